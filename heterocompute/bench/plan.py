@@ -1,8 +1,8 @@
 """The plan held against the clock: every path of many products, forced and timed, next to its estimate.
 
-A row is a product: the path that the plan chose, the fastest one, and the ratio of their times. A table is a class of
-instruction sets: all that the machine has, and AVX2. It also holds `costs`: the times of every path of some products,
-with the counts of `hc_work`, as `bench.costs` writes them.
+A row is a product: the path that the plan chose, the fastest one, and the ratio of their times. The table also holds
+`costs`: the times of every path of some products, with the counts of `hc_work`, as `bench.costs` writes them.
+HETEROCOMPUTE_ISA leaves instruction sets out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..base import runtime
 from ..products.arguments import core_operand
 from ..products.quantize import quantize
 from .measure import CheckFailed, Options, Row, Table
@@ -37,33 +38,29 @@ FITTED = 3  # the costs are those of every third product
 
 
 def measure(options: Options) -> list[Table]:
-    """Time every path in each class of instruction sets of this machine."""
-    tables = []
-    names = _core.isa_names(_core.cpu_isa())
-    best = next((name for name in CLASSES if name in names), "scalar")
-    classes = {best: _core.cpu_isa()} | {name: _core.isa_mask(name) for name in ("avx2",) if name in names}
+    """Time every path with all instruction sets of this machine."""
+    mask = runtime.run()[0]
+    names = _core.isa_names(mask)
+    isa = next((name for name in CLASSES if name in names), "scalar")
     weights = WEIGHTS[::8] if options.quick else WEIGHTS
+    options.say(f"{isa}: paths of {len(weights)} kinds of weights")
     rng = np.random.default_rng(0)
-    for isa in [best] if options.quick else classes:
-        options.say(f"{isa}: paths of {len(weights)} kinds of weights")
-        run, rows, costs = (classes[isa], 1), [], []
-        shapes = SHAPES[:1] if options.quick else SHAPES
-        for text, (n, k) in itertools.product(weights, shapes):
-            if text == "q4_k" and k < 256:
-                continue
-            w = core_operand(quantize(rng.standard_normal((n, k), dtype=np.float32), text).T)
-            for activations, m in itertools.product(ACTIVATIONS, ROWS[:2] if options.quick else ROWS):
-                x = rng.standard_normal((m, k), dtype=np.float32)
-                operand = core_operand(quantize(x, activations)) if activations else x
-                name = f"{m} x {activations or 'float32'}, {n} x {k} {text}"
-                row, found = _row(name, run, operand, w, np.empty((m, n), np.float32))
-                rows.append(row)
-                if len(rows) % FITTED == 0:
-                    costs += [[isa, *each] for each in found]
-        slower = np.array([row["slower"] for row in rows])
-        of_all = {"name": "all: mean, worst", "slower": float(slower.mean()), "worst": float(slower.max())}
-        tables.append({"title": f"{isa}: path chosen", "threads": 1, "rows": [of_all, *rows], "costs": costs})
-    return tables
+    run, rows, costs = (mask, 1), [], []
+    for text, (n, k) in itertools.product(weights, SHAPES[:1] if options.quick else SHAPES):
+        if text == "q4_k" and k < 256:
+            continue
+        w = core_operand(quantize(rng.standard_normal((n, k), dtype=np.float32), text).T)
+        for activations, m in itertools.product(ACTIVATIONS, ROWS[:2] if options.quick else ROWS):
+            x = rng.standard_normal((m, k), dtype=np.float32)
+            operand = core_operand(quantize(x, activations)) if activations else x
+            name = f"{m} x {activations or 'float32'}, {n} x {k} {text}"
+            row, found = _row(name, run, operand, w, np.empty((m, n), np.float32))
+            rows.append(row)
+            if len(rows) % FITTED == 0:
+                costs += [[isa, *each] for each in found]
+    slower = np.array([row["slower"] for row in rows])
+    of_all = {"name": "all: mean, worst", "slower": float(slower.mean()), "worst": float(slower.max())}
+    return [{"title": f"{isa}: path chosen", "threads": 1, "rows": [of_all, *rows], "costs": costs}]
 
 
 def _row(name: str, run: tuple[int, int], a: Any, b: Any, out: Array) -> tuple[Row, list[list[Any]]]:

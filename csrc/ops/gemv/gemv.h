@@ -76,7 +76,7 @@ void hc_gemv_order_groups(const float *x, int64_t ldx, int64_t columns, int64_t 
 int hc_gemv_scale_bits(const hc_stored_form *form);
 
 /* Integers of x: how many signed limbs of 8 bits they need, the value of limbs that lie ld apart, the lowest at
- * `limbs`, and the lowest digit, which is taken from the value. */
+ * `limbs`, and the lowest limb, which is taken from the value. */
 static inline int hc_gemv_limbs(const hc_int_form *form) {
     return form->max_abs <= 127 ? 1 : form->max_abs <= 32639 ? 2 : form->max_abs <= 8355711 ? 3 : 4;
 }
@@ -89,9 +89,9 @@ static inline int32_t hc_gemv_value(const int8_t *limbs, int64_t ld, int n_limbs
 }
 
 static inline int8_t hc_gemv_limb(int32_t *value) {
-    const int8_t digit = (int8_t)(uint8_t)((uint32_t)*value & 0xff);
-    *value = (*value - digit) / 256;
-    return digit;
+    const int8_t limb = (int8_t)(uint8_t)((uint32_t)*value & 0xff);
+    *value = (*value - limb) / 256;
+    return limb;
 }
 
 /* Vector v of x as signed limbs that lie ld apart; memory holds 3 x padded bytes. A scale that the mode has not may be NULL. */

@@ -119,22 +119,22 @@ static int64_t place_quad(const hc_24_job *job, int64_t k, int64_t *step) {
            (quad % 2 == 0 ? 4 * number : number % 16 + number / 16 * 64);
 }
 
-/* Vector v, decoded and cut; limbs holds 3 x padded bytes. */
-static void load_vector(hc_24_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *limbs,
-                        int8_t *digits) {
+/* Vector v, decoded and cut; memory holds 3 x padded bytes. */
+static void load_vector(hc_24_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *memory,
+                        int8_t *limbs) {
     const hc_geometry *geometry = x->geometry;
     const int64_t padded = geometry->padded;
     const hc_tile tile = {x->first_row + v, 1, 0, padded};
     const hc_int_tile out = {
-        .limb = {limbs, limbs + padded, limbs + 2 * padded}, .ld = padded, .row_scale = job->x_scales + v};
+        .limb = {memory, memory + padded, memory + 2 * padded}, .ld = padded, .row_scale = job->x_scales + v};
     job->x_scales[v] = 0; /* without columns */
     hc_decode_int_tile(x->run, x->format, geometry, x->components, &tile, HC_INT_FOLDED, &out);
     for (int64_t k = 0, to = 0, step = 0; k < geometry->columns; k++, to += step) {
-        int32_t value = hc_gemv_value(limbs + k, padded, n_limbs);
+        int32_t value = hc_gemv_value(memory + k, padded, n_limbs);
         if (k % 4 == 0)
             to = place_quad(job, k, &step);
         for (int d = 0; d < job->n_signed_limbs; d++)
-            digits[d * job->ldx + to] = (int8_t)(hc_gemv_limb(&value) ^ -128); /* + 128 */
+            limbs[d * job->ldx + to] = (int8_t)(hc_gemv_limb(&value) ^ -128); /* + 128 */
     }
 }
 

@@ -1,7 +1,7 @@
 /* Panels of the right side of an integer product, packed once and kept: FOLDED where the format folds, else GROUPED
  * with the segments of its own groups, which is what a left side without groups leaves of them.
  *
- * Memory: a byte a value and digit, rows and k rounded up to the kernel's nr and kr, and the scales.
+ * Memory: a byte a value and limb, rows and k rounded up to the kernel's nr and kr, and the scales.
  */
 #include "ops/product/prepack.h"
 

@@ -1,7 +1,7 @@
 /* Folded products of many rows of x: these are brought into panels, rows side by side in lanes, and the
  * weights stay as they lie (kernels/rows/rows.h, lanes_s8). int8 codes without groups are read as they are stored, and codes
  * of 4 bits where there is a kernel for them (lanes_s4); other weights are decoded to int8, a group of rows at a time, once for
- * all rows of x; wider integers are signed digits (rows.c), or integers of 8 bits and scales apart (lanes_groups.c).
+ * all rows of x; wider integers are signed limbs (rows.c), or integers of 8 bits and scales apart (lanes_groups.c).
  *
  *   x panel (k / 4, lanes, 4 bytes)  x  w rows (group, k)  ->  sums (group, lanes)  ->  scaled, transposed: out (lanes, group)
  *
@@ -40,7 +40,7 @@ typedef struct {
     hc_rows out;
     hc_row_blocks x_rows;
     int lanes; /* of a block, at most */
-    int x_digits, w_digits;
+    int x_limbs, w_limbs;
     bool direct;  /* weights as they are stored, */
     bool nibbles; /* those of 4 bits, */
     int words;    /* which share a scale, or 0 */
@@ -70,7 +70,7 @@ static void x_task(void *context, int64_t unit, int thread) {
     const int64_t lanes = (hc_row_first_unit(blocks, block + 1) - start) * blocks->unit;
     uint8_t *panel = job->x + (start * job->quads + unit - start) * blocks->unit * 4;
     hc_rows_load(job->product->x, blocks->first_row + first, n, job->ld, UNIT * job->ld, rows, job->x_scales + first);
-    for (int d = 0; d < job->x_digits; d++, rows += UNIT * job->ld) {
+    for (int d = 0; d < job->x_limbs; d++, rows += UNIT * job->ld) {
         for (int64_t i = 0; i < blocks->unit; i++) { /* lanes without a row are 0 */
             const int64_t present = i < n ? job->k : 0;
             memset(rows + i * job->ld + present, 0, (size_t)(job->ld - present));
@@ -120,8 +120,8 @@ static void group_task(void *context, int64_t task, int thread) {
         args.parts = (int)(of.to - of.from);
         const int64_t tile = args.n_w * args.ldc;
         int shifts[HC_MAX_SIGNED_LIMBS * HC_MAX_SIGNED_LIMBS], pairs = 0;
-        for (int d = 0; d < job->x_digits; d++)
-            for (int e = 0; e < job->w_digits; e++) {
+        for (int d = 0; d < job->x_limbs; d++)
+            for (int e = 0; e < job->w_limbs; e++) {
                 args.c = sums + pairs * tile;
                 for (int64_t k = 0; k < job->k; k += HC_LANES_COLUMNS) {
                     args.columns = hc_min(HC_LANES_COLUMNS, job->k - k);
@@ -155,8 +155,8 @@ static void plan(hc_lanes_job *job, const hc_product *p) {
     job->dequantize_s32 = HC_PICK(dequantize_s32, &run);
     job->dequantize_s64 = HC_PICK(dequantize_s64, &run);
     job->join = HC_PICK(combine_limbs, &run);
-    job->x_digits = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
-    job->w_digits = hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
+    job->x_limbs = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
+    job->w_limbs = hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
     job->transpose = HC_PICK(pack_x32, &run);
     job->out = hc_merged_rows(&p->out);
     job->direct = job->nibbles || hc_rows_direct_weights(p);
@@ -167,14 +167,14 @@ static void plan(hc_lanes_job *job, const hc_product *p) {
     job->quads = hc_ceil_div(columns, 8) * 2;
     job->ld =
         hc_round_up(columns, HC_CACHE_LINE) + HC_CACHE_LINE; /* rows of 4 KiB would fall on the same places of L1 */
-    blocks->most = hc_max(X_BYTES / (job->quads * 4 * job->x_digits) / job->lanes, 1) * job->lanes;
+    blocks->most = hc_max(X_BYTES / (job->quads * 4 * job->x_limbs) / job->lanes, 1) * job->lanes;
     blocks->most = hc_min(hc_round_up(p->x->rows, blocks->unit), blocks->most);
-    const int64_t row_bytes = job->nibbles ? hc_ceil_div(job->k, 2) : job->k * job->w_digits;
+    const int64_t row_bytes = job->nibbles ? hc_ceil_div(job->k, 2) : job->k * job->w_limbs;
     int64_t rows =
         job->direct ? hc_min(GROUP_BYTES / row_bytes, MOST_GROUP) : hc_min(DECODED_BYTES / row_bytes, MOST_DECODED);
     blocks->group_rows = hc_row_group(&run, job->n, rows, GROUP_STEP);
     job->x_plane = blocks->most * job->quads * 4;
-    const int64_t tile = blocks->group_rows * job->lanes * 4, pairs = job->x_digits * job->w_digits;
+    const int64_t tile = blocks->group_rows * job->lanes * 4, pairs = job->x_limbs * job->w_limbs;
     job->sums_at = hc_round_up(blocks->group_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
     job->values_at = job->sums_at + pairs * tile;
     job->dots_at = job->values_at + tile;
@@ -186,7 +186,7 @@ static void plan(hc_lanes_job *job, const hc_product *p) {
 }
 
 static bool allocate(hc_lanes_job *job) {
-    const int64_t x_bytes = job->x_digits * job->x_plane;
+    const int64_t x_bytes = job->x_limbs * job->x_plane;
     const int64_t private_at = hc_round_up(x_bytes + job->x_rows.most * (int64_t)sizeof(float), HC_CACHE_LINE);
     job->memory = hc_alloc_aligned(private_at + job->x_rows.n_threads * job->private_bytes);
     if (!job->memory)
@@ -205,8 +205,8 @@ hc_work hc_lanes_folded_work(const hc_product *p) {
     if (hc_lanes_splits(p))
         return hc_lanes_groups_work(p);
     const double codes = (double)p->w->rows * (double)p->w->columns;
-    const int x_digits = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
-    const int pairs = x_digits * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
+    const int x_limbs = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
+    const int pairs = x_limbs * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
     int words = 0;
     const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
     const double lanes = (double)hc_round_up(p->x->rows, p->x->rows <= HC_LANES_FEW ? HC_LANES_FEW : UNIT);
@@ -214,7 +214,7 @@ hc_work hc_lanes_folded_work(const hc_product *p) {
     hc_work work = direct ? (hc_work){.codes = blocks * codes} : hc_decoding(p);
     work.products = codes * lanes * pairs;
     work.groups = words ? blocks * codes / (8.0 * words) : 0;
-    work.values = (double)p->x->rows * (double)p->x->columns * x_digits;
+    work.values = (double)p->x->rows * (double)p->x->columns * x_limbs;
     return work;
 }
 

@@ -11,12 +11,13 @@ int64_t hc_rows_planes(const hc_source *source) {
 
 void hc_rows_load(const hc_source *source, int64_t first, int64_t rows, int64_t ld, int64_t plane, int8_t *to,
                   float *scales) {
-    const int n_limbs = source->form[HC_INT_FOLDED].n_limbs, digits = hc_signed_limbs(&source->form[HC_INT_FOLDED]);
-    int8_t *const digit[] = {to, to + plane, to + 2 * plane, to + 3 * plane};
-    const hc_int_tile tile = {.limb = {digit[0], digit[1], digit[2]}, .ld = ld, .row_scale = scales};
+    const int n_limbs = source->form[HC_INT_FOLDED].n_limbs,
+              signed_limbs = hc_signed_limbs(&source->form[HC_INT_FOLDED]);
+    int8_t *const planes[] = {to, to + plane, to + 2 * plane, to + 3 * plane};
+    const hc_int_tile tile = {.limb = {planes[0], planes[1], planes[2]}, .ld = ld, .row_scale = scales};
     source->integers(source, HC_INT_FOLDED, first, rows, 0, source->columns, &tile);
     if (n_limbs > 1)
-        hc_balance_limbs(digit, ld, n_limbs, digits, rows, source->columns);
+        hc_balance_limbs(planes, ld, n_limbs, signed_limbs, rows, source->columns);
 }
 
 /* Eight bytes at a time, made unsigned, in lanes of 16 bits: no instruction set adds bytes of different signs. */

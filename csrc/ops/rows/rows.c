@@ -1,9 +1,9 @@
 /* Folded products without panels: rows of x times rows of w, both with k beside k (kernels/rows/rows.h, rows_s8). int8 codes
  * without groups, and codes of 4 bits where there is a kernel for them (rows_s4), are read as they are stored; other weights
- * are decoded to int8, a group of rows at a time, once for all rows of x. Integers of more than 8 bits become signed digits,
+ * are decoded to int8, a group of rows at a time, once for all rows of x. Integers of more than 8 bits become signed limbs,
  * each a row of its own:
  *
- *   x = sum_d 256^d x_d, w = sum_e 256^e w_e, |digits| <= 128      S = sum_d,e 256^(d + e) sum_k x_d[k] w_e[k]
+ *   x = sum_d 256^d x_d, w = sum_e 256^e w_e, |limbs| <= 128      S = sum_d,e 256^(d + e) sum_k x_d[k] w_e[k]
  *
  * Threads share groups of weight rows, and blocks of x where groups are few. Chunks of k keep the rows of x in L1.
  *
@@ -50,7 +50,7 @@ typedef struct {
     hc_combine_limbs_fn *join;
     hc_pack_x32_fn *transpose;
     hc_rows out;
-    int x_digits, w_digits;
+    int x_limbs, w_limbs;
     bool is_small;       /* weights, for which the kernel is faster */
     bool direct;         /* weights as they are stored, */
     bool nibbles;        /* those of 4 bits, */
@@ -63,7 +63,7 @@ typedef struct {
     int64_t decoded_at, sums_at, values_at, dots_at, private_bytes; /* of one thread */
     uint8_t *memory, *private_memory;
     int8_t *x;       /* (x_planes, most, ld) */
-    int32_t *x_sums; /* (n_chunks, x_digits, most) */
+    int32_t *x_sums; /* (n_chunks, x_limbs, most) */
     int32_t *starts; /* (rows, ld / 8): of one or two rows beside weights of 4 bits with scales, else NULL */
     float *x_scales;
 } hc_rows_job;
@@ -86,12 +86,12 @@ static void x_task(void *context, int64_t task, int thread) {
     (void)thread;
     hc_rows_load(job->x_source, blocks->first_row + first, rows, job->ld, plane, job->x + first * job->ld,
                  job->x_scales + first);
-    for (int d = 0; d < job->x_digits; d++)
+    for (int d = 0; d < job->x_limbs; d++)
         for (int64_t i = first; i < first + rows; i++) {
             int8_t *row = job->x + d * plane + i * job->ld;
             memset(row + job->k, 0, (size_t)(job->ld - job->k));
             for (int64_t c = 0; c < job->n_chunks; c++)
-                job->x_sums[(c * job->x_digits + d) * blocks->most + i] =
+                job->x_sums[(c * job->x_limbs + d) * blocks->most + i] =
                     hc_rows_sum(row + c * job->chunk, hc_min(job->chunk, job->k - c * job->chunk));
             if (job->starts)
                 sum_words(row, job->ld / 8, job->starts + i * (job->ld / 8));
@@ -126,13 +126,13 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
     const uint8_t *scales = args->scales;
     const int codes = job->nibbles ? 2 : 1; /* of a byte */
     args->ldc = ldc;
-    for (int d = 0; d < job->x_digits; d++)
-        for (int e = 0; e < job->w_digits; e++) {
+    for (int d = 0; d < job->x_limbs; d++)
+        for (int e = 0; e < job->w_limbs; e++) {
             for (int64_t c = 0; c < job->n_chunks; c++) {
                 const int64_t k = c * job->chunk;
                 args->columns = hc_min(job->chunk, job->k - k);
                 args->x = job->x + (d * job->blocks.most + x_first) * job->ld + k;
-                args->x_sums = job->x_sums + (c * job->x_digits + d) * job->blocks.most + x_first;
+                args->x_sums = job->x_sums + (c * job->x_limbs + d) * job->blocks.most + x_first;
                 args->w = w + e * w_plane + k / codes;
                 args->scales = args->words ? scales + k / (16 * args->words) : NULL;
                 args->start = job->starts ? job->starts + x_first * (job->ld / 8) + k / 8 : NULL;
@@ -233,8 +233,8 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     job->is_small = are_small(w, &run);
     job->direct = job->nibbles || hc_rows_direct_weights(p);
     job->bytes = job->n * job->k / (job->nibbles ? 2 : 1);
-    job->x_digits = hc_signed_limbs(&x->form[HC_INT_FOLDED]);
-    job->w_digits = hc_signed_limbs(&w->form[HC_INT_FOLDED]);
+    job->x_limbs = hc_signed_limbs(&x->form[HC_INT_FOLDED]);
+    job->w_limbs = hc_signed_limbs(&w->form[HC_INT_FOLDED]);
     job->ld =
         hc_round_up(job->k, HC_NIBBLES_STEP) + HC_ROWS_STEP; /* rows of 4 KiB would fall on the same places of L1 */
     hc_row_blocks *at_hand = &job->blocks;
@@ -247,12 +247,12 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     job->n_chunks = chunks_of(job->is_far, blocks == 1, job->nibbles, at_once, job->k);
     job->chunk = hc_round_up(hc_ceil_div(job->k, job->n_chunks), HC_NIBBLES_STEP);
     job->n_chunks = hc_ceil_div(job->k, job->chunk);
-    const int64_t row_bytes = job->k * job->w_digits;
+    const int64_t row_bytes = job->k * job->w_limbs;
     int64_t rows = job->direct && blocks == 1 ? MOST_ROWS : GROUP_BYTES / row_bytes;
-    rows = hc_min(hc_min(rows, job->w_digits * job->x_digits > 1 ? MOST_ROWS / 4 : MOST_ROWS), job->n);
+    rows = hc_min(hc_min(rows, job->w_limbs * job->x_limbs > 1 ? MOST_ROWS / 4 : MOST_ROWS), job->n);
     at_hand->group_rows = hc_row_group(&run, job->n, rows, LEAST_ROWS);
     job->ldc = hc_round_up(at_hand->group_rows, 16);
-    const int64_t pairs = job->x_digits * job->w_digits, tile = kernel->mr * job->ldc;
+    const int64_t pairs = job->x_limbs * job->w_limbs, tile = kernel->mr * job->ldc;
     job->sums_at = hc_round_up(at_hand->group_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
     job->values_at = job->sums_at + pairs * tile * (int64_t)sizeof(int32_t);
     job->dots_at = job->values_at + tile * (int64_t)sizeof(float);
@@ -264,9 +264,9 @@ static void plan(hc_rows_job *job, const hc_product *p) {
 
 static bool allocate(hc_rows_job *job) {
     const int64_t x_bytes = hc_rows_planes(job->x_source) * job->blocks.most * job->ld;
-    const int64_t sums_at = x_bytes, lines = job->n_chunks * job->x_digits * job->blocks.most;
+    const int64_t sums_at = x_bytes, lines = job->n_chunks * job->x_limbs * job->blocks.most;
     const int64_t starts_at = sums_at + lines * (int64_t)sizeof(int32_t);
-    const bool starts = job->words && job->x_digits == 1 && job->product->x->rows <= 2;
+    const bool starts = job->words && job->x_limbs == 1 && job->product->x->rows <= 2;
     const int64_t scales_at = starts_at + (starts ? job->blocks.most * job->ld / 2 : 0);
     const int64_t private_at = hc_round_up(scales_at + job->blocks.most * (int64_t)sizeof(float), HC_CACHE_LINE);
     job->memory = hc_alloc_aligned(private_at + job->blocks.n_threads * job->private_bytes);
@@ -286,8 +286,8 @@ const char *hc_rows_folded_refuses(const hc_product *p) {
 
 hc_work hc_rows_folded_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns;
-    const int x_digits = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
-    const int pairs = x_digits * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
+    const int x_limbs = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
+    const int pairs = x_limbs * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
     int words = 0;
     const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
     hc_work work = direct ? (hc_work){.codes = codes} : hc_decoding(p);
@@ -296,7 +296,7 @@ hc_work hc_rows_folded_work(const hc_product *p) {
         work.products *= 1 + PIECE_SHARE * (double)(chunks_of(true, true, false, p->x->rows, p->w->columns) - 1);
     work.wide = nibbles || are_small(p->w, p->run) ? 0 : work.products;
     work.groups = words ? codes / (8.0 * words) * (double)p->x->rows * pairs : 0;
-    work.values = (double)p->x->rows * (double)p->x->columns * x_digits;
+    work.values = (double)p->x->rows * (double)p->x->columns * x_limbs;
     return work;
 }
 
