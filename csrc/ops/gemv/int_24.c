@@ -1,7 +1,7 @@
 /* Integer weights of 4 bits that keep 2 of every 4, times 1 to 8 integer vectors, straight from storage
  * (int_nm.c has the others): S is exact, so every order gives it, and
  *
- *   y = float32((float64(s_x) * float64(s_w)) * float64(S))      as in tiles.c
+ *   y = float32((float64(s_x) * float64(s_w)) * float64(S))      as in product.h
  *
  * A value of x of more than 8 bits is cut into signed limbs of 8 bits, each a vector of its own for the kernel.
  */

@@ -1,4 +1,4 @@
-/* Weights that keep n of every m times 1 to 8 vectors, in the order of gemv.c with what is not kept left out:
+/* Weights that keep n of every m times 1 to 8 vectors, in the order GEMV of product.h with what is not kept left out:
  *
  *   groups      p = fmaf chain over the group's kept codes from +0; acc[g % 16] = fmaf(s_g, p, acc[g % 16])
  *   no groups   acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]), k the whole column; folded in halves, times the row's scale

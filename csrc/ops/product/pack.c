@@ -12,7 +12,7 @@
  * 16 KiB: with the panel's end they stay in 32 KiB. */
 enum { PORTION_ROWS = 16, INT_COLUMNS = 512, FLOAT_COLUMNS = 256, ROW_PADDING = 64 };
 enum { LIMB_LD = INT_COLUMNS + ROW_PADDING, FLOAT_LD = FLOAT_COLUMNS + ROW_PADDING / 4 };
-enum { MAX_KEPT_TILE = 32 }; /* nr of any line of sparse_s8 */
+enum { MAX_KEPT_TILE = 32 }; /* nr of any kernel of gemm_nm_s8 */
 enum { LEAST_SPLIT_GROUP = 16, LEAST_SPLIT_COLUMNS = 1024 };
 
 typedef union {

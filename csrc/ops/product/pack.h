@@ -31,7 +31,7 @@ typedef struct {
     hc_order kind;
     bool is_b;
     int tile, kr, form;
-    bool kept;  /* panels of sparse_s8_... */
+    bool kept;  /* panels of gemm_nm_s8_... */
     bool split; /* FOLDED: b's codes, and the integer scale of each segment */
     hc_nm_form nm_form;
     int limbs; /* 8-bit parts of an integer: of a the limbs, of b balanced ones (-128 .. 127); 1 for floats */
