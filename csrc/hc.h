@@ -287,6 +287,19 @@ hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *
  * takes: of the first matrix, or first rows of it, that has anything to multiply. reason: why not, or NULL; seconds: an
  * estimate in one thread, 0 where a route or path refuses. chosen, route: -1 where there is nothing to multiply. */
 enum { HC_MAX_CANDIDATES = 32, HC_MAX_ROUTES = 8 };
+/* How much a path does with a product. Each count has a cost in nanoseconds (ops/product/costs/). */
+typedef struct {
+    double codes;    /* codes that are read as they are stored */
+    double decoded;  /* codes that are decoded, and packed where the path packs */
+    double unpacked; /* of both: codes of other widths than 4 and 8 bits, or with minima */
+    double limbs;    /* codes that are cut into limbs, for each limb but the first, or kept apart from integer scales */
+    double spread;   /* columns of a pattern to which codes return */
+    double products; /* multiply-adds, those of padded tiles included */
+    double wide;     /* of these: of integers that the kernel's fast sum does not take */
+    double groups;   /* sums of a group that are multiplied by its scale */
+    double values;   /* of x that are brought into the path's order */
+} hc_work;
+enum { HC_N_COUNTS = sizeof(hc_work) / sizeof(double) };
 typedef struct {
     int n_routes, route;
     struct {
@@ -297,7 +310,7 @@ typedef struct {
     struct {
         const char *path, *id, *what, *reason;
         double seconds;
-        double codes, decoded, products, values; /* the work that the estimate counts */
+        hc_work work; /* what the estimate counts */
     } candidate[HC_MAX_CANDIDATES];
 } hc_explanation;
 hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,

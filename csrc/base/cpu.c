@@ -86,6 +86,18 @@ static uint32_t detect(void) {
     return isa;
 }
 
+static uint32_t processor(void) {
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(0, &a, &b, &c, &d))
+        return 0;
+    const int vendor = b == signature_AMD_ebx ? HC_AMD : b == signature_INTEL_ebx ? HC_INTEL : 0;
+    if (!vendor || !__get_cpuid(1, &a, &b, &c, &d))
+        return 0;
+    const uint32_t base = a >> 8 & 0xf, family = base == 0xf ? base + (a >> 20 & 0xff) : base;
+    const uint32_t model = (a >> 4 & 0xf) | (a >> 12 & 0xf0);
+    return HC_PROCESSOR(vendor, family, vendor == HC_INTEL ? model : 0);
+}
+
 #if defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -108,14 +120,23 @@ static uint32_t detect(void) {
         return HC_ISA_NEON;
     return HC_ISA_NEON | HC_ISA_DOTPROD | ((getauxval(AT_HWCAP2) & has_i8mm) ? HC_ISA_I8MM : 0);
 }
+static uint32_t processor(void) {
+    const unsigned long has_identity = 1ul << 11; /* HWCAP_CPUID: the system answers for the register */
+    uint64_t identity = 0;
+    if (getauxval(AT_HWCAP) & has_identity)
+        __asm__("mrs %0, midr_el1" : "=r"(identity));
+    return identity ? HC_PROCESSOR(HC_ARM_CORE, identity >> 24 & 0xff, identity >> 4 & 0xfff) : 0;
+}
 #else
 static uint32_t detect(void) { return HC_ISA_NEON; }
+static uint32_t processor(void) { return 0; }
 #endif
 bool hc_cpu_request_amx(void) { return false; }
 
 #else
 
 static uint32_t detect(void) { return 0; }
+static uint32_t processor(void) { return 0; }
 bool hc_cpu_request_amx(void) { return false; }
 
 #endif
@@ -126,6 +147,14 @@ uint32_t hc_cpu_isa(void) {
     if (!isa)
         atomic_store(&found, isa = detect() | 1u << 31);
     return isa & ~(1u << 31);
+}
+
+uint32_t hc_cpu_processor(void) {
+    static _Atomic uint64_t found; /* as above */
+    uint64_t kind = atomic_load(&found);
+    if (!kind)
+        atomic_store(&found, kind = processor() | (uint64_t)1 << 32);
+    return (uint32_t)kind;
 }
 
 int hc_processors(void) {

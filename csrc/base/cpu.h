@@ -30,6 +30,12 @@ bool hc_isa_from_name(const char *name, uint32_t *mask);
 /* The name of one bit, or "scalar" for 0. */
 const char *hc_isa_name(uint32_t bit);
 
+/* The kind of processor, by which costs are measured: vendor, family and model as HC_PROCESSOR has them, or 0 if unknown; found
+ * once. The model counts for Intel alone, whose family is always 6. Of ARM: implementer and part. */
+enum { HC_AMD = 1, HC_INTEL, HC_ARM_CORE };
+#define HC_PROCESSOR(vendor, family, model) ((uint32_t)(vendor) << 28 | (uint32_t)(family) << 16 | (uint32_t)(model))
+uint32_t hc_cpu_processor(void);
+
 #define HC_MAX_THREADS 256 /* of a call */
 
 /* Processors that this thread may run on, as its affinity says now: 1 to HC_MAX_THREADS. */

@@ -247,6 +247,15 @@ static PyObject *cpu_isa(PyObject *self, PyObject *none) {
     return PyLong_FromUnsignedLong(hc_cpu_isa());
 }
 
+static PyObject *cpu_processor(PyObject *self, PyObject *none) {
+    (void)self, (void)none;
+    const uint32_t kind = hc_cpu_processor(), family = kind >> 16 & 0xfff, model = kind & 0xffff;
+    const char *const vendors[] = {"other", "amd", "intel", "arm"};
+    const char *vendor = kind >> 28 < 4 ? vendors[kind >> 28] : vendors[0];
+    return model ? PyUnicode_FromFormat("%s-%u-%u", vendor, family, model)
+                 : PyUnicode_FromFormat("%s-%u", vendor, family);
+}
+
 static PyObject *processors(PyObject *self, PyObject *none) {
     (void)self, (void)none;
     return PyLong_FromLong(hc_processors());
@@ -375,6 +384,7 @@ static PyMethodDef METHODS[] = {
     {"kernels", kernels, METH_NOARGS, "kernels() -> [(family, isa, needs)]"},
     {"processors", processors, METH_NOARGS, "processors() -> how many this thread may run on"},
     {"cpu_isa", cpu_isa, METH_NOARGS, "cpu_isa() -> mask of this machine"},
+    {"cpu_processor", cpu_processor, METH_NOARGS, "cpu_processor() -> its kind, such as amd-26"},
     {"isa_mask", isa_mask, METH_O, "isa_mask(name) -> mask"},
     {"isa_names", isa_names, METH_O, "isa_names(mask) -> names"},
     {"compiler", compiler, METH_NOARGS, "compiler() -> name and version"},

@@ -99,10 +99,11 @@ PyObject *hc_explain_method(PyObject *self, PyObject *args) {
             PyList_SET_ITEM(routes, i, one);
     }
     for (int i = 0; candidates && i < found.n; i++) {
-        PyObject *one =
-            Py_BuildValue("(sszds(dddd))", found.candidate[i].path, found.candidate[i].what, found.candidate[i].reason,
-                          found.candidate[i].seconds, found.candidate[i].id, found.candidate[i].codes,
-                          found.candidate[i].decoded, found.candidate[i].products, found.candidate[i].values);
+        const hc_work *work = &found.candidate[i].work;
+        PyObject *one = Py_BuildValue("(sszds(ddddddddd))", found.candidate[i].path, found.candidate[i].what,
+                                      found.candidate[i].reason, found.candidate[i].seconds, found.candidate[i].id,
+                                      work->codes, work->decoded, work->unpacked, work->limbs, work->spread,
+                                      work->products, work->wide, work->groups, work->values);
         if (!one)
             Py_CLEAR(candidates);
         else

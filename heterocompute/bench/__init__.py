@@ -7,6 +7,7 @@ of the others for long. `measure` says how times are taken, `limits`, `gemm`, `g
 
 from __future__ import annotations
 
+import itertools
 import json as json_text
 import os
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import runtime
+from .costs import write_costs
 from .show import markdown as markdown_of, show
 
 __all__ = ["NAMES", "main"]
@@ -45,7 +47,15 @@ SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4"}  # its idle workers spin for longer 
 AVX2_SETTINGS = {"HETEROCOMPUTE_ISA": "avx2", "OPENBLAS_CORETYPE": "Haswell"}
 
 
-def main(names: list[str], *, json: bool, quick: bool, threads: int | None, markdown: bool = False) -> int:
+def main(
+    names: list[str],
+    *,
+    json: bool,
+    quick: bool,
+    threads: int | None,
+    markdown: bool = False,
+    costs: str | None = None,
+) -> int:
     """Run benchmarks and print what they found.
 
     Parameters
@@ -60,6 +70,8 @@ def main(names: list[str], *, json: bool, quick: bool, threads: int | None, mark
         Threads of every candidate; None measures with one and with all processors.
     markdown : bool
         Print tables in Markdown instead, with the rate of every candidate of a row that has several.
+    costs : str, optional
+        A folder: ``plan`` writes what it measured to ``<processor>.csv`` there.
 
     Returns
     -------
@@ -75,6 +87,9 @@ def main(names: list[str], *, json: bool, quick: bool, threads: int | None, mark
             report = narrow and {**report, "tables": report["tables"] + narrow["tables"]}
         if report is None:
             return 1
+        costs_of_paths = [table.pop("costs", []) for table in report["tables"]]
+        if costs is not None and name == "plan":
+            write_costs(list(itertools.chain(*costs_of_paths)), Path(costs))
         found[name] = report
         if markdown:
             print(markdown_of(report), end="\n\n", flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 from ..base.values import shown
 from .parts import UsageError, add_threads, interruptible
@@ -23,6 +24,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; all by default")
     added.add_argument("--quick", action="store_true", help="small sizes and few repetitions")
     added.add_argument("--markdown", action="store_true", help="tables in Markdown, with every candidate's rate")
+    added.add_argument("--costs", metavar="FOLDER", help="folder for the CSV file of measured costs that `plan` writes")
     add_threads(added)
 
 
@@ -35,5 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"unknown benchmark {shown(unknown[0])}, there are {', '.join(bench.NAMES)}")
     if arguments.json and arguments.markdown:
         raise UsageError("--json and --markdown are two ways to print the same, wanted one of them")
-    options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads}
+    if arguments.costs is not None and not Path(arguments.costs).is_dir():
+        raise UsageError(f"--costs {shown(arguments.costs)} is not a folder")
+    options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads, "costs": arguments.costs}
     return interruptible(lambda: int(bench.main(arguments.names, markdown=arguments.markdown, **options)))

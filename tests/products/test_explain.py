@@ -66,11 +66,10 @@ def test_every_path_has_a_time_or_a_reason() -> None:
     x, q = reals((3, 128), 3), hc.quantize(reals((48, 128), 4), "int8+2:4")
     found = hc.explain(x, q.T, "int8")
     assert [c.path for c in found.candidates][1:] == [
-        "gemv", "gemv-2:4", "gemv-nonzeros", "gemv-densified", "gemv-tiles", "rows", "lanes", "gemm",
-        "gemm-nonzeros",
+        "gemv", "gemv-2:4", "gemv-nonzeros", "rows", "lanes", "gemm", "gemm-nonzeros",
     ]  # fmt: skip
     reasons = {c.path: c.reason for c in found.candidates}
-    assert reasons["gemv"] == reasons["gemv-tiles"] == "the weights have a pattern"
+    assert reasons["gemv"] == "the weights have a pattern"
     for c in found.candidates[1:]:
         assert (c.predicted_ms is None) == (c.reason not in ("slower by estimate",) and c.path != found.chosen)
 
@@ -230,15 +229,19 @@ def test_a_pattern_of_the_activations_alone_is_said_to_save_no_time() -> None:
     assert ("zeros of activations=int8+2:4" in text) == ("nonzeros" not in both.chosen)
 
 
-def test_panels_that_exist_are_taken_by_many_rows_alone() -> None:
-    x, q = hc.quantize(reals((40, 256), 7), "int8"), hc.quantize(reals((64, 256), 8), "int8")
-    w = hc.prepack(q)
-    reasons = {c.path: c.reason for c in hc.explain(x, w.T).candidates}
-    assert reasons["rows"] == "panels of the weights exist, and x has more than 32 rows"
-    assert "panels" not in str({c.path: c.reason for c in hc.explain(x, q.T).candidates}["rows"])
-    assert same_bits(hc.matmul(x, w.T), hc.matmul(x, q.T))
-    with hc.use(path="rows"):
-        assert same_bits(hc.matmul(x[:32], w.T), hc.matmul(x, q.T)[:32])
+def test_panels_that_exist_are_weighed_and_exclude_no_path() -> None:
+    x = hc.quantize(reals((40, 256), 7), "int8")
+    for text in ("int8", "vsq4-g16-s4", "int8+2:4", "vsq8-g64-s8"):
+        q = hc.quantize(reals((64, 256), 8), text)
+        w = hc.prepack(q)
+        before, after = (hc.explain(x, each.T).candidates for each in (q, w))
+        wanted = hc.matmul(x, q.T)
+        for one, other in zip(before, after, strict=True):
+            assert one.path == other.path and (one.predicted_ms is None) == (other.predicted_ms is None)
+            if other.predicted_ms is not None and one.predicted_ms is not None:
+                assert other.predicted_ms <= one.predicted_ms
+                with hc.use(path=other.path):
+                    assert same_bits(hc.matmul(x, w.T), wanted)
 
 
 def test_panels_of_a_pattern_that_exist_cost_no_packing() -> None:

@@ -1,4 +1,4 @@
-/* The sums of pairs of 8-bit digits, joined 8 at a time. */
+/* The sums of pairs of 8-bit limbs, joined 8 at a time. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

@@ -110,7 +110,10 @@ hc_work hc_gemv_batch_work(const hc_product *p) {
     const hc_format *format = p->w_packed->format;
     const double codes = (double)p->w->rows * (double)p->w_packed->geometry->columns;
     const bool has_groups = hc_format_find(format->family)->has_groups(format);
-    return (hc_work){has_groups ? codes : 0, has_groups ? 0 : codes, 0, HC_GEMV_BATCH * (double)p->w->columns};
+    return (hc_work){.decoded = codes,
+                     .unpacked = hc_unpacked(p) ? codes : 0,
+                     .groups = has_groups ? hc_groups(p) : 0,
+                     .values = HC_GEMV_BATCH * (double)p->w->columns};
 }
 
 hc_status hc_gemv_batch_run(const hc_product *p, hc_error *error) {

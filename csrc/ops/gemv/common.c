@@ -185,3 +185,59 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
 void hc_gemv_store(const hc_rows *out, int64_t row, int64_t vector, float value) {
     *(float *)(hc_row(out, vector) + row * out->column_stride) = value == value ? value : NAN;
 }
+
+float hc_gemv_fold(float *lanes, int n) {
+    if (n == 64) { /* loops of lengths that compilers know */
+        for (int i = 0; i < 32; i++)
+            lanes[i] = lanes[i] + lanes[i + 32];
+        for (int i = 0; i < 16; i++)
+            lanes[i] = lanes[i] + lanes[i + 16];
+    }
+    for (int i = 0; i < 8; i++)
+        lanes[i] = lanes[i] + lanes[i + 8];
+    for (int i = 0; i < 4; i++)
+        lanes[i] = lanes[i] + lanes[i + 4];
+    return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+}
+
+void hc_gemv_order_groups(const float *x, int64_t ldx, int64_t columns, int64_t group, int n, int n_vectors,
+                          float *out) {
+    for (int v = 0; v < n; v++) {
+        const float *from = x + v * ldx;
+        for (int64_t g = 0, k = 0; k < columns; g++, k += group) {
+            float *to = out + (g / 16 * group * n_vectors + v) * 16 + g % 16;
+            for (int64_t i = 0; i < hc_min(columns - k, group); i++)
+                to[i * n_vectors * 16] = from[k + i];
+        }
+    }
+}
+
+int hc_gemv_scale_bits(const hc_stored_form *form) {
+    return form->scale == HC_SCALE_F32                                ? 32
+           : form->scale == HC_SCALE_F16                              ? 16
+           : form->scale == HC_SCALE_INTEGER && form->scale_bits == 4 ? 4
+                                                                      : 0;
+}
+
+void hc_gemv_load_vector(const hc_packed_context *x, hc_int_mode mode, int64_t v, int n_signed_limbs,
+                         const hc_gemv_vector *to) {
+    const hc_geometry *geometry = x->geometry;
+    const int64_t padded = geometry->padded;
+    hc_int_form form;
+    hc_format_find(x->format->family)->int_form(x->format, mode, &form);
+    const hc_tile tile = {x->first_row + v, 1, 0, padded};
+    const hc_int_tile limbs = {.limb = {to->memory, to->memory + padded, to->memory + 2 * padded},
+                               .ld = padded,
+                               .group_scale = to->group_scales,
+                               .groups_ld = geometry->groups,
+                               .row_scale = to->row_scale};
+    hc_decode_int_tile(x->run, x->format, geometry, x->components, &tile, mode, &limbs);
+    if (n_signed_limbs == 1 && form.n_limbs == 1)
+        memcpy(to->limbs, to->memory, (size_t)geometry->columns);
+    else
+        for (int64_t k = 0; k < geometry->columns; k++) {
+            int32_t value = hc_gemv_value(to->memory + k, padded, form.n_limbs);
+            for (int i = 0; i < n_signed_limbs; i++)
+                to->limbs[i * to->ld + k] = hc_gemv_limb(&value);
+        }
+}

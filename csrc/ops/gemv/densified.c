@@ -64,21 +64,19 @@ const char *hc_gemv_densified_refuses(const hc_product *p) {
         return reason;
     if (!p->w->sparse)
         return "the weights have no pattern";
-    const hc_format *format = p->w_packed->format;
-    const hc_format_ops *ops = hc_format_find(format->family);
-    const hc_stored_form form = hc_form_of(format);
+    const hc_stored_form form = hc_form_of(p->w_packed->format);
     if (!hc_gemv_weights_init(&weights, p, true) || !hc_gemv_densified_init(&densified, &weights) ||
         !hc_gemv_fits(p, &densified.geometry))
         return "rows too long to keep one in the cache";
-    if (hc_form_is_plain(&form))
-        return "codes are float32 as they are: nothing is gained";
-    if (weights.decodes && !ops->has_groups(format))
-        return "codes that are decoded a row at a time, without groups";
     const int last = last_bit_of_codes(p->w_packed);
-    return last == UNKNOWN || last < -100 ? "codes whose last bit may lie below float32's" : NULL;
+    return !hc_form_is_plain(&form) && (last == UNKNOWN || last < -100) ? "codes whose last bit may lie below float32's"
+                                                                        : NULL;
 }
 
 const char *hc_gemv_densified_differs(const hc_product *p) {
+    const hc_stored_form form = hc_form_of(p->w_packed->format);
+    if (hc_form_is_plain(&form)) /* codes are the values */
+        return hc_zeros_differ(p->run, p->x, p->w);
     const int last = last_bit_of_codes(p->w_packed);
     for (int64_t v = 0; v < p->x->rows; v++)
         if (!are_within(p->vectors + v * p->ld_vectors, p->w->columns, -126 - (int)hc_min(last, 0)))
@@ -94,7 +92,12 @@ hc_work hc_gemv_densified_work(const hc_product *p) {
     const double filled = has_groups ? (double)g->groups / (double)hc_round_up(g->groups, 16) : 1;
     const double codes = (double)p->w->rows * (double)g->whole_length, vectors = (double)p->x->rows;
     const double decoded = hc_gemv_decodes(p->w_packed, true, &form) ? (double)p->w->rows * (double)g->columns : 0;
-    return (hc_work){codes, decoded, codes * vectors / filled, vectors * (double)g->whole_length};
+    return (hc_work){.decoded = decoded,
+                     .unpacked = hc_unpacked(p) ? (double)p->w->rows * (double)g->columns : 0,
+                     .spread = codes,
+                     .products = codes * vectors / filled,
+                     .groups = hc_groups(p) * vectors,
+                     .values = vectors * (double)g->whole_length};
 }
 
 hc_status hc_gemv_densified_run(const hc_product *p, hc_error *error) {

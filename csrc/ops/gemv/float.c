@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_CHUNKS = 2, TASK_BYTES = 64 << 10, X_BYTES = 16 << 20 };
+enum { MAX_CHUNKS = 2, TASK_BYTES = 64 << 10 };
 
 typedef struct {
     const hc_gemv_weights *weights;
@@ -22,14 +22,6 @@ typedef struct {
     const hc_rows *out;
 } hc_floats_job;
 
-/* Bits of a scale that gemv_groups takes as it is stored, else 0. */
-static int stored_bits(const hc_stored_form *form) {
-    return form->scale == HC_SCALE_F32                                ? 32
-           : form->scale == HC_SCALE_F16                              ? 16
-           : form->scale == HC_SCALE_INTEGER && form->scale_bits == 4 ? 4
-                                                                      : 0;
-}
-
 static void float_rows(void *context, int64_t task, int thread) {
     const hc_floats_job *job = context;
     const hc_gemv_weights *weights = job->weights;
@@ -43,7 +35,7 @@ static void float_rows(void *context, int64_t task, int thread) {
                                 .unit = ldexpf(1, -weights->form.fraction_bits),
                                 .exponent_bits = weights->form.exponent_bits,
                                 .special_bits = weights->form.special_bits,
-                                .scale_bits = job->reads_scales ? stored_bits(&weights->form) : 32,
+                                .scale_bits = job->reads_scales ? hc_gemv_scale_bits(&weights->form) : 32,
                                 .columns = job->geometry->columns,
                                 .group = job->geometry->group,
                                 .groups = job->geometry->groups,
@@ -84,33 +76,22 @@ static void float_rows(void *context, int64_t task, int thread) {
     }
 }
 
-/* n vectors in the order of gemv_groups or gemv_rows, between the others of n_vectors. */
-static void order_x(const hc_floats_job *job, const float *x, int64_t ldx, int n, int n_vectors, float *out) {
-    const int64_t columns = job->geometry->columns, group = job->geometry->group;
+/* n vectors in the order of gemv_rows, between the others of n_vectors. */
+static void order_rows(int bits, const float *x, int64_t ldx, int64_t columns, int n, int n_vectors, float *out) {
     int place[64];
     for (int k = 0; k < 64; k++)
-        place[k] = job->weights->bits == 32 ? k : job->weights->bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
-    for (int v = 0; v < n; v++) {
-        const float *from = x + v * ldx;
-        if (!job->has_groups) {
-            for (int64_t k = 0; k < columns; k += 64)
-                for (int64_t i = 0; i < hc_min(columns - k, 64); i++)
-                    out[(k / 64 * n_vectors + v) * 64 + place[i]] = from[k + i];
-            continue;
-        }
-        for (int64_t g = 0, k = 0; k < columns; g++, k += group) {
-            float *to = out + (g / 16 * group * n_vectors + v) * 16 + g % 16;
-            for (int64_t i = 0; i < hc_min(columns - k, group); i++)
-                to[i * n_vectors * 16] = from[k + i];
-        }
-    }
+        place[k] = bits == 32 ? k : bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
+    for (int v = 0; v < n; v++)
+        for (int64_t k = 0; k < columns; k += 64)
+            for (int64_t i = 0; i < hc_min(columns - k, 64); i++)
+                out[(k / 64 * n_vectors + v) * 64 + place[i]] = x[v * ldx + k + i];
 }
 
 bool hc_gemv_fits(const hc_product *product, const hc_geometry *geometry) {
     const bool has_groups = hc_format_find(product->w_packed->format->family)->has_groups(product->w_packed->format);
     const int64_t places =
         has_groups ? hc_round_up(geometry->groups, 16) * geometry->group : hc_round_up(geometry->columns, 64);
-    return places * product->x->rows <= X_BYTES / (int64_t)sizeof(float);
+    return places * product->x->rows <= HC_WORK_BYTES / (int64_t)sizeof(float);
 }
 
 hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, hc_gemv_densified *densified,
@@ -128,7 +109,7 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
     int64_t row_scratch = hc_round_up(weights->scratch_bytes, HC_CACHE_LINE);
     if (densified)
         row_scratch += hc_gemv_densified_bytes(densified, weights);
-    job.reads_scales = job.has_groups && !weights->decodes && stored_bits(&weights->form) != 0;
+    job.reads_scales = job.has_groups && !weights->decodes && hc_gemv_scale_bits(&weights->form) != 0;
     const int64_t places =
         job.has_groups ? hc_round_up(geometry->groups, 16) * geometry->group : hc_round_up(geometry->columns, 64);
     job.kernel = job.has_groups ? HC_PICK(gemv_groups, run) : HC_PICK(gemv_rows, run);
@@ -154,8 +135,12 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
         for (int chunk = 0; chunk < job.n_chunks; next += places * job.chunk_vectors[chunk++]) {
             const int64_t v = chunk * HC_GEMV_VECTORS;
             job.x[chunk] = next;
-            order_x(&job, product->vectors + v * ldx, ldx, (int)hc_min(n_vectors - v, HC_GEMV_VECTORS),
-                    job.chunk_vectors[chunk], next);
+            const float *x = product->vectors + v * ldx;
+            const int n = (int)hc_min(n_vectors - v, HC_GEMV_VECTORS), of = job.chunk_vectors[chunk];
+            if (job.has_groups)
+                hc_gemv_order_groups(x, ldx, geometry->columns, geometry->group, n, of, next);
+            else
+                order_rows(weights->bits, x, ldx, geometry->columns, n, of, next);
         }
         hc_parallel(n_threads, n_tasks, float_rows, &job);
     } else {
@@ -182,7 +167,12 @@ hc_work hc_gemv_float_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, vectors = (double)p->x->rows;
     hc_stored_form form;
     const bool decodes = hc_gemv_decodes(p->w_packed, true, &form);
-    return (hc_work){decodes ? 0 : codes, decodes ? codes : 0, codes * vectors, vectors * (double)p->w->columns};
+    return (hc_work){.codes = decodes ? 0 : codes,
+                     .decoded = decodes ? codes : 0,
+                     .unpacked = hc_unpacked(p) ? codes : 0,
+                     .products = codes * vectors,
+                     .groups = hc_groups(p) * vectors,
+                     .values = vectors * (double)p->w->columns};
 }
 
 hc_status hc_gemv_float_run(const hc_product *p, hc_error *error) {

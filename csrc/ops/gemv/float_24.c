@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_CHUNKS = 2, LANES = 16, LONGEST = 64, TASK_ROWS = 32, X_BYTES = 16 << 20 };
+enum { MAX_CHUNKS = 2, LANES = 16, LONGEST = 64, TASK_ROWS = 32 };
 
 typedef struct {
     hc_gemv_weights weights;
@@ -48,13 +48,6 @@ static void add_last(const hc_24_job *job, int64_t row, const float *x, float *s
     sums[job->whole % LANES] = fmaf(scale, p, sums[job->whole % LANES]);
 }
 
-static float fold(float *lanes) {
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            lanes[i] = lanes[i] + lanes[i + half];
-    return lanes[0];
-}
-
 static void rows_24(void *context, int64_t task, int thread) {
     const hc_24_job *job = context;
     const hc_gemv_weights *weights = &job->weights;
@@ -62,8 +55,7 @@ static void rows_24(void *context, int64_t task, int thread) {
     const hc_geometry *g = packed->geometry;
     const hc_components *parts = packed->components;
     const int64_t last = hc_min((task + 1) * TASK_ROWS, weights->rows);
-    /* of scales that the kernel takes as they are stored, else 0 */
-    const int scale_bits = weights->form.scale == HC_SCALE_INTEGER && weights->form.scale_bits == 4 ? 4 : 0;
+    const int scale_bits = hc_gemv_scale_bits(&weights->form) == 4 ? 4 : 0; /* others are loaded as float32 */
     uint8_t *scratch = job->scratch + thread * job->scratch_bytes;
     for (int64_t row = task * TASK_ROWS; row < last; row += HC_GEMV_ROWS) {
         hc_gemv_row rows[HC_GEMV_ROWS];
@@ -98,22 +90,10 @@ static void rows_24(void *context, int64_t task, int thread) {
                     float *lanes = sums[r * n_vectors + i];
                     if (job->whole < g->groups)
                         add_last(job, row + r, job->x + v * job->ldx, lanes);
-                    hc_gemv_store(job->out, row + r, v, fold(lanes) * rows[r].row_scale);
+                    hc_gemv_store(job->out, row + r, v, hc_gemv_fold(lanes, LANES) * rows[r].row_scale);
                 }
         }
     }
-}
-
-/* n vectors in the kernel's order, between the others of n_vectors. */
-static void order_x(const hc_24_job *job, const float *x, int n, int n_vectors, float *out) {
-    const int64_t span = 2 * job->weights.packed->geometry->group;
-    for (int v = 0; v < n; v++)
-        for (int64_t g = 0; g < job->whole; g++) {
-            const float *from = x + v * job->ldx + g * span;
-            float *to = out + (g / LANES * span * n_vectors + v) * LANES + g % LANES;
-            for (int64_t k = 0; k < span; k++)
-                to[k * n_vectors * LANES] = from[k];
-        }
 }
 
 /* Groups that the kernel takes whole, and places of x. */
@@ -145,12 +125,15 @@ const char *hc_gemv_float_24_refuses(const hc_product *p) {
         job.weights.form.has_zero_points)
         return "no codes of 4 bits in groups of 16, 32 or 64, without zero points";
     size(&job, p);
-    return job.values > X_BYTES / (int64_t)sizeof(float) ? "rows too long to keep one in the cache" : NULL;
+    return job.values > HC_WORK_BYTES / (int64_t)sizeof(float) ? "rows too long to keep one in the cache" : NULL;
 }
 
 hc_work hc_gemv_float_24_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, vectors = (double)p->x->rows;
-    return (hc_work){codes, 0, codes * vectors, vectors * (double)p->w->columns};
+    return (hc_work){.codes = codes,
+                     .products = codes * vectors,
+                     .groups = hc_groups(p) * vectors,
+                     .values = vectors * (double)p->w->columns};
 }
 
 hc_status hc_gemv_float_24_run(const hc_product *p, hc_error *error) {
@@ -161,7 +144,7 @@ hc_status hc_gemv_float_24_run(const hc_product *p, hc_error *error) {
         .kernel = HC_PICK(gemv_24_groups, run), .x = x, .ldx = ldx, .n_vectors = n_vectors, .out = &p->out};
     hc_gemv_weights_init(&job.weights, p, false);
     size(&job, p);
-    const int64_t places = job.places, values = job.values;
+    const int64_t places = job.places, values = job.values, span = 2 * p->w_packed->geometry->group;
     const int64_t n_tasks = hc_ceil_div(rows, TASK_ROWS);
     const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
     job.scratch_bytes = hc_round_up(HC_GEMV_ROWS * job.weights.scratch_bytes, HC_CACHE_LINE);
@@ -174,7 +157,8 @@ hc_status hc_gemv_float_24_run(const hc_product *p, hc_error *error) {
         for (int chunk = 0; chunk < job.n_chunks; next += places * job.chunk_vectors[chunk++]) {
             const int64_t v = chunk * HC_GEMV_VECTORS;
             job.ordered[chunk] = next;
-            order_x(&job, x + v * ldx, (int)hc_min(n_vectors - v, HC_GEMV_VECTORS), job.chunk_vectors[chunk], next);
+            hc_gemv_order_groups(x + v * ldx, ldx, job.whole * span, span, (int)hc_min(n_vectors - v, HC_GEMV_VECTORS),
+                                 job.chunk_vectors[chunk], next);
         }
         hc_parallel(n_threads, n_tasks, rows_24, &job);
     } else {

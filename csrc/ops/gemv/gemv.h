@@ -4,7 +4,7 @@
 
 #include "formats/format.h"
 #include "kernels/kernel.h"
-#include "ops/product/product.h"
+#include "ops/product/measure.h"
 #include "ops/product/sparse.h"
 
 /* Weight rows as the kernels take them: codes of 4 or 8 bits, scales and zero points as float32. What is not stored
@@ -65,8 +65,18 @@ const uint8_t *hc_gemv_row_codes(const hc_gemv_weights *weights, int64_t row);
 /* y[vector, row]; every NaN is the same one, since processors differ in what they make. */
 void hc_gemv_store(const hc_rows *out, int64_t row, int64_t vector, float value);
 
+/* lanes[i] + lanes[i + n / 2], and so on down to one sum; n is 16 or 64. */
+float hc_gemv_fold(float *lanes, int n);
+
+/* n vectors of x in the order of gemv_groups and gemv_24_groups, between the others of n_vectors: groups side by side. */
+void hc_gemv_order_groups(const float *x, int64_t ldx, int64_t columns, int64_t group, int n, int n_vectors,
+                          float *out);
+
+/* Bits of a scale that these kernels take as it is stored, else 0. */
+int hc_gemv_scale_bits(const hc_stored_form *form);
+
 /* Integers of x: how many signed limbs of 8 bits they need, the value of limbs that lie ld apart, the lowest at
- * `limbs`, and the lowest digit, which is taken from the value. */
+ * `limbs`, and the lowest limb, which is taken from the value. */
 static inline int hc_gemv_limbs(const hc_int_form *form) {
     return form->max_abs <= 127 ? 1 : form->max_abs <= 32639 ? 2 : form->max_abs <= 8355711 ? 3 : 4;
 }
@@ -79,10 +89,19 @@ static inline int32_t hc_gemv_value(const int8_t *limbs, int64_t ld, int n_limbs
 }
 
 static inline int8_t hc_gemv_limb(int32_t *value) {
-    const int8_t digit = (int8_t)(uint8_t)((uint32_t)*value & 0xff);
-    *value = (*value - digit) / 256;
-    return digit;
+    const int8_t limb = (int8_t)(uint8_t)((uint32_t)*value & 0xff);
+    *value = (*value - limb) / 256;
+    return limb;
 }
+
+/* Vector v of x as signed limbs that lie ld apart; memory holds 3 x padded bytes. A scale that the mode has not may be NULL. */
+typedef struct {
+    int8_t *memory, *limbs;
+    int64_t ld;
+    float *group_scales, *row_scale;
+} hc_gemv_vector;
+void hc_gemv_load_vector(const hc_packed_context *x, hc_int_mode mode, int64_t v, int n_signed_limbs,
+                         const hc_gemv_vector *to);
 
 /* Why no path with float vectors, or integer ones, takes these sides at all; or NULL. */
 const char *hc_gemv_refuses(const hc_product *product);

@@ -1,5 +1,5 @@
 /* Stored weights times few integer vectors. A value of x of more than 8 bits is cut into signed limbs of 8 bits;
- * each digit is a vector of its own for the kernel, which gives the exact dot of every segment:
+ * each limb is a vector of its own for the kernel, which gives the exact dot of every segment:
  *
  *   x = sum_d 256^d x_d, |x_d| <= 128      dot_s = sum_d 256^d (sum_k x_d[k] u[k] - zero sum_k x_d[k])
  *
@@ -14,27 +14,18 @@
 
 #include <string.h>
 
-/* Of the time of codes of 4 bits in groups of 32 and more: of wider ones; of shorter groups, where gemv_scaled takes the others
- * and where it does not; and of integer scales that make several digits of codes, of 4 and of more bits (vsq4-g64-s8,
- * vsq6-g16-s6 and vsq8-g64-s8; Zen 4, 2048 x 2048). */
-#define BYTES_SHARE 1.5
-#define SHORT_SHARE 1.9
-#define SHORT_DOTS_SHARE 1.35
-#define DIGITS_SHARE 2.2
-#define DIGITS_BYTES_SHARE 5
-
-enum { SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES = 8 * 4 };
+enum { SEGMENT = 1024, LONGEST = 65536, MAX_LINES = 8 * 4 };
 
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
-    const int64_t line = job->padded_segments * (int64_t)sizeof(float), digits = job->n_signed_limbs * line;
+    const int64_t line = job->padded_segments * (int64_t)sizeof(float), limbs = job->n_signed_limbs * line;
     const int64_t grouped = job->kind == HC_ORDER_GROUPED ? HC_INTEGERS_ROWS * line : 0;
     *scratch = (hc_integers_scratch){.row = memory + (job->scaled ? HC_GEMV_SCALED_BYTES : 0), .scaled = memory};
     const int64_t rows =
         job->scaled && job->weights.form.bits != job->weights.bits && !job->is_packed ? HC_INTEGERS_ROWS : 1;
     uint8_t *next = scratch->row + rows * hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
     scratch->dots = (int32_t *)next;
-    scratch->corrections = (int32_t *)(next += job->n_vectors * digits);
-    scratch->ones = (float *)(next += digits);
+    scratch->corrections = (int32_t *)(next += job->n_vectors * limbs);
+    scratch->ones = (float *)(next += limbs);
     scratch->scales = (float *)(next += line);
     scratch->values = next += grouped;
     scratch->dense = next += job->n_vectors * grouped;
@@ -65,7 +56,7 @@ static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_
     return scratch->corrections;
 }
 
-/* The digits' dots joined, exact, as float32. */
+/* The limbs' dots joined, exact, as float32. */
 static void join_limbs(const hc_integers_job *job, const int32_t *dots, const int32_t *corrections, float *values) {
     const int64_t n = job->padded_segments;
     if (job->n_signed_limbs == 1) {
@@ -93,7 +84,7 @@ static int64_t folded_sum(const hc_integers_job *job, const hc_gemv_row *row, in
     return job->weights.form.second && !job->folds ? sum * (int64_t)row->scales[0] : sum;
 }
 
-/* The dots of a row with n lines of x, from `first` on: digits of a vector, vector after vector. */
+/* The dots of a row with n lines of x, from `first` on: limbs of a vector, vector after vector. */
 static void dot_row(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t first, int64_t n, int32_t *dots) {
     for (int64_t line = first; line < first + n; line += args->n_lines) {
         args->n_lines = (int)hc_min(first + n - line, HC_GEMV_LINES);
@@ -103,7 +94,7 @@ static void dot_row(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t
     }
 }
 
-/* GROUPED: 16 rows' dots first, then their chains side by side. One digit without zero points stays int32, and a few
+/* GROUPED: 16 rows' dots first, then their chains side by side. One limb without zero points stays int32, and a few
  * lines of x, which L1 holds, meet all rows before the next, unless rows are unpacked. */
 static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t block, int64_t n_rows,
                           const hc_integers_scratch *scratch) {
@@ -234,34 +225,23 @@ static void add_limbs(const hc_integers_job *job, const int8_t *x, int32_t *star
         }
 }
 
-/* Decodes vector v and stores its digits, their sums, and its scales; `limbs` holds 3 x padded bytes. */
-static void load_vector(const hc_integers_job *job, const hc_packed_context *x, int64_t v, int8_t *limbs,
+/* Decodes vector v and stores its limbs, their sums, and its scales; memory holds 3 x padded bytes. */
+static void load_vector(const hc_integers_job *job, const hc_packed_context *x, int64_t v, int8_t *memory,
                         float *group_scales) {
     const hc_int_mode mode = job->kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
     const hc_geometry *geometry = x->geometry;
-    const int64_t padded = geometry->padded, n = job->padded_segments;
-    hc_int_form form;
-    hc_format_find(x->format->family)->int_form(x->format, mode, &form);
-    const hc_tile tile = {x->first_row + job->first_vector + v, 1, 0, padded};
-    const hc_int_tile out = {
-        {limbs, limbs + padded, limbs + 2 * padded}, padded, group_scales, geometry->groups, job->x_scales + v};
-    hc_decode_int_tile(x->run, x->format, geometry, x->components, &tile, mode, &out);
+    const int64_t n = job->padded_segments;
+    int8_t *limbs = job->x + v * job->n_signed_limbs * job->x_bytes;
+    hc_gemv_load_vector(x, mode, job->first_vector + v, job->n_signed_limbs,
+                        &(hc_gemv_vector){memory, limbs, job->x_bytes, group_scales, job->x_scales + v});
     if (mode == HC_INT_GROUPED)
         for (int64_t s = 0; s < job->segments; s++)
             job->x_scales[v * n + s] = group_scales[s * job->segment / geometry->group];
-    int8_t *digits = job->x + v * job->n_signed_limbs * job->x_bytes;
-    if (job->n_signed_limbs == 1)
-        memcpy(digits, limbs, (size_t)geometry->columns);
-    for (int64_t k = 0; job->n_signed_limbs > 1 && k < geometry->columns; k++) {
-        int32_t value = hc_gemv_value(limbs + k, padded, form.n_limbs);
-        for (int d = 0; d < job->n_signed_limbs; d++)
-            digits[d * job->x_bytes + k] = hc_gemv_limb(&value);
-    }
-    for (int d = 0; d < job->n_signed_limbs; d++, digits += job->x_bytes) {
+    for (int d = 0; d < job->n_signed_limbs; d++, limbs += job->x_bytes) {
         const int64_t line = v * job->n_signed_limbs + d;
-        add_limbs(job, digits, job->start + line * job->words, job->sums + line * n);
+        add_limbs(job, limbs, job->start + line * job->words, job->sums + line * n);
         if (job->weights.bits == 4)
-            hc_order_nibbles(digits, job->x_bytes);
+            hc_order_nibbles(limbs, job->x_bytes);
     }
 }
 
@@ -331,7 +311,7 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
     const int64_t lines = job->n_vectors * job->n_signed_limbs, n = job->padded_segments;
     job->lines_bytes = lines * (job->x_bytes + 4 * job->words + 2 * n * 4) + job->n_vectors * n * 4;
     job->load_bytes = 3 * x_geometry->padded + 4 * x_geometry->groups + 4;
-    return job->lines_bytes + job->load_bytes + job->n_threads * job->scratch_bytes <= MEMORY;
+    return job->lines_bytes + job->load_bytes + job->n_threads * job->scratch_bytes <= HC_WORK_BYTES;
 }
 
 const char *hc_gemv_int_refuses(const hc_product *p) {
@@ -349,18 +329,15 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     const hc_int_form *form = &p->x->form[p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
     const double lines = (double)p->x->rows * hc_gemv_limbs(form);
     const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST);
-    double share = 1;
-    if (p->order == HC_ORDER_GROUPED && p->w->group < 32 && HC_PICK(gemv_scaled, p->run))
-        share = SHORT_SHARE;
-    else if (p->order == HC_ORDER_GROUPED && p->w_packed->format->bits > 4)
-        share = BYTES_SHARE;
-    else if (p->order == HC_ORDER_GROUPED && p->w->group < 32)
-        share = SHORT_DOTS_SHARE;
-    else if (p->order == HC_ORDER_FOLDED && hc_signed_limbs(&p->w->form[HC_INT_FOLDED]) > 1 &&
-             HC_PICK(gemv_scaled, p->run))
-        share = p->w_packed->format->bits > 4 ? DIGITS_BYTES_SHARE : DIGITS_SHARE;
-    const double spread = p->w->sparse && p->order == HC_ORDER_GROUPED ? codes : 0;
-    return (hc_work){turns * codes, spread, share * codes * lines, lines * (double)p->w->columns};
+    const bool has_limbs = p->order == HC_ORDER_FOLDED && hc_signed_limbs(&p->w->form[HC_INT_FOLDED]) > 1;
+    return (hc_work){.codes = turns * codes,
+                     .unpacked = hc_unpacked(p) ? turns * codes : 0,
+                     .limbs = has_limbs ? codes * lines : 0,
+                     .spread = p->w->sparse ? turns * codes : 0,
+                     .products = codes * lines,
+                     .wide = p->w_packed->format->bits > 4 ? codes * lines : 0,
+                     .groups = hc_groups(p) * lines,
+                     .values = lines * (double)p->w->columns};
 }
 
 /* The vectors of a turn as the kernels take them, in the job's memory, which begins with them. */

@@ -1,7 +1,7 @@
 /* Integer weights of 4 bits that keep 2 of every 4, times 1 to 8 integer vectors, straight from storage
  * (int_nm.c has the others): S is exact, so every order gives it, and
  *
- *   y = float32((float64(s_x) * float64(s_w)) * float64(S))      as in tiles.c
+ *   y = float32((float64(s_x) * float64(s_w)) * float64(S))      as in product.h
  *
  * A value of x of more than 8 bits is cut into signed limbs of 8 bits, each a vector of its own for the kernel.
  */
@@ -119,22 +119,22 @@ static int64_t place_quad(const hc_24_job *job, int64_t k, int64_t *step) {
            (quad % 2 == 0 ? 4 * number : number % 16 + number / 16 * 64);
 }
 
-/* Vector v, decoded and cut; limbs holds 3 x padded bytes. */
-static void load_vector(hc_24_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *limbs,
-                        int8_t *digits) {
+/* Vector v, decoded and cut; memory holds 3 x padded bytes. */
+static void load_vector(hc_24_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *memory,
+                        int8_t *limbs) {
     const hc_geometry *geometry = x->geometry;
     const int64_t padded = geometry->padded;
     const hc_tile tile = {x->first_row + v, 1, 0, padded};
     const hc_int_tile out = {
-        .limb = {limbs, limbs + padded, limbs + 2 * padded}, .ld = padded, .row_scale = job->x_scales + v};
+        .limb = {memory, memory + padded, memory + 2 * padded}, .ld = padded, .row_scale = job->x_scales + v};
     job->x_scales[v] = 0; /* without columns */
     hc_decode_int_tile(x->run, x->format, geometry, x->components, &tile, HC_INT_FOLDED, &out);
     for (int64_t k = 0, to = 0, step = 0; k < geometry->columns; k++, to += step) {
-        int32_t value = hc_gemv_value(limbs + k, padded, n_limbs);
+        int32_t value = hc_gemv_value(memory + k, padded, n_limbs);
         if (k % 4 == 0)
             to = place_quad(job, k, &step);
         for (int d = 0; d < job->n_signed_limbs; d++)
-            digits[d * job->ldx + to] = (int8_t)(hc_gemv_limb(&value) ^ -128); /* + 128 */
+            limbs[d * job->ldx + to] = (int8_t)(hc_gemv_limb(&value) ^ -128); /* + 128 */
     }
 }
 
@@ -185,7 +185,10 @@ const char *hc_gemv_int_24_refuses(const hc_product *p) {
 hc_work hc_gemv_int_24_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w_packed->geometry->columns;
     const double lines = (double)p->x->rows * hc_gemv_limbs(&p->x->form[HC_INT_FOLDED]);
-    return (hc_work){codes, 0, codes * lines, lines * (double)p->w->columns};
+    return (hc_work){.codes = codes,
+                     .products = codes * lines,
+                     .groups = hc_groups(p) * lines,
+                     .values = lines * (double)p->w->columns};
 }
 
 hc_status hc_gemv_int_24_run(const hc_product *p, hc_error *error) {

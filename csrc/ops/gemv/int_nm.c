@@ -1,6 +1,6 @@
 /* Integer weights in a pattern times 1 to 8 integer vectors, as int_24.c does for 2:4. Where just 4 of every 8,
  * 16, 32 or 64 columns are kept, codes of 8 bits, and of 4 with integer scales or none, are read as they are stored. Where
- * fewer are, some rows at a time are decoded as panels take them (pack_nm.c); all others become dense rows.
+ * fewer are, some rows at a time are decoded as panels take them (pack_nm.c).
  */
 #include "base/convert.h"
 #include "base/threads.h"
@@ -10,8 +10,7 @@
 
 #include <string.h>
 
-enum { SEGMENT = 1024 }; /* of a dense row; each has an int32 sum */
-enum { ROWS = 8, MAX_VECTORS = 8, MAX_SIGNED_LIMBS = 4, TASK_BYTES = 64 << 10, LONGEST = 1 << 18, MEMORY = 16 << 20 };
+enum { ROWS = 8, MAX_VECTORS = 8, MAX_SIGNED_LIMBS = 4, TASK_BYTES = 64 << 10, LONGEST = 1 << 18, FLIP = 128 };
 
 static const uint8_t ONE[8] = {1}; /* a scale */
 
@@ -21,19 +20,16 @@ typedef struct {
     hc_nm_form form;
     hc_gemv_nm_integers_fn *kernel;
     hc_gemv_nm_integers_args args; /* of every row, but for where it lies */
-    hc_gemv_dots_fn *dense;        /* or NULL: rows are made dense, and this is the kernel */
     bool is_stored;                /* codes are read from storage */
     hc_component_id scale;         /* then the component that holds the row's own */
     bool is_half;                  /* it is float16 */
     int64_t rows, task_rows, n_tasks, n_vectors, ldx;
     int n_threads;
     int n_signed_limbs;
-    uint8_t *x;   /* (n_vectors, n_signed_limbs, ldx), signed digits, XOR flip */
-    uint8_t flip; /* 128, or for dense rows 0 */
+    uint8_t *x; /* (n_vectors, n_signed_limbs, ldx), signed limbs, XOR FLIP */
     float x_scales[MAX_VECTORS];
-    int64_t x_sums[MAX_VECTORS * MAX_SIGNED_LIMBS]; /* for dense rows */
-    int64_t row_bytes, scratch_bytes;               /* of a line of codes or positions; of a thread */
-    int64_t x_total, bytes;                         /* of all vectors; of all memory */
+    int64_t row_bytes, scratch_bytes; /* of a line of codes or positions; of a thread */
+    int64_t x_total, bytes;           /* of all vectors; of all memory */
     int8_t *scratch;
     const hc_rows *out;
 } hc_int_nm_job;
@@ -43,12 +39,6 @@ static void load_rows(const hc_int_nm_job *job, int64_t row, int64_t rows, int8_
                       hc_gemv_nm_integers_args *args, float *row_scales) {
     const hc_components *parts = job->weights->components;
     const int64_t stored = job->weights->first_row + row;
-    if (job->dense) {
-        const hc_int_tile tile = {.limb = {scratch}, .ld = job->row_bytes, .row_scale = row_scales};
-        job->source->integers(job->source, HC_INT_FOLDED, row, rows, 0, job->source->columns, &tile);
-        args->codes = (const uint8_t *)scratch;
-        return;
-    }
     if (!job->is_stored) {
         const int64_t bytes = ROWS * job->row_bytes;
         const hc_int_tile tile = {
@@ -64,31 +54,6 @@ static void load_rows(const hc_int_nm_job *job, int64_t row, int64_t rows, int8_
     for (int64_t r = 0; r < rows; r++) {
         const uint8_t *scale = hc_part(parts, job->scale, stored + r);
         row_scales[r] = job->is_half ? hc_f16_to_f32(hc_load_u16(scale)) : hc_load_f32(scale);
-    }
-}
-
-/* What the kernel does, of dense rows. Their int8 become uint8, as gemv_dots wants them, and so 128 too large. */
-static void dense_dots(const hc_int_nm_job *job, const hc_gemv_nm_integers_args *args, int32_t *dots) {
-    const int64_t columns = job->source->columns, segments = hc_ceil_div(columns, SEGMENT);
-    hc_gemv_dots_args of_row = {.bits = 8,
-                                .flip = 128,
-                                .segment = SEGMENT,
-                                .segments = segments,
-                                .row_bytes = columns,
-                                .n_lines = (int)args->n_vectors,
-                                .x_bytes = job->ldx,
-                                .ld = hc_round_up(segments, 16),
-                                .x = (const int8_t *)args->x,
-                                .dots = dots};
-    for (int64_t r = 0; r < args->rows; r++) {
-        of_row.codes = args->codes + r * job->row_bytes;
-        job->dense(&of_row);
-        for (int64_t line = 0; line < args->n_vectors; line++) {
-            int64_t sum = -128 * job->x_sums[(args->x - job->x) / job->ldx + line];
-            for (int64_t s = 0; s < segments; s++)
-                sum += dots[line * of_row.ld + s];
-            args->sums[r * args->ld_sums + line] = sum;
-        }
     }
 }
 
@@ -108,10 +73,7 @@ static void nonzero_rows(void *context, int64_t task, int thread) {
             args.n_vectors = n_lines - line >= 4 ? 4 : n_lines - line >= 2 ? 2 : 1;
             args.x = job->x + line * job->ldx;
             args.sums = sums + line;
-            if (job->dense)
-                dense_dots(job, &args, (int32_t *)(void *)(scratch + ROWS * job->row_bytes));
-            else
-                job->kernel(&args);
+            job->kernel(&args);
         }
         for (int64_t r = 0; r < args.rows; r++)
             for (int64_t v = 0; v < job->n_vectors; v++) {
@@ -124,29 +86,18 @@ static void nonzero_rows(void *context, int64_t task, int thread) {
     }
 }
 
-/* Vector v, decoded and cut; limbs holds 3 x padded bytes. */
-static void load_vector(hc_int_nm_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *limbs) {
-    const hc_geometry *geometry = x->geometry;
-    const int64_t padded = geometry->padded;
-    const hc_tile tile = {x->first_row + v, 1, 0, padded};
-    const hc_int_tile out = {
-        .limb = {limbs, limbs + padded, limbs + 2 * padded}, .ld = padded, .row_scale = job->x_scales + v};
-    uint8_t *digits = job->x + v * job->n_signed_limbs * job->ldx;
-    hc_decode_int_tile(x->run, x->format, geometry, x->components, &tile, HC_INT_FOLDED, &out);
-    if (job->n_signed_limbs == 1 && n_limbs == 1) {
-        for (int64_t k = 0; k < geometry->columns; k++)
-            digits[k] = (uint8_t)limbs[k] ^ job->flip;
-        return;
-    }
-    for (int64_t k = 0; k < geometry->columns; k++) {
-        int32_t value = hc_gemv_value(limbs + k, padded, n_limbs);
-        for (int d = 0; d < job->n_signed_limbs; d++)
-            digits[d * job->ldx + k] = (uint8_t)hc_gemv_limb(&value) ^ job->flip;
-    }
+/* Vector v as limbs, which the kernel wants without a sign. */
+static void load_vector(hc_int_nm_job *job, const hc_packed_context *x, int64_t v, int8_t *memory) {
+    uint8_t *limbs = job->x + v * job->n_signed_limbs * job->ldx;
+    hc_gemv_load_vector(x, HC_INT_FOLDED, v, job->n_signed_limbs,
+                        &(hc_gemv_vector){memory, (int8_t *)limbs, job->ldx, NULL, job->x_scales + v});
+    for (int i = 0; i < job->n_signed_limbs; i++)
+        for (int64_t k = 0; k < x->geometry->columns; k++)
+            limbs[i * job->ldx + k] ^= FLIP;
 }
 
 /* The bits of the codes, 4 or 8, where a kernel takes them as they are stored; else 0. */
-static int stored_bits(hc_int_nm_job *job) {
+static int code_bits(hc_int_nm_job *job) {
     const hc_format *format = job->weights->format;
     const hc_geometry *geometry = job->weights->geometry;
     const hc_stored_form form = hc_form_of(format);
@@ -165,15 +116,6 @@ static int stored_bits(hc_int_nm_job *job) {
     return form.bits == 8 && plain && form.is_signed ? 8 : form.bits == 4 && (plain || scaled) ? 4 : 0;
 }
 
-static void choose_dense(hc_int_nm_job *job, const hc_run *run) {
-    const int64_t segments = hc_ceil_div(job->source->columns, SEGMENT);
-    job->dense = HC_PICK(gemv_dots, run);
-    job->row_bytes = hc_round_up(job->source->columns, HC_CACHE_LINE);
-    job->scratch_bytes = ROWS * job->row_bytes + HC_GEMV_LINES * hc_round_up(segments, 16) * (int64_t)sizeof(int32_t);
-    job->args.code_bytes = job->source->columns;
-    job->ldx = segments * SEGMENT;
-}
-
 /* The longest step of which no more than 4 are kept; 0: there is none, or no kernel. */
 static int longest_step(const hc_product *p) {
     const hc_format *format = p->w_packed->format;
@@ -188,11 +130,10 @@ static void choose_nonzeros(hc_int_nm_job *job, const hc_product *p) {
     const hc_run *run = p->run;
     hc_gemv_nm_integers_fn *const dots = HC_PICK(gemv_nm_dots, run), *const folded = HC_PICK(gemv_nm_folded, run);
     const int kr = longest_step(p);
-    job->flip = 128;
     hc_nm_form_init(&job->form, format, kr, run);
     job->args.kr = kr;
     job->args.base = job->form.base;
-    const int bits = stored_bits(job);
+    const int bits = code_bits(job);
     const int64_t slots = hc_ceil_div(job->source->columns, kr) * 4, padded = job->weights->geometry->padded;
     job->is_stored = bits == 8 || (bits == 4 && folded);
     job->kernel = job->is_stored && bits == 4 ? folded : dots;
@@ -215,23 +156,23 @@ static void choose_nonzeros(hc_int_nm_job *job, const hc_product *p) {
 }
 
 /* false where it takes too much memory. */
-static bool plan(hc_int_nm_job *job, const hc_product *p, bool densifies) {
+static bool plan(hc_int_nm_job *job, const hc_product *p) {
     *job = (hc_int_nm_job){.weights = p->w_packed,
                            .source = p->w,
                            .rows = p->w->rows,
                            .n_vectors = p->x->rows,
                            .n_signed_limbs = hc_gemv_limbs(&p->x->form[HC_INT_FOLDED]),
                            .out = &p->out};
-    densifies ? choose_dense(job, p->run) : choose_nonzeros(job, p);
+    choose_nonzeros(job, p);
     job->task_rows = hc_round_up(hc_max(TASK_BYTES / hc_max(job->args.code_bytes, 1), 1), ROWS);
     job->n_tasks = hc_ceil_div(job->rows, job->task_rows);
     job->n_threads = (int)hc_min(hc_min(p->run->n_threads, HC_MAX_THREADS), job->n_tasks);
     job->x_total = job->n_vectors * job->n_signed_limbs * job->ldx;
     job->bytes = job->x_total + job->scratch_bytes * job->n_threads + 3 * p->x_packed->geometry->padded;
-    return job->bytes <= MEMORY;
+    return job->bytes <= HC_WORK_BYTES;
 }
 
-static const char *refusal(const hc_product *p, bool densifies) {
+const char *hc_gemv_int_nm_refuses(const hc_product *p) {
     const char *reason = hc_gemv_few_refuse(p);
     hc_int_nm_job job;
     if (reason)
@@ -240,56 +181,39 @@ static const char *refusal(const hc_product *p, bool densifies) {
         return "the weights have no pattern";
     if (p->w->form[HC_INT_FOLDED].n_limbs != 1)
         return "the weights' integers take more than 8 bits";
-    if (!densifies && longest_step(p) == 0)
+    if (longest_step(p) == 0)
         return "no kernel for this pattern: more than 4 of every 8 to 64 columns, or none here";
-    return p->w_packed->geometry->columns > LONGEST || !plan(&job, p, densifies)
-               ? "rows too long to keep x in the cache"
-               : NULL;
+    return p->w_packed->geometry->columns > LONGEST || !plan(&job, p) ? "rows too long to keep x in the cache" : NULL;
 }
 
-static hc_status run_integers(const hc_product *p, bool densifies, hc_error *error) {
-    const int n_limbs = p->x->form[HC_INT_FOLDED].n_limbs;
+hc_status hc_gemv_int_nm_run(const hc_product *p, hc_error *error) {
     hc_int_nm_job job;
-    plan(&job, p, densifies);
+    plan(&job, p);
     uint8_t *memory = hc_alloc_aligned(job.bytes);
     if (!memory)
         return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)job.n_vectors);
     job.x = memory;
     job.scratch = (int8_t *)memory + job.x_total;
     int8_t *limbs = job.scratch + job.scratch_bytes * job.n_threads;
-    memset(memory, job.flip, (size_t)job.x_total);
+    memset(memory, FLIP, (size_t)job.x_total);
     for (int64_t v = 0; v < job.n_vectors; v++)
-        load_vector(&job, p->x_packed, v, n_limbs, limbs);
-    for (int64_t line = 0; job.dense && line < job.n_vectors * job.n_signed_limbs; line++)
-        for (int64_t k = 0; k < job.ldx; k++)
-            job.x_sums[line] += (int8_t)job.x[line * job.ldx + k];
+        load_vector(&job, p->x_packed, v, limbs);
     hc_parallel(job.n_threads, job.n_tasks, nonzero_rows, &job);
     hc_free_aligned(memory);
     return HC_OK;
 }
 
-/* Of the time of other instruction sets, where VBMI moves bytes: codes and products, of 8 and of 4 bits (Zen 4; int8 with 2:4,
- * 1:4, 1:8 and 4:8, int4 and vsq4-g16-s4 with 2:4; 768 x 768 and 2048 x 2048, 1 to 8 vectors). */
-static const double CODES_SHARE[2] = {0.35, 0.85}, PRODUCTS_SHARE[2] = {0.2, 0.31};
-
-static hc_work work(const hc_product *p, bool densifies) {
+hc_work hc_gemv_int_nm_work(const hc_product *p) {
     const double lines = (double)p->x->rows * hc_gemv_limbs(&p->x->form[HC_INT_FOLDED]);
-    const double whole = (double)p->w->rows * (double)p->w->columns, x = lines * (double)p->w->columns;
-    if (densifies)
-        return (hc_work){0, whole, whole * lines, x};
+    const double whole = (double)p->w->rows * (double)p->w->columns;
     hc_int_nm_job job;
-    plan(&job, p, false);
-    const bool spreads = p->run->isa & HC_ISA_AVX512VBMI, is_short = p->w_packed->format->bits <= 4;
-    const double codes = spreads ? CODES_SHARE[is_short] : 1, share = spreads ? PRODUCTS_SHARE[is_short] : 1;
-    const double kept = (double)p->w->rows * (double)job.args.code_bytes,
-                 products = whole * 4 / longest_step(p) * lines;
-    return (hc_work){job.is_stored ? codes * kept : 0, job.is_stored ? 0 : kept, share * products, x};
+    plan(&job, p);
+    const double bytes = (double)p->w->rows * (double)job.args.code_bytes, slots = whole * 4 / longest_step(p);
+    return (hc_work){.codes = job.is_stored ? bytes : 0,
+                     .decoded = job.is_stored ? 0 : bytes,
+                     .unpacked = !job.is_stored && hc_unpacked(p) ? bytes : 0,
+                     .products = slots * lines,
+                     .wide = job.is_stored && p->w_packed->format->bits <= 4 ? slots * lines : 0,
+                     .groups = job.is_stored ? hc_groups(p) * lines : 0,
+                     .values = lines * (double)p->w->columns};
 }
-
-const char *hc_gemv_int_nm_refuses(const hc_product *p) { return refusal(p, false); }
-hc_work hc_gemv_int_nm_work(const hc_product *p) { return work(p, false); }
-hc_status hc_gemv_int_nm_run(const hc_product *p, hc_error *error) { return run_integers(p, false, error); }
-
-const char *hc_gemv_int_densified_refuses(const hc_product *p) { return refusal(p, true); }
-hc_work hc_gemv_int_densified_work(const hc_product *p) { return work(p, true); }
-hc_status hc_gemv_int_densified_run(const hc_product *p, hc_error *error) { return run_integers(p, true, error); }

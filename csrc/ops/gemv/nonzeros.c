@@ -1,4 +1,4 @@
-/* Weights that keep n of every m times 1 to 8 vectors, in the order of float.c with what is not kept left out:
+/* Weights that keep n of every m times 1 to 8 vectors, in the order GEMV of product.h with what is not kept left out:
  *
  *   groups      p = fmaf chain over the group's kept codes from +0; acc[g % 16] = fmaf(s_g, p, acc[g % 16])
  *   no groups   acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]), k the whole column; folded in halves, times the row's scale
@@ -37,20 +37,6 @@ typedef struct hc_nonzeros_state {
     uint64_t masks[TILE * HC_MAX_M / 64 + 1];
     float sums[MAX_VECTORS][LANES], p[MAX_VECTORS];
 } hc_nonzeros_state;
-
-static float fold(float *lanes, int n) {
-    if (n == LANES) { /* loops of lengths that compilers know */
-        for (int i = 0; i < LANES / 2; i++)
-            lanes[i] = lanes[i] + lanes[i + LANES / 2];
-        for (int i = 0; i < LANES / 4; i++)
-            lanes[i] = lanes[i] + lanes[i + LANES / 4];
-    }
-    for (int i = 0; i < 8; i++)
-        lanes[i] = lanes[i] + lanes[i + 8];
-    for (int i = 0; i < 4; i++)
-        lanes[i] = lanes[i] + lanes[i + 4];
-    return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
-}
 
 /* Kept columns [first, first + count) with groups; first is a block's. */
 static void add_groups(const hc_nonzeros_job *job, hc_nonzeros_state *state, const uint8_t *metadata, int64_t first,
@@ -163,7 +149,7 @@ static void gemv_task(void *context, int64_t task, int thread) {
         gemv_rows(job, states, job->weights->first_row + row, rows);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t v = 0; v < job->n_vectors; v++) {
-                const float sum = fold(states[r].sums[v], job->has_groups ? 16 : LANES);
+                const float sum = hc_gemv_fold(states[r].sums[v], job->has_groups ? 16 : LANES);
                 hc_gemv_store(job->out, row + r, v, sum * states[r].row_scale);
             }
     }
@@ -180,9 +166,13 @@ hc_work hc_gemv_nonzeros_work(const hc_product *p) {
     const hc_stored_form form = hc_form_of(format);
     const double rows = (double)p->w->rows, vectors = (double)p->x->rows;
     const double kept = rows * (double)p->w_packed->geometry->columns, columns = rows * (double)p->w->columns;
-    if (ops->has_groups(format)) /* one code after the other, some 16 times slower */
-        return (hc_work){0, kept, 16 * kept * vectors, 0};
-    return (hc_work){columns, hc_form_is_plain(&form) ? 0 : kept, columns * vectors, 0};
+    const double unpacked = hc_unpacked(p) ? kept : 0;
+    if (ops->has_groups(format)) /* one code after the other */
+        return (hc_work){.decoded = kept, .unpacked = unpacked, .wide = kept * vectors};
+    return (hc_work){.decoded = hc_form_is_plain(&form) ? 0 : kept,
+                     .unpacked = unpacked,
+                     .spread = columns,
+                     .products = columns * vectors};
 }
 
 hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {

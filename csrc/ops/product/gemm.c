@@ -5,7 +5,7 @@
  * blocks nor threads change a bit. Where partial sums can wait in `out` (FLOATS, GROUPED), KC blocks are the outer
  * loop; where they are integers, they wait in memory of our own, for one block of `out` at a time.
  *
- * Memory: SHARED_BYTES + PRIVATE_BYTES + WAITING_BYTES + 0.1 MiB of tables + scratch of 81 KiB a thread: with 256
+ * Memory: SHARED_BYTES + HC_WORK_BYTES + WAITING_BYTES + 0.1 MiB of tables + scratch of 81 KiB a thread: with 256
  * threads, the most there are, less than 55 MiB.
  */
 #include "base/threads.h"
@@ -18,7 +18,6 @@
 
 enum {
     SHARED_BYTES = 12 << 20,
-    PRIVATE_BYTES = 16 << 20,
     WAITING_BYTES = 6 << 20,
     THREAD_BYTES = 576 << 10, /* private panels of one thread: about half an L2 of 1 MiB */
     /* Columns of a KC block. Folded int32 sums stay exact up to 65536. Float KC blocks of 512, 1024, 2048 and 4096 gave 101.6,
@@ -28,11 +27,6 @@ enum {
     GROUPED_KC = 8192,
     LEAST_KC = 64, /* the longest step */
 };
-
-/* Of the time of other products, where gemm_small_scaled takes the weights, and of decoding, where gemm_small_split does
- * (Zen 4 by AVX2, 2048 x 2048). */
-#define SMALL_SHARE 0.65
-#define SPLIT_DECODING 2.5
 
 /* Tasks. */
 
@@ -144,7 +138,7 @@ static void use_kernel(hc_gemm_job *p, const hc_run *run) {
 
 /* Chooses the kernel and the KC blocks: as long as a panel of either side fits a thread's share of memory. */
 static void plan_kc(hc_gemm_job *p, const hc_run *run) {
-    const int64_t thread_bytes = hc_min(THREAD_BYTES, PRIVATE_BYTES / run->n_threads);
+    const int64_t thread_bytes = hc_min(THREAD_BYTES, HC_WORK_BYTES / run->n_threads);
     const bool one_limb = p->a.limbs == 1 && p->b.limbs == 1;
     p->exact_groups = p->kind == HC_ORDER_GROUPED && !one_limb;
     use_kernel(p, run);
@@ -179,7 +173,7 @@ static bool allocate(hc_gemm_job *p, const hc_run *run) {
         waiting = p->shared_block * p->streamed_block * tile_size;
     }
     /* Groups as large as a thread's share of memory, but at least four a thread, to end together. */
-    p->group = hc_min(hc_min(THREAD_BYTES, PRIVATE_BYTES / run->n_threads) / streamed_bytes,
+    p->group = hc_min(hc_min(THREAD_BYTES, HC_WORK_BYTES / run->n_threads) / streamed_bytes,
                       p->streamed_block / (4 * run->n_threads));
     p->group = hc_max(p->group, 1);
     p->private_bytes = lay_out(p->streamed, p->group, p, NULL);
@@ -285,23 +279,26 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
 
 /* The paths. */
 
-/* Of this kernel, in so many passes over limbs. */
-static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes, double share) {
+/* Of this kernel, in so many passes over limbs: what it decodes, unless panels of the weights exist, and multiplies. */
+static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes) {
     const double m = (double)hc_round_up(p->x->rows, kernel->mr), n = (double)hc_round_up(p->w->rows, kernel->nr);
-    const double k = (double)p->w->columns;
-    return (hc_work){0, (double)p->w->rows * k, m * n * k * passes * share, (double)p->x->rows * k};
+    const bool is_packed = hc_prepacked_fits(p->w->prepacked, p->order, p->x, kernel, 1);
+    hc_work work = is_packed ? (hc_work){0} : hc_decoding(p);
+    work.products = m * n * (double)p->w->columns * passes;
+    work.values = (double)p->x->rows * (double)p->w->columns;
+    return work;
 }
 
-static hc_work integer_work(const hc_product *p, const hc_kernel *kernel, double share) {
+static hc_work integer_work(const hc_product *p, const hc_kernel *kernel) {
     const hc_int_mode mode = p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
-    return work(p, kernel, p->x->form[mode].n_limbs * hc_signed_limbs(&p->w->form[mode]), share);
+    return work(p, kernel, p->x->form[mode].n_limbs * hc_signed_limbs(&p->w->form[mode]));
 }
 
 const char *hc_gemm_chain_refuses(const hc_product *p) {
     (void)p;
     return NULL;
 }
-hc_work hc_gemm_chain_work(const hc_product *p) { return work(p, HC_BEST(gemm_f32, p->run), 1, 1); }
+hc_work hc_gemm_chain_work(const hc_product *p) { return work(p, HC_BEST(gemm_f32, p->run), 1); }
 hc_status hc_gemm_chain_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
 
 const char *hc_gemm_folded_refuses(const hc_product *p) {
@@ -309,13 +306,10 @@ const char *hc_gemm_folded_refuses(const hc_product *p) {
     return NULL;
 }
 hc_work hc_gemm_folded_work(const hc_product *p) {
-    if (!hc_split_columns(p->x, p->w, p->run)) {
-        hc_work folded = integer_work(p, HC_BEST(gemm_s8, p->run), 1);
-        folded.decoded *= hc_integers_share(p);
-        return folded;
-    }
-    hc_work split = work(p, HC_BEST(gemm_small_split, p->run), 1, 1);
-    split.decoded *= SPLIT_DECODING;
+    if (!hc_split_columns(p->x, p->w, p->run))
+        return integer_work(p, HC_BEST(gemm_s8, p->run));
+    hc_work split = work(p, HC_BEST(gemm_small_split, p->run), 1);
+    split.groups = hc_groups(p) * (double)p->x->rows;
     return split;
 }
 hc_status hc_gemm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
@@ -326,11 +320,9 @@ const char *hc_gemm_grouped_refuses(const hc_product *p) {
 }
 hc_work hc_gemm_grouped_work(const hc_product *p) {
     const hc_kernel *kernel = hc_product_line(HC_ORDER_GROUPED, false, false, p->w, p->run);
-    hc_work grouped = integer_work(p, kernel, kernel->small ? SMALL_SHARE : 1);
-    if (hc_prepacked_fits(p->w->prepacked, HC_ORDER_GROUPED, p->x, kernel, 1))
-        grouped.decoded = 0;
-    else
-        grouped.decoded *= hc_decoding_share(p);
+    hc_work grouped = integer_work(p, kernel);
+    grouped.wide = kernel->small ? 0 : grouped.products;
+    grouped.groups = hc_groups(p) * (double)hc_round_up(p->x->rows, kernel->mr);
     return grouped;
 }
 hc_status hc_gemm_grouped_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
@@ -347,9 +339,8 @@ const char *hc_gemm_nm_folded_refuses(const hc_product *p) {
 }
 hc_work hc_gemm_nm_folded_work(const hc_product *p) {
     const hc_kernel *right = hc_nm_kernel(p->w, p->run), *kernel = right ? right : hc_nm_kernel(p->x, p->run);
-    hc_work kept = integer_work(p, kernel, 4.0 / kernel->kr); /* a step of kr values costs one of 4 */
-    if (hc_prepacked_fits(p->w->prepacked, HC_ORDER_FOLDED, p->x, kernel, 1))
-        kept.decoded = 0;
+    hc_work kept = integer_work(p, kernel);
+    kept.products *= 4.0 / kernel->kr; /* a step of kr values costs one of 4 */
     return kept;
 }
 hc_status hc_gemm_nm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, true, error); }

@@ -1,4 +1,4 @@
-/* Tiles of the three kinds of product: kernels on panels, sums of digits, and the way into `out`. */
+/* Tiles of the three kinds of product: kernels on panels, sums of limbs, and the way into `out`. */
 #include "ops/product/gemm_tile.h"
 
 #include <math.h>
@@ -8,13 +8,13 @@ enum { MAX_TILE = 1024 }; /* mr * nr of any kernel */
 
 static const int32_t ZEROS[MAX_TILE];
 
-static const void *limb_of(const hc_panels *side, int64_t panel, int digit) {
-    return side->panels + (panel * side->limbs + digit) * side->limb_bytes;
+static const void *limb_of(const hc_panels *side, int64_t panel, int limb) {
+    return side->panels + (panel * side->limbs + limb) * side->limb_bytes;
 }
 
 static int64_t tile_size(const hc_gemm_job *p) { return (int64_t)p->kernel->mr * p->kernel->nr; }
 
-/* int64 sums, and after them int32 ones of every pair of digits. */
+/* int64 sums, and after them int32 ones of every pair of limbs. */
 int64_t hc_tile_sums_bytes(const hc_gemm_job *p) {
     return p->kind == HC_ORDER_CHAIN ? 0 : hc_round_up(tile_size(p) * (8 + 4 * p->a.limbs * p->b.limbs), HC_CACHE_LINE);
 }
@@ -89,7 +89,7 @@ static void multiply_floats(const hc_gemm_job *p, const hc_tile_at *at) {
         copy_tile(p, at, own, true);
 }
 
-/* Adds the integer sums of one segment over all pairs of digits: S += 256^(i + j) P_ij, modulo 2^64 (S itself fits). */
+/* Adds the integer sums of one segment over all pairs of limbs: S += 256^(i + j) P_ij, modulo 2^64 (S itself fits). */
 static void add_dots(const hc_gemm_job *p, const hc_tile_at *at, int64_t segment, int64_t step, int64_t *dots) {
     hc_gemm_s8_fn *const gemm = p->kernel->fn.gemm_s8; /* or of gemm_nm_s8, the same type */
     const int64_t a_skip = step * p->kernel->kr * p->kernel->mr * (p->kernel->form == HC_PANEL_S16 ? 2 : 1);

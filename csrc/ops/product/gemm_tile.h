@@ -11,7 +11,7 @@ typedef struct {
     bool split; /* FOLDED: b is packed as codes and integer scales of groups */
     hc_rows out;
     int64_t m, n, k;
-    bool exact_groups; /* GROUPED beyond what gemm_s8_scaled does: several digits, or segments longer than a KC block */
+    bool exact_groups; /* GROUPED beyond what gemm_s8_scaled does: several limbs, or segments longer than a KC block */
     bool waits_in_out;
     int64_t kc_limit, kc_count, max_steps, max_segments;
     const hc_kernel *kernel;

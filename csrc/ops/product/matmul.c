@@ -2,7 +2,7 @@
  * the rows of the answer, the packed or right one its columns. Leading dimensions of one side alone are just more
  * rows; those that both have, or that a packed side has, are walked one matrix at a time.
  *
- * Memory: activations are quantized in blocks of ACTIVATION_BYTES; the drivers bound their own (gemm.c, ops/gemv/).
+ * Memory: activations are quantized in blocks of ACTIVATION_BYTES; the paths bound their own.
  */
 #include "ops/check.h"
 #include "ops/codec/encoder.h"

@@ -1,4 +1,4 @@
-/* What a product costs by each path. */
+/* What a product costs by each path: counts of work, and nanoseconds for each of them. */
 #ifndef HC_MEASURE_H
 #define HC_MEASURE_H
 
@@ -12,19 +12,14 @@ typedef enum {
     HC_N_PATHS
 } hc_path_number;
 
-/* Estimate in one thread, by the measures of the best class of machines that the run's instruction sets allow. */
+/* Estimate in one thread, by the costs of this processor, or else of the best class of instruction sets that the run allows. */
 double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
 
-/* What decoding weights to integers takes, of that of integers of 8 bits without a pattern. */
-double hc_integers_share(const hc_product *product);
-
-/* What decoding weights with scales of groups takes, of that of codes of 4 and 8 bits: more for codes of other widths, for
- * minima and for patterns. */
-double hc_decoding_share(const hc_product *product);
-
-/* Seconds of the two paths of HC_ORDER_CHAIN for weights in a pattern, `gemm` first, instead of estimates: measured on a part of
- * the operands and remembered; false where that is not worth it or there is no memory. */
-typedef hc_status hc_run_path(const hc_product *product, hc_error *error);
-bool hc_measure_nm(const hc_product *product, hc_run_path *gemm, hc_run_path *nonzeros, double seconds[2]);
+/* Parts of hc_work that paths share. Whether the codes of w are of another width than 4 and 8 bits, or have minima; */
+bool hc_unpacked(const hc_product *product);
+/* the groups of w; */
+double hc_groups(const hc_product *product);
+/* and decoding w as a whole, to float32 or to the integers of the product's order: decoded, unpacked, limbs and spread. */
+hc_work hc_decoding(const hc_product *product);
 
 #endif

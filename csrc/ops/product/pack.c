@@ -12,13 +12,13 @@
  * 16 KiB: with the panel's end they stay in 32 KiB. */
 enum { PORTION_ROWS = 16, INT_COLUMNS = 512, FLOAT_COLUMNS = 256, ROW_PADDING = 64 };
 enum { LIMB_LD = INT_COLUMNS + ROW_PADDING, FLOAT_LD = FLOAT_COLUMNS + ROW_PADDING / 4 };
-enum { MAX_KEPT_TILE = 32 }; /* nr of any line of sparse_s8 */
+enum { MAX_KEPT_TILE = 32 }; /* nr of any kernel of gemm_nm_s8 */
 enum { LEAST_SPLIT_GROUP = 16, LEAST_SPLIT_COLUMNS = 1024 };
 
 typedef union {
     float values[PORTION_ROWS * FLOAT_LD];
     struct {
-        int8_t digit[HC_MAX_SIGNED_LIMBS][PORTION_ROWS * LIMB_LD];
+        int8_t limb[HC_MAX_SIGNED_LIMBS][PORTION_ROWS * LIMB_LD];
         float group_scale[PORTION_ROWS * (INT_COLUMNS + 1)];
         float row_scale[PORTION_ROWS];
     } integers;
@@ -95,10 +95,10 @@ bool hc_kc_fill(hc_kc *kc, hc_order kind, const hc_source *a, const hc_source *b
 int hc_signed_limbs(const hc_int_form *form) {
     if (form->n_limbs == 1)
         return 1; /* the one limb is signed already */
-    int digits = 1;
+    int limbs = 1;
     for (int64_t largest = 127; largest < form->max_abs; largest = largest * 256 + 127)
-        digits++;
-    return (int)hc_max(digits, form->n_limbs);
+        limbs++;
+    return (int)hc_max(limbs, form->n_limbs);
 }
 
 void hc_panels_init(hc_panels *side, hc_order kind, const hc_run *run, const hc_source *source, bool is_b) {
@@ -164,21 +164,21 @@ int64_t hc_panel_bytes(const hc_panels *side, int64_t steps, int64_t n_segments)
     return side->limbs * hc_limb_bytes(side, steps) + words * n_segments * side->tile * 4;
 }
 
-void hc_balance_limbs(int8_t *const digits[HC_MAX_SIGNED_LIMBS], int64_t ld, int n_limbs, int n_signed_limbs,
+void hc_balance_limbs(int8_t *const limbs[HC_MAX_SIGNED_LIMBS], int64_t ld, int n_limbs, int n_signed_limbs,
                       int64_t rows, int64_t columns) {
     for (int64_t row = 0; row < rows; row++)
         for (int64_t first = 0; first < columns; first += INT_COLUMNS) {
             const int64_t count = hc_min(INT_COLUMNS, columns - first);
             uint8_t carry[INT_COLUMNS] = {0};
             for (int d = 0; d < n_signed_limbs; d++) {
-                uint8_t *digit = (uint8_t *)digits[d] + row * ld + first;
+                uint8_t *bytes = (uint8_t *)limbs[d] + row * ld + first;
                 if (d >= n_limbs)
-                    memset(digit, 0, (size_t)count);
+                    memset(bytes, 0, (size_t)count);
                 /* A byte from 128 on stands for itself minus 256: of the top limb, only 127 + 1 has become one. */
                 const uint8_t was = d < n_limbs - 1 ? 0xff : 0;
                 for (int64_t i = 0; i < count; i++) {
-                    const uint8_t limb = digit[i], sum = (uint8_t)(limb + carry[i]);
-                    digit[i] = sum;
+                    const uint8_t limb = bytes[i], sum = (uint8_t)(limb + carry[i]);
+                    bytes[i] = sum;
                     carry[i] = (uint8_t)((limb & was) | (sum & (uint8_t)~limb)) >> 7;
                 }
             }
@@ -258,16 +258,16 @@ static void place_words(const hc_panels *side, const int8_t *from, int64_t rows,
     }
 }
 
-static void place_digits(const hc_panels *side, const hc_portion *portion, int64_t skip, int64_t rows, int64_t columns,
-                         int64_t k, uint8_t *panel) {
+static void place_limbs(const hc_panels *side, const hc_portion *portion, int64_t skip, int64_t rows, int64_t columns,
+                        int64_t k, uint8_t *panel) {
     for (int i = 0; side->kept && i < 2; i++) /* kept values, then their places */
-        side->pack_x32(portion->integers.digit[i] + skip / side->kr * 4, LIMB_LD, (int)rows,
+        side->pack_x32(portion->integers.limb[i] + skip / side->kr * 4, LIMB_LD, (int)rows,
                        hc_ceil_div(columns, side->kr), panel + (k / side->kr * 8 + 4 * i) * side->tile, 2 * side->tile,
                        i ? side->nm_form.base : 0);
     if (side->kept)
         return;
     for (int d = 0; d < side->limbs; d++) {
-        const int8_t *from = portion->integers.digit[d] + skip;
+        const int8_t *from = portion->integers.limb[d] + skip;
         uint8_t *to = panel + d * side->limb_bytes;
         const bool is_signed = side->is_b || d == side->limbs - 1;
         const uint8_t flip = (side->form == HC_PANEL_U8) == is_signed ? 0x80 : 0;
@@ -323,10 +323,10 @@ static void pack_integers(const hc_panels *side, const hc_kc *kc, int64_t first_
     const int n_limbs = source->form[mode].n_limbs;
     /* That lie together: */
     const int64_t row_bytes = side->form == HC_PANEL_S16 ? 2 * side->kr : side->is_b ? 4 : side->kr;
-    uint8_t *digits = side->panels + panel * side->limbs * side->limb_bytes + row_in_panel * row_bytes;
+    uint8_t *bytes = side->panels + panel * side->limbs * side->limb_bytes + row_in_panel * row_bytes;
     float *scales = side->scales + panel * kc->n_segments * side->tile + row_in_panel;
     const hc_int_tile tile = {
-        .limb = {portion->integers.digit[0], portion->integers.digit[1], portion->integers.digit[2]},
+        .limb = {portion->integers.limb[0], portion->integers.limb[1], portion->integers.limb[2]},
         .ld = LIMB_LD,
         .group_scale = portion->integers.group_scale,
         .groups_ld = INT_COLUMNS + 1,
@@ -341,18 +341,18 @@ static void pack_integers(const hc_panels *side, const hc_kc *kc, int64_t first_
         else
             source->integers(source, mode, first_row, rows, start, end - start, &tile);
         if (side->is_b && n_limbs > 1) {
-            int8_t *const digit[] = {tile.limb[0], tile.limb[1], tile.limb[2], portion->integers.digit[3]};
-            hc_balance_limbs(digit, LIMB_LD, n_limbs, side->limbs, rows, end - start);
+            int8_t *const limbs[] = {tile.limb[0], tile.limb[1], tile.limb[2], portion->integers.limb[3]};
+            hc_balance_limbs(limbs, LIMB_LD, n_limbs, side->limbs, rows, end - start);
         }
         int64_t from = hc_max(start, kc->first);
         const int64_t to = hc_min(end, stop);
         if (kc->even)
-            place_digits(side, portion, from - start, rows, to - from, from - kc->first, digits);
+            place_limbs(side, portion, from - start, rows, to - from, from - kc->first, bytes);
         while (from < to) { /* the part of one segment that this portion holds */
             const int64_t part_end = hc_min(to, kc->end[segment]);
             if (!kc->even)
-                place_digits(side, portion, from - start, rows, part_end - from, step * side->kr + from - segment_first,
-                             digits);
+                place_limbs(side, portion, from - start, rows, part_end - from, step * side->kr + from - segment_first,
+                            bytes);
             if (mode != HC_INT_FOLDED) {
                 const int64_t group = group_index(source, from) - group_index(source, start);
                 for (int64_t row = 0; row < rows; row++)

@@ -4,8 +4,8 @@
  * k is walked in KC blocks. A KC block is cut into segments: one for FLOATS and FOLDED, for GROUPED what lies between two
  * group boundaries of either side. Segments begin at a step of kr values in every panel and are padded with zeros.
  *
- *   panel p, digit d:  panels + (p * digits + d) * limb_bytes, laid out as kernels/kernel.h says
- *   its scales, segment s:  scales + (p * n_segments + s) * tile      init: ((p * digits + d) * n_segments + s) * tile
+ *   panel p, limb d:  panels + (p * limbs + d) * limb_bytes, laid out as kernels/kernel.h says
+ *   its scales, segment s:  scales + (p * n_segments + s) * tile      init: ((p * limbs + d) * n_segments + s) * tile
  */
 #ifndef HC_PACK_H
 #define HC_PACK_H
@@ -31,7 +31,7 @@ typedef struct {
     hc_order kind;
     bool is_b;
     int tile, kr, form;
-    bool kept;  /* panels of sparse_s8_... */
+    bool kept;  /* panels of gemm_nm_s8_... */
     bool split; /* FOLDED: b's codes, and the integer scale of each segment */
     hc_nm_form nm_form;
     int limbs; /* 8-bit parts of an integer: of a the limbs, of b balanced ones (-128 .. 127); 1 for floats */
@@ -60,14 +60,14 @@ const hc_kernel *hc_product_line(hc_order order, bool exact_groups, bool kept, c
 int64_t hc_split_columns(const hc_source *a, const hc_source *b, const hc_run *run);
 void hc_panels_split(hc_panels *b);
 
-/* Digits that b needs: all between -128 and 127. */
+/* Signed limbs that b needs, each from -128 to 127. */
 int hc_signed_limbs(const hc_int_form *form);
 
-/* Such digits of integers that lie as limbs (v = sum of limb[i] 256^i, the lower ones unsigned), in place. */
-void hc_balance_limbs(int8_t *const digits[HC_MAX_SIGNED_LIMBS], int64_t ld, int n_limbs, int n_signed_limbs,
+/* Signed limbs of integers whose lower limbs are unsigned (v = sum of limb[i] 256^i), in place. */
+void hc_balance_limbs(int8_t *const limbs[HC_MAX_SIGNED_LIMBS], int64_t ld, int n_limbs, int n_signed_limbs,
                       int64_t rows, int64_t columns);
 
-/* Bytes of one digit of one panel, and of everything that a panel needs, for a KC block of this size. */
+/* Bytes of one limb of one panel, and of everything that a panel needs, for a KC block of this size. */
 int64_t hc_limb_bytes(const hc_panels *side, int64_t steps);
 int64_t hc_panel_bytes(const hc_panels *side, int64_t steps, int64_t n_segments);
 

@@ -20,14 +20,12 @@ const char *hc_nm_kernel_refusal(const hc_source *w, const hc_run *run) {
         return "no side has a pattern";
     if (w->form[HC_INT_FOLDED].n_limbs != 1)
         return "its integers take more than 8 bits";
-    if (HC_BEST(gemm_s8, run)->needs & HC_ISA_AMX)
-        return "the dense product has a stronger instruction set";
     return hc_nm_kernel(w, run) ? NULL
                                 : "no kernel for this pattern: more than 4 of every 8 to 64 columns, or none here";
 }
 
 const hc_kernel *hc_nm_kernel(const hc_source *w, const hc_run *run) {
-    if (!w->sparse || w->form[HC_INT_FOLDED].n_limbs != 1 || HC_BEST(gemm_s8, run)->needs & HC_ISA_AMX)
+    if (!w->sparse || w->form[HC_INT_FOLDED].n_limbs != 1)
         return NULL;
     const hc_kernel *const kernels[] = {HC_BEST(gemm_nm_s8_of64, run), HC_BEST(gemm_nm_s8_of32, run),
                                         HC_BEST(gemm_nm_s8_of16, run), HC_BEST(gemm_nm_s8_of8, run)};

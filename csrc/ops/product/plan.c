@@ -92,14 +92,6 @@ hc_status hc_plan_product(const hc_product *product, bool all, hc_plan *plan, hc
         }
         plan->n++;
     }
-    const hc_path *tiles = &PATHS[HC_PATH_CHAIN_gemm_chain], *nonzeros = &PATHS[HC_PATH_CHAIN_gemm_nm_chain];
-    double measured[2];
-    if (!product->run->path && product->order == HC_ORDER_CHAIN && product->w->sparse &&
-        hc_measure_nm(product, tiles->run, nonzeros->run, measured)) {
-        for (int i = 0; i < plan->n; i++)
-            if (plan->candidate[i].path == tiles || plan->candidate[i].path == nonzeros)
-                plan->candidate[i].seconds = measured[plan->candidate[i].path == nonzeros];
-    }
     if (product->run->path)
         return forced(product, hc_path_name(product->run->path - 1), plan, error);
     while (!plan->path) { /* one at least never refuses */

@@ -1,7 +1,7 @@
 /* One product, one plan. hc_product says what is multiplied: both sides as rows over k, and where the answer goes. A path is
  * one way to do it. paths.def has a section for each order of summation; all paths of a section give the same bits, and
  * the order follows from shapes and formats alone. The plan is the path of the section with the least estimate among those
- * that do not refuse; hc_plan is the only place that chooses.
+ * that do not refuse; hc_plan_product is the only place that chooses.
  */
 #ifndef HC_PLAN_H
 #define HC_PLAN_H

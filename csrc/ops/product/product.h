@@ -90,13 +90,8 @@ typedef struct {
  * all values. */
 const char *hc_zeros_differ(const hc_run *run, const hc_source *x, const hc_source *w);
 
-/* How much there is to do; a path's measures (measures.def) make an estimate of it. */
-typedef struct {
-    double codes;    /* read as they are stored */
-    double decoded;  /* codes that are decoded, and packed where the path packs */
-    double products; /* multiply-adds, those of padded tiles included */
-    double values;   /* of x that are brought into the path's order */
-} hc_work;
+/* Working memory of a product, of all threads together, is within this and what its file says besides. */
+enum { HC_WORK_BYTES = 16 << 20 };
 
 /* Dimensions of rows that lie evenly one after another become one, so that most answers have one; the same run
  * with no more threads than are worth waking. */

@@ -115,16 +115,12 @@ hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b
     found->n = plan.n;
     for (int i = 0; i < plan.n; i++) {
         const hc_path *path = plan.candidate[i].path;
-        const hc_work *work = &plan.candidate[i].work;
         found->candidate[i].path = path->name;
         found->candidate[i].id = path->id;
         found->candidate[i].what = path->what;
         found->candidate[i].reason = plan.candidate[i].reason;
         found->candidate[i].seconds = plan.candidate[i].seconds;
-        found->candidate[i].codes = work->codes;
-        found->candidate[i].decoded = work->decoded;
-        found->candidate[i].products = work->products;
-        found->candidate[i].values = work->values;
+        found->candidate[i].work = plan.candidate[i].work;
         if (path == plan.path)
             found->chosen = i;
     }

@@ -1,27 +1,26 @@
 /* Folded products of many rows of x: these are brought into panels, rows side by side in lanes, and the
  * weights stay as they lie (kernels/rows/rows.h, lanes_s8). int8 codes without groups are read as they are stored, and codes
  * of 4 bits where there is a kernel for them (lanes_s4); other weights are decoded to int8, a group of rows at a time, once for
- * all rows of x; wider integers are signed digits (rows.c), or integers of 8 bits and scales apart (lanes_groups.c).
+ * all rows of x; wider integers are signed limbs (rows.c), or integers of 8 bits and scales apart (lanes_groups.c).
  *
  *   x panel (k / 4, lanes, 4 bytes)  x  w rows (group, k)  ->  sums (group, lanes)  ->  scaled, transposed: out (lanes, group)
  *
  * Threads share groups of weight rows, and blocks of x where groups are few.
  *
- * Memory: X_BYTES for the panels at hand, PRIVATE_BYTES for weights and sums of all threads.
+ * Memory: X_BYTES for the panels at hand, HC_WORK_BYTES for weights and sums of all threads.
  */
-#include "base/convert.h"
+#include "ops/rows/lanes.h"
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"
-#include "ops/product/prepack.h"
-#include "ops/rows/blocks.h"
-#include "ops/rows/rows.h"
+#include "ops/rows/driver.h"
+#include "ops/rows/limbs.h"
+#include "ops/rows/stored.h"
 
 #include <string.h>
 
 enum {
     LONGEST = 65536, /* the kernel's budget */
     X_BYTES = 8 << 20,
-    PRIVATE_BYTES = 16 << 20,
     GROUP_BYTES = 192 << 10, /* of weights, which all blocks of x read: with those that come next, in L2 */
     GROUP_STEP = 24,         /* a multiple of what kernels take at once */
     MOST_GROUP = 96,
@@ -31,12 +30,6 @@ enum {
     UNIT = 16,                 /* rows of x packed at once; HC_LANES_FEW where there are no more */
 };
 
-/* Of the time that others take to decode, what lanes_s4 takes for codes with scales, and without (Zen 4, 768 to 2048 columns). */
-#define WORDS_SHARE 0.17
-#define CODES_SHARE 0.02
-/* Of 8 rows of x: `rows` takes .96 of the time of 2048 x 2048 on a Zen 4, 1.05 of 768 x 768. */
-#define FEW_SHARE 1.12
-
 typedef struct {
     const hc_product *product;
     hc_lanes_s8_fn *multiply;
@@ -45,14 +38,13 @@ typedef struct {
     hc_combine_limbs_fn *join;
     hc_pack_x32_fn *transpose;
     hc_rows out;
-    hc_lanes_blocks x_rows;
+    hc_row_blocks x_rows;
     int lanes; /* of a block, at most */
-    int x_digits, w_digits;
+    int x_limbs, w_limbs;
     bool direct;  /* weights as they are stored, */
     bool nibbles; /* those of 4 bits, */
     int words;    /* which share a scale, or 0 */
     int64_t n, k, ld, quads, x_plane;
-    int64_t group_rows;
     int64_t sums_at, values_at, dots_at, rows_at, private_bytes; /* of one thread */
     uint8_t *memory, *x, *private_memory;
     float *x_scales;
@@ -71,14 +63,14 @@ static void pack_few(const int8_t *rows, int64_t ld, int64_t steps, uint8_t *pan
 
 static void x_task(void *context, int64_t unit, int thread) {
     const hc_lanes_job *job = context;
-    const hc_lanes_blocks *blocks = &job->x_rows;
+    const hc_row_blocks *blocks = &job->x_rows;
     int8_t *rows = (int8_t *)job->private_memory + thread * job->private_bytes + job->rows_at;
     const int64_t first = unit * blocks->unit, n = hc_min(blocks->unit, blocks->rows - first);
-    const int64_t block = hc_lanes_block_of(blocks, unit), start = hc_lanes_first_unit(blocks, block);
-    const int64_t lanes = (hc_lanes_first_unit(blocks, block + 1) - start) * blocks->unit;
+    const int64_t block = hc_row_block_of(blocks, unit), start = hc_row_first_unit(blocks, block);
+    const int64_t lanes = (hc_row_first_unit(blocks, block + 1) - start) * blocks->unit;
     uint8_t *panel = job->x + (start * job->quads + unit - start) * blocks->unit * 4;
     hc_rows_load(job->product->x, blocks->first_row + first, n, job->ld, UNIT * job->ld, rows, job->x_scales + first);
-    for (int d = 0; d < job->x_digits; d++, rows += UNIT * job->ld) {
+    for (int d = 0; d < job->x_limbs; d++, rows += UNIT * job->ld) {
         for (int64_t i = 0; i < blocks->unit; i++) { /* lanes without a row are 0 */
             const int64_t present = i < n ? job->k : 0;
             memset(rows + i * job->ld + present, 0, (size_t)(job->ld - present));
@@ -95,17 +87,18 @@ static void x_task(void *context, int64_t unit, int thread) {
 /* Some blocks of x times a group of weights. */
 static void group_task(void *context, int64_t task, int thread) {
     const hc_lanes_job *job = context;
-    const hc_lanes_blocks *blocks = &job->x_rows;
-    const int64_t part = task % blocks->parts, first = task / blocks->parts * job->group_rows;
-    const int64_t from = blocks->n * part / blocks->parts, to = blocks->n * (part + 1) / blocks->parts;
+    const hc_row_blocks *blocks = &job->x_rows;
+    const hc_row_task of = hc_row_task_of(blocks, task);
+    const int64_t first = of.first;
     uint8_t *scratch = job->private_memory + thread * job->private_bytes;
     float *scales = (float *)(void *)scratch, *values = (float *)(void *)(scratch + job->values_at);
-    hc_rows_s8_args stored = {.n_w = hc_min(job->group_rows, job->n - first), .columns = job->k, .words = job->words};
+    hc_rows_s8_args stored = {
+        .n_w = hc_min(blocks->group_rows, job->n - first), .columns = job->k, .words = job->words};
     hc_lanes_s8_args args = {.n_w = stored.n_w, .ld_w = job->ld};
     int8_t *decoded = (int8_t *)scratch + job->rows_at;
     const int8_t *w = decoded, *next = NULL;
     const int codes = job->nibbles ? 2 : 1; /* of a byte */
-    const int64_t w_plane = job->group_rows * job->ld;
+    const int64_t w_plane = blocks->group_rows * job->ld;
     int32_t *sums = (int32_t *)(void *)(scratch + job->sums_at);
     if (job->direct) {
         hc_rows_stored(job->product, first, &stored, scales);
@@ -114,22 +107,21 @@ static void group_task(void *context, int64_t task, int thread) {
         args.words = stored.words;
         args.ld_scales = stored.ld_scales;
         if (job->n * job->k / codes >= FAR_BYTES) /* maybe behind the end */
-            next = (const int8_t *)((uintptr_t)w + (uintptr_t)(job->group_rows * args.ld_w));
+            next = (const int8_t *)((uintptr_t)w + (uintptr_t)(blocks->group_rows * args.ld_w));
     } else {
         hc_rows_load(job->product->w, first, args.n_w, job->ld, w_plane, decoded, scales);
     }
-    for (int64_t block = from; block < to; block++) {
-        const int64_t start = hc_lanes_first_unit(blocks, block),
-                      units = hc_lanes_first_unit(blocks, block + 1) - start;
+    for (int64_t block = of.from; block < of.to; block++) {
+        const int64_t start = hc_row_first_unit(blocks, block), units = hc_row_first_unit(blocks, block + 1) - start;
         const int64_t row = start * blocks->unit, rows = hc_min(units * blocks->unit, blocks->rows - row);
         args.lanes = (int)units * blocks->unit;
         args.ldc = args.lanes;
-        args.part = (int)(block - from);
-        args.parts = (int)(to - from);
+        args.part = (int)(block - of.from);
+        args.parts = (int)(of.to - of.from);
         const int64_t tile = args.n_w * args.ldc;
         int shifts[HC_MAX_SIGNED_LIMBS * HC_MAX_SIGNED_LIMBS], pairs = 0;
-        for (int d = 0; d < job->x_digits; d++)
-            for (int e = 0; e < job->w_digits; e++) {
+        for (int d = 0; d < job->x_limbs; d++)
+            for (int e = 0; e < job->w_limbs; e++) {
                 args.c = sums + pairs * tile;
                 for (int64_t k = 0; k < job->k; k += HC_LANES_COLUMNS) {
                     args.columns = hc_min(HC_LANES_COLUMNS, job->k - k);
@@ -156,47 +148,45 @@ static void group_task(void *context, int64_t task, int thread) {
 
 static void plan(hc_lanes_job *job, const hc_product *p) {
     const hc_run run = hc_run_for(p);
-    hc_lanes_blocks *blocks = &job->x_rows;
-    const int64_t n_threads = run.n_threads;
+    hc_row_blocks *blocks = &job->x_rows;
     *job = (hc_lanes_job){.product = p, .n = p->w->rows, .k = p->w->columns};
     job->nibbles = hc_rows_nibble_weights(p, &job->words);
     job->multiply = job->nibbles ? HC_PICK(lanes_s4, &run) : HC_PICK(lanes_s8, &run);
     job->dequantize_s32 = HC_PICK(dequantize_s32, &run);
     job->dequantize_s64 = HC_PICK(dequantize_s64, &run);
     job->join = HC_PICK(combine_limbs, &run);
-    job->x_digits = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
-    job->w_digits = hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
+    job->x_limbs = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
+    job->w_limbs = hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
     job->transpose = HC_PICK(pack_x32, &run);
     job->out = hc_merged_rows(&p->out);
     job->direct = job->nibbles || hc_rows_direct_weights(p);
-    blocks->unit = p->x->rows <= HC_LANES_FEW ? HC_LANES_FEW : UNIT;
+    blocks->unit = blocks->portion = p->x->rows <= HC_LANES_FEW ? HC_LANES_FEW : UNIT;
+    blocks->most_units = HC_LANES_X;
     job->lanes = HC_LANES_X * UNIT;
     const int64_t columns = job->nibbles ? hc_round_up(job->k, HC_NIBBLES_STEP) : job->k;
     job->quads = hc_ceil_div(columns, 8) * 2;
     job->ld =
         hc_round_up(columns, HC_CACHE_LINE) + HC_CACHE_LINE; /* rows of 4 KiB would fall on the same places of L1 */
-    blocks->most = hc_max(X_BYTES / (job->quads * 4 * job->x_digits) / job->lanes, 1) * job->lanes;
+    blocks->most = hc_max(X_BYTES / (job->quads * 4 * job->x_limbs) / job->lanes, 1) * job->lanes;
     blocks->most = hc_min(hc_round_up(p->x->rows, blocks->unit), blocks->most);
-    const int64_t row_bytes = job->nibbles ? hc_ceil_div(job->k, 2) : job->k * job->w_digits;
+    const int64_t row_bytes = job->nibbles ? hc_ceil_div(job->k, 2) : job->k * job->w_limbs;
     int64_t rows =
         job->direct ? hc_min(GROUP_BYTES / row_bytes, MOST_GROUP) : hc_min(DECODED_BYTES / row_bytes, MOST_DECODED);
-    if (n_threads > 1)
-        rows = hc_min(rows, hc_ceil_div(job->n, 2 * n_threads));
-    job->group_rows = hc_max(rows / GROUP_STEP, 1) * GROUP_STEP;
+    blocks->group_rows = hc_row_group(&run, job->n, rows, GROUP_STEP);
     job->x_plane = blocks->most * job->quads * 4;
-    const int64_t tile = job->group_rows * job->lanes * 4, pairs = job->x_digits * job->w_digits;
-    job->sums_at = hc_round_up(job->group_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
+    const int64_t tile = blocks->group_rows * job->lanes * 4, pairs = job->x_limbs * job->w_limbs;
+    job->sums_at = hc_round_up(blocks->group_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
     job->values_at = job->sums_at + pairs * tile;
     job->dots_at = job->values_at + tile;
     job->rows_at = job->dots_at + (pairs > 1 ? 2 * tile : 0);
-    const int64_t x_kept = UNIT * hc_rows_planes(p->x), w_kept = job->group_rows * hc_rows_planes(p->w);
+    const int64_t x_kept = UNIT * hc_rows_planes(p->x), w_kept = blocks->group_rows * hc_rows_planes(p->w);
     const int64_t kept = job->direct ? x_kept : hc_max(x_kept, w_kept);
     job->private_bytes = hc_round_up(job->rows_at + kept * job->ld, HC_CACHE_LINE);
-    blocks->n_threads = (int)hc_max(hc_min(n_threads, PRIVATE_BYTES / job->private_bytes), 1);
+    blocks->n_threads = hc_row_threads(&run, job->private_bytes);
 }
 
 static bool allocate(hc_lanes_job *job) {
-    const int64_t x_bytes = job->x_digits * job->x_plane;
+    const int64_t x_bytes = job->x_limbs * job->x_plane;
     const int64_t private_at = hc_round_up(x_bytes + job->x_rows.most * (int64_t)sizeof(float), HC_CACHE_LINE);
     job->memory = hc_alloc_aligned(private_at + job->x_rows.n_threads * job->private_bytes);
     if (!job->memory)
@@ -208,28 +198,24 @@ static bool allocate(hc_lanes_job *job) {
 }
 
 const char *hc_lanes_folded_refuses(const hc_product *p) {
-    if (p->w->columns > LONGEST)
-        return "rows of more than 65536 values";
-    if (!hc_rows_direct_weights(p) &&
-        hc_prepacked_fits(p->w->prepacked, HC_ORDER_FOLDED, p->x,
-                          hc_product_line(HC_ORDER_FOLDED, false, false, NULL, p->run), 1))
-        return "panels of the weights exist, and these would have to be decoded";
-    return NULL;
+    return p->w->columns > LONGEST ? "rows of more than 65536 values" : NULL;
 }
 
 hc_work hc_lanes_folded_work(const hc_product *p) {
     if (hc_lanes_splits(p))
         return hc_lanes_groups_work(p);
     const double codes = (double)p->w->rows * (double)p->w->columns;
-    const int x_digits = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
-    const int pairs = x_digits * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
-    int words;
+    const int x_limbs = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
+    const int pairs = x_limbs * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
+    int words = 0;
     const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
-    const double lanes = p->x->rows <= HC_LANES_FEW ? FEW_SHARE * HC_LANES_FEW : (double)hc_round_up(p->x->rows, UNIT);
-    const double blocks = (double)hc_ceil_div(p->x->rows, HC_LANES_X * UNIT); /* lanes_s4 decodes for each */
-    const double decoded = nibbles ? blocks * (words ? WORDS_SHARE : CODES_SHARE) : direct ? 0 : hc_integers_share(p);
-    return (hc_work){direct ? codes : 0, decoded * codes, codes * lanes * pairs,
-                     (double)p->x->rows * (double)p->x->columns * x_digits};
+    const double lanes = (double)hc_round_up(p->x->rows, p->x->rows <= HC_LANES_FEW ? HC_LANES_FEW : UNIT);
+    const double blocks = (double)hc_ceil_div(p->x->rows, HC_LANES_X * UNIT); /* each reads the weights */
+    hc_work work = direct ? (hc_work){.codes = blocks * codes} : hc_decoding(p);
+    work.products = codes * lanes * pairs;
+    work.groups = words ? blocks * codes / (8.0 * words) : 0;
+    work.values = (double)p->x->rows * (double)p->x->columns * x_limbs;
+    return work;
 }
 
 hc_status hc_lanes_folded_run(const hc_product *p, hc_error *error) {
@@ -239,8 +225,7 @@ hc_status hc_lanes_folded_run(const hc_product *p, hc_error *error) {
     plan(&job, p);
     if (!allocate(&job))
         return hc_fail(error, HC_MEMORY, "product: no memory for rows of %lld columns", (long long)job.k);
-    const int64_t groups = hc_ceil_div(job.n, job.group_rows);
-    hc_lanes_walk(&job.x_rows, p->x->rows, groups, x_task, group_task, &job);
+    hc_row_walk(&job.x_rows, p, x_task, group_task, &job);
     hc_free_aligned(job.memory);
     return HC_OK;
 }

@@ -8,12 +8,13 @@
  * Chunks of k keep a panel in L1; values wait for the next one. Threads share groups of weight rows, and blocks of x where
  * groups are few.
  *
- * Memory: X_BYTES for the panels at hand and half as much for their sums, PRIVATE_BYTES for weights and values of all threads.
+ * Memory: X_BYTES for the panels at hand and half as much for their sums, HC_WORK_BYTES for weights and values of all threads.
  */
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"
-#include "ops/rows/blocks.h"
-#include "ops/rows/rows.h"
+#include "ops/rows/driver.h"
+#include "ops/rows/lanes.h"
+#include "ops/rows/limbs.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,7 +22,6 @@
 enum {
     LONGEST = 65536, /* columns, which bound memory, and of a group the sums */
     X_BYTES = 8 << 20,
-    PRIVATE_BYTES = 16 << 20,
     DECODED_BYTES = 256 << 10,
     GROUP_STEP = 12, /* a multiple of what kernels take at once */
     MOST_GROUP = 96,
@@ -37,9 +37,8 @@ typedef struct {
     hc_dequantize_s32_fn *dequantize_s32;
     hc_pack_x32_fn *transpose;
     hc_rows out;
-    hc_lanes_blocks x_rows;
+    hc_row_blocks x_rows;
     int64_t n, k, group, segments, chunk, quads, ld;
-    int64_t group_rows;
     int64_t scales_at, row_scales_at, sums_at, values_at, private_bytes; /* of one thread, behind decoded rows */
     uint8_t *memory, *private_memory;
     int8_t *x;
@@ -59,11 +58,11 @@ static void load(const hc_source *source, hc_int_mode mode, int64_t first, int64
 
 static void x_task(void *context, int64_t unit, int thread) {
     const hc_groups_job *job = context;
-    const hc_lanes_blocks *blocks = &job->x_rows;
+    const hc_row_blocks *blocks = &job->x_rows;
     int8_t *rows = (int8_t *)job->private_memory + thread * job->private_bytes;
     const int64_t first = unit * UNIT, n = hc_min(UNIT, blocks->rows - first);
-    const int64_t block = hc_lanes_block_of(blocks, unit), begin = hc_lanes_first_unit(blocks, block);
-    const int64_t lanes = (hc_lanes_first_unit(blocks, block + 1) - begin) * UNIT;
+    const int64_t block = hc_row_block_of(blocks, unit), begin = hc_row_first_unit(blocks, block);
+    const int64_t lanes = (hc_row_first_unit(blocks, block + 1) - begin) * UNIT;
     memset(rows, 0, (size_t)(UNIT * job->ld)); /* lanes without a row are 0 */
     memset(job->x_scales + first, 0, UNIT * sizeof(float));
     float *scales = job->x_scales + first; /* of the row, or of its one group */
@@ -82,15 +81,15 @@ static void x_task(void *context, int64_t unit, int thread) {
 /* Some blocks of x times a group of weights. */
 static void group_task(void *context, int64_t task, int thread) {
     const hc_groups_job *job = context;
-    const hc_lanes_blocks *blocks = &job->x_rows;
-    const int64_t part = task % blocks->parts, first = task / blocks->parts * job->group_rows;
-    const int64_t from = blocks->n * part / blocks->parts, to = blocks->n * (part + 1) / blocks->parts;
+    const hc_row_blocks *blocks = &job->x_rows;
+    const hc_row_task of = hc_row_task_of(blocks, task);
+    const int64_t first = of.first;
     uint8_t *scratch = job->private_memory + thread * job->private_bytes;
     int8_t *w = (int8_t *)scratch;
     float *scales = (float *)(void *)(scratch + job->scales_at), *values = (float *)(void *)(scratch + job->values_at);
     float *row_scales = (float *)(void *)(scratch + job->row_scales_at);
     int32_t *sums = (int32_t *)(void *)(scratch + job->sums_at);
-    hc_lanes_groups_args args = {.n_w = hc_min(job->group_rows, job->n - first),
+    hc_lanes_groups_args args = {.n_w = hc_min(blocks->group_rows, job->n - first),
                                  .group = job->group,
                                  .ld_w = job->ld,
                                  .ld_scales = job->segments,
@@ -102,9 +101,8 @@ static void group_task(void *context, int64_t task, int thread) {
             const int32_t factor = (int32_t)scales[i];
             memcpy(scales + i, &factor, sizeof factor);
         }
-    for (int64_t block = from; block < to; block++) {
-        const int64_t begin = hc_lanes_first_unit(blocks, block),
-                      units = hc_lanes_first_unit(blocks, block + 1) - begin;
+    for (int64_t block = of.from; block < of.to; block++) {
+        const int64_t begin = hc_row_first_unit(blocks, block), units = hc_row_first_unit(blocks, block + 1) - begin;
         const int64_t row = begin * UNIT, rows = hc_min(units * UNIT, blocks->rows - row);
         args.lanes = (int)units * UNIT;
         args.ldc = args.lanes;
@@ -129,11 +127,12 @@ static void group_task(void *context, int64_t task, int thread) {
 
 static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     const hc_run run = hc_run_for(p);
-    hc_lanes_blocks *blocks = &job->x_rows;
+    hc_row_blocks *blocks = &job->x_rows;
     const int most_lanes = HC_LANES_X * UNIT;
     *job = (hc_groups_job){.product = p, .n = p->w->rows, .k = p->w->columns, .group = p->w->group};
     job->split = split;
-    blocks->unit = UNIT;
+    blocks->unit = blocks->portion = UNIT;
+    blocks->most_units = HC_LANES_X;
     job->multiply = split ? HC_PICK(lanes_s8_split, &run) : HC_PICK(lanes_s8_scaled, &run);
     job->dequantize_s32 = HC_PICK(dequantize_s32, &run);
     job->transpose = HC_PICK(pack_x32, &run);
@@ -145,16 +144,14 @@ static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     blocks->most = hc_min(hc_round_up(p->x->rows, UNIT), blocks->most);
     const int64_t lanes = hc_min(blocks->most, most_lanes);
     job->chunk = hc_max(CHUNK_BYTES / lanes / job->group, 1) * job->group;
-    int64_t rows = hc_min(DECODED_BYTES / job->ld, MOST_GROUP);
-    if (run.n_threads > 1)
-        rows = hc_min(rows, hc_ceil_div(job->n, 2 * run.n_threads));
-    job->group_rows = hc_max(rows / GROUP_STEP, 1) * GROUP_STEP;
-    job->scales_at = hc_max(job->group_rows, UNIT) * job->ld;
-    job->row_scales_at = job->scales_at + job->group_rows * job->segments * 4;
-    job->sums_at = hc_round_up(job->row_scales_at + job->group_rows * 4, HC_CACHE_LINE);
-    job->values_at = job->sums_at + (split ? job->group_rows * lanes * 4 : 0);
-    job->private_bytes = hc_round_up(job->values_at + job->group_rows * lanes * 4, HC_CACHE_LINE);
-    blocks->n_threads = (int)hc_max(hc_min(run.n_threads, PRIVATE_BYTES / job->private_bytes), 1);
+    const int64_t rows = hc_min(DECODED_BYTES / job->ld, MOST_GROUP);
+    blocks->group_rows = hc_row_group(&run, job->n, rows, GROUP_STEP);
+    job->scales_at = hc_max(blocks->group_rows, UNIT) * job->ld;
+    job->row_scales_at = job->scales_at + blocks->group_rows * job->segments * 4;
+    job->sums_at = hc_round_up(job->row_scales_at + blocks->group_rows * 4, HC_CACHE_LINE);
+    job->values_at = job->sums_at + (split ? blocks->group_rows * lanes * 4 : 0);
+    job->private_bytes = hc_round_up(job->values_at + blocks->group_rows * lanes * 4, HC_CACHE_LINE);
+    blocks->n_threads = hc_row_threads(&run, job->private_bytes);
 }
 
 static bool allocate(hc_groups_job *job) {
@@ -196,10 +193,12 @@ bool hc_lanes_splits(const hc_product *p) {
 
 hc_work hc_lanes_groups_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, lanes = (double)hc_round_up(p->x->rows, UNIT);
-    const double share =
-        1 + 8.0 / (double)p->w->group; /* two operations for the sum of a group beside a quarter of its columns */
-    return (hc_work){0, hc_decoding_share(p) * codes, codes * lanes * share,
-                     (double)p->x->rows * (double)p->x->columns};
+    hc_work work = hc_decoding(p);
+    work.limbs = p->order == HC_ORDER_FOLDED ? codes : 0; /* which are not cut, but kept apart from their scales */
+    work.products = codes * lanes;
+    work.groups = hc_groups(p) * lanes;
+    work.values = (double)p->x->rows * (double)p->x->columns;
+    return work;
 }
 hc_work hc_lanes_grouped_work(const hc_product *p) { return hc_lanes_groups_work(p); }
 
@@ -208,8 +207,7 @@ hc_status hc_lanes_groups_run(const hc_product *p, bool split, hc_error *error) 
     plan(&job, p, split);
     if (!allocate(&job))
         return hc_fail(error, HC_MEMORY, "product: no memory for rows of %lld columns", (long long)job.k);
-    const int64_t groups = hc_ceil_div(job.n, job.group_rows);
-    hc_lanes_walk(&job.x_rows, p->x->rows, groups, x_task, group_task, &job);
+    hc_row_walk(&job.x_rows, p, x_task, group_task, &job);
     hc_free_aligned(job.memory);
     return HC_OK;
 }

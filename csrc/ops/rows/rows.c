@@ -1,27 +1,25 @@
 /* Folded products without panels: rows of x times rows of w, both with k beside k (kernels/rows/rows.h, rows_s8). int8 codes
  * without groups, and codes of 4 bits where there is a kernel for them (rows_s4), are read as they are stored; other weights
- * are decoded to int8, a group of rows at a time, once for all rows of x. Integers of more than 8 bits become signed digits,
+ * are decoded to int8, a group of rows at a time, once for all rows of x. Integers of more than 8 bits become signed limbs,
  * each a row of its own:
  *
- *   x = sum_d 256^d x_d, w = sum_e 256^e w_e, |digits| <= 128      S = sum_d,e 256^(d + e) sum_k x_d[k] w_e[k]
+ *   x = sum_d 256^d x_d, w = sum_e 256^e w_e, |limbs| <= 128      S = sum_d,e 256^(d + e) sum_k x_d[k] w_e[k]
  *
  * Threads share groups of weight rows, and blocks of x where groups are few. Chunks of k keep the rows of x in L1.
  *
- * Memory: X_BYTES for the rows of x at hand, PRIVATE_BYTES for weights and sums of all threads.
+ * Memory: X_BYTES for the rows of x at hand, HC_WORK_BYTES for weights and sums of all threads.
  */
-#include "ops/rows/rows.h"
-#include "base/convert.h"
-#include "base/threads.h"
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"
-#include "ops/product/prepack.h"
+#include "ops/rows/driver.h"
+#include "ops/rows/limbs.h"
+#include "ops/rows/stored.h"
 
 #include <string.h>
 
 enum {
     LONGEST = 65536, /* the kernel's budget */
     X_BYTES = 8 << 20,
-    PRIVATE_BYTES = 16 << 20,
     GROUP_BYTES = 128 << 10, /* decoded, or read again and again: from L2 */
     MOST_ROWS = 504,         /* of a group; a multiple of what kernels take at once */
     LEAST_ROWS = 12,
@@ -38,17 +36,10 @@ enum {
     FAR_BYTES = 8 << 20,     /* weights of a product that lie beyond L2 */
     AHEAD_BYTES = 128 << 10, /* prefetched ahead, into L2 */
     X_TASK_ROWS = 8,
-    /* Panels that exist are as fast from 32 rows on: 716 and 712 GOP/s of 2048 x 2048 there, 794 and 644 of 4096 x 4096 with
-     * 128 rows (the same machine). */
-    MOST_PREPACKED = 32,
 };
 
-/* Of the time of other products, where the kernel has a faster sum for small weights (Zen 4 by AVX2, 2048 x 2048). */
-#define SMALL_SHARE 0.6
-/* More for each piece but the first of rows that come from far (Zen 4, 4096 x 4096 and 4096 x 14336). */
+/* More time for each piece but the first of rows that come from far (Zen 4, 4096 x 4096 and 4096 x 14336). */
 #define PIECE_SHARE 0.1
-/* And where rows_s4 multiplies codes by scales (Zen 4, 2048 x 2048). */
-#define WORDS_SHARE 1.13
 
 typedef struct {
     const hc_product *product;
@@ -59,8 +50,7 @@ typedef struct {
     hc_combine_limbs_fn *join;
     hc_pack_x32_fn *transpose;
     hc_rows out;
-    int most_rows; /* of x at once */
-    int x_digits, w_digits, n_threads;
+    int x_limbs, w_limbs;
     bool is_small;       /* weights, for which the kernel is faster */
     bool direct;         /* weights as they are stored, */
     bool nibbles;        /* those of 4 bits, */
@@ -68,91 +58,15 @@ typedef struct {
     bool is_far;         /* and they come from memory, once */
     int64_t n, k, bytes; /* those of the codes */
     int64_t ld, chunk, n_chunks;
-    int64_t block_rows, first_row, rows; /* of x: most at once; at hand */
-    int64_t group_rows, parts, x_blocks;
+    hc_row_blocks blocks;
     int64_t ldc;                                                    /* of sums */
     int64_t decoded_at, sums_at, values_at, dots_at, private_bytes; /* of one thread */
     uint8_t *memory, *private_memory;
-    int8_t *x;       /* (x_planes, block_rows, ld) */
-    int32_t *x_sums; /* (n_chunks, x_digits, block_rows) */
+    int8_t *x;       /* (x_planes, most, ld) */
+    int32_t *x_sums; /* (n_chunks, x_limbs, most) */
     int32_t *starts; /* (rows, ld / 8): of one or two rows beside weights of 4 bits with scales, else NULL */
     float *x_scales;
 } hc_rows_job;
-
-bool hc_rows_are_bytes(const hc_format *format) {
-    const hc_stored_form form = hc_form_of(format);
-    return !format->m && !format->group && hc_form_is_bytes(&form) && hc_form_has_f32_scales(&form);
-}
-
-bool hc_rows_direct_weights(const hc_product *p) {
-    const hc_packed_context *w = p->w_packed;
-    return w && hc_rows_are_bytes(w->format) && w->geometry->padded == w->geometry->columns;
-}
-
-bool hc_rows_nibble_weights(const hc_product *p, int *words) {
-    const hc_packed_context *w = p->w_packed;
-    if (!HC_PICK(rows_s4, p->run) || !w || w->format->m || w->geometry->runs != 1)
-        return false;
-    const hc_stored_form form = hc_form_of(w->format);
-    if (!hc_form_is_nibbles(&form))
-        return false;
-    const int64_t group = w->geometry->group;
-    if (hc_form_has_f32_scales(&form) && !w->format->group) {
-        *words = 0;
-        return true;
-    }
-    *words = (int)(group / 8);
-    return hc_form_has_nibble_scales(&form) && (group == 16 || group == 32 || group == 64);
-}
-
-void hc_rows_stored(const hc_product *p, int64_t first, hc_rows_s8_args *args, float *scales) {
-    const hc_components *components = p->w_packed->components;
-    const int64_t row = p->w_packed->first_row + first;
-    args->w = hc_part(components, HC_CODES, row);
-    args->ld_w = components->part[HC_CODES].row_stride;
-    for (int64_t i = 0; i < args->n_w; i++)
-        scales[i] = hc_load_f32(hc_part(components, args->words ? HC_COARSE : HC_SCALES, row + i));
-    if (args->words) {
-        args->scales = hc_part(components, HC_SCALES, row);
-        args->ld_scales = components->part[HC_SCALES].row_stride;
-    }
-}
-
-int64_t hc_rows_planes(const hc_source *source) {
-    const hc_int_form *form = &source->form[HC_INT_FOLDED];
-    return hc_max(form->n_limbs, hc_signed_limbs(form));
-}
-
-void hc_rows_load(const hc_source *source, int64_t first, int64_t rows, int64_t ld, int64_t plane, int8_t *to,
-                  float *scales) {
-    const int n_limbs = source->form[HC_INT_FOLDED].n_limbs, digits = hc_signed_limbs(&source->form[HC_INT_FOLDED]);
-    int8_t *const digit[] = {to, to + plane, to + 2 * plane, to + 3 * plane};
-    const hc_int_tile tile = {.limb = {digit[0], digit[1], digit[2]}, .ld = ld, .row_scale = scales};
-    source->integers(source, HC_INT_FOLDED, first, rows, 0, source->columns, &tile);
-    if (n_limbs > 1)
-        hc_balance_limbs(digit, ld, n_limbs, digits, rows, source->columns);
-}
-
-/* Eight bytes at a time, made unsigned, in lanes of 16 bits: no instruction set adds bytes of different signs. */
-int32_t hc_rows_sum(const int8_t *values, int64_t n) {
-    const uint64_t low = 0x00ff00ff00ff00ff;
-    int64_t sum = 0, i = 0;
-    while (i + 8 <= n) {
-        const int64_t first = i, end = hc_min(n & ~(int64_t)7, i + 1024); /* 128 words of at most 510 a lane */
-        uint64_t lanes = 0;
-        for (; i < end; i += 8) {
-            uint64_t word;
-            memcpy(&word, values + i, sizeof word);
-            word ^= 0x8080808080808080;
-            lanes += (word & low) + (word >> 8 & low);
-        }
-        sum += (int64_t)((lanes & 0xffff) + (lanes >> 16 & 0xffff) + (lanes >> 32 & 0xffff) + (lanes >> 48));
-        sum -= 128 * (i - first);
-    }
-    for (; i < n; i++)
-        sum += values[i];
-    return (int32_t)sum;
-}
 
 /* rows_s4's start of a row. */
 static void sum_words(const int8_t *x, int64_t words, int32_t *start) {
@@ -166,17 +80,18 @@ static void sum_words(const int8_t *x, int64_t words, int32_t *start) {
 
 static void x_task(void *context, int64_t task, int thread) {
     const hc_rows_job *job = context;
-    const int64_t first = task * X_TASK_ROWS, rows = hc_min(X_TASK_ROWS, job->rows - first);
-    const int64_t plane = job->block_rows * job->ld;
+    const hc_row_blocks *blocks = &job->blocks;
+    const int64_t first = task * X_TASK_ROWS, rows = hc_min(X_TASK_ROWS, blocks->rows - first);
+    const int64_t plane = blocks->most * job->ld;
     (void)thread;
-    hc_rows_load(job->x_source, job->first_row + first, rows, job->ld, plane, job->x + first * job->ld,
+    hc_rows_load(job->x_source, blocks->first_row + first, rows, job->ld, plane, job->x + first * job->ld,
                  job->x_scales + first);
-    for (int d = 0; d < job->x_digits; d++)
+    for (int d = 0; d < job->x_limbs; d++)
         for (int64_t i = first; i < first + rows; i++) {
             int8_t *row = job->x + d * plane + i * job->ld;
             memset(row + job->k, 0, (size_t)(job->ld - job->k));
             for (int64_t c = 0; c < job->n_chunks; c++)
-                job->x_sums[(c * job->x_digits + d) * job->block_rows + i] =
+                job->x_sums[(c * job->x_limbs + d) * blocks->most + i] =
                     hc_rows_sum(row + c * job->chunk, hc_min(job->chunk, job->k - c * job->chunk));
             if (job->starts)
                 sum_words(row, job->ld / 8, job->starts + i * (job->ld / 8));
@@ -211,13 +126,13 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
     const uint8_t *scales = args->scales;
     const int codes = job->nibbles ? 2 : 1; /* of a byte */
     args->ldc = ldc;
-    for (int d = 0; d < job->x_digits; d++)
-        for (int e = 0; e < job->w_digits; e++) {
+    for (int d = 0; d < job->x_limbs; d++)
+        for (int e = 0; e < job->w_limbs; e++) {
             for (int64_t c = 0; c < job->n_chunks; c++) {
                 const int64_t k = c * job->chunk;
                 args->columns = hc_min(job->chunk, job->k - k);
-                args->x = job->x + (d * job->block_rows + x_first) * job->ld + k;
-                args->x_sums = job->x_sums + (c * job->x_digits + d) * job->block_rows + x_first;
+                args->x = job->x + (d * job->blocks.most + x_first) * job->ld + k;
+                args->x_sums = job->x_sums + (c * job->x_limbs + d) * job->blocks.most + x_first;
                 args->w = w + e * w_plane + k / codes;
                 args->scales = args->words ? scales + k / (16 * args->words) : NULL;
                 args->start = job->starts ? job->starts + x_first * (job->ld / 8) + k / 8 : NULL;
@@ -231,7 +146,7 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
     args->next = next;
     args->scales = scales;
     const bool is_plain = job->out.n_dims <= 1 && job->out.column_stride == sizeof(float);
-    const int64_t row = job->first_row + x_first;
+    const int64_t row = job->blocks.first_row + x_first;
     float *values = (float *)(void *)(scratch + job->values_at);
     int64_t ld = ldc;
     if (is_plain) {
@@ -254,18 +169,19 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
 /* Some blocks of x times a group of weights. */
 static void group_task(void *context, int64_t task, int thread) {
     const hc_rows_job *job = context;
-    const int64_t part = task % job->parts, first = task / job->parts * job->group_rows;
-    const int64_t from = job->x_blocks * part / job->parts, to = job->x_blocks * (part + 1) / job->parts;
+    const hc_row_blocks *blocks = &job->blocks;
+    const hc_row_task of = hc_row_task_of(blocks, task);
+    const int64_t first = of.first;
     uint8_t *scratch = job->private_memory + thread * job->private_bytes;
     float *scales = (float *)(void *)scratch;
-    hc_rows_s8_args args = {.n_w = hc_min(job->group_rows, job->n - first),
+    hc_rows_s8_args args = {.n_w = hc_min(blocks->group_rows, job->n - first),
                             .ld_x = job->ld,
                             .ld_w = job->ld,
                             .is_small = job->is_small,
                             .words = job->words,
                             .ld_start = job->ld / 8};
     const int8_t *w = (const int8_t *)scratch + job->decoded_at, *next = NULL;
-    const int64_t w_plane = job->group_rows * job->ld;
+    const int64_t w_plane = blocks->group_rows * job->ld;
     if (job->direct) {
         hc_rows_stored(job->product, first, &args, scales);
         w = args.w;
@@ -273,13 +189,13 @@ static void group_task(void *context, int64_t task, int thread) {
     } else {
         hc_rows_load(job->w_source, first, args.n_w, job->ld, w_plane, (int8_t *)scratch + job->decoded_at, scales);
     }
-    for (int64_t block = from; block < to; block++) {
-        const int64_t x_first = job->rows * block / job->x_blocks, x_last = job->rows * (block + 1) / job->x_blocks;
+    for (int64_t block = of.from; block < of.to; block++) {
+        const int64_t x_first = hc_row_first_unit(blocks, block), x_last = hc_row_first_unit(blocks, block + 1);
         args.n_x = (int)(x_last - x_first);
-        args.part = (int)(block - from);
-        args.parts = (int)(to - from);
+        args.part = (int)(block - of.from);
+        args.parts = (int)(of.to - of.from);
         if (next) {
-            const int64_t ahead = job->is_far ? AHEAD_BYTES / hc_min(job->chunk, job->k) + 1 : job->group_rows;
+            const int64_t ahead = job->is_far ? AHEAD_BYTES / hc_min(job->chunk, job->k) + 1 : blocks->group_rows;
             args.next = (const int8_t *)((uintptr_t)next + (uintptr_t)(ahead * args.ld_w)); /* maybe behind the end */
         }
         multiply_block(job, &args, x_first, first, w, w_plane, scales, scratch);
@@ -309,7 +225,6 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     job->nibbles = hc_rows_nibble_weights(p, &job->words);
     const hc_kernel *kernel = job->nibbles ? HC_BEST(rows_s4, &run) : HC_BEST(rows_s8, &run);
     job->multiply = job->nibbles ? kernel->fn.rows_s4 : kernel->fn.rows_s8;
-    job->most_rows = kernel->mr;
     job->dequantize_s32 = HC_PICK(dequantize_s32, &run);
     job->dequantize_s64 = HC_PICK(dequantize_s64, &run);
     job->join = HC_PICK(combine_limbs, &run);
@@ -318,41 +233,43 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     job->is_small = are_small(w, &run);
     job->direct = job->nibbles || hc_rows_direct_weights(p);
     job->bytes = job->n * job->k / (job->nibbles ? 2 : 1);
-    job->x_digits = hc_signed_limbs(&x->form[HC_INT_FOLDED]);
-    job->w_digits = hc_signed_limbs(&w->form[HC_INT_FOLDED]);
+    job->x_limbs = hc_signed_limbs(&x->form[HC_INT_FOLDED]);
+    job->w_limbs = hc_signed_limbs(&w->form[HC_INT_FOLDED]);
     job->ld =
         hc_round_up(job->k, HC_NIBBLES_STEP) + HC_ROWS_STEP; /* rows of 4 KiB would fall on the same places of L1 */
-    job->block_rows = hc_min(x->rows, hc_max(X_BYTES / (hc_rows_planes(x) * job->ld), job->most_rows));
-    const int64_t blocks = hc_ceil_div(job->block_rows, job->most_rows), at_once = hc_ceil_div(job->block_rows, blocks);
+    hc_row_blocks *at_hand = &job->blocks;
+    at_hand->unit = 1;
+    at_hand->portion = X_TASK_ROWS;
+    at_hand->most_units = kernel->mr;
+    at_hand->most = hc_min(x->rows, hc_max(X_BYTES / (hc_rows_planes(x) * job->ld), kernel->mr));
+    const int64_t blocks = hc_ceil_div(at_hand->most, kernel->mr), at_once = hc_ceil_div(at_hand->most, blocks);
     job->is_far = job->direct && blocks == 1 && job->bytes >= FAR_BYTES;
     job->n_chunks = chunks_of(job->is_far, blocks == 1, job->nibbles, at_once, job->k);
     job->chunk = hc_round_up(hc_ceil_div(job->k, job->n_chunks), HC_NIBBLES_STEP);
     job->n_chunks = hc_ceil_div(job->k, job->chunk);
-    const int64_t row_bytes = job->k * job->w_digits;
+    const int64_t row_bytes = job->k * job->w_limbs;
     int64_t rows = job->direct && blocks == 1 ? MOST_ROWS : GROUP_BYTES / row_bytes;
-    if (run.n_threads > 1)
-        rows = hc_min(rows, hc_ceil_div(job->n, 2 * run.n_threads));
-    rows = hc_max(hc_min(hc_min(rows, job->w_digits * job->x_digits > 1 ? MOST_ROWS / 4 : MOST_ROWS), job->n), 1);
-    job->group_rows = hc_max(rows / LEAST_ROWS, 1) * LEAST_ROWS;
-    job->ldc = hc_round_up(job->group_rows, 16);
-    const int64_t pairs = job->x_digits * job->w_digits, tile = job->most_rows * job->ldc;
-    job->sums_at = hc_round_up(job->group_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
+    rows = hc_min(hc_min(rows, job->w_limbs * job->x_limbs > 1 ? MOST_ROWS / 4 : MOST_ROWS), job->n);
+    at_hand->group_rows = hc_row_group(&run, job->n, rows, LEAST_ROWS);
+    job->ldc = hc_round_up(at_hand->group_rows, 16);
+    const int64_t pairs = job->x_limbs * job->w_limbs, tile = kernel->mr * job->ldc;
+    job->sums_at = hc_round_up(at_hand->group_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
     job->values_at = job->sums_at + pairs * tile * (int64_t)sizeof(int32_t);
     job->dots_at = job->values_at + tile * (int64_t)sizeof(float);
     job->decoded_at = job->dots_at + (pairs > 1 ? tile * (int64_t)sizeof(int64_t) : 0);
-    const int64_t decoded = job->direct ? 0 : hc_rows_planes(w) * job->group_rows * job->ld;
+    const int64_t decoded = job->direct ? 0 : hc_rows_planes(w) * at_hand->group_rows * job->ld;
     job->private_bytes = hc_round_up(job->decoded_at + decoded, HC_CACHE_LINE);
-    job->n_threads = (int)hc_max(hc_min(run.n_threads, PRIVATE_BYTES / job->private_bytes), 1);
+    at_hand->n_threads = hc_row_threads(&run, job->private_bytes);
 }
 
 static bool allocate(hc_rows_job *job) {
-    const int64_t x_bytes = hc_rows_planes(job->x_source) * job->block_rows * job->ld;
-    const int64_t sums_at = x_bytes, lines = job->n_chunks * job->x_digits * job->block_rows;
+    const int64_t x_bytes = hc_rows_planes(job->x_source) * job->blocks.most * job->ld;
+    const int64_t sums_at = x_bytes, lines = job->n_chunks * job->x_limbs * job->blocks.most;
     const int64_t starts_at = sums_at + lines * (int64_t)sizeof(int32_t);
-    const bool starts = job->words && job->x_digits == 1 && job->product->x->rows <= 2;
-    const int64_t scales_at = starts_at + (starts ? job->block_rows * job->ld / 2 : 0);
-    const int64_t private_at = hc_round_up(scales_at + job->block_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
-    job->memory = hc_alloc_aligned(private_at + job->n_threads * job->private_bytes);
+    const bool starts = job->words && job->x_limbs == 1 && job->product->x->rows <= 2;
+    const int64_t scales_at = starts_at + (starts ? job->blocks.most * job->ld / 2 : 0);
+    const int64_t private_at = hc_round_up(scales_at + job->blocks.most * (int64_t)sizeof(float), HC_CACHE_LINE);
+    job->memory = hc_alloc_aligned(private_at + job->blocks.n_threads * job->private_bytes);
     if (!job->memory)
         return false;
     job->x = (int8_t *)job->memory;
@@ -364,25 +281,23 @@ static bool allocate(hc_rows_job *job) {
 }
 
 const char *hc_rows_folded_refuses(const hc_product *p) {
-    const hc_kernel *panels = hc_product_line(HC_ORDER_FOLDED, false, false, NULL, p->run);
-    if (p->w->columns > LONGEST)
-        return "rows of more than 65536 values";
-    if (p->x->rows > MOST_PREPACKED && hc_prepacked_fits(p->w->prepacked, HC_ORDER_FOLDED, p->x, panels, 1))
-        return "panels of the weights exist, and x has more than 32 rows";
-    return NULL;
+    return p->w->columns > LONGEST ? "rows of more than 65536 values" : NULL;
 }
 
 hc_work hc_rows_folded_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns;
-    const int x_digits = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
-    const int pairs = x_digits * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
+    const int x_limbs = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
+    const int pairs = x_limbs * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
     int words = 0;
     const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
-    double share = words ? WORDS_SHARE : !nibbles && are_small(p->w, p->run) ? SMALL_SHARE : 1;
+    hc_work work = direct ? (hc_work){.codes = codes} : hc_decoding(p);
+    work.products = codes * (double)p->x->rows * pairs;
     if (direct && !nibbles && codes >= FAR_BYTES && p->x->rows <= HC_BEST(rows_s8, p->run)->mr && p->x->rows > 4)
-        share += PIECE_SHARE * (double)(chunks_of(true, true, false, p->x->rows, p->w->columns) - 1);
-    return (hc_work){direct ? codes : 0, direct ? 0 : hc_integers_share(p) * codes,
-                     share * codes * (double)p->x->rows * pairs, (double)p->x->rows * (double)p->x->columns * x_digits};
+        work.products *= 1 + PIECE_SHARE * (double)(chunks_of(true, true, false, p->x->rows, p->w->columns) - 1);
+    work.wide = nibbles || are_small(p->w, p->run) ? 0 : work.products;
+    work.groups = words ? codes / (8.0 * words) * (double)p->x->rows * pairs : 0;
+    work.values = (double)p->x->rows * (double)p->x->columns * x_limbs;
+    return work;
 }
 
 hc_status hc_rows_folded_run(const hc_product *p, hc_error *error) {
@@ -390,16 +305,7 @@ hc_status hc_rows_folded_run(const hc_product *p, hc_error *error) {
     plan(&job, p);
     if (!allocate(&job))
         return hc_fail(error, HC_MEMORY, "product: no memory for rows of %lld columns", (long long)job.k);
-    const int64_t groups = hc_ceil_div(job.n, job.group_rows);
-    for (int64_t first = 0; first < p->x->rows; first += job.block_rows) {
-        job.first_row = first;
-        job.rows = hc_min(job.block_rows, p->x->rows - first);
-        job.x_blocks = hc_ceil_div(job.rows, job.most_rows);
-        job.parts = groups >= 2 * job.n_threads ? 1 : hc_ceil_div(2 * job.n_threads, groups);
-        job.parts = job.n_threads == 1 ? 1 : hc_min(job.parts, job.x_blocks);
-        hc_parallel(job.n_threads, hc_ceil_div(job.rows, X_TASK_ROWS), x_task, &job);
-        hc_parallel(job.n_threads, groups * job.parts, group_task, &job);
-    }
+    hc_row_walk(&job.blocks, p, x_task, group_task, &job);
     hc_free_aligned(job.memory);
     return HC_OK;
 }

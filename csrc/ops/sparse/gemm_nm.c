@@ -5,10 +5,11 @@
  *   w small, many rows of x   w is decoded before; a task packs a panel, which meets all groups of rows of w
  *   else                      x is packed before; a task decodes a group of rows of w, which meets all panels
  *
- * k ascending in every chain, whatever blocks and threads are. Memory: SHARED_BYTES, PRIVATE_BYTES, 208 KiB a thread.
+ * k ascending in every chain, whatever blocks and threads are. Memory: HC_WORK_BYTES for each side, 208 KiB a thread.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
+#include "ops/product/measure.h"
 #include "ops/product/packed_rows.h"
 #include "ops/product/product.h"
 #include "ops/product/sparse.h"
@@ -21,15 +22,13 @@ enum {
     LEAST_ROWS = 16,
     FEW_ROWS = 192, /* the same where there are few panels */
     FEW_PANELS = 4,
-    KC_ROWS = 96,         /* rather than fewer rows in a group, k in KC blocks */
-    KC_COLUMNS = 1 << 15, /* positions in a KC block fit 16 bits */
-    WHOLE_BYTES = 8,      /* so many chunks end with a byte of positions */
-    CHUNK_FLOATS = 8192,  /* 32 KiB, L1 */
-    SHARED_BYTES = 16 << 20,
+    KC_ROWS = 96,              /* rather than fewer rows in a group, k in KC blocks */
+    KC_COLUMNS = 1 << 15,      /* positions in a KC block fit 16 bits */
+    WHOLE_BYTES = 8,           /* so many chunks end with a byte of positions */
+    CHUNK_FLOATS = 8192,       /* 32 KiB, L1 */
     DECODED_BYTES = 4 << 20,   /* of w decoded before */
     THREAD_BYTES = 2560 << 10, /* a share of L3 */
     FEW_BYTES = 448 << 10,     /* half an L2 of 1 MiB */
-    PRIVATE_BYTES = 16 << 20,  /* of all threads */
     PORTION_ROWS = 16,
     PORTION_COLUMNS = 256,
 };
@@ -322,7 +321,7 @@ static void plan_packed(hc_sparse_product *p, int64_t bytes) {
 
 static void plan(hc_sparse_product *p, const hc_kernel *line) {
     const int64_t length = p->packed->geometry->whole_length, m = p->packed->format->m;
-    const int64_t bytes = hc_min(THREAD_BYTES, PRIVATE_BYTES / p->run->n_threads);
+    const int64_t bytes = hc_min(THREAD_BYTES, HC_WORK_BYTES / p->run->n_threads);
     p->unit = line->mr;
     p->lanes = (int)hc_min(hc_round_up(p->x->rows, p->unit), p->packed->format->n * 8 <= m ? line->kr : line->nr);
     p->panels = hc_ceil_div(p->x->rows, p->lanes);
@@ -360,7 +359,12 @@ hc_work hc_gemm_nm_chain_work(const hc_product *product) {
     const hc_packed_context *packed = product->w->sparse;
     const double x_rows = (double)hc_round_up(product->x->rows, 16);
     const double kept = (double)product->w->rows * (double)packed->geometry->columns;
-    return (hc_work){0, kept, x_rows * kept, x_rows * (double)product->x->columns};
+    return (hc_work){.decoded = kept,
+                     .unpacked = hc_unpacked(product) ? kept : 0,
+                     .products = x_rows * kept,
+                     .groups = x_rows * (double)product->w->rows *
+                               (double)hc_ceil_div(product->w->columns, packed->format->m),
+                     .values = x_rows * (double)product->x->columns};
 }
 
 hc_status hc_gemm_nm_chain_run(const hc_product *product, hc_error *error) {
@@ -377,7 +381,7 @@ hc_status hc_gemm_nm_chain_run(const hc_product *product, hc_error *error) {
     p.place = HC_PICK(indices_nm, run);
     plan(&p, line);
     const int64_t panels = hc_ceil_div(x->rows, p.lanes);
-    const int64_t at_once = hc_min(panels, hc_max(SHARED_BYTES / (p.panel_floats * 4), 1));
+    const int64_t at_once = hc_min(panels, hc_max(HC_WORK_BYTES / (p.panel_floats * 4), 1));
     const int64_t shared_at = p.decoded ? hc_round_up(w->rows * nonzeros_of_kc(&p) * 4, HC_CACHE_LINE) : 0;
     const int64_t shared_bytes = hc_round_up(
         p.decoded ? shared_at + w->rows * nonzeros_of_kc(&p) * 2 : at_once * p.panel_floats * 4, HC_CACHE_LINE);

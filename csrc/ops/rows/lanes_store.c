@@ -1,30 +1,9 @@
-/* Blocks of rows of x side by side in lanes: which unit lies where, what tasks there are, and the way into `out`. */
-#include "ops/rows/blocks.h"
+/* Sums of lanes on their way into `out`. */
+#include "ops/rows/lanes.h"
 
 #include <string.h>
 
 enum { STORED = 8, UNIT = 16 };
-
-int64_t hc_lanes_block_of(const hc_lanes_blocks *blocks, int64_t unit) {
-    int64_t block = 0;
-    while (hc_lanes_first_unit(blocks, block + 1) <= unit)
-        block++;
-    return block;
-}
-
-void hc_lanes_walk(hc_lanes_blocks *blocks, int64_t rows, int64_t groups, hc_task *pack, hc_task *multiply, void *job) {
-    const int n_threads = blocks->n_threads;
-    for (int64_t first = 0; first < rows; first += blocks->most) {
-        blocks->first_row = first;
-        blocks->rows = hc_min(blocks->most, rows - first);
-        blocks->units = hc_ceil_div(blocks->rows, blocks->unit);
-        blocks->n = hc_ceil_div(blocks->units, HC_LANES_X);
-        blocks->parts = groups >= 2 * n_threads ? 1 : hc_ceil_div(2 * n_threads, groups);
-        blocks->parts = n_threads == 1 ? 1 : hc_min(blocks->parts, blocks->n);
-        hc_parallel(n_threads, blocks->units, pack, job);
-        hc_parallel(n_threads, groups * blocks->parts, multiply, job);
-    }
-}
 
 /* STORED rows of `out` at once: their lines, often in one set of L1, stay there until they are whole. */
 void hc_lanes_store(hc_pack_x32_fn *transpose, const hc_rows *out, int64_t row, int64_t rows, int64_t column,

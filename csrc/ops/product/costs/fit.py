@@ -1,0 +1,112 @@
+"""Make costs.def, the costs of the counts of hc_work, from the CSV files in this folder.
+
+    python csrc/ops/product/costs/fit.py
+
+`heterocompute bench plan --costs csrc/ops/product/costs` writes a file `<processor>.csv`. A row is a path, forced on
+one product: its counts, the nanoseconds of its fastest call, how much slower it is than the fastest path, the median
+call over the fastest one, and the number of calls. The costs of a path in a class of instruction sets are the non-negative
+least squares of estimate / time - 1. A path that is much slower than the fastest
+counts for less, since the plan never takes it.
+
+`carried.csv` has costs that were fitted elsewhere, without their measurements. They serve processors that have no file.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from pathlib import Path
+
+import numpy as np
+
+FOLDER = Path(__file__).resolve().parent
+COUNTS = ("codes", "decoded", "unpacked", "limbs", "spread", "products", "wide", "groups", "values")
+CLASSES = {  # best first
+    "amx": "HC_ISA_AMX",
+    "avx512vbmi": "HC_ISA_AVX512VNNI | HC_ISA_AVX512VBMI",
+    "avx512vnni": "HC_ISA_AVX512VNNI",
+    "avx512": "HC_ISA_AVX512",
+    "avxvnni": "HC_ISA_AVXVNNI",
+    "avx2": "HC_ISA_AVX2",
+    "dotprod": "HC_ISA_DOTPROD",
+    "neon": "HC_ISA_NEON",
+    "scalar": "0",
+}
+VENDORS = {"amd": "HC_AMD", "intel": "HC_INTEL", "arm": "HC_ARM_CORE"}
+
+
+def nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the x >= 0 with the least |a x - b|, by the active sets of Lawson and Hanson (1974, chapter 23)."""
+    norms = np.linalg.norm(a, axis=0)
+    a = a / np.where(norms > 0, norms, 1)
+    x, free = np.zeros(a.shape[1]), np.zeros(a.shape[1], bool)
+    for _ in range(10 * a.shape[1]):
+        gradient = np.where(free | (norms == 0), -np.inf, a.T @ (b - a @ x))
+        if gradient.max() <= 1e-9 * np.linalg.norm(b):
+            break
+        free[gradient.argmax()] = True
+        while True:
+            found = np.zeros_like(x)
+            found[free] = np.linalg.lstsq(a[:, free], b, rcond=None)[0]
+            if (found[free] > 0).all():
+                x = found
+                break
+            below = free & (found <= 0)
+            step = (x[below] / (x[below] - found[below])).min()
+            x = np.where(free, x + step * (found - x), 0)
+            free &= x > 1e-12
+            x[~free] = 0
+    return x / np.where(norms > 0, norms, 1)
+
+
+def fit(rows: list[dict[str, str]]) -> tuple[np.ndarray, str]:
+    """Return nanoseconds of a call and of each count, and a remark on how well they fit."""
+    counts = np.array([[1.0, *(float(row[name]) for name in COUNTS)] for row in rows])
+    ns = np.array([float(row["ns"]) for row in rows])
+    weights = np.array([1 / float(row["to_fastest"]) for row in rows])
+    costs = nonnegative(counts / ns[:, None] * weights[:, None], weights)
+    costs[0] = max(costs[0], 1)  # 0 stands for a path that was not measured
+    low, high = np.quantile(counts @ costs / ns, (0.1, 0.9))
+    return costs, f"/* {len(rows)} points, estimate / time {low:.2f} to {high:.2f} */"
+
+
+def read(path: Path) -> dict[tuple[str, str], tuple[np.ndarray, str]]:
+    """Return the costs of a file by class and path."""
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    if path.stem == "carried":
+        names = ("call", *COUNTS)
+        return {(row["isa"], row["path"]): (np.array([float(row[name]) for name in names]), "") for row in rows}
+    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        groups.setdefault((row["isa"], row["path"]), []).append(row)
+    return {key: fit(group) for key, group in groups.items()}
+
+
+def processor(path: Path) -> str:
+    """Return the number of the processor that a file is named after, in C."""
+    if path.stem == "carried":
+        return "0"
+    vendor, *numbers = path.stem.split("-")
+    return f"HC_PROCESSOR({VENDORS[vendor]}, {', '.join([*numbers, '0'][:2])})"
+
+
+def make(folder: Path = FOLDER) -> str:
+    """Return the text of costs.def."""
+    lines = ["/* Made by fit.py from the CSV files in this folder: do not edit. */"]
+    files = sorted(folder.glob("*.csv"), key=lambda path: (path.stem == "carried", path.stem))
+    costs = {path: read(path) for path in files}
+    for (isa, needs), path in itertools.product(CLASSES.items(), files):
+        lines_of = []
+        for (of, name), (found, remark) in costs[path].items():
+            call, *counts = [f"{float(f'{value:.3g}'):g}" for value in found]
+            if of == isa:
+                lines_of.append(f"     [HC_PATH_{name}] = {{{call}, {{{', '.join(counts)}}}}}, {remark}".rstrip())
+        if lines_of:
+            lines += [f"/* {path.name}: {isa} */", f"{{.processor = {processor(path)},", f" .needs = {needs},"]
+            lines += [" .of = {", *lines_of, " }},"]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    (FOLDER / "costs.def").write_text(make())
