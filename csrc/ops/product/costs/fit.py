@@ -4,9 +4,9 @@
 
 `heterocompute bench plan --costs csrc/ops/product/costs` writes a file `<processor>.csv`. A row is a path, forced on
 one product: its counts, the nanoseconds of its fastest call, how much slower it is than the fastest path, the median
-call over the fastest one, and the number of calls. The costs of a path in a class of instruction sets are the non-negative
-least squares of estimate / time - 1. A path that is much slower than the fastest
-counts for less, since the plan never takes it.
+call over the fastest one, and the number of calls. The costs of a path in a class of instruction sets are the
+non-negative least squares of estimate / time - 1. A path that is much slower than the fastest counts for less, since
+the plan never takes it.
 
 `carried.csv` has costs that were fitted elsewhere, without their measurements. They serve processors that have no file.
 """
