@@ -33,6 +33,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     found.add_argument("--input", metavar="SHAPE", help="shape of one sample without a batch, such as 3,224,224")
     found.add_argument("--batch", type=int, default=1, metavar="N", help="samples at once")
     found.add_argument("--layers", metavar="L,L,...", help="of one machine: only these layers, such as fc6,fc7")
+    found.add_argument("--voltage", type=float, metavar="V", help="volts; default: those of the process")
+    found.add_argument("--dram", metavar="KIND", help="hbm2, gddr6, lpddr4, ... or pJ a bit; default: the machine's")
     found.add_argument("--html", metavar="PATH", help="write one whole page")
 
 
@@ -41,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     room = hw.accelerators
     if arguments.model is None:
-        for option in ("format", "input", "layers"):
+        for option in ("format", "input", "layers", "voltage", "dram"):
             if getattr(arguments, option) is not None:
                 raise UsageError(f"--{option} needs MODEL: without one the machines are listed")
         if arguments.batch != 1:
@@ -49,14 +51,22 @@ def _run(arguments: argparse.Namespace) -> int:
         return _list(arguments, [room.accelerator(name) for name in room.names()])
     network = hw.as_network(arguments.model, shape_of(arguments.input))
     batch = batch_of(arguments)
+    conditions = {"voltage": arguments.voltage, "dram": _dram(arguments.dram)}
     if arguments.machine is not None:
         machine = room.accelerator(arguments.machine)
         layers = None if arguments.layers is None else arguments.layers.split(",")
-        report = functools.partial(machine.report, network, arguments.format, batch, layers=layers)
+        report = functools.partial(machine.report, network, arguments.format, batch, layers=layers, **conditions)
         return _one(arguments, interruptible(report))
     if arguments.layers is not None:
         raise UsageError("--layers needs MACHINE: all machines run the whole network")
-    return _all(arguments, [room.accelerator(name) for name in room.names()], network, batch)
+    return _all(arguments, [room.accelerator(name) for name in room.names()], network, batch, conditions)
+
+
+def _dram(text: str | None) -> str | float | None:
+    try:
+        return text if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _list(arguments: argparse.Namespace, machines: list[Any]) -> int:
@@ -108,13 +118,15 @@ def _one(arguments: argparse.Namespace, found: Any) -> int:
     return show(arguments, f"{found.network} on {found.accelerator}", [found.summary(), *found.notes], columns, rows)
 
 
-def _all(arguments: argparse.Namespace, machines: list[Any], network: Any, batch: int) -> int:
+def _all(
+    arguments: argparse.Namespace, machines: list[Any], network: Any, batch: int, conditions: dict[str, Any]
+) -> int:
     rows, refused = [], []
     for machine in machines:
         formats = [one for one in machine.formats if arguments.format in (None, one)]
         try:
             for format in formats:
-                report = functools.partial(machine.report, network, format, batch)
+                report = functools.partial(machine.report, network, format, batch, **conditions)
                 rows.append(interruptible(report).to_dict())
         except NotImplementedError as error:
             refused.append({"accelerator": machine.name, "reason": str(error)})

@@ -115,6 +115,8 @@ CALLS: dict[str, Call] = {
     "Problem.relevant": call(PROBLEM.relevant, tensor=NAMES[0]),
     "Problem.gemm": call(hw.Problem.gemm, m=4, n=2, k=3),
     "Problem.conv2d": call(hw.Problem.conv2d, c=3, k=4, p=5, q=5, r=3, s=3, n=1, stride=1, dilation=1),
+    "multi.one_process": call(hw.multi.one_process, step_seconds=0.1, gradient_bytes=1e9, count=8, link=1e9,
+                              input_bytes=1e6, output_bytes=1e3),
     "multi.collective": call(hw.multi.collective, kind="broadcast", size=1e9, count=8, link=1e9, latency=1e-6),
     "read_smi": call(hw.read_smi, path="never.csv"),
     "saturating_sms": call(hw.saturating_sms, chip=CHIP, latency=5e-7, bytes_a_thread=16, threads=1024),

@@ -367,3 +367,12 @@ def test_the_command_answers_for_every_machine_and_format(capsys: pytest.Capture
         code, out, err = run(capsys, *option)
         assert code == 2 and not out and f"{option[0]} needs MODEL" in err
     assert run(capsys, "digits", "nothing")[0] == 1
+    found = json.loads(run(capsys, "digits", "nvdla", "--voltage", "0.4", "--dram", "hbm2", "--json")[1])
+    expected = hw.accelerators.nvdla().report("digits", voltage=0.4, dram="hbm2")
+    assert found["energy_parts"] == expected.energy_parts and found["voltage"] == 0.4
+    assert (
+        json.loads(run(capsys, "digits", "nvdla", "--dram", "3.9", "--json")[1])["energy_parts"]["DRAM"]
+        == (expected.energy_parts["DRAM"])
+    )
+    code, _, err = run(capsys, "digits", "nvdla", "--dram", "hbm9")
+    assert code == 1 and "dram is 'hbm9', expected pJ a bit or one of ddr3" in err

@@ -194,6 +194,14 @@ def test_collectives_add_up() -> None:
         multi.collective("gossip", 1, 2, 1e9)
 
 
+def test_one_process_sends_weights_and_batches_too() -> None:
+    found = multi.one_process(0.1, 1e9, 4, 1e10, input_bytes=4e8, output_bytes=4e6)
+    assert found["moved"] == pytest.approx(0.1 + 0.03 + 0.0003 + 0.1)
+    assert found["efficiency"] == pytest.approx(0.1 / (0.1 + found["moved"]))
+    assert found["efficiency"] < multi.data_parallel(0.1, 1e9, 4, 1e10)["efficiency"]
+    assert multi.one_process(0.1, 1e9, 1, 1e10)["moved"] == 0
+
+
 def test_growth_is_a_series() -> None:
     rows = {row["name"]: row for row in multi.growth()}
     assert rows["AlexNet"]["gain"] == 1 and rows["AlexNet"]["doubling_months"] is None

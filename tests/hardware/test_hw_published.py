@@ -17,7 +17,19 @@ from heterocompute.hardware.ledger.models import MODELS
 from heterocompute.studies.papers import PAPERS, reproduce_paper
 
 FIGURES = hw.published()
-SLOW = ("eie", "simba", "magnet", "vs-quant", "scnn", "eyeriss", "tensor cores", "diannao", "groq_lpu", "nvdla")
+SLOW = (
+    "sparsity",
+    "eie",
+    "simba",
+    "magnet",
+    "vs-quant",
+    "scnn",
+    "eyeriss",
+    "tensor cores",
+    "diannao",
+    "groq_lpu",
+    "nvdla",
+)
 SCRIPTS = Path(__file__).resolve().parents[2] / "docs" / "figures"
 
 WORKED = runpy.run_path(str(SCRIPTS / "hardware_examples"))
@@ -39,7 +51,7 @@ def test_a_status_agrees_with_its_reason(figure: hw.PublishedFigure) -> None:
 
 
 @pytest.mark.parametrize("figure", [one for one in FIGURES if one.topic in SLOW], ids=lambda one: one.name)
-@pytest.mark.sweep(every=12)
+@pytest.mark.sweep(every=20)
 def test_a_status_of_a_mapped_machine_agrees_with_its_reason(figure: hw.PublishedFigure) -> None:
     check(figure)
 
@@ -142,7 +154,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("paper", ["mx", "nm-sparsity", "deep-compression", "mixed-precision-memory", "tpu-v1"])
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_a_paper_on_a_network(paper: str) -> None:
     found = reproduce_paper(paper, "digits")
     assert found.table and all(set(row) == set(found.columns) for row in found.table)

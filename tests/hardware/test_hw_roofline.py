@@ -355,3 +355,13 @@ def test_sizes_and_shapes_of_other_types_are_taken_or_named() -> None:
         hw.count("resnet18", input_shape=5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="t4: need of 'x', wanted bandwidth, memory"):
         hw.device("t4").need("x")
+
+
+def test_a_sparse_matrix_times_a_vector_is_as_bound_by_memory() -> None:
+    """Of 16-bit values with 32-bit columns a nonzero is 2 operations and 6 bytes."""
+    assert hw.intensity.gemv(4096, 4096, density=0.1, index_bits=32) == pytest.approx(2 / 6, rel=0.01)
+    assert hw.intensity.gemv(4096, 4096, "fp16", 1.0) == hw.intensity.gemm(1, 4096, 4096)
+    half = hw.intensity.gemv(4096, 4096, "int8", density=0.5, index_bits=2)
+    assert half == pytest.approx(2 / (10 / 8), rel=0.01)
+    with pytest.raises(ValueError, match="intensity.gemv: density is 0"):
+        hw.intensity.gemv(4, 4, density=0)

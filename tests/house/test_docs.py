@@ -36,9 +36,10 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 # Of Python blocks: without it such a block is left out, and with it those that use what it would have made.
 OPTIONAL = ("sklearn", "scipy", "torch", "onnx", "transformers")
 # Commands that take seconds to minutes, and have tests of their own: bench, the whole main job, training, emulation,
-# every machine with every layer of a large network.
+# every machine with every layer of a large network, every published figure, and files that a page does not make.
 LEFT_OUT = re.compile(
-    r"heterocompute (bench|study( --network adder| --retrain .*|.* --emulate .*)?$|accelerators resnet50$)"
+    r"heterocompute (bench|study( --network adder| --retrain .*|.* --emulate .*)?$|accelerators resnet50$"
+    r"|reproduce( off.*|.* --model (digits|model.onnx).*)?$)"
 )
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -5,7 +5,7 @@ One multiply-add is two operations. `dtype` is one type for all operands, or (fi
 
 from __future__ import annotations
 
-from ...base.values import as_list, check_count, check_flag, shown
+from ...base.values import as_list, check_count, check_flag, check_number, shown
 from ..chips.chip import dtype_bits
 from ..network.graph import check_shape
 from ..network.layers import Conv2d
@@ -47,8 +47,10 @@ def gemm(m: int, n: int, k: int, dtype: DType = "fp16") -> float:
     return 2 * m * n * k * 8 / (a * m * k + b * k * n + c * m * n)
 
 
-def gemv(m: int, k: int, dtype: DType = "fp16") -> float:
+def gemv(m: int, k: int, dtype: DType = "fp16", density: float = 1.0, index_bits: float = 0.0) -> float:
     """Return the intensity of an m x k matrix times a vector: each element of the matrix is used once.
+
+    A sparse matrix is as memory-bound as a dense one: its nonzeros are used once too, and each brings its index.
 
     Parameters
     ----------
@@ -56,6 +58,10 @@ def gemv(m: int, k: int, dtype: DType = "fp16") -> float:
         Rows and columns of the matrix.
     dtype : str or tuple of str, optional
         Type of all operands, or of (vector, matrix, output).
+    density : float, optional
+        Share of the matrix that is stored; only its products are operations.
+    index_bits : float, optional
+        Beside each stored value: 32 of CSR with 32-bit columns, 2 of 2:4.
 
     Returns
     -------
@@ -65,15 +71,21 @@ def gemv(m: int, k: int, dtype: DType = "fp16") -> float:
     Raises
     ------
     ValueError
-        A size that is not positive, an unknown type.
+        A size that is not positive, an unknown type, a density outside 0 to 1, negative bits.
 
     Examples
     --------
     >>> from heterocompute import hardware as hw
     >>> round(hw.intensity.gemv(4096, 4096, "fp16"), 3)
     1.0
+    >>> round(hw.intensity.gemv(4096, 4096, "fp16", density=0.1, index_bits=32), 3)
+    0.333
     """
-    return gemm(1, m, k, dtype)
+    m, k = check_count("intensity.gemv", "m", m), check_count("intensity.gemv", "k", k)
+    density = check_number("intensity.gemv", "density", density, high=1.0)
+    index_bits = check_number("intensity.gemv", "index_bits", index_bits, closed=True)
+    a, b, c = _bits(dtype)
+    return 2 * m * k * density * 8 / (a * k + (b + index_bits) * m * k * density + c * m)
 
 
 def conv2d(

@@ -11,6 +11,7 @@ from .fabric import NVLINK as NVLINK, Fabric as Fabric, Tier as Tier, fabric as 
 from .growth import growth as growth
 from .parallel import (
     data_parallel as data_parallel,
+    one_process as one_process,
     parameter_server as parameter_server,
     pipeline_parallel as pipeline_parallel,
     tensor_parallel as tensor_parallel,

@@ -8,10 +8,10 @@ from typing import Any
 
 from ....base.values import check_count, check_number
 from ...chips.chip import Device
-from .collectives import allreduce, link_rate
+from .collectives import allreduce, collective, link_rate
 from .fabric import Fabric
 
-__all__ = ["data_parallel", "parameter_server", "pipeline_parallel", "tensor_parallel"]
+__all__ = ["data_parallel", "one_process", "parameter_server", "pipeline_parallel", "tensor_parallel"]
 
 
 def data_parallel(
@@ -58,6 +58,55 @@ def data_parallel(
     reduce = allreduce(gradient_bytes, count, link, algorithm=algorithm)
     seconds = step_seconds + reduce * (1 - overlapped)
     return {"seconds": seconds, "allreduce": reduce, "efficiency": step_seconds / seconds}
+
+
+def one_process(
+    step_seconds: float,
+    gradient_bytes: float,
+    count: int,
+    link: float | str | Device,
+    input_bytes: float = 0.0,
+    output_bytes: float = 0.0,
+) -> dict[str, float]:
+    """Return what a step takes where one process feeds all devices, as torch's ``DataParallel`` does.
+
+    Each step the first device broadcasts the weights, scatters the batch, gathers the outputs, and gets the sum of the
+    gradients; nothing of it hides behind the work. `data_parallel` is ``DistributedDataParallel``.
+
+    Parameters
+    ----------
+    step_seconds : float
+        Forward and backward pass on one device.
+    gradient_bytes : float
+        As many bytes of weights go out.
+    count : int
+    link : float, str or Device
+        As for `collective`.
+    input_bytes, output_bytes : float, optional
+        Of the whole batch.
+
+    Returns
+    -------
+    dict
+        ``seconds`` a step, ``moved`` (seconds of the four collectives), ``efficiency`` (of `count` devices).
+
+    Raises
+    ------
+    ValueError
+        A time that is not positive, negative bytes, a count or a link that is not positive.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> found = hw.multi.one_process(0.1, 1e9, 8, "a100-sxm-80gb")
+    >>> round(found["efficiency"], 3), round(hw.multi.data_parallel(0.1, 1e9, 8, "a100-sxm-80gb")["efficiency"], 3)
+    (0.938, 0.945)
+    """
+    step_seconds = check_number("multi.one_process", "step_seconds", step_seconds)
+    sizes = {"broadcast": gradient_bytes, "scatter": input_bytes, "gather": output_bytes, "reduce": gradient_bytes}
+    moved = sum(collective(kind, size, count, link) for kind, size in sizes.items())
+    seconds = step_seconds + moved
+    return {"seconds": seconds, "moved": moved, "efficiency": step_seconds / seconds}
 
 
 def parameter_server(
