@@ -258,6 +258,7 @@ def operands(loops: Loops, weights: float, inputs: float) -> tuple[NDArray[np.bo
     """
     down, across = loops.stride
     taps = (-(-loops.r // down), -(-loops.s // across))
+    padding = _padding(loops)
     size = (loops.p + taps[0] - 1 - 2 * padding[0], loops.q + taps[1] - 1 - 2 * padding[1])
     k, c = loops.k // loops.groups, loops.c // loops.groups
     random = np.random.default_rng(SEED)
