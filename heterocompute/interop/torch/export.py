@@ -65,7 +65,7 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
     A linear layer with symmetric or asymmetric integers of 2, 4 or 8 bits becomes `MatMulNBits` of onnxruntime where
     its groups, or its rows, divide into blocks of 16, 32, 64 ...; other weights become a `DequantizeLinear` (opset 21).
     Filters of a transposed convolution with groups are stored as floats. A runtime adds in another order than this
-    package, so answers differ in the last digits.
+    package: answers differ in the last digits, and by steps of the codes after rounded activations.
     PyTorch's new exporter is used where onnxscript is installed, else the one that traces. Models of 2 GiB of float
     weights or more have no place in one file of ONNX.
 

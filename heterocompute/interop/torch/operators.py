@@ -233,6 +233,25 @@ def defined() -> SimpleNamespace:
     return made
 
 
+class _Several:
+    """A list that torch.func takes for one input: it loses count of the items of a list in several derivatives.
+
+    What torch.func wraps around a packed weight, which has no derivative, is taken off.
+    """
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = [_bare(one) if isinstance(one, torch.Tensor) else one for one in items]
+
+
+def _bare(part: Any) -> Any:
+    inside = torch._C._functorch
+    while inside.is_functorch_wrapped_tensor(part):
+        if inside.is_batchedtensor(part):
+            raise TypeError("interop.torch: vmap over packed weights, expected vmap over inputs")
+        part = inside.get_unwrapped(part)
+    return part
+
+
 def functions(operators: SimpleNamespace) -> SimpleNamespace:
     """Return the operators as functions that can be derived forward, backward and again, inside of torch.func too.
 
@@ -249,17 +268,21 @@ def functions(operators: SimpleNamespace) -> SimpleNamespace:
 
     def function(name: str, rule: SimpleNamespace) -> Any:
         operator, raw = getattr(operators, name), operators.raw[name]
+
+        def forward(*inputs: Any) -> Any:
+            given = [one.items if type(one) is _Several else one for one in inputs]
+            return (raw if is_plain(inputs[0]) else operator)(*given)  # an operator takes 100 us to be called
+
         methods = {
             "generate_vmap_rule": True,
-            # an operator takes 100 us to be called
-            "forward": staticmethod(lambda *inputs: (raw if is_plain(inputs[0]) else operator)(*inputs)),
+            "forward": staticmethod(forward),
             "setup_context": staticmethod(rule.keep),
             "backward": staticmethod(rule.backward),
             "jvp": staticmethod(rule.forward),
         }
         made: Any = type(name, (torch.autograd.Function,), methods)
         classes.append(made)
-        return made.apply
+        return lambda *inputs: made.apply(*(_Several(one) if type(one) is list else one for one in inputs))
 
     def never_compile() -> None:
         while classes:
