@@ -17,7 +17,7 @@ __all__ = ["register"]
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
+    """Add the command to the parser."""
     found = command(
         "accelerators",
         _run,

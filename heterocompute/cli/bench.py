@@ -12,13 +12,7 @@ __all__ = ["register"]
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Parameters
-    ----------
-    command : callable
-        ``command(name, run, text, *examples)`` adds a parser and returns it.
-    """
+    """Add the command to the parser."""
     added = command(
         "bench",
         run,
@@ -33,17 +27,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-
-    Returns
-    -------
-    int
-        0.
-    """
+    """Run the command; return its exit code."""
     from .. import bench  # 8 ms
 
     unknown = [name for name in arguments.names if name not in bench.NAMES]

@@ -41,7 +41,8 @@ from .parts import UsageError, note, note_lines, open_streams, refuse_closed_out
 
 __all__ = ["UsageError", "main"]
 
-# The rooms of the commands, in the order of the help; each has `register`, which adds its arguments and names its run.
+# The rooms of the commands, in the order of the help. Each has ``register(command)``; ``command(name, run, text,
+# *examples)`` adds a parser with its help and returns it, for the arguments; ``run(arguments)`` returns the exit code.
 ROOMS = (study, formats, quantize, ptq, search, prune, dequantize, inspect, bench, hardware, map, accelerators, explore,
          info, completion)  # fmt: skip
 

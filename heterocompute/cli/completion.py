@@ -12,30 +12,14 @@ FILES = ("FILE", "IN", "OUT", "MODEL", "PATH")  # metavars of arguments that nam
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Parameters
-    ----------
-    command : callable
-        ``command(name, run, text, *examples)`` adds a parser and returns it.
-    """
+    """Add the command to the parser."""
     text = "Print a script that completes commands, options and files in a shell."
     added = command("completion", run, text, "completion bash")
     added.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-
-    Returns
-    -------
-    int
-        0.
-    """
+    """Run the command; return its exit code."""
     try:
         import shtab  # optional
     except ImportError:

@@ -18,7 +18,7 @@ __all__ = ["register"]
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
+    """Add the command to the parser."""
     found = command(
         "explore",
         _run,

@@ -19,30 +19,14 @@ PATTERNS = {"pattern": "N of every M values, alone or with a format of the kept 
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Parameters
-    ----------
-    command : callable
-        ``command(name, run, text, *examples)`` adds a parser and returns it.
-    """
+    """Add the command to the parser."""
     text = "List the number formats: texts of each family, stored bits a value and what they are spent on."
     parser = command("formats", run, text, "formats", "formats vsq")
     parser.add_argument("family", metavar="FAMILY", nargs="?", help="only this one")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-
-    Returns
-    -------
-    int
-        0.
-    """
+    """Run the command; return its exit code."""
     families = {**formats(), **PATTERNS}
     if arguments.family is not None:
         if arguments.family not in families:

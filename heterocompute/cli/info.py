@@ -17,28 +17,12 @@ __all__ = ["register"]
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Parameters
-    ----------
-    command : callable
-        ``command(name, run, text, *examples)`` adds a parser and returns it.
-    """
+    """Add the command to the parser."""
     command("info", run, "Show instruction sets, BLAS, threads, build and the kinds of files that are read.", "info")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-
-    Returns
-    -------
-    int
-        0.
-    """
+    """Run the command; return its exit code."""
     found = {**(show_config(mode="dicts") or {}), "files": [kind.brief for kind in KINDS if kind.brief]}
     if arguments.json:
         return print_json(found)

@@ -15,13 +15,7 @@ __all__ = ["register"]
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Parameters
-    ----------
-    command : callable
-        ``command(name, run, text, *examples)`` adds a parser and returns it.
-    """
+    """Add the command to the parser."""
     added = command(
         "inspect",
         run,
@@ -34,17 +28,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-
-    Returns
-    -------
-    int
-        0.
-    """
+    """Run the command; return its exit code."""
     from ..files.checkpoint import inspect  # 18 ms
     from ..files.layouts.table import layout_said  # 18 ms
     from ..files.opening import reader_of  # 18 ms

@@ -64,13 +64,7 @@ RF = {temporal = [["K", 2], ["R", 3]]}
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Parameters
-    ----------
-    command : callable
-        ``command(name, run, text, *examples)`` adds a parser and returns it.
-    """
+    """Add the command to the parser."""
     parser = command(
         "map",
         run,
@@ -100,17 +94,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-
-    Returns
-    -------
-    int
-        0, or 130 where Ctrl-C ended a search: what is shown is the best so far.
-    """
+    """Run the command; return its exit code."""
     from ..hardware import evaluate, mapping_page, read_yaml, search, write_yaml  # 60 ms
     from ..hardware.mapper.accesses import COLUMNS  # 60 ms
     from ..report.files import write_text  # 5 ms

@@ -13,13 +13,7 @@ __all__ = ["register"]
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Parameters
-    ----------
-    command : callable
-        ``command(name, run, text, *examples)`` adds a parser and returns it.
-    """
+    """Add the command to the parser."""
     added = command(
         "prune",
         run,
@@ -38,17 +32,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-
-    Returns
-    -------
-    int
-        0.
-    """
+    """Run the command; return its exit code."""
     if arguments.pattern is None and arguments.recipe is None:
         raise UsageError("--pattern or --recipe is needed")
     from ..files.checkpoint import prune_checkpoint  # 18 ms

@@ -38,13 +38,7 @@ COLUMNS = (
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Parameters
-    ----------
-    command : callable
-        ``command(name, run, text, *examples)`` adds a parser and returns it.
-    """
+    """Add the command to the parser."""
     ptq = command(
         "ptq",
         run,
@@ -73,16 +67,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the command says.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-
-    Returns
-    -------
-    int
-    """
+    """Run the command; return its exit code."""
     if arguments.format is None and arguments.recipe is None:
         raise UsageError("--format or --recipe is needed")
     if arguments.calibration is None:

@@ -31,13 +31,7 @@ EXAMPLES = 256  # of those that a network that ships was trained on, to calibrat
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Parameters
-    ----------
-    command : callable
-        ``command(name, run, text, *examples)`` adds a parser and returns it.
-    """
+    """Add the command to the parser."""
     study = command(
         "study",
         run,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..arrays.components import component_layout, core_format
+from ..arrays.components import core_format
 from ..arrays.dense import core_view
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
@@ -34,6 +34,7 @@ def nearest(
     ----------
     x : ndarray of floats
     fmt : Format
+        Without a pattern, or with one on codes: a pattern alone keeps floats, see `heterocompute.arrays.sparse.choose`.
     axes : tuple of int
         The reduction axes, not negative.
     clip : (int, float), optional
@@ -49,10 +50,10 @@ def nearest(
     Refused
         A NaN or an infinity, or a format that does not fit the array; see `heterocompute.base.errors.refusals`.
     """
-    layout = component_layout(fmt, x.shape, axes)
-    parts = {name: _empty(size, dtype) for name, (dtype, size) in layout.items()}
+    core = core_format(fmt)
+    parts = {name: _empty(size, dtype) for name, (dtype, size, _) in _core.layout(core, x.shape, axes).items()}
     weights = None if importance is None else core_view(importance)
-    _core.quantize(runtime.run(), core_view(x), clip, (core_format(fmt), x.shape, axes, parts), weights)
+    _core.quantize(runtime.run(), core_view(x), clip, (core, x.shape, axes, parts), weights)
     return QuantizedArray._trusted(parts, fmt, x.shape, axes, x.dtype.name)
 
 

@@ -142,43 +142,35 @@ def gptq(
     >>> hc.ptq.error(w, better, h).output_db > hc.ptq.error(w, plain, h).output_db + 4
     True
     """
-    found = rounded_under(w, h, fmt, order, scales, damping, sweeps, refit, axis, mask)
+    options = {"order": order, "scales": scales, "damping": damping, "sweeps": sweeps, "refit": refit}
+    found = rounded_under(w, h, fmt, axis, mask, **options)
     if found.damping > damping:
         warnings.warn(f"gptq: h does not factor with damping {damping:g}, so {found.damping:g} was used", stacklevel=3)
     return found.q
 
 
-def rounded_under(
-    w: Any,
-    h: Any,
-    fmt: Format | str,
-    order: str = "activation",
-    scales: str = "search",
-    damping: float = 0.01,
-    sweeps: int = 3,
-    refit: bool | int = True,
-    axis: int | tuple[int, ...] | None = None,
-    mask: Any = None,
-) -> Rounding:
+def rounded_under(w: Any, h: Any, fmt: Format | str, axis: Any = None, mask: Any = None, **options: Any) -> Rounding:
     """Do what `gptq` does, and say how it went."""
-    options = Options.of(order, scales, damping, sweeps, refit)
+    how = Options.of(**options)
     x = as_array(w, "gptq: w")
     axes = normalize_axes(layer_axis(x.ndim, axis, "gptq"), x.ndim, "gptq")
-    return rounded_layer(x, h, as_format(fmt, "gptq: fmt"), axes, options, mask)
+    return rounded_layer(x, h, as_format(fmt, "gptq: fmt"), axes, how, mask)
 
 
 @dataclass(frozen=True)
 class Options:
     """How `gptq` rounds, checked: `refits` is of the sweeps."""
 
-    order: str = "activation"
-    scales: str = "search"
-    damping: float = 0.01
-    sweeps: int = 3
-    refits: int = 1
+    order: str
+    scales: str
+    damping: float
+    sweeps: int
+    refits: int
 
     @classmethod
-    def of(cls, order: Any, scales: Any, damping: Any, sweeps: Any, refit: Any) -> Options:
+    def of(
+        cls, order: Any = "activation", scales: Any = "search", damping: Any = 0.01, sweeps: Any = 3, refit: Any = True
+    ) -> Options:
         """Return options as `gptq` takes them; the sentences name it."""
         _check_words(order, scales)
         share = as_real(damping, "gptq: damping", "a number")

@@ -34,8 +34,7 @@ def check_options(options: Mapping[str, Any], name: str) -> Options:
     """Return options of `gptq` for whole networks, where an error names the function that was called."""
     if unknown := sorted({*options} - {*OPTIONS}):
         raise TypeError(f"{name}: there is no option {shown(unknown[0])}, wanted {or_words(OPTIONS)}")
-    usual = {"order": "activation", "scales": "search", "damping": 0.01, "sweeps": 3, "refit": True}
-    return Options.of(**{**usual, **options})
+    return Options.of(**options)
 
 
 def round_layer(x: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], options: Options) -> Layer:

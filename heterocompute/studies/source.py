@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.base import PackedArray
 from ..arrays.dense import as_any, as_array
 from ..arrays.foreign import Unreadable
 from ..base.texts import quoted, sentence
@@ -55,8 +54,6 @@ class Source:
         for name, value in self._arrays.items():
             if not isinstance(name, str):
                 raise TypeError(f"study: the names of weights are str, got {shown(name)} of type {type(name).__name__}")
-            if isinstance(value, PackedArray):
-                continue
             try:
                 self._plain[name] = as_any(value, f"study: weights[{shown(name)}]")
             except Unreadable:

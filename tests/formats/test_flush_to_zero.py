@@ -47,7 +47,6 @@ W = W64.astype(np.float32)
 W_SCALES = hc.quantize(W, "int4-g16").components["scales"]
 NET_Q = hc.quantize(NET.weights["fc2.weight"], "int4-g32")
 KEPT = TINY > 0
-BITMAP = hc.encode_bitmap(FEW)
 X_LIST = W64.tolist()
 
 

@@ -206,7 +206,7 @@ def test_scnn_and_its_rival_wait_for_the_same_dram() -> None:
 def test_scnn_takes_the_steps_of_the_outer_product(size: tuple[int, int, int]) -> None:
     random = np.random.default_rng(1)
     x, w = random.random(size) < 0.4, random.random((21, size[0], 3, 3)) < 0.3
-    ours = sparse.outer_steps(x, w, (1, 1))
+    ours = sparse.outer_steps(x, w)
     operands = (x[None].astype(np.float32), w.astype(np.float32))
     _, counts = hc.conv2d_outer(*operands, padding=1, counts=True)
     assert (ours["steps"], ours["products"]) == (counts.steps, counts.products)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common import run
+from common import FORMATS, run
 
 import heterocompute as hc
+from heterocompute.ptq.methods import by_method, takes
 
 RANDOM = np.random.default_rng(7)
 X = RANDOM.standard_normal((300, 48)) @ RANDOM.standard_normal((48, 48))
@@ -96,6 +97,35 @@ def test_what_is_refused() -> None:
     ):
         with pytest.raises(error, match=words):
             hc.study(WEIGHTS, **{"formats": ["int4"], **more})
+
+
+@pytest.mark.parametrize("text", [*FORMATS, *(f"{text}+2:4" for text in ("int4", "fp16-row", "cb3", "bf16", "log4-1"))])
+def test_a_method_takes_the_formats_that_it_rounds_to(text: str) -> None:
+    """What the form says without rounding anything is what rounding something would say."""
+    fmt, w = hc.format(text), np.ones((1, 256), np.float32)
+    for method in METHODS:
+        try:
+            by_method(w, fmt, -1, method, np.eye(256))
+        except ValueError:
+            assert not takes(method, fmt)
+        else:
+            assert takes(method, fmt)
+
+
+def test_a_checkpoint_is_studied_like_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.safetensors"
+    hc.save(path, {**WEIGHTS, "packed": hc.quantize(WEIGHTS["a"], "int8"), "ids": np.arange(8).reshape(2, 4)})
+    of_file = hc.study(path, ["int4-g16"])
+    with hc.open_checkpoint(path) as weights:
+        read: list[str] = []
+        monkeypatch.setattr(hc.Checkpoint, "__getitem__", lambda self, name: read.append(name) or self._reads[name]())
+        of_checkpoint = hc.study(weights, ["int4-g16"])
+        with pytest.raises(ValueError, match="tensor 'ids' is int64"):
+            hc.study(weights, ["int4"], include="ids")
+    assert set(read) == {"a", "b"}  # what is not studied is not read
+    for one in (of_file, of_checkpoint):
+        assert [row["sqnr_db"] for row in one.table] == [row["sqnr_db"] for row in of_file.table]
+        assert {row["name"] for row in one.layers} == {"a", "b"}
 
 
 def test_the_command_calibrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -61,7 +61,7 @@ class Onnx(Container):
             self._fail("no ONNX file: it has no graph")
         self.metadata = {text_of(one.key): text_of(one.value) for one in model.metadata_props}
         try:
-            model = inlined(onnx, model)
+            model = inlined(model)
         except Exception as error:  # onnx's own
             self._fail(f"no ONNX file: functions: {shortened(str(error) or type(error).__name__, 80)}")
         axes: dict[str, set[tuple[int, ...]]] = {}

@@ -132,7 +132,7 @@ def inner_graphs(node: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield f"{name}.{text_of(attribute.name)}.{f'{i}.' if i else ''}", graph
 
 
-def inlined(onnx: Any, model: Any) -> Any:
+def inlined(model: Any) -> Any:
     """Return a model without functions: each call is replaced by the nodes of the function."""
     if not model.functions:
         return model

@@ -235,10 +235,9 @@ def dense_energy(loops: Loops, zeros: Mapping[str, float] | None = None) -> dict
 def _scnn(loops: Loops, weights: float, inputs: float) -> dict[str, float]:
     """Counts of one image; a tile too large for four filters at a time is cut into four smaller ones."""
     x, w = operands(loops, weights, inputs)
-    padding = _padding(loops)
-    found = [outer_steps(x, w, padding)]
+    found = [outer_steps(x, w)]
     if found[0]["group"] < 4:
-        found.append(outer_steps(x, w, padding, 2))
+        found.append(outer_steps(x, w, 2))
     best = min(found, key=lambda one: one["cycles"])
     extensive = ("cycles", "products", "steps")
     return best | {key: best[key] * loops.groups for key in extensive}
@@ -276,9 +275,7 @@ def _padding(loops: Loops) -> tuple[int, int]:
     return loops.padding if loops.stride == (1, 1) else (0, 0)
 
 
-def outer_steps(
-    x: NDArray[np.bool_], w: NDArray[np.bool_], padding: tuple[int, int] = (0, 0), cuts: int = 1
-) -> dict[str, float]:
+def outer_steps(x: NDArray[np.bool_], w: NDArray[np.bool_], cuts: int = 1) -> dict[str, float]:
     """Count the steps of a convolution by outer products: those of `hc.conv2d_outer`, and cycles without conflicts.
 
     A cell takes, for each channel, every four nonzero values of its tile with every four nonzero weights of the group
@@ -288,7 +285,6 @@ def outer_steps(
     ----------
     x : ndarray of bool, (C, H, W)
     w : ndarray of bool, (K, C, R, S)
-    padding : (int, int), optional
     cuts : int, optional
         Each cell's tile is cut into so many parts down and across, which it takes one after the other.
 

@@ -44,7 +44,7 @@ def loaded(model: Any) -> Any:
         if any(_sparse(proto.graph)) and proto is model:
             proto = onnx.ModelProto()
             proto.CopyFrom(model)
-        proto = inlined(onnx, proto)
+        proto = inlined(proto)
         _make_dense(onnx, proto.graph)
     return proto
 
