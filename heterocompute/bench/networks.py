@@ -63,17 +63,18 @@ def efficientnet() -> Any:
 def _efficientnet(torch: Any) -> Any:
     nn = torch.nn
 
-    class Same(torch.nn.Conv2d):  # type: ignore[misc]
-        """A convolution that pads as TensorFlow does: the odd pixel below and right."""
+    class Pad(torch.nn.Module):  # type: ignore[misc]
+        """Pads for a convolution as TensorFlow does: the odd pixel below and right."""
 
-        def pads(self, size: int) -> tuple[int, int]:
-            stride, reach = self.stride[0], self.kernel_size[0]
-            missing = max((-(-size // stride) - 1) * stride + reach - size, 0)
-            return missing // 2, missing - missing // 2
+        def __init__(self, kernel: int, stride: int) -> None:
+            super().__init__()
+            self.kernel, self.stride = kernel, stride
 
-    def padded(conv: Any, x: Any) -> Any:
-        left, right = conv.pads(x.shape[-1])
-        return conv(nn.functional.pad(x, (left, right, left, right)) if left or right else x)
+        def forward(self, x: Any) -> Any:
+            size = x.shape[-1]
+            missing = max((-(-size // self.stride) - 1) * self.stride + self.kernel - size, 0)
+            left, right = missing // 2, missing - missing // 2
+            return nn.functional.pad(x, (left, right, left, right))
 
     class Block(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, kernel: int, stride: int, expansion: int, inputs: int, outputs: int) -> None:
@@ -81,32 +82,32 @@ def _efficientnet(torch: Any) -> Any:
             wide = inputs * expansion
             self.skips, self.expands = stride == 1 and inputs == outputs, expansion > 1
             if self.expands:
-                self._expand_conv, self._bn0 = Same(inputs, wide, 1, bias=False), nn.BatchNorm2d(wide, 1e-3)
-            self._depthwise_conv = Same(wide, wide, kernel, stride, groups=wide, bias=False)
-            self._bn1 = nn.BatchNorm2d(wide, 1e-3)
-            self._project_conv, self._bn2 = Same(wide, outputs, 1, bias=False), nn.BatchNorm2d(outputs, 1e-3)
+                self._expand_conv, self._bn0 = nn.Conv2d(inputs, wide, 1, bias=False), nn.BatchNorm2d(wide, 1e-3)
+            self._depthwise_conv = nn.Conv2d(wide, wide, kernel, stride, groups=wide, bias=False)
+            self.pad, self._bn1 = Pad(kernel, stride), nn.BatchNorm2d(wide, 1e-3)
+            self._project_conv, self._bn2 = nn.Conv2d(wide, outputs, 1, bias=False), nn.BatchNorm2d(outputs, 1e-3)
 
         def forward(self, x: Any) -> Any:
             y = nn.functional.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
-            y = nn.functional.relu6(self._bn1(padded(self._depthwise_conv, y)))
+            y = nn.functional.relu6(self._bn1(self._depthwise_conv(self.pad(y))))
             y = self._bn2(self._project_conv(y))
             return x + y if self.skips else y
 
     class Network(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self._conv_stem, self._bn0 = Same(3, 32, 3, 2, bias=False), nn.BatchNorm2d(32, 1e-3)
-            blocks, inputs = [], 32
+            self._conv_stem, self._bn0 = nn.Conv2d(3, 32, 3, 2, bias=False), nn.BatchNorm2d(32, 1e-3)
+            self.pad, blocks, inputs = Pad(3, 2), [], 32
             for repeats, kernel, stride, expansion, outputs in BLOCKS:
                 for i in range(repeats):
                     blocks.append(Block(kernel, stride if i == 0 else 1, expansion, inputs, outputs))
                     inputs = outputs
             self._blocks = nn.ModuleList(blocks)
-            self._conv_head, self._bn1 = Same(320, 1280, 1, bias=False), nn.BatchNorm2d(1280, 1e-3)
+            self._conv_head, self._bn1 = nn.Conv2d(320, 1280, 1, bias=False), nn.BatchNorm2d(1280, 1e-3)
             self._fc = nn.Linear(1280, 1000)
 
         def forward(self, x: Any) -> Any:
-            x = nn.functional.relu6(self._bn0(padded(self._conv_stem, x)))
+            x = nn.functional.relu6(self._bn0(self._conv_stem(self.pad(x))))
             for block in self._blocks:
                 x = block(x)
             return self._fc(nn.functional.relu6(self._bn1(self._conv_head(x))).mean((2, 3)))

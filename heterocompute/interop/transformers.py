@@ -39,6 +39,10 @@ __all__ = ["HeteroConfig", "HeteroQuantizer", "lora_on_packed"]
 METHOD = "heterocompute"
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 @register_quantization_config(METHOD)
 class HeteroConfig(QuantizationConfigMixin):
     """How `from_pretrained` packs a model.

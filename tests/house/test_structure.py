@@ -77,6 +77,7 @@ OPTIONAL = {
     "gguf",
     "torch",
     "peft",
+    "transformers",
     "jax",
     "shtab",
     "tokenizers",

@@ -159,6 +159,20 @@ def test_a_pruned_weight_is_heard_as_it_is_computed():
     assert np.abs(found.weights["weight"].dequantize() - layer.weight.detach().numpy()).max() < 0.02
 
 
+def test_a_turned_copy_of_a_square_weight_is_not_taken_for_the_weight():
+    class Turned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x):
+            return x @ self.weight.t().contiguous() if x.shape[0] > 2 else x @ self.weight.t()
+
+    model, x = Turned(), inputs(4, 8)
+    assert not hc.ptq.calibrate(model, x)
+    assert hc.ptq.calibrate(model, x[:2]).axes == {"weight": (1,)}
+
+
 def test_what_nothing_is_multiplied_by_is_left():
     class Unused(nn.Module):
         def __init__(self):

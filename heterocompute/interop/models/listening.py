@@ -88,7 +88,8 @@ class Ear:
     def copied(self, source: Any, copy: Any) -> None:
         """Take a copy of a weight for the weight."""
         found = self._known.get(source.data_ptr()) if source.dim() > 1 else None
-        if found is not None and source.shape == found[1].shape and copy.data_ptr() not in self._known:
+        same = found is not None and (source.shape, source.stride()) == (found[1].shape, found[1].stride())
+        if found is not None and same and copy.data_ptr() not in self._known:
             self._known[copy.data_ptr()] = (found[0], copy)
             self._fleeting.append(copy.data_ptr())
 

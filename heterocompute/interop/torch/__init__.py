@@ -69,3 +69,7 @@ __all__ = [
     "parametrize",
     "summary",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
