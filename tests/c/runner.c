@@ -313,7 +313,7 @@ static void check_devices(const hc_run *run) {
     status = hc_explain(run, &far_a, &a, NULL, &out, &found, &error);
     refused(status, HC_UNSUPPORTED, "matmul: a is on device 1, which no route serves: copy it to the host first");
     status = hc_quantize(run, &far, &ABSMAX, &w, &error);
-    refused(status, HC_UNSUPPORTED, "quantize: x is on device 1, expected the host: copy it there first");
+    refused(status, HC_UNSUPPORTED, "quantize: w is on device 1, expected the host: copy it there first");
     status = hc_dequantize(run, &w, &far, &error);
     refused(status, HC_UNSUPPORTED, "dequantize: out is on device 1, expected the host: copy it there first");
     status = hc_conv2d(run, &far_images, &wt, NULL, &window, NULL, NULL, &images, &error);

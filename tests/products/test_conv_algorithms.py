@@ -194,14 +194,14 @@ def test_auto_rounds_images_of_depthwise_filters() -> None:
 
 
 @pytest.mark.parametrize(
-    "activations", ["int8", "int6", "vsq4-g16-s4", "int16", "int8-g4", "nf4-g64", "mxfp4", "fp8_e4m3fn"]
+    "activations", ["int8", "int6", "vsq4-g16-s4", "int16", "int8-g4", "nf4-g64", "mxfp4", "fp8_e4m3fn", "int8+2:4"]
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_group_of_quantized_channels_is_a_convolution_of_its_own(activations: str, dtype: type) -> None:
     """Every group has the largest magnitude of its image, so that it has the scale that it would have alone."""
     groups, depth, each = 3, 5, 7
     x, filters = reals((2, groups * depth, 6, 5), 1).astype(dtype), reals((groups * each, depth, 3, 3), 2)
-    x[:, ::depth, 2, 2] = 9
+    x[:, ::depth, 2, 2] = 99
     for fmt in ("int8", "vsq4-g16-s4", "int4-g32-f16", "nf4-g64", None):
         w = filters if fmt is None else hc.quantize(filters, fmt, axis=(2, 3, 1))
         for image in layouts(x):

@@ -41,7 +41,7 @@ hc_status hc_images_begin(hc_images *i, const hc_convolution *conv, hc_error *er
     static const int AXES[] = {1, 3, 4, 2};
     const hc_conv_shape *s = &conv->shape;
     const hc_view *x = conv->x;
-    const bool is_one = conv->order == HC_CONV_FOLDED && conv->activations->group == 0;
+    const bool is_one = conv->order == HC_CONV_FOLDED && conv->activations->group == 0 && conv->activations->m == 0;
     *i = (hc_images){.conv = conv, .planes = is_one ? 1 : conv->window->groups, .by_lines = hc_lines_make_codes(conv)};
     i->depth = s->channels / i->planes;
     i->view =

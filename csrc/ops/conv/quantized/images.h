@@ -1,6 +1,6 @@
 /* x of a convolution with `activations`, quantized some images at a time. A row of codes is an image, (plane, h, w, channel): a
  * plane is a group of channels, or all channels where scales and sums do not depend on it: of exact sums without groups of
- * values.
+ * values and without a pattern.
  *
  * Codes that lines make: int8 with one scale an image is also rounded line by line under the largest magnitude of the image,
  * by the kernels largest_f32 and codes_s8; nothing is packed then.
