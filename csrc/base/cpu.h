@@ -16,8 +16,8 @@ enum {
     HC_ISA_AVX512BF16 = 1 << 5, /* + avx512 */
     HC_ISA_AMX = 1 << 6,        /* tile, int8, bf16, + avx512vnni, avxvnni */
     HC_ISA_NEON = 1 << 7,
-    HC_ISA_DOTPROD = 1 << 8,    /* sdot, + neon */
-    HC_ISA_I8MM = 1 << 9,       /* smmla, + dotprod */
+    HC_ISA_DOTPROD = 1 << 8, /* sdot, + neon */
+    HC_ISA_I8MM = 1 << 9,    /* smmla, + dotprod */
 };
 #define HC_N_ISA 10
 

@@ -15,6 +15,7 @@ enum { MR = 12, NR = 8, KR = 8, ROWS = MR / 2, COLUMNS = NR / 2 };
 
 static inline __attribute__((always_inline)) void step(const int8_t *a, const int8_t *b, int32x4_t sum[ROWS][COLUMNS]) {
     int8x16_t pair[COLUMNS];
+    LATER();
 #pragma GCC unroll 2
     for (int j = 0; j < COLUMNS; j += 2) {
         const int32x4_t first = vreinterpretq_s32_s8(vld1q_s8(b + j * 8));
@@ -36,6 +37,7 @@ static inline __attribute__((always_inline)) void step(const int8_t *a, const in
 /* n_steps steps of KR values are added. */
 static inline __attribute__((always_inline)) void add_steps(int64_t n_steps, const int8_t *a, const int8_t *b,
                                                             int32x4_t sum[ROWS][COLUMNS]) {
+#pragma GCC unroll 2
     for (; n_steps > 0; n_steps--, a += MR * KR, b += NR * KR)
         step(a, b, sum);
 }

@@ -30,7 +30,8 @@ static inline __attribute__((always_inline)) void add_word(const hc_placed *of, 
 
 const float *hc_gemv_nm_neon(int64_t words, const uint64_t *masks, const float *codes, const float *end, const float *x,
                              int64_t ldx, int n_vectors, float *sums) {
-    const int64_t whole = n_vectors == 1 ? hc_max(words - 1, 0) : words; /* else x is read where something is kept alone */
+    const int64_t whole =
+        n_vectors == 1 ? hc_max(words - 1, 0) : words; /* else x is read where something is kept alone */
     for (int64_t word = 0; word < whole; word++) {
         hc_placed of;
         codes = place_word(masks[word], codes, end, &of);
