@@ -145,7 +145,9 @@ def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: P
     weights: Any
     metric, evaluate = arguments.metric, None
     if arguments.text is not None:
-        weights, evaluate = language_model(arguments.model).judge(text_of(arguments.text), bool(arguments.include))
+        weights, evaluate = language_model(arguments.model).search_inputs(
+            text_of(arguments.text), bool(arguments.include)
+        )
         metric = metric or "kl"
     elif arguments.model is None:
         weights = getattr(zoo, arguments.network or NETWORKS[0])()

@@ -141,7 +141,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
     if arguments.text is not None:
         if arguments.model is None:
             raise UsageError("--text needs MODEL, a GGUF file or the folder of a language model")
-        for option in ("density", "retrain", "data", "labels", "emulate", "calibration"):
+        for option in ("density", "retrain", "data", "labels", "calibration"):
             if getattr(arguments, option):
                 raise UsageError(f"--text and --{option} do not go together")
         return

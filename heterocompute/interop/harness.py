@@ -18,7 +18,7 @@ from ..base.values import shown
 from ..products.layers import softmax
 from ..zoo import open_llm
 from ..zoo.llm.judge import log_softmax
-from ..zoo.llm.run import Run
+from ..zoo.llm.run import Run, Way
 
 __all__ = ["Answers", "harness_model", "register"]
 
@@ -63,7 +63,7 @@ class Answers:
             raise TypeError("harness: model_args needs path, a GGUF file or the folder of a language model")
         self.net = open_llm(path) if net is None else net
         weights = None if format is None else self.net.quantized(format)
-        self._way = (weights, activations, kv_cache)
+        self._way = Way(weights, activations, kv_cache)
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return (log-likelihood, whether it is what greedy decoding gives) of each (context, continuation)."""
@@ -99,7 +99,7 @@ class Answers:
             return 0.0, True
         some = np.asarray(ids[-(self.net.shape.context + 1) :], np.int64)
         count = min(count, len(some) - 1)
-        run = Run(self.net, *self._way, 1)
+        run = Run(self.net, self._way, 1)
         logits = run.scores(run.hidden_of(some[:-1])[-count:])
         logs, wanted = log_softmax(logits, softmax(logits)), some[-count:]
         likelihood = float(logs[np.arange(count), wanted].sum(dtype=np.float64))
@@ -122,7 +122,7 @@ class Answers:
         heat = float(options.get("temperature", 0.0)) if options.get("do_sample", False) else 0.0
         ids = (self.net.tokens.encode(context) or [self._prefix])[-(self.net.shape.context - count) :]
         found: list[int] = []
-        steps: Iterable[Any] = self.net._steps(np.asarray(ids, np.int64), count, heat, 0, *self._way)
+        steps: Iterable[Any] = self.net._steps(np.asarray(ids, np.int64), count, heat, 0, self._way)
         for token in steps:
             if int(token[0]) in self.net.tokens.ends:
                 break

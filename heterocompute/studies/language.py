@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,22 @@ import numpy as np
 from ..arrays.components import component_layout
 from ..arrays.quantized import QuantizedArray
 from ..base.progress import Progress, Steps
-from ..files.selection import check_patterns, select
+from ..files.selection import check_patterns, escaped, select
 from ..formats import Format
 from ..products.clock import Clock
 from ..products.error import error
 from ..ptq.methods import by_method
 from ..ptq.network import calibrate
-from .asked import activations_of, by_methods, entries_of, methods_of, modelled_by
+from .asked import (
+    Entry,
+    activations_of,
+    by_methods,
+    emulations_of,
+    entries_of,
+    methods_of,
+    modelled_by,
+    plan_of,
+)
 from .parts import finite, named
 from .result import Study
 
@@ -48,6 +58,7 @@ def study_text(
     progress: Progress | None,
     device: Any,
     methods: Any,
+    emulate: Any = None,
     stride: int | None = None,
     window: int | None = None,
 ) -> Study:
@@ -64,11 +75,14 @@ def study_text(
     ids = net._text_ids(text)
     hessians = hessians_of_text(net, names, ids) if "gptq" in chosen_methods else {}
 
-    ways = [(kind, cache) for kind in kinds for cache in caches]
+    emulations = emulations_of(emulate, net.judged)
+    lengths = {name: net.weights[name].shape[-1] for name in names} if emulate is not None else {}
+    plan = plan_of([_whole(entry, net, lengths) for entry in entries], kinds, emulations, lengths)
     step = Steps(sum(len(names) * bool(entry.formats) + 1 for entry in entries), progress)
     clock = _Times()
     rows, layers = [], []
-    for entry in entries:
+    for entry, allowed in zip(entries, plan, strict=True):
+        ways = [(i, kind, cache, text) for i, kind, text in allowed for cache in caches]
         made, found = {}, []
         for name in names:
             stored = net.weights[name]
@@ -84,18 +98,18 @@ def study_text(
             found.append(part)
             layers.append(part.row(name, way.method))
         step(f"judge  {entry.text}")
-        compared = net.judged(ids, [(made, kind, cache) for kind, cache in ways], stride, window, compare=True)
-        for (kind, cache), numbers in zip(ways, compared, strict=True):
-            i = kinds.index(kind)
+        compared = net.judged(ids, [(made, *way[1:]) for way in ways], stride, window, compare=True)
+        for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
             rows.append(
                 {
                     "format": entry.text if entry.formats else STORED,
                     "method": entry.method,
                     "activations": None if kind is None else str(kind),
                     "kv_cache": None if cache is None else str(cache),
-                    "emulate": None,
+                    "emulate": emulated,
                     "retrained": None,
                     **_pooled(found, i),
+                    **({} if emulated is None else {"seconds": None}),  # there is no time of that hardware
                     **{key: finite(value) for key, value in numbers.items()},
                     "kv_bits": bits_of_cache(cache, net.shape.head_width),
                     **modelled([part.matrix for part in found], kind),
@@ -105,6 +119,12 @@ def study_text(
     for row in rows:
         row["seconds"] = row.pop("seconds")  # the last of the columns that every study has
     return Study(rows, layers, ["perplexity", "kl", "agreement", "kv_bits"], [])
+
+
+def _whole(entry: Entry, net: Any, lengths: Mapping[str, int]) -> Entry:
+    """Return an entry with the formats of the tensors that it leaves as stored, for what emulations multiply."""
+    stored = {name: getattr(net.weights[name], "format", None) for name in lengths if entry.of(name).fmt is None}
+    return replace(entry, formats={**{escaped(name): fmt for name, fmt in stored.items()}, **entry.formats})
 
 
 def names_of(net: Any, include: Any, exclude: Any) -> list[str]:

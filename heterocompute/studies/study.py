@@ -123,12 +123,14 @@ def study(
     [('fp32', 32.0), ('int4', 4.25), ('vsq4-g16-s4', 4.5)]
     """
     if is_language_model(weights):
-        others = {"evaluate": evaluate, "axis": axis, "emulate": emulate, "retrain": retrain, "hessians": hessians}
+        others = {"evaluate": evaluate, "axis": axis, "retrain": retrain, "hessians": hessians}
         others |= {"per_layer": per_layer or None}
         for name, value in others.items():
             if value is not None:
                 raise ValueError(f"study: {name} does not apply to a language model, which text judges")
-        return study_text(weights, formats, text, include, exclude, activations, kv_cache, progress, device, methods)
+        return study_text(
+            weights, formats, text, include, exclude, activations, kv_cache, progress, device, methods, emulate
+        )
     if text is not None or kv_cache is not None:
         name = "kv_cache" if text is None else "text"
         raise ValueError(f"study: {name} is for a language model of heterocompute.zoo.open_llm")

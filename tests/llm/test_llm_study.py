@@ -52,6 +52,17 @@ def test_names_choose_what_is_quantized(net: Any) -> None:
     assert {row["format"] for row in mixed.layers if "attn" in row["name"]} == {"int8"}
 
 
+def test_accumulators_are_emulated_where_they_multiply_the_formats(net: Any) -> None:
+    found = hc.study(net, ["int4", "int4-g16"], text=IDS, activations=["int8"], emulate=["int12-sat", "int24-sat"])
+    rows = [row for row in found.table if row["emulate"] is not None]
+    assert {(row["format"], row["activations"]) for row in rows} >= {("int4", "int8")}
+    exact = {row["format"]: row["kl"] for row in found.table if row["activations"] and row["emulate"] is None}
+    kl = {(row["format"], row["emulate"]): row["kl"] for row in rows}
+    assert kl["int4", "int24-sat"] == pytest.approx(exact["int4"], rel=1e-3)
+    assert kl["int4", "int12-sat"] > 1.5 * exact["int4"]
+    assert all(row["seconds"] is None for row in rows)
+
+
 def test_gptq_is_given_the_text(net: Any) -> None:
     found = hc.study(net, ["int3-g16"], text=IDS, methods=["rtn", "gptq"])
     nearest, rounded = (row for row in found.table if row["format"] == "int3-g16")
@@ -88,9 +99,9 @@ def test_the_commands(net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["study", "--text", "{text}"], 2, "--text needs MODEL"),
         (["search", "--text", "{text}", "--budget", "bits=4"], 2, "--text needs MODEL"),
         (
-            ["study", "{net}", "--text", "{text}", "--emulate", "int16-sat"],
+            ["study", "{net}", "--text", "{text}", "--calibration", "x.npz"],
             2,
-            "--text and --emulate do not go together",
+            "--text and --calibration do not go together",
         ),
         (["study", "{net}", "--text", "{bytes}"], 1, "no UTF-8"),
         (["study", "{net}", "--text", "{empty}"], 1, "text has 0 tokens"),

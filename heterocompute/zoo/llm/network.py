@@ -23,7 +23,7 @@ from ...base.values import as_int, as_real, shown
 from ...products.arguments import as_format
 from ...products.quantize import quantize
 from .judge import Reference, Totals
-from .run import Run
+from .run import Run, Way
 from .shape import Rope, Shape
 from .tokens import Tokens
 from .weights import expected
@@ -110,6 +110,7 @@ class LanguageModel:
         weights: Mapping[str, Any] | None = None,
         activations: Any = None,
         kv_cache: Any = None,
+        emulate: str | None = None,
     ) -> FloatArray:
         """Run the network.
 
@@ -123,6 +124,8 @@ class LanguageModel:
             Quantize the input of every product on the fly.
         kv_cache : Format or str, optional
             Format of the keys and values, quantized along each head.
+        emulate : str, optional
+            Multiply the matrices of the layers as given hardware accumulates, see `heterocompute.emulate.parse`.
 
         Returns
         -------
@@ -134,7 +137,8 @@ class LanguageModel:
         TypeError
             ids are not integers.
         ValueError
-            A token out of range, no tokens, or more than the context.
+            A token out of range, no tokens, or more than the context; an emulation that does not multiply these
+            formats.
 
         Examples
         --------
@@ -143,7 +147,7 @@ class LanguageModel:
         7042
         """
         some = self._ids(ids, "logits")
-        run = Run(self, weights, activations, kv_cache, max(1, some.size // some.shape[-1]))
+        run = Run(self, Way(weights, activations, kv_cache, emulate), max(1, some.size // some.shape[-1]))
         found = run.logits(some.reshape(-1, some.shape[-1]))
         return found.reshape(*some.shape, self.shape.vocabulary)
 
@@ -157,6 +161,7 @@ class LanguageModel:
         weights: Mapping[str, Any] | None = None,
         activations: Any = None,
         kv_cache: Any = None,
+        emulate: str | None = None,
     ) -> Any:
         """Continue a prompt.
 
@@ -169,7 +174,7 @@ class LanguageModel:
             0 takes the likeliest token; else tokens are drawn from softmax(logits / temperature).
         seed : int
             Of the draws.
-        weights, activations, kv_cache
+        weights, activations, kv_cache, emulate
             As of `logits`.
 
         Returns
@@ -191,7 +196,7 @@ class LanguageModel:
         """
         is_text = isinstance(prompt, str)
         some = self._ids(self.tokens.encode(prompt) if is_text else prompt, "generate: prompt")
-        out = [ids for ids in self._steps(some, n, temperature, seed, weights, activations, kv_cache)]
+        out = [*self._steps(some, n, temperature, seed, Way(weights, activations, kv_cache, emulate))]
         found = np.stack(out, axis=-1) if out else np.zeros((*some.shape[:-1], 0), np.int64)
         found = found.reshape(*some.shape[:-1], found.shape[-1])
         if not is_text:
@@ -199,9 +204,7 @@ class LanguageModel:
         ended = np.flatnonzero(np.isin(found, list(self.tokens.ends)))
         return self.tokens.decode(found[: ended[0]] if len(ended) else found)
 
-    def _steps(
-        self, some: IntArray, n: Any, temperature: Any, seed: Any, weights: Any, activations: Any, kv_cache: Any
-    ) -> Iterator[IntArray]:
+    def _steps(self, some: IntArray, n: Any, temperature: Any, seed: Any, way: Way) -> Iterator[IntArray]:
         """Yield the next token of each sequence."""
         count = as_int(n, "generate: n", 0)
         heat = as_real(temperature, "generate: temperature", "a number")
@@ -214,7 +217,7 @@ class LanguageModel:
                 f"{self.shape.context} tokens; shorten the prompt or n"
             )
         ids = some.reshape(-1, some.shape[-1])
-        run = Run(self, weights, activations, kv_cache, len(ids))
+        run = Run(self, way, len(ids))
         ended = np.zeros(len(ids), bool)
         for _ in range(count):
             logits = run.logits(ids, last=True)[:, -1]
@@ -236,6 +239,7 @@ class LanguageModel:
         weights: Mapping[str, Any] | None = None,
         activations: Any = None,
         kv_cache: Any = None,
+        emulate: str | None = None,
     ) -> float:
         """Judge the network by a text: exp of the mean negative log-likelihood of its tokens.
 
@@ -247,7 +251,7 @@ class LanguageModel:
             it. Default: half a window, so that each token but those of the first window has at least as many before it.
         window : int, optional
             Tokens that the network sees at a time. Default: 512, or the context if that is smaller.
-        weights, activations, kv_cache
+        weights, activations, kv_cache, emulate
             As of `logits`.
 
         Returns
@@ -263,13 +267,13 @@ class LanguageModel:
         -----
         Each window begins with the token that begins texts, if the model has one. Sums in float64.
         """
-        sums = self.judged(text, [(weights, activations, kv_cache)], stride, window)
+        sums = self.judged(text, [Way(weights, activations, kv_cache, emulate)], stride, window)
         return sums[0]["perplexity"]
 
     def judged(
         self,
         text: Any,
-        ways: Sequence[tuple[Mapping[str, Any] | None, Any, Any]],
+        ways: Sequence[Way | tuple[Any, ...]],
         stride: int | None = None,
         window: int | None = None,
         compare: bool = False,
@@ -279,8 +283,8 @@ class LanguageModel:
         Parameters
         ----------
         text : str or array_like of int
-        ways : sequence of (weights, activations, kv_cache)
-            As of `logits`.
+        ways : sequence of (weights, activations, kv_cache, emulate)
+            As of `logits`; what is left out is None.
         stride, window
             As of `perplexity`.
         compare : bool
@@ -297,12 +301,12 @@ class LanguageModel:
         for tokens, first in self.windows(ids, stride, window):
             reference: Reference | None = None
             if compare:
-                reference = Reference(Run(self, None, None, None, 1), tokens, first)
-            for total, (weights, activations, kv_cache) in zip(totals, ways, strict=True):
-                total.add(Run(self, weights, activations, kv_cache, 1), tokens, first, reference)
+                reference = Reference(Run(self, Way(), 1), tokens, first)
+            for total, way in zip(totals, ways, strict=True):
+                total.add(Run(self, Way(*way), 1), tokens, first, reference)
         return [total.found(compare) for total in totals]
 
-    def judge(
+    def search_inputs(
         self, text: Any, tables: bool = False
     ) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], dict[str, float]]]:
         """Return weights as floats and a function that judges them by a text, for `heterocompute.ptq.search`.
@@ -321,7 +325,7 @@ class LanguageModel:
 
         Examples
         --------
-        >>> weights, evaluate = net.judge(text)  # doctest: +SKIP
+        >>> weights, evaluate = net.search_inputs(text)  # doctest: +SKIP
         >>> plan = hc.ptq.search(weights, ["int8", "int4-g32"], {"bits": 5}, evaluate, "kl")  # doctest: +SKIP
         """
         ids, left = self._text_ids(text), set() if tables else set(self.tables)
@@ -329,7 +333,7 @@ class LanguageModel:
 
         def evaluate(weights: Mapping[str, Any]) -> dict[str, float]:
             changed = {name: w for name, w in weights.items() if w is not held.get(name)}
-            return self.judged(ids, [(changed, None, None)], compare=True)[0]
+            return self.judged(ids, [Way(changed)], compare=True)[0]
 
         return held, evaluate
 

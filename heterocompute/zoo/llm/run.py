@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ... import emulate as emulation
 from ...base.runtime import use
 from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
@@ -18,7 +19,7 @@ from .weights import embedding_rows
 if TYPE_CHECKING:
     from .network import LanguageModel
 
-__all__ = ["Run"]
+__all__ = ["Run", "Way"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -26,18 +27,25 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 AT_ONCE = 512  # tokens that go through the layers together
 
 
+class Way(NamedTuple):
+    """How a network runs: weights that take the place of its own, formats of inputs and of the cache, an emulation."""
+
+    weights: Mapping[str, Any] | None = None
+    activations: Any = None
+    kv_cache: Any = None
+    emulate: str | None = None
+
+
 class Run:
     """One pass over sequences of a batch, with the keys and values of all tokens so far."""
 
-    def __init__(
-        self, net: LanguageModel, weights: Mapping[str, Any] | None, activations: Any, kv_cache: Any, batch: int
-    ) -> None:
-        self.net, self.shape, self.activations = net, net.shape, activations
-        self._weights = weights
+    def __init__(self, net: LanguageModel, way: Way, batch: int) -> None:
+        self.net, self.shape, self.activations = net, net.shape, way.activations
+        self._weights, self._emulate = way.weights, way.emulate
         self._taken: dict[str, Any] = {}
         self._parts: list[dict[str, Any]] = [{} for _ in range(net.shape.layers)]
         s = net.shape
-        self.cache = KVCache(kv_cache, s.layers, s.kv_heads, s.head_width, batch, s.windows)
+        self.cache = KVCache(way.kv_cache, s.layers, s.kv_heads, s.head_width, batch, s.windows)
 
     def logits(self, ids: IntArray, last: bool = False) -> FloatArray:
         """Add tokens (batch, n) and return their logits, or those of the last token alone."""
@@ -103,7 +111,10 @@ class Run:
         return linear(x, w, bias, activations=self.activations)
 
     def _product(self, x: FloatArray, part: dict[str, Any], name: str) -> FloatArray:
-        return self._linear(x, part[f"{name}.weight"], part.get(f"{name}.bias"))
+        w, bias = part[f"{name}.weight"], part.get(f"{name}.bias")
+        if self._emulate is not None:
+            return emulation.linear(x, w, bias, self.activations, self._emulate)
+        return self._linear(x, w, bias)
 
     def _attention(
         self, i: int, part: dict[str, Any], x: FloatArray, turns: tuple[FloatArray, FloatArray]
