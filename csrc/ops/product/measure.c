@@ -6,6 +6,8 @@
 #include "base/cpu.h"
 #include "ops/product/pack.h"
 
+enum { SPREAD_ROW = 512 }; /* to begin a row of a pattern takes as long as so many of its columns */
+
 typedef struct {
     double call;    /* ns */
     hc_work counts; /* ns of each */
@@ -59,5 +61,5 @@ hc_work hc_decoding(const hc_product *p) {
     return (hc_work){.decoded = codes,
                      .unpacked = hc_unpacked(p) ? codes : 0,
                      .limbs = codes * (limbs - 1),
-                     .spread = sparse ? rows * columns : 0};
+                     .spread = sparse ? rows * (columns + SPREAD_ROW) : 0};
 }
