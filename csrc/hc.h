@@ -292,7 +292,7 @@ typedef struct {
     double codes;    /* codes that are read as they are stored */
     double decoded;  /* codes that are decoded, and packed where the path packs */
     double unpacked; /* of both: codes of other widths than 4 and 8 bits, or with minima */
-    double limbs;    /* codes that are cut into limbs, for each limb but the first, or kept apart from integer scales */
+    double limbs;    /* codes that are cut into limbs, for each limb but the first, or that meet limbs of x */
     double spread;   /* columns of a pattern to which codes return */
     double products; /* multiply-adds, those of padded tiles included */
     double wide;     /* of these: of integers that the kernel's fast sum does not take */

@@ -1,7 +1,7 @@
 """The plan held against the clock: every path of many products, forced and timed, next to its estimate.
 
 A row is a product: the path that the plan chose, the fastest one, and the ratio of their times. The table also holds
-`costs`: the times of every path of some products, with the counts of `hc_work`, as `bench.costs` writes them.
+`costs`: the times of every path of these products, with the counts of `hc_work`, as `bench.costs` writes them.
 HETEROCOMPUTE_ISA leaves instruction sets out.
 """
 
@@ -34,7 +34,6 @@ SECONDS = 0.005  # of a path's turns at least
 LEAST_TURNS = 4
 FAR = 3.0
 CLASSES = ("amx", "avx512vbmi", "avx512vnni", "avx512", "avxvnni", "avx2", "dotprod", "neon")  # best first
-FITTED = 3  # the costs are those of every third product
 
 
 def measure(options: Options) -> list[Table]:
@@ -56,8 +55,7 @@ def measure(options: Options) -> list[Table]:
             name = f"{m} x {activations or 'float32'}, {n} x {k} {text}"
             row, found = _row(name, run, operand, w, np.empty((m, n), np.float32))
             rows.append(row)
-            if len(rows) % FITTED == 0:
-                costs += [[isa, *each] for each in found]
+            costs += [[isa, *each] for each in found]
     slower = np.array([row["slower"] for row in rows])
     of_all = {"name": "all: mean, worst", "slower": float(slower.mean()), "worst": float(slower.max())}
     return [{"title": f"{isa}: path chosen", "threads": 1, "rows": [of_all, *rows], "costs": costs}]

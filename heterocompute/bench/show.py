@@ -19,6 +19,7 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "chosen": ("chosen", str),
     "fastest": ("fastest", str),
     "slower": ("time to fastest", lambda value: f"{value:.2f}"),
+    "worst": ("worst", lambda value: f"{value:.2f}"),
     "intensity": ("operations a byte", lambda value: f"{value:.3g}"),
     "to_peer": ("to best peer", lambda value: f"{value:.2f} x"),
     "estimate": ("estimate to time", lambda value: f"{value:.2f}"),

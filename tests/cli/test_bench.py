@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import json
 import subprocess
@@ -16,6 +17,7 @@ from common import HANG
 from heterocompute import _heterocompute as _core, bench
 from heterocompute.bench import conv, gemm, gemv, points, quantize
 from heterocompute.bench.blas import find_blas
+from heterocompute.bench.costs import COLUMNS
 from heterocompute.bench.limits import NAMES as LOOPS
 from heterocompute.bench.measure import Candidate, CheckFailed, Options, Times, expect_close, expect_equal
 from heterocompute.bench.onnx_model import one_node_model
@@ -216,6 +218,17 @@ def test_tables_in_markdown_have_every_row_and_column(reports):
 def test_json_and_markdown_are_one_or_the_other(capsys):
     assert cli.main(["bench", "gemm", "--quick", "--json", "--markdown"]) == 2
     assert "--json and --markdown" in capsys.readouterr().err
+
+
+def test_costs_of_paths_become_a_file(tmp_path, capsys):
+    assert cli.main(["bench", "plan", "--quick", "--json", "--threads", "1", "--costs", str(tmp_path)]) == 0
+    (path,) = tmp_path.iterdir()
+    with open(path, newline="") as file:
+        header, *rows = csv.reader(file)
+    assert path.name == f"{_core.cpu_processor()}.csv" and tuple(header) == COLUMNS
+    assert len(rows) > 50 and all(len(row) == len(header) and float(row[header.index("ns")]) > 0 for row in rows)
+    assert cli.main(["bench", "plan", "--quick", "--costs", str(path)]) == 2
+    assert "is not a folder" in capsys.readouterr().err
 
 
 def test_a_peer_of_other_work_is_found_out():

@@ -57,8 +57,10 @@ def test_a_measured_file_becomes_a_class_of_its_processor(fit: ModuleType, tmp_p
     ns = [100 + 10 * i for i in range(9)] + [100]
     rows = [["avx2", "CHAIN_gemm_chain", *each, time, 1.0, 1.1, 5] for each, time in zip(counts, ns, strict=True)]
     costs.write_costs(rows, tmp_path)
+    costs.write_costs([["neon", *row[1:]] for row in rows], tmp_path)
+    costs.write_costs(rows, tmp_path)
     (path,) = tmp_path.glob("*.csv")
-    assert path.stem == core.cpu_processor()
+    assert path.stem == core.cpu_processor() and len(path.read_text().splitlines()) == 1 + 2 * len(rows)
     path.rename(tmp_path / "intel-6-207.csv")
     text = fit.make(tmp_path)
     assert "HC_PROCESSOR(HC_INTEL, 6, 207)" in text and "HC_ISA_AVX2," in text

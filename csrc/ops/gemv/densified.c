@@ -90,12 +90,15 @@ hc_work hc_gemv_densified_work(const hc_product *p) {
     const bool has_groups = hc_format_find(p->w_packed->format->family)->has_groups(p->w_packed->format);
     /* groups go in 16 lanes, which the last ones need not fill */
     const double filled = has_groups ? (double)g->groups / (double)hc_round_up(g->groups, 16) : 1;
-    const double codes = (double)p->w->rows * (double)g->whole_length, vectors = (double)p->x->rows;
-    const double decoded = hc_gemv_decodes(p->w_packed, true, &form) ? (double)p->w->rows * (double)g->columns : 0;
-    return (hc_work){.decoded = decoded,
-                     .unpacked = hc_unpacked(p) ? (double)p->w->rows * (double)g->columns : 0,
-                     .spread = codes,
-                     .products = codes * vectors / filled,
+    const double whole = (double)p->w->rows * (double)g->whole_length, vectors = (double)p->x->rows;
+    const double kept = (double)p->w->rows * (double)g->columns;
+    const bool decodes = hc_gemv_decodes(p->w_packed, true, &form), is_short = !decodes && form.bits == 4;
+    const bool flips = is_short && hc_gemv_zero_code(&form) > 0;
+    return (hc_work){.codes = is_short ? whole : 0,
+                     .decoded = decodes ? kept : 0,
+                     .unpacked = (hc_unpacked(p) ? kept : 0) + (flips ? whole : 0),
+                     .spread = whole,
+                     .products = whole * vectors / filled,
                      .groups = hc_groups(p) * vectors,
                      .values = vectors * (double)g->whole_length};
 }

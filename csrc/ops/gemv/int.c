@@ -329,14 +329,17 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     const hc_int_form *form = &p->x->form[p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
     const double lines = (double)p->x->rows * hc_gemv_limbs(form);
     const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST);
-    const bool has_limbs = p->order == HC_ORDER_FOLDED && hc_signed_limbs(&p->w->form[HC_INT_FOLDED]) > 1;
+    const bool x_has_limbs = hc_gemv_limbs(form) > 1;
+    const bool w_has_limbs = p->order == HC_ORDER_FOLDED && hc_signed_limbs(&p->w->form[HC_INT_FOLDED]) > 1;
     return (hc_work){.codes = turns * codes,
                      .unpacked = hc_unpacked(p) ? turns * codes : 0,
-                     .limbs = has_limbs ? codes * lines : 0,
+                     .limbs = x_has_limbs   ? hc_groups(p) * lines
+                              : w_has_limbs ? codes * lines
+                                            : 0,
                      .spread = p->w->sparse ? turns * codes : 0,
                      .products = codes * lines,
                      .wide = p->w_packed->format->bits > 4 ? codes * lines : 0,
-                     .groups = hc_groups(p) * lines,
+                     .groups = x_has_limbs ? 0 : hc_groups(p) * lines, /* else their sums are joined */
                      .values = lines * (double)p->w->columns};
 }
 

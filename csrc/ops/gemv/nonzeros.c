@@ -169,10 +169,12 @@ hc_work hc_gemv_nonzeros_work(const hc_product *p) {
     const double unpacked = hc_unpacked(p) ? kept : 0;
     if (ops->has_groups(format)) /* one code after the other */
         return (hc_work){.decoded = kept, .unpacked = unpacked, .wide = kept * vectors};
-    return (hc_work){.decoded = hc_form_is_plain(&form) ? 0 : kept,
+    const bool is_plain = hc_form_is_plain(&form);
+    return (hc_work){.codes = is_plain ? kept : 0,
+                     .decoded = is_plain ? 0 : kept,
                      .unpacked = unpacked,
                      .spread = columns,
-                     .products = columns * vectors};
+                     .products = kept * vectors};
 }
 
 hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {

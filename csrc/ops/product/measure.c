@@ -6,6 +6,8 @@
 #include "base/cpu.h"
 #include "ops/product/pack.h"
 
+enum { SPREAD_ROW = 512 }; /* to begin a row of a pattern takes as long as so many of its columns */
+
 typedef struct {
     double call;    /* ns */
     hc_work counts; /* ns of each */
@@ -56,8 +58,10 @@ hc_work hc_decoding(const hc_product *p) {
     const double codes = sparse ? rows * (double)sparse->geometry->columns : rows * columns;
     const hc_int_mode mode = p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
     const int limbs = p->order == HC_ORDER_CHAIN ? 1 : hc_signed_limbs(&p->w->form[mode]);
+    const hc_stored_form form = p->w_packed ? hc_form_of(p->w_packed->format) : (hc_stored_form){0};
+    const bool looks_up = p->order == HC_ORDER_GROUPED && (hc_form_has_table(&form) || form.e2_bits);
     return (hc_work){.decoded = codes,
-                     .unpacked = hc_unpacked(p) ? codes : 0,
+                     .unpacked = hc_unpacked(p) || looks_up ? codes : 0,
                      .limbs = codes * (limbs - 1),
-                     .spread = sparse ? rows * columns : 0};
+                     .spread = sparse ? rows * (columns + SPREAD_ROW) : 0};
 }

@@ -213,6 +213,7 @@ hc_work hc_lanes_folded_work(const hc_product *p) {
     const double blocks = (double)hc_ceil_div(p->x->rows, HC_LANES_X * UNIT); /* each reads the weights */
     hc_work work = direct ? (hc_work){.codes = blocks * codes} : hc_decoding(p);
     work.products = codes * lanes * pairs;
+    work.wide = p->x->rows <= HC_LANES_FEW ? work.products : 0; /* by another loop of the kernel */
     work.groups = words ? blocks * codes / (8.0 * words) : 0;
     work.values = (double)p->x->rows * (double)p->x->columns * x_limbs;
     return work;

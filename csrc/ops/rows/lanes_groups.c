@@ -194,7 +194,7 @@ bool hc_lanes_splits(const hc_product *p) {
 hc_work hc_lanes_groups_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, lanes = (double)hc_round_up(p->x->rows, UNIT);
     hc_work work = hc_decoding(p);
-    work.limbs = p->order == HC_ORDER_FOLDED ? codes : 0; /* which are not cut, but kept apart from their scales */
+    work.limbs = 0; /* integers stay apart from their scales */
     work.products = codes * lanes;
     work.groups = hc_groups(p) * lanes;
     work.values = (double)p->x->rows * (double)p->x->columns;

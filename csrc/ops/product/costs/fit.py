@@ -4,9 +4,9 @@
 
 `heterocompute bench plan --costs csrc/ops/product/costs` writes a file `<processor>.csv`. A row is a path, forced on
 one product: its counts, the nanoseconds of its fastest call, how much slower it is than the fastest path, the median
-call over the fastest one, and the number of calls. The costs of a path in a class of instruction sets are the
-non-negative least squares of estimate / time - 1. A path that is much slower than the fastest counts for less, since
-the plan never takes it.
+call over the fastest one, and the number of calls. The costs of a path in a class of instruction sets are non-negative
+least squares of estimate / time - 1, each row over the root of that ratio, so that half and twice the time count alike.
+A path that is much slower than the fastest counts for less, unless its estimate would make the plan take it.
 
 `carried.csv` has costs that were fitted elsewhere, without their measurements. They serve processors that have no file.
 """
@@ -32,6 +32,7 @@ CLASSES = {  # best first
     "neon": "HC_ISA_NEON",
     "scalar": "0",
 }
+TURNS, NEAR, FAR = 8, 1.5, 5.0
 VENDORS = {"amd": "HC_AMD", "intel": "HC_INTEL", "arm": "HC_ARM_CORE"}
 
 
@@ -63,10 +64,15 @@ def fit(rows: list[dict[str, str]]) -> tuple[np.ndarray, str]:
     """Return nanoseconds of a call and of each count, and a remark on how well they fit."""
     counts = np.array([[1.0, *(float(row[name]) for name in COUNTS)] for row in rows])
     ns = np.array([float(row["ns"]) for row in rows])
-    weights = np.array([1 / float(row["to_fastest"]) for row in rows])
-    costs = nonnegative(counts / ns[:, None] * weights[:, None], weights)
-    costs[0] = max(costs[0], 1)  # 0 stands for a path that was not measured
-    low, high = np.quantile(counts @ costs / ns, (0.1, 0.9))
+    slower = np.array([float(row["to_fastest"]) for row in rows])
+    ratios = np.ones(len(rows))
+    for _ in range(TURNS):
+        importance = np.where(ratios * slower < NEAR, 1, slower**-2)
+        weights = importance / np.sqrt(np.clip(ratios, 1 / FAR, FAR))
+        costs = nonnegative(counts / ns[:, None] * weights[:, None], weights)
+        costs[0] = max(costs[0], 1)  # 0 stands for a path that was not measured
+        ratios = counts @ costs / ns
+    low, high = np.quantile(ratios, (0.1, 0.9))
     return costs, f"/* {len(rows)} points, estimate / time {low:.2f} to {high:.2f} */"
 
 
