@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import subprocess
+import sys
 
 import pytest
 from common import same_bits
@@ -127,3 +129,19 @@ def test_traced_and_derived_calls_compute_the_same():
     small(given).sum().backward()
     assert torch.allclose(slopes, given.grad, **near)
     assert layer(v[:0]).shape == (0, 4)
+
+
+def test_without_torch_a_name_says_what_is_missing():
+    code = """if True:
+        import sys
+        sys.modules["torch"] = None
+        from heterocompute.interop import torch as ht
+        for name, error in (("convert", ImportError), ("nothing", AttributeError)):
+            try:
+                getattr(ht, name)
+            except error as problem:
+                print(problem)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "interop.torch needs torch: pip install torch" in done.stdout, done.stderr
+    assert "has no attribute 'nothing'" in done.stdout

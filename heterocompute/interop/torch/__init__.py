@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ...base.values import shown
+
 if TYPE_CHECKING or find_spec("torch") is not None:
     from .attention import PackedMultiheadAttention
     from .conversion import convert, load_packed
@@ -37,7 +39,7 @@ else:
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(f"module {shown(__name__)} has no attribute {shown(name)}")
         raise ImportError("interop.torch needs torch: pip install torch")
 
 

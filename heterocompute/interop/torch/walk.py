@@ -14,7 +14,7 @@ import torch
 from torch.nn.utils.parametrize import is_parametrized
 
 from ...base.values import shown
-from ...files.selection import FirstMatch, patterns, unknown
+from ...files.selection import FirstMatch, literal, patterns, unknown
 from .reading import maker_of
 from .weights import PackedWeight
 
@@ -118,12 +118,12 @@ def check_matches(model: Any, found: list[Layer], wanted: Iterable[str], name: s
     names = [layer.name for layer in found] + [layer.path for layer in found]
     names += [path for path, _ in model.named_modules()]
     names += [path for path, _ in model.named_parameters(remove_duplicate=False)]
+    known = dict.fromkeys(name for name in names if name)
     for pattern in wanted:
-        fits = FirstMatch({pattern: True})
-        if not any(fits(one) for one in names):
-            raise ValueError(
-                f"{name}: pattern {unknown(pattern, filter(None, dict.fromkeys(names)), 'weight or module here')}"
-            )
+        exact, fits = literal(pattern), FirstMatch({pattern: True})
+        if pattern in known or (exact in known if exact is not None else any(map(fits, known))):
+            continue
+        raise ValueError(f"{name}: pattern {unknown(pattern, known, 'weight or module here')}")
 
 
 def every_layer(model: Any, name: str) -> list[Layer]:
