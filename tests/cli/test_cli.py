@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -70,10 +71,10 @@ def assert_usage(stderr, command, *words):
 def test_help_has_an_example_that_parses(capsys, command):
     code, stdout, _ = run(capsys, command, "--help")
     assert code == 0
-    examples = [line.split()[1:] for line in stdout.split("example:")[1].splitlines() if line.strip()]
+    examples = [shlex.split(line)[1:] for line in stdout.split("example:")[1].splitlines() if line.strip()]
     assert examples
     for example in examples:
-        found = cli._parser().parse_args([word.strip("'") for word in example])
+        found = cli._parser().parse_args(example)
         assert found.command == command
 
 
@@ -125,7 +126,7 @@ def test_usage_errors_exit_with_2(capsys, arguments, words):
 def test_usage_errors_lead_to_the_help_of_the_command(capsys, command):
     """Also where an argument is unknown, which argparse lets the whole parser say."""
     needed = {"quantize": ["a", "b"], "prune": ["a", "b"], "inspect": ["a"], "count": ["a"], "roofline": ["a", "b"]}
-    needed |= {"dequantize": ["a", "b"], "explore": ["a"], "ptq": ["a", "b"]}
+    needed |= {"dequantize": ["a", "b"], "explore": ["a"], "ptq": ["a", "b"], "generate": ["a", "b"]}
     for arguments in ([*needed.get(command, []), "--no-such-option"], [*"abcdef"]):
         if arguments == [*"abcdef"] and command in ("map", "bench", "explore"):  # which take any number
             continue
