@@ -243,7 +243,7 @@ def test_kernels_of_formats_are_compiled_for_every_simd_set(checkout: Path) -> N
     flags = build["flags_of"]("csrc/formats/int/int_simd.c", "x86_64")
     assert [each[-1] for each in flags] == ["-DHC_SIMD_avx2", "-DHC_SIMD_avx512"]
     assert [each[:-1] for each in flags] == [build["ISA_FLAGS"]["x86_64"][isa] for isa in ("avx2", "avx512")]
-    assert build["flags_of"]("csrc/formats/int/int_simd.c", "aarch64") == []
+    assert build["flags_of"]("csrc/formats/int/int_simd.c", "aarch64") == [["-DHC_SIMD_neon"]]
     assert build["flags_of"]("csrc/kernels/gemm/gemm_f32_avx2.c", "aarch64") == []
     assert build["flags_of"]("csrc/formats/int/int.c", "aarch64") == [[]]
 
