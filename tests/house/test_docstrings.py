@@ -21,7 +21,7 @@ MODULES = sorted(
 @pytest.mark.parametrize("name", ["heterocompute", *MODULES])
 def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # examples may write files
-    if name.startswith("heterocompute.interop.torch."):  # its package alone can be imported without torch
+    if name.startswith(("heterocompute.interop.torch.", "heterocompute.interop.models.")):  # their packages need none
         pytest.importorskip("torch")
     if name == "heterocompute.interop.transformers":
         pytest.importorskip("transformers", minversion="5")
