@@ -32,8 +32,9 @@ from .asked import (
     modelled_by,
     plan_of,
 )
-from .parts import finite, named
+from .callers import finite
 from .result import Study
+from .source import named
 
 __all__ = ["hessians_of_text", "is_language_model", "study_text"]
 
