@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import runtime
-from .costs import write_costs
+from .plan import write_costs
 from .show import markdown as markdown_of, show
 
 __all__ = ["NAMES", "main"]

@@ -1,14 +1,17 @@
 """The plan held against the clock: every path of many products, forced and timed, next to its estimate.
 
 A row is a product: the path that the plan chose, the fastest one, and the ratio of their times. The table also holds
-`costs`: the times of every path of these products, with the counts of `hc_work`, as `bench.costs` writes them.
+`costs`: the times of every path of these products, with the counts of `hc_work`, which `write_costs` writes and
+``csrc/ops/product/costs/fit.py`` makes estimates of.
 HETEROCOMPUTE_ISA leaves instruction sets out.
 """
 
 from __future__ import annotations
 
+import csv
 import itertools
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,8 @@ WEIGHTS = (
     "int4-g32-f16+2:4", "vsq4-g16-s4+1:4", "nf4-g64+2:4",
     "2:4", "3:4", "1:4", "4:8", "2:8", "1:8", "1:16",
 )  # fmt: skip
+COUNTS = ("codes", "decoded", "unpacked", "limbs", "spread", "products", "wide", "groups", "values")  # of hc_work
+COLUMNS = ("isa", "path", *COUNTS, "ns", "to_fastest", "spread_of_ns", "calls")
 ACTIVATIONS = (None, "int8", "int24")
 ROWS = (1, 2, 4, 8, 16, 64)
 SHAPES = ((64, 64), (512, 512), (2048, 2048))
@@ -95,3 +100,17 @@ def _row(name: str, run: tuple[int, int], a: Any, b: Any, out: Array) -> tuple[R
 def _is_known(taken: list[int], least: int) -> bool:
     """Whether a path has had its turns; one that is much slower than the fastest needs two."""
     return (len(taken) >= LEAST_TURNS and sum(taken) >= SECONDS * 1e9) or (len(taken) > 1 and min(taken) > FAR * least)
+
+
+def write_costs(costs: list[list[Any]], folder: Path) -> None:
+    """Write rows of `COLUMNS` to the processor's CSV file, in place of those of the same instruction sets."""
+    path = folder / f"{_core.cpu_processor()}.csv"
+    others = path.read_text().splitlines(keepends=True)[1:] if path.exists() else []
+    with open(path, "w", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(COLUMNS)
+        for isa, name, *counts, ns, slower, spread, calls in costs:
+            numbers = (f"{count:.6g}" for count in counts)
+            rows.writerow([isa, name, *numbers, ns, f"{slower:.2f}", f"{spread:.2f}", calls])
+        measured = {isa for isa, *_ in costs}
+        file.writelines(line for line in others if line.partition(",")[0] not in measured)

@@ -42,6 +42,17 @@ def recipe(tmp: str, **given: Any) -> Any:
 
 WINDOW = {"stride": 1, "padding": 1}
 CALLS = {
+    "KVCache": call(hc.KVCache, format=None, layers=1, heads=1, width=32, batch=1, windows=None),
+    "attention": call(hc.attention, q=np.ones((1, 1, 2, 32), np.float32), k=np.ones((1, 1, 2, 32), np.float32),
+                      v=np.ones((1, 1, 2, 32), np.float32), causal=True, scale=None, window=None, cap=None),
+    "layers.gelu": call(hc.layers.gelu, x=W, up=None),
+    "layers.layer_norm": call(hc.layers.layer_norm, x=W, weight=None, bias=None, epsilon=1e-5),
+    "layers.rms_norm": call(hc.layers.rms_norm, x=W, weight=None, epsilon=1e-6),
+    "layers.rope": call(hc.layers.rope, x=np.ones((1, 1, 2, 32), np.float32), cosine=np.ones((2, 16), np.float32),
+                        sine=np.ones((2, 16), np.float32), pairs=False),
+    "layers.softmax": call(hc.layers.softmax, x=W),
+    "layers.swiglu": call(hc.layers.swiglu, gate=W, up=W),
+    "zoo.open_llm": call(hc.zoo.open_llm, path="missing.gguf"),
     "BitmapArray": call(hc.BitmapArray, bitmap=np.zeros(1, np.uint8), values=W[0, :0], shape=(2, 4)),
     "Codebook": call(hc.Codebook, bits=4, group=None, per="row", dim=1),
     "EIEArray": call(hc.EIEArray, components={}, shape=(2, 4), axis=(1,)),

@@ -14,3 +14,7 @@ __all__ = [
     "softmax",
     "swiglu",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
