@@ -299,7 +299,6 @@ typedef struct {
     double groups;   /* sums of a group that are multiplied by its scale */
     double values;   /* of x that are brought into the path's order */
 } hc_work;
-enum { HC_N_COUNTS = sizeof(hc_work) / sizeof(double) };
 typedef struct {
     int n_routes, route;
     struct {

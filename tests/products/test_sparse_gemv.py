@@ -16,7 +16,7 @@ from heterocompute.reference import product
 Array = np.ndarray[Any, Any]
 
 FAST = ["2:4", "1:4", "4:8", "2:8", "1:8", "1:16"]
-ISAS = [*isas("few_", "masks_nm", "compress_x32"), None]  # None: all that this machine has, some lines want two
+ISAS = [*isas("gemv_nm", "masks_nm"), None]  # None: all that this machine has, some lines want two
 # Groups of whole and of broken registers, with two levels, zero points, tables, floats; one row for all.
 GROUPED = ["vsq4-g16-s4", "vsq4-g16", "vsq4-g64-s8", "int4-g32-f16", "int3-g6-asym", "int4-g10", "nf4-g64", "mxfp4"]
 GROUPED += ["cb4-g32", "int8-g256"]

@@ -16,7 +16,7 @@ from heterocompute.reference import product, terms
 Array = np.ndarray[Any, Any]
 
 # None: all that this machine has, since some lines want two instruction sets
-ISAS = [*isas("few_", "masks_nm", "compress_x32", "spread_", "indices_nm"), None]
+ISAS = [*isas("gemv_nm", "masks_nm", "indices_nm"), None]
 PATTERNS = [
     "1:2",
     "3:4",

@@ -24,10 +24,6 @@ typedef int64_t hc_choose_nm_fn(int n, int m, int64_t blocks, const float *x, co
 typedef int64_t hc_indices_nm_fn(int m, const uint8_t *metadata, int64_t bytes, const uint16_t *base, int64_t count,
                                  uint16_t *at);
 
-/* compress_x32:  the x[k] whose bits are set in masks (bit k % 64 of word k / 64), k < columns, ascending; answers how many.
- * Up to 16 more of `out` may be written. */
-typedef int64_t hc_compress_x32_fn(int64_t columns, const uint64_t *masks, const float *x, float *out);
-
 /* masks_nm:  masks[0 .. answer) of hc_nm_masks for blocks of m that 64 is a multiple of, `metadata` beginning with a block
  * and so many bytes long; answers how many of `words` it wrote. There is no scalar kernel: hc_nm_table_masks is the definition. */
 typedef int64_t hc_masks_nm_fn(int n, int m, const uint8_t *metadata, int64_t bytes, int64_t words, uint64_t *masks);
@@ -57,17 +53,12 @@ typedef void hc_gemv_24_fn(int64_t words, const uint8_t *metadata, const float *
 
 /* gemv_24_groups:  gemv_groups of 2:4 and codes of 4 bits. A group of 16, 32 or 64 codes spans twice so many columns, k
  * of column k % 4 of a quad; x is in that order. `floats` counts whole groups; sums of 16 lanes go to out (4, n_vectors,
- * 16), not folded. There is no scalar kernel: compress_x32 and gemv_nm_pairs are it. */
+ * 16), not folded. There is no scalar kernel: gemv_nm_batch is it. */
 typedef struct {
     hc_gemv_floats_args floats;
     const uint8_t *metadata[HC_GEMV_ROWS];
 } hc_gemv_24_floats_args;
 typedef void hc_gemv_24_groups_fn(const hc_gemv_24_floats_args *args);
-
-/* gemv_nm_pairs:  p = fmaf chain over the codes of a group times the x beside them, from +0; sums[g % 16] = fmaf(scales[g], p,
- * sums[g % 16]), g ascending; 16 sums. Up to 8 groups and 8 values more of codes and x may be read. */
-typedef void hc_gemv_nm_pairs_fn(int64_t group, int64_t groups, const float *codes, const float *x, const float *scales,
-                                 float *sums);
 
 /* gemv_nm_batch:  vector v in lane v, for 4 rows of kept codes; code t meets panel[at[t] * 8 + v].
  *

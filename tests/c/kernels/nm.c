@@ -118,27 +118,6 @@ void check_gemv_nm_batch(const hc_kernel *kernel) {
     batch_case(kernel, 1024, 16, 8, PLAIN);
 }
 
-static void pairs_case(const hc_kernel *kernel, int64_t group, int64_t groups, float_kind kind) {
-    begin("%" D " groups of %" D ", %s", groups, group, float_kind_name(kind));
-    const int64_t n = hc_round_up(groups, 8) * group + (groups ? 8 : 0);
-    const float *codes = floats(n, kind), *x = floats(n, kind), *scales = floats(groups, kind);
-    float *wanted = floats(16, kind), *got = copy_of(wanted, 16, 4);
-    hc_gemv_nm_pairs_scalar(group, groups, codes, x, scales, wanted);
-    kernel->fn.gemv_nm_pairs(group, groups, codes, x, scales, got);
-    same("sums", F32, got, wanted, 16);
-    BENCH(hc_gemv_nm_pairs_scalar(group, groups, codes, x, scales, wanted),
-          kernel->fn.gemv_nm_pairs(group, groups, codes, x, scales, got));
-}
-
-void check_gemv_nm_pairs(const hc_kernel *kernel) {
-    FOR_EACH(int64_t, group, 1, 2, 7, 8, 9, 15, 16, 17, 32, 67)
-    FOR_EACH(int64_t, groups, 0, 1, 7, 8, 9, 15, 16, 17, 35)
-    for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
-        pairs_case(kernel, *group, *groups, (float_kind)kind);
-    usual();
-    pairs_case(kernel, 16, 128, PLAIN);
-}
-
 static void f32_definition(int64_t rows, int64_t count, const float *values, const uint16_t *at, const float *panel,
                            int lanes, const float *from, int64_t ld_from, float *to, int64_t ld_to) {
     for (int64_t i = 0; i < rows; i++)
@@ -185,28 +164,6 @@ void check_gemm_nm_f32(const hc_kernel *kernel) {
         f32_case(kernel, *rows, *count, lanes, from == 1, from == 2, (float_kind)(i++ % N_FLOAT_KINDS));
     usual();
     f32_case(kernel, 32, 64, kernel->kr, false, false, PLAIN);
-}
-
-static void compress_case(const hc_kernel *kernel, int64_t columns, int eighths) {
-    begin("%" D " columns, %d of 8 kept", columns, eighths);
-    int64_t kept;
-    const uint64_t *masks = draw_masks(hc_ceil_div(columns, 64), eighths, &kept);
-    const float *x = floats(columns, SPECIAL);
-    float *wanted = items(columns, 4);
-    const int64_t count = hc_compress_x32_scalar(columns, masks, x, wanted);
-    float *got = items(count + 16, 4);
-    const int64_t answer = kernel->fn.compress_x32(columns, masks, x, got);
-    same("the answer", I64, &answer, &count, 1);
-    same("out", I32, got, wanted, count);
-    BENCH(hc_compress_x32_scalar(columns, masks, x, wanted), kernel->fn.compress_x32(columns, masks, x, got));
-}
-
-void check_compress_x32(const hc_kernel *kernel) {
-    FOR_EACH(int64_t, columns, 0, 1, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 200, 331)
-    for (int eighths = 0; eighths <= 8; eighths++)
-        compress_case(kernel, *columns, eighths);
-    usual();
-    compress_case(kernel, 4096, 4);
 }
 
 static void expand_case(hc_expand_fn *definition, hc_expand_fn *fn, int bits, int64_t words, int eighths) {
