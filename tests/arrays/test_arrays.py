@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+import said
 from common import FORMATS, reals
 
 import heterocompute as hc
@@ -20,7 +21,7 @@ def test_views_are_the_values_of_the_view(text: str) -> None:
     q = hc.quantize(x, text)
     values = q.dequantize()
     if "mean" in q.components:
-        with pytest.raises(ValueError, match="dequantize"):
+        with pytest.raises(ValueError, match=said.DEQUANTIZE):
             q[1:3]
         return
     for index in (0, -1, 3, slice(1, 4), slice(None, None, 2), slice(None, None, -1), slice(4, 1), np.int64(2)):
@@ -50,7 +51,7 @@ def test_copies_and_pickles_are_equal(text: str) -> None:
         assert other.source_dtype == q.source_dtype
     assert q != hc.quantize(-reals((5, 40)) - 1, text)
     assert q != q.dequantize().shape
-    with pytest.raises(TypeError, match="unhashable"):
+    with pytest.raises(TypeError, match=said.UNHASHABLE):
         hash(q)
 
 
@@ -60,11 +61,11 @@ def test_what_numpy_sees() -> None:
     assert np.asarray(q, dtype=np.float64).dtype == np.float64
     assert np.array(q).shape == (4, 8)
     assert q.dtype == np.float32 and q.size == 32 and q.ndim == 2
-    with pytest.raises(ValueError, match="copy"):
+    with pytest.raises(ValueError, match=said.COPY):
         np.asarray(q, copy=False)
     calls = (lambda: q + 1, lambda: 2 * q, lambda: np.exp(q), lambda: -q, lambda: np.add.reduce(q), lambda: q < q)
     for call in (*calls, lambda: np.concatenate([q, q]), lambda: np.dot(q, q)):
-        with pytest.raises(TypeError, match="dequantize"):
+        with pytest.raises(TypeError, match=said.DEQUANTIZE):
             call()
 
 
@@ -94,14 +95,14 @@ def test_operators_reach_the_product() -> None:
 )
 def test_other_indices_name_dequantize(index, error) -> None:
     q = hc.quantize(reals((4, 8)), "int8")
-    with pytest.raises(error, match="dequantize|range"):
+    with pytest.raises(error, match=said.DEQUANTIZE_RANGE):
         q[index]
 
 
 def test_reduction_axis_and_other_ndim_are_refused() -> None:
-    with pytest.raises(ValueError, match="dequantize"):
+    with pytest.raises(ValueError, match=said.DEQUANTIZE):
         hc.quantize(reals((4, 8)), "int8", axis=0)[0]
-    with pytest.raises(ValueError, match="T:"):
+    with pytest.raises(ValueError, match=said.T):
         hc.quantize(reals((2, 4, 8)), "int8").T  # noqa: B018
 
 
@@ -122,10 +123,10 @@ def test_wrong_components_are_refused() -> None:
         {name: part for name, part in parts.items() if name != "coarse"},
         {**parts, "codebook": parts["coarse"]},
     ):
-        with pytest.raises(ValueError, match="QuantizedArray"):
+        with pytest.raises(ValueError, match=said.QUANTIZEDARRAY):
             hc.QuantizedArray(wrong, q.format, q.shape, q.axis)
     strided = {**parts, "codes": np.repeat(parts["codes"], 2, axis=1)[:, ::2]}
-    with pytest.raises(ValueError, match="strides"):
+    with pytest.raises(ValueError, match=said.STRIDES):
         hc.QuantizedArray(strided, q.format, q.shape, q.axis).dequantize()
 
 
@@ -168,7 +169,7 @@ def test_dlpack_arrays_go_in_without_a_copy() -> None:
     from heterocompute.arrays.dense import as_array
 
     assert np.shares_memory(as_array(_Exporter(x), "x"), x)
-    with pytest.raises(TypeError, match="astype"):
+    with pytest.raises(TypeError, match=said.ASTYPE):
         hc.quantize(_Exporter(np.arange(6)), "int8")
 
 

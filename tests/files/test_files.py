@@ -7,6 +7,7 @@ import struct
 
 import numpy as np
 import pytest
+import said
 from common import assert_refused, read_raw, write_raw
 
 import heterocompute as hc
@@ -136,21 +137,21 @@ def test_unpack_follows_the_bit_order():
 
 
 def test_only_arrays_with_names_are_saved(path):
-    with pytest.raises(TypeError, match="list"):
+    with pytest.raises(TypeError, match=said.LIST):
         save(path, [np.zeros(3)])
-    with pytest.raises(TypeError, match="3"):
+    with pytest.raises(TypeError, match=said.N_3):
         save(path, {3: np.zeros(3)})
-    with pytest.raises(TypeError, match="'x'.*str"):
+    with pytest.raises(TypeError, match=said.X_STR):
         save(path, {"x": "text"})
-    with pytest.raises(TypeError, match="'x'.*object"):
+    with pytest.raises(TypeError, match=said.X_OBJECT):
         save(path, {"x": np.array([None])})
-    with pytest.raises(ValueError, match="__metadata__"):
+    with pytest.raises(ValueError, match=said.METADATA):
         save(path, {"__metadata__": np.zeros(3)})
-    with pytest.raises(ValueError, match=r"save: tensor 'a\\ud800': half a character"):
+    with pytest.raises(ValueError, match=said.SAVE_TENSOR_A_UD800_HALF):
         save(path, {"a\ud800": np.zeros(3)})
-    with pytest.raises(ValueError, match="w.codes"):
+    with pytest.raises(ValueError, match=said.W_CODES):
         save(path, {"w": hc.quantize(weights(2, 4), "int8"), "w.codes": np.zeros(3)})
-    with pytest.raises(ValueError, match="w.coarse"):
+    with pytest.raises(ValueError, match=said.W_COARSE):
         save(path, {"w": hc.quantize(weights(2, 4), "int8"), "w.coarse": np.zeros(3)})
     assert os.listdir(os.path.dirname(path)) == []
 
@@ -170,10 +171,10 @@ def test_failure_keeps_the_old_file_and_leaves_nothing_else(path):
 
 
 def test_writer_wants_every_tensor_as_announced(path):
-    with pytest.raises(ValueError, match="'a' was announced but not written"), Writer(path, {"a": ("int8", (2,))}):
+    with pytest.raises(ValueError, match=said.A_WAS_ANNOUNCED_BUT_NOT_WRITTEN), Writer(path, {"a": ("int8", (2,))}):
         pass
     for wrong in (np.zeros(2, np.uint8), np.zeros(3, np.int8)):
-        with pytest.raises(ValueError, match="'a' is"), Writer(path, {"a": ("int8", (2,))}) as writer:
+        with pytest.raises(ValueError, match=said.A_IS), Writer(path, {"a": ("int8", (2,))}) as writer:
             writer.write("a", wrong)
     assert os.listdir(os.path.dirname(path)) == []
 
@@ -205,7 +206,7 @@ def test_only_regular_files_are_read_and_replaced(path, tmp_path):
     assert_refused(path, "is a FIFO, expected a regular file")
     (tmp_path / "empty").mkdir()
     assert_refused(str(tmp_path / "empty"), "wanted one index of a checkpoint or one file of weights, there is none")
-    with pytest.raises(ValueError, match="is a FIFO, expected a regular file"):
+    with pytest.raises(ValueError, match=said.IS_A_FIFO_EXPECTED_A_REGULAR):
         save(path, {"a": np.zeros(3)})
     with pytest.raises(FileNotFoundError):
         hc.load(str(tmp_path / "absent"))
@@ -234,9 +235,9 @@ def test_save_stands_beside_load(tmp_path):
         found = hc.load(path)
         assert found["a"] == one and np.array_equal(found["b"], w) and np.array_equal(found["c"], w[0])
     for wrong in (w, Lent(w)):
-        with pytest.raises(TypeError, match="wanted a packed array or a dict of arrays, such as {'name': array}, got"):
+        with pytest.raises(TypeError, match=said.WANTED_A_PACKED_ARRAY):
             hc.save(path, wrong)
     for wrong in ({"a": [1.0]}, {"a": None}):
-        with pytest.raises(TypeError, match="save: tensor 'a' is .*, wanted an array"):
+        with pytest.raises(TypeError, match=said.SAVE_TENSOR):
             hc.save(path, wrong)
     assert list(hc.load(path)) == ["a", "b", "c"]  # the file of before

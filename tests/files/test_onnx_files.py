@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import said as words_said
 from common import reals, run
 
 import heterocompute as hc
@@ -59,7 +60,7 @@ def test_our_own_layouts_are_quantized_already(tmp_path, capsys, layout, fmt, wh
     hc.save(path, arrays, layout=layout)
     (text,) = refused(path, capsys)
     assert text.startswith(f"{path}: is already quantized, by {what}, in the layout of another program")
-    with hc.open_checkpoint(path) as found, pytest.raises(ValueError, match="already quantized"):
+    with hc.open_checkpoint(path) as found, pytest.raises(ValueError, match=words_said.ALREADY_QUANTIZED):
         hc.study(found, "int4")
     code, _, err = run(capsys, "inspect", path)
     words = "2 tensors left out: 'fc.weight.codes' (int4 (8, 64)), 'fc.weight.zero_point' (int4 (8, 2))"
@@ -80,7 +81,7 @@ def test_codes_are_found_beside_weights_and_in_branches(tmp_path, capsys):
         assert f"{nodes[1].op_type} of 'codes'" in text
     inner = helper.make_graph([decode], "inner", [], [helper.make_tensor_value_info("b", FLOAT, None)])
     branch = helper.make_node("If", ["x"], ["y"], then_branch=inner, else_branch=inner)
-    with pytest.raises(ValueError, match="by DequantizeLinear of 'codes'"):
+    with pytest.raises(ValueError, match=words_said.BY_DEQUANTIZELINEAR_OF_CODES):
         hc.quantize_checkpoint(save_model(tmp_path / "m.onnx", [branch], held), tmp_path / "o.safetensors", "int4")
     activations = [helper.make_node("DequantizeLinear", ["x", "scale"], ["y"])]  # of what comes in, no constant
     hc.quantize_checkpoint(save_model(tmp_path / "m.onnx", activations, held), tmp_path / "o.safetensors", "int4")

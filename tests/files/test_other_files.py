@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import said
 from common import assert_refused, same_bits
 
 import heterocompute as hc
@@ -40,7 +41,7 @@ def test_files_of_other_programs(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     assert_refused(str(path), "is no safetensors file, it is", *words)
-    with pytest.raises(ValueError, match="is no safetensors file, it is"):
+    with pytest.raises(ValueError, match=said.IS_NO_SAFETENSORS_FILE_IT):
         hc.study(path)
 
 

@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import pytest
+import said
 from common import run
 
 import heterocompute as hc
@@ -86,7 +87,7 @@ def test_where_the_output_goes(source, tmp_path):
         quantize_checkpoint(tmp_path / "one", f"{tmp_path}/{name}", "int8", **options)
         assert (tmp_path / name).is_dir() == (files is not None)
         assert files is None or len(list((tmp_path / name).iterdir())) == files
-    with pytest.raises(ValueError, match="out: exists, and is no empty folder"):
+    with pytest.raises(ValueError, match=said.OUT_EXISTS_AND_IS_NO_EMPTY):
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "mine").touch()
         quantize_checkpoint(source, tmp_path / "out", "int8")
@@ -184,14 +185,14 @@ def test_files_of_the_source_go_as_they_are_done(source, tmp_path):
 
 def test_what_cannot_be_consumed(source, tmp_path):
     hc.save(tmp_path / "one", WEIGHTS)
-    with pytest.raises(ValueError, match="one: consume .* this is one file"):
+    with pytest.raises(ValueError, match=said.ONE_CONSUME_THIS_IS_ONE_FILE):
         quantized(tmp_path / "one", tmp_path / "out", consume=True)
-    with pytest.raises(ValueError, match=r"out\.safetensors: consume writes a folder"):
+    with pytest.raises(ValueError, match=said.OUT_SAFETENSORS_CONSUME_WRITES_A_FOLDER):
         quantized(source, tmp_path / "out.safetensors", consume=True)
     part = source / "model-00002-of-00004.safetensors"
     os.rename(part, source / "other")
     os.symlink("other", part)
-    with pytest.raises(ValueError, match="the link 'model-00002"):
+    with pytest.raises(ValueError, match=said.THE_LINK_MODEL_00002):
         quantized(source, tmp_path / "out", consume=True)
     assert len(list(source.iterdir())) == 8 and sorted(os.listdir(tmp_path)) == ["in", "one"]
 
@@ -204,7 +205,7 @@ def broken(tmp_path):
 
 
 def ended(broken, **options):
-    with pytest.raises(ValueError, match="in/.*: tensor 'layers.7.weight'.*(nan|NaN)"):
+    with pytest.raises(ValueError, match=said.IN_TENSOR_LAYERS_7_WEIGHT_NAN):
         quantized(*broken, **options)
     assert not broken[1].exists()
 
@@ -223,9 +224,9 @@ def test_other_options_finish_what_an_error_ended(broken, tmp_path, consume):
 
 def test_what_is_deleted_needs_the_same_options(broken, tmp_path):
     ended(broken, consume=True)
-    with pytest.raises(ValueError, match="is deleted, but 'layers.0.weight' .* only the options"):
+    with pytest.raises(ValueError, match=said.IS_DELETED_BUT_LAYERS_0_WEIGHT):
         quantize_checkpoint(*broken, "int4", shard_size=SIZE)
-    with pytest.raises(ValueError, match="of which parts are deleted already"):
+    with pytest.raises(ValueError, match=said.OF_WHICH_PARTS_ARE_DELETED_ALREADY):
         quantized(make_folder(tmp_path / "other"), broken[1])
     quantized(*broken, exclude="layers.7.*", resume=False)
     assert set(hc.load(broken[1])) == set(NAMES)
@@ -253,7 +254,7 @@ def test_what_stands_in_the_way_is_not_believed(broken, tmp_path, text):
         (tmp_path / "out.partial" / "mine").touch()
     else:
         manifest.write_text(text)
-    with pytest.raises(ValueError, match=r"out\.partial.*: (is in the way|no manifest)") as caught:
+    with pytest.raises(ValueError, match=said.OUT_PARTIAL_IS_IN_THE_WAY_NO_MANIFEST) as caught:
         quantized(*broken, exclude="layers.7.weight")
     assert "\n" not in str(caught.value)
 
@@ -264,7 +265,7 @@ def test_nothing_is_written_or_deleted_behind_a_link(source, tmp_path, name):
     (tmp_path / "mine" / "file").touch()
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).symlink_to(tmp_path / "mine")
-    with pytest.raises(ValueError, match=r"out\.partial.*: is in the way"):
+    with pytest.raises(ValueError, match=said.OUT_PARTIAL_IS_IN_THE_WAY):
         quantized(source, tmp_path / "out")
     assert os.listdir(tmp_path / "mine") == ["file"] and not (tmp_path / "out").exists()
 
@@ -272,7 +273,7 @@ def test_nothing_is_written_or_deleted_behind_a_link(source, tmp_path, name):
 def test_files_without_a_manifest_stay(source, tmp_path):
     (tmp_path / "out.partial" / "out").mkdir(parents=True)
     (tmp_path / "out.partial" / "out" / "mine").touch()
-    with pytest.raises(ValueError, match=r"out\.partial.*: is in the way"):
+    with pytest.raises(ValueError, match=said.OUT_PARTIAL_IS_IN_THE_WAY):
         quantized(source, tmp_path / "out")
     assert (tmp_path / "out.partial" / "out" / "mine").exists()
 
@@ -289,7 +290,7 @@ def test_a_source_that_changes_is_noticed(source, tmp_path):
         if name == "layers.1.weight":
             os.utime(source / "model-00001-of-00004.safetensors")
 
-    with pytest.raises(ValueError, match="00001-of-00004.safetensors: changed"):
+    with pytest.raises(ValueError, match=said.N_00001_OF_00004_SAFETENSORS_CHANGED):
         quantized(source, tmp_path / "out", progress=touch)
     assert os.listdir(tmp_path) == ["in"]
 

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+import said
 
 from heterocompute.formats import VSQ, Format, Int, format, formats
 
@@ -120,7 +121,7 @@ def test_a_text_that_could_be_several_names_them_all(text, meant):
 
 @pytest.mark.parametrize("text", ["gptq", "awq", "gguf", "nonsense", "half"])
 def test_nothing_is_suggested_that_is_not_near(text):
-    with pytest.raises(ValueError, match="is no format; 'heterocompute formats' lists them") as caught:
+    with pytest.raises(ValueError, match=said.IS_NO_FORMAT_HETEROCOMPUTE_FORMATS_LISTS) as caught:
         format(text)
     assert "nearest" not in str(caught.value)
 
@@ -129,7 +130,7 @@ def test_nothing_is_suggested_that_is_not_near(text):
     "text", ["nonsense", "", " \n", "-", "int", "int\u0664", "int4-", "x" * 10**6, "vsq4-g" + "9" * 9999]
 )
 def test_nonsense_names_a_valid_text(text):
-    with pytest.raises(ValueError, match="no format") as caught:
+    with pytest.raises(ValueError, match=said.NO_FORMAT) as caught:
         format(text)
     message = str(caught.value)
     assert len(message) < 400
@@ -188,7 +189,7 @@ def test_wrong_types_are_type_errors(family, arguments):
 
 @pytest.mark.parametrize("text", [None, 4, b"int4", ["int4"]])
 def test_a_text_is_a_str(text):
-    with pytest.raises(TypeError, match="format: text is"):
+    with pytest.raises(TypeError, match=said.FORMAT_TEXT):
         format(text)
 
 
@@ -221,7 +222,7 @@ def test_a_new_family_is_one_dataclass(monkeypatch):
             return ()
 
     assert format("sign") == Sign() and formats()["sign"] == "the sign alone"
-    with pytest.raises(ValueError, match="the nearest is 'sign'"):
+    with pytest.raises(ValueError, match=said.THE_NEAREST_IS_SIGN):
         format("signs")
-    with pytest.raises(TypeError, match="the family 'sign' is taken by Sign"):
+    with pytest.raises(TypeError, match=said.THE_FAMILY_SIGN_IS_TAKEN):
         type("Other", (Format,), {"family": "sign"})

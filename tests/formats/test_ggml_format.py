@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import said
 from common import same_bits
 
 import heterocompute as hc
@@ -91,9 +92,9 @@ def test_convolutions_see_no_padding(text: str, activations: str | None) -> None
 
 def test_what_does_not_go_with_blocks_is_refused() -> None:
     x = gaussian(1, 32)
-    with pytest.raises(ValueError, match="q4_k"):
+    with pytest.raises(ValueError, match=said.Q4_K):
         hc.quantize(x, "q4_k", clip=0.9)
-    with pytest.raises(ValueError, match="takes no pattern"):
+    with pytest.raises(ValueError, match=said.TAKES_NO_PATTERN):
         hc.Sparse(hc.GGML("q4_k"), 2, 4)
-    with pytest.raises(ValueError, match="type is 'q4_x', wanted 'q4_0'"):
+    with pytest.raises(ValueError, match=said.TYPE_IS_Q4_X_WANTED_Q4):
         hc.GGML("q4_x")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import said
 
 from heterocompute import hardware as hw
 from heterocompute.cli import main
@@ -100,7 +101,7 @@ def test_workers_are_processes_or_anything_like_map(found: Any) -> None:
     def forgets(function: Any, tasks: Any) -> Iterable[Any]:
         return [function(tasks[0])]
 
-    with pytest.raises(ValueError, match="workers returned 1 results of 2 tasks"):
+    with pytest.raises(ValueError, match=said.WORKERS_RETURNED_1_RESULTS_OF_2):
         hw.explore(space, NET, workers=forgets)
 
 
@@ -126,7 +127,7 @@ def test_the_figure_has_every_point(found: Any, tmp_path: Path) -> None:
     dots = [line for line in figure.axes[0].lines if line.get_gid() == "dot"]
     assert sum(len(line.get_xdata()) for line in dots) == len(found.table)
     assert (tmp_path / "front.svg").stat().st_size > 1000
-    with pytest.raises(ValueError, match="energy alone, wanted two columns"):
+    with pytest.raises(ValueError, match=said.ENERGY_ALONE_WANTED_TWO_COLUMNS):
         hw.explore({}, NET, "energy").plot()
 
 
@@ -150,11 +151,11 @@ def test_refusals(kind: type[Exception], arguments: tuple[Any, ...], words: str)
 
 
 def test_refusals_of_options() -> None:
-    with pytest.raises(TypeError, match="workers is 'two', wanted a number of processes or a function like map"):
+    with pytest.raises(TypeError, match=said.WORKERS_IS_TWO_WANTED_A_NUMBER):
         hw.explore({}, NET, workers="two")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="workers is 0"):
+    with pytest.raises(ValueError, match=said.WORKERS_IS_0):
         hw.explore({}, NET, workers=0)
-    with pytest.raises(TypeError, match="study is 3, wanted a Study, or rows with a format each"):
+    with pytest.raises(TypeError, match=said.STUDY_IS_3_WANTED_A_STUDY):
         hw.explore({}, NET, study=3)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import said
 
 from heterocompute import hardware as hw
 
@@ -43,5 +44,5 @@ def test_count_carries_the_loops() -> None:
 
 
 def test_a_batch_is_positive() -> None:
-    with pytest.raises(ValueError, match="batch is 0"):
+    with pytest.raises(ValueError, match=said.BATCH_IS_0):
         hw.networks["digits"].problems(0)

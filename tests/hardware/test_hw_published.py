@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import said
 
 from heterocompute import hardware as hw
 from heterocompute.cli import main
@@ -82,7 +83,7 @@ def test_the_rounding_of_a_printed_figure(text: str, found: tuple[float, float, 
 
 def test_a_text_that_is_no_figure_is_named() -> None:
     for text in ("", "about 3", "3 %", "nan"):
-        with pytest.raises(ValueError, match="published: value is"):
+        with pytest.raises(ValueError, match=said.PUBLISHED_VALUE):
             read_printed(text)
     assert as_written("1.35e3") == "1,350" and as_written("0.80") == "0.80"
 
@@ -126,9 +127,9 @@ def test_the_five_dataflows_are_inside_what_was_published() -> None:
 def test_names_choose_figures() -> None:
     assert {one.topic for one in hw.published("links")} == {"links"}
     assert len(hw.published("gpipe-neurips-2019")) == 2 and len(hw.published("gpipe-neurips-2019/pieces-4")) == 1
-    with pytest.raises(ValueError, match="the nearest are .*eyeriss"):
+    with pytest.raises(ValueError, match=said.THE_NEAREST_ARE_EYERISS):
         hw.published("eyeris")
-    with pytest.raises(TypeError, match="published: name is 3"):
+    with pytest.raises(TypeError, match=said.PUBLISHED_NAME_IS_3):
         hw.published(3)  # type: ignore[arg-type]
 
 
@@ -175,7 +176,7 @@ def test_a_paper_without_examples(tmp_path: Path) -> None:
     for paper in ("gptq", "deep-compression"):
         with pytest.raises(ValueError, match=f"reproduce: {paper} needs"):
             reproduce_paper(paper, path)
-    with pytest.raises(ValueError, match="paper is 'vsquant', expected one of vs-quant"):
+    with pytest.raises(ValueError, match=said.PAPER_IS_VSQUANT_EXPECTED_ONE):
         reproduce_paper("vsquant")
     assert set(PAPERS) >= {"vs-quant", "eyeriss"}
 

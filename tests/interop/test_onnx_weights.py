@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import said
 from common import reals, run
 
 import heterocompute as hc
@@ -170,7 +171,7 @@ def test_sparse_weights_that_contradict_themselves(at: Any, words: str, tmp_path
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     with hc.open_checkpoint(tmp_path / "m.onnx") as file, pytest.raises(ValueError, match=words):
         file["w"]
-    with pytest.raises(ValueError, match="run_onnx: model: no ONNX model"):
+    with pytest.raises(ValueError, match=said.RUN_ONNX_MODEL_NO_ONNX_MODEL):
         hc.run_onnx(model, X)
 
 

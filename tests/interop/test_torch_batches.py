@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import said
 
 import heterocompute as hc
 
@@ -105,5 +106,5 @@ def test_other_batches_are_refused(batches, sentence):
 
 def test_an_iterator_is_read_once():
     assert hc.ptq.calibrate(model(), iter([X])).held is None
-    with pytest.raises(ValueError, match="batches is an iterator, which can be read once, but several passes"):
+    with pytest.raises(ValueError, match=said.BATCHES_IS_AN_ITERATOR_WHICH_CAN):
         hc.ptq.quantize(model(), iter([X]), "int8", memory=100)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import said
 
 from heterocompute import hardware as hw
 
@@ -123,7 +124,7 @@ def test_a_dumped_input_comes_out(turned: bool, tmp_path: Path) -> None:
 def test_a_dump_without_a_mapping_is_a_problem_and_a_machine(tmp_path: Path) -> None:
     found = read(tmp_path, DUMP)
     assert found.mapping is None and found.problem is not None and found.problem.densities == {}
-    with pytest.raises(ValueError, match=r"'mapping' stands in .*1\.yaml too"):
+    with pytest.raises(ValueError, match=said.MAPPING_STANDS_IN_1_YAML_TOO):
         read(tmp_path, DUMP, MAP, MAP)
 
 
@@ -143,12 +144,12 @@ def test_a_cluster_shares_its_width(tmp_path: Path) -> None:
     assert found.arch is not None
     level = found.arch.levels[1]
     assert (level.block, level.words, level.cluster) == (1, 1, 64)
-    with pytest.raises(ValueError, match="a vector of 512.0 bits holds, for each of 48 instances, 1.33"):
+    with pytest.raises(ValueError, match=said.A_VECTOR_OF_512_0_BITS):
         read(tmp_path, DUMP.replace(buffer, regs.replace("cluster_size: 64", "cluster_size: 48")))
 
 
 def test_a_band_and_other_constraints_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="densities.Weights.band_width is not known"):
+    with pytest.raises(ValueError, match=said.DENSITIES_WEIGHTS_BAND_WIDTH_IS_NOT):
         read(tmp_path, DUMP.replace("band_width: 0", "band_width: 3"))
-    with pytest.raises(ValueError, match="a constraint of type 'utilization' is outside the part"):
+    with pytest.raises(ValueError, match=said.A_CONSTRAINT_OF_TYPE_UTILIZATION):
         read(tmp_path, DUMP.replace("{type: temporal, permutation: GSR,", "{type: utilization, min: 0.5,"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import said as words_said
 from common import isas, reals, same_bits
 
 import heterocompute as hc
@@ -138,16 +139,16 @@ def test_a_choice_changes_no_bit(pattern: str, kind: str) -> None:
 
 def test_bad_arguments_are_refused_as_by_matmul() -> None:
     x, q = reals((4, 32), 12), hc.quantize(reals((8, 32), 13), "int8")
-    with pytest.raises(ValueError, match="explain: b has 16 rows but a has 32 columns"):
+    with pytest.raises(ValueError, match=words_said.EXPLAIN_B_HAS_16_ROWS):
         hc.explain(x, reals((16, 8)))
-    with pytest.raises(ValueError, match="reduction axis"):
+    with pytest.raises(ValueError, match=words_said.REDUCTION_AXIS):
         hc.explain(x, hc.quantize(reals((32, 8)), "int8"))
-    with pytest.raises(ValueError, match="one dense and one quantized"):
+    with pytest.raises(ValueError, match=words_said.ONE_DENSE_AND_ONE_QUANTIZED):
         hc.explain(x, reals((32, 8)), activations="int8")
-    with pytest.raises(ValueError, match=r"nan at index \(1, 2\)"):
+    with pytest.raises(ValueError, match=words_said.NAN_AT_INDEX_1_2):
         x[1, 2] = np.nan
         hc.explain(x, q.T, activations="int8")
-    with pytest.raises(ValueError, match="no format"):
+    with pytest.raises(ValueError, match=words_said.NO_FORMAT):
         hc.explain(x, q.T, activations="int99")
 
 
@@ -210,7 +211,7 @@ def test_indices_of_a_sparse_matrix_are_checked_without_a_product() -> None:
         with pytest.raises(ValueError) as explained:
             hc.explain(w, x.T)
         assert str(explained.value).replace("explain:", "matmul:") == str(product.value)
-    with pytest.raises(TypeError, match="explain: a is a sparse matrix of layout 'coo', wanted 'csr' or 'csc'"):
+    with pytest.raises(TypeError, match=words_said.EXPLAIN_A_IS_A_SPARSE_MATRIX):
         hc.explain(sparse.coo_array(np.eye(8, dtype=np.float32)), x.T)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import said
 from common import isas, reals, same_bits
 
 import heterocompute as hc
@@ -103,14 +104,14 @@ def test_threads_may_pack_at_once() -> None:
 
 
 def test_what_it_refuses() -> None:
-    with pytest.raises(ValueError, match=r"prepack: w has shape \(2, 3\), wanted filters \(K, C / groups, R, S\)"):
+    with pytest.raises(ValueError, match=said.PREPACK_W_HAS_SHAPE_2_3):
         hc.prepack(np.ones((2, 3), np.float32))
     for wrong in (None, "int8", 3.0):
-        with pytest.raises(TypeError, match="prepack: w is .*, wanted a QuantizedArray, or filters of floats"):
+        with pytest.raises(TypeError, match=said.PREPACK_W_IS_WANTED_A_QUANTIZEDARRAY):
             hc.prepack(wrong)  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match=r"algorithm 'winograd4' refuses|winograd4 is for filters of 3 x 3"):
+    with pytest.raises(ValueError, match=said.ALGORITHM_WINOGRAD4_REFUSES_WINOGRAD4):
         hc.conv2d(reals((1, 2, 9, 9)), hc.prepack(reals((3, 2, 5, 5))), algorithm="winograd4")
-    with pytest.raises(TypeError, match="panels are no dict"):
+    with pytest.raises(TypeError, match=said.PANELS_ARE_NO_DICT):
         core.conv2d(*prepared("conv2d", reals((1, 2, 9, 9)), reals((3, 2, 5, 5))).core, [])
 
 

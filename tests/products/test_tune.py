@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import said
 from common import HANG, reals, same_bits
 
 import heterocompute as hc
@@ -109,13 +110,13 @@ def test_a_convolution_goes_the_way_that_is_kept(monkeypatch: pytest.MonkeyPatch
 def test_values_that_cannot_go_the_kept_way_go_another() -> None:
     x, s = reals((24, 512), 10), hc.prune(reals((96, 512), 11), "5:8")
     x[3, 7] = np.nan
-    with pytest.raises(ValueError, match="not finite"), hc.use(path="gemm"):
+    with pytest.raises(ValueError, match=said.NOT_FINITE), hc.use(path="gemm"):
         hc.linear(x, s)
     expected = hc.linear(x, s)
     tuned.keep(tuned.product_key("matmul", x, s.T, None), "gemm", {"gemm": 1.0})
     with hc.use(tuned=True):
         assert np.array_equal(hc.linear(x, s), expected, equal_nan=True)
-    with hc.use(tuned=True), pytest.raises(ValueError, match="nan"):
+    with hc.use(tuned=True), pytest.raises(ValueError, match=said.NAN):
         hc.linear(x, hc.quantize(reals((8, 512)), "int8"), activations="int8")
 
 
@@ -187,12 +188,12 @@ def test_wrong_arguments_are_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     for call, kind, words in cases:
         with pytest.raises(kind, match=words):
             call()
-    with hc.use(path="gemm"), pytest.raises(ValueError, match="a path is forced"):
+    with hc.use(path="gemm"), pytest.raises(ValueError, match=said.A_PATH_IS_FORCED):
         hc.tune(hc.matmul, x, q.T)
     monkeypatch.setenv("HETEROCOMPUTE_TUNED", "yes")
     runtime._environment.cache_clear()
     try:
-        with pytest.raises(ValueError, match="HETEROCOMPUTE_TUNED: wanted 0 or 1, got 'yes'"):
+        with pytest.raises(ValueError, match=said.HETEROCOMPUTE_TUNED_WANTED_0_OR_1):
             hc.matmul(x, q.T)
         monkeypatch.setenv("HETEROCOMPUTE_TUNED", "1")
         runtime._environment.cache_clear()

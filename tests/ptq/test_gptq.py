@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import said
 from common import FORMATS, isas, reals
 
 import heterocompute as hc
@@ -178,7 +179,7 @@ def test_a_matrix_that_does_not_factor_is_damped_further_and_says_so(w: Any) -> 
     x = np.outer(np.arange(1, 9), np.ones(K))  # rank 1
     h = hc.ptq.Hessian(K)
     h.add(x)
-    with pytest.warns(UserWarning, match=r"does not factor with damping 0, so 1e-0\d was used"):
+    with pytest.warns(UserWarning, match=said.DOES_NOT_FACTOR_WITH_DAMPING_0):
         hc.ptq.gptq(w, h, "int4", damping=0)
     assert rounded_under(w, h, "int4", damping=0).damping > 0
     with warnings.catch_warnings():
@@ -263,12 +264,12 @@ def test_what_is_refused(w: Any, h: hc.ptq.Hessian, tmp_path: Path) -> None:
     raises(ValueError, "order is 'up', wanted 'activation' or 'natural'", w, h, "int4", order="up")
     raises(ValueError, "damping is -1", w, h, "int4", damping=-1)
     raises(TypeError, "wanted float16", w.astype(int), h, "int4")
-    with pytest.raises(ValueError, match=r"Hessian: x has nan at index \(1, 0\)"):
+    with pytest.raises(ValueError, match=said.HESSIAN_X_HAS_NAN_AT_INDEX_1):
         hc.ptq.Hessian(2).add(np.float32([[1, 2], [np.nan, 3]]))
-    with pytest.raises(ValueError, match="x_float was given for some inputs alone"):
+    with pytest.raises(ValueError, match=said.X_FLOAT_WAS_GIVEN_FOR_SOME):
         h.add(inputs(), inputs())
     hc.save(tmp_path / "x.safetensors", {"a": w})
-    with pytest.raises(ValueError, match="holds no Hessian"):
+    with pytest.raises(ValueError, match=said.HOLDS_NO_HESSIAN):
         hc.ptq.Hessian.load(tmp_path / "x.safetensors")
 
 
@@ -318,7 +319,7 @@ def test_losses_are_sums_in_order() -> None:
                 core.ptq_losses(runtime.run(), k, e, h, found)
             each.append(found.tobytes())
         assert len(set(each)) == 1
-    with pytest.raises(ValueError, match="wanted 4 contiguous items"):
+    with pytest.raises(ValueError, match=said.WANTED_4_CONTIGUOUS_ITEMS):
         core.ptq_losses(runtime.run(), 2, np.ones((2, 2)), np.ones((3, 3)), np.ones(2))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import said
 from common import reals
 
 import heterocompute as hc
@@ -67,9 +68,9 @@ def test_a_mask_is_kept_to(w: Any, h: hc.ptq.Hessian) -> None:
         q = hc.ptq.gptq(w, h, fmt, mask=mask)
         assert not q.dequantize()[~mask].any() and q.dequantize()[mask].any()
         assert hc.ptq.error(w, q, h).output_db > hc.ptq.error(w, np.where(mask, w, 0), h).output_db + 2
-    with pytest.raises(ValueError, match="gptq: row 0, group 0 of mask keeps 4 values of 4, 2:4 keeps 2"):
+    with pytest.raises(ValueError, match=said.GPTQ_ROW_0_GROUP_0):
         hc.ptq.gptq(w, h, "int8+2:4", mask=np.ones(w.shape, bool))
-    with pytest.raises(ValueError, match="gptq: mask is for formats with N:M, fmt is int8"):
+    with pytest.raises(ValueError, match=said.GPTQ_MASK_IS_FOR_FORMATS):
         hc.ptq.gptq(w, h, "int8", mask=mask)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import said
 from common import run
 
 import heterocompute as hc
@@ -205,11 +206,11 @@ def test_arguments_of_other_kinds_are_refused_and_any_name_is_written(tmp_path: 
             hc.ptq.search(weights, formats, {"bits": 6})  # type: ignore[arg-type]
     refused(TypeError, "hessians is 3, wanted a mapping", hessians=3)
     refused(TypeError, "metric is 3, wanted a name", lambda weights: {"loss": 1.0}, metric=3)
-    with pytest.raises(TypeError, match="weights is .*, wanted a mapping"):
+    with pytest.raises(TypeError, match=said.WEIGHTS_IS_WANTED_A_MAPPING):
         hc.ptq.search([1], FORMATS, {"bits": 6})
-    with pytest.raises(TypeError, match="held is 3, wanted what calibrate returns"):
+    with pytest.raises(TypeError, match=said.HELD_IS_3_WANTED_WHAT_CALIBRATE):
         hc.ptq.quantize(weights, lambda weights: None, held=3)
-    with pytest.raises(TypeError, match="formats is None, wanted a format"):
+    with pytest.raises(TypeError, match=said.FORMATS_IS_NONE_WANTED_A_FORMAT):
         hc.ptq.quantize(weights, lambda weights: None, None)
     plan = hc.ptq.search(weights, FORMATS, {"bits": 6})
     plan.save(tmp_path / "recipe.toml")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import said
 
 import heterocompute as hc
 from heterocompute.cli import command as cli
@@ -130,12 +131,12 @@ def test_kl_of_far_logits_is_finite() -> None:
 
 
 def test_kl_says_what_does_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"kl_divergence: logits has shape \(2, 3\) and changed has shape \(3, 2\)"):
+    with pytest.raises(ValueError, match=said.KL_DIVERGENCE_LOGITS_HAS_SHAPE_2):
         hc.kl_divergence(np.ones((2, 3)), np.ones((3, 2)))
     for shape in ((), (0, 3), (3, 0)):
-        with pytest.raises(ValueError, match="kl_divergence: logits has shape .*, wanted some rows"):
+        with pytest.raises(ValueError, match=said.KL_DIVERGENCE_LOGITS_HAS_SHAPE):
             hc.kl_divergence(np.ones(shape), np.ones(shape))
-    with pytest.raises(TypeError, match="kl_divergence: logits"):
+    with pytest.raises(TypeError, match=said.KL_DIVERGENCE_LOGITS):
         hc.kl_divergence(np.ones((2, 3), np.int32), np.ones((2, 3)))
 
 

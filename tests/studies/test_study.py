@@ -14,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import said
 
 import heterocompute as hc
 from heterocompute.base import container as safetensors_file
@@ -86,13 +87,13 @@ def test_numbers_of_evaluate_become_columns() -> None:
 
 @pytest.mark.parametrize("answer", ["good", None, {"a": "good"}, [1, 2]])
 def test_evaluate_must_return_numbers(answer: object) -> None:
-    with pytest.raises(TypeError, match="wanted a number"):
+    with pytest.raises(TypeError, match=said.WANTED_A_NUMBER):
         hc.study(LINEAR, "int8", lambda weights: answer)
 
 
 @pytest.mark.parametrize("key", ["bits", "format", 3])
 def test_evaluate_must_not_take_our_columns(key: object) -> None:
-    with pytest.raises(ValueError, match="evaluate"):
+    with pytest.raises(ValueError, match=said.EVALUATE):
         hc.study(LINEAR, "int8", lambda weights: {key: 1.0})
 
 
@@ -112,9 +113,9 @@ def test_activations_make_a_row_each_and_reach_evaluate() -> None:
 
 
 def test_a_missing_keyword_is_found_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="activations"):
+    with pytest.raises(TypeError, match=said.ACTIVATIONS):
         hc.study(tmp_path / "absent", ["int4"], lambda weights: 1.0, activations=["int8"])
-    with pytest.raises(TypeError, match="evaluate"):
+    with pytest.raises(TypeError, match=said.EVALUATE):
         hc.study(tmp_path / "absent", ["int4"], 3.0)
     r = hc.study(LINEAR, ["int4"], lambda weights, **options: len(options), activations=["int8"])
     assert [row["metric"] for row in r.table] == [1] * 4
@@ -148,13 +149,13 @@ def test_include_exclude_and_axis_choose() -> None:
     assert {row["name"] for row in hc.study(WEIGHTS, "int8", include=["fc", "bias"]).layers} == {"fc", "bias"}
     r = hc.study(WEIGHTS, "int4-g16", axis={"fc": 0}, include="fc")
     assert r.table[1]["sqnr_db"] == pytest.approx(hc.error(LINEAR, hc.quantize(LINEAR, "int4-g16", axis=0)).sqnr_db)
-    with pytest.raises(ValueError, match="absent"):
+    with pytest.raises(ValueError, match=said.ABSENT):
         hc.study(WEIGHTS, "int8", include="absent")
-    with pytest.raises(ValueError, match="absent"):
+    with pytest.raises(ValueError, match=said.ABSENT):
         hc.study(WEIGHTS, [{"absent": "int8"}])
-    with pytest.raises(ValueError, match="absent"):
+    with pytest.raises(ValueError, match=said.ABSENT):
         hc.study(WEIGHTS, "int8", axis={"absent": 0})
-    with pytest.raises(ValueError, match="no float tensor"):
+    with pytest.raises(ValueError, match=said.NO_FLOAT_TENSOR):
         hc.study({"bias": BIAS}, "int8")
 
 
@@ -168,12 +169,12 @@ def test_an_unknown_format_is_an_error(bad: str) -> None:
 def test_nan_names_the_tensor() -> None:
     broken = LINEAR.copy()
     broken[3, 7] = np.nan
-    with pytest.raises(ValueError, match=r"tensor 'w'.*\(3, 7\)"):
+    with pytest.raises(ValueError, match=said.TENSOR_W_3_7):
         hc.study({"good": LINEAR, "w": broken}, "int8")
 
 
 def test_integers_alone_are_an_error() -> None:
-    with pytest.raises(TypeError, match="astype"):
+    with pytest.raises(TypeError, match=said.ASTYPE):
         hc.study(np.arange(12).reshape(3, 4), "int8")
 
 
@@ -315,9 +316,9 @@ def test_the_front_without_evaluate_takes_sqnr() -> None:
     r = hc.study(LINEAR, ["int8", "int4", "vsq4-g16-s4"])
     assert r.table[r.pareto()[-1]]["format"] == "fp32"  # exact is better than any number
     assert r.pareto("sqnr_db", cost="bytes") == r.pareto()
-    with pytest.raises(ValueError, match="^pareto: no column of numbers 'accuracy'"):
+    with pytest.raises(ValueError, match=said.PARETO_NO_COLUMN_OF_NUMBERS_ACCURACY):
         r.pareto("accuracy")
-    with pytest.raises(ValueError, match="^plot: no column of numbers 'accuracy'"):
+    with pytest.raises(ValueError, match=said.PLOT_NO_COLUMN_OF_NUMBERS_ACCURACY):
         r.plot(metric="accuracy")
 
 

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import said
 
 import heterocompute as hc
 
@@ -35,7 +36,7 @@ def test_a_table_and_a_picture_of_layers(tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert "loss with one layer alone in a format" in page and "a&lt;b" in page
     assert (tmp_path / "layers.png").stat().st_size > 1000
-    with pytest.raises(ValueError, match="plot_layers: the study has no rows of single layers"):
+    with pytest.raises(ValueError, match=said.PLOT_LAYERS_THE_STUDY):
         hc.study(w, ["int4"]).plot_layers()
-    with pytest.raises(ValueError, match="study: per_layer needs evaluate"):
+    with pytest.raises(ValueError, match=said.STUDY_PER_LAYER_NEEDS_EVALUATE):
         hc.study(w, ["int4"], per_layer=True)

@@ -1,0 +1,13 @@
+"""Sentences of errors and warnings that the tests of several subjects expect, as patterns."""
+
+ASTYPE = "astype"
+BIAS_HAS_SHAPE = "bias has shape"
+BOTH_OPERANDS_ARE_COMPRESSED = "both operands are compressed"
+IS_THE_INPUT_ITSELF = "is the input itself"
+NO_FLOAT_TENSOR = "no float tensor"
+NO_FORMAT = "no format"
+READ_ONLY = "read-only"
+REDUCTION_AXIS = "reduction axis"
+WANTED_A_NUMBER = "wanted a number"
+WANTED_BOOL = "wanted bool"
+X_HAS_SHAPE = "x has shape"

@@ -1,0 +1,10 @@
+"""Sentences of errors and warnings that the tests of training expect, as patterns."""
+
+BACK_G_HAS_SHAPE = "back: g has shape"
+NO_LEVELS = "no levels of"
+ROUNDING_IS_UP = "rounding is 'up'"
+SEED_IS_1_5 = "seed is 1.5"
+SEED_IS_MINUS_1 = "seed is -1"
+SEED_IS_X = "seed is 'x'"
+SPARSITY_AT_IS_WANTED_A_NUMBER = r"sparsity_at: \w+ is .*, wanted a number"
+W_HAS_NAN_AT_INDEX = "w has nan at index"
