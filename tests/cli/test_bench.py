@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import said as words_said
 from common import HANG
-from heterocompute.bench.costs import COLUMNS
 
 from heterocompute import _heterocompute as _core, bench
 from heterocompute.bench import conv, gemm, gemv, points, quantize
@@ -23,6 +22,7 @@ from heterocompute.bench.limits import NAMES as LOOPS
 from heterocompute.bench.measure import Candidate, CheckFailed, Options, Times, expect_close, expect_equal
 from heterocompute.bench.onnx_model import one_node_model
 from heterocompute.bench.peers import Peer
+from heterocompute.bench.plan import COLUMNS
 from heterocompute.bench.show import markdown
 from heterocompute.cli import command as cli
 from heterocompute.products.conv import ALGORITHMS

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from heterocompute import _heterocompute as core
-from heterocompute.bench import costs, plan
+from heterocompute.bench import plan
 
 COSTS = Path(__file__).parents[2] / "csrc" / "ops" / "product" / "costs"
 
@@ -30,11 +30,11 @@ def test_the_costs_are_those_of_the_measurements(fit: ModuleType) -> None:
 
 
 def test_counts_have_the_same_names_everywhere(fit: ModuleType) -> None:
-    assert fit.COUNTS == costs.COUNTS
+    assert fit.COUNTS == plan.COUNTS
     for path in COSTS.glob("*.csv"):
         with open(path, newline="") as file:
             header = tuple(next(csv.reader(file)))
-        columns = ("isa", "path", "call", *costs.COUNTS) if path.stem == "carried" else costs.COLUMNS
+        columns = ("isa", "path", "call", *plan.COUNTS) if path.stem == "carried" else plan.COLUMNS
         assert header == columns, path.name
 
 
@@ -56,9 +56,9 @@ def test_a_measured_file_becomes_a_class_of_its_processor(fit: ModuleType, tmp_p
     counts = [[float(i == j) for j in range(9)] for i in range(10)]
     ns = [100 + 10 * i for i in range(9)] + [100]
     rows = [["avx2", "CHAIN_gemm_chain", *each, time, 1.0, 1.1, 5] for each, time in zip(counts, ns, strict=True)]
-    costs.write_costs(rows, tmp_path)
-    costs.write_costs([["neon", *row[1:]] for row in rows], tmp_path)
-    costs.write_costs(rows, tmp_path)
+    plan.write_costs(rows, tmp_path)
+    plan.write_costs([["neon", *row[1:]] for row in rows], tmp_path)
+    plan.write_costs(rows, tmp_path)
     (path,) = tmp_path.glob("*.csv")
     assert path.stem == core.cpu_processor() and len(path.read_text().splitlines()) == 1 + 2 * len(rows)
     path.rename(tmp_path / "intel-6-207.csv")
