@@ -184,7 +184,7 @@ def test_operators_of_extensions_are_refused() -> None:
         return x @ x
 
     operator.register_fake(lambda x: torch.empty_like(x))
-    with pytest.raises(ValueError, match=said.HETEROCOMPUTE_TEST_TWICE_WHICH_IS_NOT):
+    with pytest.raises(ValueError, match=said.DEVICE_FILE_TWICE_WHICH_IS_NOT):
         hw.count(Calls(lambda x: operator(x)), (4, 4))
 
 
