@@ -64,7 +64,8 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     parsed, name = read_toml(path, MAX_RECIPE), printable(os.fsdecode(path))
     table = parsed.get("formats")
     if set(parsed) != {"formats"} or not isinstance(table, dict):
-        raise ValueError(f"{name}: a recipe is one table [formats], got {shown(sorted(parsed))}")
+        got = f"formats = {shown(table)}" if set(parsed) == {"formats"} else shown(sorted(parsed))
+        raise ValueError(f"{name}: a recipe is one table [formats], got {got}")
     if sum(literal(pattern) is None for pattern in table) > MAX_GLOBS:
         raise ValueError(f"{name}: more than {MAX_GLOBS} patterns with wildcards")
     for pattern, text in table.items():
@@ -80,6 +81,8 @@ def parse_recipe(
 
     Raises
     ------
+    TypeError
+        If a value is neither a text nor a format.
     ValueError
         If a text is no format.
 
@@ -88,6 +91,9 @@ def parse_recipe(
     >>> parse_recipe({"*.bias": "skip", "*": "int8"})["*.bias"] is None
     True
     """
+    for pattern, fmt in recipe.items():
+        if not (fmt is None or isinstance(fmt, (str, Format, Zeros))):
+            raise TypeError(f"recipe: {quoted(pattern)} is {shown(fmt)}, expected a format, its text or 'skip'")
     return {
         pattern: None if fmt is None or fmt == SKIP else parse(fmt) if isinstance(fmt, str) else fmt
         for pattern, fmt in recipe.items()

@@ -259,6 +259,11 @@ def test_name_of_a_component_must_be_free(tmp_path):
     assert os.listdir(tmp_path) == ["in"]
 
 
+def test_a_recipe_of_no_formats_names_the_pattern(paths):
+    with pytest.raises(TypeError, match=said.RECIPE_FC_IS_3_EXPECTED):
+        quantize_checkpoint(*paths, recipe={"fc.*": 3, "*": "int8"})
+
+
 def test_a_format_or_a_recipe_is_needed(paths):
     with pytest.raises(ValueError, match=said.FORMAT_OR_RECIPE):
         quantize_checkpoint(*paths)

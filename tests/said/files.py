@@ -104,6 +104,7 @@ OUT_PARTIAL_IS_IN_THE_WAY_NO_MANIFEST = r"out\.partial.*: (is in the way|no mani
 OUT_SAFETENSORS_CONSUME_WRITES_A_FOLDER = r"out\.safetensors: consume writes a folder"
 OVERLAPS_ANOTHER = "overlaps another"
 QUANT_MAP_IS_WANTED_THE_16 = "quant_map is .*, wanted the 16 levels of fp4"
+RECIPE_FC_IS_3_EXPECTED = r"recipe: 'fc\.\*' is 3, expected a format, its text or 'skip'"
 RECIPE_TOML_N = r"^\S*recipe\.toml: [^\n]*$"
 SAVE_GGUF_KEY_IS_NP_FLOAT64 = r"save_gguf: 'key' is .*(np\.float64|integers of)"
 SAVE_GGUF_TENSOR_W = "save_gguf: tensor 'w' is a Parameter that requires a gradient"
