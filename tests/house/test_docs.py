@@ -72,6 +72,11 @@ def run(code: str, names: dict[str, Any]) -> None:
             exec(compile(ast.Module([statement], []), "<docs>", "exec"), names)
 
 
+def needs(code: str, name: str) -> bool:
+    """Tell whether a block imports an optional package, or a module of ours that does."""
+    return any(words in code for words in (f"import {name}", f"from {name}", f"interop.{name}"))
+
+
 def made(code: str) -> set[str]:
     """Return the names that a block gives values to."""
     found = set()
@@ -129,7 +134,7 @@ def test_the_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatc
             done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True)
             assert done.returncode == 0, f"{code}\n{done.stderr}"
             continue
-        if any(f"import {name}" in code and find_spec(name) is None for name in OPTIONAL) or missing & used(code):
+        if any(needs(code, name) and find_spec(name) is None for name in OPTIONAL) or missing & used(code):
             missing |= made(code)
             continue
         missing -= made(code)

@@ -67,9 +67,9 @@ def published(name: str | None = None) -> list[PublishedFigure]:
     found = [one for one in every if name in (one.topic, one.name, one.name.partition("/")[0])]
     if not found:
         known = dict.fromkeys([*(one.topic for one in every), *(one.name.partition("/")[0] for one in every)])
-        near = near_words(name, known, 4) or list(known)
-        raise ValueError(f"published: name is {shown(name)}, expected a source, topic or figure; the nearest are "
-                         f"{', '.join(near)}")  # fmt: skip
+        near = near_words(name, known, 4)
+        where = f"the nearest are {', '.join(near)}" if near else "'heterocompute reproduce' lists them"
+        raise ValueError(f"published: name is {shown(name)}, expected a source, topic or figure; {where}")
     return found
 
 
