@@ -127,7 +127,13 @@ def _parse(text: str) -> Format | None:
     return None
 
 
+# Names that other programs have, and what is closest to them; the activations of w8a8 are an argument of their own.
+OTHERS = {"half": "fp16", "w4a16": "int4-g128-f16", "w8a16": "int8", "w4a8": "vsq4-g16-s4", "w8a8": "int8"}
+
+
 def _nearest(text: str) -> list[str]:
+    if text.strip().lower() in OTHERS:
+        return [OTHERS[text.strip().lower()]]
     plain = text[:64].strip().lower().replace(" ", "-").replace("bfloat", "bf").replace("float", "fp")
     plain = re.sub(r"-sym(metric)?(?=-|$)", "", plain)  # what integers are without -asym
     candidates = [example for cls in Format.families() for example in cls.examples] + list(Sparse.examples)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .asked import Entry, text_of
+from .callers import noted
 
 __all__ = ["count_alone", "judge_alone"]
 
@@ -52,6 +53,7 @@ def judge_alone(
                 continue
             text = text_of(way.fmt)
             step(f"evaluate  {text} in {name} alone")
-            found = call({**everything, name: rounded(name, way)}, {"activations": None, "emulate": None})
+            with noted(f"{text} in {name} alone"):
+                found = call({**everything, name: rounded(name, way)}, {"activations": None, "emulate": None})
             rows.append({"name": name, "format": text, "method": way.method, **found})
     return rows

@@ -135,6 +135,20 @@ def evaluator(
     return call
 
 
+class noted:
+    """Add what the caller's function was given to an error that it raises, as a note."""
+
+    def __init__(self, given: str) -> None:
+        self.given = given
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception):
+            error.add_note(f"study: evaluate was given {self.given}")
+
+
 def finite(value: float) -> float | None:
     """Return None for NaN and infinity, which JSON lacks."""
     return float(value) if math.isfinite(value) else None

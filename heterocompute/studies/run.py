@@ -44,7 +44,7 @@ from .asked import (
     plan_of,
     text_of,
 )
-from .callers import MODELLED, RESERVED, evaluator, finite, retrainer, seeded, train_again
+from .callers import MODELLED, RESERVED, evaluator, finite, noted, retrainer, seeded, train_again
 from .result import Study
 from .source import Source, module_of, named, network_of
 
@@ -186,7 +186,8 @@ def run(
                         given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
                         step(f"evaluate  {entry.text}" + "".join(given))
                         options = {"activations": kind, "emulate": text}
-                        row.update(_mean([call(dict(one), options) for one in judged]))
+                        with noted(entry.text + "".join(given)):
+                            row.update(_mean([call(dict(one), options) for one in judged]))
                     rows.append(row)
         alone = judge_alone(entries, names, everything, rounded, call, step) if call and per_layer else []
         step.finish()

@@ -100,7 +100,8 @@ def test_only_the_canonical_text_is_accepted(text, nearest):
     ("text", "nearest"),
     [("nf4", "nf4-g64"), ("nf4-g", "nf4-g64"), ("nf5", "nf4-g64"), ("cb9", "cb8"), ("cb0", "cb1"), ("cb", "cb4"),
      ("vsq4", "vsq4-g16-s4"), ("int1-g32", "int2-g32"), ("log", "log8-8"), ("fp4", "fp4_e2m1"), ("nvfp", "nvfp4"),
-     ("int8+", "int8+2:4"), ("float16", "fp16"), ("vsq9-g16-s4", "vsq8-g16-s4")],
+     ("int8+", "int8+2:4"), ("float16", "fp16"), ("vsq9-g16-s4", "vsq8-g16-s4"), ("half", "fp16"),
+     ("W4A16", "int4-g128-f16"), ("w8a8", "int8"), ("q4_K_M", "q4_k")],
 )  # fmt: skip
 def test_the_beginning_of_a_text_names_the_usual_format(text, nearest):
     with pytest.raises(ValueError, match=re.escape(f"the nearest is {nearest!r}")):
@@ -119,7 +120,7 @@ def test_a_text_that_could_be_several_names_them_all(text, meant):
         format(text)
 
 
-@pytest.mark.parametrize("text", ["gptq", "awq", "gguf", "nonsense", "half"])
+@pytest.mark.parametrize("text", ["gptq", "awq", "gguf", "nonsense"])
 def test_nothing_is_suggested_that_is_not_near(text):
     with pytest.raises(ValueError, match=said.IS_NO_FORMAT_HETEROCOMPUTE_FORMATS_LISTS) as caught:
         format(text)

@@ -149,7 +149,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert main(["reproduce", "surveys", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert sum(found["counts"].values()) == len(found["figures"]) == len(hw.published("surveys"))
-    assert main(["reproduce", "nobody"]) == 1 and "the nearest are" in capsys.readouterr().err
+    assert main(["reproduce", "nobody"]) == 1 and "'heterocompute reproduce' lists them" in capsys.readouterr().err
+    assert main(["reproduce", "eyeris"]) == 1 and "the nearest are eyeriss" in capsys.readouterr().err
     assert main(["reproduce", "training", "--model", "digits"]) == 2
     assert main(["reproduce", "--data", "x.npy"]) == 2
 

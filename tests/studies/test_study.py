@@ -394,3 +394,19 @@ def test_extreme_weights_have_a_histogram(values: list[float]) -> None:
     (found,) = hc.study({"w": np.float32([values])}, ["int8"]).histograms
     assert sum(found["counts"]) == 4
     assert max(abs(value) for value in values) < found["range"] < np.inf
+
+
+def test_an_error_of_evaluate_says_what_it_was_given() -> None:
+    w = {"w": np.ones((8, 32), np.float32)}
+
+    def fails(weights, activations=None):
+        if isinstance(weights["w"], hc.QuantizedArray) and activations is not None:
+            raise RuntimeError("boom")
+        return 1.0
+
+    with pytest.raises(RuntimeError, match="boom") as caught:
+        hc.study(w, ["int8"], fails, activations=["int4"])
+    assert caught.value.__notes__ == ["study: evaluate was given int8  activations int4"]
+    with pytest.raises(RuntimeError, match="boom") as caught:
+        hc.study(w, ["int8"], lambda weights: fails(weights, True), per_layer=True)
+    assert caught.value.__notes__ == ["study: evaluate was given int8"]

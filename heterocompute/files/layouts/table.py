@@ -132,10 +132,17 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
     save_arrays(path, stored, {}, metadata={"format": "pt", KEY: json.dumps(config[KEY])})
 
 
+# Programs, and the layout that each reads.
+PROGRAMS = {"vllm": "compressed-tensors", "llm-compressor": "compressed-tensors", "sglang": "compressed-tensors"}
+PROGRAMS |= {"llama.cpp": "gguf", "ollama": "gguf", "ggml": "gguf", "bnb": "bitsandbytes", "qlora": "bitsandbytes"}
+PROGRAMS |= {"autogptq": "gptq", "gptqmodel": "gptq", "autoawq": "awq", "onnxruntime": "onnx-matmulnbits"}
+
+
 def check_layout(name: Any) -> None:
     """Raise ValueError for a name that is none of `NAMES`."""
     if name not in NAMES:
-        nearest = "".join(f"; the nearest is {shown(word)}" for word in near_words(str(name), NAMES))
+        near = [PROGRAMS[str(name).lower()]] if str(name).lower() in PROGRAMS else near_words(str(name), NAMES)
+        nearest = "".join(f"; the nearest is {shown(word)}" for word in near)
         raise ValueError(f"save: layout is {shown(name)}, wanted {', '.join(NAMES)}{nearest}")
 
 
