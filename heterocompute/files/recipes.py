@@ -75,9 +75,17 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def parse_recipe(
-    recipe: Mapping[str, str | Format | Zeros | None], parse: Callable[[str], Any] = parse_format
+    recipe: Mapping[str, Any], parse: Callable[[str], Any] = parse_format, also: tuple[type, ...] = ()
 ) -> dict[str, Any]:
     """Turn the texts of a recipe into formats; ``skip`` becomes None.
+
+    Parameters
+    ----------
+    recipe : mapping of str to str, Format, Zeros or None
+    parse : callable
+        What makes a format of a text.
+    also : tuple of type
+        Other values that stay as they are.
 
     Raises
     ------
@@ -92,7 +100,7 @@ def parse_recipe(
     True
     """
     for pattern, fmt in recipe.items():
-        if not (fmt is None or isinstance(fmt, (str, Format, Zeros))):
+        if not (fmt is None or isinstance(fmt, (str, Format, Zeros, *also))):
             raise TypeError(f"recipe: {quoted(pattern)} is {shown(fmt)}, expected a format, its text or 'skip'")
     return {
         pattern: None if fmt is None or fmt == SKIP else parse(fmt) if isinstance(fmt, str) else fmt

@@ -38,7 +38,7 @@ def recipe_of(format: Any) -> dict[str, Format | QuantizedArray | None]:
         return {escaped(name): value for name, value in rounded.items() if isinstance(value, QuantizedArray)}
     if isinstance(format, Mapping):
         patterns(format)
-        return parse_recipe(format)
+        return parse_recipe(format, also=(QuantizedArray,))
     return {"*": as_format(format, "convert: format")}
 
 
