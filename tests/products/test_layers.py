@@ -76,3 +76,8 @@ def test_wrong_arguments_are_sentences() -> None:
     ]:
         with pytest.raises(kind, match=words):
             call()
+
+
+def test_a_cache_of_absurdly_many_layers_is_refused() -> None:
+    with pytest.raises(ValueError, match="KVCache: layers is 1099511627776"):
+        hc.KVCache(layers=1 << 40)

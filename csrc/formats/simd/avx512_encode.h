@@ -39,7 +39,7 @@ static inline __m512i transposed_max(const __m512i v[16]) {
     return max_of_halves(_mm512_shuffle_i32x4(low, high, 0x88), _mm512_shuffle_i32x4(low, high, 0xdd));
 }
 
-/* Of 16 groups, of which n exist. */
+/* 16 groups, of which the first n exist. */
 static inline __attribute__((always_inline)) void sixteen_maxima(const float *from, int64_t n, int64_t units, int which,
                                                                  float *maxima) {
     __m512i group_i32x16[16];
@@ -88,7 +88,7 @@ static inline float simd_maximum(const float *x, int64_t n, int which) {
     return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(bits)));
 }
 
-/* What is added, for exponent fields that end like first .. first + 15 in five bits. */
+/* The addend for exponent fields that end like first .. first + 15 in five bits. */
 static inline __attribute__((always_inline)) __m512 addends(const hc_small_float *type, int first) {
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i index = _mm512_add_epi32(lane, _mm512_set1_epi32(first - type->least));

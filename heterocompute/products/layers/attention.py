@@ -22,6 +22,7 @@ __all__ = ["KVCache", "attention"]
 
 TILE = 64  # keys of a tile, HC_KEYS
 MAX_SCALE = 3e38
+MAX_LAYERS = 1 << 16  # each has lists of its own
 
 
 class Kept(NamedTuple):
@@ -198,7 +199,8 @@ class KVCache:
         self.format = None if format is None else as_format(format, "KVCache: format")
         sizes = {"layers": layers, "heads": heads, "width": width, "batch": batch}
         self.layers, self.heads, self.width, self.batch = (
-            as_int(value, f"KVCache: {name}", 1, 1 << 40) for name, value in sizes.items()
+            as_int(value, f"KVCache: {name}", 1, MAX_LAYERS if name == "layers" else 1 << 40)
+            for name, value in sizes.items()
         )
         self.windows = [None] * self.layers if windows is None else list(windows)
         if len(self.windows) != self.layers:

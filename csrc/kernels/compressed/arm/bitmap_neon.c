@@ -8,7 +8,7 @@
 
 /* --- bitmap_mark: one bit an item, 16 items at a time --- */
 
-/* Of 16 items: bytes with all bits set where one is not 0. */
+/* Return a byte with all bits set for each of 16 items that is not 0. */
 INLINE uint8x16_t marked(const int bytes, const uint8_t *items) {
     uint8x16_t part[8];
 #pragma GCC unroll 8

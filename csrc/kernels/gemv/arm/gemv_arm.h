@@ -1,4 +1,4 @@
-/* What the ARM kernels of gemv share: dots of bytes by sdot or without it, floats by a table of 16, transposing. */
+/* Shared by the ARM kernels of gemv: dots of bytes by sdot or without it, floats by a table of 16, transposing. */
 #ifndef HC_GEMV_ARM_H
 #define HC_GEMV_ARM_H
 

@@ -8,7 +8,7 @@
 typedef enum { NIBBLES, TABLED, SMALL, BYTES } code_kind;
 enum { BLOCK = 64, PARTS = BLOCK / 16 }; /* bytes of codes; registers of them */
 
-/* What codes are turned into bytes by. */
+/* Operands that turn codes into bytes. */
 INLINE uint8x16_t load_form(code_kind kind, int flip, const uint8_t *table) {
     return kind == TABLED ? vld1q_u8(table)
                           : vdupq_n_u8((uint8_t)(kind == NIBBLES ? flip * 17
@@ -185,7 +185,7 @@ INLINE void folded_of_words(const hc_gemv_folded_args *args, int n_lines) {
 
 enum { ROWS = 4 };
 
-/* Of 4 rows and `n` segments from s on, segments in registers. */
+/* Sum `n` segments of 4 rows from segment s on, in registers. */
 INLINE void load_scales(int scale_bits, const uint8_t *const *from, int64_t s, int64_t n, float32x4_t scales[4]) {
     for (int row = 0; row < ROWS; row++) {
         float lane[4] = {0};
