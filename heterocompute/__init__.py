@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_st
     from .arrays.quantized import *
     from .arrays.sparse import *
     from .base.runtime import *
+    from .emulate.logs import *
     from .files.checkpoint import quantize_checkpoint as quantize_checkpoint
     from .files.gguf import save_gguf as save_gguf
     from .files.opening import Checkpoint as Checkpoint, load as load, open_checkpoint as open_checkpoint
@@ -70,6 +71,7 @@ else:  # a type checker would take any name for granted
             "arrays.sparse": "SparseArray",
             "base.runtime": "get_num_threads set_num_threads show_config use",
             "emulate": "",
+            "emulate.logs": "log_add log_multiply",
             "files.checkpoint": "quantize_checkpoint",
             "files.gguf": "save_gguf",
             "files.opening": "Checkpoint load open_checkpoint",

@@ -22,6 +22,7 @@ W = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32)
 IMAGE = np.ones((1, 4, 6, 6), np.float32)
 FILTERS = np.ones((8, 4, 3, 3), np.float32)
 Q = hc.quantize(W, "int8")
+LOGS = hc.quantize(W, "log8-8")
 SPARSE = hc.prune(W, "2:4")
 HESSIAN = hc.ptq.Hessian(32)
 HESSIAN.add(W)
@@ -101,6 +102,8 @@ CALLS = {
     "layers.fold_batch_norm": call(hc.layers.fold_batch_norm, w=FILTERS, bias=None, gamma=np.ones(8), beta=np.ones(8),
                                    mean=np.ones(8), variance=np.ones(8), epsilon=1e-5),
     "linear": call(hc.linear, x=W, w=Q, bias=None, activations=None, out=None),
+    "log_add": call(hc.log_add, a=LOGS, b=LOGS, format=None),
+    "log_multiply": call(hc.log_multiply, a=LOGS, b=LOGS, format=None),
     "load": call(hc.load, path="never/there.npz", layout=None),
     "matmul": call(hc.matmul, a=W, b=W.T, activations=None, out=None),
     "open_checkpoint": call(hc.open_checkpoint, path="never/there.npz", layout=None),
