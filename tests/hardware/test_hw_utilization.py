@@ -141,6 +141,9 @@ def test_what_makes_room_is_said_in_bytes() -> None:
     assert saved["accumulation"]["saved"] == before - piece and saved["accumulation"]["fits"] and piece <= found.limit
     assert saved["checkpointing"]["batch"] > found.batch and "checkpointing" in repr(found)
     assert found.to_dict()["changes"] == found.changes
+    shorter = {row["change"]: row for row in hw.largest_batch("bert_base", "t4", target=64).changes}["sequence"]
+    half = hw.memory.training(hw.networks["bert_base"].with_input((64,)), batch=64).total
+    assert shorter["saved"] == hw.memory.training("bert_base", batch=64).total - half and shorter["how"][:3] == "64 "
     none = hw.largest_batch("llama_7b", "t4", dtype="fp16")
     assert none.batch == 0 and none.target == 1 and none.bytes > none.limit
     with pytest.raises(ValueError, match=said.ITS_MEMORY_IS_NOT_KNOWN):

@@ -12,6 +12,7 @@ from ..chips.chip import Device, dtype_bits
 from ..chips.database import device
 from ..cost import memory
 from ..network.graph import Network
+from ..network.layers import Embedding
 from ..network.lookup import as_network
 
 __all__ = ["LargestBatch", "largest_batch"]
@@ -110,7 +111,8 @@ def largest_batch(
     Notes
     -----
     Activations as `memory.training` counts them. Workspaces, fragments and copies of a framework
-    come on top. Checkpointing costs a second forward pass, accumulation none but smaller products.
+    come on top. Checkpointing costs a second forward pass, accumulation none but smaller products. A network of tokens
+    can also take sequences half as long: scores of attention shrink to a quarter, all else to a half.
 
     Examples
     --------
@@ -176,6 +178,10 @@ def _changes(
     narrow = next((kind for kind in ("bf16", "fp16") if kind in chip.dense_rates), None)
     if narrow and dtype_bits(dtype) > 16:
         yield "format", f"{narrow} instead of {dtype}", _takes(network, narrow, training, optimizer)
+    if len(network.input_shape) == 1 and network.input_shape[0] > 1 and isinstance(network.nodes[0].layer, Embedding):
+        positions, half = network.input_shape[0], network.input_shape[0] // 2
+        shorter = network.with_input((half,))
+        yield "sequence", f"{half} positions instead of {positions}", _takes(shorter, dtype, training, optimizer)
     if not training:
         for format in ("int8", "int4-g128-f16"):
             yield "format", f"weights in {format}", _takes(network, dtype, False, optimizer, 0, format)
