@@ -126,6 +126,8 @@ def test_the_five_dataflows_are_inside_what_was_published() -> None:
 
 def test_names_choose_figures() -> None:
     assert {one.topic for one in hw.published("links")} == {"links"}
+    several = hw.published(["links", "gpipe-neurips-2019/pieces-4"])
+    assert [one.topic for one in several[:-1]] == ["links"] * (len(several) - 1) and several[-1].name[-8:] == "pieces-4"
     assert len(hw.published("gpipe-neurips-2019")) == 2 and len(hw.published("gpipe-neurips-2019/pieces-4")) == 1
     with pytest.raises(ValueError, match=said.THE_NEAREST_ARE_EYERISS):
         hw.published("eyeris")

@@ -5,17 +5,19 @@ A figure is a row of a TOML file, so a new one needs no code where a model funct
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from ...base.texts import near_words
 from ...base.toml_text import read_toml
 from ...base.values import shown
-from .figure import KINDS, PublishedFigure, read_printed
+from .figure import KINDS, PublishedFigure, as_written, read_printed
 from .models import MODELS
 
-__all__ = ["published"]
+__all__ = ["PublishedFigures", "published"]
 
 FOLDER = Path(__file__).with_name("sources")
 SOURCE = {"title", "version", "process", "voltage", "topic"}
@@ -25,19 +27,51 @@ FIGURE = {
 }  # fmt: skip
 
 
-def published(name: str | None = None) -> list[PublishedFigure]:
+class PublishedFigures(list[PublishedFigure]):
+    """A list of published figures that a notebook shows as a table: claim, published, here, status, source.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> found = hw.published("chips")
+    >>> type(found).__name__, "<table" in found._repr_html_()
+    ('PublishedFigures', True)
+    """
+
+    def _repr_html_(self) -> str:
+        rows = [("claim", "published", "here", "status", "source"), *map(_cells, self)]
+        lines = [
+            "<tr>" + "".join(f'<{tag} style="text-align: left">{escape(cell)}</{tag}>' for cell in row) + "</tr>"
+            for row, tag in zip(rows, ["th"] + ["td"] * len(self), strict=True)
+        ]
+        return "<table>" + "".join(lines) + "</table>"
+
+
+def _cells(one: PublishedFigure) -> tuple[str, ...]:
+    names = [f"{row} " if len(one.printed) > 1 else "" for row in one.printed]
+    here = ["-" if row not in one.rows else f"{one.rows[row]['modelled']:.4g}" for row in one.printed]
+    return (
+        one.claim,
+        ", ".join(name + as_written(text) for name, text in zip(names, one.printed.values(), strict=True)),
+        ", ".join(name + text for name, text in zip(names, here, strict=True)),
+        one.verdict,
+        ", ".join(part for part in (one.source, one.where) if part),
+    )
+
+
+def published(name: str | Sequence[str] | None = None) -> PublishedFigures:
     """Return published figures, each with what the model gives for it and a status.
 
     Parameters
     ----------
-    name : str, optional
-        A source (``"eyeriss-jssc-2017"``), a topic (``"eyeriss"``, ``"networks"``), a status (``"off"``) or a figure
-        (``"eyeriss-jssc-2017/alexnet-frames"``). Default: every figure.
+    name : str, or list or tuple of str, optional
+        A source (``"eyeriss-jssc-2017"``), a topic (``"eyeriss"``, ``"networks"``), a status (``"off"``), a figure
+        (``"eyeriss-jssc-2017/alexnet-frames"``), or several of these. Default: every figure.
 
     Returns
     -------
-    list of PublishedFigure
-        A figure is computed when its status, its rows or its deviation is first read.
+    PublishedFigures
+        A list of `PublishedFigure`. A figure is computed when its status, rows or deviation is first read.
 
     Raises
     ------
@@ -59,12 +93,14 @@ def published(name: str | None = None) -> list[PublishedFigure]:
     """
     every = _every()
     if name is None:
-        return list(every)
+        return PublishedFigures(every)
+    if isinstance(name, (list, tuple)) and all(isinstance(part, str) for part in name):
+        return PublishedFigures(one for part in name for one in published(part))
     if not isinstance(name, str):
-        raise TypeError(f"published: name is {shown(name)}, expected a text such as 'eyeriss'")
+        raise TypeError(f"published: name is {shown(name)}, expected a text such as 'eyeriss', or a list of these")
     if name in ("reproduced", "restated", "off", "not modelled"):
-        return [one for one in every if one.status == name]
-    found = [one for one in every if name in (one.topic, one.name, one.name.partition("/")[0])]
+        return PublishedFigures(one for one in every if one.status == name)
+    found = PublishedFigures(one for one in every if name in (one.topic, one.name, one.name.partition("/")[0]))
     if not found:
         known = dict.fromkeys([*(one.topic for one in every), *(one.name.partition("/")[0] for one in every)])
         near = near_words(name, known, 4)
