@@ -23,9 +23,15 @@ from .. import _heterocompute as _core
 from ..base.float_env import counts_subnormals
 from ..base.values import LARGEST, shown
 
+__all__ = ["Run", "Simulation", "conv", "gemm", "simulate"]
+
 #: In the order of csrc/model/systolic.h.
 LARGEST_SIDE, MAX_CELLS, MAX_STEPS = 1 << 40, 1 << 26, 1 << 36
 DATAFLOWS = ("ws", "is", "os")
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 @dataclass(frozen=True)

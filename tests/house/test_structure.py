@@ -509,7 +509,8 @@ def public_modules() -> Iterator[ModuleType]:
     import heterocompute as hc  # here, so that a package that cannot be imported breaks no other rule
 
     yield hc
-    yield from (found for public in hc.__all__ if isinstance(found := getattr(hc, public), ModuleType))
+    for package in (hc, hc.hardware):
+        yield from (found for name in package.__all__ if isinstance(found := getattr(package, name), ModuleType))
     for other in ("bench", "cli", "formats", "interop", "interop.onnx_run", "reference", "training.gradients"):
         yield importlib.import_module(f"heterocompute.{other}")
     for other in ("torch", "jax"):

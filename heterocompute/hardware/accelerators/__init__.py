@@ -22,3 +22,25 @@ from .catalogue import (
     tpu_v1 as tpu_v1,
 )
 from .report import AcceleratorReport as AcceleratorReport, Layer as Layer
+
+__all__ = [
+    "Accelerator",
+    "AcceleratorReport",
+    "Layer",
+    "accelerator",
+    "diannao",
+    "eie",
+    "eyeriss",
+    "groq_lpu",
+    "magnet",
+    "names",
+    "nvdla",
+    "scnn",
+    "simba",
+    "tensor_core",
+    "tpu_v1",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

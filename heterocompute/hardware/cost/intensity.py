@@ -12,6 +12,11 @@ from ..network.layers import Conv2d
 
 __all__ = ["conv2d", "conv2d_reuse", "gemm", "gemv", "im2col_copies"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 DType = str | tuple[str, str, str]
 
 

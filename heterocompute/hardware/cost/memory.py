@@ -21,6 +21,11 @@ from .stored import stored, weight_matrix
 
 __all__ = ["Memory", "allocated", "backward", "device_total", "forward", "infer", "kv_cache", "training"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 MIB = 1 << 20
 
 # Bytes a parameter of what the optimizer keeps, in float32.

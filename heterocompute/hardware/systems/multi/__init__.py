@@ -17,3 +17,26 @@ from .parallel import (
     tensor_parallel as tensor_parallel,
 )
 from .scaling import scaling as scaling
+
+__all__ = [
+    "ChipletTraffic",
+    "Fabric",
+    "NVLINK",
+    "Tier",
+    "allreduce",
+    "chiplets",
+    "collective",
+    "data_parallel",
+    "fabric",
+    "growth",
+    "one_process",
+    "parameter_server",
+    "pipeline_parallel",
+    "reduce_bandwidth",
+    "scaling",
+    "tensor_parallel",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
