@@ -128,7 +128,7 @@ def log_add(a: QuantizedArray, b: QuantizedArray, *, format: str | Format | None
     plus, minus = _tables(out.gamma)
 
     def rows(first: int, last: int) -> Array:
-        sides = []
+        sides: list[tuple[Array, Array, Array]] = []
         for q, offset in zip((a, b), offsets, strict=True):
             sign, e, zero = _exponents(q, first, last)
             e = e * (out.gamma // q.format.form.steps) + offset[first:last, :, None]
