@@ -29,6 +29,7 @@ import heterocompute as hc
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "csrc/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in PAGES if "reference" not in page.parts]  # written by docs/site/reference.py
 PAGES += [page for page in sorted(ROOT.glob("*.md")) if page not in PAGES]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")

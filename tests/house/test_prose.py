@@ -1,0 +1,82 @@
+"""Pages in plain English: words of the field, sentences that are read once.
+
+What a script can check of how pages are written: words that have a plainer one, and long sentences. Code, tables and
+headings are left out. `OLD` are pages that were not rewritten yet; one that passes must leave the list.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in PAGES if "reference" not in page.parts]
+OLD = {
+    "docs/benchmarks.md",
+    "docs/contributing.md",
+    "docs/hardware.md",
+    "docs/ptq.md",
+    "docs/study.md",
+    "docs/training.md",
+}
+#: What is not written, and what is written instead.
+WORDS = {
+    r"anew": "again, repeated",
+    r"by turns": "interleaved",
+    r"peers?": "other libraries",
+    r"shall": "should",
+    r"hangs? on": "depends on",
+    r"but for": "except",
+    r"somebody|stranger": "the user, another program",
+    r"made (data|networks?|models?)": "synthetic",
+    r"rounding by chance": "stochastic rounding",
+    r"is none of|are none of": "is not, does not apply",
+    r"a good (part|deal)": "much, most",
+    r"goes? by|goes? to": "uses, is in",
+    r"the same bits": "bitwise identical results",
+    r"what is kept": "nonzeros",
+}
+MOST_WORDS = 40  # of a sentence; the aim is 17 on average and 30 at most
+
+
+def sentences(page: Path) -> list[str]:
+    """Return the sentences of a page's paragraphs and lists, without code, tables, headings and links' targets."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"<!--.*?-->|<[^>]+>", "", text, flags=re.DOTALL)
+    text = re.sub(r"^(\||#|!\[).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`\n]*`", "X", text)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    found = []
+    for block in re.split(r"\n\s*\n|\n\s*[-*]\s|\n\s*\d+\.\s", text):
+        found += re.split(r"(?<=[.!?:;])\s+(?=[A-Z\[`*0-9])", " ".join(block.split()))
+    return [sentence for sentence in found if sentence]
+
+
+def flaws(page: Path) -> list[str]:
+    """Return what is wrong with a page."""
+    found = []
+    for sentence in sentences(page):
+        for word, better in WORDS.items():
+            if re.search(rf"\b({word})\b", sentence, re.IGNORECASE):
+                found.append(f"{word!r}, better {better!r}: {sentence}")
+        if len(sentence.split()) > MOST_WORDS:
+            found.append(f"{len(sentence.split())} words: {sentence}")
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_is_written_plainly(page: Path) -> None:
+    name, found = page.relative_to(ROOT).as_posix(), flaws(page)
+    if name in OLD:
+        assert found, f"{name} is written plainly: take it out of OLD"
+    else:
+        assert not found, "\n".join([name, *found])
+
+
+def test_the_check_finds_what_it_looks_for(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("It is made anew.\n\n" + "word " * 41 + "end.\n\n```\nanew\n```\n| anew |\n\nA short one.\n")
+    assert len(flaws(page)) == 2
