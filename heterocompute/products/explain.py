@@ -275,7 +275,7 @@ def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> tuple[Explanat
     core_fmt = core_format(fmt) if fmt else None
     run = runtime.run()
     route, routes, number, found = _core.explain(run, core_operand(a), core_operand(b), core_fmt, out)
-    if number < 0:
+    if route < 0:
         return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),)), False
     asked = "as asked for" if run[3] else "slower by estimate"
     chosen = found[number][0] if route == 0 else routes[route][0]

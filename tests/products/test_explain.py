@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import said as words_said
 from common import isas, reals, same_bits
 
 import heterocompute as hc
+from heterocompute.products import explain as explaining
 
 Array = np.ndarray[Any, Any]
 FLOATS = ("gemm", "gemm-nonzeros")
@@ -269,3 +271,15 @@ def test_extreme_codes_of_the_longest_rows_are_exact() -> None:
         for path in ("rows", "lanes", "gemm"):
             with hc.use(path=path):
                 assert (np.asarray(hc.matmul(x, w.T)) == np.float32(ours * theirs * k)).all(), path
+
+
+def test_a_call_that_only_a_device_can_compute_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    routes = [
+        ("own kernels", "paths", "not here", 0.0),
+        ("OpenBLAS", "sgemm", "not here", 0.0),
+        ("far", "it", None, 0.0),
+    ]
+    monkeypatch.setattr(explaining, "_core", SimpleNamespace(explain=lambda *call: (2, routes, -1, [])))
+    found = hc.explain(reals((3, 4), 1), reals((4, 5), 2))
+    assert found.chosen == "far"
+    assert [(one.path, one.reason) for one in found.candidates] == [("OpenBLAS", "not here"), ("far", "it")]
