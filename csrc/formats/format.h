@@ -85,9 +85,11 @@ typedef struct {
     hc_encode_fn *encode;
     hc_decode_fn *decode;
     hc_decode_f64_fn *decode_f64;
+    /* Values as integers times scales: their form and, below, the integers themselves. Both are NULL where no values are
+     * that (hc_integers_of). */
     void (*int_form)(const hc_format *format, hc_int_mode mode, hc_int_form *form);
-    bool splits;                  /* int_form and decode_int know HC_INT_SPLIT */
-    hc_decode_int_fn *decode_int; /* NULL where int_form says unavailable for both modes */
+    bool splits; /* int_form and decode_int know HC_INT_SPLIT */
+    hc_decode_int_fn *decode_int;
     /* What is added in each group of a row, where int_form has minima. */
     hc_row_floats_fn *minima;
     hc_decode_codes_fn *decode_codes;

@@ -1,6 +1,6 @@
 """What a packed array holds, one number a value: codes, scales, zero points, minima.
 
-No format is decoded here. A scale is what the core makes of the code whose element is 1 (`StoredRules.unit`), so that
+No format is decoded here. A scale is what the core makes of the code whose element is 1 (`StoredForm.one`), so that
 there is one definition of every format's scales.
 """
 
@@ -48,7 +48,7 @@ def codes_of(q: Any) -> Array:
     bits = fmt.bits
     width = 8 if bits <= 8 else 16 if bits == 16 else 32
     found = row_codes(q)[:, :, : code_geometry(q)[3]].astype(f"u{width // 8}", copy=False)
-    if fmt.stored_rules().signed:
+    if fmt.form.signed:
         spare = width - bits
         found = (found << np.uint8(spare)).view(f"i{width // 8}") >> np.int8(spare)
     return _in_shape(q, _scattered(q, found))
@@ -77,7 +77,9 @@ def scales_of(q: Any, dtype: Any) -> Array:
     else:
         if "minima" in parts:
             parts["minima"] = np.zeros_like(parts["minima"])
-        one = np.full((1, runs * padded), fmt.stored_rules().unit, np.uint32)
+        if fmt.form.one is None:
+            raise ValueError(f"scales_expanded: {fmt} states no code that stands for 1, which its scales are read from")
+        one = np.full((1, runs * padded), fmt.form.one, np.uint32)
         parts["codes"] = np.broadcast_to(pack(one, fmt.bits), parts["codes"].shape).copy()
     scales: Array = q._remade(parts, q.shape, q.axis).dequantize(dtype)
     return scales if fmt.stored_rules().negative else np.abs(scales)

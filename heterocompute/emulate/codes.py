@@ -14,6 +14,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..base.values import shown
 from ..formats import Log, has_pattern
+from ..formats.form import StoredForm
 from ..products.arguments import Array
 from .model import NAME, Model, as_integer, is_integers, refuse
 
@@ -84,7 +85,7 @@ def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...],
             "products of dense "
             "codes; decoded values take accumulator 'fp32', 'fp16' or 'bf16'"
         )
-    if fmt.form.codes == "log":
+    if fmt.form.codes == "log" and fmt.form.scale == "f32" and fmt.form.second == "none":
         return _log_runs(q, lead, runs, length)
     rows = int(np.prod(lead, dtype=np.int64))
     group = min(fmt.group, length) if fmt.group else k
@@ -118,18 +119,25 @@ def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...],
 
 
 def _log_runs(q: QuantizedArray, lead: tuple[int, ...], runs: int, length: int) -> Codes:
-    fmt, steps = q.format, q.format.form.steps
+    fmt = q.format
     group = max(min(fmt.group, length), 1) if fmt.group else max(runs * length, 1)
     stored_length = -(-length // group) * group if fmt.group else length
     stored = unpack(q.components["codes"], fmt.bits, runs * stored_length).astype(np.int32)
     stored = stored.reshape(*lead, runs, stored_length)[..., :length]
-    zero = 2 ** (fmt.bits - 1) - 1
-    exponents = np.where(stored & zero == zero, LOG_ZERO, stored & zero)
-    codes = (exponents | stored >> (fmt.bits - 1) << _LOG_SIGN).astype(np.int32).reshape(*lead, runs * length)
+    codes = log_codes(fmt.form)[stored].reshape(*lead, runs * length)
     scales = q.components["scales"]
     if fmt.group is None:
-        return Codes(codes, group, None, None, scales.reshape(lead), 0, steps)
-    return Codes(codes, group, None, scales.reshape(*lead, -1), np.ones(lead, np.float32), 0, steps)
+        return Codes(codes, group, None, None, scales.reshape(lead), 0, fmt.form.steps)
+    return Codes(codes, group, None, scales.reshape(*lead, -1), np.ones(lead, np.float32), 0, fmt.form.steps)
+
+
+def log_codes(form: StoredForm) -> Array:
+    """Return sign and exponent of each code of a log format as the core takes them: +-2^(-exponent / steps), or 0."""
+    levels = np.array(form.levels)
+    magnitudes = np.where(levels == 0, 1, np.abs(levels))
+    exponents = np.where(levels == 0, LOG_ZERO, np.rint(-form.steps * np.log2(magnitudes)))
+    codes: Array = exponents.astype(np.int32) | np.signbit(levels).astype(np.int32) << _LOG_SIGN
+    return codes
 
 
 def multiply_codes(

@@ -28,11 +28,6 @@ class StoredRules:
         The code in the padding of a short group, where there are no zero points (which are it); None is anything.
     largest_scale : int
         Of scales that are whole bytes.
-    unit : int
-        The code, as an unsigned number, whose element is 1; with zero points, the distance from them. A learned
-        codebook has none.
-    signed : bool
-        Whether codes are two's complement.
     negative : bool
         Whether scales and what is added to values may be negative.
     """
@@ -40,8 +35,6 @@ class StoredRules:
     unused_code: int | None = None
     padding: int | None = 0
     largest_scale: int = 255
-    unit: int = 1
-    signed: bool = False
     negative: bool = False
 
 

@@ -140,7 +140,5 @@ class GGML(Format):
         return StoredRules(
             unused_code=0x80 if self.type == "q8_0" else None,
             padding=0 if self.kind.signed else None,
-            unit=8 if self.kind.has_levels else 1,
-            signed=self.kind.signed,
             negative=True,
         )

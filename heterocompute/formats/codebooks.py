@@ -75,7 +75,7 @@ class NF4(Format):
         -------
         StoredRules
         """
-        return StoredRules(padding=None, unit=15)
+        return StoredRules(padding=None)
 
     def core_params(self) -> tuple[int, ...]:
         """Return (4 bits, group, double).

@@ -28,8 +28,6 @@ DTYPES = (
     "float4_e2m1fn", "int8",
 )
 # fmt: on
-# The codes of 1, in the order of the names.
-ONES = (0x3F800000, 0x3F800000, 0x3F80, 0x3C00, 0x38, 0x3C, 0x0C, 0x08, 0x02, 0x40)
 RULES = ("floor", "ceil", "rceil", "even")
 
 
@@ -111,15 +109,6 @@ class Float(Format):
     def _parse(cls, text: str) -> Float | None:
         match = cls._grammar.fullmatch(text)
         return None if match is None else cls(match[1], match[2] is None, match[3])
-
-    def stored_rules(self) -> StoredRules:
-        """Return what components hold: the code of 1 is that of the type.
-
-        Returns
-        -------
-        StoredRules
-        """
-        return StoredRules(unit=ONES[FLOAT_NAMES.index(self.name)])
 
     def core_params(self) -> tuple[int, ...]:
         """Return (bits, 0, number of the type, saturate, 0 no scale, 1 one a row, 2 one for the array).
@@ -221,7 +210,7 @@ class MX(Format):
         StoredRules
         """
         whole = self.element == "int8"
-        return StoredRules(unused_code=0x80 if whole else None, unit=ONES[ELEMENTS[self.element]], signed=whole)
+        return StoredRules(unused_code=0x80 if whole else None)
 
 
 @dataclass(frozen=True)
@@ -296,4 +285,4 @@ class NVFP4(Format):
         -------
         StoredRules
         """
-        return StoredRules(largest_scale=0x7E, unit=ONES[FLOAT_NAMES.index("fp4_e2m1")])
+        return StoredRules(largest_scale=0x7E)

@@ -76,6 +76,18 @@ class StoredForm:
         return self.scale != "none" or self.second != "none"
 
     @property
+    def one(self) -> int | None:
+        """The code that stands for 1, as an unsigned number; with zero points, its distance from them; or None."""
+        if 1.0 in self.levels:
+            return self.levels.index(1.0)
+        if self.codes == "integer":
+            return 1 << self.fraction_bits
+        if self.codes == "float" and not self.levels:
+            bias = 1 - self.smallest
+            return bias << (self.bits - 2 - bias.bit_length())  # one exponent bit more than the bias has
+        return None
+
+    @property
     def is_unsigned(self) -> bool:
         """Whether no value is below 0."""
         return self.codes == "integer" and not (self.signed or self.zero_points or self.minima)

@@ -102,7 +102,7 @@ class Int(Format):
         -------
         StoredRules
         """
-        return StoredRules(unused_code=1 << (self.bits - 1) if self.symmetric else None, signed=self.symmetric)
+        return StoredRules(unused_code=1 << (self.bits - 1) if self.symmetric else None)
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class VSQ(Format):
         -------
         StoredRules
         """
-        return StoredRules(unused_code=None if self.unsigned else 1 << (self.bits - 1), signed=not self.unsigned)
+        return StoredRules(unused_code=None if self.unsigned else 1 << (self.bits - 1))
 
 
 def integer_element(bits: int, is_unsigned: bool) -> str | None:

@@ -89,4 +89,4 @@ class Log(Format):
         -------
         StoredRules
         """
-        return StoredRules(padding=(1 << (self.bits - 1)) - 1, unit=0)
+        return StoredRules(padding=(1 << (self.bits - 1)) - 1)

@@ -28,6 +28,7 @@ __all__ = ["Explanation", "explain"]
 Array = np.ndarray[Any, Any]
 
 _COMPRESSED = "stored values of a matrix with zeros left out"
+_UNMEASURED = 1e6  # seconds, as csrc/ops/product/measure.c estimates a path without costs
 _ZEROS = "; the zeros of activations={fmt} are multiplied too: only pruned weights save time"
 
 
@@ -275,7 +276,7 @@ def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> tuple[Explanat
     core_fmt = core_format(fmt) if fmt else None
     run = runtime.run()
     route, routes, number, found = _core.explain(run, core_operand(a), core_operand(b), core_fmt, out)
-    if number < 0:
+    if route < 0:
         return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),)), False
     asked = "as asked for" if run[3] else "slower by estimate"
     chosen = found[number][0] if route == 0 else routes[route][0]
@@ -286,7 +287,9 @@ def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> tuple[Explanat
     # A pattern of the activations alone has a path only where codes are integers, and there it must be the faster one.
     zeros = has_pattern(fmt) and not any(isinstance(x, SparseArray) for x in (a, b)) and "nonzeros" not in chosen
     for path, what, reason, seconds, *_ in found:
-        if reason is None and path != chosen:
+        if seconds == _UNMEASURED:
+            reason, seconds = "taken if forced: its costs are not measured" if path != chosen else None, 0.0
+        elif reason is None and path != chosen:
             reason = f"the product goes to {chosen}" if route else "slower by estimate"
         what += _ZEROS.format(fmt=fmt) if zeros and path == chosen else ""
         rows.append(Candidate(path, seconds * 1e3 if seconds else None, reason or what))

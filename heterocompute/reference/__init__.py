@@ -1,8 +1,8 @@
 """The executable definition of every format and product in plain NumPy, for reading and for tests.
 
-A family of formats is one module here, ``<family>_format.py``, with the functions `layout`, `encode`,
-`stored_codes` and `terms`, and `legal` where it takes other values than most, `integer_places` where its floats are
-integers of 8 bits times a power of two; it is found by its name. `product`
+A family of formats is one module of `formats`, found by its name, with the functions `layout`, `encode`, `stored_codes`
+and `terms`. It has `legal` where it takes other values than most, `integer_places` where its floats are integers of 8
+bits times a power of two, and ``NO_MINUS_ZERO = True`` where a product that is -0 decodes to +0. `product`
 and `convolution` hold the products with their stated order of rounding, `emulation` those of given hardware. Clarity
 comes before speed; the C core gives the same bits.
 """
@@ -216,7 +216,7 @@ def _sizes(fmt: Any, shape: tuple[int, ...], axis: Any) -> Geometry:
 
 
 def _definition(fmt: Any) -> Any:
-    return import_module(f".{fmt.family}_format", __package__)
+    return import_module(f".formats.{fmt.family}", __package__)
 
 
 def _widest(scale: Array) -> Any:

@@ -21,8 +21,8 @@ import numpy as np
 
 from . import terms
 from .arithmetic import Array, decoded, fma
+from .formats.log import POWERS
 from .layout import unpack
-from .log_format import POWERS
 
 # Bits of the significand and exponent of the smallest normal number.
 FLOATS = {"fp16": (11, -14), "bf16": (8, -126), "fp22": (14, -126), "fp32": (24, -126)}

@@ -15,7 +15,7 @@ from heterocompute.arrays.bits import AWQ, HIGH_FIRST, ROWS, TURNED, WORD_COLUMN
 from heterocompute.base import runtime
 from heterocompute.files.layouts.ggml_blocks import array_of, blocks_name, bytes_of
 from heterocompute.reference import layout
-from heterocompute.reference.ggml_format import storage as reference
+from heterocompute.reference.formats.ggml import storage as reference
 
 SIZES = [(0, 5), (3, 0), (1, 1), (2, 7), (17, 8), (5, 33), (16, 64), (33, 129), (3, 1025), (70, 72)]
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)

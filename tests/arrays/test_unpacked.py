@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from common import FORMATS, reals, same_bits
@@ -32,6 +34,24 @@ def test_codes_times_scales_are_the_values(text: str, axis: object) -> None:
     values = (codes.astype(np.float64) - points) * unit * scales
     assert np.array_equal(values, q.dequantize(np.float64))
     assert same_bits(q.scales_expanded(), scales.astype(np.float32))
+
+
+@pytest.mark.sweep(every=3)
+@pytest.mark.parametrize("text", [text for text in FORMATS if hc.format(text).form.levels])
+def test_elements_times_scales_are_the_values(text: str) -> None:
+    fmt = hc.format(text)
+    q = hc.quantize(data(fmt), fmt)
+    codes = q.codes().astype(np.int64) & ((1 << fmt.bits) - 1)
+    elements = np.array(fmt.form.levels)[codes]
+    assert np.array_equal(elements * q.scales_expanded(np.float64), q.dequantize(np.float64))
+
+
+def test_scales_need_a_code_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    q = hc.quantize(reals((3, 20), 5), "nf4-g16")
+    halved = replace(q.format.form, levels=tuple(level / 2 for level in q.format.form.levels))
+    monkeypatch.setattr(hc.NF4, "form", halved)
+    with pytest.raises(ValueError, match="scales_expanded: nf4-g16 states no code that stands for 1"):
+        q.scales_expanded()
 
 
 @pytest.mark.parametrize("text", ["q4_0", "q8_0", "q3_k", "q6_k", "q4_1", "q5_1", "q2_k", "q4_k", "q5_k", "int4-asym"])

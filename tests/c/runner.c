@@ -280,6 +280,9 @@ static void refused(hc_status got, hc_status wanted, const char *sentence) {
 }
 
 /* Memory of a device is never read: no route serves one, and other operations are for the host. */
+/* Numbers that no route serves, however many devices there are. */
+enum { FAR_DEVICE = 1000001, OTHER_DEVICE };
+
 static void check_devices(const hc_run *run) {
     const int64_t shape[4] = {2, 2, 1, 1};
     const int axis = 1;
@@ -292,9 +295,9 @@ static void check_devices(const hc_run *run) {
     const hc_view x = view_of(here, HC_F32, 2, shape), out = view_of(answer, HC_F32, 2, shape);
     const hc_view images = view_of(here, HC_F32, 4, shape), filters = images;
     hc_view far = view_of(nowhere, HC_F32, 2, shape), far_images = view_of(nowhere, HC_F32, 4, shape);
-    far.device = far_images.device = 1;
+    far.device = far_images.device = FAR_DEVICE;
     hc_run elsewhere = *run;
-    elsewhere.device = 2;
+    elsewhere.device = OTHER_DEVICE;
     hc_packed w;
     hc_geometry geometry;
     report(make_packed(&int8, 2, shape, 1, &axis, &w, &geometry, &error) &&
@@ -303,27 +306,31 @@ static void check_devices(const hc_run *run) {
     const hc_operand a = {.dense = &x}, far_a = {.dense = &far}, wt = {.dense = &filters};
     hc_explanation found;
     hc_status status = hc_matmul(run, &far_a, &a, NULL, NULL, &out, &error);
-    refused(status, HC_UNSUPPORTED, "matmul: a is on device 1, which no route serves: copy it to the host first");
+    refused(status, HC_UNSUPPORTED,
+            "matmul: a is on device 1000001, where no route can compute this call: copy it to the host first");
     status = hc_matmul(run, &a, &far_a, NULL, NULL, &out, &error);
-    refused(status, HC_UNSUPPORTED, "matmul: b is on device 1, which no route serves: copy it to the host first");
+    refused(status, HC_UNSUPPORTED,
+            "matmul: b is on device 1000001, where no route can compute this call: copy it to the host first");
     status = hc_matmul(run, &a, &a, NULL, NULL, &far, &error);
-    refused(status, HC_UNSUPPORTED, "matmul: out is on device 1, which no route serves: copy it to the host first");
+    refused(status, HC_UNSUPPORTED,
+            "matmul: out is on device 1000001, where no route can compute this call: copy it to the host first");
     status = hc_matmul(&elsewhere, &a, &a, NULL, NULL, &out, &error);
-    refused(status, HC_UNSUPPORTED, "matmul: the run is for device 2, which no route serves");
+    refused(status, HC_UNSUPPORTED, "matmul: the run is for device 1000002, where no route can compute this call");
     status = hc_explain(run, &far_a, &a, NULL, &out, &found, &error);
-    refused(status, HC_UNSUPPORTED, "matmul: a is on device 1, which no route serves: copy it to the host first");
+    refused(status, HC_UNSUPPORTED,
+            "matmul: a is on device 1000001, where no route can compute this call: copy it to the host first");
     status = hc_quantize(run, &far, &ABSMAX, &w, &error);
-    refused(status, HC_UNSUPPORTED, "quantize: w is on device 1, expected the host: copy it there first");
+    refused(status, HC_UNSUPPORTED, "quantize: w is on device 1000001, expected the host: copy it there first");
     status = hc_dequantize(run, &w, &far, &error);
-    refused(status, HC_UNSUPPORTED, "dequantize: out is on device 1, expected the host: copy it there first");
+    refused(status, HC_UNSUPPORTED, "dequantize: out is on device 1000001, expected the host: copy it there first");
     status = hc_conv2d(run, &far_images, &wt, NULL, &window, NULL, NULL, &images, &error);
-    refused(status, HC_UNSUPPORTED, "x is on device 1, expected the host: copy it there first");
-    w.components.part[HC_SCALES].device = 1;
+    refused(status, HC_UNSUPPORTED, "x is on device 1000001, expected the host: copy it there first");
+    w.components.part[HC_SCALES].device = FAR_DEVICE;
     status = hc_dequantize(run, &w, &out, &error);
-    refused(status, HC_VALUE, "dequantize: q has components on the devices 0 and 1, expected one device");
-    w.components.part[HC_CODES].device = 1;
+    refused(status, HC_VALUE, "dequantize: q has components on the devices 0 and 1000001, expected one device");
+    w.components.part[HC_CODES].device = FAR_DEVICE;
     status = hc_dequantize(run, &w, &out, &error);
-    refused(status, HC_UNSUPPORTED, "dequantize: q is on device 1, expected the host: copy it there first");
+    refused(status, HC_UNSUPPORTED, "dequantize: q is on device 1000001, expected the host: copy it there first");
 }
 
 /* A child of a process whose pool has worked can work. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product as pairs
 
@@ -11,6 +12,7 @@ import pytest
 from common import reals, same_bits
 
 import heterocompute as hc
+from heterocompute.emulate.codes import log_codes
 from heterocompute.reference import emulation
 
 matmul = hc.emulate.matmul
@@ -32,6 +34,16 @@ def table_bits(conversion: str, gamma: int) -> int:
     if conversion.startswith("hybrid"):
         return int(conversion[-1])
     return gamma.bit_length() - 1 if conversion == "exact" else 0
+
+
+def test_log_codes_follow_the_levels_of_the_form():
+    usual = hc.format("log4-1").form
+    found = log_codes(usual)
+    assert found.tolist() == [0, 1, 2, 3, 4, 5, 6, 512, *(1 << 10 | e for e in (0, 1, 2, 3, 4, 5, 6, 512))]
+    other = replace(usual, levels=usual.levels[::-1])  # a format may number its codes otherwise
+    assert log_codes(other).tolist() == found[::-1].tolist()
+    for gamma in (2, 8, 32):
+        assert (log_codes(hc.format(f"log8-{gamma}").form)[:127] == np.arange(127)).all()
 
 
 # Against the definition.

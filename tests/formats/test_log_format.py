@@ -14,7 +14,7 @@ from hypothesis import assume, given, strategies as st
 import heterocompute as hc
 from heterocompute import reference
 from heterocompute.formats import Log
-from heterocompute.reference import log_format
+from heterocompute.reference.formats import log as log_format
 
 GAMMAS = (1, 2, 4, 8, 16, 32)
 FORMATS = [Log(bits, gamma) for bits, gamma in product(range(2, 9), GAMMAS)]

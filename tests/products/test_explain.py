@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import said as words_said
 from common import isas, reals, same_bits
 
 import heterocompute as hc
+from heterocompute.products import explain as explaining
 
 Array = np.ndarray[Any, Any]
 FLOATS = ("gemm", "gemm-nonzeros")
@@ -66,7 +68,7 @@ def test_paths_by_operands_and_rows(isa: str) -> None:
 def test_every_path_has_a_time_or_a_reason() -> None:
     x, q = reals((3, 128), 3), hc.quantize(reals((48, 128), 4), "int8+2:4")
     found = hc.explain(x, q.T, "int8")
-    assert [c.path for c in found.candidates][1:] == [
+    assert [c.path for c in found.candidates][-7:] == [  # behind the other routes
         "gemv", "gemv-2:4", "gemv-nonzeros", "rows", "lanes", "gemm", "gemm-nonzeros",
     ]  # fmt: skip
     reasons = {c.path: c.reason for c in found.candidates}
@@ -269,3 +271,23 @@ def test_extreme_codes_of_the_longest_rows_are_exact() -> None:
         for path in ("rows", "lanes", "gemm"):
             with hc.use(path=path):
                 assert (np.asarray(hc.matmul(x, w.T)) == np.float32(ours * theirs * k)).all(), path
+
+
+def test_a_call_that_only_a_device_can_compute_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    routes = [
+        ("own kernels", "paths", "not here", 0.0),
+        ("OpenBLAS", "sgemm", "not here", 0.0),
+        ("far", "it", None, 0.0),
+    ]
+    monkeypatch.setattr(explaining, "_core", SimpleNamespace(explain=lambda *call: (2, routes, -1, [])))
+    found = hc.explain(reals((3, 4), 1), reals((4, 5), 2))
+    assert found.chosen == "far"
+    assert [(one.path, one.reason) for one in found.candidates] == [("OpenBLAS", "not here"), ("far", "it")]
+
+
+def test_a_path_without_costs_shows_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    routes = [("own kernels", "paths", None, 1e-6), ("OpenBLAS", "sgemm", "not here", 0.0)]
+    paths = [("gemm", "panels", None, 1e-6), ("new", "rows", None, 1e6)]
+    monkeypatch.setattr(explaining, "_core", SimpleNamespace(explain=lambda *call: (0, routes, 0, paths)))
+    new = hc.explain(reals((3, 4), 1), reals((4, 5), 2)).candidates[-1]
+    assert (new.path, new.predicted_ms, new.reason) == ("new", None, "taken if forced: its costs are not measured")

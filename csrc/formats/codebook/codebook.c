@@ -223,11 +223,6 @@ static int64_t codebook_decode_f64(const hc_format *format, const hc_geometry *g
     return HC_DONE;
 }
 
-static void codebook_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
-    (void)format, (void)mode;
-    *form = (hc_int_form){.available = false};
-}
-
 static int64_t codebook_decode_codes(const hc_format *format, const hc_geometry *geometry,
                                      const hc_components *components, const hc_tile *tile, const hc_code_tile *out) {
     for (int64_t i = 0; i < tile->rows; i++) {
@@ -272,7 +267,6 @@ const hc_format_ops hc_format_codebook = {
     .encode = codebook_encode,
     .decode = codebook_decode,
     .decode_f64 = codebook_decode_f64,
-    .int_form = codebook_int_form,
     .decode_codes = codebook_decode_codes,
     .stored_form = codebook_stored_form,
 };

@@ -153,11 +153,6 @@ static int64_t float_decode_f64(const hc_format *format, const hc_geometry *geom
     return HC_DONE;
 }
 
-static void float_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
-    (void)format, (void)mode;
-    *form = (hc_int_form){.available = false};
-}
-
 static int64_t float_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                                   const hc_tile *tile, const hc_code_tile *out) {
     (void)geometry;
@@ -198,7 +193,6 @@ const hc_format_ops hc_format_float = {
     .encode = float_encode,
     .decode = float_decode,
     .decode_f64 = float_decode_f64,
-    .int_form = float_int_form,
     .decode_codes = float_decode_codes,
     .stored_form = float_stored_form,
     .clip_domain = float_clip_domain,

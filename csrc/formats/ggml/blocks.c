@@ -1,4 +1,4 @@
-/* Blocks of ggml byte by byte. heterocompute/reference/ggml_format/storage.py is the definition. */
+/* Blocks of ggml byte by byte. heterocompute/reference/formats/ggml/storage.py is the definition. */
 #include "formats/ggml/blocks.h"
 
 #include "formats/bytes.h"

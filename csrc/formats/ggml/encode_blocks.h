@@ -1,5 +1,5 @@
 /* From values to blocks, GROUPS groups at a time, one in each lane; written once for the scalar definition and all SIMD
- * sets: the includer gives the lanes, formats/lanes.h or formats/simd/lanes.h. The rules are those of heterocompute/reference/ggml_format/, operation by operation.
+ * sets: the includer gives the lanes, formats/lanes.h or formats/simd/lanes.h. The rules are those of heterocompute/reference/formats/ggml/, operation by operation.
  *
  *   load (transposed, cut)   fit: eight candidates, least squares   blocks: integers, codes, fit once more, codes
  */

@@ -145,11 +145,6 @@ static int64_t log_decode_f64(const hc_format *format, const hc_geometry *geomet
     return HC_DONE;
 }
 
-static void log_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
-    (void)format, (void)mode;
-    *form = (hc_int_form){.available = false};
-}
-
 static int64_t log_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                                 const hc_tile *tile, const hc_code_tile *out) {
     for (int64_t i = 0; i < tile->rows; i++) {
@@ -188,7 +183,6 @@ const hc_format_ops hc_format_log = {
     .encode = log_encode,
     .decode = log_decode,
     .decode_f64 = log_decode_f64,
-    .int_form = log_int_form,
     .decode_codes = log_decode_codes,
     .stored_form = log_stored_form,
 };

@@ -177,11 +177,6 @@ static int64_t nf4_decode_f64(const hc_format *format, const hc_geometry *geomet
     return HC_DONE;
 }
 
-static void nf4_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
-    (void)format, (void)mode;
-    *form = (hc_int_form){.available = false};
-}
-
 static int64_t nf4_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                                 const hc_tile *tile, const hc_code_tile *out) {
     for (int64_t i = 0; i < tile->rows; i++) {
@@ -234,7 +229,6 @@ const hc_format_ops hc_format_nf4 = {
     .encode = nf4_encode,
     .decode = nf4_decode,
     .decode_f64 = nf4_decode_f64,
-    .int_form = nf4_int_form,
     .decode_codes = nf4_decode_codes,
     .stored_form = nf4_stored_form,
 };

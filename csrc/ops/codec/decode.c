@@ -31,6 +31,14 @@ void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_g
     hc_format_find(format->family)->decode_codes(format, geometry, components, tile, out);
 }
 
+hc_int_form hc_integers_of(const hc_format *format, hc_int_mode mode) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    hc_int_form form = {0};
+    if (ops->decode_int)
+        ops->int_form(format, mode, &form);
+    return form;
+}
+
 hc_row_floats_fn *hc_row_scales_fn(const hc_run *run, const hc_format *format, const hc_stored_form *form) {
     for (hc_simd_sets set = hc_format_simd_sets(format->family); *set; set++)
         if (hc_simd_runs(*set, run->isa) && (*set)->scales)

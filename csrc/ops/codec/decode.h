@@ -13,6 +13,9 @@ void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geo
 void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                           const hc_components *components, const hc_tile *tile, const hc_code_tile *out);
 
+/* Integers of this mode; all 0 where the format has none. */
+hc_int_form hc_integers_of(const hc_format *format, hc_int_mode mode);
+
 /* The best function for the scales of a row of a format whose form has row_scales, and for its minima. */
 hc_row_floats_fn *hc_row_scales_fn(const hc_run *run, const hc_format *format, const hc_stored_form *form);
 hc_row_floats_fn *hc_minima_fn(const hc_run *run, const hc_format *format);

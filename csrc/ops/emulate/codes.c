@@ -22,9 +22,8 @@ hc_status hc_terms(const hc_run *run, const hc_packed *packed, float *codes, flo
     if (status != HC_OK)
         return status;
     const hc_format_ops *ops = hc_format_find(packed->format.family);
-    hc_int_form folded = {0}, grouped = {0};
-    ops->int_form(&packed->format, HC_INT_FOLDED, &folded);
-    ops->int_form(&packed->format, HC_INT_GROUPED, &grouped);
+    const hc_int_form folded = hc_integers_of(&packed->format, HC_INT_FOLDED);
+    const hc_int_form grouped = hc_integers_of(&packed->format, HC_INT_GROUPED);
     kind->integers = folded.available || (grouped.available && !grouped.has_minima && !grouped.fraction_bits);
     kind->groups = ops->has_groups(&packed->format);
     kind->integer_scales = kind->groups && folded.available;

@@ -328,6 +328,8 @@ double hc_cpu_share(const hc_call *call) {
 }
 
 double hc_cpu_seconds(const hc_call *call) {
+    if (hc_cpu_refuses(call))
+        return 1;
     hc_plan plan;
     hc_error error;
     if (hc_cpu_plan(call, &plan, &error) != HC_OK || !plan.path)

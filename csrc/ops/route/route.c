@@ -41,7 +41,7 @@ static hc_choice choose(const hc_call *call, bool all) {
         choice.chosen = i;
     }
     const bool is_asked = asked >= 0 && !choice.reason[asked];
-    for (int i = 0; i < HC_N_ROUTES && (all || (left > 1 && !is_asked)); i++)
+    for (int i = 0; i < HC_N_ROUTES && left > 1 && (all || !is_asked); i++)
         if (!choice.reason[i])
             choice.share[i] = ROUTES[i].share(call);
     for (int i = 0; i < HC_N_ROUTES && left > 1; i++)
@@ -73,10 +73,12 @@ static hc_status refuse(const hc_call *call, hc_error *error) {
                   {"bias", call->bias ? call->bias->device : HC_HOST}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (places[i].device != HC_HOST)
-            return hc_fail(error, HC_UNSUPPORTED,
-                           "matmul: %s is on device %d, which no route serves: copy it to the host first",
-                           places[i].name, places[i].device);
-    return hc_fail(error, HC_UNSUPPORTED, "matmul: the run is for device %d, which no route serves", call->run->device);
+            return hc_fail(
+                error, HC_UNSUPPORTED,
+                "matmul: %s is on device %d, where no route can compute this call: copy it to the host first",
+                places[i].name, places[i].device);
+    return hc_fail(error, HC_UNSUPPORTED, "matmul: the run is for device %d, where no route can compute this call",
+                   call->run->device);
 }
 
 hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,

@@ -42,7 +42,8 @@ static inline const char *hc_elsewhere(const hc_call *call, int device) {
     return call->run->device == device ? NULL : "the run is for a device that it does not serve";
 }
 
-/* The estimate of the first route, 0 where there is nothing to multiply. It makes a plan, as long as a small product takes. */
+/* The estimate of the first route; 0 where there is nothing to multiply, 1 where the first route refuses, so that shares of
+ * other routes still compare. It makes a plan, which takes as long as a small product. */
 double hc_cpu_seconds(const hc_call *call);
 
 /* The plan of the first matrix of a call that has anything to multiply; plan->path is NULL where none has. */

@@ -7,14 +7,6 @@
 
 enum { PART = 256 /* values that are read at a time */, INFINITE = 0x7f800000 /* bits */ };
 
-hc_int_form hc_integers_of(const hc_format *format, hc_int_mode mode) {
-    const hc_format_ops *ops = hc_format_find(format->family);
-    hc_int_form form = {0};
-    if (ops->decode_int)
-        ops->int_form(format, mode, &form);
-    return form;
-}
-
 /* Integers with scales: none of codebooks, floats, and where taps beyond the image would need minima. */
 static bool has_integers(const hc_format *format) {
     const hc_int_form grouped = hc_integers_of(format, HC_INT_GROUPED);

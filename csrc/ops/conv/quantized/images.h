@@ -10,6 +10,7 @@
 #ifndef HC_CONV_IMAGES_H
 #define HC_CONV_IMAGES_H
 
+#include "ops/codec/decode.h"
 #include "ops/codec/encoder.h"
 #include "ops/conv/convolution.h"
 
@@ -31,8 +32,6 @@ struct hc_images {
 hc_conv_order hc_conv_order_of(const hc_convolution *conv);
 /* Integers of 8 bits, one scale an image: whether lines make the codes of x. */
 bool hc_lines_make_codes(const hc_convolution *conv);
-/* Integers of this mode; all 0 where the format has none. */
-hc_int_form hc_integers_of(const hc_format *format, hc_int_mode mode);
 
 /* What must be known of all images; the struct stays where it is until hc_images_free, whether this fails or not. */
 hc_status hc_images_begin(hc_images *images, const hc_convolution *conv, hc_error *error);

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import Array
-from .clip import thresholds
-from .layout import Geometry, Terms, pack, real, row_bytes, unpack
+from ..arithmetic import Array
+from ..clip import thresholds
+from ..layout import Geometry, Terms, pack, real, row_bytes, unpack
 
 # float64 nearest to 2^(-i/64), as hexadecimal text: gamma divides 32, so every fraction of a T_e and every fraction
 # of a threshold between two is one of them.

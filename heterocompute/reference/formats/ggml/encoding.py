@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arithmetic import Array
-from ..layout import Geometry, pack
+from ...arithmetic import Array
+from ...layout import Geometry, pack
 
 F32 = np.float32
 LARGEST, SMALLEST = F32(2.0**40), F32(2.0**-40)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from . import minifloat
-from .arithmetic import Array
-from .clip import thresholds
-from .layout import Geometry, Terms, pack, real, row_bytes, unpack
+from .. import minifloat
+from ..arithmetic import Array
+from ..clip import thresholds
+from ..layout import Geometry, Terms, pack, real, row_bytes, unpack
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:

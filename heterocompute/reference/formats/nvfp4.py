@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from . import minifloat
-from .arithmetic import Array, decoded
-from .layout import Geometry, Terms, pack, row_bytes, unpack
+from .. import minifloat
+from ..arithmetic import Array, decoded
+from ..layout import Geometry, Terms, pack, row_bytes, unpack
 
 E2M1, E4M3 = minifloat.TYPES["fp4_e2m1"], minifloat.TYPES["fp8_e4m3fn"]
 

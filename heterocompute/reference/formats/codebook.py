@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from . import kmeans
-from .arithmetic import Array
-from .layout import Geometry, Terms, pack, real, row_bytes, unpack
+from .. import kmeans
+from ..arithmetic import Array
+from ..layout import Geometry, Terms, pack, real, row_bytes, unpack
 
 NO_MINUS_ZERO = True
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arithmetic import Array
-from ..layout import pack, unpack
+from ...arithmetic import Array
+from ...layout import pack, unpack
 
 
 class Plane(NamedTuple):

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import Array, quotient
-from .clip import thresholds
-from .layout import Geometry, Terms, pack, real, row_bytes, unpack
+from ..arithmetic import Array, quotient
+from ..clip import thresholds
+from ..layout import Geometry, Terms, pack, real, row_bytes, unpack
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import LARGEST, Array, fma, quotient
-from .clip import thresholds
-from .kmeans import nearest
-from .layout import Geometry, Terms, pack, real, row_bytes, unpack
+from ..arithmetic import LARGEST, Array, fma, quotient
+from ..clip import thresholds
+from ..kmeans import nearest
+from ..layout import Geometry, Terms, pack, real, row_bytes, unpack
 
 # fmt: off
 LEVELS: Array = np.array([

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arithmetic import Array
-from ..layout import Geometry, Terms, pack, row_bytes, unpack
-from ..minifloat import refuse_clip
+from ...arithmetic import Array
+from ...layout import Geometry, Terms, pack, row_bytes, unpack
+from ...minifloat import refuse_clip
 from .encoding import F32, LEVELS, blocks
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from . import minifloat
-from .arithmetic import Array
-from .layout import Geometry, Terms, pack, row_bytes, unpack
+from .. import minifloat
+from ..arithmetic import Array
+from ..layout import Geometry, Terms, pack, row_bytes, unpack
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
