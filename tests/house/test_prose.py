@@ -46,7 +46,7 @@ def sentences(page: Path) -> list[str]:
     """Return the sentences of a page's paragraphs and lists, without code, tables, headings and links' targets."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"<!--.*?-->|<[^>]+>", "", text, flags=re.DOTALL)
-    text = re.sub(r"^(\||#|!\[).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^\s*(\||#|!\[).*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"`[^`\n]*`", "X", text)
     text = re.sub(r"\]\([^)]*\)", "]", text)
     found = []
