@@ -18,9 +18,7 @@ OLD = {
     "docs/benchmarks.md",
     "docs/contributing.md",
     "docs/hardware.md",
-    "docs/ptq.md",
     "docs/study.md",
-    "docs/training.md",
 }
 #: What is not written, and what is written instead.
 WORDS = {
