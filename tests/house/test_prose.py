@@ -16,9 +16,6 @@ PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "docs
 PAGES = [page for page in PAGES if "reference" not in page.parts]
 OLD = {
     "docs/benchmarks.md",
-    "docs/contributing.md",
-    "docs/hardware.md",
-    "docs/study.md",
 }
 #: What is not written, and what is written instead.
 WORDS = {
