@@ -138,6 +138,10 @@ def set_num_threads(n: int) -> None:
 def get_num_threads() -> int:
     """Return how many threads a call made here would use.
 
+    Returns
+    -------
+    int
+
     Examples
     --------
     >>> import heterocompute as hc
@@ -307,6 +311,11 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     ----------
     mode : {"stdout", "dicts"}
         Print, or return a dict.
+
+    Returns
+    -------
+    dict or None
+        The dict for ``"dicts"``, else None.
 
     Examples
     --------

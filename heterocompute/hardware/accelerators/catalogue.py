@@ -60,6 +60,12 @@ def names() -> tuple[str, ...]:
     Returns
     -------
     tuple of str
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.accelerators.names()[:3]
+    ('nvdla', 'tpu_v1', 'diannao')
     """
     return tuple(MACHINES)
 

@@ -26,6 +26,12 @@ def nvdla(winograd: bool = False, compressed: bool = False) -> Accelerator:
     Returns
     -------
     Accelerator
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.accelerators.nvdla().peak("int8")  # operations/s
+    4096000000000.0
     """
     for name, value in (("winograd", winograd), ("compressed", compressed)):
         check_flag("nvdla", name, value)
@@ -65,7 +71,18 @@ def nvdla(winograd: bool = False, compressed: bool = False) -> Accelerator:
 
 
 def tpu_v1() -> Accelerator:
-    """Return Google's first TPU: 256 x 256 cells, weights stationary, activations on chip."""
+    """Return Google's first TPU: 256 x 256 cells, weights stationary, activations on chip.
+
+    Returns
+    -------
+    Accelerator
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.accelerators.tpu_v1().peak("int8")  # operations/s
+    91750400000000.0
+    """
     process = "28nm"
 
     def stores(_: str) -> list[Store]:
@@ -98,7 +115,18 @@ def tpu_v1() -> Accelerator:
 
 
 def diannao() -> Accelerator:
-    """Return DianNao: 16 x 16 multipliers, three buffers, nothing rests in the cells."""
+    """Return DianNao: 16 x 16 multipliers, three buffers, nothing rests in the cells.
+
+    Returns
+    -------
+    Accelerator
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.accelerators.diannao().peak("int16")  # operations/s
+    486080000000.0
+    """
     process = "65nm"
 
     def stores(_: str) -> list[Store]:

@@ -40,6 +40,12 @@ def tensor_core(generation: str = "volta") -> Accelerator:
     Returns
     -------
     Accelerator
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.accelerators.tensor_core("ampere").peak("fp16")  # operations/s
+    311869440000000.0
     """
     if not isinstance(generation, str) or generation not in GENERATIONS:
         raise ValueError(f"tensor_core: generation is {shown(generation)}, wanted one of {', '.join(GENERATIONS)}")

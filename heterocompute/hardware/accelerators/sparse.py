@@ -44,6 +44,12 @@ def eie(depth: int = 8) -> Accelerator:
     Returns
     -------
     Accelerator
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.accelerators.eie().peak("int16")  # operations/s
+    102400000000.0
     """
     check_count("eie", "depth", depth)
     return Accelerator(
@@ -123,7 +129,18 @@ ON_CHIP = 1.2e6  # bytes of activations, indices included
 
 
 def scnn() -> Accelerator:
-    """Return SCNN: 8 x 8 cells of 4 x 4 multipliers, products of all nonzero weights and activations of a channel."""
+    """Return SCNN: 8 x 8 cells of 4 x 4 multipliers, products of all nonzero weights and activations of a channel.
+
+    Returns
+    -------
+    Accelerator
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.accelerators.scnn().peak("int16")  # operations/s
+    2048000000000.0
+    """
     return Accelerator(
         name="scnn",
         title="SCNN, 64 cells of 4 x 4 multipliers, zeros skipped",

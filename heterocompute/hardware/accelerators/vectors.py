@@ -22,7 +22,18 @@ SUM = 24
 
 
 def simba() -> Accelerator:
-    """Return Simba: 36 chiplets of 16 processing elements, each of 8 lanes of 8 products."""
+    """Return Simba: 36 chiplets of 16 processing elements, each of 8 lanes of 8 products.
+
+    Returns
+    -------
+    Accelerator
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.accelerators.simba().peak("int8")  # operations/s
+    127770624000000.0
+    """
 
     def stores(_: str) -> list[Store]:
         row, lanes = registers(1, 64, PROCESS), 4608
@@ -66,6 +77,12 @@ def magnet(dataflow: str = "os-lws", process: str = PROCESS) -> Accelerator:
     Returns
     -------
     Accelerator
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.accelerators.magnet("ws").peak("int8")  # operations/s
+    8192000000000.0
     """
     if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
         raise ValueError(f"magnet: dataflow is {shown(dataflow)}, wanted one of {', '.join(DATAFLOWS)}")

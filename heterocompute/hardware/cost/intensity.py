@@ -157,6 +157,12 @@ def conv2d_reuse(filters: int, kernel_size: tuple[int, int], stride: int = 1) ->
     Returns
     -------
     float
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.intensity.conv2d_reuse(64, (3, 3)), hw.intensity.conv2d_reuse(64, (3, 3), stride=2)
+    (576.0, 144.0)
     """
     return im2col_copies(kernel_size, stride) * check_count("intensity.conv2d_reuse", "filters", filters)
 
@@ -172,6 +178,12 @@ def im2col_copies(kernel_size: tuple[int, int], stride: int = 1) -> float:
     Returns
     -------
     float
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.intensity.im2col_copies((3, 3)), hw.intensity.im2col_copies((7, 7), stride=2)
+    (9.0, 12.25)
     """
     pair = as_list(kernel_size, "intensity.im2col_copies: kernel_size", "two positive integers")
     if len(pair) != 2:

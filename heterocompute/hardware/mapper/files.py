@@ -66,6 +66,15 @@ def read_yaml(*paths: str | os.PathLike[str]) -> Files:
         A file is no TOML, and PyYAML is not installed.
     OSError
         A file that cannot be read.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from heterocompute import hardware as hw
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "problem.toml")
+    >>> _ = path.write_text('[problem]\\ndims = {P = 4}\\ntensors = {I = [{P = 1}], O = [{P = 1}]}\\noutput = "O"\\n')
+    >>> hw.read_yaml(path).problem.dims["P"]
+    4
     """
     if not paths:
         raise ValueError("read_yaml: no file")

@@ -42,6 +42,12 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
         An unknown name, shapes that do not fit, no input shape.
     TypeError
         Nothing of these.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.as_network([hw.Linear(8, 4)], (8,)).output_shape
+    (4,)
     """
     if isinstance(model, Network):
         return model if input_shape is None else model.with_input(input_shape)
