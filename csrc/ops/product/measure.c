@@ -52,6 +52,10 @@ double hc_groups(const hc_product *p) {
     return p->w->group ? (double)p->w->rows * (double)hc_ceil_div(p->w->columns, p->w->group) : 0;
 }
 
+double hc_spread(const hc_product *p) {
+    return p->w->sparse ? (double)p->w->rows * (double)(p->w->columns + SPREAD_ROW) : 0;
+}
+
 hc_work hc_decoding(const hc_product *p) {
     const hc_packed_context *sparse = p->w->sparse;
     const double rows = (double)p->w->rows, columns = (double)p->w->columns;
@@ -63,5 +67,5 @@ hc_work hc_decoding(const hc_product *p) {
     return (hc_work){.decoded = codes,
                      .unpacked = hc_unpacked(p) || looks_up ? codes : 0,
                      .limbs = codes * (limbs - 1),
-                     .spread = sparse ? rows * (columns + SPREAD_ROW) : 0};
+                     .spread = hc_spread(p)};
 }

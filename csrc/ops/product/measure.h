@@ -19,6 +19,8 @@ double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
 bool hc_unpacked(const hc_product *product);
 /* the groups of w; */
 double hc_groups(const hc_product *product);
+/* the columns to which codes of a pattern return, 0 without one; */
+double hc_spread(const hc_product *product);
 /* and decoding w as a whole, to float32 or to the integers of the product's order: decoded, unpacked, limbs and spread. */
 hc_work hc_decoding(const hc_product *product);
 
