@@ -344,6 +344,7 @@ typedef struct {
     struct {
         const char *reason; /* why not, or NULL */
         const char *what;   /* it does */
+        const char *id;     /* ORDER_symbol of its line in ops/conv/algorithms.def */
         double seconds;     /* an estimate in one thread */
         double work[4];     /* what the estimate counts: products, values, filters, kept (ops/conv/convolution.h) */
         int64_t bytes;      /* working memory, at most */

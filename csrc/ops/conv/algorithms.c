@@ -19,6 +19,7 @@
 static const hc_algorithm ALGORITHMS[HC_N_ALGORITHMS] = {
 #define HC_ALGORITHM(section, symbol, text, does, ...)                                                                 \
     {.order = HC_CONV_##section,                                                                                       \
+     .id = #section "_" #symbol,                                                                                       \
      .name = text,                                                                                                     \
      .what = does,                                                                                                     \
      .refuses = hc_conv_##symbol##_refuses,                                                                            \
@@ -216,6 +217,7 @@ hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operan
             continue;
         const hc_conv_work work = ALGORITHMS[line].work(&conv);
         explanation->candidate[i].what = ALGORITHMS[line].what;
+        explanation->candidate[i].id = ALGORITHMS[line].id;
         explanation->candidate[i].work[0] = work.products;
         explanation->candidate[i].work[1] = work.values;
         explanation->candidate[i].work[2] = work.filters;

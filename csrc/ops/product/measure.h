@@ -12,6 +12,9 @@ typedef enum {
     HC_N_PATHS
 } hc_path_number;
 
+/* Whether costs hold for a run with the instruction sets `isa`: they were measured on `processor`, 0 for any, with `needs`. */
+bool hc_costs_hold(uint32_t processor, uint32_t needs, uint32_t isa);
+
 /* Estimate in one thread, by the costs of this processor, or else of the best class of instruction sets that the run allows. */
 double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
 
