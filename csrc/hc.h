@@ -346,7 +346,7 @@ typedef struct {
         const char *what;   /* it does */
         const char *id;     /* ORDER_symbol of its line in ops/conv/algorithms.def */
         double seconds;     /* an estimate in one thread */
-        double work[4];     /* what the estimate counts: products, values, filters, kept (ops/conv/convolution.h) */
+        double work[6];     /* what the estimate counts, in the order of hc_conv_work (ops/conv/convolution.h) */
         int64_t bytes;      /* working memory, at most */
         bool admitted;      /* by its error, where none is named */
     } candidate[HC_MAX_ALGORITHMS];

@@ -36,7 +36,9 @@ PRODUCTS = Kind(
     ("codes", "decoded", "unpacked", "limbs", "spread", "products", "wide", "groups", "values"),
     "HC_PATH_",
 )
-CONVOLUTIONS = Kind(HERE / "conv" / "costs", ("products", "values", "filters", "kept"), "HC_ALGORITHM_")
+CONVOLUTIONS = Kind(
+    HERE / "conv" / "costs", ("products", "values", "filters", "kept", "images", "windows"), "HC_ALGORITHM_"
+)
 CLASSES = {  # best first
     "amx": "HC_ISA_AMX",
     "avx512vbmi": "HC_ISA_AVX512VNNI | HC_ISA_AVX512VBMI",

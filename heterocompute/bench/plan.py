@@ -42,7 +42,7 @@ FILTERS = ("int8", "vsq4-g16-s4", "int4-g32-f16", "nf4-g64")
 IMAGES = (1, 4)
 COUNTS = {  # of hc_work and hc_conv_work
     "product": ("codes", "decoded", "unpacked", "limbs", "spread", "products", "wide", "groups", "values"),
-    "conv": ("products", "values", "filters", "kept"),
+    "conv": ("products", "values", "filters", "kept", "images", "windows"),
 }
 ACTIVATIONS = (None, "int8", "int24")
 ROWS = (1, 2, 4, 8, 16, 64)

@@ -6,7 +6,7 @@
 
 typedef struct {
     double call;     /* ns */
-    double count[4]; /* ns of each product, value, value of filters and kept value of hc_conv_work */
+    double count[6]; /* ns of each: products, values, filters, kept, images, windows of hc_conv_work */
 } hc_conv_cost;
 
 typedef struct {
@@ -26,14 +26,14 @@ static const hc_conv_costs COSTS[] = {
  *   fft         80 a value, 24 a filter's: 5 x 5 and 7 x 7 of 64 to 256 channels at 14 x 14 to 56 x 56, within 1.6 times
  *   implicit    48 a value that is gathered: 3 x 3 of 64 channels takes 1.9 times the product that it becomes, of 512 1.6 (Zen 5) */
 static const hc_conv_cost FLOATS[HC_N_ALGORITHMS] = {
-    [HC_ALGORITHM_FLOATS_direct] = {4000, {0.0095, 0, 0, 0}},
-    [HC_ALGORITHM_FLOATS_depthwise] = {4000, {0.01425, 0.01425, 0, 0}},
-    [HC_ALGORITHM_FLOATS_implicit] = {4000, {0.0095, 0.456, 0, 0}},
-    [HC_ALGORITHM_FLOATS_im2col] = {4000, {0.0095, 0.532, 0, 0}},
-    [HC_ALGORITHM_FLOATS_winograd2] = {4000, {0.0095, 0.076, 0.076, 0}},
-    [HC_ALGORITHM_FLOATS_winograd4] = {4000, {0.0095, 0.076, 0.076, 0}},
-    [HC_ALGORITHM_FLOATS_winograd6] = {4000, {0.0095, 0.076, 0.076, 0}},
-    [HC_ALGORITHM_FLOATS_fft] = {4000, {0.0095, 0.76, 0.228, 0}},
+    [HC_ALGORITHM_FLOATS_direct] = {4000, {0.0095, 0, 0}},
+    [HC_ALGORITHM_FLOATS_depthwise] = {4000, {0.01425, 0.01425, 0}},
+    [HC_ALGORITHM_FLOATS_implicit] = {4000, {0.0095, 0.456, 0}},
+    [HC_ALGORITHM_FLOATS_im2col] = {4000, {0.0095, 0.532, 0}},
+    [HC_ALGORITHM_FLOATS_winograd2] = {4000, {0.0095, 0.076, 0.076}},
+    [HC_ALGORITHM_FLOATS_winograd4] = {4000, {0.0095, 0.076, 0.076}},
+    [HC_ALGORITHM_FLOATS_winograd6] = {4000, {0.0095, 0.076, 0.076}},
+    [HC_ALGORITHM_FLOATS_fft] = {4000, {0.0095, 0.76, 0.228}},
 };
 
 /* How many times as long floats take without AVX-512. */
@@ -55,5 +55,5 @@ double hc_conv_seconds(uint32_t isa, hc_algorithm_number number, const hc_conv_w
         return 1e6;
     return 1e-9 * (is_float ? slowness_of_floats(isa) : 1) *
            (ns->call + ns->count[0] * work->products + ns->count[1] * work->values + ns->count[2] * work->filters +
-            ns->count[3] * work->kept);
+            ns->count[3] * work->kept + ns->count[4] * work->images + ns->count[5] * work->windows);
 }
