@@ -3,7 +3,7 @@
 #define HC_SIMD_NEON_DECODE_H
 
 #include "formats/simd/codes.h"
-#include "formats/simd/neon_common.h"
+#include "formats/simd/arm.h"
 
 #include <float.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #define HC_SIMD_NEON_ENCODE_H
 
 #include "formats/simd/codes.h"
-#include "formats/simd/neon_common.h"
+#include "formats/simd/arm.h"
 
 #include <string.h>
 

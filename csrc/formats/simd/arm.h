@@ -1,6 +1,6 @@
 /* Primitives of NEON for encoding and decoding: bits in words, float16, small numbers times a factor. */
-#ifndef HC_SIMD_NEON_COMMON_H
-#define HC_SIMD_NEON_COMMON_H
+#ifndef HC_SIMD_ARM_H
+#define HC_SIMD_ARM_H
 
 #include "base/base.h"
 
