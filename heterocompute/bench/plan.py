@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.prepacked import prepack
 from ..base import runtime
 from ..products.arguments import core_operand
 from ..products.conv import prepared
@@ -36,7 +37,7 @@ LAYERS = (  # channels, size of the images, filters, their size, stride, groups
     (3, 32, 16, 3, 1, 1), (16, 16, 16, 3, 1, 1), (64, 14, 64, 3, 1, 1), (64, 28, 64, 3, 1, 1), (128, 14, 128, 3, 1, 1),
     (128, 28, 128, 3, 2, 1), (256, 7, 256, 3, 1, 1), (64, 56, 64, 1, 1, 1), (256, 14, 64, 1, 1, 1),
     (512, 7, 512, 1, 1, 1), (32, 14, 32, 5, 1, 1), (32, 28, 32, 3, 1, 32), (144, 14, 144, 3, 1, 144),
-    (96, 28, 96, 3, 2, 96), (512, 7, 512, 3, 1, 512), (64, 14, 64, 3, 1, 4),
+    (96, 28, 96, 3, 2, 96), (512, 7, 512, 3, 1, 512), (64, 14, 64, 3, 1, 4), (512, 7, 512, 3, 1, 1),
 )  # fmt: skip
 FILTERS = ("int8", "vsq4-g16-s4", "int4-g32-f16", "nf4-g64")
 IMAGES = (1, 4)
@@ -103,8 +104,8 @@ def _convolutions(options: Options, isa: str) -> Table:
         w = quantize(filters, text, axis=(2, 3, 1))
         for images, is_kept in itertools.product(IMAGES[:1] if options.quick else IMAGES, (False, True)):
             x = rng.standard_normal((images, c, size, size), dtype=np.float32)
-            call = prepared("plan", x, w, None, stride, r // 2, 1, groups, "int8")
             kept: dict[bytes, Any] | None = {} if is_kept else None
+            call = prepared("plan", x, prepack(w) if is_kept else w, None, stride, r // 2, 1, groups, "int8")
             if kept is not None:
                 _core.conv2d(*(*call.core, kept))
             calls: dict[str, Any] = {}

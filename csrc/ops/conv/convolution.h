@@ -38,7 +38,7 @@ typedef struct {
     double products; /* multiply-adds, those of padded tiles included */
     double values;   /* of windows that are gathered, of tiles and answers that are transformed */
     double filters;  /* values of filters that are transformed */
-    double kept;     /* of transformed filters that are read as they were packed before */
+    double kept;     /* of transformed filters that were packed before and come from beyond the caches */
     double images;   /* values of images: they are quantized first. These two follow from the convolution alone */
     double windows;  /* places of windows, in each group */
     int64_t bytes;   /* of working memory */
