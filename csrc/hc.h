@@ -290,13 +290,13 @@ enum { HC_MAX_CANDIDATES = 32, HC_MAX_ROUTES = 8 };
 /* How much a path does with a product. Each count has a cost in nanoseconds (ops/product/costs/). */
 typedef struct {
     double codes;    /* codes that are read as they are stored */
-    double decoded;  /* codes that are decoded, and packed where the path packs */
+    double decoded;  /* codes that are decoded, and packed where the path packs; scales that are decoded alone */
     double unpacked; /* of both: codes of other widths than 4 and 8 bits, or with minima */
     double limbs;    /* codes that are cut into limbs, for each limb but the first, or that meet limbs of x */
     double spread;   /* columns of a pattern to which codes return */
     double products; /* multiply-adds, those of padded tiles included */
     double wide;     /* of these: of integers that the kernel's fast sum does not take */
-    double groups;   /* sums of a group that are multiplied by its scale */
+    double groups;   /* sums that are multiplied by a scale, or reduced, by themselves */
     double values;   /* of x that are brought into the path's order */
 } hc_work;
 typedef struct {
@@ -344,8 +344,9 @@ typedef struct {
     struct {
         const char *reason; /* why not, or NULL */
         const char *what;   /* it does */
+        const char *id;     /* ORDER_symbol of its line in ops/conv/algorithms.def */
         double seconds;     /* an estimate in one thread */
-        double work[4];     /* what the estimate counts: products, values, filters, kept (ops/conv/convolution.h) */
+        double work[6];     /* what the estimate counts, in the order of hc_conv_work (ops/conv/convolution.h) */
         int64_t bytes;      /* working memory, at most */
         bool admitted;      /* by its error, where none is named */
     } candidate[HC_MAX_ALGORITHMS];

@@ -349,7 +349,7 @@ static PyMethodDef METHODS[] = {
      "conv2d(run, x, w, bias, stride, padding, dilation, groups, activations, out, algorithm=None, strict=False, "
      "relu=False)"},
     {"explain_conv2d", hc_explain_conv2d_method, METH_VARARGS,
-     "explain_conv2d(arguments of conv2d) -> chosen, [(name, what, reason, seconds, products, bytes)]"},
+     "explain_conv2d(arguments of conv2d) -> chosen, [(name, what, reason, seconds, work, bytes, admitted, id)]"},
     {"conv_algorithms", hc_conv_algorithms_method, METH_NOARGS, "conv_algorithms() -> [(name, what, error)]"},
     {"limit", limit, METH_VARARGS, "limit(run, what, steps or bytes) -> (work, sum, isa)"},
     {"prepack", hc_prepack_method, METH_VARARGS, "prepack(run, packed) -> (capsule, bytes), or None without integers"},

@@ -252,9 +252,10 @@ PyObject *hc_explain_conv2d_method(PyObject *self, PyObject *args) {
         const double *work = found.candidate[i].work;
         if (found.candidate[i].what)
             what = found.candidate[i].what;
-        PyObject *one = Py_BuildValue(
-            "(sszd(dddd)LO)", name, what, found.candidate[i].reason, found.candidate[i].seconds, work[0], work[1],
-            work[2], work[3], (long long)found.candidate[i].bytes, found.candidate[i].admitted ? Py_True : Py_False);
+        PyObject *one =
+            Py_BuildValue("(sszd(dddddd)LOz)", name, what, found.candidate[i].reason, found.candidate[i].seconds,
+                          work[0], work[1], work[2], work[3], work[4], work[5], (long long)found.candidate[i].bytes,
+                          found.candidate[i].admitted ? Py_True : Py_False, found.candidate[i].id);
         if (!one || PyList_Append(candidates, one) != 0)
             Py_CLEAR(candidates);
         Py_XDECREF(one);

@@ -7,7 +7,6 @@ of the others for long. `measure` says how times are taken, `limits`, `gemm`, `g
 
 from __future__ import annotations
 
-import itertools
 import json as json_text
 import os
 import subprocess
@@ -71,7 +70,7 @@ def main(
     markdown : bool
         Print tables in Markdown instead, with the rate of every candidate of a row that has several.
     costs : str, optional
-        A folder: ``plan`` writes what it measured to ``<processor>.csv`` there.
+        A folder: ``plan`` writes what it measured to ``product/costs/<processor>.csv`` and ``conv/costs`` there.
 
     Returns
     -------
@@ -87,9 +86,9 @@ def main(
             report = narrow and {**report, "tables": report["tables"] + narrow["tables"]}
         if report is None:
             return 1
-        costs_of_paths = [table.pop("costs", []) for table in report["tables"]]
+        measured = {kind: rows for table in report["tables"] for kind, rows in table.pop("costs", {}).items()}
         if costs is not None and name == "plan":
-            write_costs(list(itertools.chain(*costs_of_paths)), Path(costs))
+            write_costs(measured, Path(costs))
         found[name] = report
         if markdown:
             print(markdown_of(report), end="\n\n", flush=True)

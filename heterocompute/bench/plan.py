@@ -1,8 +1,8 @@
-"""The plan held against the clock: every path of many products, forced and timed, next to its estimate.
+"""The plan held against the clock: all paths of many products, all algorithms of many convolutions, forced and timed.
 
-A row is a product: the path that the plan chose, the fastest one, and the ratio of their times. The table also holds
-`costs`: the times of every path of these products, with the counts of `hc_work`, which `write_costs` writes and
-``csrc/ops/product/costs/fit.py`` makes estimates of.
+A row is a product or a convolution: the path that was chosen, the fastest one, and the ratio of their times. The
+tables also hold `costs`: the times of all paths, with their counts of work. `write_costs` writes them, and
+``csrc/ops/fit_costs.py`` makes estimates of them. Images are quantized: for floats, shapes alone choose.
 HETEROCOMPUTE_ISA leaves instruction sets out.
 """
 
@@ -11,14 +11,17 @@ from __future__ import annotations
 import csv
 import itertools
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.prepacked import prepack
 from ..base import runtime
 from ..products.arguments import core_operand
+from ..products.conv import prepared
 from ..products.quantize import quantize
 from .measure import CheckFailed, Options, Row, Table
 
@@ -30,8 +33,18 @@ WEIGHTS = (
     "int4-g32-f16+2:4", "vsq4-g16-s4+1:4", "nf4-g64+2:4",
     "2:4", "3:4", "1:4", "4:8", "2:8", "1:8", "1:16",
 )  # fmt: skip
-COUNTS = ("codes", "decoded", "unpacked", "limbs", "spread", "products", "wide", "groups", "values")  # of hc_work
-COLUMNS = ("isa", "path", *COUNTS, "ns", "to_fastest", "spread_of_ns", "calls")
+LAYERS = (  # channels, size of the images, filters, their size, stride, groups
+    (3, 32, 16, 3, 1, 1), (16, 16, 16, 3, 1, 1), (64, 14, 64, 3, 1, 1), (64, 28, 64, 3, 1, 1), (128, 14, 128, 3, 1, 1),
+    (128, 28, 128, 3, 2, 1), (256, 7, 256, 3, 1, 1), (64, 56, 64, 1, 1, 1), (256, 14, 64, 1, 1, 1),
+    (512, 7, 512, 1, 1, 1), (32, 14, 32, 5, 1, 1), (32, 28, 32, 3, 1, 32), (144, 14, 144, 3, 1, 144),
+    (96, 28, 96, 3, 2, 96), (512, 7, 512, 3, 1, 512), (64, 14, 64, 3, 1, 4), (512, 7, 512, 3, 1, 1),
+)  # fmt: skip
+FILTERS = ("int8", "vsq4-g16-s4", "int4-g32-f16", "nf4-g64")
+IMAGES = (1, 4)
+COUNTS = {  # of hc_work and hc_conv_work
+    "product": ("codes", "decoded", "unpacked", "limbs", "spread", "products", "wide", "groups", "values"),
+    "conv": ("products", "values", "filters", "kept", "images", "windows"),
+}
 ACTIVATIONS = (None, "int8", "int24")
 ROWS = (1, 2, 4, 8, 16, 64)
 SHAPES = ((64, 64), (512, 512), (2048, 2048))
@@ -41,15 +54,24 @@ FAR = 3.0
 CLASSES = ("amx", "avx512vbmi", "avx512vnni", "avx512", "avxvnni", "avx2", "dotprod", "neon")  # best first
 
 
+def columns(kind: str) -> tuple[str, ...]:
+    """Return the header of a CSV file."""
+    return ("isa", "path", *COUNTS[kind], "ns", "to_fastest", "spread_of_ns", "calls")
+
+
 def measure(options: Options) -> list[Table]:
-    """Time every path with all instruction sets of this machine."""
+    """Time every path and every algorithm with all instruction sets of this machine."""
     mask = runtime.run()[0]
     names = _core.isa_names(mask)
     isa = next((name for name in CLASSES if name in names), "scalar")
+    return [_products(options, isa, (mask, 1)), _convolutions(options, isa)]
+
+
+def _products(options: Options, isa: str, run: tuple[int, int]) -> Table:
     weights = WEIGHTS[::8] if options.quick else WEIGHTS
     options.say(f"{isa}: paths of {len(weights)} kinds of weights")
     rng = np.random.default_rng(0)
-    run, rows, costs = (mask, 1), [], []
+    rows, costs = [], []
     for text, (n, k) in itertools.product(weights, SHAPES[:1] if options.quick else SHAPES):
         if text == "q4_k" and k < 256:
             continue
@@ -57,43 +79,82 @@ def measure(options: Options) -> list[Table]:
         for activations, m in itertools.product(ACTIVATIONS, ROWS[:2] if options.quick else ROWS):
             x = rng.standard_normal((m, k), dtype=np.float32)
             operand = core_operand(quantize(x, activations)) if activations else x
+            out = np.empty((m, n), np.float32)
+            _, _, chosen, found = _core.explain(run, operand, w, None, out)
+            calls: dict[str, Any] = {}
+            for name, _, reason, seconds, number, work in found:
+                if reason is None:
+                    forced = (*run, 1 + _core.paths().index(name))
+                    arguments = (forced, operand, w, None, None, out)
+                    calls[name] = (number, work, seconds, _core.matmul, arguments)
             name = f"{m} x {activations or 'float32'}, {n} x {k} {text}"
-            row, found = _row(name, run, operand, w, np.empty((m, n), np.float32))
+            row, more = _row(name, calls, found[chosen][0], out)
             rows.append(row)
-            costs += [[isa, *each] for each in found]
+            costs += [[isa, *each] for each in more]
+    return _table(f"{isa}: path chosen", rows, {"product": costs})
+
+
+def _convolutions(options: Options, isa: str) -> Table:
+    layers = LAYERS[:2] if options.quick else LAYERS
+    options.say(f"{isa}: algorithms of {len(layers)} layers")
+    rng = np.random.default_rng(0)
+    rows, costs = [], []
+    for (c, size, k, r, stride, groups), text in itertools.product(layers, FILTERS):
+        filters = rng.standard_normal((k, c // groups, r, r), dtype=np.float32)
+        w = quantize(filters, text, axis=(2, 3, 1))
+        for images, is_kept in itertools.product(IMAGES[:1] if options.quick else IMAGES, (False, True)):
+            x = rng.standard_normal((images, c, size, size), dtype=np.float32)
+            kept: dict[bytes, Any] | None = {} if is_kept else None
+            call = prepared("plan", x, prepack(w) if is_kept else w, None, stride, r // 2, 1, groups, "int8")
+            if kept is not None:
+                _core.conv2d(*(*call.core, kept))
+            calls: dict[str, Any] = {}
+            chosen, found = _core.explain_conv2d(*(*call.core, kept))
+            for name, _, reason, seconds, work, _, _, number in found:
+                if reason is None:
+                    calls[name] = (number, work, seconds, _core.conv2d, (*call.by(name), kept))
+            name = f"{images} x {c} @ {size}, {k} of {r} x {r} {text}, stride {stride}, {groups} groups, kept {is_kept}"
+            row, more = _row(name, calls, found[chosen][0], call.result)
+            rows.append(row)
+            costs += [[isa, *each] for each in more]
+    return _table(f"{isa}: algorithm chosen", rows, {"conv": costs})
+
+
+def _table(title: str, rows: list[Row], costs: dict[str, list[list[Any]]]) -> Table:
     slower = np.array([row["slower"] for row in rows])
     of_all = {"name": "all: mean, worst", "slower": float(slower.mean()), "worst": float(slower.max())}
-    return [{"title": f"{isa}: path chosen", "threads": 1, "rows": [of_all, *rows], "costs": costs}]
+    return {"title": title, "threads": 1, "rows": [of_all, *rows], "costs": costs}
 
 
-def _row(name: str, run: tuple[int, int], a: Any, b: Any, out: Array) -> tuple[Row, list[list[Any]]]:
-    _, _, number, candidates = _core.explain(run, a, b, None, out)
-    able = [candidate for candidate in candidates if candidate[2] is None]
-    turns: dict[str, list[int]] = {path: [] for path, *_ in able}
+def _row(
+    name: str, calls: Mapping[str, tuple[str, Any, float, Callable[..., Any], Any]], chosen: str, out: Array
+) -> tuple[Row, list[list[Any]]]:
+    """Time calls by path: its number's name, its work, its estimate, a function and the arguments."""
+    turns: dict[str, list[int]] = {path: [] for path in calls}
     wanted = None
-    for path in turns:
-        _core.matmul((*run, 1 + _core.paths().index(path)), a, b, None, None, out)
+    for path, (*_, function, arguments) in calls.items():
+        function(*arguments)
         wanted = out.tobytes() if wanted is None else wanted
         if out.tobytes() != wanted:
             raise CheckFailed(f"{name}: path {path} gives other bits")
     left = list(turns)
     while left:
         for path in left:
-            forced = (*run, 1 + _core.paths().index(path))
+            *_, function, arguments = calls[path]
             begin = time.process_time_ns()
-            _core.matmul(forced, a, b, None, None, out)
+            function(*arguments)
             turns[path].append(time.process_time_ns() - begin)
         least = min(map(min, turns.values()))
         left = [path for path in left if not _is_known(turns[path], least)]
     times = {path: min(taken) for path, taken in turns.items()}
-    chosen, best = candidates[number][0], min(times, key=lambda path: times[path])
-    ratios = {"slower": times[chosen] / times[best], "estimate": candidates[number][3] * 1e9 / times[chosen]}
+    best = min(times, key=lambda path: times[path])
+    ratios = {"slower": times[chosen] / times[best], "estimate": calls[chosen][2] * 1e9 / times[chosen]}
     row = {"name": name, "chosen": chosen, "fastest": best, "seconds": times[chosen] * 1e-9, **ratios, "times": times}
     costs = []
-    for path, *_, number_name, work in able:
+    for path, (number, work, *_) in calls.items():
         taken = turns[path]
         spread = float(np.median(taken)) / min(taken)
-        costs.append([number_name, *work, min(taken), min(taken) / times[best], spread, len(taken)])
+        costs.append([number, *work, min(taken), min(taken) / times[best], spread, len(taken)])
     return row, costs
 
 
@@ -102,15 +163,17 @@ def _is_known(taken: list[int], least: int) -> bool:
     return (len(taken) >= LEAST_TURNS and sum(taken) >= SECONDS * 1e9) or (len(taken) > 1 and min(taken) > FAR * least)
 
 
-def write_costs(costs: list[list[Any]], folder: Path) -> None:
-    """Write rows of `COLUMNS` to the processor's CSV file, in place of those of the same instruction sets."""
-    path = folder / f"{_core.cpu_processor()}.csv"
-    others = path.read_text().splitlines(keepends=True)[1:] if path.exists() else []
-    with open(path, "w", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(COLUMNS)
-        for isa, name, *counts, ns, slower, spread, calls in costs:
-            numbers = (f"{count:.6g}" for count in counts)
-            rows.writerow([isa, name, *numbers, ns, f"{slower:.2f}", f"{spread:.2f}", calls])
-        measured = {isa for isa, *_ in costs}
-        file.writelines(line for line in others if line.partition(",")[0] not in measured)
+def write_costs(costs: Mapping[str, list[list[Any]]], folder: Path) -> None:
+    """Write rows of `columns` to the processor's CSV files, in place of those of the same instruction sets."""
+    for kind, rows in costs.items():
+        path = folder / kind / "costs" / f"{_core.cpu_processor()}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        others = path.read_text().splitlines(keepends=True)[1:] if path.exists() else []
+        with open(path, "w", newline="") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            lines.writerow(columns(kind))
+            for isa, name, *counts, ns, slower, spread, calls in rows:
+                numbers = (f"{count:.6g}" for count in counts)
+                lines.writerow([isa, name, *numbers, ns, f"{slower:.2f}", f"{spread:.2f}", calls])
+            measured = {isa for isa, *_ in rows}
+            file.writelines(line for line in others if line.partition(",")[0] not in measured)

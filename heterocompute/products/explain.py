@@ -240,7 +240,7 @@ def _convolution(caller: str, given: dict[str, Any]) -> tuple[Explanation, str]:
     if chosen < 0:
         return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),)), key
     rows = []
-    for number, (name, what, reason, seconds, _, _, admitted) in enumerate(found):
+    for number, (name, what, reason, seconds, _, _, admitted, _) in enumerate(found):
         if reason is None and not admitted:
             error = f"its error is about {ERRORS[name]:g} times that of one sum"
             reason, seconds = f"{error}, more than auto admits here", 0.0

@@ -49,18 +49,32 @@ def _network(weights: Any, evaluate: Evaluate | None, name: str) -> tuple[dict[s
         raise TypeError(f"{name}: weights are {shown(weights)}, wanted a mapping of names to arrays, or a network")
     if not callable(evaluate):
         raise TypeError(f"{name}: evaluate is {shown(evaluate)}, wanted a function of the weights")
+    check_weights(found, name)
     return dict(found), partial(call_back, evaluate)
 
 
-def dense_infos(arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return dtype and shape of the arrays that are not packed, by name."""
-    check_weights(arrays, "ptq")
-    dense = {}
-    for name, value in arrays.items():
+def chosen_arrays(arrays: Mapping[str, Any], include: Any, exclude: Any, name: str) -> dict[str, Array]:
+    """Return the arrays to round as ndarrays, checked once for all that follows.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array_like
+    include, exclude : str or iterable of str, optional
+        As in `heterocompute.files.selection.select`.
+    name : str
+        Name of the caller, for errors.
+
+    Returns
+    -------
+    dict of str to ndarray of floats
+    """
+    plain = {}
+    for key, value in arrays.items():
         if not isinstance(value, PackedArray):
             lent = exports_dlpack(value) and not isinstance(value, np.ndarray)
-            dense[name] = as_exported(value, f"weights[{shown(name)}]") if lent else np.asarray(value)
-    return {name: (value.dtype.name, value.shape) for name, value in dense.items()}
+            plain[key] = as_exported(value, f"{name}: weights[{shown(key)}]") if lent else np.asarray(value)
+    chosen = select({key: (value.dtype.name, value.shape) for key, value in plain.items()}, include, exclude)
+    return {key: as_array(plain[key], f"{name}: {key}") for key in chosen}
 
 
 def tied(arrays: Mapping[str, Any]) -> dict[str, str]:
@@ -132,14 +146,7 @@ def calibrate(
         raise ValueError("calibrate: held is for a torch.nn.Module and its batches; pass what calibrate returns of "
                          "other inputs to quantize(held=)")  # fmt: skip
     found, call = _network(weights, evaluate, "calibrate")
-    return _heard(found, call, _listening(found, include, exclude), tied(found))
-
-
-def _listening(arrays: Mapping[str, Any], include: Any, exclude: Any) -> dict[str, Array]:
-    """Return the weights that listen, as ndarrays."""
-    return {
-        name: as_array(arrays[name], f"calibrate: {name}") for name in select(dense_infos(arrays), include, exclude)
-    }
+    return _heard(found, call, chosen_arrays(found, include, exclude, "calibrate"), tied(found))
 
 
 def _heard(
@@ -282,7 +289,7 @@ def quantize(
         found: Rounded = rounded(weights, evaluate, formats, of_weights, sequential, held, include, exclude, memory)
         return found
     arrays, call = _network(weights, evaluate, "quantize")
-    layers, twins = _listening(arrays, include, exclude), tied(arrays)
+    layers, twins = chosen_arrays(arrays, include, exclude, "quantize"), tied(arrays)
     groups = [_heard(arrays, call, layers, twins)]
     if held is not None and not isinstance(held, Mapping):
         raise TypeError(f"quantize: held is {shown(held)}, wanted what calibrate returns")
@@ -310,10 +317,10 @@ def round_layers(
 
     Parameters
     ----------
-    arrays : mapping of str to array_like
+    arrays : mapping of str to array
         All weights.
     names : list of str
-        Those to round.
+        Those to round: float arrays that were checked, or quantized ones.
     groups : iterable of Calibration
         Their Hessians.
     held : mapping of str to Hessian, optional
@@ -375,7 +382,7 @@ def _round(
     if isinstance(value, QuantizedArray) and (value.format, value.axis) == (fmt, axis):
         lost = dict.fromkeys(("before", "after", *held), inf)
         return value, {"tokens": h.tokens, "damping": 0.0, "dead": 0, **lost}
-    w = value.dequantize() if isinstance(value, QuantizedArray) else as_array(value, f"quantize: {name}")
+    w = value.dequantize() if isinstance(value, QuantizedArray) else value
     if method == "gptq":
         q, plain, report = round_layer(w, h, fmt, axis, how)
     else:

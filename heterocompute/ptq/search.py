@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.dense import as_array
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back, counts_subnormals
 from ..base.modules import is_module
 from ..base.progress import Steps
 from ..base.values import as_list, as_real, shown
 from ..files.opening import check_weights
-from ..files.selection import axis_of as axes_of, escaped, select, unknown
+from ..files.selection import axis_of as axes_of, escaped, unknown
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.columns import to_columns
@@ -31,7 +30,7 @@ from .error import error
 from .hessian import Hessian
 from .knapsack import solve
 from .methods import by_method, takes
-from .network import dense_infos
+from .network import chosen_arrays
 from .plan import Plan
 
 __all__ = ["search"]
@@ -144,13 +143,13 @@ def search(
     if not choices:
         raise ValueError("search: there are no formats to choose from")
     given = None if probe is None else as_format(probe, "search: probe")
-    infos = dense_infos(arrays)
-    names = select(infos, include, exclude)
+    values = chosen_arrays(arrays, include, exclude, "search")
+    names = list(values)
     if not names:
         raise ValueError("search: there is no float tensor of two or more dimensions to choose for")
     items = _items(names, groups)
     said = getattr(held, "axes", {})  # what a file says
-    layers = {name: (infos[name][1], axes_of(name, infos[name][1], None, said.get(name))) for name in names}
+    layers = {name: (w.shape, axes_of(name, w.shape, None, said.get(name))) for name, w in values.items()}
     count = sum(prod(shape) for shape, _ in layers.values())
     allowed = limits(budget, device)
     judge = None if evaluate is None else _judge(evaluate, metric)
@@ -158,7 +157,7 @@ def search(
     other = None if activations is None else as_format(activations, "search: activations")
     tables = cost_tables([*allowed, "bytes"], list(layers.values()), choices, device, other)
 
-    rounder = _Rounder(arrays, {name: axis for name, (_, axis) in layers.items()}, known)
+    rounder = _Rounder(values, {name: axis for name, (_, axis) in layers.items()}, known)
     errors = {}
     for name in names:
         step(name)
@@ -249,10 +248,9 @@ class _Rounder:
     """Rounds tensors by the best method that each has: `gptq` with a Hessian, the scale search, or plainly."""
 
     def __init__(
-        self, arrays: Mapping[str, Any], axes: Mapping[str, tuple[int, ...]], hessians: Mapping[str, Hessian]
+        self, values: Mapping[str, Array], axes: Mapping[str, tuple[int, ...]], hessians: Mapping[str, Hessian]
     ) -> None:
-        self.values = {name: as_array(arrays[name], f"search: {name}") for name in axes}
-        self.axes, self.hessians = axes, hessians
+        self.values, self.axes, self.hessians = values, axes, hessians
 
     def method(self, name: str, fmt: Format) -> str:
         ways = ("gptq", "search") if name in self.hessians else ("search",)

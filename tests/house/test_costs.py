@@ -13,12 +13,12 @@ import pytest
 from heterocompute import _heterocompute as core
 from heterocompute.bench import plan
 
-COSTS = Path(__file__).parents[2] / "csrc" / "ops" / "product" / "costs"
+SCRIPT = Path(__file__).parents[2] / "csrc" / "ops" / "fit_costs.py"
 
 
 @pytest.fixture(scope="module")
 def fit() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fit", COSTS / "fit.py")
+    spec = importlib.util.spec_from_file_location("fit_costs", SCRIPT)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -26,21 +26,24 @@ def fit() -> ModuleType:
 
 
 def test_the_costs_are_those_of_the_measurements(fit: ModuleType) -> None:
-    assert (COSTS / "costs.def").read_text() == fit.make(), "run csrc/ops/product/costs/fit.py"
+    for kind in (fit.PRODUCTS, fit.CONVOLUTIONS):
+        assert (kind.folder / "costs.def").read_text() == fit.make(kind), "run csrc/ops/fit_costs.py"
 
 
 def test_counts_have_the_same_names_everywhere(fit: ModuleType) -> None:
-    assert fit.COUNTS == plan.COUNTS
-    for path in COSTS.glob("*.csv"):
-        with open(path, newline="") as file:
-            header = tuple(next(csv.reader(file)))
-        columns = ("isa", "path", "call", *plan.COUNTS) if path.stem == "carried" else plan.COLUMNS
-        assert header == columns, path.name
+    for kind, name in ((fit.PRODUCTS, "product"), (fit.CONVOLUTIONS, "conv")):
+        assert kind.counts == plan.COUNTS[name]
+        for path in kind.folder.glob("*.csv"):
+            with open(path, newline="") as file:
+                header = tuple(next(csv.reader(file)))
+            columns = ("isa", "path", "call", *kind.counts) if path.stem == "carried" else plan.columns(name)
+            assert header == columns, path.name
 
 
 def test_every_class_of_costs_is_one_of_the_benchmark(fit: ModuleType) -> None:
     assert set(plan.CLASSES) | {"scalar"} == set(fit.CLASSES)
-    assert {isa for isa, _ in fit.read(COSTS / "carried.csv")} <= set(fit.CLASSES)
+    for kind in (fit.PRODUCTS, fit.CONVOLUTIONS):
+        assert {isa for isa, _ in fit.read(kind.folder / "carried.csv", kind.counts)} <= set(fit.CLASSES)
 
 
 def test_nonnegative_least_squares_are_those_of_scipy(fit: ModuleType) -> None:
@@ -56,12 +59,11 @@ def test_a_measured_file_becomes_a_class_of_its_processor(fit: ModuleType, tmp_p
     counts = [[float(i == j) for j in range(9)] for i in range(10)]
     ns = [100 + 10 * i for i in range(9)] + [100]
     rows = [["avx2", "CHAIN_gemm_chain", *each, time, 1.0, 1.1, 5] for each, time in zip(counts, ns, strict=True)]
-    plan.write_costs(rows, tmp_path)
-    plan.write_costs([["neon", *row[1:]] for row in rows], tmp_path)
-    plan.write_costs(rows, tmp_path)
-    (path,) = tmp_path.glob("*.csv")
+    for some in (rows, [["neon", *row[1:]] for row in rows], rows):
+        plan.write_costs({"product": some}, tmp_path)
+    (path,) = tmp_path.glob("product/costs/*.csv")
     assert path.stem == core.cpu_processor() and len(path.read_text().splitlines()) == 1 + 2 * len(rows)
-    path.rename(tmp_path / "intel-6-207.csv")
-    text = fit.make(tmp_path)
+    path.rename(path.with_name("intel-6-207.csv"))
+    text = fit.make(fit.PRODUCTS._replace(folder=path.parent))
     assert "HC_PROCESSOR(HC_INTEL, 6, 207)" in text and "HC_ISA_AVX2," in text
     assert "[HC_PATH_CHAIN_gemm_chain] = {100, {0, 10, 20, 30, 40, 50, 60, 70, 80}}, /* 10 points" in text

@@ -12,7 +12,7 @@
 typedef enum { NIBBLES, TABLED, NARROW, BYTES } code_kind;
 enum { MOST = 8 }; /* registers of codes at once */
 
-/* What codes are turned into bytes by: the flip of each, or TABLED the table. */
+/* The register that turns stored codes into bytes: the flip of each code, or the table if TABLED. */
 INLINE __m256i load_form(const hc_gemv_dots_args *args, code_kind kind) {
     if (kind == TABLED)
         return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)args->table));

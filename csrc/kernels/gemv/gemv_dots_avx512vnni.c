@@ -17,7 +17,7 @@ INLINE __m512i load_codes(const uint8_t *codes, int64_t left) {
 
 typedef enum { NIBBLES, TABLED, BYTES } code_kind;
 
-/* What codes are turned into bytes by: the flip of each, or TABLED the table. */
+/* The register that turns stored codes into bytes: the flip of each code, or the table if TABLED. */
 INLINE __m512i load_form(const hc_gemv_dots_args *args, code_kind kind) {
     if (kind == TABLED)
         return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)args->table));

@@ -19,6 +19,7 @@
 static const hc_algorithm ALGORITHMS[HC_N_ALGORITHMS] = {
 #define HC_ALGORITHM(section, symbol, text, does, ...)                                                                 \
     {.order = HC_CONV_##section,                                                                                       \
+     .id = #section "_" #symbol,                                                                                       \
      .name = text,                                                                                                     \
      .what = does,                                                                                                     \
      .refuses = hc_conv_##symbol##_refuses,                                                                            \
@@ -119,6 +120,14 @@ static double most_error(const hc_convolution *conv, const hc_conv_options *opti
     return conv->w->packed || (options && options->strict) ? 1 : MOST_ERROR;
 }
 
+static hc_conv_work work_of(const hc_convolution *conv, int line) {
+    const hc_conv_shape *s = &conv->shape;
+    hc_conv_work work = ALGORITHMS[line].work(conv);
+    work.images = (double)s->n * (double)s->channels * (double)s->height * (double)s->width;
+    work.windows = (double)s->n * (double)conv->window->groups * (double)s->out_height * (double)s->out_width;
+    return work;
+}
+
 /* The line of the least seconds; `skips`: of those that skip the zeros of a pattern. */
 static int fastest(const hc_convolution *conv, double most, bool skips) {
     const uint32_t isa = conv->order == HC_CONV_FLOATS ? HC_CONV_ALIKE : conv->run->isa;
@@ -128,7 +137,7 @@ static int fastest(const hc_convolution *conv, double most, bool skips) {
         const hc_algorithm *a = &ALGORITHMS[i];
         if (a->order != conv->order || a->error > most || (skips && a->multiplies_zeros) || a->refuses(conv))
             continue;
-        const hc_conv_work work = a->work(conv);
+        const hc_conv_work work = work_of(conv, i);
         const double seconds = hc_conv_seconds(isa, (hc_algorithm_number)i, &work);
         if (found < 0 || seconds < least)
             found = i, least = seconds;
@@ -214,12 +223,15 @@ hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operan
             explanation->chosen = i;
         if (explanation->candidate[i].reason)
             continue;
-        const hc_conv_work work = ALGORITHMS[line].work(&conv);
+        const hc_conv_work work = work_of(&conv, line);
         explanation->candidate[i].what = ALGORITHMS[line].what;
+        explanation->candidate[i].id = ALGORITHMS[line].id;
         explanation->candidate[i].work[0] = work.products;
         explanation->candidate[i].work[1] = work.values;
         explanation->candidate[i].work[2] = work.filters;
         explanation->candidate[i].work[3] = work.kept;
+        explanation->candidate[i].work[4] = work.images;
+        explanation->candidate[i].work[5] = work.windows;
         explanation->candidate[i].bytes = work.bytes;
         explanation->candidate[i].seconds = hc_conv_seconds(run->isa, (hc_algorithm_number)line, &work);
     }

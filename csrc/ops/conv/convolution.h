@@ -1,5 +1,5 @@
 /* One convolution, checked, and the contract of an algorithm: a line of algorithms.def. An algorithm says why it refuses, what
- * it would do, and runs; it calls no other. Its line is of an order, which says what is multiplied; the costs of costs.def make
+ * it would do, and runs; it calls no other. Its line is of an order, which says what is multiplied; the costs of costs/ make
  * seconds of its work. algorithms.c is the only place that chooses.
  */
 #ifndef HC_CONVOLUTION_H
@@ -33,12 +33,14 @@ typedef struct {
     hc_images *images; /* while an algorithm runs: x quantized (quantized/images.h); NULL: floats */
 } hc_convolution;
 
-/* What an algorithm would do: the counts that costs.def has times for. Of floats they follow from shapes alone. */
+/* What an algorithm would do: the counts that costs/ has times for. Of floats they follow from shapes alone. */
 typedef struct {
     double products; /* multiply-adds, those of padded tiles included */
     double values;   /* of windows that are gathered, of tiles and answers that are transformed */
     double filters;  /* values of filters that are transformed */
-    double kept;     /* of transformed filters that are read as they were packed before */
+    double kept;     /* of transformed filters that were packed before and come from beyond the caches */
+    double images;   /* values of images: they are quantized first. These two follow from the convolution alone */
+    double windows;  /* places of windows, in each group */
     int64_t bytes;   /* of working memory */
 } hc_conv_work;
 
@@ -49,13 +51,14 @@ typedef enum {
     HC_N_ALGORITHMS
 } hc_algorithm_number;
 
-/* Seconds in one thread, by the costs of the best class of machines with these instruction sets. */
+/* Seconds in one thread, by the costs of this processor, or else of the best class of instruction sets. */
 double hc_conv_seconds(uint32_t isa, hc_algorithm_number number, const hc_conv_work *work);
 /* Of floats: the same on every machine, since the choice is one of bits. */
 #define HC_CONV_ALIKE UINT32_MAX
 
 typedef struct {
     hc_conv_order order;
+    const char *id;          /* its number's name: ORDER_symbol */
     const char *name, *what; /* the name is what a caller may force; each order has it once at most */
     double error;            /* mean error over that of one chain, about */
     bool finishes;           /* adds the bias and cuts at 0 itself */

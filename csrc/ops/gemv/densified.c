@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { UNKNOWN = 1 << 20 };
+enum { UNKNOWN = 1 << 20, NEAR_BYTES = 32 << 10 }; /* of x, which L1 holds beside a row */
 
 /* The exponent of the last bit of the smallest number but 0; large where all are 0. */
 static int last_bit(const float *values, int n) {
@@ -94,11 +94,14 @@ hc_work hc_gemv_densified_work(const hc_product *p) {
     const double kept = (double)p->w->rows * (double)g->columns;
     const bool decodes = hc_gemv_decodes(p->w_packed, true, &form), is_short = !decodes && form.bits == 4;
     const bool flips = is_short && hc_gemv_zero_code(&form) > 0;
+    const double x_bytes = (double)g->whole_length * hc_min(p->x->rows, HC_GEMV_VECTORS) * sizeof(float);
     return (hc_work){.codes = is_short ? whole : 0,
                      .decoded = decodes ? kept : 0,
                      .unpacked = (hc_unpacked(p) ? kept : 0) + (flips ? whole : 0),
                      .spread = whole,
                      .products = whole * vectors / filled,
+                     .wide =
+                         has_groups && x_bytes < NEAR_BYTES ? 0 : whole * vectors, /* columns one by one; x beyond L1 */
                      .groups = hc_groups(p) * vectors,
                      .values = vectors * (double)g->whole_length};
 }

@@ -129,11 +129,10 @@ const char *hc_gemv_float_24_refuses(const hc_product *p) {
 }
 
 hc_work hc_gemv_float_24_work(const hc_product *p) {
-    const double codes = (double)p->w->rows * (double)p->w->columns, vectors = (double)p->x->rows;
-    const hc_stored_form form = hc_form_of(p->w_packed->format);
-    const bool looks_up = hc_form_has_table(&form) || hc_form_has_codebook(&form);
+    hc_24_job job = {.places = 0};
+    size(&job, p); /* groups go in LANES lanes, which the last ones need not fill */
+    const double codes = (double)p->w->rows * (double)job.places, vectors = (double)p->x->rows;
     return (hc_work){.codes = codes,
-                     .unpacked = looks_up ? codes * vectors : 0,
                      .products = codes * vectors,
                      .groups = hc_groups(p) * vectors,
                      .values = vectors * (double)p->w->columns};

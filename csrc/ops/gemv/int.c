@@ -324,23 +324,25 @@ const char *hc_gemv_int_refuses(const hc_product *p) {
     return plan(&job, p) ? NULL : "codes or groups that no kernel reads as they are stored, or rows too long";
 }
 
+/* Sums of short segments share registers; a longer segment, and the answer, is reduced by itself. */
 hc_work hc_gemv_int_work(const hc_product *p) {
-    const double codes = (double)p->w->rows * (double)p->w->columns;
-    const hc_int_form *form = &p->x->form[p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
-    const double lines = (double)p->x->rows * hc_gemv_limbs(form);
-    const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST);
-    const bool x_has_limbs = hc_gemv_limbs(form) > 1;
-    const bool w_has_limbs = p->order == HC_ORDER_FOLDED && hc_signed_limbs(&p->w->form[HC_INT_FOLDED]) > 1;
+    enum { SHORT = 8 /* words */ };
+    hc_integers_job job;
+    plan(&job, p);
+    const double rows = (double)p->w->rows, values = (double)p->x->rows * (double)p->w->columns;
+    const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST), codes = rows * (double)p->w->columns;
+    const double lines = (double)(p->x->rows * job.n_signed_limbs), sums = rows * lines * (double)job.segments;
+    const bool is_grouped = job.kind == HC_ORDER_GROUPED, is_short = job.segment * job.weights.bits / 32 <= SHORT;
+    const bool joins = is_grouped ? job.n_signed_limbs > 1 : is_short && !job.folded;
     return (hc_work){.codes = turns * codes,
+                     .decoded = hc_integers_loads_scales(&job) ? turns * rows * (double)job.segments : 0,
                      .unpacked = hc_unpacked(p) ? turns * codes : 0,
-                     .limbs = x_has_limbs   ? hc_groups(p) * lines
-                              : w_has_limbs ? codes * lines
-                                            : 0,
-                     .spread = p->w->sparse ? turns * codes : 0,
+                     .limbs = values * (job.n_signed_limbs - 1),
+                     .spread = job.densifies ? turns * hc_spread(p) : 0,
                      .products = codes * lines,
-                     .wide = p->w_packed->format->bits > 4 ? codes * lines : 0,
-                     .groups = x_has_limbs ? 0 : hc_groups(p) * lines, /* else their sums are joined */
-                     .values = lines * (double)p->w->columns};
+                     .wide = joins ? codes * lines : 0,
+                     .groups = is_grouped || !is_short ? sums : rows * lines,
+                     .values = values};
 }
 
 /* The vectors of a turn as the kernels take them, in the job's memory, which begins with them. */

@@ -52,6 +52,9 @@ typedef struct {
 void hc_integers_scaled_plan(hc_integers_job *job, const hc_run *run);
 void hc_integers_scaled(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch);
 
+/* Whether the scales of rows become float32 before a kernel reads them. */
+bool hc_integers_loads_scales(const hc_integers_job *job);
+
 /* The stored scales of a row, made those of its segments' integers; they lie in scales[0 .. groups). */
 void hc_integers_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales);
 

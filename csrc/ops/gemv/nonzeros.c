@@ -174,7 +174,8 @@ hc_work hc_gemv_nonzeros_work(const hc_product *p) {
                      .decoded = is_plain ? 0 : kept,
                      .unpacked = unpacked,
                      .spread = columns,
-                     .products = kept * vectors};
+                     .products = kept * vectors,
+                     .groups = rows * vectors};
 }
 
 hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {

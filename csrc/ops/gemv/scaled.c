@@ -31,13 +31,19 @@ void hc_integers_store(const hc_rows *out, int64_t row, int64_t vector, int64_t 
         *(float *)to = y[i] == y[i] ? y[i] : NAN;
 }
 
+bool hc_integers_loads_scales(const hc_integers_job *job) {
+    const hc_stored_form *form = &job->weights.form;
+    return job->kind == HC_ORDER_GROUPED && (!job->scaled || form->second || job->unit != 1 ||
+                                             (form->scale != HC_SCALE_F16 && form->scale != HC_SCALE_F32));
+}
+
 /* Codes of other widths as bytes, and scales that the kernel does not read as they are as float32, of some rows. */
 static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch,
                         hc_gemv_scaled_args *args) {
     const hc_gemv_weights *weights = &job->weights;
     const hc_stored_form *form = &weights->form;
     const bool unpacks = form->bits != weights->bits && !job->is_packed;
-    const bool loads = form->second || job->unit != 1 || (form->scale != HC_SCALE_F16 && form->scale != HC_SCALE_F32);
+    const bool loads = hc_integers_loads_scales(job);
     const int64_t n = job->padded_segments, stride = unpacks ? hc_round_up(weights->scratch_bytes, HC_CACHE_LINE) : 0;
     for (int64_t i = 0; (unpacks || loads) && i < n_rows; i++) {
         float *scales = scratch->scales + i * n;

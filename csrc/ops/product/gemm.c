@@ -319,10 +319,15 @@ const char *hc_gemm_grouped_refuses(const hc_product *p) {
     return NULL;
 }
 hc_work hc_gemm_grouped_work(const hc_product *p) {
-    const hc_kernel *kernel = hc_product_line(HC_ORDER_GROUPED, false, false, p->w, p->run);
+    const bool exact_groups = p->x->form[HC_INT_GROUPED].n_limbs > 1;
+    const hc_kernel *kernel = hc_product_line(HC_ORDER_GROUPED, exact_groups, false, p->w, p->run);
     hc_work grouped = integer_work(p, kernel);
-    grouped.wide = kernel->small ? 0 : grouped.products;
-    grouped.groups = hc_groups(p) * (double)hc_round_up(p->x->rows, kernel->mr);
+    if (exact_groups) { /* scaled outside the kernel, of panels without scales */
+        grouped.limbs = grouped.decoded;
+        grouped.groups = hc_groups(p) * (double)hc_round_up(p->x->rows, kernel->mr);
+    }
+    if (exact_groups || !kernel->small)
+        grouped.wide = grouped.products;
     return grouped;
 }
 hc_status hc_gemm_grouped_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }

@@ -1,5 +1,5 @@
 /* Estimates: the sum of counts of work times their costs. They need not be right, only tell paths apart that give the same
- * bits. `heterocompute bench plan` measures costs and holds the plan against the clock; costs/fit.py makes costs.def.
+ * bits. `heterocompute bench plan` measures costs and holds the plan against the clock; fit_costs.py makes costs.def.
  */
 #include "ops/product/measure.h"
 
@@ -24,12 +24,15 @@ static const hc_costs COSTS[] = {
 #include "ops/product/costs/costs.def"
 };
 
+bool hc_costs_hold(uint32_t processor, uint32_t needs, uint32_t isa) {
+    return (!processor || processor == hc_cpu_processor()) && (needs & isa) == needs;
+}
+
 static const hc_costs *costs_of(uint32_t isa) {
-    const uint32_t processor = hc_cpu_processor();
     const hc_costs *found = COSTS;
-    for (;; found++)
-        if ((!found->processor || found->processor == processor) && (found->needs & isa) == found->needs)
-            return found;
+    while (!hc_costs_hold(found->processor, found->needs, isa))
+        found++;
+    return found;
 }
 
 double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work) {
@@ -52,6 +55,10 @@ double hc_groups(const hc_product *p) {
     return p->w->group ? (double)p->w->rows * (double)hc_ceil_div(p->w->columns, p->w->group) : 0;
 }
 
+double hc_spread(const hc_product *p) {
+    return p->w->sparse ? (double)p->w->rows * (double)(p->w->columns + SPREAD_ROW) : 0;
+}
+
 hc_work hc_decoding(const hc_product *p) {
     const hc_packed_context *sparse = p->w->sparse;
     const double rows = (double)p->w->rows, columns = (double)p->w->columns;
@@ -63,5 +70,5 @@ hc_work hc_decoding(const hc_product *p) {
     return (hc_work){.decoded = codes,
                      .unpacked = hc_unpacked(p) || looks_up ? codes : 0,
                      .limbs = codes * (limbs - 1),
-                     .spread = sparse ? rows * (columns + SPREAD_ROW) : 0};
+                     .spread = hc_spread(p)};
 }

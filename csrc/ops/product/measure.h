@@ -12,6 +12,9 @@ typedef enum {
     HC_N_PATHS
 } hc_path_number;
 
+/* Whether costs hold for a run with the instruction sets `isa`: they were measured on `processor`, 0 for any, with `needs`. */
+bool hc_costs_hold(uint32_t processor, uint32_t needs, uint32_t isa);
+
 /* Estimate in one thread, by the costs of this processor, or else of the best class of instruction sets that the run allows. */
 double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
 
@@ -19,6 +22,8 @@ double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
 bool hc_unpacked(const hc_product *product);
 /* the groups of w; */
 double hc_groups(const hc_product *product);
+/* the columns to which codes of a pattern return, 0 without one; */
+double hc_spread(const hc_product *product);
 /* and decoding w as a whole, to float32 or to the integers of the product's order: decoded, unpacked, limbs and spread. */
 hc_work hc_decoding(const hc_product *product);
 

@@ -68,7 +68,7 @@ class Layer:
         check_fields(self, ("padding", "cached", "held", "biases"))
 
     def __init_subclass__(cls) -> None:
-        for name in ("output_shape", "macs", "gemm"):
+        for name in ("output_shape", "gemm"):
             if name in vars(cls):
                 setattr(cls, name, _with_shapes(vars(cls)[name]))
 
@@ -93,7 +93,8 @@ class Layer:
 
     def macs(self, *inputs: Shape) -> int:
         """Return the multiply-adds of matrix products and convolutions of one sample, without the bias."""
-        return 0
+        products = self.gemm(*inputs)
+        return math.prod(products) if products else 0
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int] | None:
         """Return (count, m, n, k) of the products that `macs` counts, of one sample; None if there are none.
@@ -136,11 +137,8 @@ class Conv2d(Layer):
 
     @property
     def weight_params(self) -> int:
-        return 0 if self.shared else self._weights
-
-    @property
-    def _weights(self) -> int:
-        return self.out_channels * self.in_channels // self.groups * math.prod(pair(self.kernel_size))
+        taps = math.prod(pair(self.kernel_size))
+        return 0 if self.shared else self.out_channels * self.in_channels // self.groups * taps
 
     @property
     def bias_params(self) -> int:
@@ -149,9 +147,6 @@ class Conv2d(Layer):
     def output_shape(self, *inputs: Shape) -> Shape:
         want_image(self, inputs[0], self.in_channels)
         return (self.out_channels, *window(self, inputs[0], self.dilation))
-
-    def macs(self, *inputs: Shape) -> int:
-        return math.prod(self.output_shape(*inputs)[1:]) * self._weights
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
         positions = math.prod(self.output_shape(*inputs)[1:])
@@ -188,11 +183,9 @@ class Linear(Layer):
         _want_last(self, inputs[0], self.in_features)
         return (*inputs[0][:-1], self.out_features)
 
-    def macs(self, *inputs: Shape) -> int:
-        return math.prod(self.output_shape(*inputs)) * self.in_features
-
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
-        return 1, math.prod(inputs[0][:-1]), self.out_features, self.in_features
+        *leading, n = self.output_shape(*inputs)
+        return 1, math.prod(leading), n, self.in_features
 
 
 @dataclass(frozen=True)
@@ -220,9 +213,6 @@ class Scores(Layer):
         queries, keys = inputs
         _want_heads(self, queries, keys)
         return (self.heads, queries[0], self.cached + keys[0])
-
-    def macs(self, *inputs: Shape) -> int:
-        return math.prod(self.output_shape(*inputs)) * (inputs[0][1] // self.heads)
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
         _, m, n = self.output_shape(*inputs)
@@ -261,13 +251,10 @@ class Context(Layer):
             raise ValueError(f"Context: {weights[2]} weights a query for {self.cached + values[0]} values")
         return (weights[1], self.heads * (values[1] // groups))
 
-    def macs(self, *inputs: Shape) -> int:
-        return math.prod(self.output_shape(*inputs)) * inputs[0][2]
-
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
-        _, m, n = inputs[0]
+        m, width = self.output_shape(*inputs)
         groups = self.kv_heads or self.heads
-        return groups, m * (self.heads // groups), inputs[1][1] // groups, n
+        return groups, m * (self.heads // groups), width // self.heads, inputs[0][2]
 
 
 @dataclass(frozen=True)
@@ -279,9 +266,6 @@ class MatMul(Layer):
         if len(a) < 2 or len(b) < 2 or a[-1] != b[-2] or a[:-2] != b[:-2]:
             raise ValueError(f"MatMul: inputs are {shown(a)} and {shown(b)}, wanted (..., m, k) and (..., k, n)")
         return (*a[:-1], b[-1])
-
-    def macs(self, *inputs: Shape) -> int:
-        return math.prod(self.output_shape(*inputs)) * inputs[0][-1]
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
         *leading, m, n = self.output_shape(*inputs)
@@ -308,11 +292,9 @@ class TimesMatrix(Layer):
         _want_last(self, inputs[0], self.k)
         return (*inputs[0][:-1], self.n)
 
-    def macs(self, *inputs: Shape) -> int:
-        return math.prod(self.output_shape(*inputs)) * self.k
-
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
-        return 1, math.prod(inputs[0][:-1]), self.n, self.k
+        *leading, n = self.output_shape(*inputs)
+        return 1, math.prod(leading), n, self.k
 
 
 @dataclass(frozen=True)
@@ -350,9 +332,6 @@ class Product(Layer):
 
     def output_shape(self, *inputs: Shape) -> Shape:
         return self.shape
-
-    def macs(self, *inputs: Shape) -> int:
-        return math.prod(self.sizes)
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
         return self.sizes

@@ -156,9 +156,8 @@ static const char *refuses(const hc_convolution *conv, int m) {
 
 static hc_conv_work work_of(const hc_convolution *conv, int m) {
     /* ALONE: a channel that fills no lanes takes as long as so many that do. Transformed filters of more than FAR bytes come from
-     * afar, where one takes FAR_VALUE as long; Zen 3, AVX2, 2026-11, 256 and 512 channels at 7 x 7 and 14 x 14. */
+     * afar; Zen 3, AVX2, 2026-11, 256 and 512 channels at 7 x 7 and 14 x 14. */
     enum { LANES = 16 /* of filters that are as fast as one */, ALONE = 8, FAR = 16 << 20 };
-    const double FAR_VALUE = 2.7;
     const hc_conv_shape *s = &conv->shape;
     hc_winograd_codes_job job;
     plan(&job, conv, m);
@@ -173,9 +172,7 @@ static hc_conv_work work_of(const hc_convolution *conv, int m) {
     return (hc_conv_work){.products = places * all * c * filled,
                           .values = places * all * ((double)channels + filled),
                           .filters = ready ? 0 : weights,
-                          .kept = !ready ? 0
-                                  : far  ? FAR_VALUE * weights
-                                         : weights,
+                          .kept = ready && far ? weights : 0,
                           .bytes = job.tiles.bytes};
 }
 

@@ -1,12 +1,13 @@
-"""Make costs.def, the costs of the counts of hc_work, from the CSV files in this folder.
+"""Make costs.def, the costs of counts of work, from the CSV files in product/costs and conv/costs.
 
-    python csrc/ops/product/costs/fit.py
+    python csrc/ops/fit_costs.py
 
-`heterocompute bench plan --costs csrc/ops/product/costs` writes a file `<processor>.csv`. A row is a path, forced on
-one product: its counts, the nanoseconds of its fastest call, how much slower it is than the fastest path, the median
-call over the fastest one, and the number of calls. The costs of a path in a class of instruction sets are non-negative
-least squares of estimate / time - 1, each row over the root of that ratio, so that half and twice the time count alike.
-A path that is much slower than the fastest counts for less, unless its estimate would make the plan take it.
+`heterocompute bench plan --costs csrc/ops` writes a file `<processor>.csv` to both folders. A row is a path of a
+product, or an algorithm of a convolution, forced once: its counts, the nanoseconds of its fastest call, how much slower
+it is than the fastest path, the median call over the fastest one, and the number of calls. The costs of a path in a
+class of instruction sets are non-negative least squares of estimate / time - 1, each row over the root of that ratio,
+so that half and twice the time count alike. A path that is much slower than the fastest counts for less, unless its
+estimate would make the plan take it.
 
 `carried.csv` has costs that were fitted elsewhere, without their measurements. They serve processors that have no file.
 """
@@ -16,11 +17,28 @@ from __future__ import annotations
 import csv
 import itertools
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-FOLDER = Path(__file__).resolve().parent
-COUNTS = ("codes", "decoded", "unpacked", "limbs", "spread", "products", "wide", "groups", "values")
+
+class Kind(NamedTuple):
+    """What costs are of: their folder, the counts of hc_work or hc_conv_work, and how C numbers what has them."""
+
+    folder: Path
+    counts: tuple[str, ...]
+    prefix: str
+
+
+HERE = Path(__file__).resolve().parent
+PRODUCTS = Kind(
+    HERE / "product" / "costs",
+    ("codes", "decoded", "unpacked", "limbs", "spread", "products", "wide", "groups", "values"),
+    "HC_PATH_",
+)
+CONVOLUTIONS = Kind(
+    HERE / "conv" / "costs", ("products", "values", "filters", "kept", "images", "windows"), "HC_ALGORITHM_"
+)
 CLASSES = {  # best first
     "amx": "HC_ISA_AMX",
     "avx512vbmi": "HC_ISA_AVX512VNNI | HC_ISA_AVX512VBMI",
@@ -60,9 +78,9 @@ def nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return x / np.where(norms > 0, norms, 1)
 
 
-def fit(rows: list[dict[str, str]]) -> tuple[np.ndarray, str]:
+def fit(rows: list[dict[str, str]], names: tuple[str, ...]) -> tuple[np.ndarray, str]:
     """Return nanoseconds of a call and of each count, and a remark on how well they fit."""
-    counts = np.array([[1.0, *(float(row[name]) for name in COUNTS)] for row in rows])
+    counts = np.array([[1.0, *(float(row[name]) for name in names)] for row in rows])
     ns = np.array([float(row["ns"]) for row in rows])
     slower = np.array([float(row["to_fastest"]) for row in rows])
     ratios = np.ones(len(rows))
@@ -76,17 +94,17 @@ def fit(rows: list[dict[str, str]]) -> tuple[np.ndarray, str]:
     return costs, f"/* {len(rows)} points, estimate / time {low:.2f} to {high:.2f} */"
 
 
-def read(path: Path) -> dict[tuple[str, str], tuple[np.ndarray, str]]:
+def read(path: Path, counts: tuple[str, ...]) -> dict[tuple[str, str], tuple[np.ndarray, str]]:
     """Return the costs of a file by class and path."""
     with open(path, newline="") as file:
         rows = list(csv.DictReader(file))
     if path.stem == "carried":
-        names = ("call", *COUNTS)
+        names = ("call", *counts)
         return {(row["isa"], row["path"]): (np.array([float(row[name]) for name in names]), "") for row in rows}
     groups: dict[tuple[str, str], list[dict[str, str]]] = {}
     for row in rows:
         groups.setdefault((row["isa"], row["path"]), []).append(row)
-    return {key: fit(group) for key, group in groups.items()}
+    return {key: fit(group, counts) for key, group in groups.items()}
 
 
 def processor(path: Path) -> str:
@@ -97,17 +115,17 @@ def processor(path: Path) -> str:
     return f"HC_PROCESSOR({VENDORS[vendor]}, {', '.join([*numbers, '0'][:2])})"
 
 
-def make(folder: Path = FOLDER) -> str:
+def make(kind: Kind) -> str:
     """Return the text of costs.def."""
-    lines = ["/* Made by fit.py from the CSV files in this folder: do not edit. */"]
-    files = sorted(folder.glob("*.csv"), key=lambda path: (path.stem == "carried", path.stem))
-    costs = {path: read(path) for path in files}
+    lines = ["/* Made by fit_costs.py from the CSV files in this folder: do not edit. */"]
+    files = sorted(kind.folder.glob("*.csv"), key=lambda path: (path.stem == "carried", path.stem))
+    costs = {path: read(path, kind.counts) for path in files}
     for (isa, needs), path in itertools.product(CLASSES.items(), files):
         lines_of = []
         for (of, name), (found, remark) in costs[path].items():
             call, *counts = [f"{float(f'{value:.3g}'):g}" for value in found]
             if of == isa:
-                lines_of.append(f"     [HC_PATH_{name}] = {{{call}, {{{', '.join(counts)}}}}}, {remark}".rstrip())
+                lines_of.append(f"     [{kind.prefix}{name}] = {{{call}, {{{', '.join(counts)}}}}}, {remark}".rstrip())
         if lines_of:
             lines += [f"/* {path.name}: {isa} */", f"{{.processor = {processor(path)},", f" .needs = {needs},"]
             lines += [" .of = {", *lines_of, " }},"]
@@ -115,4 +133,5 @@ def make(folder: Path = FOLDER) -> str:
 
 
 if __name__ == "__main__":
-    (FOLDER / "costs.def").write_text(make())
+    for each in (PRODUCTS, CONVOLUTIONS):
+        (each.folder / "costs.def").write_text(make(each))
