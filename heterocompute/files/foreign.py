@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..base.tensors import Info, Tensors
 from .containers.folder import Located
-from .layouts.table import KEY, decoders_in
+from .layouts.table import KEY, weights_in
 from .opening import reader_of
 
 __all__ = ["Foreign", "foreign_reader"]
@@ -39,7 +39,7 @@ class Foreign(Tensors):
 
     def __init__(self, reader: Tensors, layout: str) -> None:
         self._reader, self.layout = reader, layout
-        plain, self._weights = decoders_in(reader, layout)
+        plain, self._weights = weights_in(reader, layout)
         self.path, self.names, self.skipped = reader.path, [*plain, *self._weights], dict(reader.skipped)
         self.metadata = {key: value for key, value in reader.metadata.items() if key != KEY}
         self.others = sorted({*reader.others, *(reader.files.values() if isinstance(reader, Located) else ())})
@@ -63,10 +63,10 @@ class Foreign(Tensors):
         """Read one tensor; a weight is decoded to float32."""
         if name not in self._weights:
             return self._reader.tensor(name)
-        values, stored, nbytes = self._weights[name]()
-        self._infos[name] = Info("float32", values.shape, nbytes)
-        self._formats[name] = stored
-        return values  # type: ignore[no-any-return]
+        weight = self._weights[name]()
+        self._infos[name] = Info("float32", weight.shape, weight.nbytes)
+        self._formats[name] = weight.said
+        return weight.values()
 
     def format_of(self, name: str) -> str | None:
         """Return the format that a weight is stored in, None of a plain tensor."""

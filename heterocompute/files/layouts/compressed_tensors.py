@@ -161,18 +161,15 @@ def _sorted(
     return array_of(fmt, codes, scales, points), order
 
 
-def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return the float32 values of a weight that no format here holds, what it is, its bytes; None of others."""
+def blocks_from(
+    prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
+) -> tuple[scaled.Codes, tuple[int, ...] | None, Array | None] | None:
+    """Return codes of 8 bits whose scales no format here has, the shape of a stack, columns by group; None of others."""
     if f"{prefix}.weight_packed" in tensors:
         return None
     tensors, shape = _as_matrix(prefix, tensors)
     codes, order = _codes(prefix, tensors, config)
-    if scaled.format_of(codes) is not None:
-        return None
-    values, said, nbytes = scaled.values_of(codes)
-    if order is not None:
-        values[:, order] = values.copy()
-    return (values if shape is None else values.reshape(shape)), said, nbytes
+    return None if scaled.format_of(codes) is not None else (codes, shape, order)
 
 
 def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[int, ...] | None]:

@@ -20,7 +20,7 @@ from ...formats import Float, Format, Int
 from . import linear
 from .linear import Array
 
-__all__ = ["Codes", "array_of", "check", "checked", "format_of", "from_row_maxima", "values_of"]
+__all__ = ["Codes", "array_of", "check", "checked", "described", "format_of", "from_row_maxima", "rows_of"]
 
 SCALES = ("float16", "bfloat16", "float32")
 INVERSE = np.float32(7.874015718698502e-3)  # 1 / 127, as bitsandbytes has it
@@ -101,21 +101,25 @@ def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
     return linear.array_of(fmt, unsigned, wide, (middle + 128).astype(np.uint8))
 
 
-def values_of(weight: Codes) -> tuple[Array, str, int]:
-    """Return the values of a weight, what it is stored as, and its bytes."""
-    codes, scales, points, (high, wide) = weight
+def described(weight: Codes) -> str:
+    """Return what a weight is stored as: the codes, and the values that share a scale."""
+    high, wide = (min(one, size) for one, size in zip(weight.block, weight.codes.shape, strict=True))
+    return f"{weight.codes.dtype.name} in blocks of {high} x {wide}"
 
-    rows, columns = np.arange(codes.shape[0]) // high, np.arange(codes.shape[1]) // wide
+
+def rows_of(weight: Codes, begin: int, end: int) -> Array:
+    """Return the values of some rows, float32."""
+    codes, scales, points, (high, wide) = weight
+    rows, columns = np.arange(begin, end) // high, np.arange(codes.shape[1]) // wide
 
     def spread(part: Array) -> Array:
-        return np.asarray(part.astype(np.float32)[rows][:, columns])
+        return np.asarray(part[rows].astype(np.float32)[:, columns])
 
-    values = codes.astype(np.float32)
+    values = codes[begin:end].astype(np.float32)
     if points is not None:
         values -= spread(points)
     values *= spread(scales)
-    nbytes = sum(part.nbytes for part in (codes, scales, points) if part is not None)
-    return values, f"{codes.dtype.name} in blocks of {high} x {wide}", nbytes
+    return values
 
 
 def from_row_maxima(name: str, codes: Array, maxima: Array) -> tuple[Array, str, int]:

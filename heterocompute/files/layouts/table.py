@@ -23,9 +23,11 @@ from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
 from .configuration import KEY, config_in, config_of, method_of, plain_names, said_by
 from .linear import Parts
 from .programs import EIGHTS, is_codes, program_in
+from .weight import Weight, of_array, of_blocks, of_values
 
-__all__ = ["KEY", "LAYOUTS", "NAMES", "check_layout", "decoders_in", "described", "export", "is_matrix", "readers_in",
-           "refuse_codes", "refuse_layout", "refuse_unread"]  # fmt: skip
+__all__ = ["KEY", "LAYOUTS", "NAMES", "check_layout", "described", "export", "is_matrix", "readers_in",
+           "refuse_codes", "refuse_layout", "refuse_unread",
+           "weight_from", "weights_in"]  # fmt: skip
 
 
 class Layout(NamedTuple):
@@ -33,7 +35,8 @@ class Layout(NamedTuple):
 
     `layout_of` says dtypes and shapes of the tensors of a weight before it is quantized, or refuses it. `sorted_from`
     is there where columns may lie in another order than their groups: it answers with them sorted, and the order.
-    `values_from` answers with values, what they are stored as and its bytes, of weights that no format here holds.
+    `values_from` answers with values, what they are stored as and its bytes, of weights that no format here holds, and
+    `blocks_from` with codes of 8 bits, the shape of a stack and the order of columns.
     `is_whole` where the tensors of a weight say all of it, without a configuration.
     """
 
@@ -44,6 +47,7 @@ class Layout(NamedTuple):
     marks: tuple[str, ...]
     sorted_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[QuantizedArray, Any]] | None = None
     values_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[Any, str, int] | None] | None = None
+    blocks_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any] | None = None
     is_whole: bool = False
 
 
@@ -55,7 +59,7 @@ LAYOUTS = {
         compressed_tensors.array_from,
         (".weight_packed", ".weight_scale"),
         compressed_tensors.sorted_from,
-        compressed_tensors.values_from,
+        blocks_from=compressed_tensors.blocks_from,
     ),
     "gptq": Layout(
         gptq.layout_of_gptq,
@@ -207,8 +211,8 @@ def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
     return {one: partial(_read, reader, name, read) for one, read in found.items()}
 
 
-def decoders_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callable[[], Decoded]]]:
-    """Return what a file in the layout of another program holds: the plain tensors, and how each weight is decoded.
+def weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callable[[], Weight]]]:
+    """Return what a file in the layout of another program holds: the plain tensors, and how each weight is read.
 
     Parameters
     ----------
@@ -219,7 +223,7 @@ def decoders_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callab
     Returns
     -------
     list of str, dict of str to callable
-        Each answers with a `Decoded`.
+        Each answers with a `Weight`.
 
     Raises
     ------
@@ -383,19 +387,11 @@ def _are_codes(info: Any) -> bool:
     return len(info.shape) > 1 and is_codes("", info.dtype, info.shape)
 
 
-class Decoded(NamedTuple):
-    """The float32 values of a weight, the format that they were stored in, and the bytes of that."""
-
-    values: Any
-    format: str
-    nbytes: int
-
-
 # The layer's name, a function that reads its tensors, the configuration.
-Weight = tuple[str, Callable[[], dict[str, Any]], Any]
+Stored = tuple[str, Callable[[], dict[str, Any]], Any]
 
 
-def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Weight]]:
+def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored]]:
     try:
         config = config_of(reader)
     except FileNotFoundError:
@@ -427,24 +423,46 @@ def _tensors(reader: Tensors, names: Sequence[str]) -> dict[str, Any]:
     return {name: reader.tensor(name) for name in names}
 
 
-def _array(layout: Layout, weight: Weight) -> QuantizedArray:
+def _array(layout: Layout, weight: Stored) -> QuantizedArray:
     prefix, tensors, config = weight
     return _sound(prefix, layout.array_from(prefix, tensors(), config))
 
 
-def _decoded(layout: Layout, weight: Weight) -> Decoded:
+def _decoded(layout: Layout, weight: Stored) -> Weight:
     prefix, read, config = weight
-    tensors = read()
+    return weight_from(layout, prefix, read(), config)
+
+
+def weight_from(layout: Layout, prefix: str, tensors: Mapping[str, Any], config: Mapping[str, Any]) -> Weight:
+    """Return a weight from the tensors that stand for it.
+
+    Parameters
+    ----------
+    layout : Layout
+    prefix : str
+        The name of the layer.
+    tensors : mapping of str to ndarray
+    config : mapping
+        The quantization_config.
+
+    Returns
+    -------
+    Weight
+
+    Raises
+    ------
+    ValueError, KeyError, AttributeError, TypeError, IndexError
+        The tensors or the configuration are not what the layout has.
+    """
     if layout.values_from is not None and (found := layout.values_from(prefix, tensors, config)) is not None:
-        return Decoded(*found)
+        return of_values(*found)
+    if layout.blocks_from is not None and (blocks := layout.blocks_from(prefix, tensors, config)) is not None:
+        return of_blocks(*blocks)
     if layout.sorted_from is None:
         q, order = layout.array_from(prefix, tensors, config), None
     else:
         q, order = layout.sorted_from(prefix, tensors, config)
-    values = _sound(prefix, q).dequantize()
-    if order is not None:
-        values[..., order] = values.copy()
-    return Decoded(values, str(q.format), q.nbytes)
+    return of_array(_sound(prefix, q), order)
 
 
 def _sound(prefix: str, q: QuantizedArray) -> QuantizedArray:
