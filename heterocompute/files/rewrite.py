@@ -163,6 +163,7 @@ def rewrite(
     describe: Callable[[Mapping[str, Change], list[str]], Mapping[str, Any]] | None = None,
     finished: Callable[[], None] | None = None,
     source: Callable[[Any], Tensors] = reader_of,
+    instead: bool = False,
 ) -> dict[str, Any]:
     """Write a checkpoint again, with changes.
 
@@ -180,6 +181,8 @@ def rewrite(
         Called when the output has its name, while a run that is begun again would still know the output as its own.
     source : callable
         Opens the checkpoint, here and in whatever process writes a file.
+    instead : bool
+        Whether what `describe` returns replaces what the configuration says of a quantization.
 
     Returns
     -------
@@ -217,7 +220,7 @@ def rewrite(
     if not is_folder or staging is None:
         _run(workers, placed(shards, [out]), 0, total["bytes_before"], progress)
     else:
-        beside = files_beside(reader.path, more) if os.path.isdir(in_path) or work.consume or left is not None else {}
+        beside = files_beside(reader.path, more, instead) if os.path.isdir(in_path) or work.consume or left is not None else {}
         missing = staging.begin(shards, reader, beside, work.consume, work.resume)
         if missing is not None:
             try:

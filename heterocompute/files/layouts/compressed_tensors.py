@@ -90,20 +90,73 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     return found
 
 
-def config_of(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any]:
-    """Return the quantization_config of config.json, for one format of all weights; it names these alone."""
-    fmt = next(iter(formats.values()))
+def stacked(name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[str, Array]:
+    """Return the tensors of a stack of matrices, from those of one matrix of all their rows."""
+    found = {key: part.reshape(shape[0], -1, part.shape[-1]) for key, part in parts.items() if part.ndim == 2}
+    found |= {key: part for key, part in parts.items() if part.ndim != 2}
+    stated = f"{name.removesuffix('.weight')}.weight_shape"
+    return found | ({stated: np.array(shape, np.int64)} if stated in parts else {})
+
+
+def check_stack(name: str, shape: tuple[int, ...], fmt: Any) -> None:
+    """Raise ValueError where zero points of an expert do not fill words."""
+    if isinstance(fmt, Int) and not fmt.symmetric and shape[1] * fmt.bits % 32:
+        raise ValueError(f"{NAME} packs zero points of whole words, which {shape[1]} outputs of an expert do not fill")
+
+
+def check_blocks(name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
+    """Raise ValueError where the layout has no place for codes with scales of blocks."""
+    if not name.endswith(".weight"):
+        raise ValueError(f"{NAME} stores weights called NAME.weight")
+    if blocks.dtype not in ("int8", "float8_e4m3fn"):
+        raise ValueError(f"{NAME} has no place for {blocks.dtype}")
+    if len(shape) > 2 and blocks.high != 1:
+        raise ValueError(f"{NAME} has no place for a stack with {blocks}")
+
+
+def parts_of_blocks(name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
+    """Return the tensors that stand for codes with scales of blocks."""
+    prefix, blocks = name.removesuffix(".weight"), scaled.blocks_of(codes)
+    scales = codes.scales.reshape(1) if codes.scales.size == 1 and not blocks.high else codes.scales
+    parts = {f"{prefix}.weight": codes.codes, f"{prefix}.weight_scale": scales}
+    if codes.points is not None:
+        parts[f"{prefix}.weight_zero_point"] = codes.points
+    return parts if len(shape) == 2 else stacked(name, parts, shape)
+
+
+def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
+    """Return the quantization_config of config.json, a group for each format; it names the weights alone."""
+    groups: dict[str, dict[str, Any]] = {}
+    for i, fmt in enumerate(dict.fromkeys(formats.values())):
+        weights, layout = _weights_of(fmt)
+        if ordered and isinstance(fmt, Int) and fmt.group is not None:
+            weights["actorder"] = "group"
+        targets = [name.removesuffix(".weight") for name, one in formats.items() if one == fmt]
+        groups[f"group_{i}"] = {"targets": targets, "weights": weights, "format": layout}
+    layouts = {group["format"] for group in groups.values()}
+    layout = layouts.pop() if len(layouts) == 1 else "mixed-precision"
+    status = {"quantization_status": "compressed"}  # else programs take the weights for plain ones
+    return {"quant_method": NAME, "format": layout, **status, "config_groups": groups}
+
+
+def _weights_of(fmt: Any) -> tuple[dict[str, Any], str]:
+    """Return what a group says of its weights, and the name of its layout."""
     if isinstance(fmt, MX):
         weights: dict[str, Any] = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}
-        weights |= {"symmetric": True, "scale_dtype": "torch.uint8"}
-        layout = "mxfp4-pack-quantized"
-    else:
-        weights = {"num_bits": fmt.bits, "type": "int", "symmetric": fmt.symmetric, "group_size": fmt.group}
-        weights["strategy"] = "channel" if fmt.group is None else "group"
-        layout = "pack-quantized"
-    group = {"targets": [name.removesuffix(".weight") for name in formats], "weights": weights, "format": layout}
-    status = {"quantization_status": "compressed"}  # else programs take the weights for plain ones
-    return {"quant_method": NAME, "format": layout, **status, "config_groups": {"group_0": group}}
+        return weights | {"symmetric": True, "scale_dtype": "torch.uint8"}, "mxfp4-pack-quantized"
+    if isinstance(fmt, scaled.Blocks):
+        is_float = fmt.dtype != "int8"
+        weights = {"num_bits": 8, "type": "float" if is_float else "int", "symmetric": True}
+        strategy = {(0, 0): "tensor", (1, 0): "channel"}.get((fmt.high, fmt.wide), "group" if fmt.high == 1 else "block")
+        weights["strategy"] = strategy
+        if strategy == "group":
+            weights["group_size"] = fmt.wide
+        if strategy == "block":
+            weights["block_structure"] = [fmt.high, fmt.wide]
+        return weights, "float-quantized" if is_float else "int-quantized"
+    weights = {"num_bits": fmt.bits, "type": "int", "symmetric": fmt.symmetric, "group_size": fmt.group}
+    weights["strategy"] = "channel" if fmt.group is None else "group"
+    return weights, "pack-quantized"
 
 
 class Scheme(NamedTuple):

@@ -2,7 +2,7 @@
 
 metadata        quantization_config
 config.json     quantization_config, compression_config, quantization; or an object in it that has one (text_config)
-other files     OLDER_CONFIGS of AutoGPTQ and AutoAWQ, which are read; FILES of other programs, which are not
+other files     OLDER_CONFIGS of AutoGPTQ and AutoAWQ, which are read; PROGRAM_FILES of other programs
 """
 
 from __future__ import annotations
@@ -16,22 +16,12 @@ from ...base.json_text import strict_json
 from ...base.tensors import Tensors
 from ...base.texts import read_small
 from ...base.values import shown
-from ..beside import CONFIG, OLDER_CONFIGS
+from ..beside import CONFIG, OLDER_CONFIGS, PROGRAM_FILES
 
 __all__ = ["KEY", "config_in", "config_of", "method_of", "plain_names", "said_by"]
 
 KEY = "quantization_config"
 OTHER_KEYS = ("compression_config", "quantization")
-# A file that a program writes next to quantized weights -> the program.
-FILES = {
-    "hf_quant_config.json": "ModelOpt",
-    "quanto_qmap.json": "quanto",
-    "quantization_map.json": "quanto",
-    "qmodel.json": "HQQ",
-    "smash_config.json": "Pruna",
-    "quant_strategy.json": "EXL",
-    "quant_log.csv": "GPTQModel",
-}
 MAX_CONFIG = 1 << 24
 
 
@@ -73,9 +63,9 @@ def said_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
     if method is not None:
         return shown(method)
     folder = os.path.dirname(reader.path)
-    found = next((name for name in FILES if os.path.lexists(os.path.join(folder, name))), None)
+    found = next((name for name in PROGRAM_FILES if os.path.lexists(os.path.join(folder, name))), None)
     if found is not None:
-        return f"{FILES[found]} ({found})"
+        return f"{PROGRAM_FILES[found]} ({found})"
     if config:
         return f"a {KEY} without quant_method"
     return f"the {said} of {CONFIG}" if (said := _said_otherwise(folder)) else None

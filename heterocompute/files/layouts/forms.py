@@ -68,8 +68,8 @@ def forms(fmt: Format, columns: int) -> list[Format]:
     elif isinstance(fmt, MX | NVFP4) and fmt.element_dtype == "float4_e2m1fn":
         found.append(NVFP4() if isinstance(fmt, MX) else MX("fp4"))
         for group in (one for one in (fmt.group, 16) if columns % one == 0):
-            found += [Int(n, group, True, kind) for n in (5, 8) for kind in ("f16", "f32")]
-        found += [GGML("q5_0"), GGML("q8_0")] if columns % 32 == 0 else []
+            found += [Int(8, group, True, kind) for kind in ("f16", "f32")]
+        found += [GGML("q8_0")] if columns % 32 == 0 else []
     elif isinstance(fmt, NF4) and not fmt.double:
         found += [NF4(n) for n in (2048, 1024, 512, 256, 128, 64, 32, 16) if columns % n == 0]
     elif isinstance(fmt, Float) and fmt.scaled in ("row", "tensor"):
@@ -106,7 +106,7 @@ def integers_of(q: QuantizedArray) -> Integers:
     if isinstance(fmt, MX | NVFP4) and fmt.element_dtype == "float4_e2m1fn":
         return _integers_of_floats(q)
     if not isinstance(fmt, Int) and not (isinstance(fmt, GGML) and not fmt.kind.has_levels):
-        raise ValueError(f"{fmt} holds no uniform integers")
+        raise ValueError(f"{fmt} does not hold uniform integers")
     group = min(fmt.group or q.shape[1], q.shape[1])
     every = slice(None), slice(None, None, group)
     zeros = np.zeros((len(q), -(-q.shape[1] // group)), np.int16)
@@ -207,7 +207,7 @@ def _zero_points(rows: Integers) -> Array:
     if not fit.all():
         where = tuple(int(i) for i in np.argwhere(~fit)[0])
         raise ValueError(
-            f"the minimum {rows.minima[where]:.6g} of group {where[1]} is no multiple of its scale "
+            f"the minimum {rows.minima[where]:.6g} of group {where[1]} is not a multiple of the scale "
             f"{rows.scales[where]:.6g}, so there is no zero point"
         )
     return points.astype(np.int16)
@@ -273,7 +273,7 @@ def _as_half(values: Array) -> Array:
         half = values.astype(np.float16)
     wrong = half.astype(values.dtype) != values
     if wrong.any():
-        raise ValueError(f"the scale or minimum {values[wrong][0]:.9g} is no float16")
+        raise ValueError(f"the scale or minimum {values[wrong][0]:.9g} is not a float16")
     return half
 
 

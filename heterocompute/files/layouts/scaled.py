@@ -20,7 +20,7 @@ from ...formats import Float, Format, Int
 from . import linear
 from .linear import Array
 
-__all__ = ["Codes", "array_of", "check", "checked", "described", "format_of", "from_row_maxima", "rows_of"]
+__all__ = ["Blocks", "Codes", "array_of", "blocks_like", "blocks_of", "check", "checked", "described", "format_of", "from_array", "from_row_maxima", "rows_of"]
 
 SCALES = ("float16", "bfloat16", "float32")
 INVERSE = np.float32(7.874015718698502e-3)  # 1 / 127, as bitsandbytes has it
@@ -33,6 +33,61 @@ class Codes(NamedTuple):
     scales: Array
     points: Array | None
     block: tuple[int, int]
+
+
+class Blocks(NamedTuple):
+    """Codes of a dtype of which `high` rows and `wide` columns share a scale; 0 are all."""
+
+    dtype: str
+    high: int
+    wide: int
+
+    def __str__(self) -> str:
+        if self.wide == 0 and self.dtype.startswith("float8"):
+            return f"fp8_{self.dtype.removeprefix('float8_')}-{'row' if self.high else 'tensor'}"
+        return f"{self.dtype} in blocks of {self.high} x {self.wide}"
+
+
+def blocks_of(weight: Codes) -> Blocks:
+    """Return which values of a weight share a scale."""
+    block, shape, name = weight.block, weight.codes.shape, weight.codes.dtype.name
+    if block == shape:
+        return Blocks(name, 0, 0)
+    return Blocks(name, 1, 0) if block == (1, shape[1]) else Blocks(name, *block)
+
+
+def blocks_like(fmt: Float, shape: tuple[int, int]) -> list[Blocks]:
+    """Return the blocks that hold an array of float8 with a scale for each row, or for all."""
+    name = fmt.name.removeprefix("fp8_")
+    one = Blocks(f"float8_{name}", 1, 0) if fmt.scaled == "row" else Blocks(f"float8_{name}", 0, 0)
+    return [one] if fmt.scaled == "row" else [one, Blocks(one.dtype, 1, 0), Blocks(one.dtype, 128, 128)]
+
+
+def from_array(q: QuantizedArray | None, blocks: Blocks) -> Codes:
+    """Return an array of float8 as codes with the scales of some blocks, each the one that its rows have."""
+    assert q is not None
+    rows, columns = q.shape
+    high, wide = blocks.high or rows, blocks.wide or columns
+    coarse = q.components.get("coarse")
+    scales = q.components["scales"] if coarse is None else coarse.reshape(1, 1)
+    count = -(-rows // high), -(-columns // wide)
+    if coarse is None and high > 1:
+        raise ValueError("rows have scales that differ")
+    codes = q.components["codes"].view(blocks.dtype)
+    return Codes(codes, np.ascontiguousarray(np.broadcast_to(scales, count)), None, (high, wide))
+
+
+def some_rows(weight: Codes, some: slice) -> Codes:
+    """Return whole blocks of rows of a weight."""
+    high = min(weight.block[0], len(weight.codes))
+    if high > 1 and len(weight.scales) > 1:
+        if some.start % high:
+            raise ValueError(f"blocks of {high} rows cross the matrices of a stack")
+        blocks = slice(some.start // high, -(-some.stop // high))
+    else:
+        blocks = some if high == 1 else slice(None)
+    points = None if weight.points is None else weight.points[blocks]
+    return Codes(weight.codes[some], weight.scales[blocks], points, weight.block)
 
 
 def check(prefix: str, codes: Array, scales: Array, points: Array | None, block: tuple[int, int]) -> tuple[int, int]:
@@ -103,8 +158,7 @@ def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
 
 def described(weight: Codes) -> str:
     """Return what a weight is stored as: the codes, and the values that share a scale."""
-    high, wide = (min(one, size) for one, size in zip(weight.block, weight.codes.shape, strict=True))
-    return f"{weight.codes.dtype.name} in blocks of {high} x {wide}"
+    return str(blocks_of(weight))
 
 
 def rows_of(weight: Codes, begin: int, end: int) -> Array:

@@ -37,17 +37,28 @@ class Layout(NamedTuple):
     is there where columns may lie in another order than their groups: it answers with them sorted, and the order.
     `values_from` answers with values, what they are stored as and its bytes, of weights that no format here holds, and
     `blocks_from` with codes of 8 bits, the shape of a stack and the order of columns.
-    `is_whole` where the tensors of a weight say all of it, without a configuration.
+    `is_whole` where the tensors of a weight say all of it, without a configuration. `index` is what the tensor is called
+    that says the group of each column; `has_several` formats in one file. Where stacks of matrices have a place,
+    `stacked` makes their tensors of those of one matrix of all rows, and `check_stack` refuses.
+    `check_blocks` and `parts_of_blocks` are `layout_of` and `parts_of` of 8-bit codes with scales of blocks.
     """
 
     layout_of: Callable[[str, Entry], Parts]
     parts_of: Callable[[str, QuantizedArray], dict[str, Any]]
-    config_of: Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]]
+    config_of: Callable[..., dict[str, Any]]
     array_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], QuantizedArray]
     marks: tuple[str, ...]
     sorted_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[QuantizedArray, Any]] | None = None
     values_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[Any, str, int] | None] | None = None
     blocks_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any] | None = None
+    check_blocks: Callable[[str, tuple[int, ...], Any], None] | None = None
+    parts_of_blocks: Callable[[str, tuple[int, ...], Any], dict[str, Any]] | None = None
+    stacks_blocks: bool = False
+    stacked: Callable[[str, dict[str, Any], tuple[int, ...]], dict[str, Any]] | None = None
+    check_stack: Callable[[str, tuple[int, ...], Any], None] | None = None
+    only_stacks: bool = False
+    has_several: bool = False
+    index: str = ""
     is_whole: bool = False
 
 
@@ -60,6 +71,13 @@ LAYOUTS = {
         (".weight_packed", ".weight_scale"),
         compressed_tensors.sorted_from,
         blocks_from=compressed_tensors.blocks_from,
+        check_blocks=compressed_tensors.check_blocks,
+        parts_of_blocks=compressed_tensors.parts_of_blocks,
+        stacks_blocks=True,
+        stacked=compressed_tensors.stacked,
+        check_stack=compressed_tensors.check_stack,
+        has_several=True,
+        index="weight_g_idx",
     ),
     "gptq": Layout(
         gptq.layout_of_gptq,
@@ -68,6 +86,7 @@ LAYOUTS = {
         gptq.array_from_gptq,
         (".qweight",),
         gptq.sorted_from_gptq,
+        index="g_idx",
     ),
     "awq": Layout(gptq.layout_of_awq, gptq.parts_of_awq, gptq.config_of_awq, gptq.array_from_awq, (".qweight",)),
     "bitsandbytes": Layout(
@@ -77,6 +96,7 @@ LAYOUTS = {
         nf4.array_from,
         (".weight.absmax", ".SCB"),
         values_from=nf4.values_from,
+        stacked=nf4.stacked,
         is_whole=True,
     ),
 }
@@ -155,7 +175,9 @@ def is_matrix(name: str, shape: Sequence[int]) -> bool:
     return name.endswith(".weight") and len(shape) == 2
 
 
-def described(name: str, formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any]:
+def described(
+    name: str, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False
+) -> dict[str, Any]:
     """Return what the program wants to find in config.json.
 
     Parameters
@@ -166,18 +188,20 @@ def described(name: str, formats: Mapping[str, Any], plain: Sequence[str]) -> di
         Of the weights by name.
     plain : sequence of str
         Matrices called ``NAME.weight`` that are not quantized.
+    ordered : bool
+        Whether columns lie in another order than their groups.
 
     Raises
     ------
     ValueError
-        Formats that differ, or none.
+        Formats that differ where a file has one, or none.
     """
     if not formats:
         raise ValueError(f"save: no weight is packed, wanted one at least for {name}")
-    if len(set(formats.values())) != 1:
+    if len(set(formats.values())) != 1 and not LAYOUTS[name].has_several:
         raise ValueError(f"save: the formats are {shown(sorted({str(one) for one in formats.values()}))}: {name} has "
                          "one of all weights in a file")  # fmt: skip
-    return {KEY: LAYOUTS[name].config_of(formats, plain)}
+    return {KEY: LAYOUTS[name].config_of(formats, plain, ordered)}
 
 
 def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
