@@ -43,7 +43,8 @@ def files_beside(path: str, config: Mapping[str, Any], instead: bool = False) ->
     path : str
         A file of the folder.
     config : mapping of str to Any
-        What is new in ``config.json``, where there is one; what is None does not go along.
+        What is new in ``config.json``, where there is one; what is None does not go along. A key ``NAME.json`` is a file
+        of its own.
     instead : bool
         Whether that replaces what the folder says of its quantization, in ``config.json`` and in files of programs.
 
@@ -67,6 +68,9 @@ def files_beside(path: str, config: Mapping[str, Any], instead: bool = False) ->
         found = {name: place for name, place in found.items() if name not in OLDER_CONFIGS}
     if instead:
         found = {name: place for name, place in found.items() if name not in PROGRAM_FILES}
+    for name in [key for key in config if key.endswith(".json")]:
+        found[name] = (json.dumps(config[name], indent=2, ensure_ascii=False) + "\n").encode()
+    config = {key: value for key, value in config.items() if not key.endswith(".json")}
     if config and CONFIG in found:
         place = os.path.join(folder, CONFIG)
         try:

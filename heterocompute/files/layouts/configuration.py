@@ -21,6 +21,7 @@ from ..beside import CONFIG, OLDER_CONFIGS, PROGRAM_FILES
 __all__ = ["KEY", "config_in", "config_of", "method_of", "plain_names", "said_by"]
 
 KEY = "quantization_config"
+MODELOPT = "hf_quant_config.json"
 OTHER_KEYS = ("compression_config", "quantization")
 MAX_CONFIG = 1 << 24
 
@@ -85,12 +86,14 @@ def _beside(path: str) -> Any:
     folder = os.path.dirname(path)
     try:
         said = _json(folder, CONFIG)
-        inner = (one for one in [said, *said.values()] if isinstance(one, Mapping) and one.get(KEY) is not None)
-        return next(inner)[KEY]
+        objects = [one for one in [said, *said.values()] if isinstance(one, Mapping)]
+        return next(one[key] for key in (KEY, "quantization") for one in objects if one.get(key) is not None)
     except (FileNotFoundError, StopIteration, AttributeError):
         for name in OLDER_CONFIGS:
             if os.path.lexists(os.path.join(folder, name)):
                 return _json(folder, name)
+        if os.path.lexists(os.path.join(folder, MODELOPT)):
+            return {"quant_method": "modelopt", **_json(folder, MODELOPT)["quantization"]}
         raise FileNotFoundError(path) from None
 
 

@@ -16,12 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
+from ...base.container import numpy_dtype
 from ...formats import Float, Format, Int
 from . import linear
 from .linear import Array
 
-__all__ = ["Blocks", "Codes", "array_of", "blocks_like", "blocks_of", "check", "checked", "described", "format_of", "from_array", "from_row_maxima", "rows_of"]
+__all__ = ["Blocks", "Codes", "array_of", "blocks_of", "check", "checked", "described", "format_of", "from_row_maxima",
+           "is_scaled", "parts_like", "parts_of", "rows_of", "some_rows"]  # fmt: skip
 
+FLOATS = ("fp8_e4m3fn", "fp8_e5m2")
 SCALES = ("float16", "bfloat16", "float32")
 INVERSE = np.float32(7.874015718698502e-3)  # 1 / 127, as bitsandbytes has it
 
@@ -36,45 +39,39 @@ class Codes(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Codes of a dtype of which `high` rows and `wide` columns share a scale; 0 are all."""
+    """Codes of a dtype of which `high` rows and `wide` columns share a scale."""
 
     dtype: str
     high: int
     wide: int
 
     def __str__(self) -> str:
-        if self.wide == 0 and self.dtype.startswith("float8"):
-            return f"fp8_{self.dtype.removeprefix('float8_')}-{'row' if self.high else 'tensor'}"
         return f"{self.dtype} in blocks of {self.high} x {self.wide}"
 
 
 def blocks_of(weight: Codes) -> Blocks:
     """Return which values of a weight share a scale."""
-    block, shape, name = weight.block, weight.codes.shape, weight.codes.dtype.name
-    if block == shape:
-        return Blocks(name, 0, 0)
-    return Blocks(name, 1, 0) if block == (1, shape[1]) else Blocks(name, *block)
+    return Blocks(weight.codes.dtype.name, *weight.block)
 
 
-def blocks_like(fmt: Float, shape: tuple[int, int]) -> list[Blocks]:
-    """Return the blocks that hold an array of float8 with a scale for each row, or for all."""
-    name = fmt.name.removeprefix("fp8_")
-    one = Blocks(f"float8_{name}", 1, 0) if fmt.scaled == "row" else Blocks(f"float8_{name}", 0, 0)
-    return [one] if fmt.scaled == "row" else [one, Blocks(one.dtype, 1, 0), Blocks(one.dtype, 128, 128)]
+def parts_like(prefix: str, fmt: Float, shape: tuple[int, ...]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return dtypes and shapes of the tensors of float8 with a scale for each row, or for all."""
+    scales = (shape[0], 1) if fmt.scaled == "row" else (1,)
+    dtype = f"float8_{fmt.name.removeprefix('fp8_')}"
+    return {f"{prefix}.weight": (dtype, shape), f"{prefix}.weight_scale": ("float32", scales)}
 
 
-def from_array(q: QuantizedArray | None, blocks: Blocks) -> Codes:
-    """Return an array of float8 as codes with the scales of some blocks, each the one that its rows have."""
-    assert q is not None
-    rows, columns = q.shape
-    high, wide = blocks.high or rows, blocks.wide or columns
-    coarse = q.components.get("coarse")
-    scales = q.components["scales"] if coarse is None else coarse.reshape(1, 1)
-    count = -(-rows // high), -(-columns // wide)
-    if coarse is None and high > 1:
-        raise ValueError("rows have scales that differ")
-    codes = q.components["codes"].view(blocks.dtype)
-    return Codes(codes, np.ascontiguousarray(np.broadcast_to(scales, count)), None, (high, wide))
+def parts_of(prefix: str, q: QuantizedArray) -> dict[str, Array]:
+    """Return the tensors of float8 with a scale for each row, or for all."""
+    fmt: Float = q.format  # type: ignore[assignment]
+    scales = q.components["scales"] if fmt.scaled == "row" else q.components["coarse"].reshape(1)
+    codes = q.components["codes"].view(numpy_dtype(f"float8_{fmt.name.removeprefix('fp8_')}"))
+    return {f"{prefix}.weight": codes, f"{prefix}.weight_scale": scales}
+
+
+def is_scaled(fmt: object) -> bool:
+    """Tell whether a format is float8 with a scale for each row, or for all."""
+    return isinstance(fmt, Float) and fmt.name in FLOATS and fmt.scaled in ("row", "tensor")
 
 
 def some_rows(weight: Codes, some: slice) -> Codes:
@@ -128,7 +125,7 @@ def format_of(weight: Codes) -> Format | None:
     if codes.dtype != np.int8:
         if not one and (high > 1 or wide < count):
             return None
-        return Float("fp8_e4m3fn", scaled="tensor" if one else "row")
+        return Float(f"fp8_{codes.dtype.name.removeprefix('float8_')}", scaled="tensor" if one else "row")
     if not one and high > 1:
         return None
     group = None if one or wide >= count else wide

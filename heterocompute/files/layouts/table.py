@@ -19,7 +19,7 @@ from ...arrays.stored import wrong_part
 from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
-from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
+from . import compressed_tensors, fp8, gguf_model, gpt_oss, gptq, mlx, modelopt, nf4, onnx_matmul, onnx_model
 from .configuration import KEY, config_in, config_of, method_of, plain_names, said_by
 from .linear import Parts
 from .programs import EIGHTS, is_codes, program_in
@@ -40,6 +40,9 @@ class Layout(NamedTuple):
     `is_whole` where the tensors of a weight say all of it, without a configuration. `index` is what the tensor is called
     that says the group of each column; `has_several` formats in one file. Where stacks of matrices have a place,
     `stacked` makes their tensors of those of one matrix of all rows, and `check_stack` refuses.
+    `files_of` says from a configuration what else config.json has, and other files. `ends` are those of the names of all
+    tensors of a weight, by default `PARTS`; `markers` are tensors that say nothing else.
+    `depends_on_values` tells formats of which some arrays have a place alone.
     `check_blocks` and `parts_of_blocks` are `layout_of` and `parts_of` of 8-bit codes with scales of blocks.
     """
 
@@ -56,6 +59,10 @@ class Layout(NamedTuple):
     stacks_blocks: bool = False
     stacked: Callable[[str, dict[str, Any], tuple[int, ...]], dict[str, Any]] | None = None
     check_stack: Callable[[str, tuple[int, ...], Any], None] | None = None
+    files_of: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    ends: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
+    depends_on_values: Callable[[Any], bool] | None = None
     only_stacks: bool = False
     has_several: bool = False
     index: str = ""
@@ -70,7 +77,9 @@ LAYOUTS = {
         compressed_tensors.array_from,
         (".weight_packed", ".weight_scale"),
         compressed_tensors.sorted_from,
+        compressed_tensors.values_from,
         blocks_from=compressed_tensors.blocks_from,
+        depends_on_values=compressed_tensors.depends_on_values,
         check_blocks=compressed_tensors.check_blocks,
         parts_of_blocks=compressed_tensors.parts_of_blocks,
         stacks_blocks=True,
@@ -99,7 +108,55 @@ LAYOUTS = {
         stacked=nf4.stacked,
         is_whole=True,
     ),
+    "fp8": Layout(
+        fp8.layout_of,
+        fp8.parts_of,
+        fp8.config_of,
+        fp8.array_from,
+        fp8.SCALES,
+        ends=fp8.ENDS,
+        markers=fp8.MARKERS,
+        blocks_from=fp8.blocks_from,
+        check_blocks=fp8.check_blocks,
+        parts_of_blocks=fp8.parts_of_blocks,
+        is_whole=True,
+    ),
+    "modelopt": Layout(
+        modelopt.layout_of,
+        modelopt.parts_of,
+        modelopt.config_of,
+        modelopt.array_from,
+        (".weight_scale",),
+        ends=modelopt.ENDS,
+        blocks_from=modelopt.blocks_from,
+        files_of=modelopt.files_of,
+        is_whole=True,
+    ),
+    "gpt-oss": Layout(
+        gpt_oss.layout_of,
+        gpt_oss.parts_of,
+        gpt_oss.config_of,
+        gpt_oss.array_from,
+        ("_blocks",),
+        ends=gpt_oss.ENDS,
+        stacked=gpt_oss.stacked,
+        only_stacks=True,
+        is_whole=True,
+    ),
+    "mlx": Layout(
+        mlx.layout_of,
+        mlx.parts_of,
+        mlx.config_of,
+        mlx.array_from,
+        (".scales",),
+        values_from=mlx.values_from,
+        ends=mlx.ENDS,
+        files_of=mlx.files_of,
+        has_several=True,
+    ),
 }
+# The method that a configuration names, where that is not the layout's own name.
+METHODS = {"mxfp4": "gpt-oss", "modelopt_fp4": "modelopt", "modelopt_fp8": "modelopt"}
 # Ends of the names that a weight's tensors have where no configuration lies beside them; the first that fits.
 SIGNS = (
     ("compressed-tensors", (".weight_packed", ".weight_scale")),
@@ -107,6 +164,12 @@ SIGNS = (
     ("bitsandbytes", (".SCB", ".weight")),
     ("gptq", (".qweight", ".qzeros", ".scales", ".g_idx")),
     ("awq", (".qweight", ".qzeros", ".scales")),
+    ("modelopt", (".weight_scale_2", ".weight_scale", ".weight")),
+    ("fp8", (".weight_scale_inv", ".weight")),
+    ("fp8", (".scale_weight", ".weight")),
+    ("fp8", (".weight_scale", ".weight")),
+    ("gpt-oss", ("_blocks", "_scales")),
+    ("mlx", (".scales", ".weight")),
 )
 # What a layer's tensors are called behind its name, if they are its weight's; those of `weight...` are, too.
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
@@ -201,7 +264,9 @@ def described(
     if len(set(formats.values())) != 1 and not LAYOUTS[name].has_several:
         raise ValueError(f"save: the formats are {shown(sorted({str(one) for one in formats.values()}))}: {name} has "
                          "one of all weights in a file")  # fmt: skip
-    return {KEY: LAYOUTS[name].config_of(formats, plain, ordered)}
+    layout = LAYOUTS[name]
+    config = layout.config_of(formats, plain, ordered)
+    return {KEY: config, **(layout.files_of(config) if layout.files_of is not None else {})}
 
 
 def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
@@ -282,13 +347,23 @@ def layout_said(reader: Tensors) -> str | None:
 def _layout_in(reader: Tensors, config: Mapping[str, Any]) -> str | None:
     method, names = method_of(config), reader.names
     if method is not None:
+        method = METHODS.get(method, method)
         found = LAYOUTS.get(method)
         return method if found is not None and any(one.endswith(found.marks) for one in names) else None
     for layout, ends in SIGNS:
         prefixes = [one.removesuffix(ends[0]) for one in names if one.endswith(ends[0])]
-        if prefixes and all(f"{prefixes[0]}{end}" in reader for end in ends):
+        if prefixes and all(f"{prefixes[0]}{end}" in reader for end in ends) and _fits(reader, layout, prefixes[0], ends):
             return layout
     return None
+
+
+def _fits(reader: Tensors, layout: str, prefix: str, ends: Sequence[str]) -> bool:
+    """Tell whether tensors called as those of a layout are of its dtypes, where other programs have such names, too."""
+    dtypes = [reader.info(f"{prefix}{end}").dtype for end in ends]
+    if layout == "fp8":
+        return dtypes[-1] in fp8.EIGHTS and dtypes[0] in fp8.scaled.SCALES
+    wanted = {"modelopt": ("float32", "float8_e4m3fn", "uint8"), "gpt-oss": ("uint8", "uint8")}.get(layout)
+    return dtypes[-1] == "uint32" if layout == "mlx" else wanted is None or tuple(dtypes) == wanted
 
 
 def refuse_layout(reader: Tensors) -> None:
@@ -424,19 +499,20 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
             raise FileNotFoundError(errno.ENOENT, said, reader.path) from None
         config = {}
     said = config.get("quant_method", name)
-    if said in LAYOUTS and said != name:
+    own = METHODS.get(said, said) if isinstance(said, str) else said
+    if own in LAYOUTS and own != name:
         raise ValueError(f"layout is {shown(name)}, but its configuration says {shown(said)}")
-    marks = LAYOUTS[name].marks
+    marks, ends = LAYOUTS[name].marks, LAYOUTS[name].ends
     prefixes = [one.removesuffix(mark) for one in reader.names for mark in marks if one.endswith(mark)]
-    mine: dict[str, list[str]] = {one: [] for one in prefixes}
-    for tensor in reader.names:
+    mine: dict[str, list[str]] = {one: [f"{one}{end}" for end in ends if f"{one}{end}" in reader] for one in prefixes}
+    for tensor in () if ends else reader.names:
         places = (i for i in range(len(tensor) - 1, -1, -1) if tensor[i] == ".")
         owner = next((tensor[:i] for i in places if tensor[:i] in mine), None)
         part = "" if owner is None else tensor[len(owner) + 1 :]
         if owner is not None and (part in PARTS or part.startswith("weight")):
             mine[owner].append(tensor)
     owned = {tensor for tensors in mine.values() for tensor in tensors}
-    plain = [one for one in reader.names if one not in owned]
+    plain = [one for one in reader.names if one not in owned and one not in LAYOUTS[name].markers]
     _refuse_changed(config)
     _refuse_scales(plain, shown(said))  # of weights that would be taken for plain ones
     _refuse_programs(reader, plain, shown(said))

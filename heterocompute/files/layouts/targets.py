@@ -55,8 +55,6 @@ def targets_of(layout: str, name: str, weight: Weight) -> list[Target]:
         wanted = [*forms(fmt, columns)]
         if layout in LOWEST and isinstance(fmt, Int) and not fmt.symmetric and _is_middle(weight.array):
             wanted.insert(0, Int(fmt.bits, fmt.group, True, fmt.scale))
-        if isinstance(fmt, Float) and fmt.name == "fp8_e4m3fn" and layout in LAYOUTS:
-            wanted += scaled.blocks_like(fmt, weight.matrix)
     return [one for one in wanted if _refusal(layout, name, weight.shape, one) is None]
 
 
@@ -109,6 +107,8 @@ def _check_layout(layout: str, name: str, shape: tuple[int, ...], target: Target
             raise ValueError(f"{layout} has no place for {target}")
         found.check_blocks(name, shape, target)
         return
+    if found.depends_on_values is not None and found.depends_on_values(target):
+        return
     rows = shape[0] * shape[1] if len(shape) == 3 and found.stacked is not None else shape[-2]
     found.layout_of(name, entry_of(target, (rows, shape[-1]), (1,), "float32"))
     if found.stacked is not None and found.check_stack is not None and len(shape) == 3:
@@ -118,9 +118,8 @@ def _check_layout(layout: str, name: str, shape: tuple[int, ...], target: Target
 def converted(layout: str, weight: Weight, target: Target) -> Weight:
     """Return a weight as one of `targets_of`; ValueError where its values are not representable so."""
     if isinstance(target, scaled.Blocks):
-        blocks = weight.blocks if weight.blocks is not None else scaled.from_array(weight.array, target)
-        assert blocks is not None
-        return of_blocks(blocks, weight.shape, weight.order)
+        assert weight.blocks is not None
+        return of_blocks(weight.blocks, weight.shape, weight.order)
     assert weight.array is not None
     q, order = in_form(weight.array, target, layout in LOWEST), weight.order
     if order is not None and not (layout in LAYOUTS and LAYOUTS[layout].index):
