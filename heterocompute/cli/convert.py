@@ -9,7 +9,17 @@ from typing import Any
 from ..base.texts import counted
 from ..report.numbers import quantity
 from ..report.table import Column
-from .parts import ProgressBar, add_threads, interruptible, note, note_skipped, print_json, print_table, say, thread_count
+from .parts import (
+    ProgressBar,
+    add_threads,
+    interruptible,
+    note,
+    note_skipped,
+    print_json,
+    print_table,
+    say,
+    thread_count,
+)
 from .quantize import one_size
 from .rewriting import IN_LAYOUT, add_input_and_output
 
@@ -47,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from ..files.convert import NotRepresentable, convert_checkpoint  # 18 ms
 
-    options = {key: getattr(arguments, key) for key in ("lossy", "source", "workers", "resume", "shard_size", "dry_run")}
+    options = {
+        key: getattr(arguments, key) for key in ("lossy", "source", "workers", "resume", "shard_size", "dry_run")
+    }
     message = ""
     with ProgressBar(arguments.command, arguments.input) as progress:
         try:

@@ -43,8 +43,8 @@ def files_beside(path: str, config: Mapping[str, Any], instead: bool = False) ->
     path : str
         A file of the folder.
     config : mapping of str to Any
-        What is new in ``config.json``, where there is one; what is None does not go along. A key ``NAME.json`` is a file
-        of its own.
+        What is new in ``config.json``, where there is one; what is None does not go along. A key ``NAME.json`` is
+        a file of its own.
     instead : bool
         Whether that replaces what the folder says of its quantization, in ``config.json`` and in files of programs.
 

@@ -6,7 +6,6 @@ compared; what is not the same is refused before anything is written. The second
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,10 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.layout import Entry
 from ..base.container import numpy_dtype
 from ..base.float_env import call_back, converted as as_dtype, counts_subnormals
-from ..base.tensors import Info
 from ..base.texts import counted, printable, quoted
 from ..base.values import shown
 from ..formats import Format, format as parse_format
@@ -39,7 +36,6 @@ from .layouts.targets import (
     parts_of,
     read_back,
     rounded,
-    target_of,
     targets_of,
     why_not,
 )
@@ -94,6 +90,8 @@ def convert_checkpoint(
 ) -> dict[str, Any]:
     """Write a quantized checkpoint in the layout of another program, with exactly the same values.
 
+    Each weight is read twice: first it is converted, read back and compared, then it is written.
+
     Parameters
     ----------
     in_path, out_path : str or os.PathLike
@@ -139,7 +137,7 @@ def convert_checkpoint(
     >>> hc.save(before, {"fc.weight": q}, layout="gptq")
     >>> [row] = hc.convert_checkpoint(before, after, "awq")["tensors"]
     >>> row["from"], row["to"], row["status"]
-    ('int4-g32-f16', 'int4-g32-asym-f16', 'closed form')
+    ('int4-g32-f16', 'int4-g32-f16', 'equal')
     """
     if layout not in TARGETS:
         raise ValueError(f"convert_checkpoint: layout is {shown(layout)}, expected one of {', '.join(TARGETS)}")
@@ -167,9 +165,9 @@ def convert_checkpoint(
     if refused and not dry_run:
         first = refused[0]
         near = f"; lossy={first['nearest']!r} rounds such weights" if first["nearest"] else ""
-        raise NotRepresentable(
-            f"{printable(os.fspath(in_path))}: {counted(len(refused), 'tensor')} not representable in {layout}, such as "
-            f"{quoted(first['name'])} ({first['from']}): {first['why']}{near}", summary)  # fmt: skip
+        many = f"{counted(len(refused), 'tensor')} not representable in {layout}"
+        such = f"such as {quoted(first['name'])} ({first['from']}): {first['why']}"
+        raise NotRepresentable(f"{printable(os.fspath(in_path))}: {many}, {such}{near}", summary)
     if dry_run:
         return summary
     opened = partial(weights_reader, layout=found, infos=infos)
@@ -187,12 +185,10 @@ def convert_checkpoint(
 def _rounding(lossy: Any) -> Format | str | None:
     if isinstance(lossy, str) and (lossy in PLAIN or lossy in PLAIN.values()):
         return PLAIN.get(lossy, lossy)
-    return parse_format(lossy) if isinstance(lossy, str) else lossy  # type: ignore[no-any-return]
+    return parse_format(lossy) if isinstance(lossy, str) else lossy
 
 
-def _planned(
-    reader: Weights, layout: str, rounding: Format | str | None, progress: Progress | None
-) -> dict[str, Plan]:
+def _planned(reader: Weights, layout: str, rounding: Format | str | None, progress: Progress | None) -> dict[str, Plan]:
     """Return what becomes of each weight; `reader` knows their shapes then."""
     names = [name for name in reader.names if name in reader.weights]
     common: list[Target] | None = None
@@ -247,9 +243,7 @@ def _in_common(
     return best
 
 
-def _plan(
-    layout: str, name: str, weight: Weight, options: list[Target], rounding: Format | str | None
-) -> Plan:
+def _plan(layout: str, name: str, weight: Weight, options: list[Target], rounding: Format | str | None) -> Plan:
     """Return what becomes of a weight: the first option whose tensors decode to its values, else rounding."""
     reasons = []
     for option in options:
@@ -340,7 +334,13 @@ def _config(layout: str, plans: Mapping[str, Plan], changes: Mapping[str, Change
 
 def _row(reader: Weights, name: str, plan: Plan | None, layout: str) -> dict[str, Any]:
     info = reader.info(name)
-    row = {"name": name, "shape": list(info.shape), "from": reader.said(name), "to": info.dtype, "status": COPIED}
+    row: dict[str, Any] = {
+        "name": name,
+        "shape": list(info.shape),
+        "from": reader.said(name),
+        "to": info.dtype,
+        "status": COPIED,
+    }
     row |= {"bytes_before": reader.stored_bytes(name), "bytes": info.nbytes, "sqnr_db": None, "why": "", "nearest": ""}
     if plan is None:
         if layout == "gguf" and (info.dtype not in PLAIN_GGUF or len(info.shape) > 4):

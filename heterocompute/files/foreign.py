@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..arrays.layout import KEY as PACKED
 from ..arrays.quantized import QuantizedArray
 from ..base.tensors import Info, Tensors
+from ..base.texts import printable
 from ..base.values import shown
 from .containers.folder import Located
 from .containers.gguf_files import Gguf
@@ -197,16 +198,20 @@ def _layout_of(reader: Tensors) -> str:
     if isinstance(reader, Gguf):
         return GGUF
     said = layout_said(reader)
-    if said is None:
+    if said is not None:
+        return said
+    try:
         refuse_unread(reader)
-    return OURS if said is None else said
+    except ValueError as error:
+        raise ValueError(f"{printable(reader.path)}: {error}") from None
+    return OURS
 
 
 def _weights_of(reader: Tensors, layout: str) -> tuple[list[str], dict[str, Callable[[], Weight]], list[str]]:
     """Return the plain tensors of a file, how each weight is read, and all of their names in order."""
     if layout == OURS:
         held = dict(contents(reader, entries(reader)[0]))
-        weights = {
+        weights: dict[str, Callable[[], Weight]] = {
             name: partial(_ours, reader, name, entry) for name, entry in held.items() if entry is not None
         }
         return [name for name in held if name not in weights], weights, list(held)
@@ -216,7 +221,9 @@ def _weights_of(reader: Tensors, layout: str) -> tuple[list[str], dict[str, Call
                    if reader.format_of(name) is not None}  # fmt: skip
         return [name for name in found if name not in weights], weights, list(found)
     if layout not in LAYOUTS:
-        raise ValueError(f"source is {shown(layout)}, expected {', '.join((OURS, *LAYOUTS, GGUF))}")
+        raise ValueError(
+            f"{printable(reader.path)}: source is {shown(layout)}, expected {', '.join((OURS, *LAYOUTS, GGUF))}"
+        )
     plain, stored = weights_in(reader, layout)
     return plain, stored, [*plain, *stored]
 

@@ -248,7 +248,9 @@ class Gguf(Container):
             else:
                 dtype = np.dtype(NUMBERS[kind])
                 text = self.metadata[key]
-                found[key] = dtype.type(text == "True" if dtype.kind == "b" else float(text) if dtype.kind == "f" else int(text))
+                found[key] = dtype.type(
+                    text == "True" if dtype.kind == "b" else float(text) if dtype.kind == "f" else int(text)
+                )
         return found
 
     def _texts_from(self, begin: int, count: int) -> Iterator[bytes]:

@@ -114,7 +114,7 @@ def _nvfp4_parts(name: str, q: QuantizedArray) -> dict[str, Array]:
     inverse = reciprocal(coarse, q.components["scales"])
     if inverse is None:
         said = f"the scale of the tensor, {float(coarse):.9g}, has no reciprocal that gives the same products"
-        raise ValueError(f"save: tensor {quoted(name)}: {said}: {NAME} stores the reciprocal")
+        raise ValueError(f"save: tensor {quoted(name)}: {said}, which {NAME} stores: mxfp4 is the nearest")
     return {
         f"{prefix}.weight_packed": q.components["codes"],
         f"{prefix}.weight_scale": q.components["scales"].view(numpy_dtype("float8_e4m3fn")),
@@ -279,7 +279,7 @@ def _sorted(
 def blocks_from(
     prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
 ) -> tuple[scaled.Codes, tuple[int, ...] | None, Array | None] | None:
-    """Return codes of 8 bits whose scales no format here has, the shape of a stack, columns by group; None of others."""
+    """Return codes of 8 bits whose scales no format here has, the shape of a stack, its columns; None of others."""
     if f"{prefix}.weight_packed" in tensors:
         return None
     tensors, shape = _as_matrix(prefix, tensors)
@@ -413,9 +413,13 @@ def _check_nvfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> N
     wanted = (packed.shape[0], packed.shape[1] // 8) if packed.ndim == 2 else None
     if packed.dtype != np.uint8 or scales.dtype.name != "float8_e4m3fn" or scales.shape != wanted:
         what = f"{packed.dtype} {packed.shape} with scales {scales.dtype} {scales.shape}"
-        raise ValueError(f"{prefix}.weight_packed is {what}, expected uint8 (out, in / 2) and float8_e4m3fn (out, in / 16)")
+        raise ValueError(
+            f"{prefix}.weight_packed is {what}, expected uint8 (out, in / 2) and float8_e4m3fn (out, in / 16)"
+        )
     if whole.size != 1 or whole.dtype != np.float32 or not (np.isfinite(whole) & (whole > 0)).all():
-        raise ValueError(f"{prefix}.weight_global_scale is {whole.dtype} {shown(whole.tolist())}, expected one float32 > 0")
+        raise ValueError(
+            f"{prefix}.weight_global_scale is {whole.dtype} {shown(whole.tolist())}, expected one float32 > 0"
+        )
 
 
 def _nvfp4_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
@@ -452,7 +456,8 @@ def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
 
 def view_e2m1(packed: Array, shape: tuple[int, int]) -> Array:
     """Return the values of codes E2M1, two in a byte."""
-    return E2M1[unpack(packed, 4, shape[1])]
+    values: Array = E2M1[unpack(packed, 4, shape[1])]
+    return values
 
 
 def _rows_of(prefix: str, tensors: Mapping[str, Array]) -> tuple[int, int]:

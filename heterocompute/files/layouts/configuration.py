@@ -21,13 +21,14 @@ from ..beside import CONFIG, OLDER_CONFIGS, PROGRAM_FILES
 __all__ = ["KEY", "config_in", "config_of", "method_of", "plain_names", "said_by"]
 
 KEY = "quantization_config"
-MODELOPT = "hf_quant_config.json"
 OTHER_KEYS = ("compression_config", "quantization")
 MAX_CONFIG = 1 << 24
 
 
-def config_of(reader: Tensors) -> Mapping[str, Any]:
+def config_of(reader: Tensors, key: str = KEY) -> Mapping[str, Any]:
     """Return the quantization_config of a file: of its metadata, of config.json, or of what older programs wrote.
+
+    `key` is what a program calls it in config.json.
 
     Raises
     ------
@@ -38,7 +39,7 @@ def config_of(reader: Tensors) -> Mapping[str, Any]:
     ValueError, OSError
         It cannot be read.
     """
-    config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _beside(reader.path)
+    config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _beside(reader.path, key)
     if not isinstance(config, Mapping):
         raise TypeError(f"{KEY} is no object")
     return config
@@ -81,19 +82,17 @@ def plain_names(reader: Tensors) -> list[str]:
     return [name for name in reader.names if name.rpartition(".")[0] not in packed]
 
 
-def _beside(path: str) -> Any:
+def _beside(path: str, key: str) -> Any:
     """Return the quantization_config of config.json in the folder of a file, or what older programs have beside it."""
     folder = os.path.dirname(path)
     try:
         said = _json(folder, CONFIG)
-        objects = [one for one in [said, *said.values()] if isinstance(one, Mapping)]
-        return next(one[key] for key in (KEY, "quantization") for one in objects if one.get(key) is not None)
+        inner = (one for one in [said, *said.values()] if isinstance(one, Mapping) and one.get(key) is not None)
+        return next(inner)[key]
     except (FileNotFoundError, StopIteration, AttributeError):
         for name in OLDER_CONFIGS:
             if os.path.lexists(os.path.join(folder, name)):
                 return _json(folder, name)
-        if os.path.lexists(os.path.join(folder, MODELOPT)):
-            return {"quant_method": "modelopt", **_json(folder, MODELOPT)["quantization"]}
         raise FileNotFoundError(path) from None
 
 

@@ -1,9 +1,11 @@
 """FP8 with scales beside the codes: blocks of 128 x 128 as DeepSeek has them, one scale of a tensor or of each row.
 
     NAME.weight            float8_e4m3fn or float8_e5m2 (out, in)
-    NAME.weight_scale_inv  float (blocks of out, blocks of in), the factor itself: `weight_block_size` of the configuration
+    NAME.weight_scale_inv  float (blocks of out, blocks of in), the factor itself
     NAME.weight_scale      float (), (1,), (out,) or (out, 1); or blocks
     NAME.scale_weight      the same, of ComfyUI, beside a marker `scaled_fp8`
+
+`weight_block_size` of the configuration says how large blocks are.
 
 value = code x scale in float32. Scales of inputs (`input_scale`) are plain tensors. Hugging Face, FineGrainedFP8Config;
 vLLM, layers/quantization/fp8.py.
@@ -29,6 +31,7 @@ NAME = "fp8"
 SCALES = (".weight_scale_inv", ".weight_scale", ".scale_weight")
 ENDS = (".weight", *SCALES)
 MARKERS = ("scaled_fp8",)
+FLOATS = scaled.SCALES
 EIGHTS = ("float8_e4m3fn", "float8_e5m2")
 USUAL = (128, 128)
 
@@ -75,8 +78,8 @@ def codes_in(prefix: str, tensors: Mapping[str, Array], block: tuple[int, int] |
     scales = tensors[f"{prefix}{name}"]
     if codes.dtype.name not in EIGHTS or codes.ndim != 2 or 0 in codes.shape:
         raise ValueError(f"{prefix}.weight is {codes.dtype} {codes.shape}, expected {' or '.join(EIGHTS)} (out, in)")
-    if scales.dtype.name not in scaled.SCALES:
-        raise ValueError(f"{prefix}{name} is {scales.dtype}, expected {', '.join(scaled.SCALES)}")
+    if scales.dtype.name not in FLOATS:
+        raise ValueError(f"{prefix}{name} is {scales.dtype}, expected {', '.join(FLOATS)}")
     (rows, columns), flat = codes.shape, scales.reshape(-1)
     if not np.isfinite(flat.astype(np.float32)).all():
         raise ValueError(f"{prefix}{name} holds a value that is not finite")
@@ -86,10 +89,9 @@ def codes_in(prefix: str, tensors: Mapping[str, Array], block: tuple[int, int] |
         return scaled.Codes(codes, scales.reshape(rows, 1), None, (1, columns))
     high, wide = block or USUAL
     count = -(-rows // high), -(-columns // wide)
-    if scales.size != count[0] * count[1] or tuple(n for n in scales.shape if n > 1) != tuple(n for n in count if n > 1):
-        raise ValueError(
-            f"{prefix}{name} is {scales.shape}, expected {count} for {rows} x {columns} values in blocks of {high} x {wide}"
-        )
+    if [n for n in scales.shape if n > 1] != [n for n in count if n > 1]:
+        what = f"{count} for {rows} x {columns} values in blocks of {high} x {wide}"
+        raise ValueError(f"{prefix}{name} is {scales.shape}, expected {what}")
     return scaled.Codes(codes, scales.reshape(count), None, (high, wide))
 
 

@@ -55,7 +55,9 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
     """Return a stack of experts (experts, out, in)."""
     blocks, scales = tensors[f"{prefix}_blocks"], tensors[f"{prefix}_scales"]
     if blocks.dtype != np.uint8 or blocks.ndim != 4 or blocks.shape[3] != 16 or 0 in blocks.shape:
-        raise ValueError(f"{prefix}_blocks is {blocks.dtype} {blocks.shape}, expected uint8 (experts, out, in / 32, 16)")
+        raise ValueError(
+            f"{prefix}_blocks is {blocks.dtype} {blocks.shape}, expected uint8 (experts, out, in / 32, 16)"
+        )
     if scales.dtype != np.uint8 or scales.shape != blocks.shape[:3]:
         raise ValueError(f"{prefix}_scales is {scales.dtype} {scales.shape}, expected uint8 {blocks.shape[:3]}")
     count, rows, groups = scales.shape

@@ -4,8 +4,8 @@
     NAME.scales  float (out, groups)                       mxfp4, nvfp4: uint8, E8M0 or E4M3
     NAME.biases  float (out, groups), of the same dtype
 
-value = code x scale + bias, here in float32. A bias that is -scale x zero point is an `Int`; others of float16 in groups
-of 32 are `q4_1` and `q5_1`. ``quantization`` of config.json has group_size, bits, mode, and those of single layers.
+value = code x scale + bias, here in float32. A bias that is -scale x zero point is an `Int`; others of float16 are
+`q4_1` and `q5_1`. ``quantization`` of config.json has group_size, bits, mode, and those of single layers.
 MLX, python/src/ops.cpp, quantize.
 """
 
@@ -24,8 +24,7 @@ from ...base.texts import counted, quoted
 from ...base.values import shown
 from ...formats import GGML, MX, NVFP4, Format, Int
 from .forms import AT_ONCE, integers_of
-from .linear import Array, Codes, Packed, Parts, array_of, codes_in, no_format, one_of, prefix_of, refuse, words
-from .linear import ROWS
+from .linear import ROWS, Array, Codes, Packed, Parts, array_of, codes_in, no_format, one_of, prefix_of, refuse, words
 
 __all__ = ["ENDS", "array_from", "config_of", "files_of", "layout_of", "parts_of", "values_from"]
 
@@ -55,6 +54,8 @@ def _dtype_of(fmt: Any) -> str:
 def layout_of(name: str, q: Packed) -> Parts:
     """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
     mode, fmt = _mode_of(q.format), q.format
+    if depends_on_values(fmt) and not isinstance(q, QuantizedArray):
+        refuse(name, q, NAME, f"{fmt}-f16 is the nearest, because sums of float32 are rounded")
     if mode is None or q.shape[-1] % fmt.group or q.shape[-1] * fmt.bits % 32:
         refuse(name, q, NAME, "int4-g64-f16, or mxfp4, with rows of whole groups is the nearest")
     prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
@@ -65,11 +66,16 @@ def layout_of(name: str, q: Packed) -> Parts:
     return found | {f"{prefix}.{part}": (dtype, (rows, count // fmt.group)) for part in ("scales", "biases")}
 
 
+def depends_on_values(fmt: Any) -> bool:
+    """Tell whether some arrays of a format have a place, and others do not: scale x code + bias is rounded twice."""
+    return isinstance(fmt, Int) and fmt.scale == "f32" and fmt.bits in BITS and fmt.group in GROUPS
+
+
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     """Return the tensors that stand for one weight."""
     layout_of(name, q)  # refuses
-    prefix, fmt = prefix_of(name, q, NAME), q.format
-    mode, dtype = _mode_of(fmt), None
+    prefix, mode = prefix_of(name, q, NAME), _mode_of(q.format)
+    fmt: Any = q.format
     if mode != "affine":
         coarse = q.components.get("coarse")
         if coarse is not None and coarse != 1:
@@ -77,21 +83,29 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
                              "none")  # fmt: skip
         return {f"{prefix}.weight": q.components["codes"].view(np.uint32), f"{prefix}.scales": q.components["scales"]}
     dtype = numpy_dtype(_dtype_of(fmt))
-    stored = np.empty((q.shape[0], words(q.shape[1], fmt.bits)), np.uint32)  # type: ignore[arg-type]
-    scales = np.empty((q.shape[0], q.shape[1] // fmt.group), dtype)  # type: ignore[operator]
+    stored = np.empty((q.shape[0], words(q.shape[1], fmt.bits)), np.uint32)
+    scales = np.empty((q.shape[0], q.shape[1] // fmt.group), dtype)
     biases = np.empty_like(scales)
     step = max(1, AT_ONCE // q.shape[1])
     for first in range(0, q.shape[0], step):
         some = slice(first, first + step)
         rows = integers_of(q[some])
-        is_signed = fmt.symmetric if isinstance(fmt, Int) else fmt.kind.signed  # type: ignore[attr-defined]
+        is_signed = fmt.symmetric if isinstance(fmt, Int) else fmt.kind.signed
         offset = np.int16(1 << (rows.bits - 1) if is_signed else 0)
         exact = -rows.scales * (rows.zeros + offset) if rows.minima is None else rows.minima
         with np.errstate(over="ignore"):
             scales[some], biases[some] = rows.scales, exact
         if not (np.array_equal(scales[some], rows.scales) and np.array_equal(biases[some], exact)):
             raise ValueError(f"save: tensor {quoted(name)}: a scale or bias is beyond {dtype}")
-        stored[some] = pack((rows.codes + offset).astype(np.uint8), rows.bits).view(np.uint32)
+        unsigned = (rows.codes + offset).astype(np.uint8)
+        stored[some] = pack(unsigned, rows.bits).view(np.uint32)
+        if depends_on_values(fmt):
+            kept = Codes(pack(unsigned, rows.bits), rows.bits, q.shape[1])
+            if not np.array_equal(
+                _values(kept, scales[some], biases[some], fmt.group, slice(None)), q[some].dequantize()
+            ):
+                raise ValueError(f"save: tensor {quoted(name)}: scale x code + bias is rounded to other values in float32: "
+                                 "scales of float16 are exact")  # fmt: skip
     return {f"{prefix}.weight": stored, f"{prefix}.scales": scales, f"{prefix}.biases": biases}
 
 
@@ -132,7 +146,9 @@ def _affine(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
     for part, values in (("scales", scales), ("biases", biases)):
         if values.shape != (rows, count // group) or values.dtype.name not in FLOATS or values.dtype != scales.dtype:
             what = f"{values.dtype} {values.shape}"
-            raise ValueError(f"{prefix}.{part} is {what}, expected floats {(rows, count // group)} of groups of {group}")
+            raise ValueError(
+                f"{prefix}.{part} is {what}, expected floats {(rows, count // group)} of groups of {group}"
+            )
         if not np.isfinite(values.astype(np.float32)).all():
             raise ValueError(f"{prefix}.{part} holds a value that is not finite")
     return codes_in(stored.view(np.int32), ROWS, bits, rows, count), scales, biases, group

@@ -61,7 +61,9 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
 def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
     """Return the quantization_config of config.json."""
     is_four = isinstance(next(iter(formats.values())), NVFP4)
-    weights = {"dynamic": False, "num_bits": 4 if is_four else 8, "type": "float"} | ({"group_size": 16} if is_four else {})
+    weights = {"dynamic": False, "num_bits": 4 if is_four else 8, "type": "float"} | (
+        {"group_size": 16} if is_four else {}
+    )
     return {
         "quant_method": NAME,
         "quant_algo": "NVFP4" if is_four else "FP8",

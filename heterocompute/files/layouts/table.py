@@ -37,12 +37,13 @@ class Layout(NamedTuple):
     is there where columns may lie in another order than their groups: it answers with them sorted, and the order.
     `values_from` answers with values, what they are stored as and its bytes, of weights that no format here holds, and
     `blocks_from` with codes of 8 bits, the shape of a stack and the order of columns.
-    `is_whole` where the tensors of a weight say all of it, without a configuration. `index` is what the tensor is called
-    that says the group of each column; `has_several` formats in one file. Where stacks of matrices have a place,
+    `is_whole` where the tensors of a weight say all of it, without a configuration. `order_name` is the name of the
+    tensor with the group of each column; `has_several` formats in one file. Where stacks of matrices have a place,
     `stacked` makes their tensors of those of one matrix of all rows, and `check_stack` refuses.
-    `files_of` says from a configuration what else config.json has, and other files. `ends` are those of the names of all
-    tensors of a weight, by default `PARTS`; `markers` are tensors that say nothing else.
-    `depends_on_values` tells formats of which some arrays have a place alone.
+    `files_of` says from a configuration what else config.json has, and other files. `ends` are those of the names of
+    all tensors of a weight, by default `PARTS`; `markers` are tensors that say nothing else.
+    `config_key` is what the program calls its configuration in config.json, where `KEY` is missing.
+    `depends_on_values` tells formats of which only some arrays have a place.
     `check_blocks` and `parts_of_blocks` are `layout_of` and `parts_of` of 8-bit codes with scales of blocks.
     """
 
@@ -60,12 +61,13 @@ class Layout(NamedTuple):
     stacked: Callable[[str, dict[str, Any], tuple[int, ...]], dict[str, Any]] | None = None
     check_stack: Callable[[str, tuple[int, ...], Any], None] | None = None
     files_of: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    config_key: str = KEY
     ends: tuple[str, ...] = ()
     markers: tuple[str, ...] = ()
     depends_on_values: Callable[[Any], bool] | None = None
     only_stacks: bool = False
     has_several: bool = False
-    index: str = ""
+    order_name: str = ""
     is_whole: bool = False
 
 
@@ -86,7 +88,7 @@ LAYOUTS = {
         stacked=compressed_tensors.stacked,
         check_stack=compressed_tensors.check_stack,
         has_several=True,
-        index="weight_g_idx",
+        order_name="weight_g_idx",
     ),
     "gptq": Layout(
         gptq.layout_of_gptq,
@@ -95,7 +97,7 @@ LAYOUTS = {
         gptq.array_from_gptq,
         (".qweight",),
         gptq.sorted_from_gptq,
-        index="g_idx",
+        order_name="g_idx",
     ),
     "awq": Layout(gptq.layout_of_awq, gptq.parts_of_awq, gptq.config_of_awq, gptq.array_from_awq, (".qweight",)),
     "bitsandbytes": Layout(
@@ -152,6 +154,8 @@ LAYOUTS = {
         values_from=mlx.values_from,
         ends=mlx.ENDS,
         files_of=mlx.files_of,
+        depends_on_values=mlx.depends_on_values,
+        config_key="quantization",
         has_several=True,
     ),
 }
@@ -238,9 +242,7 @@ def is_matrix(name: str, shape: Sequence[int]) -> bool:
     return name.endswith(".weight") and len(shape) == 2
 
 
-def described(
-    name: str, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False
-) -> dict[str, Any]:
+def described(name: str, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
     """Return what the program wants to find in config.json.
 
     Parameters
@@ -352,7 +354,11 @@ def _layout_in(reader: Tensors, config: Mapping[str, Any]) -> str | None:
         return method if found is not None and any(one.endswith(found.marks) for one in names) else None
     for layout, ends in SIGNS:
         prefixes = [one.removesuffix(ends[0]) for one in names if one.endswith(ends[0])]
-        if prefixes and all(f"{prefixes[0]}{end}" in reader for end in ends) and _fits(reader, layout, prefixes[0], ends):
+        if (
+            prefixes
+            and all(f"{prefixes[0]}{end}" in reader for end in ends)
+            and _fits(reader, layout, prefixes[0], ends)
+        ):
             return layout
     return None
 
@@ -361,7 +367,7 @@ def _fits(reader: Tensors, layout: str, prefix: str, ends: Sequence[str]) -> boo
     """Tell whether tensors called as those of a layout are of its dtypes, where other programs have such names, too."""
     dtypes = [reader.info(f"{prefix}{end}").dtype for end in ends]
     if layout == "fp8":
-        return dtypes[-1] in fp8.EIGHTS and dtypes[0] in fp8.scaled.SCALES
+        return dtypes[-1] in fp8.EIGHTS and dtypes[0] in fp8.FLOATS
     wanted = {"modelopt": ("float32", "float8_e4m3fn", "uint8"), "gpt-oss": ("uint8", "uint8")}.get(layout)
     return dtypes[-1] == "uint32" if layout == "mlx" else wanted is None or tuple(dtypes) == wanted
 
@@ -492,7 +498,7 @@ Stored = tuple[str, Callable[[], dict[str, Any]], Any]
 
 def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored]]:
     try:
-        config = config_of(reader)
+        config = config_in(reader) or config_of(reader, LAYOUTS[name].config_key)
     except FileNotFoundError:
         if not LAYOUTS[name].is_whole:
             said = f"has no {KEY}, and no config.json beside it has one"

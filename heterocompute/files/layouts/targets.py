@@ -16,7 +16,8 @@ from ...products.quantize import quantize
 from . import scaled
 from .configuration import KEY
 from .forms import forms, in_form
-from .gguf_model import block_of, blocks_name
+from .ggml_blocks import blocks_name
+from .gguf_model import block_of
 from .linear import Array, Codes
 from .onnx_matmul import operands
 from .table import LAYOUTS, WHOLE, described, weight_from
@@ -27,7 +28,7 @@ __all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "e
 
 OURS = "heterocompute"
 TARGETS = (OURS, *LAYOUTS, *WHOLE)
-LOWEST = ("gptq", "compressed-tensors")  # whose symmetric codes reach -2^(bits - 1)
+LOWEST = ("gptq", "compressed-tensors", "mlx")  # whose symmetric codes reach -2^(bits - 1)
 Target = Format | scaled.Blocks
 
 
@@ -122,7 +123,7 @@ def converted(layout: str, weight: Weight, target: Target) -> Weight:
         return of_blocks(weight.blocks, weight.shape, weight.order)
     assert weight.array is not None
     q, order = in_form(weight.array, target, layout in LOWEST), weight.order
-    if order is not None and not (layout in LAYOUTS and LAYOUTS[layout].index):
+    if order is not None and not (layout in LAYOUTS and LAYOUTS[layout].order_name):
         if getattr(target, "group", None) not in (None, q.shape[1]):
             raise ValueError(f"groups of columns that do not lie side by side (act-order) have no place in {layout}: "
                              "gptq and compressed-tensors have one")  # fmt: skip
@@ -184,7 +185,7 @@ def _parts_of(layout: str, name: str, weight: Weight) -> dict[str, Array]:
         fmt: Any = q.format
         index = np.empty(q.shape[1], np.int32)
         index[weight.order] = np.arange(q.shape[1]) // min(fmt.group or q.shape[1], q.shape[1])
-        parts[f"{name.removesuffix('.weight')}.{found.index}"] = index
+        parts[f"{name.removesuffix('.weight')}.{found.order_name}"] = index
     return parts if len(weight.shape) == 2 or found.stacked is None else found.stacked(name, parts, weight.shape)
 
 
