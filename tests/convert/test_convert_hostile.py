@@ -63,7 +63,9 @@ def mutated(chance, tensors, config):
         index = tuple(slice(0, max(0, n - chance.choice((0, 0, 1, n)))) for n in array.shape)
         tensors[name] = array[index].copy()
     elif kind == 3:
-        tensors[name] = chance.choice((array[None], array.reshape(-1), array.T.copy(), np.repeat(array[:1], 3, 0)))
+        tensors[name] = chance.choice(
+            (array[None], array.reshape(-1), array.T.copy(), np.repeat(np.atleast_1d(array)[:1], 3, 0))
+        )
     elif kind == 4:
         del tensors[name]
     elif kind == 5 and config:

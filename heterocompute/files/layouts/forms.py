@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from ...arrays.quantized import QuantizedArray
 from ...formats import GGML, MX, NF4, NVFP4, Float, Format, Int
 from .linear import Array, array_of
 
-__all__ = ["AT_ONCE", "Integers", "forms", "in_form", "integers_of", "joined"]
+__all__ = ["AT_ONCE", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "joined"]
 
 AT_ONCE = 1 << 20  # values that are taken apart at a time
 GROUPS = (None, 256, 128, 64, 32, 16)
@@ -31,15 +32,24 @@ TWICE_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12],
 E4M3_LEAST, E4M3_MOST = -9, 8  # exponents of its powers of two
 
 
-class Integers(NamedTuple):
-    """Rows of integers: value = scale (code - zero) + minimum; `codes` (rows, columns), the others (rows, groups)."""
+class Integers:
+    """Rows of integers: value = scale (code - zero) + minimum; `codes` (rows, columns), the others (rows, groups).
 
-    codes: Array
-    bits: int
-    zeros: Array
-    scales: Array
-    minima: Array | None
-    group: int
+    Codes are taken apart when they are asked for, after what is quicker to find out.
+    """
+
+    def __init__(
+        self, q: QuantizedArray, bits: int, zeros: Array, scales: Array, minima: Array | None, group: int
+    ) -> None:
+        self._q, self.bits, self.zeros, self.scales, self.minima, self.group = q, bits, zeros, scales, minima, group
+        self.count = q.shape[1]
+
+    @cached_property
+    def codes(self) -> Array:
+        if isinstance(self._q.format, MX | NVFP4):
+            floats: Array = TWICE_E2M1[unpack(self._q.components["codes"], 4, self.count)]
+            return floats
+        return self._q.codes().astype(np.int16)
 
 
 def forms(fmt: Format, columns: int) -> list[Format]:
@@ -77,6 +87,15 @@ def forms(fmt: Format, columns: int) -> list[Format]:
     return list(dict.fromkeys(found))
 
 
+def has_zero_points(q: QuantizedArray) -> bool:
+    """Tell whether the first rows of an array have minima that are zero points, or no minima."""
+    rows = integers_of(q[:8])
+    try:
+        return rows.minima is None or _zero_points(rows) is not None
+    except ValueError:
+        return False
+
+
 def in_form(q: QuantizedArray, fmt: Format, lowest: bool = False) -> QuantizedArray:
     """Return the values of a matrix in another format.
 
@@ -101,27 +120,19 @@ def in_form(q: QuantizedArray, fmt: Format, lowest: bool = False) -> QuantizedAr
 
 
 def integers_of(q: QuantizedArray) -> Integers:
-    """Return a matrix of integers taken apart; ValueError of other formats."""
+    """Return a matrix of integers taken apart, also FP4: twice its codes are integers; ValueError of other formats."""
     fmt: Any = q.format
-    if isinstance(fmt, MX | NVFP4) and fmt.element_dtype == "float4_e2m1fn":
-        return _integers_of_floats(q)
-    if not isinstance(fmt, Int) and not (isinstance(fmt, GGML) and not fmt.kind.has_levels):
-        raise ValueError(f"{fmt} does not hold uniform integers")
     group = min(fmt.group or q.shape[1], q.shape[1])
     every = slice(None), slice(None, None, group)
     zeros = np.zeros((len(q), -(-q.shape[1] // group)), np.int16)
+    if isinstance(fmt, MX | NVFP4) and fmt.element_dtype == "float4_e2m1fn":
+        return Integers(q, 5, zeros, q.scales_expanded()[every] * np.float32(0.5), None, group)
+    if not isinstance(fmt, Int) and not (isinstance(fmt, GGML) and not fmt.kind.has_levels):
+        raise ValueError(f"{fmt} does not hold uniform integers")
     if isinstance(fmt, Int) and not fmt.symmetric:
         zeros = q.zero_points_expanded()[every].astype(np.int16)
     minima = q.minima_expanded()[every] if isinstance(fmt, GGML) and fmt.kind.has_minimum else None
-    return Integers(q.codes().astype(np.int16), fmt.bits, zeros, q.scales_expanded()[every], minima, group)
-
-
-def _integers_of_floats(q: QuantizedArray) -> Integers:
-    """Return FP4 as integers: twice a code E2M1 is 0, 1, 2, 3, 4, 6, 8 or 12."""
-    group: int = min(q.format.group or q.shape[1], q.shape[1])
-    scales = q.scales_expanded()[:, ::group] * np.float32(0.5)
-    codes = TWICE_E2M1[unpack(q.components["codes"], 4, q.shape[1])]
-    return Integers(codes, 5, np.zeros(scales.shape, np.int16), scales, None, group)
+    return Integers(q, fmt.bits, zeros, q.scales_expanded()[every], minima, group)
 
 
 def joined(parts: list[QuantizedArray]) -> QuantizedArray:
@@ -163,38 +174,33 @@ def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedA
 
 
 def _as_int(rows: Integers, own: Any, fmt: Int, lowest: bool) -> QuantizedArray:
-    zeros, minima = rows.zeros, rows.minima
-    if minima is not None:
-        zeros, minima = _zero_points(rows), None
-    codes = rows.codes - _spread(zeros, rows)
+    zeros = rows.zeros if rows.minima is None else _zero_points(rows)
+    group = min(fmt.group or rows.count, rows.count)
+    scales = _typed(_regrouped(np.abs(rows.scales), rows, group), fmt)
     negative = np.signbit(rows.scales) & (rows.scales != 0)
-    codes = np.where(_spread(negative, rows), -codes, codes)
-    scales = np.abs(rows.scales)
-    group = min(fmt.group or codes.shape[1], codes.shape[1])
     middle, most = 1 << (fmt.bits - 1), (1 << fmt.bits) - 1
+    points = np.full_like(zeros, middle)
+    if isinstance(own, Int) and not own.symmetric and own.bits == fmt.bits:
+        points = zeros
+    elif rows.bits == fmt.bits:
+        points = (
+            (middle - negative).astype(np.int16) if rows.minima is None else np.where(negative, most - zeros, zeros)
+        )
+    if not fmt.symmetric:
+        points = _regrouped(points, rows, group)
+    codes = rows.codes - _spread(zeros, rows)
+    codes = np.where(_spread(negative, rows), -codes, codes)
     if fmt.symmetric:
         if codes.max(initial=0) >= middle or codes.min(initial=0) < -middle + (not lowest):
             raise ValueError(f"codes from {codes.min()} to {codes.max()} around the zero point, beyond {fmt}")
-        return array_of(fmt, (codes & most).astype(np.uint8), _typed(_regrouped(scales, rows, group), fmt), None)
-    if isinstance(own, Int) and not own.symmetric and own.bits == fmt.bits:
-        points = zeros
-    elif rows.bits == fmt.bits and rows.minima is None:
-        points = (middle - negative).astype(np.int16)
-    elif rows.bits == fmt.bits:
-        points = np.where(negative, most - zeros, zeros)
-    else:
-        points = np.full_like(zeros, middle)
-    points, scales = _regrouped(points, rows, group), _regrouped(scales, rows, group)
-    wide = np.repeat(points, group, 1)[:, : codes.shape[1]]
+        return array_of(fmt, (codes & most).astype(np.uint8), scales, None)
     if rows.bits > fmt.bits:
-        edges = np.arange(0, codes.shape[1], group)
-        low = np.minimum.reduceat(codes, edges, axis=1)
+        low = np.minimum.reduceat(codes, np.arange(0, rows.count, group), axis=1)
         points = np.clip(-low, 0, most).astype(np.int16)
-        wide = np.repeat(points, group, 1)[:, : codes.shape[1]]
-    unsigned = codes + wide
+    unsigned = codes + np.repeat(points, group, 1)[:, : rows.count]
     if unsigned.size and (unsigned.min() < 0 or unsigned.max() > most):
         raise ValueError(f"codes around the zero point span more than the {most + 1} of {fmt}")
-    return array_of(fmt, unsigned.astype(np.uint8), _typed(scales, fmt), points.astype(np.uint8))
+    return array_of(fmt, unsigned.astype(np.uint8), scales, points.astype(np.uint8))
 
 
 def _zero_points(rows: Integers) -> Array:
@@ -220,8 +226,9 @@ def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> QuantizedArray:
     if kind.has_minimum:
         return _with_minima(rows, own, fmt)
     zeros = rows.zeros if rows.minima is None else _zero_points(rows)
-    codes, middle = rows.codes - _spread(zeros, rows), 1 << (fmt.bits - 1)
     scales, points = _regrouped(rows.scales, rows, 32), _regrouped(zeros, rows, 32)
+    _as_half(scales)  # refuses
+    codes, middle = rows.codes - _spread(zeros, rows), 1 << (fmt.bits - 1)
     blocks = codes.reshape(len(codes), -1, 32)
     turned = blocks.max(2) >= middle
     if isinstance(own, Int) and not own.symmetric and own.bits == fmt.bits:  # as `_as_int` makes them
@@ -241,20 +248,20 @@ def _with_minima(rows: Integers, own: Any, fmt: GGML) -> QuantizedArray:
     offset = np.int16(1 << (rows.bits - 1) if is_signed else 0)
     minima = -rows.scales * (rows.zeros + offset) if rows.minima is None else rows.minima
     parts = {
-        "codes": pack((rows.codes + offset).astype(np.uint8), fmt.bits),
         "scales": _as_half(_regrouped(rows.scales, rows, 32)),
         "minima": _as_half(_regrouped(minima, rows, 32)),
+        "codes": pack((rows.codes + offset).astype(np.uint8), fmt.bits),
     }
     return QuantizedArray(parts, fmt, rows.codes.shape, (1,))
 
 
 def _spread(part: Array, rows: Integers) -> Array:
-    return np.repeat(part, rows.group, axis=1)[:, : rows.codes.shape[1]]
+    return np.repeat(part, rows.group, axis=1)[:, : rows.count]
 
 
 def _regrouped(part: Array, rows: Integers, group: int) -> Array:
     """Return what each group has, of other groups: repeated, or the one that all of a larger group have."""
-    count, own = rows.codes.shape[1], rows.group
+    count, own = rows.count, rows.group
     if own == group:
         return part
     edges = np.arange(0, count, group)
@@ -315,8 +322,8 @@ def _as_mxfp4(q: QuantizedArray, fmt: MX) -> QuantizedArray:
 
 
 def _as_nf4(q: QuantizedArray, own: NF4, fmt: NF4) -> QuantizedArray:
-    group = min(own.group, q.shape[1])
-    rows = Integers(np.empty((len(q), q.shape[1]), np.bool_), 4, np.zeros(0), np.zeros(0), None, group)
+    none = np.zeros(0)
+    rows = Integers(q, 4, none, none, None, min(own.group, q.shape[1]))
     parts = {"codes": q.components["codes"], "scales": _regrouped(q.components["scales"], rows, fmt.group)}
     return QuantizedArray(parts, fmt, q.shape, (1,), q.source_dtype)
 

@@ -101,11 +101,10 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
         stored[some] = pack(unsigned, rows.bits).view(np.uint32)
         if depends_on_values(fmt):
             kept = Codes(pack(unsigned, rows.bits), rows.bits, q.shape[1])
-            if not np.array_equal(
-                _values(kept, scales[some], biases[some], fmt.group, slice(None)), q[some].dequantize()
-            ):
-                raise ValueError(f"save: tensor {quoted(name)}: scale x code + bias is rounded to other values in float32: "
-                                 "scales of float16 are exact")  # fmt: skip
+            found = _values(kept, scales[some], biases[some], fmt.group, slice(None))
+            if not np.array_equal(found, q[some].dequantize()):
+                what = "scale x code + bias is rounded to other values in float32: scales of float16 are exact"
+                raise ValueError(f"save: tensor {quoted(name)}: {what}")
     return {f"{prefix}.weight": stored, f"{prefix}.scales": scales, f"{prefix}.biases": biases}
 
 

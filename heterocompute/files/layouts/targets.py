@@ -15,7 +15,7 @@ from ...formats import GGML, MX, NF4, NVFP4, Float, Format, Int
 from ...products.quantize import quantize
 from . import scaled
 from .configuration import KEY
-from .forms import forms, in_form
+from .forms import forms, has_zero_points, in_form
 from .ggml_blocks import blocks_name
 from .gguf_model import block_of
 from .linear import Array, Codes
@@ -54,6 +54,11 @@ def targets_of(layout: str, name: str, weight: Weight) -> list[Target]:
     elif weight.array is not None:
         fmt, columns = weight.array.format, weight.matrix[1]
         wanted = [*forms(fmt, columns)]
+        if isinstance(fmt, GGML) and fmt.kind.has_minimum and not has_zero_points(weight.array):
+            integers = [
+                one for one in wanted if isinstance(one, Int) and _refusal(layout, name, weight.shape, one) is None
+            ]
+            wanted = [fmt, *integers[:1]]  # which says why none of them holds it
         if layout in LOWEST and isinstance(fmt, Int) and not fmt.symmetric and _is_middle(weight.array):
             wanted.insert(0, Int(fmt.bits, fmt.group, True, fmt.scale))
     return [one for one in wanted if _refusal(layout, name, weight.shape, one) is None]
