@@ -193,8 +193,8 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
     arrays : mapping of str to QuantizedArray and ndarray
         Quantized ones have one format; ndarrays are written as they are.
     name : str
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``: safetensors, with what the program's
-        config.json wants as ``quantization_config`` in the metadata; or ``"onnx"``, ``"onnx-matmulnbits"``, ``"gguf"``.
+        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"mlx"``:
+        safetensors, with the ``quantization_config`` of the program's config.json in the metadata; or ``"onnx"``, ``"onnx-matmulnbits"``, ``"gguf"``.
 
     Raises
     ------

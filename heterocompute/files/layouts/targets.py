@@ -238,7 +238,8 @@ def nearest(layout: str, name: str, weight: Weight) -> Format | None:
         Int(n, group, flag, "f16") for n in (bits, 4, 8) if n <= 8 for group in groups for flag in symmetric
     ]
     blocks: list[Format] = [GGML(type) for type in (f"q{bits}_k", f"q{bits}_0", "q8_0") if type in GGML.examples]
-    for one in (*floats, *(blocks if layout == "gguf" else integers), NF4(64), MX("fp4"), *blocks):
+    last: list[Format] = [NF4(64), MX("fp4"), NVFP4(), Float("fp8_e4m3fn", scaled="tensor"), *blocks]
+    for one in (*floats, *(blocks if layout == "gguf" else integers), *last):
         if _refusal(layout, name, weight.shape, one) is None:
             return one
     return None
