@@ -98,8 +98,9 @@ def quantize_checkpoint(
         Delete each file of `in_path`, a folder, when all that was in it is on the disk of `out_path`.
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"mlx"``,
-        ``"onnx"``, ``"onnx-matmulnbits"`` or ``"gguf"``: that of another program, as of `save`. In a folder ``config.json`` says it, too. ONNX and GGUF are one file, and
-        what is written is in memory. Rows that hold no whole blocks of GGUF take another type, as of `save_gguf`.
+        ``"onnx"``, ``"onnx-matmulnbits"`` or ``"gguf"``: that of another program, as of `save`. In a folder
+        ``config.json`` says it, too. ONNX and GGUF are one file, and what is written is in memory. Rows that hold no
+        whole blocks of GGUF take another type, as of `save_gguf`.
     needed : bool
         Raise ValueError, and write nothing, where no tensor is selected, as the command does. By default the copy is
         written: the same call then serves every file of a checkpoint in parts.

@@ -251,7 +251,7 @@ def _plan(layout: str, name: str, weight: Weight, options: list[Target], roundin
             made = converted(layout, weight, option)
             problem = _difference(layout, name, weight, made)
         except ValueError as error:
-            reasons.append(str(error))
+            reasons.append(str(error).removeprefix("save: ").removeprefix(f"tensor {quoted(name)}: "))
             continue
         if problem is not None:
             reasons.append(problem)

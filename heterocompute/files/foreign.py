@@ -17,7 +17,9 @@ from ..base.texts import printable
 from ..base.values import shown
 from .containers.folder import Located
 from .containers.gguf_files import Gguf
+from .containers.onnx_files import Onnx
 from .layouts.gguf_model import readers as gguf_readers
+from .layouts.onnx_read import readers as onnx_readers
 from .layouts.table import KEY, LAYOUTS, layout_said, refuse_unread, weights_in
 from .layouts.targets import OURS
 from .layouts.weight import Weight, of_array, of_values
@@ -27,6 +29,7 @@ from .safetensors import contents, entries, read_array
 __all__ = ["Foreign", "Weights", "foreign_reader", "weights_reader"]
 
 GGUF = "gguf"
+ONNX = ("onnx", "onnx-matmulnbits")
 
 
 class Foreign(Tensors):
@@ -197,6 +200,8 @@ def _layout_of(reader: Tensors) -> str:
         return OURS
     if isinstance(reader, Gguf):
         return GGUF
+    if isinstance(reader, Onnx) and reader.packed:
+        return ONNX[0]
     said = layout_said(reader)
     if said is not None:
         return said
@@ -220,9 +225,12 @@ def _weights_of(reader: Tensors, layout: str) -> tuple[list[str], dict[str, Call
         weights = {name: partial(_of_blocks, reader, name, read) for name, read in found.items()
                    if reader.format_of(name) is not None}  # fmt: skip
         return [name for name in found if name not in weights], weights, list(found)
+    if layout in ONNX:
+        plain, packed = onnx_readers(reader)
+        return plain, {name: partial(_of_onnx, read) for name, read in packed.items()}, [*plain, *packed]
     if layout not in LAYOUTS:
         raise ValueError(
-            f"{printable(reader.path)}: source is {shown(layout)}, expected {', '.join((OURS, *LAYOUTS, GGUF))}"
+            f"{printable(reader.path)}: source is {shown(layout)}, expected {', '.join((OURS, *LAYOUTS, GGUF, *ONNX))}"
         )
     plain, stored = weights_in(reader, layout)
     return plain, stored, [*plain, *stored]
@@ -242,6 +250,10 @@ def _of_blocks(reader: Tensors, name: str, read: Callable[[], Any]) -> Weight:
         return of_array(array)
     values = np.asarray(array, np.float32)
     return of_values(values, str(reader.format_of(name)), reader.stored_bytes(name))
+
+
+def _of_onnx(read: Callable[[], QuantizedArray]) -> Weight:
+    return of_array(read())
 
 
 def weights_reader(

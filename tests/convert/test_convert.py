@@ -417,3 +417,41 @@ def test_what_is_refused(tmp_path, capsys):
     with pytest.raises(ValueError, match="its configuration says 'gptq'"):
         convert_checkpoint(tmp_path / "a.safetensors", tmp_path / "out.safetensors", OURS, source="awq")
     assert not (tmp_path / "out.safetensors").exists()
+
+
+@pytest.mark.parametrize("layout", ["onnx", "onnx-matmulnbits"])
+@pytest.mark.parametrize("fmt", ["int4-g32", "int4-g32-asym", "int8-g64", "int8", "int2-g16-asym", "int4-g64"])
+def test_onnx_is_read_back(tmp_path, layout, fmt):
+    """MatMulNBits and DequantizeLinear are read as the weights that were written, also with a short last block."""
+    pytest.importorskip("onnx")
+    if (fmt == "int8" and layout == "onnx-matmulnbits") or (fmt.startswith("int2") and layout == "onnx"):
+        pytest.skip("no place for it")
+    arrays = {"fc.weight": hc.quantize(W[:, :208], fmt), "up.weight": hc.quantize(W, fmt), "fc.bias": BIAS}
+    path, back = tmp_path / "a.onnx", tmp_path / "back.safetensors"
+    hc.save(path, arrays, layout=layout)
+    found = hc.load(path, layout=layout)
+    assert found["fc.weight"] == arrays["fc.weight"] and found["up.weight"] == arrays["up.weight"]
+    summary = convert_checkpoint(path, back, OURS)
+    assert [row["status"] for row in summary["tensors"] if row["name"] != "fc.bias"] == ["equal"] * 2
+    assert hc.load(back)["fc.weight"] == arrays["fc.weight"] and same_bits(hc.load(back)["fc.bias"], BIAS)
+    convert_checkpoint(path, tmp_path / "again.onnx", layout)
+    again = hc.load(tmp_path / "again.onnx", layout=layout)
+    assert all(again[name] == arrays[name] for name in ("fc.weight", "up.weight"))
+
+
+def test_codes_of_onnx_that_lie_the_other_way(tmp_path):
+    """Weights of MatMul are (in, out) with a scale for each column: they are turned."""
+    onnx = pytest.importorskip("onnx")
+    codes = RNG.integers(0, 255, (64, 8)).astype(np.uint8)
+    scales, zeros = RNG.random(8).astype(np.float32), RNG.integers(0, 255, 8).astype(np.uint8)
+    parts = {"w_q": codes, "w_s": scales, "w_z": zeros}
+    held = [onnx.numpy_helper.from_array(part, name) for name, part in parts.items()]
+    nodes = [onnx.helper.make_node("DequantizeLinear", [*parts], ["w"], axis=1)]
+    nodes.append(onnx.helper.make_node("MatMul", ["x", "w"], ["y"]))
+    infos = [onnx.helper.make_tensor_value_info(name, 1, ["n", size]) for name, size in (("x", 64), ("y", 8))]
+    graph = onnx.helper.make_graph(nodes, "g", infos[:1], infos[1:], held)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)]), tmp_path / "a.onnx")
+    row = row_of(convert_checkpoint(tmp_path / "a.onnx", tmp_path / "b.safetensors", OURS), "w.weight")
+    assert row["to"] == "int8-asym"
+    values = (codes.astype(np.float32) - zeros) * scales
+    assert np.array_equal(hc.load(tmp_path / "b.safetensors")["w.weight"].dequantize(), values.T)

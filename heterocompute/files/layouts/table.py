@@ -19,7 +19,7 @@ from ...arrays.stored import wrong_part
 from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
-from . import compressed_tensors, fp8, gguf_model, gpt_oss, gptq, mlx, modelopt, nf4, onnx_matmul, onnx_model
+from . import compressed_tensors, fp8, gguf_model, gpt_oss, gptq, mlx, modelopt, nf4, onnx_matmul, onnx_model, onnx_read
 from .configuration import KEY, config_in, config_of, method_of, plain_names, said_by
 from .linear import Parts
 from .programs import EIGHTS, is_codes, program_in
@@ -194,7 +194,8 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
         Quantized ones have one format; ndarrays are written as they are.
     name : str
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"mlx"``:
-        safetensors, with the ``quantization_config`` of the program's config.json in the metadata; or ``"onnx"``, ``"onnx-matmulnbits"``, ``"gguf"``.
+        safetensors, with the ``quantization_config`` of the program's config.json in the metadata; or ``"onnx"``,
+        ``"onnx-matmulnbits"``, ``"gguf"``.
 
     Raises
     ------
@@ -290,11 +291,14 @@ def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
     ValueError
         Another name, or no configuration.
     """
-    if name not in (*LAYOUTS, "gguf"):
-        raise ValueError(f"layout is {shown(name)}, wanted {', '.join(LAYOUTS)}, gguf")
+    if name not in NAMES:
+        raise ValueError(f"layout is {shown(name)}, wanted {', '.join(NAMES)}")
     with _blaming(reader, name):
         if name == "gguf":
             found = gguf_model.readers(reader)
+        elif name in WHOLE:
+            plain, packed = onnx_read.readers(reader)
+            found = {one: partial(reader.tensor, one) for one in plain} | dict(packed)
         else:
             plain, weights = _weights_in(reader, name)
             found = {one: partial(reader.tensor, one) for one in plain}
