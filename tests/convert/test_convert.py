@@ -455,3 +455,38 @@ def test_codes_of_onnx_that_lie_the_other_way(tmp_path):
     assert row["to"] == "int8-asym"
     values = (codes.astype(np.float32) - zeros) * scales
     assert np.array_equal(hc.load(tmp_path / "b.safetensors")["w.weight"].dequantize(), values.T)
+
+
+def test_zero_points_of_version_1(tmp_path):
+    """GPTQ of version 1 stores zero points less 1; what is written is version 2, which has a place for 0."""
+    q = hc.quantize(W, "int4-g32-asym-f16")
+    points = q.zero_points_expanded()[:, ::32]
+    model = tmp_path / "model"
+    model.mkdir()
+    hc.save(tmp_path / "v2.safetensors", {"fc.weight": q}, layout="gptq")
+    tensors = hc.load(tmp_path / "v2.safetensors")
+    stored = (points.T.astype(np.int64) - 1) & 15
+    words = (stored.reshape(len(stored), -1, 8) << 4 * np.arange(8)).sum(2).astype(np.uint32)
+    hc.save(model / "model.safetensors", {**tensors, "fc.qzeros": words.view(np.int32)})
+    config = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False, "checkpoint_format": "gptq"}
+    (model / "config.json").write_text(json.dumps({"quantization_config": config}))
+    summary = convert_checkpoint(model, tmp_path / "out", "gptq")
+    assert row_of(summary)["status"] == "equal"
+    assert data_of(tmp_path / "out" / "model.safetensors") == data_of(tmp_path / "v2.safetensors")
+    said = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]
+    assert said["checkpoint_format"] == "gptq_v2" and said["sym"] is False
+
+
+def test_keys_of_gguf_stay(tmp_path):
+    """From GGUF to GGUF the header keeps its texts, numbers, flags and lists with their types."""
+    gguf = pytest.importorskip("gguf")
+    keys = {"general.architecture": "llama", "general.name": "net", "llama.block_count": np.uint32(2)}
+    keys |= {"llama.rope.freq_base": np.float32(1e4), "general.flag": True, "tokenizer.ggml.tokens": ["a", "ü", ""]}
+    keys |= {"tokenizer.ggml.scores": [np.float32(-1), np.float32(2)], "general.big": np.uint64(2**60)}
+    hc.save_gguf(tmp_path / "a.gguf", {"fc.weight": W, "norm.weight": BIAS}, keys, types={"fc.*": "q4_0"})
+    convert_checkpoint(tmp_path / "a.gguf", tmp_path / "b.gguf", "gguf")
+    before, after = (gguf.GGUFReader(str(tmp_path / name)) for name in ("a.gguf", "b.gguf"))
+    assert list(before.fields) == list(after.fields)
+    for key, field in before.fields.items():
+        assert field.types == after.fields[key].types and field.contents() == after.fields[key].contents(), key
+    assert data_of(tmp_path / "a.gguf") == data_of(tmp_path / "b.gguf")

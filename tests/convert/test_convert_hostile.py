@@ -115,3 +115,37 @@ def test_mutations_are_converted_or_refused(tmp_path, layout):
 def test_many_mutations(tmp_path, layout):
     with np.errstate(all="ignore"):
         run(tmp_path, layout, 200_000, 2)
+
+
+@pytest.mark.parametrize("layout", ["onnx", "onnx-matmulnbits"])
+def test_mutated_models_are_converted_or_refused(tmp_path, layout):
+    onnx = pytest.importorskip("onnx")
+    arrays = {"fc.weight": hc.quantize(W, "int4-g32-asym"), "up.weight": hc.quantize(W, "int8-g32")}
+    hc.save(tmp_path / "a.onnx", arrays, layout=layout)
+    model, chance = onnx.load(tmp_path / "a.onnx"), random.Random(4)
+    path, read = tmp_path / "b.onnx", 0
+    for _ in range(120):
+        other = onnx.ModelProto()
+        other.CopyFrom(model)
+        node, held = chance.choice(other.graph.node), chance.choice(other.graph.initializer)
+        kind = chance.randrange(6)
+        if kind == 0 and node.attribute:
+            chance.choice(node.attribute).i = chance.choice((-1, 0, 1, 2, 3, 8, 64, 1 << 40))
+        elif kind == 1:
+            held.dims[chance.randrange(len(held.dims))] = chance.choice((0, 1, 7, 1 << 40))
+        elif kind == 2:
+            held.data_type = chance.choice((1, 2, 3, 10, 21, 22))
+        elif kind == 3:
+            node.input[chance.randrange(len(node.input))] = chance.choice(("", held.name, "none"))
+        elif kind == 4:
+            held.raw_data = bytes(chance.randrange(256) for _ in held.raw_data)
+        else:
+            held.raw_data = held.raw_data[: chance.randrange(len(held.raw_data))]
+        path.write_bytes(other.SerializeToString())
+        try:
+            with np.errstate(all="ignore"):
+                convert_checkpoint(path, tmp_path / "out.safetensors", "heterocompute", lossy="f32", dry_run=True)
+            read += 1
+        except ValueError as error:
+            assert str(path) in str(error) and "\n" not in str(error), error
+    assert read
