@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 
 import decoders
@@ -416,6 +417,9 @@ def test_what_is_refused(tmp_path, capsys):
         convert_checkpoint(tmp_path / "a.safetensors", tmp_path / "a.safetensors", "awq")
     with pytest.raises(ValueError, match="its configuration says 'gptq'"):
         convert_checkpoint(tmp_path / "a.safetensors", tmp_path / "out.safetensors", OURS, source="awq")
+    saved(tmp_path / "b.safetensors", "modelopt", "nvfp4", {"fc.pre_quant_scale": np.ones(256, np.float32)})
+    with pytest.raises(ValueError, match="quantized, by 'modelopt' with 'fc.pre_quant_scale', in no layout"):
+        convert_checkpoint(tmp_path / "b.safetensors", tmp_path / "out.safetensors", OURS)
     assert not (tmp_path / "out.safetensors").exists()
 
 
@@ -490,3 +494,40 @@ def test_keys_of_gguf_stay(tmp_path):
     for key, field in before.fields.items():
         assert field.types == after.fields[key].types and field.contents() == after.fields[key].contents(), key
     assert data_of(tmp_path / "a.gguf") == data_of(tmp_path / "b.gguf")
+
+
+def test_workers_in_other_processes(tmp_path):
+    """What workers are sent can be pickled; the files are those of one worker."""
+    arrays = {f"{i}.fc.weight": hc.quantize(W + i, "int4-g32-f16") for i in range(3)}
+    hc.save(tmp_path / "a.safetensors", arrays, layout="gptq")
+
+    def pooled(function, files):
+        return [pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(file))) for file in reversed(files)]
+
+    for name, workers in (("one", 1), ("sent", pooled)):
+        convert_checkpoint(tmp_path / "a.safetensors", tmp_path / name, "awq", shard_size="12kB", workers=workers)
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert len(files) == 4 and files == sorted(path.name for path in (tmp_path / "sent").iterdir())
+    assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "sent" / name).read_bytes() for name in files)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_bitsandbytes_decodes_the_same(tmp_path, nested):
+    torch = pytest.importorskip("torch")
+    functional = pytest.importorskip("bitsandbytes.functional")
+    codes, state = functional.quantize_4bit(
+        torch.from_numpy(W), blocksize=64, quant_type="nf4", compress_statistics=nested
+    )
+    tensors = {"fc.weight": codes.numpy()}
+    tensors |= {f"fc.weight.{name}": part.numpy() for name, part in state.as_dict(packed=True).items()}
+    hc.save(tmp_path / "a.safetensors", tensors)
+    values = functional.dequantize_4bit(codes, state).float().numpy()
+    convert_checkpoint(tmp_path / "a.safetensors", tmp_path / "b.safetensors", OURS)
+    assert np.array_equal(hc.load(tmp_path / "b.safetensors")["fc.weight"].dequantize(), values)
+    convert_checkpoint(tmp_path / "b.safetensors", tmp_path / "c.safetensors", "bitsandbytes")
+    found = hc.load(tmp_path / "c.safetensors")
+    parts = {name.removeprefix("fc.weight."): torch.from_numpy(part) for name, part in found.items()}
+    packed = parts.pop("fc.weight")
+    again = functional.dequantize_4bit(packed, functional.QuantState.from_dict(parts, device="cpu"))
+    assert np.array_equal(again.float().numpy(), values)
+    assert np.array_equal(decoders.nf4(found, "fc.weight", 64, W.shape), values)

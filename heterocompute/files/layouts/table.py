@@ -179,6 +179,8 @@ SIGNS = (
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
 # How programs call scales or codes of a weight, and we do not.
 SCALES = (".weight_scale", ".weight_scale_inv", ".SCB", ".absmax", ".qweight", ".weight_packed")
+# Factors of a layer's inputs, without which its weights are those of another layer.
+INPUTS = (".pre_quant_scale",)
 # Files of their own kind.
 WHOLE = {"onnx": onnx_model.write, onnx_matmul.NAME: onnx_matmul.write, "gguf": gguf_model.write}
 NAMES = (*LAYOUTS, *WHOLE)
@@ -524,6 +526,7 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
     owned = {tensor for tensors in mine.values() for tensor in tensors}
     plain = [one for one in reader.names if one not in owned and one not in LAYOUTS[name].markers]
     _refuse_changed(config)
+    _refuse_one(next((one for one in plain if one.endswith(INPUTS)), None), shown(said))
     _refuse_scales(plain, shown(said))  # of weights that would be taken for plain ones
     _refuse_programs(reader, plain, shown(said))
     return plain, {f"{one}.weight": (one, partial(_tensors, reader, mine[one]), config) for one in mine}

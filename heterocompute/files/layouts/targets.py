@@ -250,7 +250,7 @@ def why_not(layout: str, name: str, weight: Weight, tried: Sequence[str]) -> str
     if tried:
         return tried[0]
     if weight.array is None and weight.blocks is None:
-        return f"{weight.said} is no format here"
+        return f"no format here holds {weight.said}"
     target = target_of(weight)
     said = _refusal(layout, name, weight.shape, target)
     return f"{layout} has no place for {target}" if said is None or "for which" in said else said
