@@ -531,3 +531,21 @@ def test_bitsandbytes_decodes_the_same(tmp_path, nested):
     again = functional.dequantize_4bit(packed, functional.QuantState.from_dict(parts, device="cpu"))
     assert np.array_equal(again.float().numpy(), values)
     assert np.array_equal(decoders.nf4(found, "fc.weight", 64, W.shape), values)
+
+
+@pytest.mark.parametrize("layout", ["fp8", "modelopt", "gpt-oss", "mlx"])
+def test_new_layouts_as_plain_tensors(tmp_path, layout):
+    """`dequantize` and `load` read them, too; nothing else takes their codes for weights."""
+    path, out = tmp_path / "model.safetensors", tmp_path / "plain.safetensors"
+    values = RNG.standard_normal((2, 32, 128)).astype(np.float32)
+    name, q = "fc.weight", hc.quantize(W, {"fp8": "fp8_e4m3fn-tensor", "modelopt": "nvfp4"}.get(layout, "int4-g64-f16"))
+    if layout == "gpt-oss":
+        name, q = "experts.up.weight", hc.quantize(values, "mxfp4", axis=2)
+    hc.save(tmp_path / "ours.safetensors", {name: q, "norm.weight": BIAS})
+    convert_checkpoint(tmp_path / "ours.safetensors", path, layout)
+    assert main(["dequantize", str(path), str(out), "--dtype", "f32"]) == 0
+    found = hc.load(out)
+    assert set(found) == {name, "norm.weight"} and np.array_equal(found[name], q.dequantize())
+    assert np.array_equal(hc.load(path, layout=layout)[name].dequantize(), q.dequantize())
+    for words in (["quantize", str(path), str(out), "--format", "int8"], ["study", str(path), "--formats", "int8"]):
+        assert main(words) == 1
