@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,15 +30,6 @@ OURS = "heterocompute"
 TARGETS = (OURS, *LAYOUTS, *WHOLE)
 LOWEST = ("gptq", "compressed-tensors", "mlx")  # whose symmetric codes reach -2^(bits - 1)
 Target = Format | scaled.Blocks
-
-
-class _Described(NamedTuple):
-    """A packed array that is not there yet."""
-
-    format: Any
-    shape: tuple[int, ...]
-    axis: tuple[int, ...]
-    dtype: str = "float32"
 
 
 def has_one_format(layout: str) -> bool:
