@@ -11,6 +11,7 @@ from ..report.numbers import quantity
 from ..report.table import Column
 from .parts import (
     ProgressBar,
+    UsageError,
     add_threads,
     interruptible,
     note,
@@ -38,7 +39,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     add_input_and_output(added)
     added.add_argument(
-        "--layout", metavar="L", required=True, help="of OUT: heterocompute, compressed-tensors, gptq, awq, gguf, ..."
+        "--layout", metavar="L", help="of OUT, needed: heterocompute, compressed-tensors, gptq, awq, gguf, ..."
     )
     added.add_argument("--from", dest="source", metavar="L", help=f"{IN_LAYOUT}, ...; default: what IN says")
     added.add_argument(
@@ -55,6 +56,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
+    if arguments.layout is None:
+        raise UsageError("--layout is needed")
     from ..files.convert import NotRepresentable, convert_checkpoint  # 18 ms
 
     options = {

@@ -19,7 +19,7 @@ from .containers.folder import Located
 from .containers.gguf_files import Gguf
 from .containers.onnx_files import Onnx
 from .layouts.gguf_model import readers as gguf_readers
-from .layouts.onnx_read import readers as onnx_readers
+from .layouts.graph_weights import readers as graph_weightsers
 from .layouts.table import KEY, LAYOUTS, layout_said, refuse_unread, weights_in
 from .layouts.targets import OURS
 from .layouts.weight import Weight, of_array, of_values
@@ -226,7 +226,7 @@ def _weights_of(reader: Tensors, layout: str) -> tuple[list[str], dict[str, Call
                    if reader.format_of(name) is not None}  # fmt: skip
         return [name for name in found if name not in weights], weights, list(found)
     if layout in ONNX:
-        plain, packed = onnx_readers(reader)
+        plain, packed = graph_weightsers(reader)
         return plain, {name: partial(_of_onnx, read) for name, read in packed.items()}, [*plain, *packed]
     if layout not in LAYOUTS:
         raise ValueError(

@@ -420,6 +420,8 @@ def test_what_is_refused(tmp_path, capsys):
     saved(tmp_path / "b.safetensors", "modelopt", "nvfp4", {"fc.pre_quant_scale": np.ones(256, np.float32)})
     with pytest.raises(ValueError, match="quantized, by 'modelopt' with 'fc.pre_quant_scale', in no layout"):
         convert_checkpoint(tmp_path / "b.safetensors", tmp_path / "out.safetensors", OURS)
+    assert main(["convert", str(tmp_path / "a.safetensors"), str(tmp_path / "out.safetensors")]) == 2
+    assert "--layout is needed" in capsys.readouterr().err
     assert not (tmp_path / "out.safetensors").exists()
 
 

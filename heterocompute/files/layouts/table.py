@@ -19,7 +19,7 @@ from ...arrays.stored import wrong_part
 from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
-from . import fp8, gguf_model, onnx_matmul, onnx_model, onnx_read
+from . import fp8, gguf_model, graph_weights, onnx_matmul, onnx_model
 from .configuration import KEY, config_in, config_of, method_of, plain_names, said_by
 from .layout import LAYOUTS, METHODS, Layout
 from .programs import EIGHTS, is_codes, program_in
@@ -168,7 +168,7 @@ def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
         if name == "gguf":
             found = gguf_model.readers(reader)
         elif name in WHOLE:
-            plain, packed = onnx_read.readers(reader)
+            plain, packed = graph_weights.readers(reader)
             found = {one: partial(reader.tensor, one) for one in plain} | dict(packed)
         else:
             plain, weights = _weights_in(reader, name)
