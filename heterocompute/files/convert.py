@@ -35,6 +35,7 @@ from .layouts.targets import (
     nearest,
     parts_of,
     read_back,
+    refusal_of,
     rounded,
     targets_of,
     why_not,
@@ -266,6 +267,9 @@ def _plan(layout: str, name: str, weight: Weight, options: list[Target], roundin
         after = of_values(np.asarray(values, np.float32), rounding, values.nbytes)
         plan = Plan(LOSSY, rounding, True, why, sqnr_db=sqnr_of(weight, after), stored=(rounding, weight.shape))
         return replace(plan, nbytes=values.nbytes)
+    no_place = refusal_of(layout, name, weight.shape, rounding)
+    if no_place is not None:
+        return Plan(REFUSED, why=no_place, nearest="" if near is None else str(near))
     made = rounded(weight, rounding)
     return _planned_as(layout, name, made, Plan(LOSSY, rounding, True, why, sqnr_db=sqnr_of(weight, made)))
 

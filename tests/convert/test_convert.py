@@ -551,3 +551,18 @@ def test_new_layouts_as_plain_tensors(tmp_path, layout):
     assert np.array_equal(hc.load(path, layout=layout)[name].dequantize(), q.dequantize())
     for words in (["quantize", str(path), str(out), "--format", "int8"], ["study", str(path), "--formats", "int8"]):
         assert main(words) == 1
+
+
+def test_rounding_to_what_has_no_place(tmp_path):
+    """A format of --lossy that the layout lacks is a reason like any other, before anything is written."""
+    pytest.importorskip("gguf")
+    hc.save(tmp_path / "a.safetensors", {"fc.weight": hc.quantize(W[:, :96], "nf4-g16")})
+    for layout, lossy, why in (
+        ("gguf", "q4_k", "rows of 96 values, q4_k has blocks of 256"),
+        ("gptq", "mxfp4", "is mxfp4, for which gptq has no place"),
+        ("awq", "int4-g64-f16", "awq has no short groups"),
+        ("fp8", "int8", "is int8, for which fp8 has no place"),
+    ):
+        with pytest.raises(NotRepresentable, match=why):
+            convert_checkpoint(tmp_path / "a.safetensors", tmp_path / "out", layout, lossy=lossy)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]

@@ -24,7 +24,7 @@ from .table import LAYOUTS, WHOLE, described, weight_from
 from .weight import Weight, of_blocks
 
 __all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format", "nearest",
-           "parts_of", "read_back", "rounded", "target_of", "targets_of", "why_not"]  # fmt: skip
+           "parts_of", "read_back", "refusal_of", "rounded", "target_of", "targets_of", "why_not"]  # fmt: skip
 
 OURS = "heterocompute"
 TARGETS = (OURS, *LAYOUTS, *WHOLE)
@@ -47,12 +47,12 @@ def targets_of(layout: str, name: str, weight: Weight) -> list[Target]:
         wanted = [*forms(fmt, columns)]
         if isinstance(fmt, GGML) and fmt.kind.has_minimum and not has_zero_points(weight.array):
             integers = [
-                one for one in wanted if isinstance(one, Int) and _refusal(layout, name, weight.shape, one) is None
+                one for one in wanted if isinstance(one, Int) and refusal_of(layout, name, weight.shape, one) is None
             ]
             wanted = [fmt, *integers[:1]]  # which says why none of them holds it
         if layout in LOWEST and isinstance(fmt, Int) and not fmt.symmetric and _is_middle(weight.array):
             wanted.insert(0, Int(fmt.bits, fmt.group, True, fmt.scale))
-    return [one for one in wanted if _refusal(layout, name, weight.shape, one) is None]
+    return [one for one in wanted if refusal_of(layout, name, weight.shape, one) is None]
 
 
 def _is_middle(q: QuantizedArray) -> bool:
@@ -61,7 +61,7 @@ def _is_middle(q: QuantizedArray) -> bool:
     return bool((unpack(q.components["zero_points"], fmt.bits, groups) == 1 << (fmt.bits - 1)).all())
 
 
-def _refusal(layout: str, name: str, shape: tuple[int, ...], target: Target) -> str | None:
+def refusal_of(layout: str, name: str, shape: tuple[int, ...], target: Target) -> str | None:
     """Return why a layout has no place for a weight, None if it has one."""
     try:
         if layout in LAYOUTS:
@@ -231,7 +231,7 @@ def nearest(layout: str, name: str, weight: Weight) -> Format | None:
     blocks: list[Format] = [GGML(type) for type in (f"q{bits}_k", f"q{bits}_0", "q8_0") if type in GGML.examples]
     last: list[Format] = [NF4(64), MX("fp4"), NVFP4(), Float("fp8_e4m3fn", scaled="tensor"), *blocks]
     for one in (*floats, *(blocks if layout == "gguf" else integers), *last):
-        if _refusal(layout, name, weight.shape, one) is None:
+        if refusal_of(layout, name, weight.shape, one) is None:
             return one
     return None
 
@@ -243,7 +243,7 @@ def why_not(layout: str, name: str, weight: Weight, tried: Sequence[str]) -> str
     if weight.array is None and weight.blocks is None:
         return f"no format here holds {weight.said}"
     target = target_of(weight)
-    said = _refusal(layout, name, weight.shape, target)
+    said = refusal_of(layout, name, weight.shape, target)
     return f"{layout} has no place for {target}" if said is None or "for which" in said else said
 
 
