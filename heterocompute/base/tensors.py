@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,7 @@ class Tensors:
     quantized: str | None = None
     _infos: dict[str, Info]
 
-    def __enter__(self) -> Tensors:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

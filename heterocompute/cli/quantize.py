@@ -9,7 +9,7 @@ from collections.abc import Callable
 from .parts import UsageError, add_format, add_patterns, add_threads, recipe_of, thread_count
 from .rewriting import add_input_and_output, rewrite
 
-__all__ = ["register"]
+__all__ = ["one_size", "register"]
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -30,7 +30,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_patterns(added)
     added.add_argument("--workers", type=thread_count, metavar="N", help="files that are written at once; default: 1")
     added.add_argument(
-        "--shard-size", default="5GB", type=_one_size, metavar="S", help="largest file of a folder: 5GB, 4GiB, ..."
+        "--shard-size", default="5GB", type=one_size, metavar="S", help="largest file of a folder: 5GB, 4GiB, ..."
     )
     added.add_argument("--consume", action="store_true", help="delete each file of the folder IN when it is done")
     added.add_argument(
@@ -50,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     return rewrite(arguments, "quantized", work, arguments.format, recipe_of(arguments.recipe))
 
 
-def _one_size(text: str) -> int:
+def one_size(text: str) -> int:
+    """Return the bytes of an argument such as 5GB."""
     from ..files.rewrite import size_of  # 18 ms
 
     try:

@@ -14,7 +14,7 @@ from .parts import ProgressBar, interruptible, note_instead, note_short, note_sk
 __all__ = ["CHECKPOINT", "IN_LAYOUT", "add_input_and_output", "rewrite", "summarize"]
 
 CHECKPOINT = f"checkpoint: {READABLE}"
-IN_LAYOUT = "the program that has quantized it: compressed-tensors, gptq, awq or bitsandbytes"
+IN_LAYOUT = "its layout: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss or mlx"
 
 
 def add_input_and_output(parser: argparse.ArgumentParser) -> None:

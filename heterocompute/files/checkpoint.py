@@ -96,9 +96,11 @@ def quantize_checkpoint(
         a tensor that is larger; None: one file.
     consume : bool
         Delete each file of `in_path`, a folder, when all that was in it is on the disk of `out_path`.
-    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
-        That of another program, as of `save`. In a folder ``config.json`` says it, too. ONNX and GGUF are one file, and
-        what is written is in memory. Rows that hold no whole blocks of GGUF take another type, as of `save_gguf`.
+    layout : str, optional
+        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"mlx"``,
+        ``"onnx"``, ``"onnx-matmulnbits"`` or ``"gguf"``: that of another program, as of `save`. In a folder
+        ``config.json`` says it, too. ONNX and GGUF are one file, and what is written is in memory. Rows that hold no
+        whole blocks of GGUF take another type, as of `save_gguf`.
     needed : bool
         Raise ValueError, and write nothing, where no tensor is selected, as the command does. By default the copy is
         written: the same call then serves every file of a checkpoint in parts.
@@ -239,7 +241,9 @@ def dequantize_checkpoint(
         once, then to this.
     progress : callable, optional
         As in `quantize_checkpoint`.
-    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes"}, optional
+    layout : str, optional
+        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"`` or
+        ``"mlx"``.
         The program that has packed what `in_path` holds, as of `load`; by default the one that its configuration
         names, if any. GPTQ's columns may lie in the order of their activations (``desc_act``) here, and what no format
         here holds is read too, such as FP8 with a scale for each block. Weights are decoded twice, first for their
@@ -373,7 +377,9 @@ def inspect(
     path : str or os.PathLike
     progress : callable, optional
         As in `quantize_checkpoint`.
-    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes"}, optional
+    layout : str, optional
+        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"`` or
+        ``"mlx"``.
         As in `dequantize_checkpoint`: weights as that program knows them, not the tensors that stand for them.
 
     Returns

@@ -1,18 +1,35 @@
-"""A checkpoint that another program has quantized, as plain float32 tensors by the names that the weights had."""
+"""A checkpoint that another program has quantized: its weights as plain float32 tensors, or as they are stored."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.layout import KEY as PACKED
+from ..arrays.quantized import QuantizedArray
 from ..base.tensors import Info, Tensors
+from ..base.texts import printable
+from ..base.values import shown
 from .containers.folder import Located
-from .layouts.table import KEY, decoders_in
+from .containers.gguf_files import Gguf
+from .containers.onnx_files import Onnx
+from .layouts.gguf_model import readers as gguf_readers
+from .layouts.graph_weights import readers as graph_weightsers
+from .layouts.table import KEY, LAYOUTS, layout_said, refuse_unread, weights_in
+from .layouts.targets import OURS
+from .layouts.weight import Weight, of_array, of_values
 from .opening import reader_of
+from .safetensors import contents, entries, read_array
 
-__all__ = ["Foreign", "foreign_reader"]
+__all__ = ["Foreign", "Weights", "foreign_reader", "weights_reader"]
+
+GGUF = "gguf"
+ONNX = ("onnx", "onnx-matmulnbits")
 
 
 class Foreign(Tensors):
@@ -39,7 +56,7 @@ class Foreign(Tensors):
 
     def __init__(self, reader: Tensors, layout: str) -> None:
         self._reader, self.layout = reader, layout
-        plain, self._weights = decoders_in(reader, layout)
+        plain, self._weights = weights_in(reader, layout)
         self.path, self.names, self.skipped = reader.path, [*plain, *self._weights], dict(reader.skipped)
         self.metadata = {key: value for key, value in reader.metadata.items() if key != KEY}
         self.others = sorted({*reader.others, *(reader.files.values() if isinstance(reader, Located) else ())})
@@ -63,10 +80,10 @@ class Foreign(Tensors):
         """Read one tensor; a weight is decoded to float32."""
         if name not in self._weights:
             return self._reader.tensor(name)
-        values, stored, nbytes = self._weights[name]()
-        self._infos[name] = Info("float32", values.shape, nbytes)
-        self._formats[name] = stored
-        return values  # type: ignore[no-any-return]
+        weight = self._weights[name]()
+        self._infos[name] = Info("float32", weight.shape, weight.nbytes)
+        self._formats[name] = weight.said
+        return weight.values()
 
     def format_of(self, name: str) -> str | None:
         """Return the format that a weight is stored in, None of a plain tensor."""
@@ -87,6 +104,171 @@ def foreign_reader(path: str | os.PathLike[str], layout: str) -> Foreign:
     reader = reader_of(path)
     try:
         return Foreign(reader, layout)
+    except BaseException:
+        reader.close()
+        raise
+
+
+class Weights(Tensors):
+    """What a reader holds, its weights as they are stored: `weight` and `lent` answer with a `Weight`.
+
+    Parameters
+    ----------
+    reader : Tensors
+        Closed with this.
+    layout : str, optional
+        By default what the file says.
+    infos : mapping of str to Info, optional
+        Of the weights, where they are known: else a weight is read for its shape.
+
+    Attributes
+    ----------
+    layout : str
+    weights : mapping of str to callable
+    keys : mapping of str to Any
+        The keys of a GGUF file.
+
+    Raises
+    ------
+    ValueError
+        No layout that is read, or another one than `layout`.
+    """
+
+    def __init__(self, reader: Tensors, layout: str | None = None, infos: Mapping[str, Info] | None = None) -> None:
+        self._reader, self.layout = reader, layout or _layout_of(reader)
+        plain, self.weights, order = _weights_of(reader, self.layout)
+        self.path, self.names, self.skipped = reader.path, order, dict(reader.skipped)
+        self.metadata = {key: value for key, value in reader.metadata.items() if key not in (KEY, PACKED)}
+        self.others = sorted({*reader.others, *(reader.files.values() if isinstance(reader, Located) else ())})
+        self._infos = {name: reader.info(name) for name in plain} | dict(infos or {})
+        self._said: dict[str, str] = {}
+        self._last: tuple[str, Weight] | None = None
+        self.keys = reader.keys() if isinstance(reader, Gguf) else {}
+
+    @property
+    def infos(self) -> dict[str, Info]:
+        """What is known of the weights."""
+        return {name: self.info(name) for name in self.weights}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._reader.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._infos or name in self.weights
+
+    def info(self, name: str) -> Info:
+        """Return the dtype and shape of one tensor, of a weight as it is decoded, and the bytes that are stored."""
+        if name in self.weights and name not in self._infos:
+            self.weight(name)
+        return super().info(name)
+
+    def weight(self, name: str) -> Weight:
+        """Read one weight; the last one is kept."""
+        if self._last is None or self._last[0] != name:
+            self._last = None
+            found = self.weights[name]()
+            self._infos[name] = Info("float32", found.shape, found.nbytes)
+            self._said[name] = found.said
+            self._last = name, found
+        return self._last[1]
+
+    def said(self, name: str) -> str:
+        """Return what a tensor is stored as."""
+        if name not in self.weights:
+            return self.info(name).dtype
+        if name not in self._said:
+            self.weight(name)
+        return self._said[name]
+
+    def tensor(self, name: str) -> NDArray[Any]:
+        """Read one tensor; a weight is decoded to float32."""
+        return self.weight(name).values() if name in self.weights else self._reader.tensor(name)
+
+    def lent(self, name: str) -> Any:
+        """Read one tensor, or one weight as it is stored."""
+        return self.weight(name) if name in self.weights else self._reader.lent(name)
+
+    def chunks(self, name: str) -> Iterable[memoryview]:
+        """Yield a tensor's bytes; a plain one is not read whole."""
+        return super().chunks(name) if name in self.weights else self._reader.chunks(name)
+
+
+def _layout_of(reader: Tensors) -> str:
+    """Return the layout in which a file has its weights."""
+    if entries(reader)[0]:
+        return OURS
+    if isinstance(reader, Gguf):
+        return GGUF
+    if isinstance(reader, Onnx) and reader.packed:
+        return ONNX[0]
+    said = layout_said(reader)
+    if said is not None:
+        return said
+    try:
+        refuse_unread(reader)
+    except ValueError as error:
+        raise ValueError(f"{printable(reader.path)}: {error}") from None
+    return OURS
+
+
+def _weights_of(reader: Tensors, layout: str) -> tuple[list[str], dict[str, Callable[[], Weight]], list[str]]:
+    """Return the plain tensors of a file, how each weight is read, and all of their names in order."""
+    if layout == OURS:
+        held = dict(contents(reader, entries(reader)[0]))
+        weights: dict[str, Callable[[], Weight]] = {
+            name: partial(_ours, reader, name, entry) for name, entry in held.items() if entry is not None
+        }
+        return [name for name in held if name not in weights], weights, list(held)
+    if layout == GGUF:
+        found = gguf_readers(reader)
+        weights = {name: partial(_of_blocks, reader, name, read) for name, read in found.items()
+                   if reader.format_of(name) is not None}  # fmt: skip
+        return [name for name in found if name not in weights], weights, list(found)
+    if layout in ONNX:
+        plain, packed = graph_weightsers(reader)
+        return plain, {name: partial(_of_onnx, read) for name, read in packed.items()}, [*plain, *packed]
+    if layout not in LAYOUTS:
+        raise ValueError(
+            f"{printable(reader.path)}: source is {shown(layout)}, expected {', '.join((OURS, *LAYOUTS, GGUF, *ONNX))}"
+        )
+    plain, stored = weights_in(reader, layout)
+    return plain, stored, [*plain, *stored]
+
+
+def _ours(reader: Tensors, name: str, entry: Any) -> Weight:
+    array = read_array(reader, name, entry)
+    if isinstance(array, QuantizedArray) and array.ndim > 1 and array.axis == (array.ndim - 1,):
+        return of_array(array)
+    values = np.asarray(array, np.float32)
+    return of_values(values, str(entry.format), array.nbytes)
+
+
+def _of_blocks(reader: Tensors, name: str, read: Callable[[], Any]) -> Weight:
+    array = read()
+    if isinstance(array, QuantizedArray) and array.ndim > 1:
+        return of_array(array)
+    values = np.asarray(array, np.float32)
+    return of_values(values, str(reader.format_of(name)), reader.stored_bytes(name))
+
+
+def _of_onnx(read: Callable[[], QuantizedArray]) -> Weight:
+    return of_array(read())
+
+
+def weights_reader(
+    path: str | os.PathLike[str], layout: str | None = None, infos: Mapping[str, Info] | None = None
+) -> Weights:
+    """Open a checkpoint with its weights as they are stored.
+
+    Raises
+    ------
+    ValueError, OSError, ImportError
+        As `reader_of` and `Weights`.
+    """
+    reader = reader_of(path)
+    try:
+        return Weights(reader, layout, infos)
     except BaseException:
         reader.close()
         raise

@@ -242,7 +242,9 @@ def open_checkpoint(path: str | os.PathLike[str], layout: str | None = None) -> 
         safetensors; a folder with an index (or the index); NumPy's .npz and .npy; torch.save's .pt, .pth and .bin, of
         either layout, without torch and without running any pickle; ONNX (needs ``heterocompute[onnx]``); GGUF (blocks
         of 4 bits and the like need ``heterocompute[gguf]``, and come as float32).
-    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "gguf"}, optional
+    layout : str, optional
+        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
+        ``"mlx"`` or ``"gguf"``.
         As of `load`: what that program has stored comes as packed arrays.
 
     Returns
@@ -286,7 +288,9 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     Parameters
     ----------
     path : str or os.PathLike
-    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "gguf"}, optional
+    layout : str, optional
+        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
+        ``"mlx"`` or ``"gguf"``.
         Read what that program, or `save` with this layout, has stored as packed arrays. What the program keeps in
         config.json is taken from there, or from the metadata. Blocks of GGUF that no format here has, such as IQ2_S,
         come as float32.

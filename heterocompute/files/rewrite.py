@@ -29,7 +29,7 @@ from ..products.quantize import quantize
 from .beside import files_beside
 from .changes import Change, in_layout
 from .containers.folder import Located
-from .layouts.table import LAYOUTS, check_layout, described, export, is_matrix
+from .layouts.table import KEY as CONFIG, LAYOUTS, check_layout, described, export, is_matrix
 from .manifest import refuse_links
 from .opening import reader_of
 from .safetensors import contents, entries, read_array
@@ -163,6 +163,7 @@ def rewrite(
     describe: Callable[[Mapping[str, Change], list[str]], Mapping[str, Any]] | None = None,
     finished: Callable[[], None] | None = None,
     source: Callable[[Any], Tensors] = reader_of,
+    instead: bool = False,
 ) -> dict[str, Any]:
     """Write a checkpoint again, with changes.
 
@@ -180,6 +181,8 @@ def rewrite(
         Called when the output has its name, while a run that is begun again would still know the output as its own.
     source : callable
         Opens the checkpoint, here and in whatever process writes a file.
+    instead : bool
+        Whether what `describe` returns replaces what the configuration says of a quantization.
 
     Returns
     -------
@@ -206,7 +209,7 @@ def rewrite(
         more = dict(describe(changes, sorted(stay))) if describe else {}
         metadata = {key: value for key, value in reader.metadata.items() if key != KEY}
         if describe:
-            said = {key: json.dumps(value) for key, value in more.items() if value is not None}
+            said = {key: json.dumps(value) for key, value in more.items() if value is not None and key == CONFIG}
             metadata |= {"format": "pt"} | said
         layout_of(reader.path, reader.info, held, changes, metadata)  # no name twice, in all files together
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
@@ -217,7 +220,11 @@ def rewrite(
     if not is_folder or staging is None:
         _run(workers, placed(shards, [out]), 0, total["bytes_before"], progress)
     else:
-        beside = files_beside(reader.path, more) if os.path.isdir(in_path) or work.consume or left is not None else {}
+        beside = (
+            files_beside(reader.path, more, instead)
+            if os.path.isdir(in_path) or work.consume or left is not None
+            else {}
+        )
         missing = staging.begin(shards, reader, beside, work.consume, work.resume)
         if missing is not None:
             try:

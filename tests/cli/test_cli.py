@@ -126,7 +126,13 @@ def test_usage_errors_exit_with_2(capsys, arguments, words):
 def test_usage_errors_lead_to_the_help_of_the_command(capsys, command):
     """Also where an argument is unknown, which argparse lets the whole parser say."""
     needed = {"quantize": ["a", "b"], "prune": ["a", "b"], "inspect": ["a"], "count": ["a"], "roofline": ["a", "b"]}
-    needed |= {"dequantize": ["a", "b"], "explore": ["a"], "ptq": ["a", "b"], "generate": ["a", "b"]}
+    needed |= {
+        "dequantize": ["a", "b"],
+        "convert": ["a", "b"],
+        "explore": ["a"],
+        "ptq": ["a", "b"],
+        "generate": ["a", "b"],
+    }
     for arguments in ([*needed.get(command, []), "--no-such-option"], [*"abcdef"]):
         if arguments == [*"abcdef"] and command in ("map", "bench", "explore"):  # which take any number
             continue

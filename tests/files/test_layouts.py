@@ -176,11 +176,11 @@ def test_configurations_of_older_programs(tmp_path, layout, fmt, name, words):
 
 def test_weights_of_a_layout_that_is_not_read(tmp_path):
     path = tmp_path / "model.safetensors"
-    eights = hc.quantize(W, "fp8_e4m3fn").view_ml_dtypes()
-    hc.save(path, {"fc.weight": eights, "fc.weight_scale_inv": np.ones((1, 1), np.float32)})
-    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "fp8"}}))
+    codes = hc.quantize(W, "int8").codes()
+    hc.save(path, {"fc.weight": codes, "fc.weight_scale": np.ones((32, 1), np.float32)})
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "quark"}}))
     out = tmp_path / "out.safetensors"
-    sentence = "model.safetensors: is already quantized, by 'fp8' with 'fc.weight_scale_inv', in no layout that is read"
+    sentence = "model.safetensors: is already quantized, by 'quark' with 'fc.weight_scale', in no layout that is read"
     for call in (quantize_checkpoint, dequantize_checkpoint):
         with pytest.raises(ValueError, match=sentence):
             call(path, out, *["int8"] * (call is quantize_checkpoint))
@@ -254,11 +254,11 @@ def test_a_format_without_a_place_names_the_nearest(tmp_path, layout, fmt, words
 
 
 def test_what_no_layout_takes(tmp_path):
-    q = hc.quantize(W, "int4-g32")
+    q, half = hc.quantize(W, "int4-g32"), hc.quantize(W, "int4-g32-f16")
     for arrays, layout, words in (
         ({"fc.weight": q}, "gtpq", "the nearest is 'gptq'"),
         ({"w": q}, "compressed-tensors", "called NAME.weight"),
-        ({"a.weight": q, "b.weight": hc.quantize(W, "int8")}, "compressed-tensors", "the formats are"),
+        ({"a.weight": half, "b.weight": hc.quantize(W, "int8-f16")}, "gptq", "the formats are"),
         ({"a.weight": hc.prune(W, "2:4")}, "compressed-tensors", "no place for it"),
         ({"a.weight": hc.quantize(W, "int4-g32", axis=0)}, "compressed-tensors", "along in"),
     ):

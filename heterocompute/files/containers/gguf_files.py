@@ -62,6 +62,7 @@ class Gguf(Container):
     def _read(self) -> None:
         self._at = 0
         self._blocks: dict[str, tuple[int, int]] = {}
+        self._kinds: dict[str, int] = {}  # type of the value of a key
         self._lists: dict[str, tuple[int, int, int]] = {}  # key -> type and number of its values, where they begin
         if self._take(4) != b"GGUF":
             self._fail("no GGUF file")
@@ -80,6 +81,7 @@ class Gguf(Container):
             value = self._value(kind, key)
             if key in self.metadata:
                 self._fail(f"two keys are called {quoted(key)}")
+            self._kinds[key] = kind
             if value is not None:
                 self.metadata[key] = value
         tensors = [self._entry() for _ in range(n_tensors)]
@@ -231,6 +233,25 @@ class Gguf(Container):
             return list(self._texts_from(begin, count))
         dtype = np.dtype(NUMBERS[inner])
         return self.bytes_at(begin, count * dtype.itemsize, f"key {quoted(key)}").view(dtype)
+
+    def keys(self) -> dict[str, Any]:
+        """Return the keys as `save_gguf` accepts them: texts, flags, NumPy's numbers, and lists that are not empty."""
+        found: dict[str, Any] = {}
+        for key, kind in self._kinds.items():
+            if kind == LIST:
+                values = self.listed(key)
+                assert values is not None
+                texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in values]
+                found |= {key: texts} if texts else {}
+            elif kind == TEXT:
+                found[key] = self.metadata[key]
+            else:
+                dtype = np.dtype(NUMBERS[kind])
+                text = self.metadata[key]
+                found[key] = dtype.type(
+                    text == "True" if dtype.kind == "b" else float(text) if dtype.kind == "f" else int(text)
+                )
+        return found
 
     def _texts_from(self, begin: int, count: int) -> Iterator[bytes]:
         """Yield texts that follow each other in the file; a piece of the file is read at a time."""

@@ -141,6 +141,13 @@ class GgufParts(Gguf):
         """As of the first part that has the key."""
         return next((found for part in self._in_order if (found := part.listed(key)) is not None), None)
 
+    def keys(self) -> dict[str, Any]:
+        """As of all parts, of which the first has most."""
+        found: dict[str, Any] = {}
+        for part in self._in_order:
+            found = {**part.keys(), **found}
+        return {key: value for key, value in found.items() if key not in KEYS}
+
     def _part(self, name: str) -> Gguf:
         self.info(name)  # refuses a name that is not there
         return self._of[name]

@@ -25,6 +25,7 @@ from .onnx_graph import (
     MAX_DENSE,
     Constant,
     Constants,
+    PackedNode,
     codes_in,
     dense_of,
     follow,
@@ -32,6 +33,7 @@ from .onnx_graph import (
     inner_graphs,
     multiplied,
     node_name,
+    packed_nodes,
     text_of,
 )
 
@@ -64,9 +66,11 @@ class Onnx(Container):
             model = inlined(model)
         except Exception as error:  # onnx's own
             self._fail(f"no ONNX file: functions: {shortened(str(error) or type(error).__name__, 80)}")
+        self._tensors: dict[str, Any] = {}
         axes: dict[str, set[tuple[int, ...]]] = {}
         self._graph(model.graph, "", ChainMap(), axes, 0)
         self.quantized = codes_in(model.graph) or ""
+        self.packed = [one for one in packed_nodes(model.graph) if self._holds(one)]
         self.axes = {name: next(iter(found)) for name, found in axes.items() if len(found) == 1}
 
     def _graph(
@@ -99,6 +103,7 @@ class Onnx(Container):
         if hasattr(tensor, "indices"):
             self._take_sparse(name, tensor)
         else:
+            self._tensors.setdefault(name, tensor)
             self._take(name, tensor)
 
     def _take_sparse(self, name: str, sparse: Any) -> None:
@@ -124,6 +129,42 @@ class Onnx(Container):
         if name in self and tensor.data_location == onnx.TensorProto.EXTERNAL:
             place, _ = self._external(name, tensor, self.info(name).nbytes)  # what is wrong with it shows at once
             self.others = {*self.others, place}
+
+    def _holds(self, node: PackedNode) -> bool:
+        """Tell whether all that a node decodes by is in the file."""
+        first = 1 if node.kind == "MatMulNBits" else 0
+        wanted = node.inputs[first : first + 3]
+        return len(wanted) > 1 and all(name in self._tensors or not name for name in wanted) and wanted[0] != ""
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor of any dtype."""
+        return tuple(int(n) for n in self._tensors[name].dims)
+
+    def codes(self, name: str) -> tuple[NDArray[Any], int, bool]:
+        """Return integers of 4 or 8 bits, one a value, their bits, and whether they have a sign."""
+        tensor, kinds = self._tensors[name], self._onnx.TensorProto
+        known = {kinds.INT8: (8, True), kinds.UINT8: (8, False), kinds.INT4: (4, True), kinds.UINT4: (4, False)}
+        if tensor.data_type not in known:
+            self._fail(f"tensor {quoted(name)} is of the type {tensor.data_type}, expected integers of 4 or 8 bits")
+        bits, is_signed = known[tensor.data_type]
+        if bits == 8:
+            return self.tensor(name), bits, is_signed
+        shape = self.shape_of(name)
+        count = math.prod(shape)
+        if min(shape, default=0) < 0 or count >= 2**40:
+            self._fail(f"tensor {quoted(name)} has the illegal shape {shown(shape)}")
+        if tensor.data_location == kinds.EXTERNAL:
+            path, begin = self._external(name, tensor, -(-count // 2))
+            with open_regular(path) as file:
+                data = np.fromfile(file, np.uint8, -(-count // 2), offset=begin)
+        elif tensor.HasField("raw_data"):
+            data = np.frombuffer(bytearray(tensor.raw_data), np.uint8)
+        else:
+            data = np.array(tensor.int32_data, np.int64).astype(np.uint8)
+        if data.size != -(-count // 2):
+            self._fail(f"tensor {quoted(name)} of shape {shown(shape)} has {counted(data.size, 'byte')}")
+        codes = np.stack([data & np.uint8(15), data >> np.uint8(4)], axis=1).reshape(-1)[:count].reshape(shape)
+        return ((codes.view(np.int8) << 4) >> 4 if is_signed else codes), bits, is_signed
 
     def _dtype(self, name: str, kind: int) -> np.dtype[Any]:
         try:

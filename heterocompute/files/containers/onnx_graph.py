@@ -9,7 +9,7 @@ import math
 from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ...base.values import shown
 __all__ = [
     "MAX_DENSE",
     "Constant",
+    "PackedNode",
     "Constants",
     "codes_in",
     "follow",
@@ -26,6 +27,7 @@ __all__ = [
     "inner_graphs",
     "multiplied",
     "node_name",
+    "packed_nodes",
     "text_of",
 ]
 
@@ -166,6 +168,29 @@ def codes_in(graph: Any, constants: frozenset[str] = frozenset()) -> str | None:
             if found := codes_in(inner, constants):
                 return found
     return None
+
+
+class PackedNode(NamedTuple):
+    """An operator that decodes constants: `MatMulNBits`, or `DequantizeLinear`, with its integer attributes."""
+
+    kind: str
+    inputs: list[str]
+    output: str
+    numbers: dict[str, int]
+
+
+def packed_nodes(graph: Any) -> list[PackedNode]:
+    """Return the operators of a graph that decode codes."""
+    return [
+        PackedNode(
+            node.op_type,
+            [text_of(name) for name in node.input],
+            text_of(node.output[0]),
+            {text_of(one.name): int(one.i) for one in node.attribute},
+        )
+        for node in graph.node
+        if node.op_type in ("MatMulNBits", "DequantizeLinear") and node.output and node.input
+    ]
 
 
 def summed(node: Any, ndim: int, place: int = 1) -> tuple[int, ...] | None:

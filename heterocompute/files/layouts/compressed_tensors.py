@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays.bits import pack
+from ...arrays.bits import pack, unpack
 from ...arrays.quantized import QuantizedArray
-from ...base.texts import counted
+from ...base.container import numpy_dtype
+from ...base.texts import counted, quoted
 from ...base.values import shown
-from ...formats import MX, Int
+from ...formats import MX, NVFP4, Float, Int
 from . import scaled
 from .expressions import matches
 from .linear import (
@@ -36,6 +37,7 @@ from .linear import (
     codes_in,
     in_order,
     matrix_of,
+    no_format,
     one_of,
     order_of,
     prefix_of,
@@ -44,6 +46,8 @@ from .linear import (
 )
 
 NAME = "compressed-tensors"
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+FP8 = (Float("fp8_e4m3fn", scaled="row"), Float("fp8_e4m3fn", scaled="tensor"))
 NAIVE = ("int-quantized", "float-quantized", "naive-quantized")
 
 
@@ -59,6 +63,10 @@ def layout_of(name: str, q: Packed) -> Parts:
             f"{prefix}.weight_packed": ("uint8", (rows, count // 2)),
             f"{prefix}.weight_scale": ("uint8", (rows, count // 32)),
         }
+    if q.format == FP8[0] or q.format == FP8[1]:
+        return scaled.parts_like(prefix_of(name, q, NAME), q.format, q.shape)
+    if isinstance(q.format, NVFP4) and isinstance(q, QuantizedArray):
+        return {key: (part.dtype.name, part.shape) for key, part in _nvfp4_parts(name, q).items()}
     if not isinstance(q.format, Int):
         refuse(name, q, NAME, "mxfp4, or int4-g128, is the nearest")
     fmt, (prefix, _, groups), (rows, count) = q.format, checked(name, q, NAME), q.shape
@@ -78,6 +86,10 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     if _is_mxfp4(q):
         prefix, scales = prefix_of(name, q, NAME), q.components["scales"]
         return {f"{prefix}.weight_packed": q.components["codes"], f"{prefix}.weight_scale": scales}
+    if scaled.is_scaled(q.format):
+        return scaled.parts_of(prefix_of(name, q, NAME), q)
+    if isinstance(q.format, NVFP4):
+        return _nvfp4_parts(name, q)
     fmt: Any = q.format
     m = matrix_of(name, q, NAME)
     found = {
@@ -90,20 +102,121 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     return found
 
 
-def config_of(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any]:
-    """Return the quantization_config of config.json, for one format of all weights; it names these alone."""
-    fmt = next(iter(formats.values()))
+def depends_on_values(fmt: Any) -> bool:
+    """Tell whether some arrays of a format have a place, and others do not."""
+    return isinstance(fmt, NVFP4)
+
+
+def _nvfp4_parts(name: str, q: QuantizedArray) -> dict[str, Array]:
+    prefix, coarse = prefix_of(name, q, NAME), q.components["coarse"]
+    if q.shape[1] % 16:
+        raise ValueError(f"save: tensor {quoted(name)}: rows of {q.shape[1]} values, {NAME} has NVFP4 in groups of 16")
+    inverse = reciprocal(coarse, q.components["scales"])
+    if inverse is None:
+        said = f"the scale of the tensor, {float(coarse):.9g}, has no reciprocal that gives the same products"
+        raise ValueError(f"save: tensor {quoted(name)}: {said}, which {NAME} stores: mxfp4 is the nearest")
+    return {
+        f"{prefix}.weight_packed": q.components["codes"],
+        f"{prefix}.weight_scale": q.components["scales"].view(numpy_dtype("float8_e4m3fn")),
+        f"{prefix}.weight_global_scale": inverse.reshape(1),
+    }
+
+
+def reciprocal(scale: Array, bytes_used: Array, divides: bool = False) -> Array | None:
+    """Return the float32 by which all block scales divided are what they are times another one; None if there is none.
+
+    Parameters
+    ----------
+    scale : ndarray of float32
+        One.
+    bytes_used : ndarray of uint8
+        Block scales, E4M3.
+    divides : bool
+        Whether `scale` is what divides, and the other one is looked for.
+    """
+    one = np.asarray(scale, np.float32).reshape(())
+    used = np.unique(bytes_used.view(np.uint8)).view(numpy_dtype("float8_e4m3fn")).astype(np.float32)
+    with np.errstate(all="ignore"):
+        wanted = used / one if divides else used * one
+        guess = np.float32(1) / one
+        for step in (0, 1, -1, 2, -2):
+            near = (np.asarray(guess).view(np.int32) + np.int32(step)).view(np.float32)
+            found = used * near if divides else used / near
+            if np.isfinite(near) and near > 0 and np.array_equal(found, wanted):
+                return np.asarray(near, np.float32).reshape(())
+    return None
+
+
+def stacked(name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[str, Array]:
+    """Return the tensors of a stack of matrices, from those of one matrix of all their rows."""
+    found = {key: part.reshape(shape[0], -1, part.shape[-1]) for key, part in parts.items() if part.ndim == 2}
+    found |= {key: part for key, part in parts.items() if part.ndim != 2}
+    stated = f"{name.removesuffix('.weight')}.weight_shape"
+    return found | ({stated: np.array(shape, np.int64)} if stated in parts else {})
+
+
+def check_stack(name: str, shape: tuple[int, ...], fmt: Any) -> None:
+    """Raise ValueError where zero points of an expert do not fill words."""
+    if isinstance(fmt, Int) and not fmt.symmetric and shape[1] * fmt.bits % 32:
+        raise ValueError(f"{NAME} packs zero points of whole words, which {shape[1]} outputs of an expert do not fill")
+
+
+def check_blocks(name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
+    """Raise ValueError where the layout has no place for codes with scales of blocks."""
+    if not name.endswith(".weight"):
+        raise ValueError(f"{NAME} stores weights called NAME.weight")
+    if blocks.dtype not in ("int8", "float8_e4m3fn"):
+        raise ValueError(f"{NAME} has no place for {blocks.dtype}")
+    if len(shape) > 2 and blocks.high != 1:
+        raise ValueError(f"{NAME} has no place for a stack with {blocks}")
+
+
+def parts_of_blocks(name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
+    """Return the tensors that stand for codes with scales of blocks."""
+    prefix = name.removesuffix(".weight")
+    parts = {f"{prefix}.weight": codes.codes, f"{prefix}.weight_scale": codes.scales}
+    if codes.points is not None:
+        parts[f"{prefix}.weight_zero_point"] = codes.points
+    return parts if len(shape) == 2 else stacked(name, parts, shape)
+
+
+def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
+    """Return the quantization_config of config.json, a group for each format; it names the weights alone."""
+    groups: dict[str, dict[str, Any]] = {}
+    for i, fmt in enumerate(dict.fromkeys(formats.values())):
+        weights, layout = _weights_of(fmt)
+        if ordered and isinstance(fmt, Int) and fmt.group is not None:
+            weights["actorder"] = "group"
+        targets = [name.removesuffix(".weight") for name, one in formats.items() if one == fmt]
+        groups[f"group_{i}"] = {"targets": targets, "weights": weights, "format": layout}
+    layouts = {group["format"] for group in groups.values()}
+    layout = layouts.pop() if len(layouts) == 1 else "mixed-precision"
+    status = {"quantization_status": "compressed"}  # else programs take the weights for plain ones
+    return {"quant_method": NAME, "format": layout, **status, "config_groups": groups}
+
+
+def _weights_of(fmt: Any) -> tuple[dict[str, Any], str]:
+    """Return what a group says of its weights, and the name of its layout."""
     if isinstance(fmt, MX):
         weights: dict[str, Any] = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}
-        weights |= {"symmetric": True, "scale_dtype": "torch.uint8"}
-        layout = "mxfp4-pack-quantized"
-    else:
-        weights = {"num_bits": fmt.bits, "type": "int", "symmetric": fmt.symmetric, "group_size": fmt.group}
-        weights["strategy"] = "channel" if fmt.group is None else "group"
-        layout = "pack-quantized"
-    group = {"targets": [name.removesuffix(".weight") for name in formats], "weights": weights, "format": layout}
-    status = {"quantization_status": "compressed"}  # else programs take the weights for plain ones
-    return {"quant_method": NAME, "format": layout, **status, "config_groups": {"group_0": group}}
+        return weights | {"symmetric": True, "scale_dtype": "torch.uint8"}, "mxfp4-pack-quantized"
+    if isinstance(fmt, scaled.Blocks):
+        is_float = fmt.dtype != "int8"
+        weights = {"num_bits": 8, "type": "float" if is_float else "int", "symmetric": True}
+        if fmt.high == 1:
+            weights |= {"strategy": "group", "group_size": fmt.wide}
+        else:
+            weights |= {"strategy": "block", "block_structure": [fmt.high, fmt.wide]}
+        return weights, "float-quantized" if is_float else "int-quantized"
+    if scaled.is_scaled(fmt):
+        weights = {"num_bits": 8, "type": "float", "symmetric": True}
+        return weights | {"strategy": "channel" if fmt.scaled == "row" else "tensor"}, "float-quantized"
+    if isinstance(fmt, NVFP4):
+        weights = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True}
+        return weights | {"scale_dtype": "torch.float8_e4m3fn"}, "nvfp4-pack-quantized"
+    weights = {"num_bits": fmt.bits, "type": "int", "symmetric": fmt.symmetric, "group_size": fmt.group}
+    weights["strategy"] = "channel" if fmt.group is None else "group"
+    return weights, "pack-quantized"
 
 
 class Scheme(NamedTuple):
@@ -134,6 +247,8 @@ def _sorted(
         weight, order = _codes(prefix, tensors, config)
         return scaled.array_of(prefix, weight, NAME), order
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
+    if f"{prefix}.weight_global_scale" in tensors:
+        return _nvfp4_from(prefix, tensors, config), None
     if packed.dtype == np.uint8:
         _chosen(prefix, config, _check_mxfp4, tensors)
         rows, count = packed.shape[0], packed.shape[1] * 2
@@ -161,18 +276,15 @@ def _sorted(
     return array_of(fmt, codes, scales, points), order
 
 
-def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return the float32 values of a weight that no format here holds, what it is, its bytes; None of others."""
+def blocks_from(
+    prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
+) -> tuple[scaled.Codes, tuple[int, ...] | None, Array | None] | None:
+    """Return codes of 8 bits whose scales no format here has, the shape of a stack, its columns; None of others."""
     if f"{prefix}.weight_packed" in tensors:
         return None
     tensors, shape = _as_matrix(prefix, tensors)
     codes, order = _codes(prefix, tensors, config)
-    if scaled.format_of(codes) is not None:
-        return None
-    values, said, nbytes = scaled.values_of(codes)
-    if order is not None:
-        values[:, order] = values.copy()
-    return (values if shape is None else values.reshape(shape)), said, nbytes
+    return None if scaled.format_of(codes) is not None else (codes, shape, order)
 
 
 def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[int, ...] | None]:
@@ -293,6 +405,59 @@ def _packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tup
         if points.dtype == np.int8 and not -half <= points.min(initial=0) <= points.max(initial=0) < half:
             raise ValueError(f"{prefix}.weight_zero_point holds values of more than {counted(bits, 'bit')}")
     return bits, group, symmetric
+
+
+def _check_nvfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> None:
+    one_of(prefix, "format", scheme.stored, ("nvfp4-pack-quantized",))
+    packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
+    wanted = (packed.shape[0], packed.shape[1] // 8) if packed.ndim == 2 else None
+    if packed.dtype != np.uint8 or scales.dtype.name != "float8_e4m3fn" or scales.shape != wanted:
+        what = f"{packed.dtype} {packed.shape} with scales {scales.dtype} {scales.shape}"
+        raise ValueError(
+            f"{prefix}.weight_packed is {what}, expected uint8 (out, in / 2) and float8_e4m3fn (out, in / 16)"
+        )
+    if whole.size != 1 or whole.dtype != np.float32 or not (np.isfinite(whole) & (whole > 0)).all():
+        raise ValueError(
+            f"{prefix}.weight_global_scale is {whole.dtype} {shown(whole.tolist())}, expected one float32 > 0"
+        )
+
+
+def _nvfp4_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
+    """Return NVFP4 whose tensor's scale multiplies, from one that divides."""
+    _chosen(prefix, config, _check_nvfp4, tensors)
+    packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
+    coarse = reciprocal(whole, scales, divides=True)
+    if coarse is None:
+        raise ValueError(f"{prefix}.weight_global_scale is {float(whole.reshape(())):.9g}, and quotients by it are no "
+                         f"products: such weights {no_format(NAME)}")  # fmt: skip
+    parts = {"codes": packed, "scales": scales.view(np.uint8), "coarse": coarse}
+    return QuantizedArray(parts, NVFP4(), (len(packed), 2 * packed.shape[1]), (1,))
+
+
+def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
+    """Return the float32 values of NVFP4 that no format here holds, what it is, its bytes; None of others."""
+    whole = tensors.get(f"{prefix}.weight_global_scale")
+    if whole is None:
+        return None
+    _chosen(prefix, config, _check_nvfp4, tensors)
+    packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
+    wide = scales.astype(np.float32)
+    if not np.isfinite(wide).all():
+        raise ValueError(f"{prefix}.weight_scale holds a value that is not finite")
+    if reciprocal(whole, scales, divides=True) is not None:
+        return None
+    with np.errstate(all="ignore"):
+        quotients = np.repeat(wide / whole.reshape(()), 16, axis=1)
+    shape = (len(packed), 2 * packed.shape[1])
+    values = view_e2m1(packed, shape)
+    values *= quotients
+    return values, "nvfp4 of compressed-tensors", packed.nbytes + scales.nbytes + 4
+
+
+def view_e2m1(packed: Array, shape: tuple[int, int]) -> Array:
+    """Return the values of codes E2M1, two in a byte."""
+    values: Array = E2M1[unpack(packed, 4, shape[1])]
+    return values
 
 
 def _rows_of(prefix: str, tensors: Mapping[str, Array]) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 metadata        quantization_config
 config.json     quantization_config, compression_config, quantization; or an object in it that has one (text_config)
-other files     OLDER_CONFIGS of AutoGPTQ and AutoAWQ, which are read; FILES of other programs, which are not
+other files     OLDER_CONFIGS of AutoGPTQ and AutoAWQ, which are read; PROGRAM_FILES of other programs
 """
 
 from __future__ import annotations
@@ -16,27 +16,19 @@ from ...base.json_text import strict_json
 from ...base.tensors import Tensors
 from ...base.texts import read_small
 from ...base.values import shown
-from ..beside import CONFIG, OLDER_CONFIGS
+from ..beside import CONFIG, OLDER_CONFIGS, PROGRAM_FILES
 
 __all__ = ["KEY", "config_in", "config_of", "method_of", "plain_names", "said_by"]
 
 KEY = "quantization_config"
 OTHER_KEYS = ("compression_config", "quantization")
-# A file that a program writes next to quantized weights -> the program.
-FILES = {
-    "hf_quant_config.json": "ModelOpt",
-    "quanto_qmap.json": "quanto",
-    "quantization_map.json": "quanto",
-    "qmodel.json": "HQQ",
-    "smash_config.json": "Pruna",
-    "quant_strategy.json": "EXL",
-    "quant_log.csv": "GPTQModel",
-}
 MAX_CONFIG = 1 << 24
 
 
-def config_of(reader: Tensors) -> Mapping[str, Any]:
+def config_of(reader: Tensors, key: str = KEY) -> Mapping[str, Any]:
     """Return the quantization_config of a file: of its metadata, of config.json, or of what older programs wrote.
+
+    `key` is what a program calls it in config.json.
 
     Raises
     ------
@@ -47,7 +39,7 @@ def config_of(reader: Tensors) -> Mapping[str, Any]:
     ValueError, OSError
         It cannot be read.
     """
-    config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _beside(reader.path)
+    config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _beside(reader.path, key)
     if not isinstance(config, Mapping):
         raise TypeError(f"{KEY} is no object")
     return config
@@ -73,9 +65,9 @@ def said_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
     if method is not None:
         return shown(method)
     folder = os.path.dirname(reader.path)
-    found = next((name for name in FILES if os.path.lexists(os.path.join(folder, name))), None)
+    found = next((name for name in PROGRAM_FILES if os.path.lexists(os.path.join(folder, name))), None)
     if found is not None:
-        return f"{FILES[found]} ({found})"
+        return f"{PROGRAM_FILES[found]} ({found})"
     if config:
         return f"a {KEY} without quant_method"
     return f"the {said} of {CONFIG}" if (said := _said_otherwise(folder)) else None
@@ -90,13 +82,13 @@ def plain_names(reader: Tensors) -> list[str]:
     return [name for name in reader.names if name.rpartition(".")[0] not in packed]
 
 
-def _beside(path: str) -> Any:
+def _beside(path: str, key: str) -> Any:
     """Return the quantization_config of config.json in the folder of a file, or what older programs have beside it."""
     folder = os.path.dirname(path)
     try:
         said = _json(folder, CONFIG)
-        inner = (one for one in [said, *said.values()] if isinstance(one, Mapping) and one.get(KEY) is not None)
-        return next(inner)[KEY]
+        inner = (one for one in [said, *said.values()] if isinstance(one, Mapping) and one.get(key) is not None)
+        return next(inner)[key]
     except (FileNotFoundError, StopIteration, AttributeError):
         for name in OLDER_CONFIGS:
             if os.path.lexists(os.path.join(folder, name)):

@@ -75,12 +75,12 @@ def parts_of_gptq(name: str, q: QuantizedArray) -> dict[str, Array]:
     }
 
 
-def config_of_gptq(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any]:
+def config_of_gptq(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
     """Return the quantization_config of config.json, for one format of all weights."""
     fmt = next(iter(formats.values()))
     version = "gptq" if fmt.symmetric else "gptq_v2"
     return {"quant_method": "gptq", "bits": fmt.bits, "group_size": fmt.group or -1, "sym": fmt.symmetric,
-            "desc_act": False, "checkpoint_format": version,
+            "desc_act": ordered, "checkpoint_format": version,
             "lm_head": any(name.endswith("lm_head.weight") for name in formats)}  # fmt: skip
 
 
@@ -218,7 +218,7 @@ def parts_of_awq(name: str, q: QuantizedArray) -> dict[str, Array]:
     }
 
 
-def config_of_awq(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any]:
+def config_of_awq(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
     """Return the quantization_config of config.json, for one format of all weights but the plain ones."""
     fmt = next(iter(formats.values()))
     return {"quant_method": "awq", "bits": 4, "group_size": fmt.group or -1, "zero_point": True, "version": "gemm",

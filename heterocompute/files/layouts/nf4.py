@@ -86,7 +86,13 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     }
 
 
-def config_of(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any]:
+def stacked(name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[str, Array]:
+    """Return the tensors of a stack of matrices, from those of one matrix of all their rows."""
+    state = {**json.loads(parts[f"{name}.{STATE}"].tobytes()), "shape": list(shape)}
+    return {**parts, f"{name}.{STATE}": np.frombuffer(json.dumps(state).encode(), np.uint8).copy()}
+
+
+def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
     """Return the quantization_config of config.json."""
     return {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
             "bnb_4bit_use_double_quant": False, "bnb_4bit_quant_storage": "uint8",

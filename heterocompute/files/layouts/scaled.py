@@ -16,12 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
+from ...base.container import numpy_dtype
 from ...formats import Float, Format, Int
 from . import linear
 from .linear import Array
 
-__all__ = ["Codes", "array_of", "check", "checked", "format_of", "from_row_maxima", "values_of"]
+__all__ = ["Blocks", "Codes", "array_of", "blocks_of", "check", "checked", "described", "format_of", "from_row_maxima",
+           "is_scaled", "parts_like", "parts_of", "rows_of", "some_rows"]  # fmt: skip
 
+FLOATS = ("fp8_e4m3fn", "fp8_e5m2")
 SCALES = ("float16", "bfloat16", "float32")
 INVERSE = np.float32(7.874015718698502e-3)  # 1 / 127, as bitsandbytes has it
 
@@ -33,6 +36,55 @@ class Codes(NamedTuple):
     scales: Array
     points: Array | None
     block: tuple[int, int]
+
+
+class Blocks(NamedTuple):
+    """Codes of a dtype of which `high` rows and `wide` columns share a scale."""
+
+    dtype: str
+    high: int
+    wide: int
+
+    def __str__(self) -> str:
+        return f"{self.dtype} in blocks of {self.high} x {self.wide}"
+
+
+def blocks_of(weight: Codes) -> Blocks:
+    """Return which values of a weight share a scale."""
+    return Blocks(weight.codes.dtype.name, *weight.block)
+
+
+def parts_like(prefix: str, fmt: Float, shape: tuple[int, ...]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return dtypes and shapes of the tensors of float8 with a scale for each row, or for all."""
+    scales = (shape[0], 1) if fmt.scaled == "row" else (1,)
+    dtype = f"float8_{fmt.name.removeprefix('fp8_')}"
+    return {f"{prefix}.weight": (dtype, shape), f"{prefix}.weight_scale": ("float32", scales)}
+
+
+def parts_of(prefix: str, q: QuantizedArray) -> dict[str, Array]:
+    """Return the tensors of float8 with a scale for each row, or for all."""
+    fmt: Float = q.format  # type: ignore[assignment]
+    scales = q.components["scales"] if fmt.scaled == "row" else q.components["coarse"].reshape(1)
+    codes = q.components["codes"].view(numpy_dtype(f"float8_{fmt.name.removeprefix('fp8_')}"))
+    return {f"{prefix}.weight": codes, f"{prefix}.weight_scale": scales}
+
+
+def is_scaled(fmt: object) -> bool:
+    """Tell whether a format is float8 with a scale for each row, or for all."""
+    return isinstance(fmt, Float) and fmt.name in FLOATS and fmt.scaled in ("row", "tensor")
+
+
+def some_rows(weight: Codes, some: slice) -> Codes:
+    """Return whole blocks of rows of a weight."""
+    high = min(weight.block[0], len(weight.codes))
+    if high > 1 and len(weight.scales) > 1:
+        if some.start % high:
+            raise ValueError(f"blocks of {high} rows cross the matrices of a stack")
+        blocks = slice(some.start // high, -(-some.stop // high))
+    else:
+        blocks = some if high == 1 else slice(None)
+    points = None if weight.points is None else weight.points[blocks]
+    return Codes(weight.codes[some], weight.scales[blocks], points, weight.block)
 
 
 def check(prefix: str, codes: Array, scales: Array, points: Array | None, block: tuple[int, int]) -> tuple[int, int]:
@@ -73,7 +125,7 @@ def format_of(weight: Codes) -> Format | None:
     if codes.dtype != np.int8:
         if not one and (high > 1 or wide < count):
             return None
-        return Float("fp8_e4m3fn", scaled="tensor" if one else "row")
+        return Float(f"fp8_{codes.dtype.name.removeprefix('float8_')}", scaled="tensor" if one else "row")
     if not one and high > 1:
         return None
     group = None if one or wide >= count else wide
@@ -101,21 +153,24 @@ def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
     return linear.array_of(fmt, unsigned, wide, (middle + 128).astype(np.uint8))
 
 
-def values_of(weight: Codes) -> tuple[Array, str, int]:
-    """Return the values of a weight, what it is stored as, and its bytes."""
-    codes, scales, points, (high, wide) = weight
+def described(weight: Codes) -> str:
+    """Return what a weight is stored as: the codes, and the values that share a scale."""
+    return str(blocks_of(weight))
 
-    rows, columns = np.arange(codes.shape[0]) // high, np.arange(codes.shape[1]) // wide
+
+def rows_of(weight: Codes, begin: int, end: int) -> Array:
+    """Return the values of some rows, float32."""
+    codes, scales, points, (high, wide) = weight
+    rows, columns = np.arange(begin, end) // high, np.arange(codes.shape[1]) // wide
 
     def spread(part: Array) -> Array:
-        return np.asarray(part.astype(np.float32)[rows][:, columns])
+        return np.asarray(part[rows].astype(np.float32)[:, columns])
 
-    values = codes.astype(np.float32)
+    values = codes[begin:end].astype(np.float32)
     if points is not None:
         values -= spread(points)
     values *= spread(scales)
-    nbytes = sum(part.nbytes for part in (codes, scales, points) if part is not None)
-    return values, f"{codes.dtype.name} in blocks of {high} x {wide}", nbytes
+    return values
 
 
 def from_row_maxima(name: str, codes: Array, maxima: Array) -> tuple[Array, str, int]:

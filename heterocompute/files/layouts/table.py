@@ -8,74 +8,28 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...arrays.base import PackedArray
-from ...arrays.layout import Entry, save_arrays
+from ...arrays.layout import save_arrays
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import wrong_part
 from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
-from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
+from . import fp8, gguf_model, graph_weights, onnx_matmul, onnx_model
 from .configuration import KEY, config_in, config_of, method_of, plain_names, said_by
-from .linear import Parts
+from .layout import LAYOUTS, METHODS, Layout
 from .programs import EIGHTS, is_codes, program_in
+from .weight import Weight, of_array, of_blocks, of_values
 
-__all__ = ["KEY", "LAYOUTS", "NAMES", "check_layout", "decoders_in", "described", "export", "is_matrix", "readers_in",
-           "refuse_codes", "refuse_layout", "refuse_unread"]  # fmt: skip
-
-
-class Layout(NamedTuple):
-    """How weights become tensors, and back; `marks` are ends of tensors' names by which a weight is found.
-
-    `layout_of` says dtypes and shapes of the tensors of a weight before it is quantized, or refuses it. `sorted_from`
-    is there where columns may lie in another order than their groups: it answers with them sorted, and the order.
-    `values_from` answers with values, what they are stored as and its bytes, of weights that no format here holds.
-    `is_whole` where the tensors of a weight say all of it, without a configuration.
-    """
-
-    layout_of: Callable[[str, Entry], Parts]
-    parts_of: Callable[[str, QuantizedArray], dict[str, Any]]
-    config_of: Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]]
-    array_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], QuantizedArray]
-    marks: tuple[str, ...]
-    sorted_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[QuantizedArray, Any]] | None = None
-    values_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[Any, str, int] | None] | None = None
-    is_whole: bool = False
+__all__ = ["KEY", "LAYOUTS", "NAMES", "check_layout", "described", "export", "is_matrix", "readers_in",
+           "refuse_codes", "refuse_layout", "refuse_unread",
+           "weight_from", "weights_in"]  # fmt: skip
 
 
-LAYOUTS = {
-    "compressed-tensors": Layout(
-        compressed_tensors.layout_of,
-        compressed_tensors.parts_of,
-        compressed_tensors.config_of,
-        compressed_tensors.array_from,
-        (".weight_packed", ".weight_scale"),
-        compressed_tensors.sorted_from,
-        compressed_tensors.values_from,
-    ),
-    "gptq": Layout(
-        gptq.layout_of_gptq,
-        gptq.parts_of_gptq,
-        gptq.config_of_gptq,
-        gptq.array_from_gptq,
-        (".qweight",),
-        gptq.sorted_from_gptq,
-    ),
-    "awq": Layout(gptq.layout_of_awq, gptq.parts_of_awq, gptq.config_of_awq, gptq.array_from_awq, (".qweight",)),
-    "bitsandbytes": Layout(
-        nf4.layout_of,
-        nf4.parts_of,
-        nf4.config_of,
-        nf4.array_from,
-        (".weight.absmax", ".SCB"),
-        values_from=nf4.values_from,
-        is_whole=True,
-    ),
-}
 # Ends of the names that a weight's tensors have where no configuration lies beside them; the first that fits.
 SIGNS = (
     ("compressed-tensors", (".weight_packed", ".weight_scale")),
@@ -83,11 +37,19 @@ SIGNS = (
     ("bitsandbytes", (".SCB", ".weight")),
     ("gptq", (".qweight", ".qzeros", ".scales", ".g_idx")),
     ("awq", (".qweight", ".qzeros", ".scales")),
+    ("modelopt", (".weight_scale_2", ".weight_scale", ".weight")),
+    ("fp8", (".weight_scale_inv", ".weight")),
+    ("fp8", (".scale_weight", ".weight")),
+    ("fp8", (".weight_scale", ".weight")),
+    ("gpt-oss", ("_blocks", "_scales")),
+    ("mlx", (".scales", ".weight")),
 )
 # What a layer's tensors are called behind its name, if they are its weight's; those of `weight...` are, too.
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
 # How programs call scales or codes of a weight, and we do not.
 SCALES = (".weight_scale", ".weight_scale_inv", ".SCB", ".absmax", ".qweight", ".weight_packed")
+# Factors of a layer's inputs, without which its weights are those of another layer.
+INPUTS = (".pre_quant_scale",)
 # Files of their own kind.
 WHOLE = {"onnx": onnx_model.write, onnx_matmul.NAME: onnx_matmul.write, "gguf": gguf_model.write}
 NAMES = (*LAYOUTS, *WHOLE)
@@ -102,8 +64,9 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
     arrays : mapping of str to QuantizedArray and ndarray
         Quantized ones have one format; ndarrays are written as they are.
     name : str
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``: safetensors, with what the program's
-        config.json wants as ``quantization_config`` in the metadata; or ``"onnx"``, ``"onnx-matmulnbits"``, ``"gguf"``.
+        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"mlx"``:
+        safetensors, with the ``quantization_config`` of the program's config.json in the metadata; or ``"onnx"``,
+        ``"onnx-matmulnbits"``, ``"gguf"``.
 
     Raises
     ------
@@ -151,7 +114,7 @@ def is_matrix(name: str, shape: Sequence[int]) -> bool:
     return name.endswith(".weight") and len(shape) == 2
 
 
-def described(name: str, formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any]:
+def described(name: str, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
     """Return what the program wants to find in config.json.
 
     Parameters
@@ -162,18 +125,22 @@ def described(name: str, formats: Mapping[str, Any], plain: Sequence[str]) -> di
         Of the weights by name.
     plain : sequence of str
         Matrices called ``NAME.weight`` that are not quantized.
+    ordered : bool
+        Whether columns lie in another order than their groups.
 
     Raises
     ------
     ValueError
-        Formats that differ, or none.
+        Formats that differ where a file has one, or none.
     """
     if not formats:
         raise ValueError(f"save: no weight is packed, wanted one at least for {name}")
-    if len(set(formats.values())) != 1:
+    if len(set(formats.values())) != 1 and not LAYOUTS[name].has_several:
         raise ValueError(f"save: the formats are {shown(sorted({str(one) for one in formats.values()}))}: {name} has "
                          "one of all weights in a file")  # fmt: skip
-    return {KEY: LAYOUTS[name].config_of(formats, plain)}
+    layout = LAYOUTS[name]
+    config = layout.config_of(formats, plain, ordered)
+    return {KEY: config, **(layout.files_of(config) if layout.files_of is not None else {})}
 
 
 def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
@@ -195,11 +162,14 @@ def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
     ValueError
         Another name, or no configuration.
     """
-    if name not in (*LAYOUTS, "gguf"):
-        raise ValueError(f"layout is {shown(name)}, wanted {', '.join(LAYOUTS)}, gguf")
+    if name not in NAMES:
+        raise ValueError(f"layout is {shown(name)}, wanted {', '.join(NAMES)}")
     with _blaming(reader, name):
         if name == "gguf":
             found = gguf_model.readers(reader)
+        elif name in WHOLE:
+            plain, packed = graph_weights.readers(reader)
+            found = {one: partial(reader.tensor, one) for one in plain} | dict(packed)
         else:
             plain, weights = _weights_in(reader, name)
             found = {one: partial(reader.tensor, one) for one in plain}
@@ -207,8 +177,8 @@ def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
     return {one: partial(_read, reader, name, read) for one, read in found.items()}
 
 
-def decoders_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callable[[], Decoded]]]:
-    """Return what a file in the layout of another program holds: the plain tensors, and how each weight is decoded.
+def weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callable[[], Weight]]]:
+    """Return what a file in the layout of another program holds: the plain tensors, and how each weight is read.
 
     Parameters
     ----------
@@ -219,7 +189,7 @@ def decoders_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callab
     Returns
     -------
     list of str, dict of str to callable
-        Each answers with a `Decoded`.
+        Each answers with a `Weight`.
 
     Raises
     ------
@@ -254,13 +224,27 @@ def layout_said(reader: Tensors) -> str | None:
 def _layout_in(reader: Tensors, config: Mapping[str, Any]) -> str | None:
     method, names = method_of(config), reader.names
     if method is not None:
+        method = METHODS.get(method, method)
         found = LAYOUTS.get(method)
         return method if found is not None and any(one.endswith(found.marks) for one in names) else None
     for layout, ends in SIGNS:
         prefixes = [one.removesuffix(ends[0]) for one in names if one.endswith(ends[0])]
-        if prefixes and all(f"{prefixes[0]}{end}" in reader for end in ends):
+        if (
+            prefixes
+            and all(f"{prefixes[0]}{end}" in reader for end in ends)
+            and _fits(reader, layout, prefixes[0], ends)
+        ):
             return layout
     return None
+
+
+def _fits(reader: Tensors, layout: str, prefix: str, ends: Sequence[str]) -> bool:
+    """Tell whether tensors called as those of a layout are of its dtypes, where other programs have such names, too."""
+    dtypes = [reader.info(f"{prefix}{end}").dtype for end in ends]
+    if layout == "fp8":
+        return dtypes[-1] in fp8.EIGHTS and dtypes[0] in fp8.FLOATS
+    wanted = {"modelopt": ("float32", "float8_e4m3fn", "uint8"), "gpt-oss": ("uint8", "uint8")}.get(layout)
+    return dtypes[-1] == "uint32" if layout == "mlx" else wanted is None or tuple(dtypes) == wanted
 
 
 def refuse_layout(reader: Tensors) -> None:
@@ -383,41 +367,35 @@ def _are_codes(info: Any) -> bool:
     return len(info.shape) > 1 and is_codes("", info.dtype, info.shape)
 
 
-class Decoded(NamedTuple):
-    """The float32 values of a weight, the format that they were stored in, and the bytes of that."""
-
-    values: Any
-    format: str
-    nbytes: int
-
-
 # The layer's name, a function that reads its tensors, the configuration.
-Weight = tuple[str, Callable[[], dict[str, Any]], Any]
+Stored = tuple[str, Callable[[], dict[str, Any]], Any]
 
 
-def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Weight]]:
+def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored]]:
     try:
-        config = config_of(reader)
+        config = config_in(reader) or config_of(reader, LAYOUTS[name].config_key)
     except FileNotFoundError:
         if not LAYOUTS[name].is_whole:
             said = f"has no {KEY}, and no config.json beside it has one"
             raise FileNotFoundError(errno.ENOENT, said, reader.path) from None
         config = {}
     said = config.get("quant_method", name)
-    if said in LAYOUTS and said != name:
+    own = METHODS.get(said, said) if isinstance(said, str) else said
+    if own in LAYOUTS and own != name:
         raise ValueError(f"layout is {shown(name)}, but its configuration says {shown(said)}")
-    marks = LAYOUTS[name].marks
+    marks, ends = LAYOUTS[name].marks, LAYOUTS[name].ends
     prefixes = [one.removesuffix(mark) for one in reader.names for mark in marks if one.endswith(mark)]
-    mine: dict[str, list[str]] = {one: [] for one in prefixes}
-    for tensor in reader.names:
+    mine: dict[str, list[str]] = {one: [f"{one}{end}" for end in ends if f"{one}{end}" in reader] for one in prefixes}
+    for tensor in () if ends else reader.names:
         places = (i for i in range(len(tensor) - 1, -1, -1) if tensor[i] == ".")
         owner = next((tensor[:i] for i in places if tensor[:i] in mine), None)
         part = "" if owner is None else tensor[len(owner) + 1 :]
         if owner is not None and (part in PARTS or part.startswith("weight")):
             mine[owner].append(tensor)
     owned = {tensor for tensors in mine.values() for tensor in tensors}
-    plain = [one for one in reader.names if one not in owned]
+    plain = [one for one in reader.names if one not in owned and one not in LAYOUTS[name].markers]
     _refuse_changed(config)
+    _refuse_one(next((one for one in plain if one.endswith(INPUTS)), None), shown(said))
     _refuse_scales(plain, shown(said))  # of weights that would be taken for plain ones
     _refuse_programs(reader, plain, shown(said))
     return plain, {f"{one}.weight": (one, partial(_tensors, reader, mine[one]), config) for one in mine}
@@ -427,24 +405,46 @@ def _tensors(reader: Tensors, names: Sequence[str]) -> dict[str, Any]:
     return {name: reader.tensor(name) for name in names}
 
 
-def _array(layout: Layout, weight: Weight) -> QuantizedArray:
+def _array(layout: Layout, weight: Stored) -> QuantizedArray:
     prefix, tensors, config = weight
     return _sound(prefix, layout.array_from(prefix, tensors(), config))
 
 
-def _decoded(layout: Layout, weight: Weight) -> Decoded:
+def _decoded(layout: Layout, weight: Stored) -> Weight:
     prefix, read, config = weight
-    tensors = read()
+    return weight_from(layout, prefix, read(), config)
+
+
+def weight_from(layout: Layout, prefix: str, tensors: Mapping[str, Any], config: Mapping[str, Any]) -> Weight:
+    """Return a weight from the tensors that stand for it.
+
+    Parameters
+    ----------
+    layout : Layout
+    prefix : str
+        The name of the layer.
+    tensors : mapping of str to ndarray
+    config : mapping
+        The quantization_config.
+
+    Returns
+    -------
+    Weight
+
+    Raises
+    ------
+    ValueError, KeyError, AttributeError, TypeError, IndexError
+        The tensors or the configuration are not what the layout has.
+    """
     if layout.values_from is not None and (found := layout.values_from(prefix, tensors, config)) is not None:
-        return Decoded(*found)
+        return of_values(*found)
+    if layout.blocks_from is not None and (blocks := layout.blocks_from(prefix, tensors, config)) is not None:
+        return of_blocks(*blocks)
     if layout.sorted_from is None:
         q, order = layout.array_from(prefix, tensors, config), None
     else:
         q, order = layout.sorted_from(prefix, tensors, config)
-    values = _sound(prefix, q).dequantize()
-    if order is not None:
-        values[..., order] = values.copy()
-    return Decoded(values, str(q.format), q.nbytes)
+    return of_array(_sound(prefix, q), order)
 
 
 def _sound(prefix: str, q: QuantizedArray) -> QuantizedArray:

@@ -1,0 +1,113 @@
+"""`heterocompute convert`: a quantized checkpoint in the layout of another program, with the same values."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from ..base.texts import counted
+from ..report.numbers import quantity
+from ..report.table import Column
+from .parts import (
+    ProgressBar,
+    UsageError,
+    add_threads,
+    interruptible,
+    note,
+    note_skipped,
+    print_json,
+    print_table,
+    say,
+    thread_count,
+)
+from .quantize import one_size
+from .rewriting import IN_LAYOUT, add_input_and_output
+
+__all__ = ["register"]
+
+
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command to the parser."""
+    added = command(
+        "convert",
+        run,
+        "Write a quantized checkpoint in the layout of another program, with exactly the same values. Both are decoded "
+        "and compared. Without --lossy nothing is written if a weight is not representable.",
+        "convert gptq-model awq-model --layout awq",
+        "convert model.gguf model --layout compressed-tensors --lossy int4-g32-asym-f16",
+    )
+    add_input_and_output(added)
+    added.add_argument(
+        "--layout", metavar="L", help="of OUT, needed: heterocompute, compressed-tensors, gptq, awq, gguf, ..."
+    )
+    added.add_argument("--from", dest="source", metavar="L", help=f"{IN_LAYOUT}, ...; default: what IN says")
+    added.add_argument(
+        "--lossy", metavar="F", help="round weights that are not representable: a format, or f32, f16, bf16"
+    )
+    added.add_argument("--dry-run", action="store_true", help="compare all weights, write nothing")
+    added.add_argument("--workers", type=thread_count, metavar="N", help="files that are written at once; default: 1")
+    added.add_argument("--shard-size", default="5GB", type=one_size, metavar="S", help="largest file of a folder")
+    added.add_argument(
+        "--no-resume", dest="resume", action="store_false", help="rebuild the files that an earlier run has finished"
+    )
+    add_threads(added)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    if arguments.layout is None:
+        raise UsageError("--layout is needed")
+    from ..files.convert import NotRepresentable, convert_checkpoint  # 18 ms
+
+    options = {
+        key: getattr(arguments, key) for key in ("lossy", "source", "workers", "resume", "shard_size", "dry_run")
+    }
+    message = ""
+    with ProgressBar(arguments.command, arguments.input) as progress:
+        try:
+            summary = interruptible(
+                lambda: convert_checkpoint(
+                    arguments.input, arguments.output, arguments.layout, progress=progress.update, **options
+                )
+            )
+        except NotRepresentable as error:
+            summary, message = error.summary, str(error)
+    refused = any(row["status"] == "not representable" for row in summary["tensors"])
+    note_skipped(arguments.input, summary["skipped"])
+    if arguments.json:
+        print_json(summary)
+    else:
+        _show(arguments, summary)
+    if message:
+        note(f"heterocompute convert: {message}")
+    return int(refused)
+
+
+def _show(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:
+    rows = [row for row in summary["tensors"] if row["status"] != "copied"]
+    columns = [
+        Column("name", "tensor"),
+        Column("shape", "shape", lambda shape: " x ".join(map(str, shape)) or "()", leaves=2),
+        Column("from", "from", left=True),
+        Column("to", "to", lambda text: text or "-", left=True),
+        Column("status", "values", left=True),
+    ]
+    if any(row["sqnr_db"] is not None for row in rows):
+        columns.append(Column("sqnr_db", "SQNR (dB)", lambda x: "-" if x is None else f"{x:.1f}"))
+    if any(row["why"] for row in rows):
+        columns += [
+            Column("why", "why", lambda text: text or "-", leaves=1, left=True),
+            Column("nearest", "nearest", lambda text: text or "-", leaves=3, left=True),
+        ]
+    print_table(columns, rows)
+    counts = {status: 0 for status in ("equal", "closed form", "lossy", "not representable", "copied")}
+    for row in summary["tensors"]:
+        counts[row["status"]] += 1
+    said = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    if not summary["written"]:
+        say(f"{counted(len(summary['tensors']), 'tensor')}: {said}; nothing is written")
+        return
+    before, after = summary["bytes_before"], summary["bytes"]
+    sizes = f"{quantity(before, 'B')} -> {quantity(after, 'B')}"
+    say(f"{arguments.output}: {counted(len(summary['tensors']), 'tensor')}: {said}, {sizes}")

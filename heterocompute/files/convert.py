@@ -1,0 +1,394 @@
+"""Whole checkpoints from one layout to another, without rounding: `convert_checkpoint`.
+
+Each weight is read twice. The first time it is converted, its tensors are read back, and the values of both are
+compared; what is not the same is refused before anything is written. The second time it is converted and written.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..base.container import numpy_dtype
+from ..base.float_env import call_back, converted as as_dtype, counts_subnormals
+from ..base.texts import counted, printable, quoted
+from ..base.values import shown
+from ..formats import Format, format as parse_format
+from .changes import Change
+from .foreign import Weights, weights_reader
+from .gguf import save_gguf
+from .layouts.table import WHOLE, export
+from .layouts.targets import (
+    OURS,
+    TARGETS,
+    Target,
+    config_in,
+    converted,
+    entry_in,
+    has_one_format,
+    nearest,
+    parts_of,
+    read_back,
+    refusal_of,
+    rounded,
+    targets_of,
+    why_not,
+)
+from .layouts.weight import Weight, differs, of_values, sqnr_of
+from .rewrite import Progress, Work, check_paths, rewrite
+from .selection import escaped
+from .shards import about
+
+__all__ = ["NotRepresentable", "convert_checkpoint"]
+
+PLAIN = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+PLAIN_GGUF = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32",
+              "int64": "i64"}  # fmt: skip
+EQUAL, CLOSED, LOSSY, COPIED, REFUSED = "equal", "closed form", "lossy", "copied", "not representable"
+
+
+class NotRepresentable(ValueError):
+    """Some weights have no place in the layout; `summary` is that of `convert_checkpoint`, and nothing is written."""
+
+    def __init__(self, text: str, summary: dict[str, Any]) -> None:
+        super().__init__(text)
+        self.summary = summary
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What becomes of one weight: a target, or a dtype of plain values; `is_lossy` where it is rounded to that."""
+
+    status: str
+    target: Target | str | None = None
+    is_lossy: bool = False
+    why: str = ""
+    nearest: str = ""
+    sqnr_db: float | None = None
+    stored: Any = None
+    nbytes: int = 0
+    is_ordered: bool = False
+
+
+@counts_subnormals
+def convert_checkpoint(
+    in_path: str | os.PathLike[str],
+    out_path: str | os.PathLike[str],
+    layout: str,
+    lossy: str | Format | None = None,
+    source: str | None = None,
+    progress: Progress | None = None,
+    workers: int | Callable[..., Iterable[Any]] | None = None,
+    resume: bool = True,
+    shard_size: int | str | None = "5GB",
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Write a quantized checkpoint in the layout of another program, with exactly the same values.
+
+    Each weight is read twice: first it is converted, read back and compared, then it is written.
+
+    Parameters
+    ----------
+    in_path, out_path : str or os.PathLike
+        As of `quantize_checkpoint`: safetensors in the layout of a program or of this package, a folder of them, or
+        GGUF. Files beside the weights are copied, and ``config.json`` says what the program of the new layout expects.
+    layout : str
+        ``"heterocompute"``, or a layout of `save`.
+    lossy : Format or str, optional
+        What weights are rounded to that the layout cannot represent: a format, or ``"f32"``, ``"f16"``, ``"bf16"`` for
+        plain values. By default such weights are an error, and nothing is written.
+    source : str, optional
+        The layout of `in_path`; by default what its configuration or the names of its tensors say.
+    progress, workers, resume, shard_size
+        As of `quantize_checkpoint`. ONNX is made in memory, GGUF a tensor at a time.
+    dry_run : bool
+        Compare all weights, and write nothing.
+
+    Returns
+    -------
+    dict
+        ``{"input", "output", "source", "layout", "bytes_before", "bytes", "written", "tensors", "skipped"}``. Each of
+        `tensors` has `name`, `shape`, `from`, `to`, `status`, `bytes_before`, `bytes`, `sqnr_db`, `why` and `nearest`.
+        `status` is ``"equal"``, the format is the same; ``"closed form"``, another format with equal values, which both
+        are decoded to show (0 and -0 are equal); ``"lossy"``, rounded, with its `sqnr_db`; ``"copied"``, a plain
+        tensor; or ``"not representable"``, with `why` and the `nearest` format.
+
+    Raises
+    ------
+    NotRepresentable
+        A ValueError: weights without a place in the layout, and no `lossy`. Its ``summary`` is what else is returned.
+    ValueError
+        No quantized weight; a layout that is unknown; as `quantize_checkpoint`.
+    OSError
+        A file cannot be read or written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np, heterocompute as hc
+    >>> folder = tempfile.mkdtemp()
+    >>> before, after = os.path.join(folder, "gptq.safetensors"), os.path.join(folder, "awq.safetensors")
+    >>> q = hc.quantize(np.eye(32, 64, dtype=np.float32), "int4-g32-f16")
+    >>> hc.save(before, {"fc.weight": q}, layout="gptq")
+    >>> [row] = hc.convert_checkpoint(before, after, "awq")["tensors"]
+    >>> row["from"], row["to"], row["status"]
+    ('int4-g32-f16', 'int4-g32-f16', 'equal')
+    """
+    if layout not in TARGETS:
+        raise ValueError(f"convert_checkpoint: layout is {shown(layout)}, expected one of {', '.join(TARGETS)}")
+    check_paths(in_path, out_path, None if layout == OURS else layout)
+    rounding = _rounding(lossy)
+    with weights_reader(in_path, source) as reader:
+        if not reader.weights:
+            raise ValueError(f"{printable(reader.path)}: no weight is quantized in a layout that is read: to quantize "
+                             "them use quantize_checkpoint")  # fmt: skip
+        plans = _planned(reader, layout, rounding, progress)
+        rows = [_row(reader, name, plans.get(name), layout) for name in reader.names]
+        infos, found, skipped = reader.infos, reader.layout, dict(reader.skipped)
+    summary: dict[str, Any] = {
+        "input": os.fspath(in_path),
+        "output": os.fspath(out_path),
+        "source": found,
+        "layout": layout,
+        "bytes_before": sum(row["bytes_before"] for row in rows),
+        "bytes": sum(row["bytes"] for row in rows),
+        "written": False,
+        "tensors": rows,
+        "skipped": skipped,
+    }
+    refused = [row for row in rows if row["status"] == REFUSED]
+    if refused and not dry_run:
+        first = refused[0]
+        near = f"; lossy={first['nearest']!r} rounds such weights" if first["nearest"] else ""
+        many = f"{counted(len(refused), 'tensor')} not representable in {layout}"
+        such = f"such as {quoted(first['name'])} ({first['from']}): {first['why']}"
+        raise NotRepresentable(f"{printable(os.fspath(in_path))}: {many}, {such}{near}", summary)
+    if dry_run:
+        return summary
+    opened = partial(weights_reader, layout=found, infos=infos)
+    if layout in WHOLE:
+        with opened(in_path) as reader:
+            _write_whole(reader, out_path, layout, plans)
+    else:
+        work = Work(workers, resume, shard_size)
+        changes = {name: _change(layout, name, plan) for name, plan in plans.items()}
+        rewrite(in_path, out_path, lambda *_: changes, progress, work, partial(_config, layout, plans), source=opened,
+                instead=True)  # fmt: skip
+    return summary | {"written": True}
+
+
+def _rounding(lossy: Any) -> Format | str | None:
+    if isinstance(lossy, str) and (lossy in PLAIN or lossy in PLAIN.values()):
+        return PLAIN.get(lossy, lossy)
+    return parse_format(lossy) if isinstance(lossy, str) else lossy
+
+
+def _planned(reader: Weights, layout: str, rounding: Format | str | None, progress: Progress | None) -> dict[str, Plan]:
+    """Return what becomes of each weight; `reader` knows their shapes then."""
+    names = [name for name in reader.names if name in reader.weights]
+    common: list[Target] | None = None
+    plans: dict[str, Plan] = {}
+    for i, name in enumerate(names):
+        if progress:
+            call_back(progress, i, len(names), name)
+        with about(reader, name):
+            weight = reader.weight(name)
+            options = targets_of(layout, name, weight)
+            if not has_one_format(layout):
+                plans[name] = _plan(layout, name, weight, options, rounding)
+            elif rounding is not None and not isinstance(rounding, str):
+                plans[name] = _plan(layout, name, weight, [one for one in options if one == rounding], rounding)
+            elif not options:
+                plans[name] = _plan(layout, name, weight, [], rounding)
+            else:
+                common = options if common is None else [one for one in common if one in options]
+    if progress:
+        call_back(progress, len(names), len(names), "")
+    left = [name for name in names if name not in plans]
+    if left:
+        plans |= _in_common(reader, layout, left, common or [], rounding)
+    return plans
+
+
+def _in_common(
+    reader: Weights, layout: str, names: list[str], options: list[Target], rounding: Format | str | None
+) -> dict[str, Plan]:
+    """Return the plans of weights that must have one format: the first option that all of them have."""
+    best: dict[str, Plan] = {}
+    for option in options:
+        plans: dict[str, Plan] = {}
+        for name in names:
+            with about(reader, name):
+                plans[name] = _plan(layout, name, reader.weight(name), [option], rounding)
+            if plans[name].status in (REFUSED, LOSSY):
+                break
+        else:
+            return plans
+        best = plans if len(plans) > len(best) else best
+    for name in names:
+        if name not in best:
+            with about(reader, name):
+                weight = reader.weight(name)
+                best[name] = _plan(layout, name, weight, targets_of(layout, name, weight), rounding)
+    wanted = next((plan.target for plan in best.values() if plan.status in (EQUAL, CLOSED)), None)
+    for name, plan in best.items():
+        if plan.status in (EQUAL, CLOSED) and plan.target != wanted:
+            why = f"{layout} has one format of all weights in a file, and others are {wanted}"
+            best[name] = replace(plan, status=REFUSED, why=why, nearest=str(wanted))
+    return best
+
+
+def _plan(layout: str, name: str, weight: Weight, options: list[Target], rounding: Format | str | None) -> Plan:
+    """Return what becomes of a weight: the first option whose tensors decode to its values, else rounding."""
+    reasons = []
+    for option in options:
+        try:
+            made = converted(layout, weight, option)
+            problem = _difference(layout, name, weight, made)
+        except ValueError as error:
+            reasons.append(str(error).removeprefix("save: ").removeprefix(f"tensor {quoted(name)}: "))
+            continue
+        if problem is not None:
+            reasons.append(problem)
+            continue
+        is_same = str(option) == weight.said
+        return _planned_as(layout, name, made, Plan(EQUAL if is_same else CLOSED, option))
+    why, near = why_not(layout, name, weight, reasons), nearest(layout, name, weight)
+    if rounding is None:
+        return Plan(REFUSED, why=why, nearest="" if near is None else str(near), nbytes=0)
+    if isinstance(rounding, str):
+        values = as_dtype(weight.values(), numpy_dtype(rounding))
+        after = of_values(np.asarray(values, np.float32), rounding, values.nbytes)
+        plan = Plan(LOSSY, rounding, True, why, sqnr_db=sqnr_of(weight, after), stored=(rounding, weight.shape))
+        return replace(plan, nbytes=values.nbytes)
+    no_place = refusal_of(layout, name, weight.shape, rounding)
+    if no_place is not None:
+        return Plan(REFUSED, why=no_place, nearest="" if near is None else str(near))
+    made = rounded(weight, rounding)
+    return _planned_as(layout, name, made, Plan(LOSSY, rounding, True, why, sqnr_db=sqnr_of(weight, made)))
+
+
+def _difference(layout: str, name: str, weight: Weight, made: Weight) -> str | None:
+    """Return how the values of a weight differ from those that a program finds; None if they do not."""
+    pairs = [(weight, made), *read_back(layout, name, made)]
+    for before, after in pairs:
+        where = differs(before, after)
+        if where is not None:
+            row, column = where
+            first, second = (float(one.rows(row, row + 1)[0, column]) for one in (before, after))
+            return f"the value {first:.9g} in row {row}, column {column} would be {second:.9g}"
+    return None
+
+
+def _planned_as(layout: str, name: str, made: Weight, plan: Plan) -> Plan:
+    """Return a plan with what is stored."""
+    if layout == OURS:
+        entry, array = entry_in(made)
+        return replace(plan, stored=entry, nbytes=array.nbytes)
+    if layout in WHOLE:
+        return replace(plan, stored=(), nbytes=made.nbytes)
+    parts = {key: (part.dtype.name, part.shape, part.nbytes) for key, part in parts_of(layout, name, made).items()}
+    stored = {key: (dtype, shape) for key, (dtype, shape, _) in parts.items()}
+    nbytes = sum(size for _, _, size in parts.values())
+    return replace(plan, stored=stored, nbytes=nbytes, is_ordered=made.order is not None)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What is written for a weight; plain data, so that another process can be sent it."""
+
+    layout: str
+    name: str
+    target: Target | str
+    is_lossy: bool
+
+    def weight(self, weight: Weight) -> Weight:
+        if self.is_lossy:
+            assert not isinstance(self.target, (str, tuple))
+            return rounded(weight, self.target)
+        assert not isinstance(self.target, str)
+        return converted(self.layout, weight, self.target)
+
+    def __call__(self, weight: Weight) -> Any:
+        if isinstance(self.target, str):
+            return as_dtype(weight.values(), numpy_dtype(self.target))
+        made = self.weight(weight)
+        return entry_in(made)[1] if self.layout == OURS else parts_of(self.layout, self.name, made)
+
+
+def _change(layout: str, name: str, plan: Plan) -> Change:
+    assert plan.target is not None
+    return Change(str(plan.target), plan.stored, _Made(layout, name, plan.target, plan.is_lossy))
+
+
+def _config(layout: str, plans: Mapping[str, Plan], changes: Mapping[str, Change], plain: list[str]) -> dict[str, Any]:
+    """Return what goes into config.json; weights that became plain values count as such."""
+    formats = {name: plan.target for name, plan in plans.items() if not isinstance(plan.target, str)}
+    values = [name for name, plan in plans.items() if isinstance(plan.target, str)]
+    is_ordered = any(plan.is_ordered for plan in plans.values())
+    found: dict[str, Any] = config_in(layout, formats, sorted([*plain, *values]), is_ordered)  # type: ignore[arg-type]
+    return found
+
+
+def _row(reader: Weights, name: str, plan: Plan | None, layout: str) -> dict[str, Any]:
+    info = reader.info(name)
+    row: dict[str, Any] = {
+        "name": name,
+        "shape": list(info.shape),
+        "from": reader.said(name),
+        "to": info.dtype,
+        "status": COPIED,
+    }
+    row |= {"bytes_before": reader.stored_bytes(name), "bytes": info.nbytes, "sqnr_db": None, "why": "", "nearest": ""}
+    if plan is None:
+        if layout == "gguf" and (info.dtype not in PLAIN_GGUF or len(info.shape) > 4):
+            row |= {"status": REFUSED, "why": f"gguf has no place for {info.dtype} of {len(info.shape)} dimensions"}
+        return row
+    decibels = None if plan.sqnr_db is None or not math.isfinite(plan.sqnr_db) else plan.sqnr_db
+    target = None if plan.target is None else str(plan.target)
+    exact = plan.status == LOSSY and plan.sqnr_db == math.inf
+    return row | {"to": target, "status": CLOSED if exact else plan.status, "bytes": plan.nbytes, "sqnr_db": decibels,
+                  "why": plan.why, "nearest": plan.nearest}  # fmt: skip
+
+
+class _Lazy(Mapping[str, Any]):
+    """The arrays of a checkpoint as they are written, each made when it is asked for."""
+
+    def __init__(self, reader: Weights, layout: str, plans: Mapping[str, Plan]) -> None:
+        self._reader, self._layout, self._plans = reader, layout, plans
+
+    def __getitem__(self, name: str) -> Any:
+        plan = self._plans.get(name)
+        if plan is None:
+            return self._reader.tensor(name)
+        change = _change(self._layout, name, plan).make
+        assert isinstance(change, _Made)
+        with about(self._reader, name):
+            weight = self._reader.weight(name)
+            return change(weight) if isinstance(plan.target, str) else entry_in(change.weight(weight))[1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._reader.names)
+
+    def __len__(self) -> int:
+        return len(self._reader.names)
+
+
+def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str, Plan]) -> None:
+    arrays = _Lazy(reader, layout, plans)
+    if layout != "gguf":
+        export(out_path, dict(arrays), layout)
+        return
+    types: dict[str, Any] = {}
+    for name in reader.names:
+        plan = plans.get(name)
+        dtype = reader.info(name).dtype if plan is None else plan.target
+        if isinstance(dtype, str) and dtype in ("float16", "bfloat16"):
+            types[escaped(name)] = PLAIN_GGUF[dtype]
+    save_gguf(out_path, arrays, reader.keys, types=types)

@@ -1,0 +1,340 @@
+"""Closed forms: the same values in another format, without rounding.
+
+    integers      value = scale (code - zero point) + minimum; other bits, groups, zero points, types of scales
+    q4_1, q5_1    a minimum that is -scale x zero point is a zero point
+    scale < 0     of ggml: codes change their sign, so the zero point is 2^(bits - 1) - 1 instead of 2^(bits - 1)
+    mxfp4, nvfp4  scales that are powers of two: 2^e of 32 values are two bytes E4M3 times the float32 of the tensor
+    nf4, fp8      smaller groups repeat a scale
+
+What is made here is not believed: `convert` decodes both arrays and compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...arrays.bits import pack, rows_at_once, unpack
+from ...arrays.quantized import QuantizedArray
+from ...formats import GGML, MX, NF4, NVFP4, Float, Format, Int
+from .linear import Array, array_of
+
+__all__ = ["AT_ONCE", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "joined"]
+
+AT_ONCE = 1 << 20  # values that are taken apart at a time
+GROUPS = (None, 256, 128, 64, 32, 16)
+SIGNED, MINIMA = {4: "q4_0", 5: "q5_0", 8: "q8_0"}, {4: "q4_1", 5: "q5_1"}
+TWICE_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int16)
+E4M3_LEAST, E4M3_MOST = -9, 8  # exponents of its powers of two
+
+
+class Integers:
+    """Rows of integers: value = scale (code - zero) + minimum; `codes` (rows, columns), the others (rows, groups).
+
+    Codes are taken apart when they are asked for, after what is quicker to find out.
+    """
+
+    def __init__(
+        self, q: QuantizedArray, bits: int, zeros: Array, scales: Array, minima: Array | None, group: int
+    ) -> None:
+        self._q, self.bits, self.zeros, self.scales, self.minima, self.group = q, bits, zeros, scales, minima, group
+        self.count = q.shape[1]
+
+    @cached_property
+    def codes(self) -> Array:
+        if isinstance(self._q.format, MX | NVFP4):
+            floats: Array = TWICE_E2M1[unpack(self._q.components["codes"], 4, self.count)]
+            return floats
+        return self._q.codes().astype(np.int16)
+
+
+def forms(fmt: Format, columns: int) -> list[Format]:
+    """Return formats that may hold the values of another one, the nearest first.
+
+    Parameters
+    ----------
+    fmt : Format
+    columns : int
+        Values of a row.
+    """
+    found: list[Format] = [fmt]
+    if isinstance(fmt, Int) or (isinstance(fmt, GGML) and not fmt.kind.has_levels):
+        own = fmt.group if fmt.group is None or fmt.group < columns else None
+        wide = [one for one in GROUPS if one is None or columns % one == 0]
+        smaller = [one for one in wide if one is not None and one < (own or columns)]
+        larger = [one for one in reversed(wide) if own is not None and (one is None or one > own)]
+        symmetric = (True, False) if not isinstance(fmt, Int) or fmt.symmetric else (False, True)
+        scales = ("f16", "f32") if isinstance(fmt, GGML) or fmt.scale == "f16" else ("f32", "f16")
+        bits = [fmt.bits, *(one for one in (4, 8) if one > fmt.bits)]
+        for n in bits if max(bits) <= 8 else ():
+            for group in (own, *smaller, *larger):
+                found += [Int(n, group, flag, kind) for flag in symmetric for kind in scales]
+            if columns % 32 == 0:
+                found += [GGML(types[n]) for types in (SIGNED, MINIMA) if n in types]
+    elif isinstance(fmt, MX | NVFP4) and fmt.element_dtype == "float4_e2m1fn":
+        found.append(NVFP4() if isinstance(fmt, MX) else MX("fp4"))
+        for group in (one for one in (fmt.group, 16) if columns % one == 0):
+            found += [Int(8, group, True, kind) for kind in ("f16", "f32")]
+        found += [GGML("q8_0")] if columns % 32 == 0 else []
+    elif isinstance(fmt, NF4) and not fmt.double:
+        found += [NF4(n) for n in (2048, 1024, 512, 256, 128, 64, 32, 16) if columns % n == 0]
+    elif isinstance(fmt, Float) and fmt.scaled in ("row", "tensor"):
+        found.append(replace(fmt, scaled="row" if fmt.scaled == "tensor" else "tensor"))
+    return list(dict.fromkeys(found))
+
+
+def has_zero_points(q: QuantizedArray) -> bool:
+    """Tell whether the first rows of an array have minima that are zero points, or no minima."""
+    rows = integers_of(q[:8])
+    try:
+        return rows.minima is None or _zero_points(rows) is not None
+    except ValueError:
+        return False
+
+
+def in_form(q: QuantizedArray, fmt: Format, lowest: bool = False) -> QuantizedArray:
+    """Return the values of a matrix in another format.
+
+    Parameters
+    ----------
+    q : QuantizedArray
+        (rows, columns), quantized along its columns.
+    fmt : Format
+        Of `forms`.
+    lowest : bool
+        Whether symmetric integers may have the code -2^(bits - 1), which other programs write and `Int` does not.
+
+    Raises
+    ------
+    ValueError
+        They are not representable; why.
+    """
+    if q.format == fmt:
+        return q
+    made = _maker(q, fmt, lowest)
+    return joined([made(q[i:j]) for i, j in _pieces(q)])
+
+
+def integers_of(q: QuantizedArray) -> Integers:
+    """Return a matrix of integers taken apart, also FP4: twice its codes are integers; ValueError of other formats."""
+    fmt: Any = q.format
+    group = min(fmt.group or q.shape[1], q.shape[1])
+    every = slice(None), slice(None, None, group)
+    zeros = np.zeros((len(q), -(-q.shape[1] // group)), np.int16)
+    if isinstance(fmt, MX | NVFP4) and fmt.element_dtype == "float4_e2m1fn":
+        return Integers(q, 5, zeros, q.scales_expanded()[every] * np.float32(0.5), None, group)
+    if not isinstance(fmt, Int) and not (isinstance(fmt, GGML) and not fmt.kind.has_levels):
+        raise ValueError(f"{fmt} does not hold uniform integers")
+    if isinstance(fmt, Int) and not fmt.symmetric:
+        zeros = q.zero_points_expanded()[every].astype(np.int16)
+    minima = q.minima_expanded()[every] if isinstance(fmt, GGML) and fmt.kind.has_minimum else None
+    return Integers(q, fmt.bits, zeros, q.scales_expanded()[every], minima, group)
+
+
+def joined(parts: list[QuantizedArray]) -> QuantizedArray:
+    """Return matrices of one format and as many columns below each other."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    together = {
+        key: part if part.ndim == 0 else np.concatenate([one.components[key] for one in parts])
+        for key, part in first.components.items()
+    }
+    if any(one.components[key] != part for one in parts for key, part in first.components.items() if part.ndim == 0):
+        raise ValueError("rows have scales of the tensor that differ")
+    return QuantizedArray(together, first.format, (sum(map(len, parts)), first.shape[1]), (1,), first.source_dtype)
+
+
+def _pieces(q: QuantizedArray) -> Iterator[tuple[int, int]]:
+    step = rows_at_once(len(q), q.shape[1], AT_ONCE)
+    yield from ((i, min(i + step, len(q))) for i in range(0, len(q), step))
+
+
+def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedArray], QuantizedArray]:
+    """Return what makes some rows; what is of the whole tensor is found first."""
+    own: Any = q.format
+    if isinstance(fmt, Int):
+        return lambda rows: _as_int(integers_of(rows), own, fmt, lowest)
+    if isinstance(fmt, GGML):
+        return lambda rows: _as_blocks(integers_of(rows), own, fmt)
+    if isinstance(fmt, NVFP4) and isinstance(own, MX):
+        shift = _shift(q.components["scales"])
+        return lambda rows: _as_nvfp4(rows, fmt, shift)
+    if isinstance(fmt, MX) and isinstance(own, NVFP4):
+        return lambda rows: _as_mxfp4(rows, fmt)
+    if isinstance(fmt, NF4) and isinstance(own, NF4):
+        return lambda rows: _as_nf4(rows, own, fmt)
+    if isinstance(fmt, Float) and isinstance(own, Float):
+        return lambda rows: _as_scaled(rows, q, fmt)
+    raise ValueError(f"{own} has no closed form as {fmt}")
+
+
+def _as_int(rows: Integers, own: Any, fmt: Int, lowest: bool) -> QuantizedArray:
+    zeros = rows.zeros if rows.minima is None else _zero_points(rows)
+    group = min(fmt.group or rows.count, rows.count)
+    scales = _typed(_regrouped(np.abs(rows.scales), rows, group), fmt)
+    negative = np.signbit(rows.scales) & (rows.scales != 0)
+    middle, most = 1 << (fmt.bits - 1), (1 << fmt.bits) - 1
+    points = np.full_like(zeros, middle)
+    if isinstance(own, Int) and not own.symmetric and own.bits == fmt.bits:
+        points = zeros
+    elif rows.bits == fmt.bits:
+        points = (
+            (middle - negative).astype(np.int16) if rows.minima is None else np.where(negative, most - zeros, zeros)
+        )
+    if not fmt.symmetric:
+        points = _regrouped(points, rows, group)
+    codes = rows.codes - _spread(zeros, rows)
+    codes = np.where(_spread(negative, rows), -codes, codes)
+    if fmt.symmetric:
+        if codes.max(initial=0) >= middle or codes.min(initial=0) < -middle + (not lowest):
+            raise ValueError(f"codes from {codes.min()} to {codes.max()} around the zero point, beyond {fmt}")
+        return array_of(fmt, (codes & most).astype(np.uint8), scales, None)
+    if rows.bits > fmt.bits:
+        low = np.minimum.reduceat(codes, np.arange(0, rows.count, group), axis=1)
+        points = np.clip(-low, 0, most).astype(np.int16)
+    unsigned = codes + np.repeat(points, group, 1)[:, : rows.count]
+    if unsigned.size and (unsigned.min() < 0 or unsigned.max() > most):
+        raise ValueError(f"codes around the zero point span more than the {most + 1} of {fmt}")
+    return array_of(fmt, unsigned.astype(np.uint8), scales, points.astype(np.uint8))
+
+
+def _zero_points(rows: Integers) -> Array:
+    """Return the zero points whose products with the scales are the minima."""
+    assert rows.minima is not None
+    scales, minima = rows.scales.astype(np.float64), rows.minima.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        points = np.where(scales != 0, -minima / scales, 0)
+    fit = (points == np.rint(points)) & (points >= 0) & (points < 1 << rows.bits) & (-points * scales == minima)
+    if not fit.all():
+        where = tuple(int(i) for i in np.argwhere(~fit)[0])
+        raise ValueError(
+            f"the minimum {rows.minima[where]:.6g} of group {where[1]} is not a multiple of the scale "
+            f"{rows.scales[where]:.6g}, so there is no zero point"
+        )
+    return points.astype(np.int16)
+
+
+def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> QuantizedArray:
+    kind = fmt.kind
+    if kind.group != kind.block or kind.has_levels:
+        raise ValueError(f"{fmt} has scales of two levels")
+    if kind.has_minimum:
+        return _with_minima(rows, own, fmt)
+    zeros = rows.zeros if rows.minima is None else _zero_points(rows)
+    scales, points = _regrouped(rows.scales, rows, 32), _regrouped(zeros, rows, 32)
+    _as_half(scales)  # refuses
+    codes, middle = rows.codes - _spread(zeros, rows), 1 << (fmt.bits - 1)
+    blocks = codes.reshape(len(codes), -1, 32)
+    turned = blocks.max(2) >= middle
+    if isinstance(own, Int) and not own.symmetric and own.bits == fmt.bits:  # as `_as_int` makes them
+        turned |= points == middle - 1
+    blocks = np.where(turned[:, :, None], -blocks, blocks)
+    least = -middle + (fmt.type == "q8_0")
+    if blocks.size and (blocks.min() < least or blocks.max() >= middle):
+        raise ValueError(f"codes around the zero point lie beyond the {least} to {middle - 1} of {fmt}")
+    unsigned = (blocks & ((1 << fmt.bits) - 1)).reshape(rows.codes.shape).astype(np.uint8)
+    return array_of(fmt, unsigned, _as_half(np.where(turned, -scales, scales)), None)
+
+
+def _with_minima(rows: Integers, own: Any, fmt: GGML) -> QuantizedArray:
+    if rows.bits > fmt.bits:
+        raise ValueError(f"codes of {rows.bits} bits, {fmt} has {fmt.bits}")
+    is_signed = own.symmetric if isinstance(own, Int) else own.kind.signed if isinstance(own, GGML) else True
+    offset = np.int16(1 << (rows.bits - 1) if is_signed else 0)
+    minima = -rows.scales * (rows.zeros + offset) if rows.minima is None else rows.minima
+    parts = {
+        "scales": _as_half(_regrouped(rows.scales, rows, 32)),
+        "minima": _as_half(_regrouped(minima, rows, 32)),
+        "codes": pack((rows.codes + offset).astype(np.uint8), fmt.bits),
+    }
+    return QuantizedArray(parts, fmt, rows.codes.shape, (1,))
+
+
+def _spread(part: Array, rows: Integers) -> Array:
+    return np.repeat(part, rows.group, axis=1)[:, : rows.count]
+
+
+def _regrouped(part: Array, rows: Integers, group: int) -> Array:
+    """Return what each group has, of other groups: repeated, or the one that all of a larger group have."""
+    count, own = rows.count, rows.group
+    if own == group:
+        return part
+    edges = np.arange(0, count, group)
+    found = part[:, edges // own]
+    if not np.array_equal(found[:, np.arange(count) // group], part[:, np.arange(count) // own]):
+        raise ValueError(f"groups of {own} within groups of {group} have scales or zero points that differ")
+    return np.ascontiguousarray(found)
+
+
+def _typed(scales: Array, fmt: Int) -> Array:
+    return _as_half(scales) if fmt.scale == "f16" else scales.astype(np.float32)
+
+
+def _as_half(values: Array) -> Array:
+    with np.errstate(over="ignore"):
+        half = values.astype(np.float16)
+    wrong = half.astype(values.dtype) != values
+    if wrong.any():
+        raise ValueError(f"the scale or minimum {values[wrong][0]:.9g} is not a float16")
+    return half
+
+
+def _shift(scales: Array) -> int:
+    """Return the exponent of the float32 of a tensor with which E4M3 has the powers of two of all its groups."""
+    if (scales == 255).any():
+        raise ValueError("a scale is NaN")
+    exponents = scales.astype(np.int16) - 127
+    least, most = int(exponents.min(initial=0)), int(exponents.max(initial=0))
+    if least >= E4M3_LEAST and most <= E4M3_MOST:
+        return 0
+    least, most = int(exponents.min()), int(exponents.max())
+    if most - least > E4M3_MOST - E4M3_LEAST:
+        raise ValueError(f"scales from 2^{least} to 2^{most}, more than the 18 powers of two of E4M3")
+    return most - E4M3_MOST
+
+
+def _as_nvfp4(q: QuantizedArray, fmt: NVFP4, shift: int) -> QuantizedArray:
+    exponents = np.repeat(q.components["scales"].astype(np.int16) - 127 - shift, 2, axis=1)[:, : -(-q.shape[1] // 16)]
+    normal = (exponents + 7) << 3
+    scales = np.where(exponents >= -6, normal, 1 << np.maximum(exponents + 9, 0)).astype(np.uint8)
+    coarse = np.float32(2.0) ** np.float32(shift)
+    parts = {"codes": q.components["codes"], "scales": scales, "coarse": np.asarray(coarse, np.float32).reshape(())}
+    return QuantizedArray(parts, fmt, q.shape, (1,), q.source_dtype)
+
+
+def _as_mxfp4(q: QuantizedArray, fmt: MX) -> QuantizedArray:
+    import ml_dtypes  # 5 ms
+
+    if q.shape[1] % 32:
+        raise ValueError(f"rows of {q.shape[1]} values, mxfp4 has groups of 32")
+    scales = q.components["scales"].view(ml_dtypes.float8_e4m3fn).astype(np.float64) * float(q.components["coarse"])
+    first, second = scales[:, ::2], scales[:, 1::2]
+    mantissas, exponents = np.frexp(first)
+    if not np.array_equal(first, second) or not (mantissas == 0.5).all() or (np.abs(exponents + 63) > 190).any():
+        raise ValueError("scales are no powers of two that two groups of 16 share")
+    parts = {"codes": q.components["codes"], "scales": (exponents + 126).astype(np.uint8)}
+    return QuantizedArray(parts, fmt, q.shape, (1,), q.source_dtype)
+
+
+def _as_nf4(q: QuantizedArray, own: NF4, fmt: NF4) -> QuantizedArray:
+    none = np.zeros(0)
+    rows = Integers(q, 4, none, none, None, min(own.group, q.shape[1]))
+    parts = {"codes": q.components["codes"], "scales": _regrouped(q.components["scales"], rows, fmt.group)}
+    return QuantizedArray(parts, fmt, q.shape, (1,), q.source_dtype)
+
+
+def _as_scaled(q: QuantizedArray, whole: QuantizedArray, fmt: Float) -> QuantizedArray:
+    codes = q.components["codes"]
+    if fmt.scaled == "row":
+        scales = np.full((len(q), 1), q.components["coarse"], np.float32)
+        return QuantizedArray({"codes": codes, "scales": scales}, fmt, q.shape, (1,), q.source_dtype)
+    scales = whole.components["scales"]
+    if scales.min() != scales.max():
+        raise ValueError("rows have scales that differ")
+    coarse = np.asarray(scales.flat[0], np.float32).reshape(())
+    return QuantizedArray({"codes": codes, "coarse": coarse}, fmt, q.shape, (1,), q.source_dtype)

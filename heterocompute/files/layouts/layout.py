@@ -1,0 +1,147 @@
+"""What a layout is, and the layouts of safetensors by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ...arrays.layout import Entry
+from ...arrays.quantized import QuantizedArray
+from . import compressed_tensors, fp8, gpt_oss, gptq, mlx, modelopt, nf4
+from .configuration import KEY
+from .linear import Parts
+
+__all__ = ["LAYOUTS", "METHODS", "Layout"]
+
+
+class Layout(NamedTuple):
+    """How weights become tensors, and back; `marks` are ends of tensors' names by which a weight is found.
+
+    `layout_of` says dtypes and shapes of the tensors of a weight before it is quantized, or refuses it. `sorted_from`
+    is there where columns may lie in another order than their groups: it answers with them sorted, and the order.
+    `values_from` answers with values, what they are stored as and its bytes, of weights that no format here holds, and
+    `blocks_from` with codes of 8 bits, the shape of a stack and the order of columns.
+    `is_whole` where the tensors of a weight say all of it, without a configuration. `order_name` is the name of the
+    tensor with the group of each column; `has_several` formats in one file. Where stacks of matrices have a place,
+    `stacked` makes their tensors of those of one matrix of all rows, and `check_stack` refuses.
+    `files_of` says from a configuration what else config.json has, and other files. `ends` are those of the names of
+    all tensors of a weight, by default `PARTS`; `markers` are tensors that say nothing else.
+    `config_key` is what the program calls its configuration in config.json, where `KEY` is missing.
+    `depends_on_values` tells formats of which only some arrays have a place.
+    `check_blocks` and `parts_of_blocks` are `layout_of` and `parts_of` of 8-bit codes with scales of blocks.
+    """
+
+    layout_of: Callable[[str, Entry], Parts]
+    parts_of: Callable[[str, QuantizedArray], dict[str, Any]]
+    config_of: Callable[..., dict[str, Any]]
+    array_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], QuantizedArray]
+    marks: tuple[str, ...]
+    sorted_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[QuantizedArray, Any]] | None = None
+    values_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[Any, str, int] | None] | None = None
+    blocks_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any] | None = None
+    check_blocks: Callable[[str, tuple[int, ...], Any], None] | None = None
+    parts_of_blocks: Callable[[str, tuple[int, ...], Any], dict[str, Any]] | None = None
+    stacks_blocks: bool = False
+    stacked: Callable[[str, dict[str, Any], tuple[int, ...]], dict[str, Any]] | None = None
+    check_stack: Callable[[str, tuple[int, ...], Any], None] | None = None
+    files_of: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    config_key: str = KEY
+    ends: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
+    depends_on_values: Callable[[Any], bool] | None = None
+    only_stacks: bool = False
+    has_several: bool = False
+    order_name: str = ""
+    is_whole: bool = False
+
+
+LAYOUTS = {
+    "compressed-tensors": Layout(
+        compressed_tensors.layout_of,
+        compressed_tensors.parts_of,
+        compressed_tensors.config_of,
+        compressed_tensors.array_from,
+        (".weight_packed", ".weight_scale"),
+        compressed_tensors.sorted_from,
+        compressed_tensors.values_from,
+        blocks_from=compressed_tensors.blocks_from,
+        depends_on_values=compressed_tensors.depends_on_values,
+        check_blocks=compressed_tensors.check_blocks,
+        parts_of_blocks=compressed_tensors.parts_of_blocks,
+        stacks_blocks=True,
+        stacked=compressed_tensors.stacked,
+        check_stack=compressed_tensors.check_stack,
+        has_several=True,
+        order_name="weight_g_idx",
+    ),
+    "gptq": Layout(
+        gptq.layout_of_gptq,
+        gptq.parts_of_gptq,
+        gptq.config_of_gptq,
+        gptq.array_from_gptq,
+        (".qweight",),
+        gptq.sorted_from_gptq,
+        order_name="g_idx",
+    ),
+    "awq": Layout(gptq.layout_of_awq, gptq.parts_of_awq, gptq.config_of_awq, gptq.array_from_awq, (".qweight",)),
+    "bitsandbytes": Layout(
+        nf4.layout_of,
+        nf4.parts_of,
+        nf4.config_of,
+        nf4.array_from,
+        (".weight.absmax", ".SCB"),
+        values_from=nf4.values_from,
+        stacked=nf4.stacked,
+        is_whole=True,
+    ),
+    "fp8": Layout(
+        fp8.layout_of,
+        fp8.parts_of,
+        fp8.config_of,
+        fp8.array_from,
+        fp8.SCALES,
+        ends=fp8.ENDS,
+        markers=fp8.MARKERS,
+        blocks_from=fp8.blocks_from,
+        check_blocks=fp8.check_blocks,
+        parts_of_blocks=fp8.parts_of_blocks,
+        is_whole=True,
+    ),
+    "modelopt": Layout(
+        modelopt.layout_of,
+        modelopt.parts_of,
+        modelopt.config_of,
+        modelopt.array_from,
+        (".weight_scale",),
+        ends=modelopt.ENDS,
+        blocks_from=modelopt.blocks_from,
+        files_of=modelopt.files_of,
+        is_whole=True,
+    ),
+    "gpt-oss": Layout(
+        gpt_oss.layout_of,
+        gpt_oss.parts_of,
+        gpt_oss.config_of,
+        gpt_oss.array_from,
+        ("_blocks",),
+        ends=gpt_oss.ENDS,
+        stacked=gpt_oss.stacked,
+        only_stacks=True,
+        is_whole=True,
+    ),
+    "mlx": Layout(
+        mlx.layout_of,
+        mlx.parts_of,
+        mlx.config_of,
+        mlx.array_from,
+        (".scales",),
+        values_from=mlx.values_from,
+        ends=mlx.ENDS,
+        files_of=mlx.files_of,
+        depends_on_values=mlx.depends_on_values,
+        config_key="quantization",
+        has_several=True,
+    ),
+}
+# The method that a configuration names, where that is not the layout's own name.
+METHODS = {"mxfp4": "gpt-oss", "modelopt_fp4": "modelopt", "modelopt_fp8": "modelopt"}

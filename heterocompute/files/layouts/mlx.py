@@ -1,0 +1,241 @@
+"""MLX: integers with a scale and a bias for each group, or FP4 with scales alone.
+
+    NAME.weight  uint32 (out, in bits / 32): codes without a sign, dense along a row, little end first
+    NAME.scales  float (out, groups)                       mxfp4, nvfp4: uint8, E8M0 or E4M3
+    NAME.biases  float (out, groups), of the same dtype
+
+value = code x scale + bias, here in float32. A bias that is -scale x zero point is an `Int`; others of float16 are
+`q4_1` and `q5_1`. ``quantization`` of config.json has group_size, bits, mode, and those of single layers.
+MLX, python/src/ops.cpp, quantize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays.bits import pack
+from ...arrays.components import component_layout
+from ...arrays.quantized import QuantizedArray
+from ...base.container import numpy_dtype
+from ...base.texts import counted, quoted
+from ...base.values import shown
+from ...formats import GGML, MX, NVFP4, Format, Int
+from .forms import AT_ONCE, integers_of
+from .linear import ROWS, Array, Codes, Packed, Parts, array_of, codes_in, no_format, one_of, prefix_of, refuse, words
+
+__all__ = ["ENDS", "array_from", "config_of", "files_of", "layout_of", "parts_of", "values_from"]
+
+NAME = "mlx"
+ENDS = (".weight", ".scales", ".biases")
+BITS, GROUPS = (2, 3, 4, 5, 6, 8), (32, 64, 128)
+FLOATS = ("float16", "bfloat16", "float32")
+MODES = ("affine", "mxfp4", "nvfp4")
+
+
+def _mode_of(fmt: Any) -> str | None:
+    if isinstance(fmt, MX) and fmt.element == "fp4":
+        return "mxfp4"
+    if isinstance(fmt, NVFP4):
+        return "nvfp4"
+    fits = isinstance(fmt, Int) or (isinstance(fmt, GGML) and not fmt.kind.has_levels)
+    return "affine" if fits and fmt.bits in BITS and fmt.group in GROUPS else None
+
+
+def _dtype_of(fmt: Any) -> str:
+    """Return the dtype in which scales and biases of a format are exact."""
+    if isinstance(fmt, Int):
+        return "float16" if fmt.symmetric and fmt.scale == "f16" else "float32"
+    return "float16" if fmt.kind.group == fmt.kind.block else "float32"
+
+
+def layout_of(name: str, q: Packed) -> Parts:
+    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    mode, fmt = _mode_of(q.format), q.format
+    if depends_on_values(fmt) and not isinstance(q, QuantizedArray):
+        refuse(name, q, NAME, f"{fmt}-f16 is the nearest, because sums of float32 are rounded")
+    if mode is None or q.shape[-1] % fmt.group or q.shape[-1] * fmt.bits % 32:
+        refuse(name, q, NAME, "int4-g64-f16, or mxfp4, with rows of whole groups is the nearest")
+    prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
+    found: Parts = {f"{prefix}.weight": ("uint32", (rows, count * fmt.bits // 32))}
+    if mode != "affine":
+        return found | {f"{prefix}.scales": ("uint8", (rows, count // fmt.group))}
+    dtype = _dtype_of(fmt)
+    return found | {f"{prefix}.{part}": (dtype, (rows, count // fmt.group)) for part in ("scales", "biases")}
+
+
+def depends_on_values(fmt: Any) -> bool:
+    """Tell whether some arrays of a format have a place, and others do not: scale x code + bias is rounded twice."""
+    return isinstance(fmt, Int) and fmt.scale == "f32" and fmt.bits in BITS and fmt.group in GROUPS
+
+
+def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
+    """Return the tensors that stand for one weight."""
+    layout_of(name, q)  # refuses
+    prefix, mode = prefix_of(name, q, NAME), _mode_of(q.format)
+    fmt: Any = q.format
+    if mode != "affine":
+        coarse = q.components.get("coarse")
+        if coarse is not None and coarse != 1:
+            raise ValueError(f"save: tensor {quoted(name)}: the scale of the tensor is {float(coarse):.9g}: {NAME} has "
+                             "none")  # fmt: skip
+        return {f"{prefix}.weight": q.components["codes"].view(np.uint32), f"{prefix}.scales": q.components["scales"]}
+    dtype = numpy_dtype(_dtype_of(fmt))
+    stored = np.empty((q.shape[0], words(q.shape[1], fmt.bits)), np.uint32)
+    scales = np.empty((q.shape[0], q.shape[1] // fmt.group), dtype)
+    biases = np.empty_like(scales)
+    step = max(1, AT_ONCE // q.shape[1])
+    for first in range(0, q.shape[0], step):
+        some = slice(first, first + step)
+        rows = integers_of(q[some])
+        is_signed = fmt.symmetric if isinstance(fmt, Int) else fmt.kind.signed
+        offset = np.int16(1 << (rows.bits - 1) if is_signed else 0)
+        exact = -rows.scales * (rows.zeros + offset) if rows.minima is None else rows.minima
+        with np.errstate(over="ignore"):
+            scales[some], biases[some] = rows.scales, exact
+        if not (np.array_equal(scales[some], rows.scales) and np.array_equal(biases[some], exact)):
+            raise ValueError(f"save: tensor {quoted(name)}: a scale or bias is beyond {dtype}")
+        unsigned = (rows.codes + offset).astype(np.uint8)
+        stored[some] = pack(unsigned, rows.bits).view(np.uint32)
+        if depends_on_values(fmt):
+            kept = Codes(pack(unsigned, rows.bits), rows.bits, q.shape[1])
+            found = _values(kept, scales[some], biases[some], fmt.group, slice(None))
+            if not np.array_equal(found, q[some].dequantize()):
+                what = "scale x code + bias is rounded to other values in float32: scales of float16 are exact"
+                raise ValueError(f"save: tensor {quoted(name)}: {what}")
+    return {f"{prefix}.weight": stored, f"{prefix}.scales": scales, f"{prefix}.biases": biases}
+
+
+def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
+    """Return the quantization_config of config.json: of most layers, and of each other one."""
+    said = {name: {"group_size": fmt.group, "bits": fmt.bits, "mode": _mode_of(fmt)} for name, fmt in formats.items()}
+    kinds = list(said.values())
+    usual = max(kinds, key=kinds.count)
+    others = {name.removesuffix(".weight"): kind for name, kind in said.items() if kind != usual}
+    return {**usual, **others}
+
+
+def files_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what else config.json says: the same under the name that MLX looks for."""
+    return {"quantization": config}
+
+
+def _said(prefix: str, config: Mapping[str, Any]) -> tuple[int, int, str]:
+    """Return the values of a group, bits and mode of a layer."""
+    own = config.get(prefix)
+    said = {**config, **own} if isinstance(own, Mapping) else config
+    mode = one_of(prefix, "mode", said.get("mode"), MODES)
+    group, bits = said.get("group_size"), said.get("bits")
+    if type(group) is not int or type(bits) is not int or bits not in BITS or not 1 <= group <= 1 << 20:
+        raise ValueError(f"{prefix}: group_size and bits are {shown(group)} and {shown(bits)}, expected those of MLX")
+    return group, bits, str(mode)
+
+
+def _affine(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Codes, Array, Array, int]:
+    """Return codes, scales, biases and the values of a group."""
+    group, bits, _ = _said(prefix, config)
+    stored, scales, biases = (tensors[f"{prefix}.{part}"] for part in ("weight", "scales", "biases"))
+    if stored.ndim != 2 or stored.dtype != np.uint32 or 0 in stored.shape:
+        raise ValueError(f"{prefix}.weight is {stored.dtype} {stored.shape}, expected uint32 (out, words)")
+    rows, count = len(stored), stored.shape[1] * 32 // bits
+    if count % group or words(count, bits) != stored.shape[1]:
+        raise ValueError(f"{prefix}.weight holds {counted(count, 'value')} a row, expected whole groups of {group}")
+    for part, values in (("scales", scales), ("biases", biases)):
+        if values.shape != (rows, count // group) or values.dtype.name not in FLOATS or values.dtype != scales.dtype:
+            what = f"{values.dtype} {values.shape}"
+            raise ValueError(
+                f"{prefix}.{part} is {what}, expected floats {(rows, count // group)} of groups of {group}"
+            )
+        if not np.isfinite(values.astype(np.float32)).all():
+            raise ValueError(f"{prefix}.{part} holds a value that is not finite")
+    return codes_in(stored.view(np.int32), ROWS, bits, rows, count), scales, biases, group
+
+
+def _array_of(codes: Codes, scales: Array, biases: Array, group: int) -> QuantizedArray | None:
+    """Return the array that holds a weight of integers, None where no format does."""
+    wide, low = scales.astype(np.float64), biases.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        points = np.where(wide != 0, -low / wide, 0)
+    is_int = (points == np.rint(points)) & (points >= 0) & (points < 1 << codes.bits) & (-points * wide == low)
+    kind = "f16" if scales.dtype == np.float16 else "f32"
+    if is_int.all() and not np.signbit(wide).any():
+        q = array_of(Int(codes.bits, group, False, kind), codes, scales, points.astype(np.uint8))
+        exact = scales.dtype.itemsize == 2 or _is_same(q, codes, scales, biases, group)
+        return _symmetric(q, codes, points) if exact else None
+    fmt = {4: GGML("q4_1"), 5: GGML("q5_1")}.get(codes.bits)
+    if fmt is None or group % 32 or kind != "f16":
+        return None
+    repeats = group // 32
+    parts = {"scales": np.repeat(scales, repeats, 1), "minima": np.repeat(biases, repeats, 1), "codes": codes.stored()}
+    shape = (len(codes.packed), codes.length)
+    order = component_layout(fmt, shape, (1,))
+    return QuantizedArray({key: np.ascontiguousarray(parts[key]) for key in order}, fmt, shape, (1,))
+
+
+def _symmetric(q: QuantizedArray, codes: Codes, points: Array) -> QuantizedArray:
+    """Return an array whose zero points are all the middle as a symmetric one, where the lowest code is not used."""
+    fmt: Any = q.format
+    middle = 1 << (codes.bits - 1)
+    if not (points == middle).all() or codes.holds(0):
+        return q
+    symmetric = Int(fmt.bits, fmt.group, True, fmt.scale)
+    return array_of(symmetric, codes._replace(flip=codes.flip ^ middle), q.components["scales"], None)
+
+
+def _is_same(q: QuantizedArray, codes: Codes, scales: Array, biases: Array, group: int) -> bool:
+    step = max(1, AT_ONCE // codes.length)
+    firsts = range(0, len(codes.packed), step)
+    return all(
+        np.array_equal(q[i : i + step].dequantize(), _values(codes, scales, biases, group, slice(i, i + step)))
+        for i in firsts
+    )
+
+
+def _values(codes: Codes, scales: Array, biases: Array, group: int, some: slice) -> Array:
+    rows = codes._replace(packed=np.ascontiguousarray(codes.packed[some]))
+    values = rows.unpacked().astype(np.float32).reshape(len(rows.packed), -1, group)
+    with np.errstate(over="ignore"):
+        values *= scales[some].astype(np.float32)[:, :, None]
+        values += biases[some].astype(np.float32)[:, :, None]
+    return values.reshape(len(rows.packed), -1)
+
+
+def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
+    """Return one weight, or refuse it where no format here holds it."""
+    group, bits, mode = _said(prefix, config)
+    if mode != "affine":
+        return _floats_of(prefix, tensors, mode)
+    q = _array_of(*_affine(prefix, tensors, config))
+    if q is None:
+        raise ValueError(f"{prefix}.biases: biases that are not multiples of the scales {no_format(NAME)}")
+    return q
+
+
+def _floats_of(prefix: str, tensors: Mapping[str, Array], mode: str) -> QuantizedArray:
+    stored, scales = tensors[f"{prefix}.weight"], tensors[f"{prefix}.scales"]
+    fmt: Format = MX("fp4") if mode == "mxfp4" else NVFP4()
+    group = 32 if mode == "mxfp4" else 16
+    if stored.ndim != 2 or stored.dtype != np.uint32 or 0 in stored.shape:
+        raise ValueError(f"{prefix}.weight is {stored.dtype} {stored.shape}, expected uint32 (out, in / 8)")
+    shape = (len(stored), 8 * stored.shape[1])
+    if scales.dtype != np.uint8 or scales.shape != (shape[0], shape[1] // group) or shape[1] % group:
+        wanted = f"uint8 {(shape[0], shape[1] // group)} of groups of {group}"
+        raise ValueError(f"{prefix}.scales is {scales.dtype} {scales.shape}, expected {wanted}")
+    parts = {"codes": np.ascontiguousarray(stored).view(np.uint8), "scales": scales}
+    if mode == "nvfp4":
+        parts["coarse"] = np.ones((), np.float32)
+    return QuantizedArray(parts, fmt, shape, (1,))
+
+
+def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
+    """Return the float32 values of a weight that no format here holds, what it is, its bytes; None of others."""
+    if _said(prefix, config)[2] != "affine":
+        return None
+    codes, scales, biases, group = _affine(prefix, tensors, config)
+    if _array_of(codes, scales, biases, group) is not None:
+        return None
+    values = _values(codes, scales, biases, group, slice(None))
+    said = f"{codes.bits} bits and {scales.dtype.name} biases in groups of {group}"
+    return values, said, codes.packed.nbytes + scales.nbytes + biases.nbytes

@@ -1,0 +1,107 @@
+"""ModelOpt's unified checkpoints: NVFP4, and FP8 with one scale of a tensor or of blocks.
+
+    NVFP4  NAME.weight uint8 (out, in / 2), the even code low; NAME.weight_scale float8_e4m3fn (out, in / 16);
+           NAME.weight_scale_2 float32 (), the factor of all; NAME.input_scale, a plain tensor
+    FP8    NAME.weight float8_e4m3fn (out, in); NAME.weight_scale float32 (), (out,), or of blocks (fp8.py)
+
+``hf_quant_config.json`` says which; so does config.json with the method "modelopt". Dtypes and shapes say it, too.
+NVIDIA Model Optimizer, torch/export/unified_export_hf.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays.quantized import QuantizedArray
+from ...base.container import numpy_dtype
+from ...base.values import shown
+from ...formats import NVFP4, Float
+from . import fp8, scaled
+from .linear import Array, Packed, Parts, prefix_of, refuse
+
+__all__ = ["ENDS", "array_from", "blocks_from", "config_of", "files_of", "layout_of", "parts_of"]
+
+NAME = "modelopt"
+ENDS = (".weight", ".weight_scale", ".weight_scale_2")
+PRODUCER = {"name": "modelopt", "version": "0.29.0"}  # from which on loaders know all of these keys
+
+
+def layout_of(name: str, q: Packed) -> Parts:
+    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    if isinstance(q.format, Float) and q.format.name == "fp8_e4m3fn" and q.format.scaled == "tensor":
+        prefix = prefix_of(name, q, NAME)
+        return {f"{prefix}.weight": ("float8_e4m3fn", q.shape), f"{prefix}.weight_scale": ("float32", ())}
+    if not isinstance(q.format, NVFP4) or q.shape[-1] % 16:
+        refuse(name, q, NAME, "nvfp4 with rows of whole groups, or fp8_e4m3fn-tensor, is the nearest")
+    prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
+    return {
+        f"{prefix}.weight": ("uint8", (rows, count // 2)),
+        f"{prefix}.weight_scale": ("float8_e4m3fn", (rows, count // 16)),
+        f"{prefix}.weight_scale_2": ("float32", ()),
+    }
+
+
+def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
+    """Return the tensors that stand for one weight."""
+    layout_of(name, q)  # refuses
+    prefix, parts = prefix_of(name, q, NAME), q.components
+    eights, coarse = numpy_dtype("float8_e4m3fn"), parts["coarse"].reshape(())
+    if not isinstance(q.format, NVFP4):
+        return {f"{prefix}.weight": parts["codes"].view(eights), f"{prefix}.weight_scale": coarse}
+    return {
+        f"{prefix}.weight": parts["codes"],
+        f"{prefix}.weight_scale": parts["scales"].view(eights),
+        f"{prefix}.weight_scale_2": coarse,
+    }
+
+
+def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
+    """Return the quantization_config of config.json."""
+    is_four = isinstance(next(iter(formats.values())), NVFP4)
+    weights = {"dynamic": False, "num_bits": 4 if is_four else 8, "type": "float"} | (
+        {"group_size": 16} if is_four else {}
+    )
+    return {
+        "quant_method": NAME,
+        "quant_algo": "NVFP4" if is_four else "FP8",
+        "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
+        "ignore": [name.removesuffix(".weight") for name in plain],
+        "producer": PRODUCER,
+    }
+
+
+def files_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what stands beside config.json, from a quantization_config."""
+    said = {"quant_algo": config["quant_algo"], "kv_cache_quant_algo": None, "exclude_modules": config["ignore"]}
+    if config["quant_algo"] == "NVFP4":
+        said["group_size"] = 16
+    return {"hf_quant_config.json": {"producer": PRODUCER, "quantization": said}}
+
+
+def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
+    """Return one weight."""
+    codes, scales = tensors[f"{prefix}.weight"], tensors[f"{prefix}.weight_scale"]
+    whole = tensors.get(f"{prefix}.weight_scale_2")
+    if whole is None:
+        return scaled.array_of(prefix, fp8.codes_in(prefix, tensors, None), NAME)
+    if codes.dtype != np.uint8 or codes.ndim != 2 or scales.dtype.name != "float8_e4m3fn":
+        what = f"{codes.dtype} {codes.shape} with scales of {scales.dtype}"
+        raise ValueError(f"{prefix}.weight is {what}, expected uint8 (out, in / 2) and float8_e4m3fn")
+    rows, count = len(codes), 2 * codes.shape[1]
+    if scales.shape != (rows, count // 16) or count % 16:
+        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, expected {(rows, count // 16)} of groups of 16")
+    if whole.dtype != np.float32 or whole.size != 1:
+        raise ValueError(f"{prefix}.weight_scale_2 is {whole.dtype} {shown(whole.shape)}, expected one float32")
+    parts = {"codes": codes, "scales": scales.view(np.uint8), "coarse": whole.reshape(())}
+    return QuantizedArray(parts, NVFP4(), (rows, count), (1,))
+
+
+def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
+    """Return FP8 with scales of blocks; None of others."""
+    if f"{prefix}.weight_scale_2" in tensors:
+        return None
+    codes = fp8.codes_in(prefix, tensors, None)
+    return None if scaled.format_of(codes) is not None else (codes, None, None)

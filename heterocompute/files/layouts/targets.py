@@ -1,0 +1,252 @@
+"""How a weight is written in a layout: which formats have a place there, what the nearest is, and the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays.bits import unpack
+from ...arrays.components import entry_of
+from ...arrays.layout import Entry
+from ...arrays.quantized import QuantizedArray
+from ...formats import GGML, MX, NF4, NVFP4, Float, Format, Int
+from ...products.quantize import quantize
+from . import scaled
+from .configuration import KEY
+from .forms import forms, has_zero_points, in_form
+from .ggml_blocks import blocks_name
+from .gguf_model import block_of
+from .linear import Array, Codes
+from .onnx_matmul import operands
+from .table import LAYOUTS, WHOLE, described, weight_from
+from .weight import Weight, of_blocks
+
+__all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format", "nearest",
+           "parts_of", "read_back", "refusal_of", "rounded", "target_of", "targets_of", "why_not"]  # fmt: skip
+
+OURS = "heterocompute"
+TARGETS = (OURS, *LAYOUTS, *WHOLE)
+LOWEST = ("gptq", "compressed-tensors", "mlx")  # whose symmetric codes reach -2^(bits - 1)
+Target = Format | scaled.Blocks
+
+
+def has_one_format(layout: str) -> bool:
+    """Tell whether a layout has one format of all weights in a file."""
+    return (layout in LAYOUTS and not LAYOUTS[layout].has_several) or layout.startswith("onnx")
+
+
+def targets_of(layout: str, name: str, weight: Weight) -> list[Target]:
+    """Return what a weight may become in a layout, the nearest to what it is first; nothing is converted yet."""
+    wanted: list[Target] = []
+    if weight.blocks is not None:
+        wanted = [scaled.blocks_of(weight.blocks)]
+    elif weight.array is not None:
+        fmt, columns = weight.array.format, weight.matrix[1]
+        wanted = [*forms(fmt, columns)]
+        if isinstance(fmt, GGML) and fmt.kind.has_minimum and not has_zero_points(weight.array):
+            integers = [
+                one for one in wanted if isinstance(one, Int) and refusal_of(layout, name, weight.shape, one) is None
+            ]
+            wanted = [fmt, *integers[:1]]  # which says why none of them holds it
+        if layout in LOWEST and isinstance(fmt, Int) and not fmt.symmetric and _is_middle(weight.array):
+            wanted.insert(0, Int(fmt.bits, fmt.group, True, fmt.scale))
+    return [one for one in wanted if refusal_of(layout, name, weight.shape, one) is None]
+
+
+def _is_middle(q: QuantizedArray) -> bool:
+    fmt: Any = q.format
+    groups = -(-q.shape[1] // min(fmt.group or q.shape[1], q.shape[1]))
+    return bool((unpack(q.components["zero_points"], fmt.bits, groups) == 1 << (fmt.bits - 1)).all())
+
+
+def refusal_of(layout: str, name: str, shape: tuple[int, ...], target: Target) -> str | None:
+    """Return why a layout has no place for a weight, None if it has one."""
+    try:
+        if layout in LAYOUTS:
+            _check_layout(layout, name, shape, target)
+        elif layout == "gguf":
+            fmt: Any = target
+            if isinstance(target, Int) or isinstance(target, scaled.Blocks) or blocks_name(target) is None:
+                raise ValueError(f"gguf has no place for {target}")
+            if shape[-1] % block_of(fmt):
+                raise ValueError(f"rows of {shape[-1]} values, {fmt} has blocks of {block_of(fmt)}")
+        elif layout != OURS:
+            _refuse_onnx(layout, name, shape, target)
+        elif isinstance(target, scaled.Blocks):
+            raise ValueError(f"no format here has the scales of {target}")
+    except ValueError as error:
+        return str(error).removeprefix("save: ")
+    return None
+
+
+def _refuse_onnx(layout: str, name: str, shape: tuple[int, ...], target: Target) -> None:
+    if not isinstance(target, Int) or len(shape) != 2 or not name.endswith(".weight"):
+        raise ValueError(f"{layout} has no place for {target} of shape {shape}")
+    if layout == "onnx":
+        if target.bits not in (4, 8):
+            raise ValueError(f"onnx has no place for {target}: int4-g32 or int8 is the nearest")
+        return
+    one = np.zeros((1, min(shape[1], 512)), np.float32)
+    operands(name, quantize(one, target, 1))
+
+
+def _check_layout(layout: str, name: str, shape: tuple[int, ...], target: Target) -> None:
+    """Raise ValueError where a layout has no place for a weight, a matrix or a stack of them."""
+    found = LAYOUTS[layout]
+    if found.only_stacks and len(shape) != 3:
+        raise ValueError(f"{layout} has stacks of experts (experts, out, in) alone, not {shape}")
+    if len(shape) not in (2, 3) or 0 in shape:
+        raise ValueError(f"{layout} has matrices (out, in) and stacks of them, not {shape}")
+    if isinstance(target, scaled.Blocks):
+        if found.check_blocks is None:
+            raise ValueError(f"{layout} has no place for {target}")
+        found.check_blocks(name, shape, target)
+        return
+    if found.depends_on_values is not None and found.depends_on_values(target):
+        return
+    rows = shape[0] * shape[1] if len(shape) == 3 and found.stacked is not None else shape[-2]
+    found.layout_of(name, entry_of(target, (rows, shape[-1]), (1,), "float32"))
+    if found.stacked is not None and found.check_stack is not None and len(shape) == 3:
+        found.check_stack(name, shape, target)
+
+
+def converted(layout: str, weight: Weight, target: Target) -> Weight:
+    """Return a weight as one of `targets_of`; ValueError where its values are not representable so."""
+    if isinstance(target, scaled.Blocks):
+        assert weight.blocks is not None
+        return of_blocks(weight.blocks, weight.shape, weight.order)
+    assert weight.array is not None
+    q, order = in_form(weight.array, target, layout in LOWEST), weight.order
+    if order is not None and not (layout in LAYOUTS and LAYOUTS[layout].order_name):
+        if getattr(target, "group", None) not in (None, q.shape[1]):
+            raise ValueError(f"groups of columns that do not lie side by side (act-order) have no place in {layout}: "
+                             "gptq and compressed-tensors have one")  # fmt: skip
+        q, order = _in_place(q, order), None
+    return Weight(str(q.format), weight.shape, q.nbytes, q, order)
+
+
+def _in_place(q: QuantizedArray, order: Array) -> QuantizedArray:
+    """Return an array whose columns are sorted by group with each where it belongs; its groups are not those then."""
+    fmt: Any = q.format
+    codes = Codes(q.components["codes"], fmt.bits, q.shape[1]).of_columns(np.argsort(order))
+    return QuantizedArray({**q.components, "codes": codes.packed}, fmt, q.shape, (1,), q.source_dtype)
+
+
+def rounded(weight: Weight, fmt: Format) -> Weight:
+    """Return the values of a weight rounded to a format."""
+    rows, columns = weight.matrix
+    q = quantize(weight.rows(0, rows).reshape(rows, columns), fmt, 1)
+    return Weight(str(fmt), weight.shape, q.nbytes, q)
+
+
+def experts_of(layout: str, name: str, weight: Weight) -> list[tuple[str, Weight]]:
+    """Return a weight by its name, of a stack in a layout of matrices each expert: ``NAME.weight`` of 2 is
+    ``NA.2.ME.weight``.
+    """
+    found = LAYOUTS[layout]
+    stacks = found.stacked if weight.blocks is None else found.stacks_blocks
+    if len(weight.shape) == 2 or stacks:
+        return [(name, weight)]
+    count, rows, columns = weight.shape
+    above, dot, own = name.removesuffix(".weight").rpartition(".")
+    experts = []
+    for i in range(count):
+        some = slice(i * rows, (i + 1) * rows)
+        array = None if weight.array is None else weight.array[some]
+        blocks = None if weight.blocks is None else scaled.some_rows(weight.blocks, some)
+        one = Weight(weight.said, (rows, columns), weight.nbytes // count, array, weight.order, blocks)
+        experts.append((f"{above}{dot}{i}.{own}.weight", one))
+    return experts
+
+
+def parts_of(layout: str, name: str, weight: Weight) -> dict[str, Array]:
+    """Return the tensors of a layout of `LAYOUTS` that stand for a weight."""
+    parts: dict[str, Array] = {}
+    for own, one in experts_of(layout, name, weight):
+        parts |= _parts_of(layout, own, one)
+    return parts
+
+
+def _parts_of(layout: str, name: str, weight: Weight) -> dict[str, Array]:
+    found = LAYOUTS[layout]
+    if weight.blocks is not None:
+        assert found.parts_of_blocks is not None
+        return found.parts_of_blocks(name, weight.shape, weight.blocks)
+    q = weight.array
+    assert q is not None
+    parts = found.parts_of(name, q if weight.order is None else _in_place(q, weight.order))
+    if weight.order is not None:
+        fmt: Any = q.format
+        index = np.empty(q.shape[1], np.int32)
+        index[weight.order] = np.arange(q.shape[1]) // min(fmt.group or q.shape[1], q.shape[1])
+        parts[f"{name.removesuffix('.weight')}.{found.order_name}"] = index
+    return parts if len(weight.shape) == 2 or found.stacked is None else found.stacked(name, parts, weight.shape)
+
+
+def read_back(layout: str, name: str, weight: Weight) -> list[tuple[Weight, Weight]]:
+    """Return what stands in the tensors of a weight, and what a program finds there: one pair, or one an expert."""
+    if layout not in LAYOUTS:
+        return []
+    found = LAYOUTS[layout]
+    pairs = []
+    for own, one in experts_of(layout, name, weight):
+        config = described(layout, {own: target_of(one)}, [], ordered=one.order is not None)[KEY]
+        parts = _parts_of(layout, own, one)
+        pairs.append((one, weight_from(found, own.removesuffix(".weight"), parts, config)))
+    return pairs
+
+
+def target_of(weight: Weight) -> Target:
+    """Return what a weight is."""
+    if weight.blocks is not None:
+        return scaled.blocks_of(weight.blocks)
+    assert weight.array is not None
+    return weight.array.format
+
+
+def entry_in(weight: Weight) -> tuple[Entry, QuantizedArray]:
+    """Return a weight as an array of ours, and what stands in a file for it."""
+    assert weight.array is not None
+    shape, axis, q = weight.shape, (len(weight.shape) - 1,), weight.array
+    whole = q if q.shape == shape else QuantizedArray(dict(q.components), q.format, shape, axis, q.source_dtype)
+    return entry_of(q.format, shape, axis, q.source_dtype), whole
+
+
+def nearest(layout: str, name: str, weight: Weight) -> Format | None:
+    """Return the format nearest to a weight that a layout has a place for."""
+    columns = weight.matrix[1]
+    fmt: Any = None if weight.array is None else weight.array.format
+    bits = 8 if weight.blocks is not None else (4 if fmt is None else fmt.bits)
+    floats: list[Format] = [Float("fp8_e4m3fn", scaled="row")] if weight.blocks is not None else []
+    if isinstance(fmt, MX | NVFP4):
+        floats += [MX("fp4"), NVFP4()]
+    usual = next((one for one in (128, 64, 32) if columns % one == 0), None)
+    groups = [fmt.group if isinstance(fmt, Int) else usual, usual, 32]
+    symmetric = (True, False) if isinstance(fmt, Int) and fmt.symmetric else (False, True)
+    integers: list[Format] = [
+        Int(n, group, flag, "f16") for n in (bits, 4, 8) if n <= 8 for group in groups for flag in symmetric
+    ]
+    blocks: list[Format] = [GGML(type) for type in (f"q{bits}_k", f"q{bits}_0", "q8_0") if type in GGML.examples]
+    last: list[Format] = [NF4(64), MX("fp4"), NVFP4(), Float("fp8_e4m3fn", scaled="tensor"), *blocks]
+    for one in (*floats, *(blocks if layout == "gguf" else integers), *last):
+        if refusal_of(layout, name, weight.shape, one) is None:
+            return one
+    return None
+
+
+def why_not(layout: str, name: str, weight: Weight, tried: Sequence[str]) -> str:
+    """Return why a weight is not representable in a layout."""
+    if tried:
+        return tried[0]
+    if weight.array is None and weight.blocks is None:
+        return f"no format here holds {weight.said}"
+    target = target_of(weight)
+    said = refusal_of(layout, name, weight.shape, target)
+    return f"{layout} has no place for {target}" if said is None or "for which" in said else said
+
+
+def config_in(layout: str, formats: Mapping[str, Target], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
+    """Return what config.json of a layout says of some weights; what is None is left out of it."""
+    return described(layout, formats, plain, ordered=ordered) if layout in LAYOUTS and formats else {KEY: None}

@@ -1,0 +1,143 @@
+"""A weight as a file of another program holds it: a packed array, 8-bit codes with scales of blocks, or values.
+
+Some layouts group columns in another order than they lie in. Then `order` are the columns sorted by group, and the
+array has them so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...arrays.bits import rows_at_once
+from ...arrays.quantized import QuantizedArray
+from . import scaled
+from .forms import AT_ONCE
+from .linear import Array
+
+__all__ = ["Weight", "as_matrix", "differs", "of_array", "of_blocks", "of_values", "sqnr_of"]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight.
+
+    Attributes
+    ----------
+    said : str
+        What it is stored as.
+    shape : tuple of int
+        (..., out, in)
+    nbytes : int
+        As it is stored.
+    array : QuantizedArray or None
+        A matrix (rows of all experts, in); None where no format here holds it.
+    order : ndarray or None
+        Columns sorted by group, where they lie in another order.
+    blocks : scaled.Codes or None
+        Codes of 8 bits whose scales no format here has.
+    decode : callable or None
+        Returns the values, where there is neither.
+    """
+
+    said: str
+    shape: tuple[int, ...]
+    nbytes: int
+    array: QuantizedArray | None = None
+    order: Array | None = None
+    blocks: scaled.Codes | None = None
+    decode: Callable[[], Array] | None = None
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """Rows of all experts, columns."""
+        return math.prod(self.shape[:-1]), self.shape[-1]
+
+    @cached_property
+    def _decoded(self) -> Array:
+        assert self.decode is not None
+        return self.decode().reshape(self.matrix)
+
+    def rows(self, begin: int, end: int) -> Array:
+        """Return the values of some rows, float32."""
+        if self.array is not None:
+            q = self.array
+            alone = q.format.splits_into_rows
+            values: Array = q[begin:end].dequantize() if alone else q.dequantize()[begin:end]
+        elif self.blocks is not None:
+            values = scaled.rows_of(self.blocks, begin, end)
+        else:
+            return self._decoded[begin:end]
+        if self.order is not None:
+            values[:, self.order] = values.copy()
+        return values
+
+    def values(self) -> Array:
+        """Return all values, float32."""
+        return self.rows(0, self.matrix[0]).reshape(self.shape)
+
+
+def of_array(q: QuantizedArray, order: Array | None = None) -> Weight:
+    """Return the weight of a packed array (..., out, in), quantized along in."""
+    return Weight(str(q.format), q.shape, q.nbytes, as_matrix(q), order)
+
+
+def of_blocks(codes: scaled.Codes, shape: tuple[int, ...] | None, order: Array | None = None) -> Weight:
+    """Return the weight of 8-bit codes, a matrix or the rows of a stack."""
+    said = scaled.described(codes)
+    nbytes = sum(part.nbytes for part in codes[:3] if part is not None)
+    return Weight(said, shape or codes.codes.shape, nbytes, None, order, codes)
+
+
+def of_values(values: Array, said: str, nbytes: int) -> Weight:
+    """Return the weight of values that are decoded already."""
+    return Weight(said, values.shape, nbytes, decode=lambda: values)
+
+
+def as_matrix(q: QuantizedArray) -> QuantizedArray:
+    """Return the rows of a stack (..., out, in), quantized along in, as one matrix."""
+    if q.ndim == 2:
+        return q
+    return QuantizedArray(dict(q.components), q.format, (math.prod(q.shape[:-1]), q.shape[-1]), (1,), q.source_dtype)
+
+
+def _pieces(first: Weight) -> Iterator[tuple[int, int]]:
+    rows, columns = first.matrix
+    step = rows_at_once(rows, columns, AT_ONCE)
+    if first.array is not None and not first.array.format.splits_into_rows:
+        step = max(rows, 1)
+    yield from ((i, min(i + step, rows)) for i in range(0, rows, step))
+
+
+def differs(first: Weight, second: Weight) -> tuple[int, int] | None:
+    """Return the row and column of the first value of a weight that another one does not have; 0 and -0 are equal."""
+    if first.matrix != second.matrix:
+        raise ValueError(f"a weight of {first.matrix} values is compared with one of {second.matrix}")
+    for begin, end in _pieces(first):
+        ours, theirs = first.rows(begin, end), second.rows(begin, end)
+        wrong = (ours != theirs) & ~(np.isnan(ours) & np.isnan(theirs))
+        if wrong.any():
+            row, column = divmod(int(wrong.argmax()), wrong.shape[1])
+            return begin + row, column
+    return None
+
+
+def sqnr_of(first: Weight, second: Weight) -> float:
+    """Return 10 log10 of the energy of a weight by that of its difference from another one, in dB."""
+    signal = noise = 0.0
+    for begin, end in _pieces(first):
+        ours = first.rows(begin, end).astype(np.float64)
+        signal += float(np.vdot(ours, ours))
+        ours -= second.rows(begin, end)
+        noise += float(np.vdot(ours, ours))
+    return math.inf if noise == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / noise)
+
+
+def plain(values: Any, dtype: str) -> Weight:
+    """Return the weight of a plain tensor."""
+    return Weight(dtype, values.shape, values.nbytes, decode=lambda: np.asarray(values, np.float32))
