@@ -244,6 +244,17 @@ def note_instead(path: str, summary: Mapping[str, Any]) -> None:
         note(f"{printable(path)}: {what}")
 
 
+def note_lacking(arguments: argparse.Namespace) -> None:
+    """Print one line on standard error where the program of --layout needs more than was written."""
+    from ..files.configuration import lacking  # 18 ms
+    from ..files.layouts.table import LAYOUTS  # 18 ms
+
+    if getattr(arguments, "layout", None) in LAYOUTS and arguments.command != "dequantize":
+        missing = lacking(arguments.output)
+        if missing is not None:
+            note(f"{printable(arguments.output)}: {missing}")
+
+
 def note_short(path: str, summary: Mapping[str, Any]) -> None:
     """Print one line on standard error where short rows or groups need many bits per value: how many, and some."""
     found = []

@@ -19,6 +19,7 @@ from .parts import (
     add_patterns,
     add_threads,
     interruptible,
+    note_lacking,
     print_json,
     print_table,
     recipe_of,
@@ -96,6 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         found.to_csv(arguments.csv)
     if arguments.html:
         found.to_html(arguments.html, title=f"Rounding of {printable(os.path.basename(arguments.input))}")
+    note_lacking(arguments)
     if arguments.json:
         return print_json({"output": arguments.output, "tensors": found.table, "left": found.left})
     print_table(COLUMNS, found.table)

@@ -9,7 +9,7 @@ from typing import Any
 from ..base.magic import READABLE
 from ..base.texts import counted
 from ..report.numbers import quantity
-from .parts import ProgressBar, interruptible, note_instead, note_short, note_skipped, print_json, say
+from .parts import ProgressBar, interruptible, note_instead, note_lacking, note_short, note_skipped, print_json, say
 
 __all__ = ["CHECKPOINT", "IN_LAYOUT", "add_input_and_output", "rewrite", "summarize"]
 
@@ -35,6 +35,7 @@ def summarize(arguments: argparse.Namespace, done: str, work: Callable[..., Any]
         summary = interruptible(lambda: work(arguments.input, arguments.output, progress=progress.update))
     note_skipped(arguments.input, summary["skipped"])
     note_instead(arguments.output, summary)
+    note_lacking(arguments)
     if not getattr(arguments, "layout", None) and not getattr(arguments, "fake", False):
         note_short(arguments.output, summary)
     if arguments.json:

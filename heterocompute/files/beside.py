@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..base.json_text import strict_json
 from ..base.magic import INDEX
-from ..base.texts import printable, read_small
+from .configuration import CONFIG, configured
 from .containers.container import inside
 
 __all__ = ["CONFIG", "OLDER_CONFIGS", "files_beside"]
 
-CONFIG = "config.json"
 # Where AutoGPTQ and AutoAWQ said how weights are quantized before it stood there.
 OLDER_CONFIGS = ("quantize_config.json", "quant_config.json")
-MAX_CONFIG = 16 << 20
 # Weights, of this program or of others: a copy would be another model beside the one that is written.
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".onnx_data", ".gguf", ".npz", ".npy", ".h5",
            ".msgpack", ".tflite", ".ot", INDEX)  # fmt: skip
 
 
-def files_beside(path: str, config: Mapping[str, Any]) -> dict[str, str | bytes]:
+def files_beside(path: str, config: Mapping[str, Any], is_one: bool = False) -> dict[str, str | bytes]:
     """Return the files that go along with the weights: those of the folder itself that are no weights, nor hidden.
 
     Parameters
@@ -31,7 +27,9 @@ def files_beside(path: str, config: Mapping[str, Any]) -> dict[str, str | bytes]
     path : str
         A file of the folder.
     config : mapping of str to Any
-        What is new in ``config.json``, where there is one; what is None does not go along.
+        New entries of ``config.json``, which is written where there is none. Entries that are None are removed.
+    is_one : bool
+        The checkpoint is the file alone, so that nothing else of its folder goes along, but for ``config.json``.
 
     Returns
     -------
@@ -47,20 +45,13 @@ def files_beside(path: str, config: Mapping[str, Any]) -> dict[str, str | bytes]
     found: dict[str, str | bytes] = {}
     for name in sorted(os.listdir(folder)):
         place = inside(folder, name)
+        if is_one and name != CONFIG:
+            continue
         if place and os.path.isfile(place) and not name.startswith(".") and not name.endswith(WEIGHTS):
             found[name] = place
     if None in config.values():  # plain from now on
         found = {name: place for name, place in found.items() if name not in OLDER_CONFIGS}
-    if config and CONFIG in found:
-        place = os.path.join(folder, CONFIG)
-        try:
-            said = strict_json(read_small(place, MAX_CONFIG))
-        except ValueError as error:
-            raise ValueError(f"{printable(place)}: no JSON: {printable(str(error))}") from None
-        if not isinstance(said, dict):
-            raise ValueError(f"{printable(place)}: no JSON object")
-        if both := said.keys() & {key for key, value in config.items() if value is not None}:
-            raise ValueError(f"{printable(place)}: has a {min(both)} already: the checkpoint is quantized")
-        told = {key: value for key, value in {**said, **config}.items() if key not in config or value is not None}
-        found[CONFIG] = (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
+    is_described = any(value is not None for value in config.values())
+    if config and (CONFIG in found or is_described):
+        found[CONFIG] = configured(os.path.join(folder, CONFIG) if CONFIG in found else None, config)
     return found

@@ -211,13 +211,16 @@ def rewrite(
         layout_of(reader.path, reader.info, held, changes, metadata)  # no name twice, in all files together
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
-        is_folder = work.consume or left is not None or _is_folder(in_path, out_path, total["bytes"], limit)
+        is_described = any(value is not None for value in more.values())  # in config.json, which only a folder has
+        is_folder = work.consume or left is not None
+        is_folder = is_folder or _is_folder(in_path, out_path, total["bytes"], limit, is_described)
         states = staging.states if staging else {}
         shards = divided(reader, held, changes, metadata, limit if is_folder else None, states, source)
     if not is_folder or staging is None:
         _run(workers, placed(shards, [out]), 0, total["bytes_before"], progress)
     else:
-        beside = files_beside(reader.path, more) if os.path.isdir(in_path) or work.consume or left is not None else {}
+        is_one = not (os.path.isdir(in_path) or work.consume or left is not None)
+        beside = files_beside(reader.path, more, is_one) if is_described or not is_one else {}
         missing = staging.begin(shards, reader, beside, work.consume, work.resume)
         if missing is not None:
             try:
@@ -338,13 +341,13 @@ def _checked(workers: Any) -> int | Map:
     return 1 if workers is None else as_int(workers, "workers", 1, 1024)
 
 
-def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None) -> bool:
+def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None, is_described: bool) -> bool:
     given, wanted = (file_name(path) for path in (in_path, out_path))
     if os.path.isdir(wanted) or wanted.endswith(os.sep):
         return True
     if wanted.endswith(SUFFIX):
         return False
-    return os.path.isdir(given) or given.endswith(INDEX) or (limit is not None and size > limit)
+    return is_described or os.path.isdir(given) or given.endswith(INDEX) or (limit is not None and size > limit)
 
 
 def _refuse_consuming(opened: Tensors, out: str) -> None:
