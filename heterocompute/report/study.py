@@ -179,6 +179,7 @@ def show(
     console: Any = None,
     more: Sequence[str] = ("table",),
     more_layers: Sequence[str] = ("layers",),
+    notes: Sequence[str] = (),
 ) -> None:
     """Print the table, the worst tensors, the Pareto front in words, and which format to take.
 
@@ -193,6 +194,8 @@ def show(
         Default: standard output.
     more, more_layers : sequence of str
         What shows the columns that a narrow terminal leaves out, of the formats and of the tensors.
+    notes : sequence of str
+        Sentences on tensors that a format does not suit.
     """
     console = terminal() if console is None else console
     rows, mixes = shortly(rows)
@@ -218,6 +221,8 @@ def show(
     say_words(f"● Pareto front, {TITLES.get(metric, metric)} against bits: {', '.join(steps)}", console)
     for name, words in mixes.items():
         say_words(f"{name}: {words}", console)
+    for words in notes:
+        say_words(words, console)
     best = advice(rows, metric, higher)
     if best is not None:
         say_words(f"→ {best[0]}: {best[1]}".replace("\u00a0", " "), console)
@@ -245,7 +250,14 @@ def text(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metri
 # HTML
 
 
-def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, higher: bool = True, style: bool = True) -> str:
+def table_html(
+    rows: Sequence[Row],
+    front: Iterable[int],
+    metric: str,
+    higher: bool = True,
+    style: bool = True,
+    notes: Sequence[str] = (),
+) -> str:
     """Return the main table as HTML: what Jupyter shows, and the sortable table of the page.
 
     Parameters
@@ -257,6 +269,8 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, higher: b
         Whether more of `metric` is better.
     style : bool
         Bring the few rules along that make it readable outside the page.
+    notes : sequence of str
+        Sentences that follow the table.
 
     Returns
     -------
@@ -283,7 +297,8 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, higher: b
         "<style>.hc-study td,.hc-study th{text-align:right;padding:.25em .8em}.hc-study .text{text-align:left}"
         ".hc-study .front{font-weight:600}.hc-study{font-variant-numeric:tabular-nums}</style>"
     )
-    told = "".join(f"<p>{html.escape(clean(f'{name}: {words}'))}</p>" for name, words in mixes.items())
+    sentences = [*(f"{name}: {words}" for name, words in mixes.items()), *notes]
+    told = "".join(f"<p>{html.escape(clean(sentence))}</p>" for sentence in sentences)
     note = f"<p>● on the Pareto front; {TIME_WORDS}</p>" if style else ""
     return f"{css if style else ''}{found}{note}{told}"
 
