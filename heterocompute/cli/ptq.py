@@ -20,6 +20,7 @@ from .parts import (
     add_threads,
     interruptible,
     note_lacking,
+    note_unloadable,
     print_json,
     print_table,
     recipe_of,
@@ -91,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
             **patterns, **options,
         )  # fmt: skip
 
+    note_unloadable(arguments)
     with ProgressBar("ptq", arguments.input) as progress:
         found = interruptible(work)
     if arguments.csv:

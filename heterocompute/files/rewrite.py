@@ -29,6 +29,8 @@ from ..products.quantize import quantize
 from .beside import files_beside
 from .changes import Change, in_layout
 from .containers.folder import Located
+from .layouts import gguf_model
+from .layouts.llama_cpp import Model, model_in
 from .layouts.table import LAYOUTS, check_layout, described, export, is_matrix
 from .manifest import refuse_links
 from .opening import reader_of
@@ -272,6 +274,7 @@ def _rewrite_whole(
             changes = choose(opened, held)
         except ValueError as error:
             raise ValueError(f"{printable(reader.path)}: {error}") from None
+        model = model_for(layout, opened)[0]
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
         arrays, done = {}, 0
@@ -286,13 +289,30 @@ def _rewrite_whole(
                 with about(reader, name):
                     arrays[name] = change.make(reader.lent(name) if entry is None else read_array(reader, name, entry))
             done += row["bytes_before"]
-    export(out_path, arrays, layout)
+    if model is not None:
+        gguf_model.write(out_path, arrays, model)
+    else:
+        export(out_path, arrays, layout)
     if finished:
         finished()
     if progress:
         call_back(progress, done, done, "")
     instead = {name: change.instead_of for name, change in changes.items() if change.instead_of}
-    return _summary(in_path, out_path, rows, held, opened) | {"instead": instead}
+    architecture = {"architecture": None if model is None else model.architecture} if layout == "gguf" else {}
+    return _summary(in_path, out_path, rows, held, opened) | {"instead": instead} | architecture
+
+
+def model_for(layout: str | None, reader: Tensors) -> tuple[Model | None, str | None]:
+    """Return the language model that a file of a layout describes, or why no runtime will load the file.
+
+    Both are None where the layout describes no models.
+    """
+    if layout != "gguf":
+        return None, None
+    try:
+        return model_in(reader), None
+    except ValueError as error:
+        return None, str(error)
 
 
 def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
