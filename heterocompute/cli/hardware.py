@@ -15,6 +15,8 @@ from .parts import UsageError, print_json, print_table, say_words
 
 __all__ = ["batch_of", "register", "shape_of", "show"]
 
+FIGURES = ("peak.fp32", "peak.fp16", "peak.int8", "peak.fp8", "peak.int4", "bandwidth", "memory", "tdp")
+
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the commands to the parser.
@@ -58,7 +60,11 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a built-in network (resnet50, bert_base, ...) or an ONNX file")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a network by name (resnet50, Llama-3.1-8B, ...), an ONNX or GGUF file, or a Hugging Face folder",
+    )
     parser.add_argument("--input", metavar="SHAPE", help="shape of one sample without a batch, such as 3,224,224")
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="samples at once")
     parser.add_argument("--html", metavar="PATH", help="write one whole page")
@@ -83,6 +89,8 @@ def _devices(arguments: argparse.Namespace) -> int:
     ]
     if arguments.json:
         return print_json({"devices": rows})
+    without = [row["name"] for row in rows if all(row[key] is None for key in FIGURES)]
+    rows = [row for row in rows if row["name"] not in without]
     shown = [("fp32", "fp32"), ("16", "16 bit"), ("int8", "int8"), ("fp8", "fp8"), ("int4", "int4")]
     for row in rows:  # chips with either have both at the same rate, or one of them
         row["peak.16"] = row["peak.fp16"] or row.get("peak.bf16")
@@ -96,16 +104,18 @@ def _devices(arguments: argparse.Namespace) -> int:
         Column("memory", "GiB", _gib, leaves=2),
         Column("tdp", "W", _plain, leaves=3),
     ]
-    summary = (
-        f"{counted(len(rows), 'device')}; T is 10^12 dense operations/s, ? a figure that no "
-        "source confirms, - one not known"
-    )
-    return show(arguments, "Devices", [summary], columns, [{**row, "marked": row["unverified"]} for row in rows])
+    summary = [
+        f"{counted(len(rows), 'device')}; T is 10^12 dense operations/s, GiB 2^30 bytes, ? a figure that no source "
+        "confirms, - one not known"
+    ]
+    if without:
+        summary.append(f"left out, because they have none of these figures: {', '.join(without)}")
+    return show(arguments, "Devices", summary, columns, [{**row, "marked": row["unverified"]} for row in rows])
 
 
 def _device_row(one: Any) -> dict[str, Any]:
     row = {"name": one.name, "title": one.title, "kind": one.kind, "year": one.year, "process": one.process}
-    row |= dict.fromkeys(("peak.fp32", "peak.fp16", "peak.int8", "peak.fp8", "peak.int4", "bandwidth", "memory", "tdp"))
+    row |= dict.fromkeys(FIGURES)
     row |= one.figures()
     return row | {"unverified": list(one.unverified), "aliases": list(one.aliases)}
 
