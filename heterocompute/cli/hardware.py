@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,10 +12,11 @@ from ..base.texts import counted, printable, quoted
 from ..base.values import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
-from .parts import UsageError, print_json, print_table, say_words
+from .parts import MORE, UsageError, print_json, print_table, say, say_words
 
 __all__ = ["batch_of", "register", "shape_of", "show"]
 
+NUMBER = re.compile(r"\d+")
 FIGURES = ("peak.fp32", "peak.fp16", "peak.int8", "peak.fp8", "peak.int4", "bandwidth", "memory", "tdp")
 
 
@@ -185,7 +187,8 @@ def _count(arguments: argparse.Namespace) -> int:
         f"{found.network}: {found.params:,} parameters, {found.bytes:,} bytes as {arguments.dtype}, {found.total:,} "
         f"{found.unit} like {found.convention}, {found.activations:,} activations, batch {found.batch}"
     )
-    return show(arguments, f"Count of {found.network}", [summary, f"Not counted: {found.leaves_out}."], columns, rows)
+    summaries = [summary, f"Not counted: {found.leaves_out}."]
+    return show(arguments, f"Count of {found.network}", summaries, columns, rows, folds=True)
 
 
 def _roofline(arguments: argparse.Namespace) -> int:
@@ -226,7 +229,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
         summary.append(f"with {dtype} weights {found.plain_seconds * 1e3:.4g} ms: {found.speedup:.2f} times as long")
     if found.note:
         summary.append(found.note)
-    return show(arguments, "", summary, columns, found.layers)
+    return show(arguments, "", summary, columns, found.layers, folds=True)
 
 
 def shape_of(text: str | None) -> tuple[int, ...] | None:
@@ -265,17 +268,55 @@ def show(
     summary: Sequence[str],
     columns: Sequence[Column],
     rows: list[dict[str, Any]],
+    folds: bool = False,
 ) -> int:
-    """Print a table and its summary, and write the page that --html asks for."""
+    """Print a table and its summary, and write the page that --html asks for.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+    title : str
+        Of the page. Empty: it is written already.
+    summary : sequence of str
+    columns : sequence of Column
+    rows : list of dict
+    folds : bool
+        The summary stands first, and layers that differ in their number alone are one row.
+    """
     if arguments.html and title:  # else its page is written
         from ..report.files import write_text  # 5 ms
 
         write_text(arguments.html, _page(title, summary, columns, rows))
     cells = [{column.key: _cell(row, column) for column in columns} for row in rows]
-    print_table([column._replace(write=str) for column in columns], cells)
-    for line in summary:
+    plain = [column._replace(write=str) for column in columns]
+    if folds:
+        for line in summary:
+            say_words(line)
+        say("")
+        cells = folded(cells)
+        if len(cells) < len(rows):
+            plain.insert(1, Column("layers", "layers"))
+    print_table(plain, cells, more=MORE)
+    if folds and len(cells) < len(rows):
+        say_words(f"{len(rows)} layers, of which equal ones are one row: figures of each; --json lists all")
+    for line in () if folds else summary:
         say_words(line)
     return 0
+
+
+def folded(cells: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Return rows once that are equal but for numbers in their names, with how many ``layers`` each stands for.
+
+    Examples
+    --------
+    >>> [row["layers"] for row in folded([{"name": "block0.fc"}, {"name": "block1.fc"}, {"name": "head"}])]
+    ['2', '1']
+    """
+    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in cells:
+        others = (value for key, value in row.items() if key != "name")
+        groups.setdefault((NUMBER.sub("#", row["name"]), *others), []).append(row)
+    return [{**rows[0], "layers": f"{len(rows)}"} for rows in groups.values()]
 
 
 def _page(title: str, summary: Sequence[str], columns: Sequence[Column], rows: list[dict[str, Any]]) -> str:

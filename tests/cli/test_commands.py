@@ -146,3 +146,21 @@ def test_quantize_names_tensors_whose_scales_serve_few_values(
     assert status == 0 and "'fc.weight' 6.4 instead of 5.0 (int4-g32)" in error
     status, _, error = run(capsys, "quantize", str(path), str(out), "--format", "int8", "--exclude", "experts.up")
     assert status == 0 and "many bits" not in error
+
+
+def test_long_lists_are_folded(capsys):
+    """Answers first, layers and kernels that are alike in one row, ten formats before all families."""
+    _, text, _ = run(capsys, "roofline", "llama_7b", "h100-sxm")
+    lines = text.splitlines()
+    assert lines[0].startswith("llama_7b on h100-sxm") and "block1.gate" not in text and len(lines) < 20
+    row = next(line.split() for line in lines if line.startswith("block0.gate "))
+    assert row[1] == "32"
+    _, text, _ = run(capsys, "count", "llama_7b")
+    assert text.splitlines()[0].startswith("llama_7b") and len(text.splitlines()) < 25
+    _, text, _ = run(capsys, "info")
+    assert len(text) < 1500 and "scalar" in text
+    _, text, _ = run(capsys, "formats")
+    assert text.index("vsq4-g16-s4") < text.index("-gN one scale per N values") < text.index("codebook  ")
+    assert len(text.splitlines()) < 40
+    _, text, _ = run(capsys, "formats", "codebook")
+    assert "cb8-d2" in text
