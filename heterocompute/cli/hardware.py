@@ -188,7 +188,16 @@ def _count(arguments: argparse.Namespace) -> int:
         f"{found.unit} like {found.convention}, {found.activations:,} activations, batch {found.batch}"
     )
     summaries = [summary, f"Not counted: {found.leaves_out}."]
-    return show(arguments, f"Count of {found.network}", summaries, columns, rows, folds=True)
+    drawn = ""
+    if arguments.html:
+        from ..report.drawings import bars  # 20 ms
+
+        of_kind: dict[str, float] = {}
+        for row in rows:
+            name = NUMBER.sub("#", row["name"])
+            of_kind[name] = of_kind.get(name, 0) + row["count"]
+        drawn = bars(list(of_kind.items()), found.unit, f"{found.unit} of {found.network} by layer")
+    return show(arguments, f"Count of {found.network}", summaries, columns, rows, folds=True, drawn=drawn)
 
 
 def _roofline(arguments: argparse.Namespace) -> int:
@@ -269,6 +278,7 @@ def show(
     columns: Sequence[Column],
     rows: list[dict[str, Any]],
     folds: bool = False,
+    drawn: str = "",
 ) -> int:
     """Print a table and its summary, and write the page that --html asks for.
 
@@ -282,11 +292,13 @@ def show(
     rows : list of dict
     folds : bool
         The summary stands first, and layers that differ in their number alone are one row.
+    drawn : str
+        A picture for the page, as HTML.
     """
     if arguments.html and title:  # else its page is written
         from ..report.files import write_text  # 5 ms
 
-        write_text(arguments.html, _page(title, summary, columns, rows))
+        write_text(arguments.html, _page(title, summary, columns, rows, drawn))
     cells = [{column.key: _cell(row, column) for column in columns} for row in rows]
     plain = [column._replace(write=str) for column in columns]
     if folds:
@@ -319,7 +331,7 @@ def folded(cells: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     return [{**rows[0], "layers": f"{len(rows)}"} for rows in groups.values()]
 
 
-def _page(title: str, summary: Sequence[str], columns: Sequence[Column], rows: list[dict[str, Any]]) -> str:
+def _page(title: str, summary: Sequence[str], columns: Sequence[Column], rows: list[dict[str, Any]], drawn: str) -> str:
     from ..report.page import page, section, table  # 20 ms
 
     numbers = [any(isinstance(row[column.key], (int, float)) for row in rows) for column in columns]
@@ -328,7 +340,8 @@ def _page(title: str, summary: Sequence[str], columns: Sequence[Column], rows: l
         [(_cell(row, column), "" if row[column.key] is None else row[column.key]) for column in columns] for row in rows
     ]
     words = "; ".join(line.rstrip(".") for line in summary)
-    return page(title, section("", words, table([column.title for column in columns], lines, texts)))
+    shown = table([column.title for column in columns], lines, texts)
+    return page(title, section("", words, drawn) + section("", "", shown) if drawn else section("", words, shown))
 
 
 def _cell(row: dict[str, Any], column: Column) -> str:

@@ -108,7 +108,7 @@ def save_gguf(
     try:
         import gguf  # optional
     except ImportError:
-        raise ImportError("save_gguf: wants gguf: pip install heterocompute[gguf]") from None
+        raise ImportError("save_gguf: wants gguf: pip install 'heterocompute[gguf]'") from None
     path = as_path(path, "save_gguf")
     for said, given in (("tensors", tensors), ("metadata", metadata), ("types", types), ("importance", importance)):
         if not isinstance(given, Mapping) and (given is not None or said == "tensors"):

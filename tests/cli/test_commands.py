@@ -164,3 +164,20 @@ def test_long_lists_are_folded(capsys):
     assert len(text.splitlines()) < 40
     _, text, _ = run(capsys, "formats", "codebook")
     assert "cb8-d2" in text
+
+
+def test_a_study_says_how_it_was_run_and_is_judged_by_a_function(tmp_path, monkeypatch, capsys):
+    w = np.random.default_rng(0).standard_normal((16, 64)).astype(np.float32)
+    hc.save(tmp_path / "m.safetensors", {"fc.weight": w})
+    body = "import numpy as np\ntotal = lambda weights: float(abs(np.asarray(weights['fc.weight'])).sum())\n"
+    (tmp_path / "judge_of_a_test.py").write_text(body)
+    monkeypatch.chdir(tmp_path)
+    options = ["m.safetensors", "--formats", "int8", "--evaluate", "judge_of_a_test:total", "--json"]
+    code, text, _ = run(capsys, "study", *options)
+    found = json.loads(text)
+    assert code == 0 and found["rows"][0]["metric"] == pytest.approx(float(np.abs(w).sum()))
+    assert found["run"]["version"] == hc.__version__ and found["run"]["machine"]["cpu"]
+    assert found["run"]["arguments"]["formats"] == ["int8"]
+    assert found["run"]["arguments"]["evaluate"] == "judge_of_a_test:total"
+    code, _, errors = run(capsys, "study", *options[:3], "--evaluate", "judge_of_a_test:other")
+    assert code == 1 and "--evaluate judge_of_a_test:other" in errors

@@ -185,7 +185,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
     try:
         import gguf  # optional
     except ImportError:
-        raise ImportError("save: the layout gguf needs gguf: pip install heterocompute[gguf]") from None
+        raise ImportError("save: the layout gguf needs gguf: pip install 'heterocompute[gguf]'") from None
     if model is not None:
         named = {model.names[name]: array for name, array in arrays.items() if name in model.names}
         arrays = {**named, **model.more}

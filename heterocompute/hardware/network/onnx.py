@@ -94,7 +94,7 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
         import onnx  # optional
         from onnx import inliner, shape_inference  # optional
     except ImportError:
-        raise ImportError(f"{place}: reading ONNX files needs onnx: pip install heterocompute[onnx]") from None
+        raise ImportError(f"{place}: reading ONNX files needs onnx: pip install 'heterocompute[onnx]'") from None
     try:
         model = onnx.load(place, load_external_data=False)
         model = inliner.inline_local_functions(model) if model.functions else model

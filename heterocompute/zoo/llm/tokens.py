@@ -31,7 +31,7 @@ WORDS = {
 }
 WORDS |= {"llama3": WORDS["llama-bpe"], "llama-v3": WORDS["llama-bpe"], "deepseek-r1-qwen": WORDS["qwen2"]}
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # types of tokens
-MISSING = "open_llm: texts need the package tokenizers: pip install heterocompute[llm]"
+MISSING = "open_llm: texts need the package tokenizers: pip install 'heterocompute[llm]'"
 
 
 class Tokens:
