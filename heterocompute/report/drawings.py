@@ -52,8 +52,8 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str, title: str) -> 
     for kind, width, height in SIZES:
         x = logarithmic([point.x for point in held], room=5 if width < 600 else 9)
         y = logarithmic([point.y for point in held], room=7)
-        scales = [scale._replace(ticks=[(value, quantity(value)) for value, _ in scale.ticks]) for scale in (x, y)]
-        chart = Chart(*scales, width, height, x_title, y_title, title=title)
+        x, y = (scale._replace(ticks=[(value, quantity(value)) for value, _ in scale.ticks]) for scale in (x, y))
+        chart = Chart(x, y, width, height, x_title, y_title, title=title)
         dots = [Dot(point.x, point.y, marks[point], point.name, point.name, hint=point.name) for point in held]
         drawn.append(f'<div class="{kind}">{chart.draw(dots, range(min(len(dots), MAX_NAMES)))}</div>')
     return f'<div class="controls">{keys}</div>{"".join(drawn)}'

@@ -321,6 +321,9 @@ def table_html(
     sentences = [*(f"{name}: {words}" for name, words in mixes.items()), *notes]
     told = "".join(f"<p>{html.escape(clean(sentence))}</p>" for sentence in sentences)
     note = f"<p>● on the Pareto front; {time_words(rows)}</p>" if style else ""
+    best = advice(rows, metric, higher) if style else None
+    if best is not None:
+        told += f"<p>→ <b>{html.escape(best[0])}</b>: {html.escape(best[1])}</p>"
     return f"{css if style else ''}{found}{note}{told}"
 
 

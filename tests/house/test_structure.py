@@ -81,6 +81,7 @@ OPTIONAL = {
     "jax",
     "shtab",
     "tokenizers",
+    "tqdm",
     "lm_eval",
 }
 SLOW = {"rich", "ml_dtypes", "scipy_openblas32", "difflib"}

@@ -6,6 +6,8 @@ import csv
 import json
 import math
 import re
+import sys
+import types
 import warnings
 import weakref
 from pathlib import Path
@@ -427,3 +429,33 @@ def test_sentences_name_tensors_that_a_format_does_not_suit():
     assert r.to_dict()["notes"] == [few, padded]
     assert hc.study({"fits": weights["fits"]}, ["int8", "int4-g32"]).notes == []
     assert hc.study({"empty": np.zeros((0, 5), np.float32)}, ["int4-g32"]).notes == []
+
+
+def test_a_notebook_sees_a_bar_and_the_advice_and_the_logger_each_step(monkeypatch, caplog):
+    pytest.importorskip("tqdm")
+    import tqdm.auto
+
+    moved = []
+
+    class Bar:
+        n = total = 0
+
+        def __init__(self, **options):
+            moved.append(options["desc"])
+
+        def set_postfix_str(self, text):
+            moved.append((self.n, self.total, text))
+
+        def close(self):
+            moved.append("closed")
+
+    monkeypatch.setattr(tqdm.auto, "tqdm", Bar)
+    w = {"fc": np.random.default_rng(0).standard_normal((16, 64)).astype(np.float32)}
+    with caplog.at_level("DEBUG", "heterocompute"):
+        r = hc.study(w, ["int8"])
+    assert not moved and any("fc  int8" in record.message for record in caplog.records)
+    shell = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=None))
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    hc.study(w, ["int8"])
+    assert moved[0] == "study" and moved[-2:] == [(2, 2, "done"), "closed"]
+    assert "→ <b>int8</b>: 8.50 bits: the smallest" in r._repr_html_()
