@@ -6,6 +6,7 @@ as the format has them. Nothing here knows bits; the C core encodes and decodes.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -442,9 +443,19 @@ class QuantizedArray(PackedArray):
         count = -(-min(fmt.group or stored, stored, 64) // max(fmt.form.code_values, 1))
         stream = np.unpackbits(codes[0, : (count * bits + 7) // 8], bitorder="little")
         first = stream[: count * bits].reshape(count, bits) @ (1 << np.arange(bits))
+        levels = _levels_of(fmt.form)
+        largest = max(map(abs, levels)) or 1.0
         cells = "".join(
-            f"<td style='background:hsl(210,70%,{95 - 55 * int(c) // (2**bits - 1)}%);color:#000;padding:1px 4px'>"
-            f"{int(c):x}</td>"
-            for c in first
+            f"<td title='{levels[c]:g}' style='background:hsl({210 if levels[c] >= 0 else 28},75%,"
+            f"{96 - round(42 * abs(levels[c]) / largest)}%);color:#000;padding:1px 4px'>{c:x}</td>"
+            for c in first.tolist()
         )
         return f"<table><tr><th>first codes</th>{cells}</tr></table>"
+
+
+def _levels_of(form: Any) -> list[float]:
+    """Return what each code stands for, before scales: of a learned codebook the code itself."""
+    if form.levels:
+        return [0.0 if math.isnan(level) else level for level in form.levels]
+    count = 1 << form.bits
+    return [float(code - count if form.signed and code >= count // 2 else code) for code in range(count)]

@@ -65,6 +65,12 @@ def _is_of_torch(first: bytes, path: str) -> bool:
     return name.endswith(ends) or name.startswith(b"archive/") or b"/data" in name
 
 
+def _is_text(first: bytes) -> bool:
+    """Tell whether a file begins with a line or more of text: no file of arrays does."""
+    start = first[:-4].decode("utf-8", "replace") if len(first) == FIRST_BYTES else first.decode("utf-8", "replace")
+    return bool(start) and "\ufffd" not in start and all(sign.isprintable() or sign in "\t\n\r\f" for sign in start)
+
+
 def _is_index(first: bytes) -> bool:
     return first.lstrip()[:1] == b"{" and (b'"weight_map"' in first or b'"total_size"' in first)
 
@@ -92,6 +98,7 @@ KINDS = (
          lambda first, path: _is_index(first)),
     Kind("", "JSON text", "pass the file of the weights", lambda first, path: first.lstrip()[:1] == b"{"),
     Kind("", "a TFLite model", "its interpreter reads the weights", lambda first, path: first[4:8] == b"TFL3"),
+    Kind("", "a text file", "pass the file of the weights", lambda first, path: _is_text(first)),
 )  # fmt: skip
 
 READABLE = ", ".join(kind.brief for kind in KINDS if kind.brief)  # as the help of commands has it

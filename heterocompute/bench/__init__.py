@@ -62,7 +62,7 @@ def main(
     names : list of str
         Some of `NAMES`; none stands for all.
     json : bool
-        Print one JSON object and nothing else; otherwise tables, and a line of JSON after each benchmark.
+        Print one JSON object and nothing else; otherwise tables.
     quick : bool
         Tiny sizes, measured once: shows that everything runs, not how fast.
     threads : int or None
@@ -94,7 +94,6 @@ def main(
             print(markdown_of(report), end="\n\n", flush=True)
         elif not json:
             show(report)
-            print(json_text.dumps(report, allow_nan=False), flush=True)
     if json:
         print(json_text.dumps({"benchmarks": found}, allow_nan=False))
     return 0

@@ -152,4 +152,12 @@ def _all(
         "share of the energy on chip; `heterocompute reproduce` says how far such models are from what was published"
     ]
     summary += [row["reason"] for row in refused]
-    return show(arguments, f"{network.name} on accelerators", summary, columns, rows)
+    drawn = ""
+    if arguments.html:
+        from ..report.drawings import Point, scatter  # 20 ms
+
+        points = [
+            Point(row["seconds"], row["energy"], f"{row['accelerator']} {row['format']}", row["format"]) for row in rows
+        ]
+        drawn = scatter(points, "seconds", "joules, DRAM included", f"Energy and time of {network.name} by machine")
+    return show(arguments, f"{network.name} on accelerators", summary, columns, rows, drawn=drawn)

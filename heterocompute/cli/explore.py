@@ -92,7 +92,18 @@ def _run(arguments: argparse.Namespace) -> int:
         f"{', '.join(found.networks)}: {len(rows)} {what} in {', '.join(found.objective)}, of {len(found.table)}; "
         "models: energy without clocks, control and leakage, area of gates and memory cells alone"
     ]
-    return show(arguments, "Accelerators explored", summary, columns, rows)
+    drawn = ""
+    if arguments.html:
+        from ..report.drawings import Point, scatter  # 20 ms
+
+        points = [
+            Point(
+                row["area"], row["energy"], " ".join(str(row[key]) for key in found.varied), str(row.get("format", ""))
+            )
+            for row in rows
+        ]
+        drawn = scatter(points, "mm^2", "joules on chip", "Energy and area of the points")
+    return show(arguments, "Accelerators explored", summary, columns, rows, drawn=drawn)
 
 
 def _value(text: str) -> Any:

@@ -14,6 +14,12 @@ from ..products.quantize import quantize
 from ..report.table import Column
 from .parts import UsageError, print_json, print_table, say, say_words
 
+TEN = ("int8", "int4-g32-f16", "vsq4-g16-s4", "bf16", "fp8_e4m3fn-row", "mxfp4", "nvfp4", "nf4-g64", "cb4", "int8+2:4")
+GRAMMAR = (
+    "A format is a name with its bits, and suffixes in this order: -gN one scale per N values, -sN scales of N bits "
+    "(vsq), -asym zero points, -f16 or -bf16 the type of scales, -row or -tensor one scale for a row or the array, "
+    "+N:M pruned to N of every M."
+)
 ROWS, LENGTH = 64, 4096  # of the array whose bits are counted
 PATTERNS = {"pattern": "N of every M values, alone or with a format of the kept ones: 1 <= N <= M <= 32"}
 
@@ -36,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     rows = [_row(family, text) for family in families for text in examples[family]]
     if arguments.json:
         return print_json({"families": families, "formats": rows})
+    if arguments.family is None:
+        return _overview(families)
     columns = [
         Column("text", "text"),
         Column("bits", "bits", "{:.3f}".format),
@@ -48,6 +56,29 @@ def run(arguments: argparse.Namespace) -> int:
     say_words(
         f"Stored bits a value of {ROWS} rows of {LENGTH}. Other bits, groups and suffixes go as well, in this order; "
         "definitions: docs/formats.md."
+    )
+    return 0
+
+
+def _overview(families: dict[str, str]) -> int:
+    """Print ten formats, the grammar, and a line for each family."""
+    of_text = {text: cls.family for cls in Format.families() for text in cls.examples}
+    columns = [
+        Column("text", "text"),
+        Column("bits", "bits", "{:.3f}".format),
+        Column("stored", "of which", _parts, leaves=1, left=True),
+    ]
+    print_table(columns, [_row(of_text.get(text, ""), text) for text in TEN])
+    say("")
+    say_words(GRAMMAR)
+    say("")
+    print_table(
+        [Column("family", "family"), Column("words", "what it is", leaves=1, left=True)],
+        [{"family": family, "words": words} for family, words in families.items()],
+    )
+    say_words(
+        f"Stored bits per value of {ROWS} rows of {LENGTH}. `heterocompute formats FAMILY` lists the strings of a "
+        "family, --json all; definitions: docs/formats.md."
     )
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,9 +12,12 @@ from ..base.texts import counted, printable, quoted
 from ..base.values import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
-from .parts import UsageError, print_json, print_table, say_words
+from .parts import MORE, UsageError, print_json, print_table, say, say_words
 
 __all__ = ["batch_of", "register", "shape_of", "show"]
+
+NUMBER = re.compile(r"\d+")
+FIGURES = ("peak.fp32", "peak.fp16", "peak.int8", "peak.fp8", "peak.int4", "bandwidth", "memory", "tdp")
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -58,7 +62,11 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a built-in network (resnet50, bert_base, ...) or an ONNX file")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a network by name (resnet50, Llama-3.1-8B, ...), an ONNX or GGUF file, or a Hugging Face folder",
+    )
     parser.add_argument("--input", metavar="SHAPE", help="shape of one sample without a batch, such as 3,224,224")
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="samples at once")
     parser.add_argument("--html", metavar="PATH", help="write one whole page")
@@ -83,6 +91,8 @@ def _devices(arguments: argparse.Namespace) -> int:
     ]
     if arguments.json:
         return print_json({"devices": rows})
+    without = [row["name"] for row in rows if all(row[key] is None for key in FIGURES)]
+    rows = [row for row in rows if row["name"] not in without]
     shown = [("fp32", "fp32"), ("16", "16 bit"), ("int8", "int8"), ("fp8", "fp8"), ("int4", "int4")]
     for row in rows:  # chips with either have both at the same rate, or one of them
         row["peak.16"] = row["peak.fp16"] or row.get("peak.bf16")
@@ -96,16 +106,18 @@ def _devices(arguments: argparse.Namespace) -> int:
         Column("memory", "GiB", _gib, leaves=2),
         Column("tdp", "W", _plain, leaves=3),
     ]
-    summary = (
-        f"{counted(len(rows), 'device')}; T is 10^12 dense operations/s, ? a figure that no "
-        "source confirms, - one not known"
-    )
-    return show(arguments, "Devices", [summary], columns, [{**row, "marked": row["unverified"]} for row in rows])
+    summary = [
+        f"{counted(len(rows), 'device')}; T is 10^12 dense operations/s, GiB 2^30 bytes, ? a figure that no source "
+        "confirms, - one not known"
+    ]
+    if without:
+        summary.append(f"left out, because they have none of these figures: {', '.join(without)}")
+    return show(arguments, "Devices", summary, columns, [{**row, "marked": row["unverified"]} for row in rows])
 
 
 def _device_row(one: Any) -> dict[str, Any]:
     row = {"name": one.name, "title": one.title, "kind": one.kind, "year": one.year, "process": one.process}
-    row |= dict.fromkeys(("peak.fp32", "peak.fp16", "peak.int8", "peak.fp8", "peak.int4", "bandwidth", "memory", "tdp"))
+    row |= dict.fromkeys(FIGURES)
     row |= one.figures()
     return row | {"unverified": list(one.unverified), "aliases": list(one.aliases)}
 
@@ -175,7 +187,17 @@ def _count(arguments: argparse.Namespace) -> int:
         f"{found.network}: {found.params:,} parameters, {found.bytes:,} bytes as {arguments.dtype}, {found.total:,} "
         f"{found.unit} like {found.convention}, {found.activations:,} activations, batch {found.batch}"
     )
-    return show(arguments, f"Count of {found.network}", [summary, f"Not counted: {found.leaves_out}."], columns, rows)
+    summaries = [summary, f"Not counted: {found.leaves_out}."]
+    drawn = ""
+    if arguments.html:
+        from ..report.drawings import bars  # 20 ms
+
+        of_kind: dict[str, float] = {}
+        for row in rows:
+            name = NUMBER.sub("#", row["name"])
+            of_kind[name] = of_kind.get(name, 0) + row["count"]
+        drawn = bars(list(of_kind.items()), found.unit, f"{found.unit} of {found.network} by layer")
+    return show(arguments, f"Count of {found.network}", summaries, columns, rows, folds=True, drawn=drawn)
 
 
 def _roofline(arguments: argparse.Namespace) -> int:
@@ -216,7 +238,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
         summary.append(f"with {dtype} weights {found.plain_seconds * 1e3:.4g} ms: {found.speedup:.2f} times as long")
     if found.note:
         summary.append(found.note)
-    return show(arguments, "", summary, columns, found.layers)
+    return show(arguments, "", summary, columns, found.layers, folds=True)
 
 
 def shape_of(text: str | None) -> tuple[int, ...] | None:
@@ -255,20 +277,61 @@ def show(
     summary: Sequence[str],
     columns: Sequence[Column],
     rows: list[dict[str, Any]],
+    folds: bool = False,
+    drawn: str = "",
 ) -> int:
-    """Print a table and its summary, and write the page that --html asks for."""
+    """Print a table and its summary, and write the page that --html asks for.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+    title : str
+        Of the page. Empty: it is written already.
+    summary : sequence of str
+    columns : sequence of Column
+    rows : list of dict
+    folds : bool
+        The summary stands first, and layers that differ in their number alone are one row.
+    drawn : str
+        A picture for the page, as HTML.
+    """
     if arguments.html and title:  # else its page is written
         from ..report.files import write_text  # 5 ms
 
-        write_text(arguments.html, _page(title, summary, columns, rows))
+        write_text(arguments.html, _page(title, summary, columns, rows, drawn))
     cells = [{column.key: _cell(row, column) for column in columns} for row in rows]
-    print_table([column._replace(write=str) for column in columns], cells)
-    for line in summary:
+    plain = [column._replace(write=str) for column in columns]
+    if folds:
+        for line in summary:
+            say_words(line)
+        say("")
+        cells = folded(cells)
+        if len(cells) < len(rows):
+            plain.insert(1, Column("layers", "layers"))
+    print_table(plain, cells, more=MORE)
+    if folds and len(cells) < len(rows):
+        say_words(f"{len(rows)} layers, of which equal ones are one row: figures of each; --json lists all")
+    for line in () if folds else summary:
         say_words(line)
     return 0
 
 
-def _page(title: str, summary: Sequence[str], columns: Sequence[Column], rows: list[dict[str, Any]]) -> str:
+def folded(cells: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Return rows once that are equal but for numbers in their names, with how many ``layers`` each stands for.
+
+    Examples
+    --------
+    >>> [row["layers"] for row in folded([{"name": "block0.fc"}, {"name": "block1.fc"}, {"name": "head"}])]
+    ['2', '1']
+    """
+    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in cells:
+        others = (value for key, value in row.items() if key != "name")
+        groups.setdefault((NUMBER.sub("#", row["name"]), *others), []).append(row)
+    return [{**rows[0], "layers": f"{len(rows)}"} for rows in groups.values()]
+
+
+def _page(title: str, summary: Sequence[str], columns: Sequence[Column], rows: list[dict[str, Any]], drawn: str) -> str:
     from ..report.page import page, section, table  # 20 ms
 
     numbers = [any(isinstance(row[column.key], (int, float)) for row in rows) for column in columns]
@@ -277,7 +340,8 @@ def _page(title: str, summary: Sequence[str], columns: Sequence[Column], rows: l
         [(_cell(row, column), "" if row[column.key] is None else row[column.key]) for column in columns] for row in rows
     ]
     words = "; ".join(line.rstrip(".") for line in summary)
-    return page(title, section("", words, table([column.title for column in columns], lines, texts)))
+    shown = table([column.title for column in columns], lines, texts)
+    return page(title, section("", words, drawn) + section("", "", shown) if drawn else section("", words, shown))
 
 
 def _cell(row: dict[str, Any], column: Column) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
         return print_json(found)
     width = width_of(sys.stdout)
     for name, value in found.items():
+        if name == "kernels" and isinstance(value, list):  # some 400 names
+            counts = Counter(kernel.rpartition("_")[2] for kernel in value)
+            value = [f"{count} {isa}," for isa, count in counts.most_common()] + ["listed by --json"]
         words = ", ".join(value) if name == "files" else " ".join(value) if isinstance(value, list) else value
         options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
         say("\n".join(textwrap.wrap(f"{name:10s} {words}", width, subsequent_indent=" " * 11, **options)))

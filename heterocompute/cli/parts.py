@@ -244,6 +244,30 @@ def note_instead(path: str, summary: Mapping[str, Any]) -> None:
         note(f"{printable(path)}: {what}")
 
 
+def note_unloadable(arguments: argparse.Namespace) -> None:
+    """Print one line on standard error, before anything is written, where no runtime will load the output."""
+    if getattr(arguments, "layout", None) != "gguf":
+        return
+    from ..files.opening import reader_of  # 18 ms
+    from ..files.rewrite import model_for  # 18 ms
+
+    with reader_of(arguments.input) as reader:
+        reason = model_for(arguments.layout, reader)[1]
+    if reason is not None:
+        note(f"{printable(arguments.output)}: no runtime will load this file, which holds tensors alone: {reason}")
+
+
+def note_lacking(arguments: argparse.Namespace) -> None:
+    """Print one line on standard error where the program of --layout needs more than was written."""
+    from ..files.configuration import lacking  # 18 ms
+    from ..files.layouts.table import LAYOUTS  # 18 ms
+
+    if getattr(arguments, "layout", None) in LAYOUTS and arguments.command != "dequantize":
+        missing = lacking(arguments.output)
+        if missing is not None:
+            note(f"{printable(arguments.output)}: {missing}")
+
+
 def note_short(path: str, summary: Mapping[str, Any]) -> None:
     """Print one line on standard error where short rows or groups need many bits per value: how many, and some."""
     found = []

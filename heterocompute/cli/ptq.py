@@ -19,6 +19,8 @@ from .parts import (
     add_patterns,
     add_threads,
     interruptible,
+    note_lacking,
+    note_unloadable,
     print_json,
     print_table,
     recipe_of,
@@ -90,12 +92,14 @@ def run(arguments: argparse.Namespace) -> int:
             **patterns, **options,
         )  # fmt: skip
 
+    note_unloadable(arguments)
     with ProgressBar("ptq", arguments.input) as progress:
         found = interruptible(work)
     if arguments.csv:
         found.to_csv(arguments.csv)
     if arguments.html:
         found.to_html(arguments.html, title=f"Rounding of {printable(os.path.basename(arguments.input))}")
+    note_lacking(arguments)
     if arguments.json:
         return print_json({"output": arguments.output, "tensors": found.table, "left": found.left})
     print_table(COLUMNS, found.table)

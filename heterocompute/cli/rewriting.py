@@ -9,7 +9,17 @@ from typing import Any
 from ..base.magic import READABLE
 from ..base.texts import counted
 from ..report.numbers import quantity
-from .parts import ProgressBar, interruptible, note_instead, note_short, note_skipped, print_json, say
+from .parts import (
+    ProgressBar,
+    interruptible,
+    note_instead,
+    note_lacking,
+    note_short,
+    note_skipped,
+    note_unloadable,
+    print_json,
+    say,
+)
 
 __all__ = ["CHECKPOINT", "IN_LAYOUT", "add_input_and_output", "rewrite", "summarize"]
 
@@ -31,10 +41,12 @@ def rewrite(arguments: argparse.Namespace, done: str, work: Callable[..., Any], 
 
 def summarize(arguments: argparse.Namespace, done: str, work: Callable[..., Any]) -> int:
     """Run what writes a checkpoint again, and say what came of it."""
+    note_unloadable(arguments)
     with ProgressBar(arguments.command, arguments.input) as progress:
         summary = interruptible(lambda: work(arguments.input, arguments.output, progress=progress.update))
     note_skipped(arguments.input, summary["skipped"])
     note_instead(arguments.output, summary)
+    note_lacking(arguments)
     if not getattr(arguments, "layout", None) and not getattr(arguments, "fake", False):
         note_short(arguments.output, summary)
     if arguments.json:

@@ -12,6 +12,7 @@ import numpy as np
 from ..base.regular import open_regular
 from ..base.texts import printable
 from ..base.values import shown
+from ..base.version import __version__
 from .hardware import chip_of
 from .language import language_model, text_of
 from .parts import (
@@ -44,6 +45,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "study --formats int4,int3-g16,vsq4-g16-s4 --methods rtn,search,gptq",
         "study --density --html density.html",
         "study model.onnx --data x.npy --labels y.npy --formats int8,vsq4-g16-s4 --activations int8",
+        "study model.safetensors --evaluate my_model:accuracy --formats int8,vsq4-g16-s4",
         "study model.gguf --text corpus.txt --formats q8_0,int4-g32,vsq4-g16-s4 --activations int8 --kv-cache int8-g32",
     )
     study.add_argument(
@@ -74,6 +76,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     study.add_argument("--retrain", action="store_true", help="judge every format after a short training as well")
     study.add_argument("--seeds", type=_count, metavar="N", help="train N times: mean, lowest and highest")
     study.add_argument("--density", action="store_true", help="prune instead: accuracy against the density of weights")
+    study.add_argument(
+        "--evaluate", metavar="M:F", help="judge by module:function, called with the weights: a number or several"
+    )
     add_patterns(study)
     add_threads(study)
     study.add_argument("--device", metavar="D", help="add modelled time and energy on a chip, or 'mac': in silicon")
@@ -113,11 +118,27 @@ def run(arguments: argparse.Namespace) -> int:
         what = "Densities" if arguments.density else "Number formats"
         result.to_html(arguments.html, title=f"{what} of {printable(os.path.basename(name))}")
     if arguments.json:
-        return print_json(result.to_dict())
+        return print_json({**result.to_dict(), "run": _run_of(arguments)})
     with standard_output():
         places = {} if arguments.density else {"more_layers": ("--html", "--json")}  # a CSV file holds formats alone
         result.show(more=("--csv", "--json"), **places)
     return 0
+
+
+def _run_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what another run needs to find the same: version, machine and the arguments that were given."""
+    from ..bench.machine import machine  # 8 ms
+
+    given = {key: value for key, value in vars(arguments).items() if value not in (None, False, [])}
+    plain = (bool, int, float, str, list)
+    told = {key: _text(value) for key, value in given.items() if key != "json" and isinstance(value, plain)}
+    return {"version": __version__, "machine": machine(), "arguments": told}
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_text(one) for one in value]
+    return value if value is None or isinstance(value, (bool, int, float)) else str(value)
 
 
 def _check_usage(arguments: argparse.Namespace) -> None:
@@ -132,7 +153,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
             )
     if arguments.density:
         others = ["formats", "activations", "recipe", "device", "device_file", "emulate", "seeds", "data", "labels"]
-        others += ["methods", "calibration"]
+        others += ["methods", "calibration", "evaluate"]
         for option in others:
             if getattr(arguments, option) is not None:
                 raise UsageError(f"--density and --{option.replace('_', '-')} do not go together")
@@ -141,7 +162,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
     if arguments.text is not None:
         if arguments.model is None:
             raise UsageError("--text needs MODEL, a GGUF file or the folder of a language model")
-        for option in ("density", "retrain", "data", "labels", "calibration"):
+        for option in ("density", "retrain", "data", "labels", "calibration", "evaluate"):
             if getattr(arguments, option):
                 raise UsageError(f"--text and --{option} do not go together")
         return
@@ -149,6 +170,8 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         raise UsageError("--methods gptq needs --calibration, what the layers are given: x.npz or module:function")
     if (arguments.data is None) != (arguments.labels is None):
         raise UsageError("--data and --labels go together: inputs, and the class of each")
+    if arguments.evaluate is not None and arguments.data is not None:
+        raise UsageError("--evaluate and --data do not go together: each judges the weights")
     if arguments.data is not None and not _is_onnx(arguments.model):
         raise UsageError("--data and --labels need an ONNX file as MODEL, which computes what they are judged by")
     if arguments.seeds is not None and not arguments.retrain:
@@ -179,6 +202,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
         return study(
             weights,
             formats,
+            None if arguments.evaluate is None else function_of(arguments.evaluate, "--evaluate"),
             axis=axis,
             include=arguments.include or None,
             exclude=arguments.exclude or None,

@@ -7,14 +7,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..base.json_text import strict_json
 from ..base.magic import INDEX
-from ..base.texts import printable, read_small
+from .configuration import CONFIG, configured
 from .containers.container import inside
 
 __all__ = ["CONFIG", "OLDER_CONFIGS", "PROGRAM_FILES", "files_beside"]
 
-CONFIG = "config.json"
 # Where AutoGPTQ and AutoAWQ said how weights are quantized before it stood there.
 OLDER_CONFIGS = ("quantize_config.json", "quant_config.json")
 # A file that a program writes next to quantized weights -> the program.
@@ -27,15 +25,14 @@ PROGRAM_FILES = {
     "quant_strategy.json": "EXL",
     "quant_log.csv": "GPTQModel",
 }
-# Keys of config.json, and of an object in it such as text_config, that say how weights are quantized.
-SAID_KEYS = ("quantization_config", "compression_config", "quantization")
-MAX_CONFIG = 16 << 20
 # Weights, of this program or of others: a copy would be another model beside the one that is written.
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".onnx_data", ".gguf", ".npz", ".npy", ".h5",
            ".msgpack", ".tflite", ".ot", INDEX)  # fmt: skip
 
 
-def files_beside(path: str, config: Mapping[str, Any], instead: bool = False) -> dict[str, str | bytes]:
+def files_beside(
+    path: str, config: Mapping[str, Any], instead: bool = False, is_one: bool = False
+) -> dict[str, str | bytes]:
     """Return the files that go along with the weights: those of the folder itself that are no weights, nor hidden.
 
     Parameters
@@ -43,10 +40,12 @@ def files_beside(path: str, config: Mapping[str, Any], instead: bool = False) ->
     path : str
         A file of the folder.
     config : mapping of str to Any
-        What is new in ``config.json``, where there is one; what is None does not go along. A key ``NAME.json`` is
-        a file of its own.
+        New entries of ``config.json``, which is written where there is none. Entries that are None are removed. A
+        key ``NAME.json`` is a file of its own.
     instead : bool
         Whether that replaces what the folder says of its quantization, in ``config.json`` and in files of programs.
+    is_one : bool
+        The checkpoint is the file alone, so that nothing else of its folder goes along, except ``config.json``.
 
     Returns
     -------
@@ -62,6 +61,8 @@ def files_beside(path: str, config: Mapping[str, Any], instead: bool = False) ->
     found: dict[str, str | bytes] = {}
     for name in sorted(os.listdir(folder)):
         place = inside(folder, name)
+        if is_one and name != CONFIG:
+            continue
         if place and os.path.isfile(place) and not name.startswith(".") and not name.endswith(WEIGHTS):
             found[name] = place
     if None in config.values() or instead:  # plain from now on, or said in another way
@@ -71,24 +72,8 @@ def files_beside(path: str, config: Mapping[str, Any], instead: bool = False) ->
     for name in [key for key in config if key.endswith(".json")]:
         found[name] = (json.dumps(config[name], indent=2, ensure_ascii=False) + "\n").encode()
     config = {key: value for key, value in config.items() if not key.endswith(".json")}
-    if config and CONFIG in found:
-        place = os.path.join(folder, CONFIG)
-        try:
-            said = strict_json(read_small(place, MAX_CONFIG))
-        except ValueError as error:
-            raise ValueError(f"{printable(place)}: no JSON: {printable(str(error))}") from None
-        if not isinstance(said, dict):
-            raise ValueError(f"{printable(place)}: no JSON object")
-        if instead:
-            said = _without(said)
-        if both := said.keys() & {key for key, value in config.items() if value is not None}:
-            raise ValueError(f"{printable(place)}: has a {min(both)} already: the checkpoint is quantized")
-        told = {key: value for key, value in {**said, **config}.items() if key not in config or value is not None}
-        found[CONFIG] = (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
+    is_described = any(value is not None for value in config.values())
+    if config and (CONFIG in found or is_described):
+        place = os.path.join(folder, CONFIG) if CONFIG in found else None
+        found[CONFIG] = configured(place, config, instead)
     return found
-
-
-def _without(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration without what it says of a quantization."""
-    kept = {key: value for key, value in said.items() if key not in SAID_KEYS}
-    return {key: _without(value) if isinstance(value, Mapping) else value for key, value in kept.items()}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from ..formats import GGML, MX, NVFP4, Format, format as parse_format
 from ..products.quantize import quantize
 from .containers.gguf_files import scale_name
 from .layouts.ggml_blocks import block_bytes
+from .layouts.gguf_keys import add_key, check_text
 from .layouts.gguf_model import MOST_NAME, Whole, block_of, blocks_of, kind_of
 from .selection import FirstMatch
 
@@ -41,8 +41,6 @@ LARGEST = {
 MOST_DIMENSIONS = 4
 _AT_ONCE = 1 << 20  # values converted at a time
 FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
-NUMBERS = (str, bool, int, float, np.bool_, np.integer, np.float16, np.float32, np.float64)
-ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
 # What llama.cpp takes for rows that are no whole blocks of 256.
 INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 
@@ -110,7 +108,7 @@ def save_gguf(
     try:
         import gguf  # optional
     except ImportError:
-        raise ImportError("save_gguf: wants gguf: pip install heterocompute[gguf]") from None
+        raise ImportError("save_gguf: wants gguf: pip install 'heterocompute[gguf]'") from None
     path = as_path(path, "save_gguf")
     for said, given in (("tensors", tensors), ("metadata", metadata), ("types", types), ("importance", importance)):
         if not isinstance(given, Mapping) and (given is not None or said == "tensors"):
@@ -126,13 +124,13 @@ def save_gguf(
     architecture = keys.pop("general.architecture", "none")
     if not isinstance(architecture, str):
         raise TypeError(f"save_gguf: general.architecture is {shown(architecture)}, wanted a str")
-    _check_text("general.architecture", architecture)
+    check_text("general.architecture", architecture)
     chosen: dict[str, str | Format] = {}
     with replacing(path) as temporary:
         writer = gguf.GGUFWriter(temporary, architecture)
         try:
             for key, value in keys.items():
-                _add_key(writer, gguf, key, value)
+                add_key(writer, gguf, key, value)
             for name in tensors:
                 chosen[name] = _add_tensor(writer, gguf, name, tensors[name], first(name, "f32"))
             with naming(path):
@@ -163,64 +161,9 @@ def _type_of(text: str | Format) -> str | Format:
 def _check_name(name: Any) -> None:
     if not isinstance(name, str):
         raise TypeError(f"save_gguf: a tensor's name is {shown(name)}, wanted a str")
-    _check_text("a tensor's name", name)
+    check_text("a tensor's name", name)
     if len(name.encode()) > MOST_NAME:
         raise ValueError(f"save_gguf: tensor {quoted(name)}: gguf has names of at most {MOST_NAME} bytes")
-
-
-def _check_text(said: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"save_gguf: {said} is {shown(text)}, wanted text that UTF-8 holds") from None
-
-
-def _add_key(writer: Any, gguf: Any, key: Any, value: Any) -> None:
-    if not isinstance(key, str) or not key:
-        raise TypeError(f"save_gguf: a key of metadata is {shown(key)}, wanted a str")
-    _check_text("a key of metadata", key)
-    if key == ALIGNMENT_KEY and value != ALIGNMENT:
-        raise ValueError(f"save_gguf: {key} is {shown(value)}, wanted {ALIGNMENT}, as the file is laid out")
-    each = value if isinstance(value, list) else [value]
-    if not each or len(set(map(type, each))) != 1 or not isinstance(each[0], NUMBERS):
-        raise TypeError(f"save_gguf: {quoted(key)} is {shown(value)}, wanted a str, bool, int, float or a list of one")
-    if isinstance(each[0], str):
-        for text in each:
-            _check_text(quoted(key), text)
-    kind = gguf.GGUFValueType[_key_type(key, value, each)]
-    plain = [one.item() if isinstance(one, np.generic) else one for one in each]
-    if isinstance(value, list):
-        writer.add_key_value(key, plain, gguf.GGUFValueType.ARRAY, sub_type=kind)
-    else:
-        writer.add_key_value(key, plain[0], kind)
-
-
-def _key_type(key: str, value: Any, each: Sequence[Any]) -> str:
-    """Return the type of a key's values: of Python's numbers what llama.cpp looks for, of NumPy's their own."""
-    one = each[0]
-    if isinstance(one, str):
-        return "STRING"
-    if isinstance(one, (bool, np.bool_)):
-        return "BOOL"
-    if isinstance(one, np.generic):
-        return "FLOAT32" if one.dtype == np.float16 else one.dtype.name.upper()
-    if isinstance(one, float):
-        if any(math.isfinite(x) and abs(x) > float(np.finfo(np.float32).max) for x in each):
-            raise ValueError(
-                f"save_gguf: {quoted(key)} is {shown(value)}, beyond float32, as which Python's floats are stored; "
-                "np.float64 is stored as 64 bits"
-            )
-        return "FLOAT32"
-    low, high = min(each), max(each)
-    if isinstance(value, list) or low < 0:
-        if -(2**31) <= low <= high < 2**31:
-            return "INT32"
-    elif high < 2**32:
-        return "UINT32"
-    bits = 32 if isinstance(value, list) else 64
-    if isinstance(value, list) or not -(2**63) <= low <= high < 2**63:
-        raise ValueError(f"save_gguf: {quoted(key)} is {shown(value)}, wanted integers of {bits} bits")
-    return "INT64"
 
 
 def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Format | None) -> str | Format:

@@ -29,6 +29,8 @@ from ..products.quantize import quantize
 from .beside import files_beside
 from .changes import Change, in_layout
 from .containers.folder import Located
+from .layouts import gguf_model
+from .layouts.llama_cpp import Model, model_in
 from .layouts.table import KEY as CONFIG, LAYOUTS, check_layout, described, export, is_matrix
 from .manifest import refuse_links
 from .opening import reader_of
@@ -214,17 +216,16 @@ def rewrite(
         layout_of(reader.path, reader.info, held, changes, metadata)  # no name twice, in all files together
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
-        is_folder = work.consume or left is not None or _is_folder(in_path, out_path, total["bytes"], limit)
+        is_described = any(value is not None for value in more.values())  # in config.json, which only a folder has
+        is_folder = work.consume or left is not None
+        is_folder = is_folder or _is_folder(in_path, out_path, total["bytes"], limit, is_described)
         states = staging.states if staging else {}
         shards = divided(reader, held, changes, metadata, limit if is_folder else None, states, source)
     if not is_folder or staging is None:
         _run(workers, placed(shards, [out]), 0, total["bytes_before"], progress)
     else:
-        beside = (
-            files_beside(reader.path, more, instead)
-            if os.path.isdir(in_path) or work.consume or left is not None
-            else {}
-        )
+        is_one = not (os.path.isdir(in_path) or work.consume or left is not None)
+        beside = files_beside(reader.path, more, instead, is_one) if is_described or not is_one else {}
         missing = staging.begin(shards, reader, beside, work.consume, work.resume)
         if missing is not None:
             try:
@@ -276,6 +277,7 @@ def _rewrite_whole(
             changes = choose(opened, held)
         except ValueError as error:
             raise ValueError(f"{printable(reader.path)}: {error}") from None
+        model = model_for(layout, opened)[0]
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
         arrays, done = {}, 0
@@ -290,13 +292,30 @@ def _rewrite_whole(
                 with about(reader, name):
                     arrays[name] = change.make(reader.lent(name) if entry is None else read_array(reader, name, entry))
             done += row["bytes_before"]
-    export(out_path, arrays, layout)
+    if model is not None:
+        gguf_model.write(out_path, arrays, model)
+    else:
+        export(out_path, arrays, layout)
     if finished:
         finished()
     if progress:
         call_back(progress, done, done, "")
     instead = {name: change.instead_of for name, change in changes.items() if change.instead_of}
-    return _summary(in_path, out_path, rows, held, opened) | {"instead": instead}
+    architecture = {"architecture": None if model is None else model.architecture} if layout == "gguf" else {}
+    return _summary(in_path, out_path, rows, held, opened) | {"instead": instead} | architecture
+
+
+def model_for(layout: str | None, reader: Tensors) -> tuple[Model | None, str | None]:
+    """Return the language model that a file of a layout describes, or why no runtime will load the file.
+
+    Both are None where the layout describes no models.
+    """
+    if layout != "gguf":
+        return None, None
+    try:
+        return model_in(reader), None
+    except ValueError as error:
+        return None, str(error)
 
 
 def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
@@ -345,13 +364,13 @@ def _checked(workers: Any) -> int | Map:
     return 1 if workers is None else as_int(workers, "workers", 1, 1024)
 
 
-def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None) -> bool:
+def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None, is_described: bool) -> bool:
     given, wanted = (file_name(path) for path in (in_path, out_path))
     if os.path.isdir(wanted) or wanted.endswith(os.sep):
         return True
     if wanted.endswith(SUFFIX):
         return False
-    return os.path.isdir(given) or given.endswith(INDEX) or (limit is not None and size > limit)
+    return is_described or os.path.isdir(given) or given.endswith(INDEX) or (limit is not None and size > limit)
 
 
 def _refuse_consuming(opened: Tensors, out: str) -> None:

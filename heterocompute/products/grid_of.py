@@ -43,7 +43,8 @@ def _check_kinds(fmt: Format) -> None:
     if form.codes == "unstated":
         raise ValueError(f"{fmt} has codes of an unstated kind, so that its levels are unknown")
     if fmt.unit > max(form.code_values, 1):
-        raise ValueError(f"{fmt} has blocks, whose scales no other search changes")
+        near = "int8-g32-f16" if str(fmt) == "q8_0" else "int4-g32-f16"  # which GGUF stores as Q8_0 and Q4_0
+        raise ValueError(f"{fmt} has blocks, whose scales no other search changes; take {near}, which gguf stores too")
     if form.code_values > 1 or (form.codes == "float" and form.bits > 8):
         raise ValueError(f"{fmt} has no steps and no table of levels")
     alone = form.scale == "none" and form.second == "row"  # which is then one scale for the array

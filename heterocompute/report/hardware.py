@@ -25,7 +25,7 @@ def _figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure  # optional
     except ImportError:
-        raise ImportError("plot needs matplotlib: pip install heterocompute[plot]") from None
+        raise ImportError("plot needs matplotlib: pip install 'heterocompute[plot]'") from None
 
     class HardwareFigure(Figure):  # type: ignore[misc, unused-ignore]
         def _repr_png_(self) -> bytes:  # Jupyter shows it without pyplot

@@ -12,6 +12,7 @@ from typing import Any
 from .chart import outline
 from .palette import Mark, css
 
+LONG = 40  # letters of a cell of words: from there on it is broken between words
 Cell = tuple[str, Any]  # as it is read, and by what it is sorted
 
 
@@ -107,7 +108,7 @@ def sortable(
     body = []
     for i, row in enumerate(rows):
         cells = "".join(
-            f"<td{_class(kind, 'long' if kind and len(shown) > 60 else '', 'metric' if j == judged else '')}"
+            f"<td{_class(kind, 'long' if kind and len(shown) > LONG else '', 'metric' if j == judged else '')}"
             f' data-v="{html.escape(str(order))}">{html.escape(shown)}</td>'
             for j, ((shown, order), kind) in enumerate(zip(row, kinds, strict=True))
         )

@@ -63,7 +63,7 @@ def figure_type() -> Any:
     try:
         from matplotlib.figure import Figure  # optional
     except ImportError:
-        raise ImportError("plot needs matplotlib: pip install heterocompute[plot]") from None
+        raise ImportError("plot needs matplotlib: pip install 'heterocompute[plot]'") from None
 
     class StudyFigure(Figure):
         def _repr_png_(self) -> bytes:  # Jupyter shows it without pyplot

@@ -57,7 +57,9 @@ def published_page(
     if records:
         body += section("Published", "", tiles(shown)) + section("Factors", words, picture(records))
         body += section("Figures", "", table(heads, lines, range(len(heads))))
-    return page(title, body)
+    return page(
+        title, body, style=".wide td.text, .wide th { white-space: normal; min-width: 7ch; overflow-wrap: anywhere; }"
+    )
 
 
 def _cells(record: Mapping[str, Any]) -> list[str]:

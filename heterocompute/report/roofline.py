@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import log10
+from math import atan2, degrees, log10
 from typing import Any
 
 from .chart import Chart, Dot, outline, text
@@ -75,6 +75,14 @@ def roofline_svg(found: Mapping[str, Any], width: int, height: int, title: str =
     places = " ".join("{:.5g},{:.5g}".format(*chart.at(*corner)) for corner in roof)
     under = [f'<polyline points="{places}" fill="none" stroke="{GREY}" stroke-width="2.5"/>']
     rails = [(*chart.at(*roof[i]), *chart.at(*roof[i + 1])) for i in (0, 1)]
+    (x1, y1), (x2, y2), (x3, _) = (chart.at(*corner) for corner in roof)
+    slope = degrees(atan2(y2 - y1, x2 - x1))
+    middle = (x1 + x2) / 2, (y1 + y2) / 2 - 7
+    turned = f' transform="rotate({slope:.1f} {middle[0]:.5g} {middle[1]:.5g})"'
+    under += [
+        text(x3, y2 - 34, f"peak {quantity(peak)} operations/s", "end"),  # above the names of dots on the roof
+        text(*middle, f"{quantity(bandwidth, 'B/s')}", "middle", more=turned),
+    ]
     if title:  # the page has its key above the picture
         left, top, *_ = chart.frame
         for i, (bound, mark) in enumerate(BOUNDS.items()):
@@ -104,7 +112,7 @@ def roofline_page(found: Mapping[str, Any], title: str = "") -> str:
     figures = [
         (quantity(found["seconds"], "s"), "the least time of the whole batch"),
         (f"{found['bound']}-bound", "what takes most of it"),
-        (quantity(found["intensity"]), f"operations a byte; the ridge is at {quantity(found['ridge'])}"),
+        (_ratio(found["intensity"]), f"operations a byte; the ridge is at {_ratio(found['ridge'])}"),
         (percent(found["share"]), f"of the peak of {quantity(found['peak'])} operations/s"),
     ]
     if found.get("plain_seconds"):
@@ -131,13 +139,18 @@ def roofline_page(found: Mapping[str, Any], title: str = "") -> str:
     return whole_page(title or f"Roofline of {found['network']} on {found['device']}", body, hints, SCRIPT)
 
 
+def _ratio(value: float | None) -> str:
+    """Return operations a byte: a number without a prefix, since 0.991 is not read as 991 m."""
+    return "–" if value is None else f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
 def _cells(row: Row) -> list[tuple[str, Any]]:
     intensity = row["intensity"]
     return [
         (row["name"], row["name"]),
         (quantity(row["operations"]), row["operations"]),
         (quantity(row["bytes"], "B"), row["bytes"]),
-        (quantity(intensity), "" if intensity is None else intensity),
+        (_ratio(intensity), "" if intensity is None else intensity),
         (quantity(row["seconds"], "s"), row["seconds"]),
         (row["bound"], row["bound"]),
         (percent(row["share"]), row["share"]),

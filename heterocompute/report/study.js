@@ -40,6 +40,7 @@ const heat = () => {
     });
     body.append(tr);
   });
+  $("heat").classList.toggle("dense", columns.length > 12);
   $("heat").append(make("thead", {}, head), body);
   $("of-what").textContent = of;
   if (leftOut) $("left-out").textContent = `${leftOut} more tensors are left out here.`; else $("left-out").remove();

@@ -10,7 +10,7 @@ import html
 import io
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,8 @@ TITLES = {
 LEAVES = {"bytes": 1004, "speed": 1003, "seconds": 1002, "sqnr_db": 1001, "output_db": 1000}
 TIME_WORDS = "time: one product of every tensor with one row, the weights in memory and in no cache, in one thread"
 MAX_TEXT_LAYERS = 12
+MAX_TEXT_ROWS = 30
+SMALL_BYTES = 1 << 20  # of float32: below, a product takes as long as the call, whatever the format
 
 
 def worst_first(layers: Sequence[Row]) -> list[str]:
@@ -179,6 +181,7 @@ def show(
     console: Any = None,
     more: Sequence[str] = ("table",),
     more_layers: Sequence[str] = ("layers",),
+    notes: Sequence[str] = (),
 ) -> None:
     """Print the table, the worst tensors, the Pareto front in words, and which format to take.
 
@@ -193,6 +196,8 @@ def show(
         Default: standard output.
     more, more_layers : sequence of str
         What shows the columns that a narrow terminal leaves out, of the formats and of the tensors.
+    notes : sequence of str
+        Sentences on tensors that a format does not suit.
     """
     console = terminal() if console is None else console
     rows, mixes = shortly(rows)
@@ -200,7 +205,11 @@ def show(
     cells = [{column.key: _value(column.key, row, rows) for column in columns} for row in rows]
     for i, row in enumerate(cells):
         row["format"] = f"{'●' if i in chosen else ' '} {row['format']}"
-    print_table(columns, cells, console, more=more, bold=chosen)
+    places = _told(rows, chosen)
+    print_table(columns, [cells[i] for i in places], console, more=more, bold={places.index(i) for i in chosen})
+    if len(places) < len(rows):
+        left = f"{len(rows) - len(places)} rows with activations that are not on the front"
+        say_words(f"... and {left} ({', '.join(more)})", console)
     console.print()
     if any(row["format"] != "fp32" for row in layers) and len({row["name"] for row in layers}) > 1:
         columns, cells, left_out = layer_table(layers)
@@ -214,13 +223,30 @@ def show(
         for row in (rows[i] for i in front)
         for again in [", retrained" * bool(row.get("retrained"))]
     )
-    say_words(TIME_WORDS, console)
+    say_words(time_words(rows), console)
     say_words(f"● Pareto front, {TITLES.get(metric, metric)} against bits: {', '.join(steps)}", console)
     for name, words in mixes.items():
         say_words(f"{name}: {words}", console)
+    for words in notes:
+        say_words(words, console)
     best = advice(rows, metric, higher)
     if best is not None:
         say_words(f"→ {best[0]}: {best[1]}".replace("\u00a0", " "), console)
+
+
+def _told(rows: Sequence[Row], chosen: Collection[int]) -> list[int]:
+    """Return the rows of a terminal: all, or of many those without activations, and the front."""
+    if len(rows) <= MAX_TEXT_ROWS:
+        return list(range(len(rows)))
+    return [i for i, row in enumerate(rows) if i in chosen or not row.get("activations") or row["format"] == "fp32"]
+
+
+def time_words(rows: Sequence[Row]) -> str:
+    """Return what the time is, and of small weights that it says little."""
+    held = rows[0]["bytes"] if rows else 0
+    if held >= SMALL_BYTES:
+        return TIME_WORDS
+    return f"{TIME_WORDS}; {quantity(held, 'B')} of weights are too few for the time to tell formats apart"
 
 
 def row_name(row: Row) -> str:
@@ -245,7 +271,14 @@ def text(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metri
 # HTML
 
 
-def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, higher: bool = True, style: bool = True) -> str:
+def table_html(
+    rows: Sequence[Row],
+    front: Iterable[int],
+    metric: str,
+    higher: bool = True,
+    style: bool = True,
+    notes: Sequence[str] = (),
+) -> str:
     """Return the main table as HTML: what Jupyter shows, and the sortable table of the page.
 
     Parameters
@@ -257,6 +290,8 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, higher: b
         Whether more of `metric` is better.
     style : bool
         Bring the few rules along that make it readable outside the page.
+    notes : sequence of str
+        Sentences that follow the table.
 
     Returns
     -------
@@ -283,8 +318,12 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, higher: b
         "<style>.hc-study td,.hc-study th{text-align:right;padding:.25em .8em}.hc-study .text{text-align:left}"
         ".hc-study .front{font-weight:600}.hc-study{font-variant-numeric:tabular-nums}</style>"
     )
-    told = "".join(f"<p>{html.escape(clean(f'{name}: {words}'))}</p>" for name, words in mixes.items())
-    note = f"<p>● on the Pareto front; {TIME_WORDS}</p>" if style else ""
+    sentences = [*(f"{name}: {words}" for name, words in mixes.items()), *notes]
+    told = "".join(f"<p>{html.escape(clean(sentence))}</p>" for sentence in sentences)
+    note = f"<p>● on the Pareto front; {time_words(rows)}</p>" if style else ""
+    best = advice(rows, metric, higher) if style else None
+    if best is not None:
+        told += f"<p>→ <b>{html.escape(best[0])}</b>: {html.escape(best[1])}</p>"
     return f"{css if style else ''}{found}{note}{told}"
 
 

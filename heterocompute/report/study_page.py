@@ -64,6 +64,7 @@ def page(
     histograms: Sequence[Row],
     others: Sequence[Judge] = (),
     more: str = "",
+    notes: Sequence[str] = (),
 ) -> str:
     """Return the whole page: styles, data and one script inside, nothing fetched.
 
@@ -81,6 +82,8 @@ def page(
         Further metrics that the page lets one choose.
     more : str, optional
         HTML that follows the table.
+    notes : sequence of str, optional
+        Sentences that follow the table.
 
     Returns
     -------
@@ -119,7 +122,7 @@ def page(
         "choice": _choice(judges),
         "keys": legend(rows),
         "figures": "".join(figures(rows, judge, judge is not judges[0]) for judge in judges),
-        "table": table_html(given, front, metric, higher, style=False) + more,
+        "table": table_html(given, front, metric, higher, style=False, notes=notes) + more,
     }
     here = Path(__file__)
     body = re.sub(

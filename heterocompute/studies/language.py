@@ -34,6 +34,7 @@ from .asked import (
 )
 from .callers import finite
 from .result import Study
+from .short import notes_on
 from .source import named
 
 __all__ = ["hessians_of_text", "is_language_model", "study_text"]
@@ -119,7 +120,10 @@ def study_text(
     step.finish()
     for row in rows:
         row["seconds"] = row.pop("seconds")  # the last of the columns that every study has
-    return Study(rows, layers, ["perplexity", "kl", "agreement", "kv_bits"], [])
+    shapes = {name: tuple(net.weights[name].shape) for name in names}
+    wanted = {name: [way.fmt for entry in entries if (way := entry.of(name)).fmt is not None] for name in names}
+    notes = notes_on(shapes, {name: (len(shape) - 1,) for name, shape in shapes.items()}, wanted)
+    return Study(rows, layers, ["perplexity", "kl", "agreement", "kv_bits"], [], notes=notes)
 
 
 def _whole(entry: Entry, net: Any, lengths: Mapping[str, int]) -> Entry:

@@ -61,6 +61,9 @@ class Study(Tabular):
     alone : list of dict
         With ``per_layer``: for each tensor and format ``name``, ``format``, ``method`` and what `evaluate` returned
         with this tensor alone rounded, those that cost most first.
+    notes : list of str
+        Sentences on tensors that some of the formats do not suit: scales that serve fewer than 8 values, and groups
+        that do not divide the rows.
     """
 
     table: list[dict[str, Any]]
@@ -68,6 +71,7 @@ class Study(Tabular):
     metrics: list[str]
     histograms: list[dict[str, Any]]
     alone: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         order = {name: i for i, name in enumerate(report.worst_first(self.layers))}
@@ -152,9 +156,9 @@ class Study(Tabular):
 
     @counts_subnormals
     def to_dict(self) -> dict[str, Any]:
-        """Return ``{"rows": table, "layers": layers, "pareto": indices}``, ready for JSON (no NaN, no infinity).
+        """Return ``{"rows": table, "layers": layers, "pareto": indices, "notes": notes}``, ready for JSON.
 
-        With ``per_layer`` also ``"alone"``.
+        There is no NaN and no infinity. With ``per_layer`` also ``"alone"``.
 
         Returns
         -------
@@ -164,6 +168,7 @@ class Study(Tabular):
             "rows": [dict(row) for row in self.table],
             "layers": [dict(row) for row in self.layers],
             "pareto": self.pareto(),
+            "notes": list(self.notes),
             **({"alone": [dict(row) for row in self.alone]} if self.alone else {}),
         }
 
@@ -181,7 +186,7 @@ class Study(Tabular):
         first, *others = self._judges
         page = study_page.page(
             title, self.table, self.layers, first.front, first.metric, first.higher, self.histograms, others,
-            "" if not self.alone else alone_report.section(*self._harm),
+            "" if not self.alone else alone_report.section(*self._harm), self.notes,
         )  # fmt: skip
         write_text(path, page)
 
@@ -260,7 +265,7 @@ class Study(Tabular):
             What shows the columns that a narrow terminal leaves out, of the formats and of the tensors.
         """
         console = terminal() if console is None else console
-        report.show(*self._shown, console, more, more_layers)
+        report.show(*self._shown, console, more, more_layers, self.notes)
         if self.alone:
             alone_report.show(*self._harm, console)
 
@@ -270,7 +275,9 @@ class Study(Tabular):
 
     @counts_subnormals
     def _repr_html_(self) -> str:
-        return report.table_html(self.table, self.pareto(), self._metric, more_is_better(self._metric))
+        return report.table_html(
+            self.table, self.pareto(), self._metric, more_is_better(self._metric), notes=self.notes
+        )
 
 
 def more_is_better(metric: str) -> bool:

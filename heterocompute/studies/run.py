@@ -46,6 +46,7 @@ from .asked import (
 )
 from .callers import MODELLED, RESERVED, evaluator, finite, noted, retrainer, seeded, train_again
 from .result import Study
+from .short import notes_on
 from .source import Source, module_of, named, network_of
 
 NETWORK_FORMATS = (
@@ -205,7 +206,12 @@ def run(
         for row in rows
     ]
     layers = [measured[name, way].row for name in names for way in wanted[name]]
-    return Study(rows, layers, metrics, pictures, alone)
+    shapes = {name: tuple(source.infos[name][1]) for name in names}
+    return Study(rows, layers, metrics, pictures, alone, notes_on(shapes, axes, _formats_of(wanted)))
+
+
+def _formats_of(wanted: Mapping[str, Iterable[Way]]) -> dict[str, list[Format]]:
+    return {name: [way.fmt for way in ways if way.fmt is not None] for name, ways in wanted.items()}
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,11 @@ def test_repr_is_one_line_and_html_shows_codes() -> None:
     assert "\n" not in repr(q) and "vsq4-g16-s4" in repr(q)
     assert "first codes" in q._repr_html_() and "vsq4-g16-s4" in q._repr_html_()
     assert "first codes" not in hc.quantize(np.zeros((0, 4), np.float32), "int8")._repr_html_()
+    for fmt in ("int4", "mxfp4", "q4_0"):  # a colour for each sign, and the level of each code in words
+        html = hc.quantize(np.float32([[-7.0, 7.0, *[0.0] * 30]]), fmt)._repr_html_()
+        first, second, third = re.findall(r"<td title='([^']*)' style='background:hsl\((\d+),75%,(\d+)%", html)[:3]
+        assert float(first[0]) < 0 < float(second[0]) and (first[1], second[1]) == ("28", "210")
+        assert third[1:] == ("210", "96") and float(third[0]) == 0
 
 
 def test_wrong_components_are_refused() -> None:

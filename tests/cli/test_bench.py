@@ -83,12 +83,11 @@ def test_what_is_left_without_vnni_is_measured(reports):
     assert {row["isa"] for row in narrow if "isa" in row} == {"avx2"}
 
 
-def test_people_get_tables_and_one_line_of_json(capfd):
+def test_people_get_tables_without_json(capfd):
     assert bench.main(["limits"], json=False, quick=True, threads=1) == 0
     output = capfd.readouterr().out
     assert "float32 FMA" in output and "GFLOP/s" in output
-    lines = [line for line in output.splitlines() if line.startswith("{")]
-    assert len(lines) == 1 and json.loads(lines[0])["benchmark"] == "limits"
+    assert "{" not in output
 
 
 def test_all_benchmarks_are_meant_without_a_name(monkeypatch, capsys):

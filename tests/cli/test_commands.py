@@ -146,3 +146,38 @@ def test_quantize_names_tensors_whose_scales_serve_few_values(
     assert status == 0 and "'fc.weight' 6.4 instead of 5.0 (int4-g32)" in error
     status, _, error = run(capsys, "quantize", str(path), str(out), "--format", "int8", "--exclude", "experts.up")
     assert status == 0 and "many bits" not in error
+
+
+def test_long_lists_are_folded(capsys):
+    """Answers first, layers and kernels that are alike in one row, ten formats before all families."""
+    _, text, _ = run(capsys, "roofline", "llama_7b", "h100-sxm")
+    lines = text.splitlines()
+    assert lines[0].startswith("llama_7b on h100-sxm") and "block1.gate" not in text and len(lines) < 20
+    row = next(line.split() for line in lines if line.startswith("block0.gate "))
+    assert row[1] == "32"
+    _, text, _ = run(capsys, "count", "llama_7b")
+    assert text.splitlines()[0].startswith("llama_7b") and len(text.splitlines()) < 25
+    _, text, _ = run(capsys, "info")
+    assert len(text) < 1500 and "scalar" in text
+    _, text, _ = run(capsys, "formats")
+    assert text.index("vsq4-g16-s4") < text.index("-gN one scale per N values") < text.index("codebook  ")
+    assert len(text.splitlines()) < 40
+    _, text, _ = run(capsys, "formats", "codebook")
+    assert "cb8-d2" in text
+
+
+def test_a_study_says_how_it_was_run_and_is_judged_by_a_function(tmp_path, monkeypatch, capsys):
+    w = np.random.default_rng(0).standard_normal((16, 64)).astype(np.float32)
+    hc.save(tmp_path / "m.safetensors", {"fc.weight": w})
+    body = "import numpy as np\ntotal = lambda weights: float(abs(np.asarray(weights['fc.weight'])).sum())\n"
+    (tmp_path / "judge_of_a_test.py").write_text(body)
+    monkeypatch.chdir(tmp_path)
+    options = ["m.safetensors", "--formats", "int8", "--evaluate", "judge_of_a_test:total", "--json"]
+    code, text, _ = run(capsys, "study", *options)
+    found = json.loads(text)
+    assert code == 0 and found["rows"][0]["metric"] == pytest.approx(float(np.abs(w).sum()))
+    assert found["run"]["version"] == hc.__version__ and found["run"]["machine"]["cpu"]
+    assert found["run"]["arguments"]["formats"] == ["int8"]
+    assert found["run"]["arguments"]["evaluate"] == "judge_of_a_test:total"
+    code, _, errors = run(capsys, "study", *options[:3], "--evaluate", "judge_of_a_test:other")
+    assert code == 1 and "--evaluate judge_of_a_test:other" in errors

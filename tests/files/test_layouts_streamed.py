@@ -89,6 +89,32 @@ def test_a_configuration_is_not_believed(folder, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("ending", ["", "/"])
+@pytest.mark.parametrize("config", [None, {"model_type": "llama", "hidden_size": 64}])
+def test_a_single_file_becomes_a_folder_with_its_configuration(folder, tmp_path, config, ending, capsys):
+    """`awq` and `awq/` are the same folder, and its config.json has what a loader reads."""
+    (folder / "config.json").unlink()
+    (folder / "notes.txt").write_text("of another program")
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(config))
+    options = ["--format", "int4-g32-asym-f16", "--layout", "awq", "--exclude", "embed*"]
+    code, text, errors = run(capsys, "quantize", folder / "model.safetensors", f"{tmp_path / 'awq'}{ending}", *options)
+    assert code == 0 and "2 tensors quantized" in text
+    said = json.loads((tmp_path / "awq" / "config.json").read_text())
+    assert said.pop("quantization_config")["quant_method"] == "awq" and said == (config or {})
+    assert sorted(path.name for path in (tmp_path / "awq").iterdir()) == ["config.json", "model.safetensors"]
+    assert ("has no model_type" in errors) == (config is None)
+    assert set(hc.load(tmp_path / "awq", layout="awq")) == set(WEIGHTS)
+
+
+def test_a_single_output_file_says_that_its_configuration_is_missing(folder, tmp_path, capsys):
+    options = ["--format", "int4-g32", "--layout", "compressed-tensors"]
+    code, _, errors = run(capsys, "quantize", folder, tmp_path / "one.safetensors", *options)
+    assert code == 0 and "give OUT the name of a folder" in errors and not (tmp_path / "config.json").exists()
+    code, _, errors = run(capsys, "quantize", folder, tmp_path / "ours.safetensors", "--format", "int4-g32")
+    assert code == 0 and "config.json" not in errors
+
+
 @pytest.mark.parametrize("layout, fmt, package", [("gguf", "int4-g32-f16", "gguf"), ("onnx", "int4-g32", "onnx")])
 def test_files_of_their_own_kind(folder, tmp_path, layout, fmt, package, capsys):
     pytest.importorskip(package)

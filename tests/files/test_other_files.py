@@ -32,6 +32,8 @@ BYTES = {
     ),
     "other.zip": (b"PK\x03\x04\x14" + bytes(21) + b"\1\0\0\0a", ["a zip archive"]),
     "config.json": (b'\n{"hidden_size": 64}', ["JSON text"]),
+    "notes.txt": (b"hello\nworld", ["a text file", "pass the file of the weights"]),
+    "long.txt": ("\u00e9".encode() * 400, ["a text file"]),
 }
 
 

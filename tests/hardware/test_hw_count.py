@@ -10,6 +10,7 @@ import pytest
 import said
 
 from heterocompute import hardware as hw
+from heterocompute.hardware.network.builtin import published
 
 # Parameters, multiply-adds of products and convolutions (batch 1, the network's own input).
 EXACT = {
@@ -71,7 +72,22 @@ def test_parameters_and_multiply_adds_to_the_last_unit(name: str) -> None:
 
 
 def test_every_network_is_counted_here() -> None:
-    assert set(hw.networks) == {*EXACT, "doc_cnn"}
+    assert set(hw.networks) == {*EXACT, "doc_cnn", *ENCODERS, *published()}
+
+
+ENCODERS = {"vit_b_16": 86567656, "vit_l_16": 304326632, "whisper_tiny_encoder": 8208384,
+            "whisper_small_encoder": 88154112, "whisper_large_v3_encoder": 636968960}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*ENCODERS, *published()])
+def test_parameters_of_models_are_those_that_were_published(name: str) -> None:
+    wanted = ENCODERS.get(name) or published()[name].get("params")
+    params = hw.networks[name].params
+    if wanted is not None:
+        assert params == wanted
+    else:  # of a model card that counts other parts, too
+        size = float(name.rpartition("_")[2].removesuffix("b")) if name != "deepseek_v3" else 671
+        assert params / 1e9 == pytest.approx(size, rel=0.05)
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)

@@ -44,6 +44,11 @@ def test_named_devices_have_a_block(name: str) -> None:
     "text, name, dtype, dense, gb_s",  # as their sheets print them, halved where they print the sparse rate
     [
         ("h200", "h200-sxm", "fp8", 3958 / 2, 4800),
+        ("l40s", "l40s", "fp8", 1466 / 2, 864),
+        ("4080", "rtx4080", "fp8", 390 / 2, 716.8),
+        ("gaudi3", "gaudi-3", "bf16", 1835, 3670),
+        ("trn2", "trainium2", "fp8", 1299, 2900),
+        ("m4", "apple-m4", "fp32", 3.76, 120),
         ("l4", "l4", "int8", 485 / 2, 300),
         ("rtx3090", "rtx3090", "int8", 284, 936),
         ("rtx4090", "rtx4090", "fp16", 330.3 / 2, 1008),
@@ -285,3 +290,9 @@ def test_figures_that_were_wrong_or_missing() -> None:
     for dtype in ("tf32", "fp16", "bf16", "int8", "fp8"):
         assert nvl.peak(dtype) == nvl.peak(dtype, sparse=True) / 2
     assert "half" in (nvl.source_of("peak.fp16") or "")
+
+
+def test_memory_is_what_programs_see() -> None:
+    """The sheets' 141 GB and 180 GB are binary units, less what the driver keeps, in MiB as nvidia-smi shows them."""
+    assert hw.device("h200").memory == pytest.approx(143771 * 2**20, rel=0.001)
+    assert hw.device("b200").memory == pytest.approx(183359 * 2**20, rel=0.001)

@@ -59,8 +59,8 @@ ABOVE = {"studies", "ptq", "training", "files", "interop", "bench", "cli", "__ma
 PY_ROOMS |= {room: {*MODELS, "reference", "report", "hardware", *ABOVE} for room in ABOVE}
 PY_ROOMS["cli"] |= {"__version__"}
 # Imports against the layers, inside a function: the operators of an array are products, a network is retrained, a
-# module of PyTorch is calibrated by interop; a language model is read from its file.
-UPWARD = {("arrays", "products"), ("zoo", "training"), ("ptq", "interop"), ("zoo", "files")}
+# module of PyTorch is calibrated by interop; a language model, and its sizes, are read from its file.
+UPWARD = {("arrays", "products"), ("zoo", "training"), ("ptq", "interop"), ("zoo", "files"), ("hardware", "files")}
 OPERATORS = ("heterocompute.arrays.base", "heterocompute.products.matmul")  # the one circle of modules
 
 # What may be imported inside a function: packages and modules that may be missing, and what takes long to import.
@@ -81,6 +81,7 @@ OPTIONAL = {
     "jax",
     "shtab",
     "tokenizers",
+    "tqdm",
     "lm_eval",
 }
 SLOW = {"rich", "ml_dtypes", "scipy_openblas32", "difflib"}

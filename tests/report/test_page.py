@@ -11,6 +11,8 @@ import pytest
 import heterocompute as hc
 from heterocompute import cli, hardware as hw
 from heterocompute.report import numbers, page
+from heterocompute.report.drawings import Point, bars, scatter
+from heterocompute.report.roofline import roofline_page
 
 
 def pages(folder: Path) -> dict[str, str]:
@@ -55,3 +57,23 @@ def test_cells_are_escaped_and_sort_by_their_values() -> None:
 )  # fmt: skip
 def test_quantities_have_three_digits_and_a_prefix(value: float | None, unit: str, text: str) -> None:
     assert numbers.quantity(value, unit) == text
+
+
+def test_pictures_of_commands_have_names_and_alternative_text():
+    points = [Point(1e-3, 2.0, "a int8", "int8"), Point(1e-2, 3.0, "b fp16", "fp16"), Point(0.0, 1.0, "not drawn")]
+    found = scatter(points, "seconds", "joules", "Energy <and> time")
+    assert "a int8" in found and "not drawn" not in found and "Energy &lt;and&gt; time" in found
+    assert scatter([], "x", "y", "t") == bars([], "MAC", "t") == ""
+    drawn = bars([("small", 1.0), ("large <&>", 3.0), ("none", 0.0)], "MAC", "MAC by layer")
+    assert drawn.index("large &lt;&amp;&gt;") < drawn.index("small") and "75.0%" in drawn and "none" not in drawn
+    assert 'role="img"' in drawn and "<title>MAC by layer</title>" in drawn
+
+
+def test_a_ratio_has_no_prefix():
+    row = {"name": "fc", "operations": 991.0, "bytes": 1000.0, "intensity": 0.991, "seconds": 1e-9, "bound": "memory",
+           "share": 0.01}  # fmt: skip
+    found = {"network": "n", "device": "d", "dtype": "fp16", "format": "fp16", "batch": 1, "seconds": 1e-9,
+             "bound": "memory", "intensity": 0.991, "ridge": 295.0, "share": 0.01, "peak": 989e12, "bandwidth": 3.35e12,
+             "layers": [row], "note": "", "plain_seconds": None}  # fmt: skip
+    text = roofline_page(found)
+    assert "991 m" not in text and "0.991" in text and "3.35 TB/s" in text and "peak 989 T operations/s" in text

@@ -3,5 +3,5 @@
 IS_NO_GGUF_FILE_EXPECTED_ONE = "is no GGUF file; expected one, or a folder"
 MODEL_ARGS_HAS_DTYPE_EXPECTED_PATH = "model_args has 'dtype', expected path, format"
 MODEL_ARGS_NEEDS_PATH = "model_args needs path"
-PIP_INSTALL_HETEROCOMPUTE_LLM = r"pip install heterocompute\[llm\]"
+PIP_INSTALL_HETEROCOMPUTE_LLM = r"pip install 'heterocompute\[llm\]'"
 THE_PACKAGE_TOKENIZERS_DOES_NOT_READ = "the package tokenizers does not read it"

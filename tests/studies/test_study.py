@@ -6,6 +6,8 @@ import csv
 import json
 import math
 import re
+import sys
+import types
 import warnings
 import weakref
 from pathlib import Path
@@ -342,7 +344,7 @@ def test_levels_are_the_values_of_one_row() -> None:
 def test_every_way_out_holds_the_same(tmp_path: Path) -> None:
     r = hc.study(Network(), ["int8", "vsq4-g16-s4"], activations=["int8"])
     found = json.loads(json.dumps(r.to_dict(), allow_nan=False))
-    assert found == {"rows": r.table, "layers": r.layers, "pareto": r.pareto()}
+    assert found == {"rows": r.table, "layers": r.layers, "pareto": r.pareto(), "notes": r.notes}
     r.to_csv(tmp_path / "r.csv")
     with open(tmp_path / "r.csv", newline="") as file:
         lines = list(csv.DictReader(file))
@@ -410,3 +412,50 @@ def test_an_error_of_evaluate_says_what_it_was_given() -> None:
     with pytest.raises(RuntimeError, match="boom") as caught:
         hc.study(w, ["int8"], lambda weights: fails(weights, True), per_layer=True)
     assert caught.value.__notes__ == ["study: evaluate was given int8"]
+
+
+def test_sentences_name_tensors_that_a_format_does_not_suit():
+    random = np.random.default_rng(0)
+    shapes = {"conv1.weight": (128, 1, 3), "fc.weight": (64, 100), "fits": (64, 128)}
+    weights = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    r = hc.study(weights, ["int8", "int4-g32"])
+    few, padded = r.notes
+    assert few.startswith("Scales serve fewer than 8 values in 1 tensor: 'conv1.weight' (1 per scale in int4-g32, ")
+    assert padded == (
+        "Rows are padded to whole groups in 1 tensor: 'fc.weight' (100 to 128 values in int4-g32, 6.40 bits per value "
+        "instead of 5.00)"
+    )
+    assert repr(r).count("'fc.weight'") == r._repr_html_().count("&#x27;fc.weight&#x27;") == 1  # once
+    assert r.to_dict()["notes"] == [few, padded]
+    assert hc.study({"fits": weights["fits"]}, ["int8", "int4-g32"]).notes == []
+    assert hc.study({"empty": np.zeros((0, 5), np.float32)}, ["int4-g32"]).notes == []
+
+
+def test_a_notebook_sees_a_bar_and_the_advice_and_the_logger_each_step(monkeypatch, caplog):
+    pytest.importorskip("tqdm")
+    import tqdm.auto
+
+    moved = []
+
+    class Bar:
+        n = total = 0
+
+        def __init__(self, **options):
+            moved.append(options["desc"])
+
+        def set_postfix_str(self, text):
+            moved.append((self.n, self.total, text))
+
+        def close(self):
+            moved.append("closed")
+
+    monkeypatch.setattr(tqdm.auto, "tqdm", Bar)
+    w = {"fc": np.random.default_rng(0).standard_normal((16, 64)).astype(np.float32)}
+    with caplog.at_level("DEBUG", "heterocompute"):
+        r = hc.study(w, ["int8"])
+    assert not moved and any("fc  int8" in record.message for record in caplog.records)
+    shell = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=None))
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    hc.study(w, ["int8"])
+    assert moved[0] == "study" and moved[-2:] == [(2, 2, "done"), "closed"]
+    assert "→ <b>int8</b>: 8.50 bits: the smallest" in r._repr_html_()

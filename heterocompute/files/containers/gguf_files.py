@@ -166,7 +166,7 @@ class Gguf(Container):
         except ImportError:
             raise ImportError(
                 f"{self.path}: tensor {quoted(name)} is {text}, which the package gguf decodes: "
-                "pip install heterocompute[gguf]"
+                "pip install 'heterocompute[gguf]'"
             ) from None
         found = self.blocks(name)
         if found is None:

@@ -50,7 +50,8 @@ class Onnx(Container):
         try:
             import onnx  # optional
         except ImportError:
-            raise ImportError(f"{self.path}: reading ONNX files needs onnx: pip install heterocompute[onnx]") from None
+            hint = "pip install 'heterocompute[onnx]'"
+            raise ImportError(f"{self.path}: reading ONNX files needs onnx: {hint}") from None
         if self.size > MAX_FILE:
             self._fail(f"an ONNX model of {self.size} bytes, at most {MAX_FILE} are possible")
         self._onnx = onnx

@@ -21,13 +21,16 @@ import numpy as np
 
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import wrong_part
+from ...base.float_env import converted
 from ...base.tensors import Info, Tensors
 from ...base.texts import quoted
 from ...base.writer import naming, replacing
 from ...formats import GGML, MX, NVFP4, Format
 from ..containers.gguf_files import Gguf, scale_name
 from .ggml_blocks import array_of, blocks_name, bytes_of
+from .gguf_keys import add_key
 from .linear import Array, refuse
+from .llama_cpp import Model
 
 BLOCK, MOST_NAME = 32, 63
 PLAIN = ("float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64")
@@ -160,8 +163,15 @@ def _floats_of(name: str, kind: str, data: Array, shape: tuple[int, ...], scale:
     return q
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write a file of the architecture ``none``; it has its name when it is complete.
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model | None = None) -> None:
+    """Write a file; it has its name when it is complete.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    arrays : mapping of str to QuantizedArray or ndarray
+    model : Model, optional
+        The language model that the arrays are. Default: the file is of the architecture ``none``.
 
     Raises
     ------
@@ -175,13 +185,17 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
     try:
         import gguf  # optional
     except ImportError:
-        raise ImportError("save: the layout gguf needs gguf: pip install heterocompute[gguf]") from None
+        raise ImportError("save: the layout gguf needs gguf: pip install 'heterocompute[gguf]'") from None
+    if model is not None:
+        named = {model.names[name]: array for name, array in arrays.items() if name in model.names}
+        arrays = {**named, **model.more}
     _check_names(arrays)
     stored: dict[str, tuple[str | None, Array]] = {}
     for name, array in arrays.items():
+        order = None if model is None else model.rows.get(name)
         if isinstance(array, QuantizedArray):
             blocks = blocks_of(name, array)
-            stored[name] = blocks.kind, blocks.data
+            stored[name] = blocks.kind, blocks.data if order is None else blocks.data[order]
             if blocks.scale is not None:
                 stored[scale_name(name)] = None, blocks.scale
             continue
@@ -189,10 +203,15 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
         if plain.dtype.name not in PLAIN or plain.ndim > 4:
             what = f"tensor {quoted(name)} is {plain.dtype} {plain.shape}"
             raise TypeError(f"save: {what}: gguf wants {', '.join(PLAIN)} and at most 4 dimensions")
-        plain = np.ascontiguousarray(plain)  # of 0 dimensions: 1
+        if model is not None and (plain.ndim == 1 or plain.dtype == np.float64):
+            plain = converted(plain, np.float32)  # llama.cpp has vectors of float32 only
+            plain = plain + np.float32(1) if name in model.plus_one else plain
+        plain = np.ascontiguousarray(plain if order is None else plain[order])  # of 0 dimensions: 1
         stored[name] = ("BF16", plain.view(np.uint8)) if plain.dtype.name == "bfloat16" else (None, plain)
     with replacing(path) as temporary, naming(os.fspath(path)):
-        writer = gguf.GGUFWriter(temporary, "none")
+        writer = gguf.GGUFWriter(temporary, "none" if model is None else model.architecture)
+        for key, value in ({} if model is None else model.keys).items():
+            add_key(writer, gguf, key, value)
         for name, (kind, values) in stored.items():
             writer.add_tensor(
                 name, values.view(Whole), raw_dtype=None if kind is None else gguf.GGMLQuantizationType[kind]

@@ -28,7 +28,7 @@ def onnx_of(layout: str) -> Any:
     try:
         import onnx  # optional
     except ImportError:
-        raise ImportError(f"save: the layout {layout} needs onnx: pip install heterocompute[onnx]") from None
+        raise ImportError(f"save: the layout {layout} needs onnx: pip install 'heterocompute[onnx]'") from None
     return onnx
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ...base.values import check_count, is_several, shown
 from ..chips.chip import dtype_bits
 from ..network.graph import Network
-from ..network.layers import Scores
+from ..network.layers import Context, Scores
 from ..network.liveness import kept_sizes, peak_elements
 from ..network.lookup import as_network
 from .recompute import cut
@@ -305,7 +305,8 @@ def kv_cache(model: Any, positions: int, *, batch: int = 1, dtype: str = "fp16")
     Returns
     -------
     int
-        2 x layers x width of the keys x positions x batch values.
+        (Width of the keys + width of the values) x layers x positions x batch values. A latent that is both keys and
+        values, as in DeepSeek's attention, counts once.
 
     Raises
     ------
@@ -321,10 +322,11 @@ def kv_cache(model: Any, positions: int, *, batch: int = 1, dtype: str = "fp16")
     network = as_network(model)
     check_count("memory.kv_cache", "batch", batch)
     check_count("memory.kv_cache", "positions", positions)
-    widths = [flow.inputs[1][1] for flow in network if isinstance(flow.layer, Scores)]
+    # keys and values by the node that makes them: a latent that is both is held once
+    widths = {flow.node.inputs[1]: flow.inputs[1][1] for flow in network if isinstance(flow.layer, (Scores, Context))}
     if not widths:
         raise ValueError(f"memory.kv_cache: {network.name} has no attention")
-    return _bytes(2 * sum(widths) * positions * batch, dtype_bits(dtype))
+    return _bytes(sum(widths.values()) * positions * batch, dtype_bits(dtype))
 
 
 def allocated(size: int) -> tuple[int, int]:
@@ -401,7 +403,7 @@ def weight_bytes(network: Network, dtype: str, format: Any = None) -> int:
         if matrix is None:
             plain += flow.layer.params
         else:
-            packed += weights.bits(*matrix)
+            packed += weights.bits(flow.layer.weight_params // matrix[1], matrix[1])  # all experts, used or not
             plain += flow.layer.bias_params
     return _bytes(plain, dtype_bits(dtype)) + -(-packed // 8)
 

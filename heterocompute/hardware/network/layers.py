@@ -180,7 +180,7 @@ class Linear(Layer):
         return self.out_features if self.bias else 0
 
     def output_shape(self, *inputs: Shape) -> Shape:
-        _want_last(self, inputs[0], self.in_features)
+        want_last(self, inputs[0], self.in_features)
         return (*inputs[0][:-1], self.out_features)
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
@@ -289,7 +289,7 @@ class TimesMatrix(Layer):
         return self.k * self.n
 
     def output_shape(self, *inputs: Shape) -> Shape:
-        _want_last(self, inputs[0], self.k)
+        want_last(self, inputs[0], self.k)
         return (*inputs[0][:-1], self.n)
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
@@ -379,7 +379,7 @@ class AddTable(Layer):
         return self.rows * self.width
 
     def output_shape(self, *inputs: Shape) -> Shape:
-        _want_last(self, inputs[0], self.width)
+        want_last(self, inputs[0], self.width)
         if self.limits and inputs[0][0] > self.rows:
             raise ValueError(f"AddTable: {inputs[0][0]} positions, but the table has {self.rows} rows")
         return inputs[0]
@@ -433,7 +433,7 @@ class LayerNorm(Layer):
         return self.width if self.bias else 0
 
     def output_shape(self, *inputs: Shape) -> Shape:
-        _want_last(self, inputs[0], self.width)
+        want_last(self, inputs[0], self.width)
         return inputs[0]
 
 
@@ -456,7 +456,8 @@ def want_image(layer: Layer, shape: Shape, channels: int | None) -> None:
         raise ValueError(f"{name}: input is {shown(shape)}, which has {shape[0]} channels, wanted {channels}")
 
 
-def _want_last(layer: Layer, shape: Shape, width: int) -> None:
+def want_last(layer: Layer, shape: Shape, width: int) -> None:
+    """Raise ValueError where the last axis has another size."""
     if not shape or shape[-1] != width:
         raise ValueError(f"{type(layer).__name__}: input is {shown(shape)}, wanted {width} as its last axis")
 

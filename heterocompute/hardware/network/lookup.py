@@ -1,30 +1,36 @@
-"""A network from what callers pass: a name, layers, an ONNX file, a torch.nn.Module."""
+"""A network from what callers pass: a name, layers, a file or folder with a model, a torch.nn.Module."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base.modules import is_module
+from ...base.texts import file_name
 from ...base.values import as_int, is_several
-from .builtin import networks
+from .builtin import name_of, networks
 from .graph import Attention, Builder, Network, check_shape
+from .language_files import read_language_model
 from .layers import Layer
 from .modules import read_module
 from .onnx import read_onnx
 
 __all__ = ["as_network"]
 
+LANGUAGE_MODELS = (".gguf", ".safetensors", ".safetensors.index.json", "config.json")  # ends of files' names
+
 
 def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training: int = 0) -> Network:
-    """Return a network from a name, a list of layers, an ONNX file, a torch.nn.Module or a network.
+    """Return a network from a name, a list of layers, a file or folder with a model, a torch.nn.Module or a network.
 
     Parameters
     ----------
     model : Network, str, path, torch.nn.Module, or sequence of layers
-        A name of `hw.networks`, the path of an ``.onnx`` file, a module, or layers that follow each other; a layer may
-        be a pair (name, layer).
+        A name of `hw.networks`, also written as ``"Llama-3.1-8B"``; the path of an ``.onnx`` file, of a GGUF file, of a
+        Hugging Face folder of a language model, or of safetensors with ``config.json`` next to it; a module; or layers
+        that follow each other, where a layer may be a pair (name, layer).
     input_shape : sequence of int, optional
         Of one sample, without a batch. Needed for a list of layers and for a module.
     training : int, optional
@@ -51,13 +57,18 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
     """
     if isinstance(model, Network):
         return model if input_shape is None else model.with_input(input_shape)
-    if isinstance(model, str) and not re.search(r"[./\\]", model):  # no name of a network has these
+    if isinstance(model, str) and model not in networks and not os.path.exists(model):
+        model = name_of(model)
+    if isinstance(model, str) and not re.search(r"[./\\]", model) and (model in networks or not os.path.isdir(model)):
         try:
             network = networks[model]
         except KeyError as error:
             raise ValueError(error.args[0]) from None
         return as_network(network, input_shape)
     if isinstance(model, str) or hasattr(model, "__fspath__"):
+        place = file_name(model)
+        if os.path.isdir(place) or place.endswith(LANGUAGE_MODELS):
+            return as_network(read_language_model(place), input_shape)
         return as_network(read_onnx(model, input_shape), input_shape)
     if is_module(model):
         return read_module(model, input_shape, as_int(training, "as_network: training", 0, 2))
@@ -65,8 +76,8 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
         model = [model]
     if isinstance(model, Mapping) or not is_several(model):
         raise TypeError(
-            f"model is of type {type(model).__name__}, wanted a network, its name, layers, an ONNX file or a "
-            "torch.nn.Module"
+            f"model is of type {type(model).__name__}, wanted a network, its name, layers, a file or folder with a "
+            "model, or a torch.nn.Module"
         )
     if input_shape is None:
         raise ValueError("input_shape is missing: a list of layers needs the shape of one sample, without a batch")

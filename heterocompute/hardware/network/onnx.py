@@ -94,7 +94,7 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
         import onnx  # optional
         from onnx import inliner, shape_inference  # optional
     except ImportError:
-        raise ImportError(f"{place}: reading ONNX files needs onnx: pip install heterocompute[onnx]") from None
+        raise ImportError(f"{place}: reading ONNX files needs onnx: pip install 'heterocompute[onnx]'") from None
     try:
         model = onnx.load(place, load_external_data=False)
         model = inliner.inline_local_functions(model) if model.functions else model
@@ -332,8 +332,15 @@ class _Reader:
         """Return the shape of a value with its batch."""
         shape = self.held.get(name, self.shapes.get(name))
         if shape is None or len(shape) > MAX_DIMENSIONS or any(size is None or size < 1 for size in shape):
-            self.fail(f"the shape of {quoted(name)} is not known" + (f": {shown(shape)}" if shape else ""))
+            self.unknown(name, shape)
         return tuple(int(size or 0) for size in shape)
+
+    def unknown(self, name: str, shape: Any) -> NoReturn:
+        """Raise ValueError for an open shape; that of an input can be given."""
+        hint = ""
+        if any(one.name == name for one in self.graph.input):
+            hint = "; input_shape (--input) gives the sizes of one sample, without the batch"
+        self.fail(f"the shape of {quoted(name)} is not known" + (f": {shown(shape)}" if shape else "") + hint)
 
     def whole(self, name: str) -> Shape:
         """Return the shape of an input of one sample; that of an input without a batch as it is."""
@@ -401,7 +408,7 @@ class _Reader:
         """Return the shape of a value without its batch, which may be folded into an axis or lie behind others."""
         shape = self.shapes.get(name)
         if not shape or len(shape) > MAX_DIMENSIONS or any(size is None or size < 1 for size in shape):
-            self.fail(f"the shape of {quoted(name)} is not known" + (f": {shown(shape)}" if shape else ""))
+            self.unknown(name, shape)
         sizes, batch = tuple(int(size or 0) for size in shape), self.batch or 1
         whole = [i for i, size in enumerate(sizes) if size == batch]
         folded = [i for i, size in enumerate(sizes) if size % batch == 0]

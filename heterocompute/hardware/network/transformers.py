@@ -1,12 +1,13 @@
-"""The transformers among the built-in networks: BERT, GPT-2, GPT-3, LLaMA. The input is a sequence of tokens."""
+"""The transformers among the built-in networks: BERT, GPT and LLaMA, ViT of images, Whisper's encoder of sound."""
 
 from __future__ import annotations
 
 from .graph import Attention, Builder, Network
-from .layers import AddTable, Embedding, LayerNorm, Linear
-from .plain import Activation, Add, Multiply, Select
+from .heads import Patches
+from .layers import AddTable, Context, Conv2d, Embedding, LayerNorm, Linear, Scores
+from .plain import Activation, Add, Multiply, Select, Softmax
 
-__all__ = ["bert", "gpt", "llama"]
+__all__ = ["bert", "gpt", "llama", "vit", "whisper_encoder"]
 
 
 def bert(name: str, width: int, blocks: int, heads: int, positions: int = 128) -> Network:
@@ -78,3 +79,52 @@ def llama(
     net.add("norm", LayerNorm(width, bias=False), source)
     net.add("output", Linear(width, tokens, bias=False))
     return net.build(f"{paper}, {positions} tokens unless said otherwise; rotary positions not counted")
+
+
+def vit(name: str, width: int, blocks: int, heads: int, patch: int = 16) -> Network:
+    """Return a vision transformer of 224 x 224 pixels and 1000 classes."""
+    net = Builder(name, (3, 224, 224))
+    net.add("patches", Conv2d(3, width, patch, patch))
+    net.add("class_token", Patches(width, 1))
+    source = net.add("position", AddTable((224 // patch) ** 2 + 1, width))
+    for i in range(blocks):
+        norm = net.add(f"block{i}.norm1", LayerNorm(width), source)
+        last = Attention(width, heads).add_to(net, f"block{i}.attention", norm)
+        source = net.add(f"block{i}.add1", Add(), source, last)
+        source = _mlp(net, f"block{i}", width, source)
+    net.add("norm", LayerNorm(width), source)
+    net.add("first", Select())
+    net.add("head", Linear(width, 1000))
+    return net.build(f"Dosovitskiy et al. 2020, patches of {patch} x {patch} pixels")
+
+
+def whisper_encoder(name: str, width: int, blocks: int, heads: int, mels: int = 80) -> Network:
+    """Return Whisper's encoder of 30 s of sound: (mels, 1, 3000) of a spectrogram to (1500, width)."""
+    net = Builder(name, (mels, 1, 3000))
+    net.add("conv1", Conv2d(mels, width, (1, 3), 1, (0, 1)))
+    net.add("gelu1", Activation("gelu", functional=True))
+    net.add("conv2", Conv2d(width, width, (1, 3), (1, 2), (0, 1)))
+    net.add("gelu2", Activation("gelu", functional=True))
+    net.add("sequence", Patches(width, 0))
+    source = net.add("position", AddTable(1500, width))
+    for i in range(blocks):
+        at = f"block{i}.attention"
+        norm = net.add(f"block{i}.norm1", LayerNorm(width), source)
+        query = net.add(f"{at}.query", Linear(width, width), norm)
+        key = net.add(f"{at}.key", Linear(width, width, bias=False), norm)
+        value = net.add(f"{at}.value", Linear(width, width), norm)
+        scores = net.add(f"{at}.scores", Scores(heads), query, key)
+        mixed = net.add(f"{at}.context", Context(heads), net.add(f"{at}.softmax", Softmax(), scores), value)
+        last = net.add(f"{at}.output", Linear(width, width), mixed)
+        source = net.add(f"block{i}.add1", Add(), source, last)
+        source = _mlp(net, f"block{i}", width, source)
+    net.add("norm", LayerNorm(width), source)
+    return net.build("Radford et al. 2022, the encoder alone")
+
+
+def _mlp(net: Builder, at: str, width: int, source: str) -> str:
+    net.add(f"{at}.norm2", LayerNorm(width), source)
+    net.add(f"{at}.fc1", Linear(width, 4 * width))
+    net.add(f"{at}.gelu", Activation("gelu", functional=True))
+    last = net.add(f"{at}.fc2", Linear(4 * width, width))
+    return net.add(f"{at}.add2", Add(), source, last)

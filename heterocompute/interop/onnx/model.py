@@ -26,7 +26,7 @@ def loaded(model: Any) -> Any:
     try:
         import onnx  # optional
     except ImportError:
-        raise ImportError("run_onnx: evaluating ONNX models needs onnx: pip install heterocompute[onnx]") from None
+        raise ImportError("run_onnx: evaluating ONNX models needs onnx: pip install 'heterocompute[onnx]'") from None
     if not isinstance(model, (str, os.PathLike, bytes, onnx.ModelProto)):
         raise TypeError(f"{place} is {shown(model)}, wanted a path, bytes or an onnx.ModelProto")
     if isinstance(model, (str, os.PathLike)):

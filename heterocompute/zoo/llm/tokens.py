@@ -26,11 +26,12 @@ WORDS = {
     "smollm": (GPT2, True),
     "starcoder": (GPT2, True),
     "llama-bpe": (LLAMA3, False),
+    "dbrx": (LLAMA3, False),
     "qwen2": (LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}"), False),
 }
 WORDS |= {"llama3": WORDS["llama-bpe"], "llama-v3": WORDS["llama-bpe"], "deepseek-r1-qwen": WORDS["qwen2"]}
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # types of tokens
-MISSING = "open_llm: texts need the package tokenizers: pip install heterocompute[llm]"
+MISSING = "open_llm: texts need the package tokenizers: pip install 'heterocompute[llm]'"
 
 
 class Tokens:

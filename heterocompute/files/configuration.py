@@ -1,0 +1,84 @@
+"""`config.json` of an output folder: the entries that a loader of quantized weights reads, and what it still lacks."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..base.json_text import strict_json
+from ..base.texts import printable, read_small
+
+__all__ = ["CONFIG", "configured", "lacking"]
+
+CONFIG = "config.json"
+MODEL = "model_type"  # by which a loader chooses the architecture
+# Keys of config.json, and of an object in it such as text_config, that say how weights are quantized.
+SAID_KEYS = ("quantization_config", "compression_config", "quantization")
+MAX_CONFIG = 16 << 20
+
+
+def configured(place: str | None, more: Mapping[str, Any], instead: bool = False) -> bytes:
+    """Return the text of a ``config.json`` with more entries.
+
+    Parameters
+    ----------
+    place : str or None
+        The ``config.json`` to extend. None: there is none yet.
+    more : mapping of str to Any
+        New entries, such as ``quantization_config``. An entry that is None is removed.
+    instead : bool
+        Whether they replace what the file says of a quantization.
+
+    Raises
+    ------
+    ValueError
+        The file is not a JSON object, or has one of the entries already.
+    """
+    said: Any = {}
+    if place is not None:
+        try:
+            said = strict_json(read_small(place, MAX_CONFIG))
+        except ValueError as error:
+            raise ValueError(f"{printable(place)}: no JSON: {printable(str(error))}") from None
+        if not isinstance(said, dict):
+            raise ValueError(f"{printable(place)}: no JSON object")
+        if instead:
+            said = _without(said)
+        if both := said.keys() & {key for key, value in more.items() if value is not None}:
+            raise ValueError(f"{printable(place)}: has a {min(both)} already: the checkpoint is quantized")
+    told = {key: value for key, value in {**said, **more}.items() if key not in more or value is not None}
+    return (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _without(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration without what it says of a quantization."""
+    kept = {key: value for key, value in said.items() if key not in SAID_KEYS}
+    return {key: _without(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
+
+
+def lacking(out_path: str) -> str | None:
+    """Return what a loader of another program still lacks to load an output, as a sentence; None if nothing.
+
+    Parameters
+    ----------
+    out_path : str
+        A file or folder in the layout of another program, such as ``"compressed-tensors"``.
+    """
+    if not os.path.isdir(out_path):
+        return (
+            f"loaders read the quantization from {CONFIG}, which is not written next to a single file: "
+            "give OUT the name of a folder"
+        )
+    place = os.path.join(out_path, CONFIG)
+    try:
+        said = strict_json(read_small(place, MAX_CONFIG))
+    except (OSError, ValueError):
+        return f"loaders need {CONFIG}, which is missing"
+    if not isinstance(said, dict) or not said.get(MODEL):
+        return (
+            f"{CONFIG} has no {MODEL}, by which loaders choose the architecture: "
+            f"add the entries of the {CONFIG} of the original model"
+        )
+    return None

@@ -1,0 +1,154 @@
+"""Layers of language models with several matrices side by side: norms and products of heads, and experts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...base.values import check_fields, shown
+from .layers import Layer, Shape, want_image, want_last
+
+__all__ = ["Experts", "HeadNorm", "Heads", "Patches", "Sinks"]
+
+
+@dataclass(frozen=True)
+class HeadNorm(Layer):
+    """RMSNorm of each head of (positions, heads·width), with the same factors for all heads.
+
+    Parameters
+    ----------
+    heads, width : int
+    """
+
+    heads: int
+    width: int
+
+    @property
+    def weight_params(self) -> int:
+        return self.width
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        want_last(self, inputs[0], self.heads * self.width)
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class Heads(Layer):
+    """A matrix of its own for each head: (positions, heads·in) to (positions, heads·out), without a bias.
+
+    Parameters
+    ----------
+    heads, in_features, out_features : int
+        Features are those of a head.
+    """
+
+    heads: int
+    in_features: int
+    out_features: int
+
+    @property
+    def weight_params(self) -> int:
+        return self.heads * self.in_features * self.out_features
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        want_last(self, inputs[0], self.heads * self.in_features)
+        return (*inputs[0][:-1], self.heads * self.out_features)
+
+    def macs(self, *inputs: Shape) -> int:
+        return math.prod(self.output_shape(*inputs)) * self.in_features
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
+        return self.heads, math.prod(inputs[0][:-1]), self.out_features, self.in_features
+
+
+@dataclass(frozen=True)
+class Experts(Layer):
+    """One matrix per expert, of which each position uses some.
+
+    The products are those of the experts that one sample can reach: all of them, or of few positions those in use.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+        Of one expert.
+    experts, used : int
+        All of them, and those that each position uses.
+    bias : bool, optional
+    joins : bool, optional
+        Whether the input holds features for each expert in use, (positions, used·in), and the outputs are summed to
+        (positions, out). By default (positions, in) becomes (positions, used·out).
+    """
+
+    in_features: int
+    out_features: int
+    experts: int
+    used: int
+    bias: bool = False
+    joins: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.used > self.experts:
+            raise ValueError(f"Experts: used is {shown(self.used)}, expected at most experts, {shown(self.experts)}")
+
+    @property
+    def weight_params(self) -> int:
+        return self.experts * self.in_features * self.out_features
+
+    @property
+    def bias_params(self) -> int:
+        return self.experts * self.out_features if self.bias else 0
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        want_last(self, inputs[0], self.in_features * (self.used if self.joins else 1))
+        return (*inputs[0][:-1], self.out_features * (1 if self.joins else self.used))
+
+    def macs(self, *inputs: Shape) -> int:
+        return math.prod(inputs[0][:-1]) * self.used * self.in_features * self.out_features
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
+        positions = math.prod(inputs[0][:-1])
+        reached = min(self.experts, positions * self.used)
+        return reached, -(-positions * self.used // reached), self.out_features, self.in_features
+
+
+@dataclass(frozen=True)
+class Sinks(Layer):
+    """A learned score of each head that takes part in the softmax.
+
+    Parameters
+    ----------
+    heads : int
+    """
+
+    heads: int
+
+    @property
+    def weight_params(self) -> int:
+        return self.heads
+
+
+@dataclass(frozen=True)
+class Patches(Layer):
+    """An image (channels, height, width) as a sequence (height·width + learned, channels).
+
+    Parameters
+    ----------
+    channels : int
+    learned : int, optional
+        Learned positions that are put before the others, such as the class token.
+    """
+
+    channels: int
+    learned: int = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self, ("learned",))
+
+    @property
+    def weight_params(self) -> int:
+        return self.learned * self.channels
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        want_image(self, inputs[0], self.channels)
+        return (math.prod(inputs[0][1:]) + self.learned, self.channels)

@@ -1,0 +1,326 @@
+"""Language models as networks, from their sizes: those of config.json or of a GGUF file's keys.
+
+One block: norm, attention, sum, norm, gated feed-forward part or experts, sum. Rotary positions are not counted.
+DeepSeek's attention is counted as its decoder runs it: queries are brought into the space of the cached latents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...base.texts import near_words, printable
+from ...base.values import shown
+from .graph import Builder, Network
+from .heads import Experts, HeadNorm, Heads, Sinks
+from .layers import AddTable, Context, Embedding, LayerNorm, Linear, Scores
+from .plain import Activation, Add, Multiply, Softmax
+
+__all__ = ["Decoder", "decoder_of_config", "decoder_of_keys"]
+
+POSITIONS = 2048  # tokens at once unless said otherwise
+MAX_LAYERS, MAX_SIZE = 4096, 1 << 32
+CONFIGS = (
+    "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3",
+    "gemma3_text", "phi3", "smollm3", "deepseek_v2", "deepseek_v3", "gpt_oss", "gpt2", "olmo2", "granite",
+)  # fmt: skip
+QKV_BIAS = ("qwen2", "qwen2_moe", "gpt_oss", "gpt-oss", "qwen2moe")
+QK_NORM = ("qwen3", "qwen3_moe", "gemma3", "gemma3_text", "qwen3moe", "olmo2")
+POST_NORMS = ("gemma2", "gemma3", "gemma3_text")
+SINKS = ("gpt_oss", "gpt-oss")
+TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "gpt2")  # unless config.json says otherwise
+
+
+@dataclass(frozen=True)
+class Latent:
+    """DeepSeek's attention: ranks of the latents, and the parts of a head."""
+
+    query: int
+    keys: int
+    plain: int
+    rotary: int
+    value: int
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The sizes of a decoder of tokens.
+
+    Attributes
+    ----------
+    name, family : str
+    layers, width, heads, kv_heads, head_width, hidden, tokens, positions : int
+    tied : bool
+        The output layer shares the matrix of the embedding.
+    qkv_bias, output_bias, qk_norm, post_norms, gated : bool
+    experts, used, expert_hidden, shared_hidden : int
+        0 where there are none.
+    dense_layers : int
+        Layers at the beginning without experts.
+    expert_bias : bool
+    latent : Latent or None
+    learned_positions : int
+        Rows of a table of positions.
+    """
+
+    name: str
+    family: str
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    hidden: int
+    tokens: int
+    positions: int
+    tied: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
+    qk_norm: bool = False
+    post_norms: bool = False
+    gated: bool = True
+    experts: int = 0
+    used: int = 0
+    expert_hidden: int = 0
+    shared_hidden: int = 0
+    shared_gate: bool = False
+    dense_layers: int = 0
+    expert_bias: bool = False
+    latent: Latent | None = None
+    learned_positions: int = 0
+
+    def network(self) -> Network:
+        """Return the network, whose input is tokens."""
+        net = Builder(self.name, (min(self.positions, POSITIONS),))
+        bias = self.family == "gpt2"  # of norms and of the feed-forward part
+        source = net.add("embeddings.word", Embedding(self.tokens, self.width))
+        if self.learned_positions:
+            source = net.add("embeddings.position", AddTable(self.learned_positions, self.width))
+        for i in range(self.layers):
+            at = f"block{i}."
+            before = self.family != "olmo2"  # which has its norms behind the parts alone
+            norm = net.add(f"{at}norm1", LayerNorm(self.width, bias=bias), source) if before else source
+            last = self._attention(net, f"{at}attention", norm)
+            if self.post_norms or not before:
+                last = net.add(f"{at}post_norm1", LayerNorm(self.width, bias=False), last)
+            source = net.add(f"{at}add1", Add(), source, last)
+            norm = net.add(f"{at}norm2", LayerNorm(self.width, bias=bias), source) if before else source
+            if self.experts and i >= self.dense_layers:
+                last = self._experts(net, at, norm)
+            else:
+                last = self._dense(net, at, norm, self.hidden, bias)
+            if self.post_norms or not before:
+                last = net.add(f"{at}post_norm2", LayerNorm(self.width, bias=False), last)
+            source = net.add(f"{at}add2", Add(), source, last)
+        net.add("norm", LayerNorm(self.width, bias=bias), source)
+        net.add("output", Linear(self.width, self.tokens, bias=False, shared=self.tied))
+        return net.build(
+            f"{self.family}, {net.input_shape[0]} tokens unless said otherwise; rotary positions not counted"
+        )
+
+    def _attention(self, net: Builder, at: str, source: str) -> str:
+        if self.latent is not None:
+            return self._latent_attention(net, at, source, self.latent)
+        queries, keys = self.heads * self.head_width, self.kv_heads * self.head_width
+        query = net.add(f"{at}.query", Linear(self.width, queries, self.qkv_bias), source)
+        key = net.add(f"{at}.key", Linear(self.width, keys, self.qkv_bias), source)
+        if self.qk_norm:
+            whole = self.family == "olmo2"  # all heads together
+            of_query = LayerNorm(queries, bias=False) if whole else HeadNorm(self.heads, self.head_width)
+            of_key = LayerNorm(keys, bias=False) if whole else HeadNorm(self.kv_heads, self.head_width)
+            query = net.add(f"{at}.query_norm", of_query, query)
+            key = net.add(f"{at}.key_norm", of_key, key)
+        value = net.add(f"{at}.value", Linear(self.width, keys, self.qkv_bias), source)
+        scores = net.add(f"{at}.scores", Scores(self.heads, self.kv_heads), query, key)
+        if self.family in SINKS:
+            scores = net.add(f"{at}.sinks", Sinks(self.heads), scores)
+        weights = net.add(f"{at}.softmax", Softmax(), scores)
+        mixed = net.add(f"{at}.context", Context(self.heads, self.kv_heads), weights, value)
+        return net.add(f"{at}.output", Linear(queries, self.width, self.output_bias), mixed)
+
+    def _latent_attention(self, net: Builder, at: str, source: str, part: Latent) -> str:
+        heads = self.heads
+        start, size = source, self.width
+        if part.query:
+            start, size = net.add(f"{at}.query_down", Linear(self.width, part.query, False), source), part.query
+            start = net.add(f"{at}.query_norm", LayerNorm(part.query, bias=False), start)
+        plain = net.add(f"{at}.query", Linear(size, heads * part.plain, False), start)
+        rotary = net.add(f"{at}.query_rotary", Linear(size, heads * part.rotary, False), start)
+        latent = net.add(f"{at}.latent", Linear(self.width, part.keys, False), source)
+        latent = net.add(f"{at}.latent_norm", LayerNorm(part.keys, bias=False), latent)
+        key = net.add(f"{at}.key_rotary", Linear(self.width, part.rotary, False), source)
+        inside = net.add(f"{at}.query_up", Heads(heads, part.plain, part.keys), plain)
+        first = net.add(f"{at}.scores", Scores(heads, 1), inside, latent)
+        second = net.add(f"{at}.scores_rotary", Scores(heads, 1), rotary, key)
+        both = net.add(f"{at}.scores_add", Add(), first, second)
+        weights = net.add(f"{at}.softmax", Softmax(), both)
+        mixed = net.add(f"{at}.context", Context(heads, 1), weights, latent)
+        value = net.add(f"{at}.value_up", Heads(heads, part.keys, part.value), mixed)
+        return net.add(f"{at}.output", Linear(heads * part.value, self.width, False), value)
+
+    def _dense(self, net: Builder, at: str, source: str, hidden: int, bias: bool) -> str:
+        if not self.gated:
+            net.add(f"{at}fc1", Linear(self.width, hidden, bias), source)
+            net.add(f"{at}gelu", Activation("gelu", functional=True))
+            return net.add(f"{at}fc2", Linear(hidden, self.width, bias))
+        net.add(f"{at}gate", Linear(self.width, hidden, bias=False), source)
+        gate = net.add(f"{at}silu", Activation("silu"))
+        up = net.add(f"{at}up", Linear(self.width, hidden, bias=False), source)
+        net.add(f"{at}multiply", Multiply(), gate, up)
+        return net.add(f"{at}down", Linear(hidden, self.width, bias=False))
+
+    def _experts(self, net: Builder, at: str, source: str) -> str:
+        hidden, count = self.expert_hidden, (self.experts, self.used)
+        net.add(f"{at}router", Linear(self.width, self.experts, self.expert_bias), source)
+        gate = net.add(f"{at}experts.gate", Experts(self.width, hidden, *count, self.expert_bias), source)
+        gate = net.add(f"{at}experts.silu", Activation("silu"), gate)
+        up = net.add(f"{at}experts.up", Experts(self.width, hidden, *count, self.expert_bias), source)
+        inside = net.add(f"{at}experts.multiply", Multiply(), gate, up)
+        last = net.add(f"{at}experts.down", Experts(hidden, self.width, *count, self.expert_bias, joins=True), inside)
+        if self.shared_hidden:
+            other = self._dense(net, f"{at}shared.", source, self.shared_hidden, False)
+            if self.shared_gate:
+                net.add(f"{at}shared.router", Linear(self.width, 1, False), source)
+            last = net.add(f"{at}experts.add", Add(), last, other)
+        return last
+
+
+class _Keys:
+    """Values by key, each checked for what it is; of a nested object, if that has the sizes."""
+
+    def __init__(self, place: str, found: Mapping[str, Any]) -> None:
+        self.place, self.found = place, found
+
+    def count(self, key: str, default: int | None = None, low: int = 1, high: int = MAX_SIZE) -> int:
+        value = self.found.get(key)
+        if value is None:
+            if default is None:
+                raise ValueError(f"{printable(self.place)}: the key {shown(key)} is missing")
+            return default
+        if isinstance(value, str) and value.isdecimal() and len(value) < 16:  # as a GGUF file's keys are listed
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(
+                f"{printable(self.place)}: {key} is {shown(value)}, expected an integer from {low} to {high}"
+            )
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.found.get(key)
+        return default if value is None else bool(value)
+
+
+def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decoder:
+    """Return the sizes that a config.json describes.
+
+    Parameters
+    ----------
+    place : str
+        For errors.
+    config : mapping
+    name : str
+        Of the network.
+
+    Returns
+    -------
+    Decoder
+
+    Raises
+    ------
+    ValueError
+        A family that is not known, a key that is missing, a value that is absurd.
+    """
+    inner = config.get("text_config")
+    if isinstance(inner, Mapping):
+        config = {**config, **inner}
+    family = config.get("model_type")
+    if family not in CONFIGS:
+        near = near_words(family, CONFIGS) if isinstance(family, str) else []
+        hint = f"; the nearest is {near[0]}" if near else ""
+        raise ValueError(
+            f"{printable(place)}: model_type is {shown(family)}, expected one of {', '.join(CONFIGS)}{hint}"
+        )
+    keys = _Keys(place, config)
+    if family == "gpt2":
+        return _gpt2(keys, name)
+    width, heads = keys.count("hidden_size"), keys.count("num_attention_heads", high=1 << 16)
+    experts = keys.count("num_local_experts", keys.count("num_experts", keys.count("n_routed_experts", 0, 0), 0), 0)
+    hidden = keys.count("intermediate_size")
+    latent = None
+    if family in ("deepseek_v2", "deepseek_v3"):
+        latent = Latent(
+            keys.count("q_lora_rank", 0, 0), keys.count("kv_lora_rank"), keys.count("qk_nope_head_dim"),
+            keys.count("qk_rope_head_dim"), keys.count("v_head_dim"),
+        )  # fmt: skip
+    inside = keys.count("moe_intermediate_size", hidden)
+    shared = keys.count("shared_expert_intermediate_size", keys.count("n_shared_experts", 0, 0) * inside, 0)
+    bias = keys.flag("attention_bias", family in QKV_BIAS)
+    return Decoder(
+        name, str(family), keys.count("num_hidden_layers", high=MAX_LAYERS), width, heads,
+        keys.count("num_key_value_heads", heads, high=heads), keys.count("head_dim", max(width // heads, 1)), hidden,
+        keys.count("vocab_size"), keys.count("max_position_embeddings", POSITIONS),
+        tied=keys.flag("tie_word_embeddings", family in TIED), qkv_bias=bias or family in QKV_BIAS,
+        output_bias=bias and family not in ("qwen2", "qwen2_moe"), qk_norm=family in QK_NORM,
+        post_norms=family in POST_NORMS, experts=experts, used=keys.count("num_experts_per_tok", 2) if experts else 0,
+        expert_hidden=inside, shared_hidden=shared if experts else 0, shared_gate=family == "qwen2_moe",
+        dense_layers=keys.count("first_k_dense_replace", 0, 0), expert_bias=family == "gpt_oss", latent=latent,
+    )  # fmt: skip
+
+
+def _gpt2(keys: _Keys, name: str) -> Decoder:
+    width, heads = keys.count("n_embd"), keys.count("n_head", high=1 << 16)
+    positions = keys.count("n_positions", keys.count("n_ctx", 1024))
+    return Decoder(
+        name, "gpt2", keys.count("n_layer", high=MAX_LAYERS), width, heads, heads, max(width // heads, 1),
+        keys.count("n_inner", 4 * width), keys.count("vocab_size"), positions, tied=True, qkv_bias=True,
+        output_bias=True, gated=False, learned_positions=positions,
+    )  # fmt: skip
+
+
+def decoder_of_keys(place: str, found: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], name: str) -> Decoder:
+    """Return the sizes that the keys of a GGUF file describe.
+
+    Parameters
+    ----------
+    place : str
+        For errors.
+    found : mapping
+        Keys of the file.
+    shapes : mapping of str to tuple of int
+        Of its tensors.
+    name : str
+        Of the network.
+
+    Raises
+    ------
+    ValueError
+        As of `decoder_of_config`; the file describes no model.
+    """
+    family = found.get("general.architecture", "none")
+    table = shapes.get("token_embd.weight")
+    if table is None or len(table) != 2 or f"{family}.block_count" not in found:
+        raise ValueError(f"{printable(place)}: describes no language model: its architecture is {shown(family)}")
+    if "blk.0.attn_kv_a_mqa.weight" in shapes or not ({"blk.0.attn_q.weight", "blk.0.attn_qkv.weight"} & {*shapes}):
+        raise ValueError(f"{printable(place)}: the attention of the architecture {shown(family)} is not read; "
+                         "expected a Hugging Face folder")  # fmt: skip
+    keys = _Keys(place, {key.removeprefix(f"{family}."): value for key, value in found.items()})
+    width, heads = keys.count("embedding_length"), keys.count("attention.head_count", high=1 << 16)
+    experts = keys.count("expert_count", 0, 0)
+    hidden = keys.count("feed_forward_length", 0, 0)
+    shared = next((shapes[n][0] for n in ("blk.0.ffn_up_shexp.weight", "blk.1.ffn_up_shexp.weight") if n in shapes), 0)
+    return Decoder(
+        name, str(family), keys.count("block_count", high=MAX_LAYERS), width, heads,
+        keys.count("attention.head_count_kv", heads, high=heads),
+        keys.count("attention.key_length", max(width // heads, 1)), hidden, table[0],
+        keys.count("context_length", POSITIONS), tied="output.weight" not in shapes,
+        qkv_bias="blk.0.attn_q.bias" in shapes or "blk.0.attn_qkv.bias" in shapes,
+        output_bias="blk.0.attn_output.bias" in shapes, qk_norm="blk.0.attn_q_norm.weight" in shapes,
+        post_norms="blk.0.post_ffw_norm.weight" in shapes,
+        gated="blk.0.ffn_gate.weight" in shapes or bool(experts) or family == "phi3",
+        experts=experts, used=keys.count("expert_used_count", 2) if experts else 0,
+        expert_hidden=keys.count("expert_feed_forward_length", hidden or 1), shared_hidden=shared,
+        dense_layers=keys.count("leading_dense_block_count", 0, 0), expert_bias="blk.0.ffn_up_exps.bias" in shapes,
+        learned_positions=math.prod(shapes.get("position_embd.weight", (0,))[:1]),
+    )  # fmt: skip

@@ -1,0 +1,57 @@
+"""A language model as a network from its file: a Hugging Face folder, safetensors beside config.json, or GGUF."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ...base.json_text import strict_json
+from ...base.texts import printable, read_small
+from .graph import Network
+from .language import decoder_of_config, decoder_of_keys
+
+__all__ = ["read_language_model"]
+
+CONFIG, GGUF = "config.json", ".gguf"
+MAX_CONFIG = 16 << 20
+
+
+def read_language_model(path: str) -> Network:
+    """Return the network that a file or folder describes; no weights are read.
+
+    Parameters
+    ----------
+    path : str
+        A folder with ``config.json``, a file in such a folder, or a GGUF file.
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    ValueError
+        No sizes, of another family, or absurd ones.
+    OSError
+        The file cannot be read.
+    """
+    if path.endswith(GGUF):
+        from ...files.opening import reader_of  # files stand above the networks
+
+        name = os.path.basename(path).removesuffix(GGUF)
+        with reader_of(path) as reader:
+            shapes = {name: reader.info(name).shape for name in reader.names}
+            return decoder_of_keys(path, reader.metadata, shapes, name).network()
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    if not os.path.isdir(path):
+        os.stat(path)  # a missing file is an OSError
+    place = os.path.join(folder, CONFIG)
+    if not os.path.exists(place):
+        raise ValueError(f"{printable(path)}: has no {CONFIG} next to the weights, by which a network is known")
+    try:
+        found = strict_json(read_small(place, MAX_CONFIG))
+    except ValueError as error:
+        raise ValueError(f"{printable(place)}: {str(error).removeprefix(printable(place) + ': ')}") from None
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{printable(place)}: is no JSON object")
+    return decoder_of_config(place, found, os.path.basename(os.path.abspath(folder))).network()

@@ -1,0 +1,96 @@
+"""Pictures of the pages of commands: a scatter with two logarithmic axes, and bars. Plain values in, SVG out."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .chart import Chart, Dot, text
+from .numbers import quantity
+from .page import key
+from .palette import FAMILIES, SERIES, Mark, family
+from .scale import logarithmic
+
+__all__ = ["Point", "bars", "scatter"]
+
+SIZES = (("broad", 1060, 430), ("narrow", 340, 360))  # the second for narrow screens
+MAX_NAMES = 30
+LEFT, ROW, WIDTH = 230, 22, 860
+MAX_BARS = 24
+
+
+class Point(NamedTuple):
+    """A dot: its place, its name and the format that chooses its mark; no format: the first mark."""
+
+    x: float
+    y: float
+    name: str
+    format: str = ""
+
+
+def scatter(points: Sequence[Point], x_title: str, y_title: str, title: str) -> str:
+    """Return a picture of points for broad and for narrow screens, with its key; empty where no point can be drawn.
+
+    Parameters
+    ----------
+    points : sequence of Point
+        Those that are not above 0 have no place on logarithmic axes and are left out.
+    x_title, y_title : str
+        With units.
+    title : str
+        Alternative text.
+    """
+    held = [point for point in points if point.x > 0 and point.y > 0]
+    if not held:
+        return ""
+    marks = {point: mark_of(point) for point in held}
+    keys = (
+        "".join(key(mark, mark.words) for mark in dict.fromkeys(marks.values())) if any(p.format for p in held) else ""
+    )
+    drawn = []
+    for kind, width, height in SIZES:
+        x = logarithmic([point.x for point in held], room=5 if width < 600 else 9)
+        y = logarithmic([point.y for point in held], room=7)
+        x, y = (scale._replace(ticks=[(value, quantity(value)) for value, _ in scale.ticks]) for scale in (x, y))
+        chart = Chart(x, y, width, height, x_title, y_title, title=title)
+        dots = [Dot(point.x, point.y, marks[point], point.name, point.name, hint=point.name) for point in held]
+        drawn.append(f'<div class="{kind}">{chart.draw(dots, range(min(len(dots), MAX_NAMES)))}</div>')
+    return f'<div class="controls">{keys}</div>{"".join(drawn)}'
+
+
+def mark_of(point: Point) -> Mark:
+    """Return the mark of a point."""
+    return FAMILIES[family(point.format)] if point.format else SERIES[0]
+
+
+def bars(rows: Sequence[tuple[str, float]], unit: str, title: str) -> str:
+    """Return horizontal bars, the longest first; empty where there is none.
+
+    Parameters
+    ----------
+    rows : sequence of (str, float)
+        Names and lengths.
+    unit : str
+    title : str
+        Alternative text.
+    """
+    held = sorted((row for row in rows if row[1] > 0), key=lambda row: -row[1])
+    shown = held[:MAX_BARS]
+    if not shown:
+        return ""
+    longest, whole = shown[0][1], sum(value for _, value in held)
+    lines = []
+    for i, (name, value) in enumerate(shown):
+        top, wide = 8 + i * ROW, max(1.0, (WIDTH - LEFT - 150) * value / longest)
+        label = name if len(name) <= 34 else f"{name[:33]}\u2026"
+        lines.append(text(LEFT - 8, top + 12, label, "end"))
+        lines.append(
+            f'<rect x="{LEFT}" y="{top}" width="{wide:.1f}" height="{ROW - 7}" fill="{SERIES[0].color}" rx="2"/>'
+        )
+        lines.append(text(LEFT + wide + 6, top + 12, f"{quantity(value, unit)}, {value / whole:.1%}"))
+    height = 16 + len(shown) * ROW
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{html.escape(title)}" font-size="12.5" '
+        f'fill="currentColor"><title>{html.escape(title)}</title>{"".join(lines)}</svg>'
+    )

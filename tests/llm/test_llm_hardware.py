@@ -1,0 +1,127 @@
+"""Language models as networks: from config.json, from GGUF, by name; what they count and move."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from common import run
+
+import heterocompute as hc
+from heterocompute import hardware as hw
+from heterocompute.hardware.network.builtin import published
+from heterocompute.hardware.network.language import CONFIGS, decoder_of_config
+
+SMALL = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1,
+         "eos_token_id": 2}  # fmt: skip
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Llama": {}, "Mistral": {}, "Mixtral": {"num_local_experts": 4}, "Qwen2": {}, "Qwen3": {"head_dim": 32},
+    "Qwen2Moe": {**EXPERTS, "shared_expert_intermediate_size": 80}, "Qwen3Moe": {**EXPERTS, "head_dim": 32},
+    "Gemma": {"head_dim": 32}, "Gemma2": {"head_dim": 32}, "Gemma3": {"head_dim": 32}, "Phi3": {}, "Olmo2": {},
+    "SmolLM3": {}, "Granite": {}, "GptOss": {"head_dim": 32, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "DeepseekV3": {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
+                   "v_head_dim": 8, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
+                   "moe_intermediate_size": 48, "first_k_dense_replace": 1, "n_shared_experts": 1,
+                   "num_key_value_heads": 4},
+    "GPT2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64},
+}  # fmt: skip
+
+
+def config_of(path: Path, **more: Any) -> Path:
+    path.mkdir(exist_ok=True)
+    (path / "config.json").write_text(json.dumps({"model_type": "llama", **SMALL, **more}))
+    return path
+
+
+def test_parameters_are_those_of_transformers() -> None:
+    """Of small models of each family, whose weights are never made."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    for family, more in FAMILIES.items():
+        name = f"{family}TextConfig" if family == "Gemma3" else f"{family}Config"
+        given = {**SMALL, **more} if family != "GPT2" else {**more, "vocab_size": 1000}
+        config = getattr(transformers, name)(**given)
+        with torch.device("meta"):
+            made = getattr(transformers, f"{family}{'LMHeadModel' if family == 'GPT2' else 'ForCausalLM'}")(config)
+        wanted = sum(one.numel() for one in dict.fromkeys(made.parameters()))
+        network = decoder_of_config("config.json", json.loads(config.to_json_string()), family).network()
+        assert network.params == wanted, family
+        assert network.decoding(10).output_shape == (1, 1000)
+
+
+def test_a_folder_and_its_files_are_one_network(tmp_path: Path, capsys: Any) -> None:
+    folder = config_of(tmp_path / "model")
+    hc.save(folder / "model.safetensors", {"w": np.ones((2, 2), np.float32)})
+    wanted = hw.as_network(folder)
+    assert wanted.name == "model" and wanted.params == hw.as_network(folder / "model.safetensors").params
+    assert hw.as_network(str(folder / "config.json")).params == wanted.params
+    for command in (["count"], ["roofline", "h100-sxm", "--context", "16"], ["accelerators", "--format", "int8"]):
+        code, text, _ = run(capsys, command[0], str(folder), *command[1:])
+        assert code == 0 and "model" in text
+
+
+def test_gguf_has_the_sizes_in_its_keys(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    shape = {"token_embd.weight": (1000, 64), "blk.0.attn_q.weight": (64, 64), "blk.0.ffn_gate.weight": (96, 64)}
+    keys = {"general.architecture": "llama", "llama.block_count": 2, "llama.embedding_length": 64,
+            "llama.attention.head_count": 4, "llama.attention.head_count_kv": 2, "llama.feed_forward_length": 96,
+            "llama.context_length": 128}  # fmt: skip
+    tensors = {name: np.ones(size, np.float32) for name, size in shape.items()}
+    path = tmp_path / "tied.gguf"
+    hc.save_gguf(path, tensors, keys, types={"*": "f16"})
+    wanted = hw.as_network(config_of(tmp_path / "tied", tie_word_embeddings=True)).params
+    assert hw.as_network(path).params == hw.count(str(path)).params == wanted
+    hc.save_gguf(path, {**tensors, "output.weight": tensors["token_embd.weight"]}, keys, types={"*": "f16"})
+    assert hw.as_network(path).params == wanted + 64000
+    hc.save_gguf(path, tensors, types={"*": "f16"})
+    with pytest.raises(ValueError, match="tied.gguf: describes no language model: its architecture is 'none'"):
+        hw.as_network(path)
+
+
+def test_names_are_found_as_people_write_them() -> None:
+    for text in ("llama3_1_8b", "Llama-3.1-8B", "llama3.1-8b", "Qwen2.5-0.5B", "gpt-oss-20b", "DeepSeek-V3"):
+        assert hw.as_network(text).params > 4e8
+    with pytest.raises(ValueError, match="nearest are"):
+        hw.as_network("llama9_8b")
+
+
+def test_experts_in_use_are_read_and_all_are_held() -> None:
+    network, bits = hw.networks["mixtral_8x7b"], 16
+    token = hw.roofline(network.decoding(0), "h100-sxm", "fp16")
+    read = sum(row["weight_bytes"] for row in token.layers if ".experts." in row["name"])
+    assert read == 32 * 2 * 3 * 4096 * 14336 * bits / 8  # two experts of eight
+    all_at_once = hw.roofline(network, "h100-sxm", "fp16")
+    assert sum(row["weight_bytes"] for row in all_at_once.layers if ".experts." in row["name"]) == 4 * read
+    assert hw.memory.infer(network, (1,), format="int8").params > 46e9  # bytes of all experts
+
+
+def test_a_latent_is_what_is_cached() -> None:
+    """DeepSeek's keys are 512 + 64 values a position and layer; the values are the same 512."""
+    network = hw.networks["deepseek_v3"]
+    assert hw.memory.kv_cache(network, 1000, dtype="fp16") == 61 * 1000 * (512 + 64) * 2
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"model_type": "mamba"}, "model_type is 'mamba', expected one of llama, "),
+    ({"model_type": "lama"}, "the nearest is llama"), ({"model_type": 3}, "model_type is 3"),
+    ({"hidden_size": None}, "the key 'hidden_size' is missing"), ({"hidden_size": -1}, "hidden_size is -1"),
+    ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"), ({"vocab_size": "many"}, "vocab_size is 'many'"),
+    ({"num_attention_heads": 3, "num_key_value_heads": 2}, "heads"),
+])  # fmt: skip
+def test_sizes_are_not_believed(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        hw.count(config_of(tmp_path / "model", **change))
+
+
+def test_a_folder_without_sizes_is_refused(tmp_path: Path, capsys: Any) -> None:
+    hc.save(tmp_path / "w.safetensors", {"w": np.ones((2, 2), np.float32)})
+    code, _, errors = run(capsys, "count", str(tmp_path / "w.safetensors"))
+    assert code == 1 and "has no config.json next to the weights" in errors
+    (tmp_path / "config.json").write_text("[]")
+    code, _, errors = run(capsys, "count", str(tmp_path))
+    assert code == 1 and "config.json: is no JSON object" in errors
+    assert "llama" in CONFIGS and len(published()) > 30

@@ -1,0 +1,175 @@
+"""Language models as GGUF files that llama.cpp loads: architecture, sizes, names, order of rows, tokenizer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+from common import run
+
+import heterocompute as hc
+from heterocompute.files.checkpoint import quantize_checkpoint
+
+pytest.importorskip("gguf")
+pytest.importorskip("tokenizers")
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "llama3": ("Llama", {"rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32}}),
+    "linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}}),
+    "mistral": ("Mistral", {"sliding_window": None}),
+    "qwen2": ("Qwen2", {}),
+    "qwen3": ("Qwen3", {"head_dim": 32}),
+    "gemma": ("Gemma", {"head_dim": 32}),
+    "gemma2": ("Gemma2", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 32}),
+    "gemma3": ("Gemma3", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 32, "num_hidden_layers": 6}),
+    "phi3": ("Phi3", {}),
+}  # fmt: skip
+PROMPTS = ("the cat sat in", "in the winter: 12 hats", "a")
+
+
+def folder_of(path: Path, family: str) -> tuple[Path, Any]:
+    """Return a folder that transformers wrote, and its model."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    name, more = FAMILIES[family]
+    kind = f"{name}TextConfig" if name == "Gemma3" else f"{name}Config"
+    config = getattr(transformers, kind)(**{
+        "vocab_size": len(made.vocabulary()), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "bos_token_id": 0,
+        "eos_token_id": 1, "pad_token_id": None, **more,
+    })  # fmt: skip
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.2)
+        model.get_output_embeddings().weight[2 + 94 : 2 + 256] = 0  # bytes that are no letters never come next
+    made.write_folder(path)
+    (path / "model.safetensors").unlink()
+    model.save_pretrained(path)
+    return path, model
+
+
+def completed(path: Path, prompts: tuple[str, ...]) -> list[tuple[list[int], int]]:
+    """Return the 12 tokens that llama.cpp says after each prompt, and the tokens that the prompt has."""
+    xllamacpp = pytest.importorskip("xllamacpp")
+    options = xllamacpp.CommonParams()
+    options.model.path, options.n_ctx, options.cpuparams.n_threads, options.warmup = str(path), 128, 1, False
+    server, found = xllamacpp.Server(options), []
+    for prompt in prompts:
+        answer = server.handle_completions({"prompt": prompt, "n_predict": 12, "temperature": 0, "n_probs": 1})
+        answer = json.loads(answer) if isinstance(answer, str) else answer
+        said = [token["id"] for token in answer["choices"][0]["logprobs"]["content"]]
+        found.append((said, answer["usage"]["prompt_tokens"]))
+    return found
+
+
+ARCHITECTURES = {"llama3": "llama", "linear": "llama", "mistral": "llama"}
+
+
+@pytest.mark.sweep(every=5)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_folder_becomes_a_file_that_llama_cpp_runs(family: str, tmp_path: Path) -> None:
+    """Logits are those of transformers, and llama.cpp says the same tokens."""
+    folder, model = folder_of(tmp_path / "in", family)
+    import torch
+
+    path = tmp_path / "model.gguf"
+    summary = quantize_checkpoint(folder, path, "q8_0", exclude="*", layout="gguf")
+    net = hc.zoo.open_llm(path)
+    assert summary["architecture"] == net.shape.family == ARCHITECTURES.get(family, family)
+    ids = np.random.default_rng(0).integers(0, len(made.vocabulary()), (2, 40))
+    with torch.no_grad():
+        wanted = model(torch.tensor(ids)).logits.numpy()
+    found = net.logits(ids)
+    assert np.abs(found - wanted).max() <= 40 * np.finfo(np.float32).eps * max(np.abs(wanted).max(), 1.0)
+    assert net.tokens.encode(made.TEXT) == hc.zoo.open_llm(folder).tokens.encode(made.TEXT)
+
+    for prompt, (said, count) in zip(PROMPTS, completed(path, PROMPTS), strict=True):
+        prompt_ids = net.tokens.encode(prompt)
+        assert count == len(prompt_ids)
+        for i, token in enumerate(said):  # its keys are float16: what is next to equal may be either
+            with torch.no_grad():
+                logits = model(torch.tensor([[*prompt_ids, *said[:i]]])).logits[0, -1]
+            assert logits[token] > logits.max() - 0.05
+            if logits[token] != logits.max():
+                break
+
+
+def test_a_quantized_model_is_loaded(tmp_path: Path, capsys: Any) -> None:
+    """Rows of blocks are put in the order of llama.cpp without another rounding."""
+    folder, _ = folder_of(tmp_path / "in", "llama")
+    code, text, errors = run(capsys, "quantize", folder, tmp_path / "q.gguf", "--layout", "gguf", "--format", "q8_0")
+    assert code == 0 and "tensors quantized" in text and "runtime" not in errors
+    net, plain = hc.zoo.open_llm(tmp_path / "q.gguf"), hc.zoo.open_llm(folder)
+    q, w = net.weights["blk.0.attn_q.weight"], plain.weights["model.layers.0.self_attn.q_proj.weight"]
+    order = np.arange(64).reshape(4, 2, 8).swapaxes(1, 2).reshape(-1)
+    assert str(q.format) == "q8_0"
+    assert np.array_equal(q.dequantize(), hc.quantize(np.asarray(w), "q8_0").dequantize()[order])
+    assert len(completed(tmp_path / "q.gguf", PROMPTS)) == len(PROMPTS)
+
+
+def test_a_tokenizer_of_sentencepiece(tmp_path: Path) -> None:
+    """Scores of pieces are the order of the merges, so that llama.cpp joins the same pairs first."""
+    tokenizers = pytest.importorskip("tokenizers")
+    folder, _ = folder_of(tmp_path / "in", "llama")
+    letters = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256))]
+    vocabulary = {text: i for i, text in enumerate(dict.fromkeys([*letters, "\u2581", *"thecainswr"]))}
+    pairs = [("t", "h"), ("th", "e"), ("\u2581", "the"), ("i", "n"), ("\u2581", "c")]
+    vocabulary |= {a + b: len(vocabulary) + i for i, (a, b) in enumerate(pairs)}
+    config = json.loads((folder / "config.json").read_text())
+    weights = dict(hc.open_checkpoint(folder))
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        weights[name] = np.resize(weights[name], (len(vocabulary), 64))
+    hc.save(folder / "model.safetensors", weights)
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": len(vocabulary)}))
+    one = tokenizers.Tokenizer(
+        tokenizers.models.BPE(vocab=vocabulary, merges=pairs, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
+    steps = [tokenizers.normalizers.Prepend("\u2581"), tokenizers.normalizers.Replace(" ", "\u2581")]
+    one.normalizer = tokenizers.normalizers.Sequence(steps)
+    one.add_special_tokens(["<s>", "</s>"])
+    one.save(str(folder / "tokenizer.json"))
+    quantize_checkpoint(folder, tmp_path / "s.gguf", "q8_0", exclude="*", layout="gguf")
+    found = hc.zoo.open_llm(tmp_path / "s.gguf").tokens
+    for prompt in ("the cat in the hat", "then: \u00c5 12"):
+        assert found.encode(prompt) == one.encode(prompt, add_special_tokens=False).ids
+        assert completed(tmp_path / "s.gguf", (prompt,))[0][1] == len(found.encode(prompt))
+
+
+CHANGES = {
+    "config.json is missing": lambda folder: (folder / "config.json").unlink(),
+    "tokenizer.json is missing": lambda folder: (folder / "tokenizer.json").unlink(),
+    "model_type is 'mamba'": lambda folder: changed(folder / "config.json", model_type="mamba"),
+    "neither of bytes nor of SentencePiece": lambda folder: changed(folder / "tokenizer.json", pre_tokenizer=None),
+    "model is not BPE": lambda folder: changed(folder / "tokenizer.json", model={"type": "Unigram"}),
+    "rule that has no name": lambda folder: changed(
+        folder / "tokenizer.json", pre_tokenizer={"type": "ByteLevel", "use_regex": False}
+    ),
+    "has shape": lambda folder: changed(folder / "config.json", intermediate_size=32),
+    "'extra.weight' has no place": lambda folder: hc.save(
+        folder / "model.safetensors", {**made.weights(), "extra.weight": np.ones((2, 32), np.float32)}
+    ),
+}
+
+
+def changed(path: Path, **more: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
+
+
+@pytest.mark.parametrize("words", CHANGES)
+def test_what_no_runtime_loads_is_said_before_it_is_written(words: str, tmp_path: Path, capsys: Any) -> None:
+    folder = made.write_folder(tmp_path / "in")
+    CHANGES[words](folder)
+    out = tmp_path / "out.gguf"
+    code, _, errors = run(capsys, "quantize", folder, out, "--layout", "gguf", "--format", "q8_0")
+    first = errors.splitlines()[0]  # before the progress
+    assert code == 0 and "no runtime will load" in first and words in first
+    with hc.open_checkpoint(out) as found:
+        assert found.metadata["general.architecture"] == "none" and "model.norm.weight" in found
