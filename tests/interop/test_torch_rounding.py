@@ -150,6 +150,19 @@ def test_a_model_that_was_trained_with_rounding_stays_what_it_computed_with():
     assert "rounded" not in model[0].__dict__
 
 
+@pytest.mark.parametrize("fmt", ["vsq4-g16-s4", "nvfp4", "q4_k"])
+def test_convert_packs_the_codes_that_were_trained(fmt):
+    torch.manual_seed(0)
+    linear, conv = ht.QuantLinear(256, 8, fmt, clip="search"), ht.parametrize(nn.Conv2d(16, 8, 3), fmt, clip="octav")
+    line = ht.parametrize(nn.Conv1d(32, 8, 4), fmt)
+    for layer in (linear, conv, line):
+        small = ht.convert(layer, fmt, activations="int8")
+        q = ht.packed(layer)["weight"]
+        assert small.packed().components.keys() == q.components.keys()
+        assert all(np.array_equal(small.packed().components[key], part) for key, part in q.components.items())
+        assert str(ht.convert(layer, "int8").packed().format) == "int8"
+
+
 def test_a_pruned_weight_is_heard_as_it_is_computed():
     layer = nn.Linear(16, 8)
     prune.l1_unstructured(layer, "weight", 0.5)

@@ -15,7 +15,7 @@ from ...files.selection import escaped, patterns
 from ...formats import Format
 from ...products.arguments import as_format
 from ...ptq.methods import by_method, takes
-from .reading import now
+from .reading import now, trained_in
 from .walk import Layer
 
 __all__ = [
@@ -57,8 +57,14 @@ def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:
 
 
 def packed_of(layer: Layer, weight: torch.Tensor, fmt: Format, method: str = "rtn") -> QuantizedArray:
-    """Return a weight in a format, in the form that the packed layer has it; without Hessians gptq is search."""
+    """Return a weight in a format, in the form that the packed layer has it; without Hessians gptq is search.
+
+    A weight that was trained in the format keeps its codes and scales: rounding its values again may choose others.
+    """
     check_rows(layer, fmt)
+    trained = None if layer.kind.startswith("conv_t") else trained_in(layer.module, layer.attribute, fmt)
+    if trained is not None and trained.axis == layer.axis:
+        return formed_of(layer, trained)
     way = "search" if method != "rtn" and takes("search", fmt) else "rtn"
     return by_method(formed(layer, weight), fmt, form_axis(layer), way)
 
