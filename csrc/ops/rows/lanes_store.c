@@ -20,7 +20,8 @@ void hc_lanes_store(hc_pack_x32_fn *transpose, const hc_rows *out, int64_t row, 
         return;
     }
     const int last = out->n_dims - 1;
-    if (last >= 0 && out->stride[last] == sizeof(float)) { /* planes of images: a column is a line of them, as in `values` */
+    if (last >= 0 &&
+        out->stride[last] == sizeof(float)) { /* planes of images: a column is a line of them, as in `values` */
         for (int64_t i = 0, even; i < rows; i += even) {
             even = rows - i;
             if (last > 0)
