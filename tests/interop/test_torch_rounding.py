@@ -150,10 +150,12 @@ def test_a_model_that_was_trained_with_rounding_stays_what_it_computed_with():
     assert "rounded" not in model[0].__dict__
 
 
-@pytest.mark.parametrize("fmt", ["vsq4-g16-s4", "nvfp4", "q4_k"])
-def test_convert_packs_the_codes_that_were_trained(fmt):
+@pytest.mark.parametrize(
+    ("fmt", "clip"), [("vsq4-g16-s4", "search"), ("int4-g32", 0.7), ("nvfp4", None), ("q4_k", None)]
+)
+def test_convert_packs_the_codes_that_were_trained(fmt, clip):
     torch.manual_seed(0)
-    linear, conv = ht.QuantLinear(256, 8, fmt, clip="search"), ht.parametrize(nn.Conv2d(16, 8, 3), fmt, clip="octav")
+    linear, conv = ht.QuantLinear(256, 8, fmt, clip=clip), ht.parametrize(nn.Conv2d(16, 8, 3), fmt, clip=clip)
     line = ht.parametrize(nn.Conv1d(32, 8, 4), fmt)
     for layer in (linear, conv, line):
         small = ht.convert(layer, fmt, activations="int8")
