@@ -165,6 +165,25 @@ def test_convert_packs_the_codes_that_were_trained(fmt, clip):
         assert str(ht.convert(layer, "int8").packed().format) == "int8"
 
 
+def test_studies_and_searches_judge_the_codes_that_were_trained():
+    torch.manual_seed(0)
+    fmt, x = "vsq4-g16-s4", inputs(8, 64)
+    model = nn.Sequential(ht.QuantLinear(64, 32, fmt, clip="search"), nn.ReLU(), nn.Linear(32, 4)).eval()
+    with torch.no_grad():
+        exact = model[0](x)
+    judge = {"error": lambda m: float((m[0](x) - exact).abs().max().detach())}
+
+    def evaluate(m):
+        return {name: call(m) for name, call in judge.items()}
+
+    r = hc.study(model, [fmt, "int4"], evaluate, include="0", per_layer=True)
+    errors = {row["format"]: row["error"] for row in r.table}
+    assert errors[fmt] < 1e-5 < errors["int4"]
+    plan = hc.ptq.search(model, [fmt], {"bits": 8}, evaluate)
+    assert plan.weights["0.weight"] == ht.packed(model)["0.weight"]
+    assert ht.convert(model, plan)[0].packed() == plan.weights["0.weight"]
+
+
 def test_a_pruned_weight_is_heard_as_it_is_computed():
     layer = nn.Linear(16, 8)
     prune.l1_unstructured(layer, "weight", 0.5)
