@@ -188,7 +188,9 @@ def trained_in(module: Any, name: str, fmt: Format | None = None) -> Any:
     QuantizedArray or None
     """
     steps = getattr(module, "parametrizations", {})
-    last = module if name == "weight" and hasattr(module, "rounded") else steps[name][-1] if name in steps else None
+    last: Any = (
+        module if name == "weight" and hasattr(module, "rounded") else steps[name][-1] if name in steps else None
+    )
     if not hasattr(last, "fmt") or fmt not in (None, as_format(last.fmt, "fmt")):
         return None
     return module.packed() if last is module else _last_rounding(steps[name])
