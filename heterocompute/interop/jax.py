@@ -1,25 +1,30 @@
-"""JAX: rounding with a gradient and products with packed weights, inside of jit, grad and vmap.
+"""JAX: rounding with a gradient and products with packed weights, inside of jit, grad and vmap; pytrees as weights.
 
-The host computes (pure_callback), with the gradient of `heterocompute.training.fake_quantize` (custom_vjp). JAX is
-imported when a function is called.
+The host computes (pure_callback), with the gradient of `heterocompute.training.fake_quantize` (custom_vjp). `named` and
+`rebuilt` are the two ways between a pytree of parameters and weights by name, which studies, searches and rounding
+take. JAX is imported when a function is called.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, normalize_axes
 from ..arrays.quantized import QuantizedArray
+from ..base.texts import quoted
 from ..base.values import shown
+from ..files.selection import unknown
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.matmul import linear as product, matmul
 from ..training.passing import note_of, passed, rounded
 from ..training.stochastic import as_seed
 
-__all__ = ["fake_quantize", "linear"]
+__all__ = ["fake_quantize", "linear", "named", "rebuilt"]
 
 
 def __dir__() -> list[str]:
@@ -145,6 +150,102 @@ def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> An
     if bias is not None:
         y = y + bias
     return y.astype(x.dtype if dtype is None else dtype)
+
+
+def named(params: Any) -> dict[str, Any]:
+    """Return the arrays of a pytree by name: a mapping that `heterocompute.study` and `ptq.search` accept.
+
+    Parameters
+    ----------
+    params : pytree
+        Of arrays, such as the parameters of Flax, Equinox or Haiku.
+
+    Returns
+    -------
+    dict of str to jax.Array
+        The keys of an array joined by dots, such as ``params.Dense_0.kernel``. Leaves that are no arrays are left out.
+
+    Raises
+    ------
+    ImportError
+        JAX is not installed.
+    ValueError
+        Two arrays with one name.
+
+    Examples
+    --------
+    >>> from heterocompute.interop import jax as hj
+    >>> list(hj.named({"dense": {"kernel": np.ones((4, 2)), "bias": np.ones(2)}}))  # doctest: +SKIP
+    ['dense.bias', 'dense.kernel']
+    """
+    found: dict[str, Any] = {}
+    for name, leaf in _leaves(params, "named")[0]:
+        if name in found:
+            raise ValueError(f"named: params has two arrays with the name {quoted(name)}, expected one")
+        if name:
+            found[name] = leaf
+    return found
+
+
+def rebuilt(params: Any, weights: Mapping[str, Any]) -> Any:
+    """Return a pytree with other values of some of its arrays.
+
+    Parameters
+    ----------
+    params : pytree
+    weights : mapping of str to array_like or QuantizedArray
+        By the names of `named`. Packed weights are decoded. Arrays that are not named stay as they are.
+
+    Returns
+    -------
+    pytree
+        Of jax.Array, with the dtypes of `params`.
+
+    Raises
+    ------
+    ImportError
+        JAX is not installed.
+    TypeError
+        Weights that are no mapping.
+    ValueError
+        A name that `params` does not have, or another shape.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> from heterocompute.interop import jax as hj
+    >>> params = {"kernel": np.ones((4, 2), np.float32)}
+    >>> hj.rebuilt(params, {"kernel": hc.quantize(params["kernel"], "int8", axis=0)})  # doctest: +SKIP
+    {'kernel': Array([[1., 1.], ...], dtype=float32)}
+    """
+    jax, jnp = _jax("rebuilt")
+    if not isinstance(weights, Mapping):
+        raise TypeError(f"rebuilt: weights is {shown(weights)}, expected a mapping of names to arrays")
+    leaves, tree = _leaves(params, "rebuilt")
+    known = {name for name, _ in leaves if name}
+    for name in weights:
+        if name not in known:
+            raise ValueError(f"rebuilt: weights has {unknown(str(name), sorted(known), 'array of params')}")
+    made = []
+    for name, leaf in leaves:
+        value = weights.get(name, leaf) if name else leaf
+        if value is not leaf:
+            value = jnp.asarray(value._values() if isinstance(value, PackedArray) else value).astype(leaf.dtype)
+            if value.shape != leaf.shape:
+                raise ValueError(f"rebuilt: {quoted(name)} has shape {value.shape}, expected {leaf.shape}")
+        made.append(value)
+    return jax.tree_util.tree_unflatten(tree, made)
+
+
+def _leaves(params: Any, name: str) -> tuple[list[tuple[str, Any]], Any]:
+    """Return the leaves of a pytree with their names, empty of what is no array, and its structure."""
+    leaves, tree = _jax(name)[0].tree_util.tree_flatten_with_path(params)
+    found = []
+    for path, leaf in leaves:
+        keys = [str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path]
+        array = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+        found.append(((".".join(keys) or "params") if array else "", leaf))
+    return found, tree
 
 
 def _jax(name: str) -> tuple[Any, Any]:

@@ -245,23 +245,30 @@ def search(
 
 
 class _Rounder:
-    """Rounds tensors by the best method that each has: `gptq` with a Hessian, the scale search, or plainly."""
+    """Rounds tensors by the best method that each has: `gptq` with a Hessian, the scale search, or plainly.
+
+    Each tensor is rounded once to each format: what is judged and chosen later is kept packed.
+    """
 
     def __init__(
         self, values: Mapping[str, Array], axes: Mapping[str, tuple[int, ...]], hessians: Mapping[str, Hessian]
     ) -> None:
         self.values, self.axes, self.hessians = values, axes, hessians
+        self.packed: dict[tuple[str, Format], QuantizedArray] = {}
 
     def method(self, name: str, fmt: Format) -> str:
         ways = ("gptq", "search") if name in self.hessians else ("search",)
         return next((way for way in ways if takes(way, fmt)), "rtn")
 
     def round(self, name: str, fmt: Format) -> QuantizedArray:
-        method = self.method(name, fmt)
-        try:
-            return by_method(self.values[name], fmt, self.axes[name], method, self.hessians.get(name))
-        except ValueError as problem:
-            raise ValueError(f"search: {shown(name)}: {problem}") from None
+        if (name, fmt) not in self.packed:
+            method = self.method(name, fmt)
+            try:
+                q = by_method(self.values[name], fmt, self.axes[name], method, self.hessians.get(name))
+            except ValueError as problem:
+                raise ValueError(f"search: {shown(name)}: {problem}") from None
+            self.packed[name, fmt] = q
+        return self.packed[name, fmt]
 
     def error(self, name: str, q: QuantizedArray) -> float:
         """Return the relative error, of the layer's output where its inputs are known."""

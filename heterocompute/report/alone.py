@@ -74,7 +74,7 @@ def sentence(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> str:
     """
     loss, worst = losses(rows, base, metric, higher)[0]
     if loss is not None and loss <= 0:
-        return f"no layer alone makes {metric} worse"
+        return f"no layer alone makes {metric} worse: {'more' if higher else 'less'} of it is taken to be better"
     return (
         f"{clean(worst['name'])} hurts most: {labelled(worst['format'], worst.get('method'))} in it alone takes "
         f"{metric} from {number(base[metric], 4)} to {number(worst[metric], 4)}"

@@ -17,21 +17,9 @@ from ..report.table import terminal
 
 __all__ = ["Study"]
 
-LOWER_IS_BETTER = (
-    "loss",
-    "perplexity",
-    "ppl",
-    "error",
-    "mse",
-    "rmse",
-    "mae",
-    "nll",
-    "entropy",
-    "kl",
-    "divergence",
-    "seconds",
-    "bits",
-    "bytes",
+LOWER_IS_BETTER = set(
+    "loss losses perplexity ppl error errors mse rmse mae nll entropy kl divergence seconds bits bytes "
+    "distance angle deviation difference cost penalty misses wer cer fid eer".split()
 )
 
 
@@ -93,7 +81,8 @@ class Study(Tabular):
         cost : str, optional
             The column to pay in; less is better.
         maximize : bool, optional
-            Whether more of `metric` is better. Default: it is, unless the name says loss, perplexity, error or kl.
+            Whether more of `metric` is better. Default: it is, unless a word of the name is one such as loss,
+            perplexity, error, kl or distance.
 
         Returns
         -------

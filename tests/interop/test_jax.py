@@ -70,3 +70,42 @@ def test_what_is_refused():
             call()
     with pytest.raises(ValueError, match=said.X_HAS_SHAPE):
         hj.linear(W[:, :3], hc.quantize(W, "int4"))
+
+
+def test_a_pytree_is_studied_searched_and_rounded_by_names():
+    random = np.random.default_rng(0)
+    kernels = [jnp.asarray(random.standard_normal(size, dtype=np.float32)) for size in ((32, 64), (64, 8))]
+    params = {"layers": [{"kernel": kernels[0], "bias": jnp.zeros(64)}, {"kernel": kernels[1]}], "step": 3}
+    x = jnp.asarray(random.standard_normal((64, 32), dtype=np.float32))
+
+    def forward(p):
+        first, last = p["layers"]
+        return jnp.tanh(x @ first["kernel"] + first["bias"]) @ last["kernel"]
+
+    weights = hj.named(params)
+    assert list(weights) == ["layers.0.bias", "layers.0.kernel", "layers.1.kernel"]
+
+    def error(changed):
+        return {"error": float(jnp.abs(forward(hj.rebuilt(params, changed)) - forward(params)).mean())}
+
+    r = hc.study(weights, ["int8", "int4-g32"], error, axis=0, per_layer=True)
+    assert {row["name"] for row in r.alone} == {"layers.0.kernel", "layers.1.kernel"}
+    fp32, *rounded = sorted(row["error"] for row in r.table)
+    assert fp32 == 0 and all(rounded)
+    packed = {name: hc.quantize(w, "int4-g32", axis=0) for name, w in weights.items() if w.ndim > 1}
+    made = hj.rebuilt(params, packed)
+    assert made["step"] == 3 and made["layers"][0]["bias"] is params["layers"][0]["bias"]
+    assert same_bits(np.asarray(made["layers"][1]["kernel"]), packed["layers.1.kernel"].dequantize())
+    assert hj.rebuilt({"w": jnp.ones(3, jnp.bfloat16)}, {"w": np.zeros(3)})["w"].dtype == jnp.bfloat16
+
+
+def test_a_pytree_and_weights_that_do_not_fit_are_refused():
+    params = {"a": {"b": jnp.ones((2, 2))}}
+    for call, kind, words in (
+        (lambda: hj.named({**params, "a.b": jnp.ones(2)}), ValueError, "named: params has two arrays with the name"),
+        (lambda: hj.rebuilt(params, {"a.c": jnp.ones((2, 2))}), ValueError, "rebuilt: weights has 'a.c'"),
+        (lambda: hj.rebuilt(params, {"a.b": jnp.ones(2)}), ValueError, r"'a.b' has shape \(2,\), expected \(2, 2\)"),
+        (lambda: hj.rebuilt(params, [1]), TypeError, "rebuilt: weights is"),
+    ):
+        with pytest.raises(kind, match=words):
+            call()

@@ -126,6 +126,7 @@ def test_what_onnx_has_no_place_for_is_said(tmp_path):
         (ht.convert(linear, "int8", activations="fp8_e4m3fn"), x, ValueError, "of 'weight' are fp8_e4m3fn, expected"),
         (ht.convert(linear, "int8", activations="int8-g32"), x, ValueError, "of 'weight' are int8-g32, expected"),
         (ht.convert(linear, "int8"), [1.0], TypeError, r"example is \[1.0\], expected tensors"),
+        (ht.convert(linear, "int8"), x[:, :9], ValueError, "the model refuses example: mat1 and mat2 shapes cannot be"),
     ):
         with pytest.raises(error, match=words):
             ht.export_onnx(model, example, path)

@@ -150,6 +150,40 @@ def test_a_model_that_was_trained_with_rounding_stays_what_it_computed_with():
     assert "rounded" not in model[0].__dict__
 
 
+@pytest.mark.parametrize(
+    ("fmt", "clip"), [("vsq4-g16-s4", "search"), ("int4-g32", 0.7), ("nvfp4", None), ("q4_k", None)]
+)
+def test_convert_packs_the_codes_that_were_trained(fmt, clip):
+    torch.manual_seed(0)
+    linear, conv = ht.QuantLinear(256, 8, fmt, clip=clip), ht.parametrize(nn.Conv2d(16, 8, 3), fmt, clip=clip)
+    line = ht.parametrize(nn.Conv1d(32, 8, 4), fmt)
+    for layer in (linear, conv, line):
+        small = ht.convert(layer, fmt, activations="int8")
+        q = ht.packed(layer)["weight"]
+        assert small.packed().components.keys() == q.components.keys()
+        assert all(np.array_equal(small.packed().components[key], part) for key, part in q.components.items())
+        assert str(ht.convert(layer, "int8").packed().format) == "int8"
+
+
+def test_studies_and_searches_judge_the_codes_that_were_trained():
+    torch.manual_seed(0)
+    fmt, x = "vsq4-g16-s4", inputs(8, 64)
+    model = nn.Sequential(ht.QuantLinear(64, 32, fmt, clip="search"), nn.ReLU(), nn.Linear(32, 4)).eval()
+    with torch.no_grad():
+        exact = model[0](x)
+    judge = {"error": lambda m: float((m[0](x) - exact).abs().max().detach())}
+
+    def evaluate(m):
+        return {name: call(m) for name, call in judge.items()}
+
+    r = hc.study(model, [fmt, "int4"], evaluate, include="0", per_layer=True)
+    errors = {row["format"]: row["error"] for row in r.table}
+    assert errors[fmt] < 1e-5 < errors["int4"]
+    plan = hc.ptq.search(model, [fmt], {"bits": 8}, evaluate)
+    assert plan.weights["0.weight"] == ht.packed(model)["0.weight"]
+    assert ht.convert(model, plan)[0].packed() == plan.weights["0.weight"]
+
+
 def test_a_pruned_weight_is_heard_as_it_is_computed():
     layer = nn.Linear(16, 8)
     prune.l1_unstructured(layer, "weight", 0.5)

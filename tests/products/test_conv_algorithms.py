@@ -138,6 +138,9 @@ ROUNDED = [
     ("int8", "mxfp8_e4m3"),
     ("int4-g32", "fp8_e4m3fn"),
     (None, "int8"),
+    ("vsq8-g16-s8", "int8"),  # filters of 16 bits, which are not rounded to floats
+    ("int16", "int7"),
+    ("int8-asym", "int8"),
 ]
 # n, c, h, w, r, stride, padding, dilation, groups
 DEPTHWISE = [
@@ -177,9 +180,21 @@ def test_rounded_images_have_the_bits_of_the_definition(case: Any, isa: str) -> 
                 assert same_bits(np.ascontiguousarray(found.transpose(0, 3, 1, 2)), expected)
 
 
+def test_depthwise_sums_of_16_bits_fit_32() -> None:
+    x, filters = np.full((1, 16, 17, 17), -1, np.float32), np.full((16, 1, 16, 16), 1, np.float32)
+    found, wanted = (
+        hc.conv2d(x, hc.quantize(filters, "int16", axis=(2, 3, 1)), groups=16, activations="int8", algorithm=name)
+        for name in ("depthwise", "implicit")
+    )
+    assert same_bits(found, wanted)
+    wide = hc.quantize(np.ones((16, 1, 17, 16), np.float32), "int16", axis=(2, 3, 1))
+    with pytest.raises(ValueError, match="windows of more than 256 values of 16 bits"):
+        hc.conv2d(x, wide, groups=16, activations="int8", algorithm="depthwise")
+
+
 def test_auto_rounds_images_of_depthwise_filters() -> None:
     x, filters = reals((1, 32, 14, 14), 1), reals((32, 1, 3, 3), 2)
-    for text in ("int4-g32", "mxfp4", "nf4-g64", "nvfp4", "fp8_e4m3fn", "cb4", None):
+    for text in ("int4-g32", "mxfp4", "nf4-g64", "nvfp4", "fp8_e4m3fn", "cb4", "vsq8-g16-s8", None):
         weights = filters if text is None else hc.quantize(filters, text, axis=(2, 3, 1))
         found = hc.explain(hc.conv2d, x, weights, padding=1, groups=32, activations="int8")
         assert found.chosen == "depthwise", text

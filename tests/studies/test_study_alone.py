@@ -40,3 +40,15 @@ def test_a_table_and_a_picture_of_layers(tmp_path):
         hc.study(w, ["int4"]).plot_layers()
     with pytest.raises(ValueError, match=said.STUDY_PER_LAYER_NEEDS_EVALUATE):
         hc.study(w, ["int4"], per_layer=True)
+
+
+def test_the_sentence_says_which_direction_was_taken():
+    w = {"a": np.linspace(-1, 1, 64, dtype=np.float32).reshape(4, 16)}
+
+    def lost(weights):
+        return float(np.abs(np.asarray(weights["a"]) - w["a"]).sum())
+
+    r = hc.study(w, ["int2"], lambda weights: {"cosine_distance": lost(weights)}, per_layer=True)
+    assert "→ a hurts most: int2 in it alone takes cosine_distance from 0.0000 to" in repr(r)
+    r = hc.study(w, ["int2"], lambda weights: {"score": lost(weights)}, per_layer=True)
+    assert "→ no layer alone makes score worse: more of it is taken to be better" in repr(r)

@@ -17,7 +17,7 @@ static bool next_part(const hc_packed_context *packed, int64_t first_column, int
     part->to += part->count;
     if (part->to >= columns)
         return false;
-    const bool by_runs = packed->format->group || g->padded != g->columns;
+    const bool by_runs = g->padded != g->columns; /* runs without padding are one */
     const int64_t length = by_runs ? g->run_length : g->columns;
     const int64_t column = first_column + part->to, run = column / length, inside = column % length;
     const int64_t run_padded = by_runs ? g->groups_per_run * g->group : g->columns;

@@ -19,6 +19,19 @@ void hc_lanes_store(hc_pack_x32_fn *transpose, const hc_rows *out, int64_t row, 
         }
         return;
     }
+    const int last = out->n_dims - 1;
+    if (last >= 0 &&
+        out->stride[last] == sizeof(float)) { /* planes of images: a column is a line of them, as in `values` */
+        for (int64_t i = 0, even; i < rows; i += even) {
+            even = rows - i;
+            if (last > 0)
+                even = hc_min(even, out->shape[last] - (out->first + row + i) % out->shape[last]);
+            char *to = hc_row(out, row + i) + column * out->column_stride;
+            for (int64_t j = 0; j < columns; j++, to += out->column_stride)
+                memcpy(to, values + j * ld + i, (size_t)even * sizeof(float));
+        }
+        return;
+    }
     for (int64_t i = 0; i < rows; i++) {
         char *to = hc_row(out, row + i) + column * out->column_stride;
         for (int64_t j = 0; j < columns; j++, to += out->column_stride)

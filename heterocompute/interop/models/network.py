@@ -11,8 +11,9 @@ from ...arrays.quantized import QuantizedArray
 from ...base.float_env import call_back
 from ...base.texts import quoted
 from ..torch.conversion import convert
-from ..torch.forms import form_axis, formed, weight_now
+from ..torch.forms import form_axis, formed, trained_form, weight_now
 from ..torch.rounding import fake_quantize
+from ..torch.walk import Layer
 from .copies import put, shared_copy
 from .weights import chosen_layers
 
@@ -28,10 +29,20 @@ class ModuleWeights(dict[str, Any]):
         The axes that each weight is summed along.
     twins : dict of str to str
         The first name of each weight, for all of its names.
+    layers : dict of str to Layer
+        Of the first names.
     """
 
     axes: dict[str, tuple[int, ...]]
     twins: dict[str, str]
+    layers: dict[str, Layer]
+
+    def kept(self, name: str, value: Any) -> Any:
+        """Return a rounded weight; of one that was trained in this format the codes that it was trained with."""
+        if not isinstance(value, QuantizedArray):
+            return value
+        trained = trained_form(self.layers[name], value.format)
+        return value if trained is None else trained
 
 
 def module_network(
@@ -59,7 +70,7 @@ def module_network(
         raise ValueError(f"{name}: the model has no layer that can be packed")
     weights = ModuleWeights()
     first: dict[Any, str] = {}
-    weights.axes, weights.twins = {}, {}
+    weights.axes, weights.twins, weights.layers = {}, {}, {}
     twins = weights.twins
     for layer in layers:
         parameter = layer.module._parameters.get(layer.attribute)
@@ -67,11 +78,12 @@ def module_network(
         twins[layer.name] = first.setdefault(key, layer.name)
         if twins[layer.name] == layer.name:
             weights[layer.name] = as_array(formed(layer, weight_now(layer, name)), f"{name}: {layer.name}")
-            weights.axes[layer.name] = form_axis(layer)
+            weights.axes[layer.name], weights.layers[layer.name] = form_axis(layer), layer
     if not callable(evaluate):
         return weights, evaluate
 
     def judged(changed: Mapping[str, Any], activations: Any = None) -> Any:
+        changed = {at: weights.kept(at, changed[at]) for at in weights}
         packed = {one: changed[at] for one, at in twins.items() if isinstance(changed[at], QuantizedArray)}
         dense = {
             one: _values(changed[at])

@@ -40,9 +40,10 @@ def searched(
         calibration = calibrated(model, calibration, list(map(escaped, weights)), None, False, "search")
     known = None if calibration is None else {name: h for name, h in calibration.items() if name in weights}
     plan = search(weights, evaluate=judge, hessians=known)
+    rounded = {name: weights.kept(name, value) for name, value in plan.weights.items()}
     tied = {name: first for name, first in weights.twins.items() if name != first}
     return replace(
         plan,
         recipe={**plan.recipe, **{escaped(name): plan.recipe[escaped(first)] for name, first in tied.items()}},
-        weights={**plan.weights, **{name: plan.weights[first] for name, first in tied.items()}},
+        weights={**rounded, **{name: rounded[first] for name, first in tied.items()}},
     )

@@ -20,7 +20,7 @@ import torch
 
 from ...arrays.quantized import QuantizedArray
 from ...base.float_env import counts_subnormals
-from ...base.texts import quoted
+from ...base.texts import quoted, sentence
 from ...base.values import shown
 from ...files.layouts.onnx_matmul import operands
 from ...files.layouts.onnx_model import OPSET, nibbles, onnx_of, write_model
@@ -56,7 +56,8 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
     ImportError
         onnx is not installed.
     TypeError, ValueError
-        A model without packed weights, or with a format that ONNX has no place for; the message names the layer.
+        A model without packed weights, or with a format that ONNX has no place for; the message names the layer. An
+        example that the model refuses.
     OSError
         The file cannot be written.
 
@@ -236,6 +237,11 @@ def _exported(model: Any, example: Any, options: Mapping[str, Any]) -> Any:
     for one in (*args, *(kwargs or {}).values()):
         if not isinstance(one, torch.Tensor):
             raise TypeError(f"export_onnx: example is {shown(one)}, expected tensors, a tuple or a dict of them")
+    try:
+        with torch.no_grad():
+            model(*args, **(kwargs or {}))
+    except Exception as problem:  # whatever a model raises
+        raise ValueError(f"export_onnx: the model refuses example: {sentence(problem)}") from problem
     data, modern = io.BytesIO(), find_spec("onnxscript") is not None
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
         warnings.simplefilter("ignore")

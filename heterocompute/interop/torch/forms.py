@@ -15,7 +15,7 @@ from ...files.selection import escaped, patterns
 from ...formats import Format
 from ...products.arguments import as_format
 from ...ptq.methods import by_method, takes
-from .reading import now
+from .reading import now, trained_in
 from .walk import Layer
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "packed_of",
     "packed_shape",
     "recipe_of",
+    "trained_form",
     "turned",
     "weight_now",
 ]
@@ -57,10 +58,25 @@ def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:
 
 
 def packed_of(layer: Layer, weight: torch.Tensor, fmt: Format, method: str = "rtn") -> QuantizedArray:
-    """Return a weight in a format, in the form that the packed layer has it; without Hessians gptq is search."""
+    """Return a weight in a format, in the form that the packed layer has it; without Hessians gptq is search.
+
+    A weight that was trained in the format keeps its codes and scales.
+    """
     check_rows(layer, fmt)
+    trained = trained_form(layer, fmt)
+    if trained is not None:
+        return trained
     way = "search" if method != "rtn" and takes("search", fmt) else "rtn"
     return by_method(formed(layer, weight), fmt, form_axis(layer), way)
+
+
+def trained_form(layer: Layer, fmt: Format) -> QuantizedArray | None:
+    """Return a weight that is trained with rounding to a format, in the form of the packed layer; None of others.
+
+    Rounding the rounded values again may choose other codes and scales.
+    """
+    trained = None if layer.kind.startswith("conv_t") else trained_in(layer.module, layer.attribute, fmt)
+    return formed_of(layer, trained) if trained is not None and trained.axis == layer.axis else None
 
 
 def formed(layer: Layer, weight: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from ...products.arguments import as_format, core_clip
 from ...products.quantize import quantize
 from ...training.latent import keep
 
-__all__ = ["Reading", "computed_with", "defined_modules", "is_called", "maker_of", "now", "unpruned"]
+__all__ = ["Reading", "computed_with", "defined_modules", "is_called", "maker_of", "now", "trained_in", "unpruned"]
 
 _LOCK = threading.Lock()
 _NAMES = {"MultiheadAttention": "out_proj", "LinearCrossEntropyLoss": "linear"}
@@ -157,10 +157,8 @@ def _packed(weight: Any, fmt: str, axis: Any, clip: Any, mask: Any) -> Any:
 
 
 def _last_rounding(parametrizations: Any) -> Any:
-    """Return the QuantizedArray of a weight that is rounded last of all; None of others."""
+    """Return the QuantizedArray of a weight that is rounded last of all."""
     steps = list(parametrizations)
-    if not hasattr(steps[-1], "fmt"):
-        return None
     single = hasattr(parametrizations, "original")
     value = (
         [parametrizations.original]
@@ -172,6 +170,30 @@ def _last_rounding(parametrizations: Any) -> Any:
     last = steps[-1]
     weight = value[0] if last.mask is None else value[0] * last.mask
     return _packed(weight, last.fmt, last.axis, last.clip, last.mask)
+
+
+def trained_in(module: Any, name: str, fmt: Format | None = None) -> Any:
+    """Return the QuantizedArray that a module rounds its weight to in each forward pass; None where it does not.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    name : str
+        Of the weight.
+    fmt : Format, optional
+        None is also the answer for a weight that is rounded to another format.
+
+    Returns
+    -------
+    QuantizedArray or None
+    """
+    steps = getattr(module, "parametrizations", {})
+    last: Any = (
+        module if name == "weight" and hasattr(module, "rounded") else steps[name][-1] if name in steps else None
+    )
+    if not hasattr(last, "fmt") or fmt not in (None, as_format(last.fmt, "fmt")):
+        return None
+    return module.packed() if last is module else _last_rounding(steps[name])
 
 
 def computed_with(module: Any) -> dict[str, Any]:
@@ -186,11 +208,10 @@ def computed_with(module: Any) -> dict[str, Any]:
             **part._parameters,
             **{n: b for n, b in part._buffers.items() if n not in part._non_persistent_buffers_set},
         }
-        for name, parametrizations in getattr(part, "parametrizations", {}).items():
-            packed = _last_rounding(parametrizations)
+        rounding = ["weight"] if hasattr(part, "rounded") else []
+        for name in (*getattr(part, "parametrizations", {}), *rounding):
+            packed = trained_in(part, name)
             made[name] = getattr(part, name) if packed is None else packed
-        if hasattr(part, "rounded"):
-            made["weight"] = part.packed()
         for name, value in {**plain, **made}.items():
             if value is not None and not any(name.startswith(one) for one in hidden):
                 found[f"{path}.{name}" if path else name] = value.detach() if hasattr(value, "detach") else value

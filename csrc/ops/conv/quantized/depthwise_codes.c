@@ -1,6 +1,6 @@
 /* `depthwise` of integers: channels in lanes among padded codes (codes.h), exact in int32, then one scaling. Taps meet two at
- * a time, and a task is a row of answers; or, where a kernel has 3 x 3 filters of bytes, three at a time, and a task is some
- * rows, in blocks of answers that share what they read.
+ * a time, filters as int16 (of one limb or two), and a task is a row of answers; or, where a kernel has 3 x 3 filters of bytes,
+ * three at a time, and a task is some rows, in blocks of answers that share what they read.
  *
  * Memory: the filters as int16 or bytes, tap by tap, their scales, and what codes take.
  */
@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Answers and filters of a call, what hc_write_answers takes; the kernel's budget. */
-enum { ANSWERS = 16, PART = 64, LONGEST = 65536, DECODED = 16 << 10 };
+enum { ANSWERS = 16, PART = 64, LONGEST = 65536, LONGEST_WIDE = 256, DECODED = 16 << 10 };
 
 /* Of blocks: answers of a row and rows at most, which stay in the nearest cache; what a panel goes on to a multiple of. */
 enum { ACROSS = 8, DOWN = 4, LANES = 16 };
@@ -25,6 +25,7 @@ typedef struct {
     const hc_kernel *block; /* of bytes that are met in blocks; else NULL */
     hc_dequantize_s32_fn *dequantize;
     hc_codes codes;
+    int limbs; /* of a filter's codes: 1 or 2 */
     int64_t filters, pairs, at_once;
     int64_t panel_bytes;
     int16_t *panel; /* (pair, filter, tap of the pair) */
@@ -32,8 +33,12 @@ typedef struct {
     int32_t *init;  /* of blocks: what codes that are ZERO too large add, taken off */
     float *scales;
     int64_t *tap;
-    int8_t *decoded; /* filters, at_once of them */
+    int8_t *decoded; /* filters, at_once of them; then their high limbs */
 } hc_depthwise_codes_job;
+
+static int limbs_of(const hc_convolution *conv) {
+    return hc_integers_of(&conv->w->packed->format, HC_INT_FOLDED).n_limbs;
+}
 
 /* The kernel for blocks of answers of these filters, or NULL. */
 static const hc_kernel *block_kernel(const hc_convolution *conv) {
@@ -41,7 +46,7 @@ static const hc_kernel *block_kernel(const hc_convolution *conv) {
     const hc_kernel *kernel = HC_BEST(depthwise3_s8, conv->run);
     const bool fits = conv->shape.r == 3 && conv->shape.s == 3 && window->dilation[0] == 1 &&
                       window->dilation[1] == 1 && window->stride[0] == window->stride[1] && window->stride[0] <= 2;
-    return fits && kernel->fn.depthwise3_s8 ? kernel : NULL;
+    return fits && limbs_of(conv) == 1 && kernel->fn.depthwise3_s8 ? kernel : NULL;
 }
 
 static bool codes_plan(hc_codes *codes, const hc_convolution *conv) {
@@ -52,21 +57,22 @@ static bool codes_plan(hc_codes *codes, const hc_convolution *conv) {
 const char *hc_conv_depthwise_codes_refuses(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     hc_codes codes;
-    const char *reason = hc_codes_refuse(conv);
+    const char *reason = hc_codes_refuse(conv, 2);
     if (reason)
         return reason;
     if (s->group_channels != 1 || s->filters != conv->window->groups)
         return "it is for groups of one channel and one filter";
     if (conv->activations->group)
-        return "x has a scale for every value"; /* groups end with a channel's pixel */
-    if (s->r * s->s > LONGEST)
-        return "windows of more than 65536 values";
+        return "x has a scale for every value";                       /* groups end with a channel's pixel */
+    if (s->r * s->s > (limbs_of(conv) == 1 ? LONGEST : LONGEST_WIDE)) /* sums stay below 2^31 */
+        return limbs_of(conv) == 1 ? "windows of more than 65536 values" : "windows of more than 256 values of 16 bits";
     return codes_plan(&codes, conv) ? NULL : "a row of windows takes more than 16 MiB";
 }
 
 static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
-    *job = (hc_depthwise_codes_job){.conv = conv, .filters = s->filters, .pairs = hc_ceil_div(s->r * s->s, 2)};
+    *job = (hc_depthwise_codes_job){
+        .conv = conv, .limbs = limbs_of(conv), .filters = s->filters, .pairs = hc_ceil_div(s->r * s->s, 2)};
     job->kernel = HC_PICK(depthwise_s16, conv->run);
     job->dequantize = HC_PICK(dequantize_s32, conv->run);
     job->block = block_kernel(conv);
@@ -77,7 +83,7 @@ static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
         job->panel_bytes = hc_round_up(job->filters, LANES) * (3 * 4 + (int64_t)sizeof *job->init);
     job->panel_bytes = hc_round_up(job->panel_bytes, HC_CACHE_LINE);
     return job->panel_bytes + job->pairs * (int64_t)(2 * sizeof *job->tap) + job->filters * (int64_t)sizeof(float) +
-           job->at_once * s->geometry.padded;
+           job->limbs * job->at_once * s->geometry.padded;
 }
 
 hc_conv_work hc_conv_depthwise_codes_work(const hc_convolution *conv) {
@@ -89,12 +95,15 @@ hc_conv_work hc_conv_depthwise_codes_work(const hc_convolution *conv) {
                           .bytes = bytes + hc_codes_bytes(&job.codes)};
 }
 
-/* Filter `filter` from its codes, tap by tap, into the panel; of pairs, the last may have one. */
-static void load_filter(const hc_depthwise_codes_job *job, int64_t filter, int64_t taps, const int8_t *codes) {
+/* Filter `filter` from its codes, tap by tap, into the panel; of pairs, the last may have one. `high` are limbs, or NULL. */
+static void load_filter(const hc_depthwise_codes_job *job, int64_t filter, int64_t taps, const int8_t *codes,
+                        const int8_t *high) {
     enum { SIDE = 3, ZERO = 128 };
     if (!job->block) {
-        for (int64_t t = 0; t < taps; t++)
-            job->panel[(t / 2 * job->filters + filter) * 2 + t % 2] = codes[t];
+        for (int64_t t = 0; t < taps; t++) {
+            const int value = high ? high[t] * 256 + (uint8_t)codes[t] : codes[t];
+            job->panel[(t / 2 * job->filters + filter) * 2 + t % 2] = (int16_t)value;
+        }
         return;
     }
     int8_t *to = job->bytes + (filter / LANES * SIDE * LANES + filter % LANES) * 4;
@@ -128,11 +137,15 @@ static void read_codes(const hc_depthwise_codes_job *job, const hc_kernel *packe
     }
     const int64_t padded = geometry->padded, step = padded / taps; /* a tap is a run of one */
     const hc_tile tile = {first, rows, 0, padded};
-    const hc_int_tile out = {.limb = {job->decoded}, .ld = padded, .row_scale = job->scales + first};
+    int8_t *high = job->limbs > 1 ? job->decoded + job->at_once * padded : NULL;
+    const hc_int_tile out = {.limb = {job->decoded, high}, .ld = padded, .row_scale = job->scales + first};
     hc_decode_int_tile(job->conv->run, &w->format, geometry, &w->components, &tile, HC_INT_FOLDED, &out);
     for (int64_t f = 0; f < rows && step > 1; f++)
-        for (int64_t t = 0; t < taps; t++)
+        for (int64_t t = 0; t < taps; t++) {
             job->decoded[f * taps + t] = job->decoded[f * padded + t * step];
+            if (high)
+                high[f * taps + t] = high[f * padded + t * step];
+        }
 }
 
 static void load_filters(const hc_depthwise_codes_job *job) {
@@ -144,13 +157,14 @@ static void load_filters(const hc_depthwise_codes_job *job) {
     hc_filters context;
     const hc_source w = hc_filter_source(job->conv, 0, job->filters, &context);
     const hc_kernel *packed = hc_product_line(HC_ORDER_FOLDED, false, false, NULL, job->conv->run);
-    if (!hc_prepacked_fits(w.prepacked, HC_ORDER_FOLDED, &w, packed, 1))
+    if (job->limbs > 1 || !hc_prepacked_fits(w.prepacked, HC_ORDER_FOLDED, &w, packed, 1))
         packed = NULL;
+    const int8_t *high = job->limbs > 1 ? job->decoded + job->at_once * s->geometry.padded : NULL;
     for (int64_t first = 0; first < job->filters; first += job->at_once) {
         const int64_t rows = hc_min(job->at_once, job->filters - first);
         read_codes(job, packed, first, rows, taps);
         for (int64_t f = 0; f < rows; f++)
-            load_filter(job, first + f, taps, job->decoded + f * taps);
+            load_filter(job, first + f, taps, job->decoded + f * taps, high ? high + f * taps : NULL);
     }
 }
 

@@ -79,30 +79,32 @@ typedef struct {
     uint32_t *lines;
 } hc_magnitudes;
 
-/* The largest magnitude of line `task` of these images, as bits. */
+/* The largest magnitude of line `task` of these images, as bits; or of as many values, where planes lie without gaps. */
 static void largest_task(void *context, int64_t task, int thread) {
     (void)thread;
     const hc_magnitudes *job = context;
     const hc_conv_shape *s = &job->conv->shape;
     const hc_view *x = job->conv->x;
-    const int64_t *strides = x->strides;
-    const char *line =
-        (const char *)x->data + (job->first + task / s->height) * strides[0] + task % s->height * strides[2];
+    const int64_t *strides = x->strides, values = s->width * s->channels;
+    const char *image = (const char *)x->data + (job->first + task / s->height) * strides[0];
+    const char *line = image + task % s->height * strides[2];
     hc_largest_f32_fn *largest_of = HC_PICK(largest_f32, job->conv->run);
     const bool whole = ((uintptr_t)x->data | (uintptr_t)(strides[0] | strides[1] | strides[2] | strides[3])) % 4 == 0;
     uint32_t largest = 0;
     if (whole && strides[1] == 4 && strides[3] == 4 * s->channels) {
-        largest = largest_of((const float *)(const void *)line, s->width * s->channels, 0);
+        largest = largest_of((const float *)(const void *)line, values, 0);
+    } else if (whole && strides[3] == 4 && strides[2] == 4 * s->width && strides[1] == strides[2] * s->height) {
+        largest = largest_of((const float *)(const void *)image + task % s->height * values, values, 0);
     } else if (whole && strides[3] == 4) {
         for (int64_t c = 0; c < s->channels; c++)
             largest = largest_of((const float *)(const void *)(line + c * strides[1]), s->width, largest);
     } else {
-        float values[PART];
+        float part[PART];
         for (int64_t w = 0; w < s->width; w++)
             for (int64_t c = 0; c < s->channels; c += PART) {
                 const int64_t n = hc_min(PART, s->channels - c);
-                hc_read_floats(line + w * strides[3] + c * strides[1], HC_F32, strides[1], n, values);
-                largest = largest_of(values, n, largest);
+                hc_read_floats(line + w * strides[3] + c * strides[1], HC_F32, strides[1], n, part);
+                largest = largest_of(part, n, largest);
             }
     }
     job->lines[task] = largest;

@@ -144,7 +144,7 @@ static const char *plan(hc_winograd_codes_job *job, const hc_convolution *conv, 
 static const char *refuses(const hc_convolution *conv, int m) {
     hc_winograd_codes_job job;
     enum { LONGEST = 65536 }; /* of values of 8 bits, whose sums int32 holds */
-    const char *reason = hc_codes_refuse(conv);
+    const char *reason = hc_codes_refuse(conv, 1);
     if (!reason && conv->shape.group_channels > LONGEST / 9)
         reason = "filters of more than 65536 values sum to more than 32 bits";
     const hc_window *window = conv->window;
