@@ -48,7 +48,7 @@ def shapes(layer: hw.Layer, *inputs: tuple[int, ...]) -> dict[str, Call]:
 # Values that functions return: nobody makes them by hand.
 RESULTS = {
     "BatchSweep", "Counts", "Dispatch", "Exploration", "Files", "Found", "Fusion", "LargestBatch",
-    "MacCost", "Measurement", "Overhead", "PipelineRun", "PublishedFigure", "Roofline", "Stats",
+    "MacCost", "Measurement", "Overhead", "PipelineRun", "PublishedFigure", "PublishedFigures", "Roofline", "Stats",
     "Utilization", "Feed", "memory.Memory",
     "systolic.Run", "systolic.Simulation", "multi.ChipletTraffic", "accelerators.AcceleratorReport",
     "accelerators.Layer", "Operand", "Quantity",
