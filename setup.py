@@ -13,10 +13,13 @@ runs on every CPU is never compiled with AVX flags. A file named *_simd.c is com
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import zlib
+from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from glob import glob
@@ -47,6 +50,9 @@ ISA_FLAGS = {
 }
 # What the kernels of formats are compiled for (csrc/formats/simd/simd.h).
 SIMD_SETS = {"x86_64": ["avx2", "avx512"], "aarch64": ["neon"]}
+# The header of an instruction set's functions takes a fifth of a second to read: it is read once for each set of flags.
+INTRINSICS = {"x86_64": "immintrin.h"}
+PRECOMPILED, ENOUGH = "prefix.h.gch", 4  # for fewer sources it takes longer than it saves
 ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 # Same bits on every compiler: no contraction into fma, nothing of -ffast-math, no LTO across ISAs.
@@ -102,8 +108,17 @@ class BuildExt(build_ext):
         machine = target_machine()
         self.check_compiler([flag for flags in ISA_FLAGS.get(machine, {}).values() for flag in flags])
         jobs = [(source, [*FLAGS, *flags]) for source in ext.sources for flags in flags_of(source, machine)]
+        stale = Counter(tuple(flags) for source, flags in jobs if not is_current(self.target_of(ext, source, flags)))
         with ThreadPoolExecutor(self.parallel or os.cpu_count() or 1) as pool:
+            header = INTRINSICS.get(machine)
+            several = [flags for flags, count in stale.items() if count >= ENOUGH and len(flags) > len(FLAGS)]
+            if header is None or is_ccache(self.compiler.compiler_so[0]):  # which would compile such files each time
+                several = []
+            made = pool.map(lambda flags: self.precompile(ext, [*flags], header or ""), several)
+            self.read_once = dict(zip(several, made, strict=True))
             objects = list(pool.map(lambda job: self.compile(ext, *job), jobs))
+        for folder in map(self.folder_of, [ext] * len(several), several):
+            Path(folder, PRECOMPILED).unlink(missing_ok=True)  # 24 MB each
         link = copy(ext)
         link.sources, link.extra_objects = [], objects
         # Always link: an extension of other flags may lie there, newer than these objects.
@@ -112,21 +127,48 @@ class BuildExt(build_ext):
 
     def compile(self, ext: Extension, source: str, flags: list[str]) -> str:
         """Compile one source unless its object is newer than all that it was made of."""
-        command = repr((self.compiler.compiler_so, flags, ext.define_macros, numpy.__version__))
-        # Setuptools gives editable installs a temporary folder; with one that lasts, a second one compiles nothing.
-        lasting = f"build/temp.{get_platform()}-{sys.implementation.cache_tag}"
-        folder = os.path.join(lasting if self.editable_mode else self.build_temp, f"{zlib.crc32(command.encode()):08x}")
-        (target,) = self.compiler.object_filenames([source], output_dir=folder)
+        target = self.target_of(ext, source, flags)
         if not is_current(target):
             self.compiler.compile(
                 [source],
-                output_dir=folder,
+                output_dir=self.folder_of(ext, flags),
                 macros=ext.define_macros,
                 include_dirs=ext.include_dirs,
                 # NumPy's headers lie in a folder that pip makes anew for each build: -MMD leaves them out of the list.
-                extra_postargs=[*flags, "-MMD", "-isystem", numpy.get_include()],
+                extra_postargs=[*flags, *self.read_once.get(tuple(flags), []), "-MMD", "-isystem", numpy.get_include()],
             )
         return target
+
+    def target_of(self, ext: Extension, source: str, flags: list[str]) -> str:
+        """Return the object of a source."""
+        (target,) = self.compiler.object_filenames([source], output_dir=self.folder_of(ext, flags))
+        return target
+
+    def folder_of(self, ext: Extension, flags: Sequence[str]) -> str:
+        """Return the folder of what is compiled with these flags."""
+        command = repr((self.compiler.compiler_so, [*flags], ext.define_macros, numpy.__version__))
+        # Setuptools gives editable installs a temporary folder; with one that lasts, a second one compiles nothing.
+        lasting = f"build/temp.{get_platform()}-{sys.implementation.cache_tag}"
+        return os.path.join(lasting if self.editable_mode else self.build_temp, f"{zlib.crc32(command.encode()):08x}")
+
+    def precompile(self, ext: Extension, flags: list[str], header: str) -> list[str]:
+        """Read a system header once for these flags; return the flags by which a source takes it, none if that fails.
+
+        An object is the same with and without: the sources include the header themselves.
+        """
+        folder = Path(self.folder_of(ext, flags))
+        folder.mkdir(parents=True, exist_ok=True)
+        prefix = folder / "prefix.h"
+        if not prefix.exists():
+            prefix.write_text(f"#include <{header}>\n")
+        # gcc and clang look for it beside the header. It has its name when it is whole: two builds may run at once.
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            made = Path(own, PRECOMPILED)
+            command = [*self.compiler.compiler_so, *flags, "-x", "c-header", str(prefix), "-o", str(made)]
+            if subprocess.run(command, capture_output=True).returncode:
+                return []
+            made.replace(folder / PRECOMPILED)
+        return ["-include", str(prefix)]
 
     def check_compiler(self, flags: list[str]) -> None:
         """End with one sentence where the compiler is missing, too old or without Python's headers."""
@@ -151,6 +193,12 @@ class BuildExt(build_ext):
             raise SystemExit("heterocompute: Python.h is missing: install Python's headers (apt install python3-dev)")
 
 
+def is_ccache(command: str) -> bool:
+    """Whether a compiler is ccache, by its name or behind a link."""
+    place = shutil.which(command)
+    return "ccache" in Path(command).name or (place is not None and "ccache" in Path(place).resolve().name)
+
+
 def is_current(target: str) -> bool:
     """Whether an object is newer than what the compiler's own list (-MMD) says it was made of."""
     listed = Path(target).with_suffix(".d")
@@ -158,6 +206,7 @@ def is_current(target: str) -> bool:
         return False
     made_of = listed.read_text().split(":", 1)[1].replace("\\\n", " ").split()
     made = os.path.getmtime(target)
+    made_of = [file for file in made_of if not file.endswith(PRECOMPILED)]  # which is gone after a build
     return all(os.path.exists(file) and os.path.getmtime(file) <= made for file in made_of)
 
 
