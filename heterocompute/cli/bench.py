@@ -24,9 +24,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; all by default")
     added.add_argument("--quick", action="store_true", help="small sizes and few repetitions")
     added.add_argument("--markdown", action="store_true", help="tables in Markdown, with every candidate's rate")
-    added.add_argument(
-        "--costs", metavar="FOLDER", help="folder for the CSV files of measured costs that `plan` writes"
-    )
+    added.add_argument("--costs", metavar="FOLDER", help="folder for the CSV files of costs that `plan` writes")
     add_threads(added)
 
 

@@ -22,7 +22,7 @@ from heterocompute.bench.limits import NAMES as LOOPS
 from heterocompute.bench.measure import Candidate, CheckFailed, Options, Times, expect_close, expect_equal
 from heterocompute.bench.onnx_model import one_node_model
 from heterocompute.bench.peers import Peer
-from heterocompute.bench.plan import COLUMNS
+from heterocompute.bench.plan import columns
 from heterocompute.bench.show import markdown
 from heterocompute.cli import command as cli
 from heterocompute.products.conv import ALGORITHMS
@@ -220,13 +220,14 @@ def test_json_and_markdown_are_one_or_the_other(capsys):
     assert "--json and --markdown" in capsys.readouterr().err
 
 
-def test_costs_of_paths_become_a_file(tmp_path, capsys):
+def test_costs_of_paths_become_files(tmp_path, capsys):
     assert cli.main(["bench", "plan", "--quick", "--json", "--threads", "1", "--costs", str(tmp_path)]) == 0
-    (path,) = tmp_path.iterdir()
-    with open(path, newline="") as file:
-        header, *rows = csv.reader(file)
-    assert path.name == f"{_core.cpu_processor()}.csv" and tuple(header) == COLUMNS
-    assert len(rows) > 50 and all(len(row) == len(header) and float(row[header.index("ns")]) > 0 for row in rows)
+    for kind, least in (("product", 50), ("conv", 16)):
+        (path,) = (tmp_path / kind / "costs").iterdir()
+        with open(path, newline="") as file:
+            header, *rows = csv.reader(file)
+        assert path.name == f"{_core.cpu_processor()}.csv" and tuple(header) == columns(kind)
+        assert len(rows) > least and all(len(row) == len(header) and float(row[header.index("ns")]) > 0 for row in rows)
     assert cli.main(["bench", "plan", "--quick", "--costs", str(path)]) == 2
     assert "is not a folder" in capsys.readouterr().err
 

@@ -2,8 +2,8 @@
 #ifndef HC_SIMD_NEON_DECODE_H
 #define HC_SIMD_NEON_DECODE_H
 
-#include "formats/simd/codes.h"
 #include "formats/simd/arm.h"
+#include "formats/simd/codes.h"
 
 #include <float.h>
 #include <string.h>

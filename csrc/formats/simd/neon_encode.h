@@ -6,8 +6,8 @@
 #ifndef HC_SIMD_NEON_ENCODE_H
 #define HC_SIMD_NEON_ENCODE_H
 
-#include "formats/simd/codes.h"
 #include "formats/simd/arm.h"
+#include "formats/simd/codes.h"
 
 #include <string.h>
 

@@ -10,12 +10,6 @@
 #include <immintrin.h>
 #endif
 
-static inline uint64_t hc_double_bits(double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
 static inline double hc_bits_double(uint64_t bits) {
     double value;
     memcpy(&value, &bits, sizeof value);
