@@ -187,7 +187,7 @@ def test_the_mismatch_of_the_textbook_network_is_reported() -> None:
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: hw.count("resnet51"), "'resnet51' is none of the built-in ones; the nearest are resnet50"),
+        (lambda: hw.count("resnet51"), "'resnet51' is not a built-in network; the nearest are resnet50"),
         (lambda: hw.count("resnet50", like="top"), "like is 'top', wanted one of mac, flop, thop"),
         (lambda: hw.count("resnet50", (1, 3, 224, 224)), r"layer 'stem.conv': .*without a batch"),
         (lambda: hw.count("resnet50", (3, 0, 224)), r"axis 1 is 0, wanted a positive integer"),

@@ -140,7 +140,7 @@ def test_the_figure_has_every_point(found: Any, tmp_path: Path) -> None:
         (ValueError, ({"clock": [float("nan")]}, "digits"), "design: clock is nan, wanted a positive number"),
         (TypeError, ([8],), "space is \\[8\\], wanted a mapping"),
         (ValueError, ({}, []), "networks is empty"),
-        (ValueError, ({}, "digit"), "'digit' is none of the built-in ones; the nearest are digits"),
+        (ValueError, ({}, "digit"), "'digit' is not a built-in network; the nearest are digits"),
         (ValueError, ({}, "digits", "accuracy"), "objective has 'accuracy', wanted columns among energy, seconds"),
         (ValueError, ({}, "digits", ()), "objective is empty"),
     ],

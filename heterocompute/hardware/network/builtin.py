@@ -90,8 +90,12 @@ class _Networks(Mapping[str, Network]):
     def __getitem__(self, name: str) -> Network:
         if name not in _makers():
             near = near_words(str(name).lower().replace("-", "_"), _makers(), 3)
-            words = f"; the nearest are {', '.join(near)}" if near else f", which are {', '.join(_makers())}"
-            raise KeyError(f"network: {shown(name, 30)} is none of the built-in ones{words}")
+            words = (
+                f"the nearest are {', '.join(near)}"
+                if near
+                else "hw.networks has the names, such as resnet50, bert_base or llama_7b"
+            )
+            raise KeyError(f"network: {shown(name, 30)} is not a built-in network; {words}")
         if name not in self._made:
             self._made[name] = _makers()[name]()
         return self._made[name]
