@@ -1,4 +1,5 @@
-/* The body of attention over a tile of keys: kernels/layers/layers.h. A file for each instruction set compiles it. */
+/* The body of attention over a tile of keys: kernels/layers/layers.h. A file for each instruction set compiles it. Before it,
+ * the file may define HC_DOTS keys that its hc_dots multiplies at once: hc_dot_16 of each, their sums folded together. */
 #include "kernels/layers/sums.h"
 
 /* answer = answer * factor + sum_j p_j v_j, j ascending; n values, n <= 64, kept in registers over the keys. */
@@ -29,16 +30,23 @@ static inline void hc_attend_body(const hc_attend *some) {
             continue;
         const float *q = some->q + r * some->q_ld;
         float s[HC_KEYS] = {0}, largest = some->largest[r];
-        for (int64_t j = low; j < high; j++)
-            s[j] = hc_dot_16(some->width, q, some->k + j * some->k_ld) * some->scale;
+        int64_t j = low;
+#ifdef HC_DOTS
+        for (; j + HC_DOTS <= high; j += HC_DOTS)
+            hc_dots(some->width, q, some->k + j * some->k_ld, some->k_ld, s + j);
+#endif
+        for (; j < high; j++)
+            s[j] = hc_dot_16(some->width, q, some->k + j * some->k_ld);
+        for (j = low; j < high; j++)
+            s[j] *= some->scale;
         if (some->cap > 0)
             hc_cap(high - low, some->cap, s + low);
-        for (int64_t j = low; j < high; j++)
+        for (j = low; j < high; j++)
             largest = s[j] > largest ? s[j] : largest;
         hc_exp_below(HC_KEYS, s, largest, s);
-        for (int64_t j = 0; j < low; j++)
+        for (j = 0; j < low; j++)
             s[j] = 0;
-        for (int64_t j = high; j < HC_KEYS; j++)
+        for (j = high; j < HC_KEYS; j++)
             s[j] = 0;
         float factor = some->largest[r];
         hc_exp_below(1, &factor, largest, &factor);

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ... import emulate as emulation
-from ...base.runtime import use
+from ... import _heterocompute as _core, emulate as emulation
+from ...arrays.components import core_format
+from ...base import runtime
+from ...base.runtime import tuned, use
+from ...products.arguments import as_format
 from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
 from ...products.matmul import linear
@@ -25,6 +28,8 @@ FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 AT_ONCE = 512  # tokens that go through the layers together
+NORMS = "attn_norm attn_q_norm attn_k_norm post_attention_norm ffn_norm post_ffw_norm".split()  # hc_llm_norm
+MATRICES = "attn_q attn_k attn_v attn_qkv attn_output ffn_gate ffn_up ffn_gate_up ffn_down".split()  # hc_llm_weight
 
 
 class Way(NamedTuple):
@@ -44,6 +49,7 @@ class Run:
         self._weights, self._emulate = way.weights, way.emulate
         self._taken: dict[str, Any] = {}
         self._parts: list[dict[str, Any]] = [{} for _ in range(net.shape.layers)]
+        self._whole: list[tuple[Any, ...] | None] = [None] * net.shape.layers  # arguments of whole layers
         s = net.shape
         self.cache = KVCache(way.kv_cache, s.layers, s.kv_heads, s.head_width, batch, s.windows)
 
@@ -88,13 +94,45 @@ class Run:
         for i, part in enumerate(self._parts):
             if not part:  # the tensors of the layer, by their roles in it
                 part.update({name: self.net.taken(role, self._weights) for name, role in self.net.layer_roles[i]})
+            rotation = turns[s.local_rope if s.windows[i] else s.rope]
+            whole = None if s.experts or self._emulate is not None or tuned() else self._at_once(i, part, x, rotation)
+            if whole is not None:
+                x = whole
+                continue
             y = rms_norm(x, part["attn_norm.weight"], s.epsilon)
-            y = self._attention(i, part, y, turns[s.local_rope if s.windows[i] else s.rope])
+            y = self._attention(i, part, y, rotation)
             x = x + (rms_norm(y, part["post_attention_norm.weight"], s.epsilon) if s.options.post_norms else y)
             y = rms_norm(x, part["ffn_norm.weight"], s.epsilon)
             y = self._experts(part, y) if s.experts else self._feed_forward(part, y)
             x = x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if s.options.post_norms else y)
         return rms_norm(x, self.operand("output_norm.weight"), s.epsilon)
+
+    def _at_once(
+        self, i: int, part: dict[str, Any], x: FloatArray, turns: tuple[FloatArray, FloatArray]
+    ) -> FloatArray | None:
+        """Run a layer in one call of the C core, which takes the steps of `_layers`: the same bits.
+
+        None where an argument is no plain one, or wrong: the steps then say what is wrong.
+        """
+        s, arguments = self.shape, self._whole[i]
+        if arguments is None:
+            fmt = None if self.activations is None else core_format(as_format(self.activations, "activations"))
+            sizes = (s.heads, s.kv_heads, s.head_width, s.hidden, s.rope.width // 2, s.rope.pairs,
+                     s.options.activation != "silu", s.windows[i] or 0)  # fmt: skip
+            arguments = self._whole[i] = (
+                sizes,
+                (s.epsilon, s.scale, s.attention_cap or 0.0),
+                tuple(part.get(f"{name}.weight") for name in NORMS),
+                tuple(part.get(f"{name}.weight") for name in MATRICES),
+                tuple(part.get(f"{name}.bias") for name in MATRICES),
+                fmt,
+            )
+        n = x.shape[1]
+        held, (k, v) = self.cache.room(i, n)
+        y: FloatArray | None = _core.llm_layer(runtime.run(), *arguments, x, *turns, k, v, held)
+        if y is not None:
+            self.cache.advance(i, n)
+        return y
 
     def _turns(self, n: int) -> dict[Rope, tuple[FloatArray, FloatArray]]:
         """Return cosine and sine (n, 1, width / 2) of the next n positions, of each RoPE."""
