@@ -65,6 +65,16 @@ class LanguageModel:
         return f"LanguageModel({s.family}, {sizes})"
 
     @property
+    def roles(self) -> dict[str, str]:
+        """Names of the tensors by what they are for, such as ``blk.3.attn_q.weight``: the names of GGUF."""
+        return {role: name for role, name in self._roles.items() if role in self._expected}
+
+    def remade(self, weights: Mapping[str, Any]) -> LanguageModel:
+        """Return the network with other weights, all of them, by their roles; norms as they multiply."""
+        roles = {role: role for role in weights}
+        return LanguageModel(self.path, weights, self.shape, roles, self.tokens, factors=self._factors)
+
+    @property
     def matrices(self) -> list[str]:
         """Names of the tensors that a product multiplies by, the embedding among them."""
         return [self._roles[role] for role, shape in self._expected.items() if len(shape) > 1]
@@ -392,6 +402,10 @@ class LanguageModel:
                 f"{name}: {array.shape[-1]} tokens are more than the context of {self.shape.context}; shorten the text"
             )
         return array.astype(np.int64)
+
+    def run(self, weights: Mapping[str, Any] | None = None) -> Run:
+        """Begin a pass over one sequence, for those who walk the layers by themselves."""
+        return Run(self, Way(weights), 1)
 
     @kept
     def frequencies(self) -> dict[Rope, Array]:

@@ -86,31 +86,44 @@ class Run:
             return self._layers(ids)
 
     def _layers(self, ids: IntArray) -> FloatArray:
-        s = self.shape
+        x, turns = self.embedded(ids), self._turns(ids.shape[1])
+        for i in range(self.shape.layers):
+            x = self._layer(i, x, turns)
+        return self.normed(x)
+
+    def embedded(self, ids: IntArray) -> FloatArray:
+        """Return the embeddings of tokens (batch, n) as the first layer takes them, (batch, n, width)."""
         x = embedding_rows(self.operand("token_embd.weight"), ids)
-        if s.options.scaled_embedding:
-            x = x * np.float32(math.sqrt(s.width))
-        turns = self._turns(ids.shape[1])
-        for i, part in enumerate(self._parts):
-            if not part:  # the tensors of the layer, by their roles in it
-                part.update({name: self.net.taken(role, self._weights) for name, role in self.net.layer_roles[i]})
-            rotation = turns[s.local_rope if s.windows[i] else s.rope]
-            whole = None if s.experts or self._emulate is not None or tuned() else self._at_once(i, part, x, rotation)
-            if whole is not None:
-                x = whole
-                continue
-            y = rms_norm(x, part["attn_norm.weight"], s.epsilon)
-            y = self._attention(i, part, y, rotation)
-            x = x + (rms_norm(y, part["post_attention_norm.weight"], s.epsilon) if s.options.post_norms else y)
-            y = rms_norm(x, part["ffn_norm.weight"], s.epsilon)
-            y = self._experts(part, y) if s.experts else self._feed_forward(part, y)
-            x = x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if s.options.post_norms else y)
-        return rms_norm(x, self.operand("output_norm.weight"), s.epsilon)
+        return x * np.float32(math.sqrt(self.shape.width)) if self.shape.options.scaled_embedding else x
+
+    def normed(self, x: FloatArray) -> FloatArray:
+        """Return what the output multiplies, from what the last layer returns."""
+        return rms_norm(x, self.operand("output_norm.weight"), self.shape.epsilon)
+
+    def layer(self, i: int, x: FloatArray) -> FloatArray:
+        """Run one layer alone over states (batch, n, width) of the first n tokens."""
+        with use(blas="own"):
+            return self._layer(i, x, self._turns(x.shape[1]))
+
+    def _layer(self, i: int, x: FloatArray, turns: dict[Rope, tuple[FloatArray, FloatArray]]) -> FloatArray:
+        s, part, options = self.shape, self._parts[i], self.shape.options
+        if not part:  # the tensors of the layer, by their roles in it
+            part.update({name: self.net.taken(role, self._weights) for name, role in self.net.layer_roles[i]})
+        rotation = turns[s.local_rope if s.windows[i] else s.rope]
+        whole = None if s.experts or self._emulate is not None or tuned() else self._at_once(i, part, x, rotation)
+        if whole is not None:
+            return whole
+        y = rms_norm(x, part["attn_norm.weight"], s.epsilon)
+        y = self._attention(i, part, y, rotation)
+        x = x + (rms_norm(y, part["post_attention_norm.weight"], s.epsilon) if options.post_norms else y)
+        y = rms_norm(x, part["ffn_norm.weight"], s.epsilon)
+        y = self._experts(part, y) if s.experts else self._feed_forward(part, y)
+        return x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if options.post_norms else y)
 
     def _at_once(
         self, i: int, part: dict[str, Any], x: FloatArray, turns: tuple[FloatArray, FloatArray]
     ) -> FloatArray | None:
-        """Run a layer in one call of the C core, which takes the steps of `_layers`: the same bits.
+        """Run a layer in one call of the C core, which takes the steps of `_layer`: the same bits.
 
         None where an argument is no plain one, or wrong: the steps then say what is wrong.
         """
