@@ -12,6 +12,7 @@ import pytest
 from common import isas, same_bits
 
 import heterocompute as hc
+from heterocompute.zoo.llm.run import Run
 
 IDS = np.random.default_rng(3).integers(2, 200, (2, 24))
 
@@ -76,6 +77,42 @@ def test_bits_are_equal_on_every_instruction_set_and_thread_count(net: Any) -> N
             for threads in (1, 3):
                 with hc.use(isa=isa, threads=threads):
                     assert same_bits(net.logits(IDS, weights, activations, kv_cache), wanted)
+
+
+def assert_one_call_is_all_steps(net: Any, ids: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer in one call of the core has the bits of its steps, and is what usually runs."""
+    packed, calls = net.quantized("int8"), []
+    whole = Run._at_once
+
+    def counted(*args: Any) -> Any:
+        calls.append(whole(*args))
+        return calls[-1]
+
+    for weights, activations, kv_cache in (
+        (None, None, None), (packed, "int8", "int8"), (packed, None, "int4-g8"), (None, None, "bf16"),
+    ):  # fmt: skip
+        found = []
+        for way in (counted, lambda *args: None):
+            monkeypatch.setattr(Run, "_at_once", way)
+            found.append(net.logits(ids, weights, activations, kv_cache))
+            found.append(net.generate(ids[:, :7], 12, 0.0, 0, weights, activations, kv_cache))
+        monkeypatch.undo()
+        assert same_bits(found[0], found[2]) and same_bits(found[1], found[3])
+    assert calls and all(one is not None for one in calls)
+
+
+def test_one_call_is_all_steps(net: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_one_call_is_all_steps(net, IDS, monkeypatch)
+    assert_one_call_is_all_steps(hc.zoo.open_llm(made.write_gguf(tmp_path / "q.gguf", "q8_0")), IDS, monkeypatch)
+
+
+def test_what_is_wrong_in_a_layer_is_said_as_ever(net: Any) -> None:
+    name = "model.layers.1.mlp.up_proj.weight"
+    w = np.asarray(net.weights[name]).copy()
+    w[0] = np.nan
+    with pytest.raises(ValueError, match="nan"):
+        net.logits(IDS, weights={**net.quantized("int8"), name: w}, activations="int8")
+    assert np.isnan(net.logits(IDS, weights={name: w})).any()
 
 
 def test_token_by_token_is_all_at_once(net: Any) -> None:
@@ -159,7 +196,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+def test_logits_are_those_of_transformers(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     name, more = FAMILIES[family]
     kind = f"{name}TextConfig" if name == "Gemma3" else f"{name}Config"
@@ -176,7 +213,9 @@ def test_logits_are_those_of_transformers(family: str, tmp_path: Path) -> None:
         ids = np.random.default_rng(0).integers(0, 128, (2, 40))
         wanted = model(torch.tensor(ids)).logits.numpy()
     model.save_pretrained(tmp_path)
-    found = hc.zoo.open_llm(tmp_path).logits(ids)
+    net = hc.zoo.open_llm(tmp_path)
+    found = net.logits(ids)
+    assert_one_call_is_all_steps(net, ids, monkeypatch)
     # 4 layers of sums of 64 to 96 float32, each read by norms: some 40 roundings of the largest
     assert np.abs(found - wanted).max() <= 40 * np.finfo(np.float32).eps * max(np.abs(wanted).max(), 1.0)
 
