@@ -191,6 +191,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2": ("Gemma2", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 32}),
     "gemma3": ("Gemma3", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 24,
                           "layer_types": ["sliding_attention", "full_attention"] * 2}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen3_moe": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+                               "norm_topk_prob": True, "head_dim": 16}),
     "phi3": ("Phi3", {"bos_token_id": 1, "eos_token_id": 2}),
 }  # fmt: skip
 
@@ -215,7 +218,8 @@ def test_logits_are_those_of_transformers(family: str, tmp_path: Path, monkeypat
     model.save_pretrained(tmp_path)
     net = hc.zoo.open_llm(tmp_path)
     found = net.logits(ids)
-    assert_one_call_is_all_steps(net, ids, monkeypatch)
+    if not net.shape.experts:
+        assert_one_call_is_all_steps(net, ids, monkeypatch)
     # 4 layers of sums of 64 to 96 float32, each read by norms: some 40 roundings of the largest
     assert np.abs(found - wanted).max() <= 40 * np.finfo(np.float32).eps * max(np.abs(wanted).max(), 1.0)
 

@@ -154,9 +154,10 @@ static hc_status check_kept(const char *name, const hc_attention *given, const h
 hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *error) {
     if (given->batch <= 0 || given->heads <= 0 || given->n <= 0 || given->width <= 0)
         return HC_OK;
-    if (given->m < given->n || given->kv_heads <= 0 || given->heads % given->kv_heads != 0)
-        return hc_fail(error, HC_VALUE, "attention: %lld keys for %lld queries, wanted as many or more",
-                       (long long)given->m, (long long)given->n);
+    const int64_t least = given->causal || given->window > 0 ? given->n : 1;
+    if (given->m < least || given->kv_heads <= 0 || given->heads % given->kv_heads != 0)
+        return hc_fail(error, HC_VALUE, "attention: %lld keys, wanted %lld or more", (long long)given->m,
+                       (long long)least);
     attention_job job = {.run = run, .given = given, .blocks = hc_ceil_div(given->n, POSITIONS)};
     hc_status status = check_kept("k", given, &given->k, &job.geometry[0], error);
     if (status == HC_OK)

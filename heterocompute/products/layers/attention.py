@@ -12,6 +12,7 @@ from ...arrays.components import layout_of
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
 from ...base.float_env import counts_subnormals
+from ...base.texts import counted
 from ...base.values import as_int, as_real, check_flag, shown
 from ...formats import Format, has_pattern
 from ..arguments import FloatArray, as_format
@@ -58,7 +59,7 @@ def attention(
     q : array_like, shape (..., heads, n, width)
         The queries of the last n tokens.
     k, v : array_like or QuantizedArray, shape (..., kv_heads, m, width)
-        Keys and values of all m tokens, n or more; or what `KVCache.add` returns. Packed ones are quantized along the
+        Keys and values of all m tokens, n or more (1 or more without `causal` and `window`); or what `KVCache.add` returns. Packed ones are quantized along the
         last axis and decoded tile by tile. heads is a multiple of kv_heads: query head i uses head
         ``i // (heads // kv_heads)``.
     causal : bool
@@ -103,17 +104,18 @@ def attention(
     if k_shape != v_shape:
         raise ValueError(f"attention: k has shape {tuple(k.shape)} and v {tuple(v.shape)}, expected one shape")
     batch, heads, n, width = qs.shape
-    if k_shape[1] < 1 or heads % k_shape[1] or k_shape[2] < n:
+    hides = check_flag("attention", "causal", causal)
+    least = n if hides or window is not None else min(n, 1)
+    if k_shape[1] < 1 or heads % k_shape[1] or k_shape[2] < least:
         raise ValueError(
             f"attention: k has {k_shape[1]} heads of {k_shape[2]} tokens, expected a divisor of {heads} heads and at "
-            f"least {n} tokens"
+            f"least {counted(least, 'token')}{'; causal=False without a window takes fewer' if least > 1 else ''}"
         )
     times = width**-0.5 if scale is None else as_real(scale, "attention: scale", "a number")
     limit = 0.0 if cap is None else as_real(cap, "attention: cap", "a number above 0")
     if not abs(times) <= MAX_SCALE or not 0.0 <= limit <= MAX_SCALE or (cap is not None and limit == 0.0):
         raise ValueError(f"attention: scale is {shown(scale)} and cap {shown(cap)}, expected numbers, cap above 0")
     seen = 0 if window is None else min(as_int(window, "attention: window", 1), 1 << 62)
-    hides = check_flag("attention", "causal", causal)
     out = np.empty((batch, n, heads, width), np.float32).transpose(0, 2, 1, 3)  # as the product after it takes it
     if out.size:
         _core.attention(runtime.run(), qs, keys, values, out, k_shape[1], hides, seen, times, limit)

@@ -298,8 +298,23 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
             keys.number("rms_norm_eps", 1e-6, 0.0, 1.0), rope, local, windows, scale,
             keys.number("attn_logit_softcapping", 0.0, 0.0) or None,
             keys.number("final_logit_softcapping", 0.0, 0.0) or None,
+            *_experts(keys, config),
         ),
     )  # fmt: skip
+
+
+def _experts(keys: _Keys, config: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return experts, those used for a token, and their hidden width, of config.json."""
+    key = "num_local_experts" if "num_local_experts" in config else "num_experts"
+    experts = keys.count(key, 0, low=0, high=1 << 12)
+    if not experts:
+        return 0, 0, 0
+    if config.get("norm_topk_prob", True) is not True:
+        keys.fail("norm_topk_prob is not true: shares of experts that do not sum to 1 are not read")
+    if config.get("decoder_sparse_step", 1) != 1 or config.get("mlp_only_layers"):
+        keys.fail("some layers have no experts (decoder_sparse_step, mlp_only_layers), which is not read")
+    used = keys.count("num_experts_per_tok", 2, high=experts)
+    return experts, used, keys.count("moe_intermediate_size", keys.count("intermediate_size"))
 
 
 def _ropes(keys: _Keys, config: Mapping[str, Any], family: Family, rotated: int) -> tuple[Rope, Rope]:
