@@ -137,6 +137,37 @@ def test_draws_have_a_seed(net: Any) -> None:
     assert net.generate(prompt, 0).shape == (0,)
 
 
+def test_prompts_of_different_lengths_run_as_if_alone(net: Any) -> None:
+    prompts = [IDS[0, :5], IDS[1, :9].tolist()]
+    found = net.generate(prompts, 6)
+    assert found.shape == (2, 6)
+    for row, prompt in zip(found, prompts, strict=True):
+        alone = net.generate(prompt, 6)
+        assert same_bits(row[: len(alone)], alone) and (row[len(alone) :] == min(net.tokens.ends)).all()
+
+
+def test_losses_are_known_by_the_tokens_before(net: Any) -> None:
+    ids = np.random.default_rng(1).integers(2, 200, 90)
+    found = net.judged(ids, [(None,), ({}, "int8")], 20, 40, parts=4)
+    assert [len(one["by_position"]) for one in found] == [4, 4]
+    first = found[0]["by_position"]
+    assert first[0] == pytest.approx(net.perplexity(ids[:10]), rel=1e-6)  # the first part of the first window alone
+    counts, logs = np.array([9, 10, 40, 30]), np.log(first)
+    assert np.exp((counts * logs).sum() / counts.sum()) == pytest.approx(found[0]["perplexity"], rel=1e-9)
+    assert "by_position" not in net.judged(ids, [(None,)])[0]
+
+
+def test_bytes_of_its_cache_are_counted(net: Any) -> None:
+    from heterocompute import hardware as hw
+
+    cache = hc.KVCache("bf16", net.shape.layers, net.shape.kv_heads, net.shape.head_width)
+    part = np.zeros((1, net.shape.kv_heads, 50, net.shape.head_width), np.float32)
+    for i in range(net.shape.layers):
+        cache.add(i, part, part)
+    assert hw.memory.kv_cache(net, 50, dtype="bf16") == cache.nbytes
+    assert hw.memory.kv_cache(net, 50, dtype="bf16", windows=[25, None]) == cache.nbytes * 3 // 4
+
+
 def test_perplexity_is_that_of_the_logits(net: Any) -> None:
     ids = np.random.default_rng(0).integers(2, 200, 100)
 
@@ -174,6 +205,33 @@ def test_experts_are_those_that_the_router_picks(tmp_path: Path) -> None:
     path = made.write_gguf(tmp_path / "f.gguf", keys=keys, **{k.replace(".", "__"): v for k, v in tensors.items()})
     found = hc.zoo.open_llm(path).logits(IDS)
     assert np.isfinite(found).all() and np.abs(found - same.logits(IDS)).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["listed", "stacked"])
+def test_experts_of_a_folder_are_those_of_a_file(tmp_path: Path, kind: str) -> None:
+    rng, one = np.random.default_rng(2), made.weights()
+    folder = made.write_folder(tmp_path / "hf", {"model_type": "mixtral", "num_local_experts": 3})
+    tensors: dict[str, Any] = {}
+    keys = {"llama.expert_count": 3, "llama.expert_used_count": 2}
+    for i in range(2):
+        at, names = f"model.layers.{i}.", ("gate", "up", "down")
+        plain = [one.pop(f"{at}mlp.{name}_proj.weight") for name in names]
+        stacks = [np.stack([w * f for f in (1, -0.5, 2)]).astype(np.float32) for w in plain]
+        router = rng.standard_normal((3, 64)).astype(np.float32)
+        tensors |= {f"blk.{i}.ffn_{name}.weight": None for name in names} | {f"blk.{i}.ffn_gate_inp.weight": router}
+        tensors |= {f"blk.{i}.ffn_{name}_exps.weight": w for name, w in zip(names, stacks, strict=True)}
+        if kind == "stacked":
+            one[f"{at}mlp.gate.weight"] = router
+            one[f"{at}mlp.experts.gate_up_proj"] = np.concatenate(stacks[:2], axis=1)
+            one[f"{at}mlp.experts.down_proj"] = stacks[2]
+        else:
+            one[f"{at}block_sparse_moe.gate.weight"] = router
+            for name, w in zip(("w1", "w3", "w2"), stacks, strict=True):
+                one |= {f"{at}block_sparse_moe.experts.{j}.{name}.weight": w[j] for j in range(3)}
+    hc.save(folder / "model.safetensors", one)
+    path = made.write_gguf(tmp_path / "m.gguf", keys=keys, **{k.replace(".", "__"): w for k, w in tensors.items()})
+    wanted = hc.zoo.open_llm(path).logits(IDS)
+    assert np.abs(hc.zoo.open_llm(folder).logits(IDS) - wanted).max() < 1e-4
 
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
