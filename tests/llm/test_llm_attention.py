@@ -115,9 +115,7 @@ def test_queries_may_outnumber_the_keys_of_another_text(n: int, m: int) -> None:
     q, k, v = heads(6, 3, n, m, 16)
     assert same_bits(hc.attention(q, k, v, causal=False), definition.attention(q, k, v, causal=False))
     packed = hc.quantize(k, "int8")
-    assert same_bits(
-        hc.attention(q, packed, v, causal=False), hc.attention(q, packed.dequantize(), v, causal=False)
-    )
+    assert same_bits(hc.attention(q, packed, v, causal=False), hc.attention(q, packed.dequantize(), v, causal=False))
 
 
 @pytest.mark.parametrize(

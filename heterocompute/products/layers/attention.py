@@ -59,9 +59,9 @@ def attention(
     q : array_like, shape (..., heads, n, width)
         The queries of the last n tokens.
     k, v : array_like or QuantizedArray, shape (..., kv_heads, m, width)
-        Keys and values of all m tokens, n or more (1 or more without `causal` and `window`); or what `KVCache.add` returns. Packed ones are quantized along the
-        last axis and decoded tile by tile. heads is a multiple of kv_heads: query head i uses head
-        ``i // (heads // kv_heads)``.
+        Keys and values of all m tokens, n or more, or 1 or more without `causal` and `window`; or what `KVCache.add`
+        returns. Packed ones are quantized along the last axis and decoded tile by tile. heads is a multiple of
+        kv_heads: query head i uses head ``i // (heads // kv_heads)``.
     causal : bool
         A query sees no token after its own.
     scale : float, optional

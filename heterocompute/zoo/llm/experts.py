@@ -1,8 +1,8 @@
 """The experts of a Hugging Face folder as the stacks that the forward pass takes: listed one by one, or stacked there.
 
-    listed     LAYER.mlp.experts.3.gate_proj.weight, up_proj, down_proj; Mixtral: block_sparse_moe, w1, w3, w2
-    stacked    LAYER.mlp.experts.gate_up_proj (experts, 2 hidden, width), LAYER.mlp.experts.down_proj
-    here       LAYER.mlp.experts.gate.weight (experts, hidden, width), up, down (experts, width, hidden)
+listed     LAYER.mlp.experts.3.gate_proj.weight, up_proj, down_proj; Mixtral: block_sparse_moe, w1, w3, w2
+stacked    LAYER.mlp.experts.gate_up_proj (experts, 2 hidden, width), LAYER.mlp.experts.down_proj
+here       LAYER.mlp.experts.gate.weight (experts, hidden, width), up, down (experts, width, hidden)
 """
 
 from __future__ import annotations
@@ -97,4 +97,3 @@ def _whole(path: str, name: str, read: Callable[[], Any]) -> Any:
             "GGUF file"
         )
     return found
-

@@ -206,7 +206,9 @@ class LanguageModel:
         ' Paris.'
         """
         if _is_ragged(prompt):
-            every = [self.generate(one, n, temperature, seed, weights, activations, kv_cache, emulate) for one in prompt]
+            every = [
+                self.generate(one, n, temperature, seed, weights, activations, kv_cache, emulate) for one in prompt
+            ]
             return every if isinstance(prompt[0], str) else self._stacked(every)
         is_text = isinstance(prompt, str)
         some = self._ids(self.tokens.encode(prompt) if is_text else prompt, "generate: prompt")

@@ -16,7 +16,6 @@ from ...products.arguments import as_format
 from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
 from ...products.matmul import linear
-from .shape import Rope
 from .weights import embedding_rows
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ __all__ = ["Run", "Way"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+Turns = tuple[FloatArray, FloatArray]  # cosine and sine
 
 AT_ONCE = 512  # tokens that go through the layers together
 NORMS = "attn_norm attn_q_norm attn_k_norm post_attention_norm ffn_norm post_ffw_norm".split()  # hc_llm_norm
@@ -86,10 +86,14 @@ class Run:
             return self._layers(ids)
 
     def _layers(self, ids: IntArray) -> FloatArray:
-        x, turns = self.embedded(ids), self._turns(ids.shape[1])
+        x, turns, is_plain = self.embedded(ids), self._turns(ids.shape[1]), self._is_plain()
         for i in range(self.shape.layers):
-            x = self._layer(i, x, turns)
+            x = self._layer(i, x, turns, is_plain)
         return self.normed(x)
+
+    def _is_plain(self) -> bool:
+        """Tell whether layers have the steps that the C core takes in one call."""
+        return not self.shape.experts and self._emulate is None and not tuned()
 
     def embedded(self, ids: IntArray) -> FloatArray:
         """Return the embeddings of tokens (batch, n) as the first layer takes them, (batch, n, width)."""
@@ -103,14 +107,14 @@ class Run:
     def layer(self, i: int, x: FloatArray) -> FloatArray:
         """Run one layer alone over states (batch, n, width) of the first n tokens."""
         with use(blas="own"):
-            return self._layer(i, x, self._turns(x.shape[1]))
+            return self._layer(i, x, self._turns(x.shape[1]), self._is_plain())
 
-    def _layer(self, i: int, x: FloatArray, turns: dict[Rope, tuple[FloatArray, FloatArray]]) -> FloatArray:
+    def _layer(self, i: int, x: FloatArray, turns: tuple[Turns, Turns], is_plain: bool) -> FloatArray:
         s, part, options = self.shape, self._parts[i], self.shape.options
         if not part:  # the tensors of the layer, by their roles in it
             part.update({name: self.net.taken(role, self._weights) for name, role in self.net.layer_roles[i]})
-        rotation = turns[s.local_rope if s.windows[i] else s.rope]
-        whole = None if s.experts or self._emulate is not None or tuned() else self._at_once(i, part, x, rotation)
+        rotation = turns[s.windows[i] is not None]
+        whole = self._at_once(i, part, x, rotation) if is_plain else None
         if whole is not None:
             return whole
         y = rms_norm(x, part["attn_norm.weight"], s.epsilon)
@@ -120,9 +124,7 @@ class Run:
         y = self._experts(part, y) if s.experts else self._feed_forward(part, y)
         return x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if options.post_norms else y)
 
-    def _at_once(
-        self, i: int, part: dict[str, Any], x: FloatArray, turns: tuple[FloatArray, FloatArray]
-    ) -> FloatArray | None:
+    def _at_once(self, i: int, part: dict[str, Any], x: FloatArray, turns: Turns) -> FloatArray | None:
         """Run a layer in one call of the C core, which takes the steps of `_layer`: the same bits.
 
         None where an argument is no plain one, or wrong: the steps then say what is wrong.
@@ -147,8 +149,8 @@ class Run:
             self.cache.advance(i, n)
         return y
 
-    def _turns(self, n: int) -> dict[Rope, tuple[FloatArray, FloatArray]]:
-        """Return cosine and sine (n, 1, width / 2) of the next n positions, of each RoPE."""
+    def _turns(self, n: int) -> tuple[Turns, Turns]:
+        """Return cosine and sine (n, 1, width / 2) of the next n positions, of layers that see all and of others."""
         at = np.arange(self.cache.length, self.cache.length + n, dtype=np.float64)[:, None]
         found = {}
         for rotation, frequencies in self.net.frequencies.items():
@@ -156,7 +158,7 @@ class Run:
             parts = (rotation.amplitude * turn(angles) for turn in (np.cos, np.sin))
             cosine, sine = (part.astype(np.float32)[:, None] for part in parts)  # of all heads
             found[rotation] = cosine, sine
-        return found
+        return found[self.shape.rope], found[self.shape.local_rope]
 
     def _linear(self, x: FloatArray, w: Any, bias: Any) -> FloatArray:
         return linear(x, w, bias, activations=self.activations)
@@ -167,9 +169,7 @@ class Run:
             return emulation.linear(x, w, bias, self.activations, self._emulate)
         return self._linear(x, w, bias)
 
-    def _attention(
-        self, i: int, part: dict[str, Any], x: FloatArray, turns: tuple[FloatArray, FloatArray]
-    ) -> FloatArray:
+    def _attention(self, i: int, part: dict[str, Any], x: FloatArray, turns: Turns) -> FloatArray:
         s, (batch, n) = self.shape, x.shape[:2]
         d, kv = s.head_width, s.kv_heads
         if "attn_qkv.weight" in part:
