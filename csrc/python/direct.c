@@ -2,10 +2,12 @@
  * The answer is None, and nothing has happened, where an argument is anything else or anything is wrong: the long way
  * (heterocompute/products/matmul.py) then takes it, which knows all kinds of arguments and every sentence.
  */
-#include "python/direct.h"
-
 #include "python/call.h"
 #include "python/methods.h"
+
+#define NO_IMPORT_ARRAY
+#define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
+#include <numpy/arrayobject.h>
 
 #define SEEN_CAPSULE "heterocompute.seen"
 enum { MOST_TYPES = 4, MOST_PART_DIMS = 3 };

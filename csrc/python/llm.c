@@ -1,10 +1,12 @@
 /* The binding of a layer of a language model. The answer is None, and nothing has happened that counts, where an argument is
  * anything but plain or anything is wrong: heterocompute/zoo/llm/run.py then goes step by step, which knows every sentence.
  */
-#include "python/direct.h"
-
 #include "python/call.h"
 #include "python/methods.h"
+
+#define NO_IMPORT_ARRAY
+#define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
+#include <numpy/arrayobject.h>
 
 static bool is_floats(PyObject *object, int64_t count) {
     if (!PyArray_CheckExact(object))

@@ -8,6 +8,7 @@ A norm's weight goes into the weights behind it, since only then the norm and H 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,7 @@ def rotate(net: Any, seed: int = 0) -> Any:
             hadamard(np.zeros(width, np.float32))
         except ValueError as problem:
             raise ValueError(f"rotate: the {name} of {printable(net.path)}: {problem}") from None
-    turned = {role: (lambda role=role: _turned(net, role, seed)) for role in net.roles if role != "output.weight"}
-    turned["output.weight"] = lambda: _turned(net, "output.weight", seed)
+    turned = {role: partial(_turned, net, role, seed) for role in (*net.roles, "output.weight")}
     return net.remade(Made(turned))
 
 

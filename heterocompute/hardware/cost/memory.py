@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ...base.values import check_count, is_several, shown
 from ..chips.chip import dtype_bits
@@ -332,7 +332,7 @@ def kv_cache(
     """
     check_count("memory.kv_cache", "batch", batch)
     check_count("memory.kv_cache", "positions", positions)
-    shape = getattr(model, "shape", None)
+    shape: Any = getattr(model, "shape", None)
     if hasattr(shape, "kv_heads"):
         widths = [2 * shape.kv_heads * shape.head_width] * shape.layers
         windows = shape.windows if windows is None else windows
@@ -344,7 +344,7 @@ def kv_cache(
     if latent is not None:
         check_count("memory.kv_cache", "latent", latent)
         widths = [latent] * len(widths)
-    limits = list(windows) if is_several(windows) else [windows] * len(widths)
+    limits: list[Any] = list(cast(Any, windows)) if is_several(windows) else [windows] * len(widths)
     if len(limits) != len(widths):
         raise ValueError(f"memory.kv_cache: windows has {len(limits)} entries, expected {len(widths)}, one per layer")
     for limit in limits:

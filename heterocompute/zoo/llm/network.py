@@ -289,7 +289,7 @@ class LanguageModel:
         Each window begins with the token that begins texts, if the model has one. Sums in float64.
         """
         sums = self.judged(text, [Way(weights, activations, kv_cache, emulate)], stride, window)
-        return sums[0]["perplexity"]
+        return float(sums[0]["perplexity"])
 
     def judged(
         self,

@@ -132,10 +132,10 @@ class Run:
         s, arguments = self.shape, self._whole[i]
         if arguments is None:
             fmt = None if self.activations is None else core_format(as_format(self.activations, "activations"))
-            sizes = (s.heads, s.kv_heads, s.head_width, s.hidden, s.rope.width // 2, s.rope.pairs,
+            numbers = (s.heads, s.kv_heads, s.head_width, s.hidden, s.rope.width // 2, s.rope.pairs,
                      s.options.activation != "silu", s.windows[i] or 0)  # fmt: skip
             arguments = self._whole[i] = (
-                sizes,
+                numbers,
                 (s.epsilon, s.scale, s.attention_cap or 0.0),
                 tuple(part.get(f"{name}.weight") for name in NORMS),
                 tuple(part.get(f"{name}.weight") for name in MATRICES),
@@ -144,7 +144,9 @@ class Run:
             )
         n = x.shape[1]
         held, (k, v) = self.cache.room(i, n)
-        y: FloatArray | None = _core.llm_layer(runtime.run(), *arguments, x, *turns, k, v, held)
+        cosine, sine = turns
+        sizes, reals, norms, weights, biases, fmt = arguments
+        y = _core.llm_layer(runtime.run(), sizes, reals, norms, weights, biases, fmt, x, cosine, sine, k, v, held)
         if y is not None:
             self.cache.advance(i, n)
         return y
