@@ -253,6 +253,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_moe": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
                                "norm_topk_prob": True, "head_dim": 16}),
     "phi3": ("Phi3", {"bos_token_id": 1, "eos_token_id": 2}),
+    **{f"longrope {original}": ("Phi3", {
+        "bos_token_id": 1, "eos_token_id": 2, "original_max_position_embeddings": original, "rope_parameters": {
+            "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 1.0, 1.0, 4.0],
+            "long_factor": [float(i) for i in range(1, 9)]}}) for original in (64, 32)},
 }  # fmt: skip
 
 

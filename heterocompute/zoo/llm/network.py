@@ -429,7 +429,9 @@ class LanguageModel:
     @kept
     def frequencies(self) -> dict[Rope, Array]:
         """Angles per position of each RoPE of the network."""
-        found = {rope: rope.frequencies() for rope in {self.shape.rope, self.shape.local_rope}}
+        s = self.shape
+        ropes = {s.rope, s.local_rope} | ({s.long_rope} if s.long_rope is not None else set())
+        found = {rope: rope.frequencies() for rope in ropes}
         if self._factors is not None:
             found[self.shape.rope] = found[self.shape.rope] / self._factors.astype(np.float64)
         return found

@@ -160,7 +160,10 @@ class Run:
             parts = (rotation.amplitude * turn(angles) for turn in (np.cos, np.sin))
             cosine, sine = (part.astype(np.float32)[:, None] for part in parts)  # of all heads
             found[rotation] = cosine, sine
-        return found[self.shape.rope], found[self.shape.local_rope]
+        s = self.shape
+        if s.long_rope is not None and self.cache.length + n > s.rope.original:
+            return found[s.long_rope], found[s.long_rope]
+        return found[s.rope], found[s.local_rope]
 
     def _linear(self, x: FloatArray, w: Any, bias: Any) -> FloatArray:
         return linear(x, w, bias, activations=self.activations)
