@@ -83,6 +83,7 @@ def study_text(
     step = Steps(sum(each * bool(entry.formats) + 1 for entry in entries), progress)
     clock = _Times()
     rows, layers, alone = [], [], []
+    states: dict[int, Any] = {}  # of the network as stored
     for entry, allowed in zip(entries, plan, strict=True):
         ways = [(i, kind, cache, text) for i, kind, text in allowed for cache in caches]
         made, found = {}, []
@@ -101,7 +102,7 @@ def study_text(
             found.append(part)
             layers.append(part.row(name, way.method))
         step(f"judge  {entry.text}")
-        compared = net.judged(ids, [(made, *way[1:]) for way in ways], stride, window, compare=True)
+        compared = net.judged(ids, [(made, *way[1:]) for way in ways], stride, window, compare=True, states=states)
         for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
             rows.append(
                 {
@@ -120,7 +121,7 @@ def study_text(
             )
         if per_layer and made:
             step(f"judge  {entry.text} in each matrix alone")
-            judged = net.judged(ids, [({name: q},) for name, q in made.items()], stride, window, compare=True)
+            judged = net.judged(ids, [({name: q},) for name, q in made.items()], stride, window, True, 0, states)
             for name, numbers in zip(made, judged, strict=True):
                 way = entry.of(name)
                 named_row = {"name": name, "format": str(way.fmt), "method": way.method}

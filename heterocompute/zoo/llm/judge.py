@@ -16,18 +16,22 @@ __all__ = ["Reference", "Totals"]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-LOGITS = 1 << 24  # logits at a time
+LOGITS = 1 << 22  # logits at a time: 16 MiB, which the allocator of C keeps for the next
 
 
 class Reference:
-    """Probabilities of a window by the network as stored, a piece at a time."""
+    """Probabilities of a window by the network as stored, a piece at a time.
 
-    def __init__(self, run: Run, tokens: IntArray, first: int) -> None:
-        self._run, self._x = run, run.hidden_of(tokens)[first - 1 : -1]
+    `states` are what the output multiplies, of an earlier judgement of the same window.
+    """
+
+    def __init__(self, run: Run, tokens: IntArray, first: int, states: FloatArray | None = None) -> None:
+        self._run = run
+        self.states = run.hidden_of(tokens)[first - 1 : -1].copy() if states is None else states
 
     def part(self, rows: slice) -> tuple[FloatArray, FloatArray]:
         """Return probabilities of some rows, and their logarithms."""
-        logits = self._run.scores(self._x[rows])
+        logits = self._run.scores(self.states[rows])
         shares = softmax(logits)
         return shares, log_softmax(logits, shares)
 
@@ -43,7 +47,8 @@ class Totals:
     def add(self, run: Run, tokens: IntArray, first: int, reference: Reference | None) -> None:
         """Add the tokens of a window from the first that is predicted in it."""
         x, targets = run.hidden_of(tokens)[first - 1 : -1], tokens[first:]
-        step = max(1, LOGITS // run.shape.vocabulary)
+        pieces = -(-len(targets) * run.shape.vocabulary // LOGITS)
+        step = -(-len(targets) // pieces)  # equal pieces: few rows sum in another order
         for begin in range(0, len(targets), step):
             rows = slice(begin, begin + step)
             logits, wanted = run.scores(x[rows]), targets[rows]
@@ -81,5 +86,6 @@ def _perplexity(loss: float, count: int) -> float:
 def log_softmax(logits: FloatArray, shares: FloatArray) -> FloatArray:
     """Return log(softmax(logits)) along the last axis; the largest of the shares is 1 / sum(exp(logits - max))."""
     total = np.log(shares.max(axis=-1, keepdims=True).astype(np.float64)).astype(np.float32)
-    found: FloatArray = logits - logits.max(axis=-1, keepdims=True) + total
+    found: FloatArray = logits - logits.max(axis=-1, keepdims=True)
+    found += total
     return found

@@ -299,6 +299,7 @@ class LanguageModel:
         window: int | None = None,
         compare: bool = False,
         parts: int = 0,
+        states: dict[int, FloatArray] | None = None,
     ) -> list[dict[str, Any]]:
         """Judge ways to run the network by one text.
 
@@ -313,6 +314,9 @@ class LanguageModel:
             Also run the network as stored, and compare the distributions of each way with those.
         parts : int
             Also divide windows into so many equal parts, and judge the tokens of each part.
+        states : dict, optional
+            Filled with the last states of the network as stored, for the next call with the same text, stride and
+            window: 4 bytes per token and value of the width.
 
         Returns
         -------
@@ -325,10 +329,13 @@ class LanguageModel:
         ids = self._text_ids(text)
         divided = as_int(parts, "judged: parts", 0, self._window(window))
         totals = [Totals(self._window(window)) for _ in ways]
-        for tokens, first in self.windows(ids, stride, window):
+        kept = {} if states is None else states
+        for i, (tokens, first) in enumerate(self.windows(ids, stride, window)):
             reference: Reference | None = None
             if compare:
-                reference = Reference(Run(self, Way(), 1), tokens, first)
+                reference = Reference(Run(self, Way(), 1), tokens, first, kept.get(i))
+                if states is not None:
+                    states[i] = reference.states
             for total, way in zip(totals, ways, strict=True):
                 total.add(Run(self, Way(*way), 1), tokens, first, reference)
         return [total.found(compare, divided) for total in totals]
