@@ -283,6 +283,53 @@ typedef struct {
 } hc_attention;
 hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *error);
 
+/* A layer of a language model (docs/llm.md), all of it, by the functions above and in their order of sums:
+ *
+ *   x += post(out(attention(rope(norm(q, k)), v)));  q, k, v = norm(x) Q, K, V, which join those of `held` tokens before
+ *   x += post(down(gate(G) U));                      G, U = norm(x) gate, up
+ *
+ * Weights are (columns, rows) operands, as hc_matmul takes its right side. QKV and GATE_UP stand for the three or two that have
+ * no operand of their own. Norms: NULL where there is none. k and v have room for all tokens: row (token, batch, head).
+ * HC_VALUE also where a product of x refuses a value; `out` and the new rows of k and v are then unspecified. */
+typedef enum {
+    HC_LLM_Q,
+    HC_LLM_K,
+    HC_LLM_V,
+    HC_LLM_QKV,
+    HC_LLM_OUT,
+    HC_LLM_GATE,
+    HC_LLM_UP,
+    HC_LLM_GATE_UP,
+    HC_LLM_DOWN,
+    HC_N_LLM_WEIGHTS
+} hc_llm_weight;
+typedef enum {
+    HC_LLM_NORM,
+    HC_LLM_Q_NORM,
+    HC_LLM_K_NORM,
+    HC_LLM_POST,
+    HC_LLM_FEED_NORM,
+    HC_LLM_FEED_POST,
+    HC_N_LLM_NORMS
+} hc_llm_norm;
+typedef struct {
+    int64_t batch, n, width, heads, kv_heads, head_width, hidden, held;
+    const float *x; /* (batch, n, width) */
+    float *out;
+    hc_operand weight[HC_N_LLM_WEIGHTS];
+    const float *bias[HC_N_LLM_WEIGHTS]; /* or NULL */
+    const float *norm[HC_N_LLM_NORMS];
+    const float *cosine, *sine; /* (n, half) */
+    int64_t half, window;
+    bool pairs, gelu;
+    float epsilon, scale, cap;
+    const hc_format *activations;
+    const hc_packed *k, *v; /* (tokens, batch, kv_heads, head_width), or NULL: */
+    float *k_floats, *v_floats;
+} hc_llm_layer;
+/* run->n_threads of 0 leaves the threads to each step. */
+hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_error *error);
+
 /* The routes that hc_matmul may take with these arguments, the paths of the CPU's (ops/product/paths.def), and those that it
  * takes: of the first matrix, or first rows of it, that has anything to multiply. reason: why not, or NULL; seconds: an
  * estimate in one thread, 0 where a route or path refuses. chosen, route: -1 where there is nothing to multiply. */

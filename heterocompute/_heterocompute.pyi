@@ -69,6 +69,22 @@ def attention(
     cap: float,
     /,
 ) -> None: ...
+def llm_layer(
+    run: _Run,
+    sizes: tuple[int, int, int, int, int, bool, bool, int],
+    reals: tuple[float, float, float],
+    norms: tuple[NDArray[np.float32] | None, ...],
+    weights: tuple[Any, ...],
+    biases: tuple[Any, ...],
+    activations: _Format | None,
+    x: NDArray[np.float32],
+    cosine: NDArray[np.float32],
+    sine: NDArray[np.float32],
+    k: Any,
+    v: Any,
+    held: int,
+    /,
+) -> NDArray[np.float32] | None: ...
 def round_by_chance(
     run: _Run,
     x: _Floats,

@@ -170,3 +170,8 @@ int hc_processors(void) {
         count = sysconf(_SC_NPROCESSORS_ONLN);
     return (int)hc_max(1, hc_min(count, HC_MAX_THREADS));
 }
+
+int hc_threads_for(int wanted, double work) {
+    enum { FEW = 1 << 20 };
+    return wanted > 0 ? wanted : work < FEW ? 1 : hc_processors();
+}

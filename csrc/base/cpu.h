@@ -41,6 +41,10 @@ uint32_t hc_cpu_processor(void);
 /* Processors that this thread may run on, as its affinity says now: 1 to HC_MAX_THREADS. */
 int hc_processors(void);
 
+/* Threads of a call that was asked for `wanted`: 0 stands for all processors, or one where so few multiply-adds or values are
+ * never worth a second thread. */
+int hc_threads_for(int wanted, double work);
+
 /* Linux lends the AMX tile registers only on request, once a process; false where it refuses. */
 bool hc_cpu_request_amx(void);
 

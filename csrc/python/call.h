@@ -18,6 +18,25 @@ static inline PyObject *hc_finish(hc_status status, const hc_error *error, hc_he
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, error);
 }
 
+/* Operands of plain arguments in one step (direct.c): float arrays of NumPy's own type, and packed arrays, whose view is
+ * kept on them. */
+typedef struct hc_seen hc_seen;
+typedef struct {
+    hc_view view; /* of two dimensions or more */
+    hc_packed packed;
+    hc_operand operand;
+    const hc_seen *seen;
+    struct tagPyArrayObject *array; /* NumPy's name of its arrays */
+    bool is_vector;
+} hc_side;
+
+/* One side as matmul has it; `turned`: the weights of `linear`, whose transpose is meant. False, without an exception, where
+ * the object is anything else: unless memory is short. The operand points into the side. */
+bool hc_side_of(PyObject *object, bool is_b, bool turned, hc_side *side, hc_held *held);
+
+/* The packed array of an object of a known type, or NULL as above. */
+const hc_packed *hc_packed_of(PyObject *object, hc_held *held);
+
 static inline PyObject *hc_give_up(hc_held *held) {
     hc_release(held);
     return NULL;

@@ -10,7 +10,7 @@
 #include <numpy/arrayobject.h>
 
 #define SEEN_CAPSULE "heterocompute.seen"
-enum { MOST_TYPES = 4, MOST_PART_DIMS = 3, FEW_PRODUCTS = 1 << 20 /* less is never worth a second thread */ };
+enum { MOST_TYPES = 4, MOST_PART_DIMS = 3 };
 
 static PyTypeObject *packed_types[MOST_TYPES]; /* whose instances have the slot `_seen`; subclasses may do anything */
 static PyObject *seen_name, *packed_name;
@@ -62,12 +62,12 @@ static bool is_as_it_was(const hc_glimpse *was) {
     return same;
 }
 
-typedef struct {
+struct hc_seen {
     hc_packed packed;
     hc_held held; /* what it points into */
     int n;
     hc_glimpse part[2 * HC_MAX_HELD];
-} hc_seen;
+};
 
 static void free_seen(PyObject *capsule) {
     hc_seen *seen = PyCapsule_GetPointer(capsule, SEEN_CAPSULE);
@@ -126,14 +126,10 @@ static const hc_seen *seen_of(PyObject *object, hc_held *held) {
     return seen;
 }
 
-typedef struct {
-    hc_view view; /* of two dimensions or more */
-    hc_packed packed;
-    hc_operand operand;
-    const hc_seen *seen;
-    PyArrayObject *array;
-    bool is_vector;
-} hc_side;
+const hc_packed *hc_packed_of(PyObject *object, hc_held *held) {
+    const hc_seen *seen = is_packed_type(Py_TYPE(object)) ? seen_of(object, held) : NULL;
+    return seen ? &seen->packed : NULL;
+}
 
 static bool is_plain(PyObject *object) {
     if (!PyArray_CheckExact(object))
@@ -172,8 +168,7 @@ static void exchange(int64_t *pair) {
     pair[1] = first;
 }
 
-/* One side as matmul has it; `turned`: the weights of `linear`, whose transpose is meant. */
-static bool side_of(PyObject *object, bool is_b, bool turned, hc_side *side, hc_held *held) {
+bool hc_side_of(PyObject *object, bool is_b, bool turned, hc_side *side, hc_held *held) {
     side->operand = (hc_operand){0};
     side->seen = NULL;
     side->array = NULL;
@@ -263,13 +258,11 @@ typedef struct {
     hc_side side[2];
 } hc_direct;
 
-/* Zero or more threads become one or more. */
 static void choose_threads(hc_direct *d, const hc_view *out, int64_t k) {
     double products = (double)k;
     for (int i = 0; i < out->ndim; i++)
         products *= (double)out->shape[i];
-    if (d->run.n_threads < 1)
-        d->run.n_threads = products < FEW_PRODUCTS ? 1 : hc_processors();
+    d->run.n_threads = hc_threads_for(d->run.n_threads, products);
 }
 
 static bool run_product(hc_direct *d, const hc_view *out) {
@@ -328,8 +321,9 @@ PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     d.has_bias = bias != Py_None;
     d.has_format = format != Py_None;
     PyObject *answer = NULL;
-    if (hc_parse_settings(args[0], &d.run) && side_of(args[2], false, false, &d.side[0], &held) &&
-        side_of(args[3], true, is_linear, &d.side[1], &held) && (!d.has_format || hc_parse_format(format, &d.format)) &&
+    if (hc_parse_settings(args[0], &d.run) && hc_side_of(args[2], false, false, &d.side[0], &held) &&
+        hc_side_of(args[3], true, is_linear, &d.side[1], &held) &&
+        (!d.has_format || hc_parse_format(format, &d.format)) &&
         (!d.has_bias || (is_plain(bias) && PyArray_NDIM((PyArrayObject *)bias) == 1)) &&
         (!d.has_format || (d.side[0].array != NULL) != (d.side[1].array != NULL)) &&
         !(d.has_format && is_linear && !d.side[0].array)) {

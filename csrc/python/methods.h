@@ -48,6 +48,9 @@ PyObject *hc_round_by_chance_method(PyObject *self, PyObject *args);
 PyObject *hc_layer_method(PyObject *self, PyObject *args);
 PyObject *hc_attention_method(PyObject *self, PyObject *args);
 
+/* llm.c */
+PyObject *hc_llm_layer_method(PyObject *self, PyObject *args);
+
 /* ptq.c */
 PyObject *hc_ptq_gram_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_factor_method(PyObject *self, PyObject *args);

@@ -12,6 +12,7 @@ from .hadamard import hadamard
 from .hessian import Hessian
 from .network import Calibration, Rounded, calibrate, quantize
 from .plan import Plan
+from .rotate import rotate
 from .search import search
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "quantize",
     "quantize_checkpoint",
     "rescale",
+    "rotate",
     "search",
 ]
 

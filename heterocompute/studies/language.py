@@ -1,13 +1,14 @@
 """How `heterocompute.study` judges a language model by a text: formats of weights, of activations and of the KV cache.
 
 Format by format, all matrices are quantized, and the text goes once through the network as stored and through every
-combination of activations and KV cache: memory holds the network and one format of it.
+combination of activations and KV cache: memory holds the network and one format of it. For `gptq` the text goes
+through layer by layer: memory holds the Hessians of one layer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +38,7 @@ from .result import Study
 from .short import notes_on
 from .source import named
 
-__all__ = ["hessians_of_text", "is_language_model", "study_text"]
+__all__ = ["hessians_by_layer", "is_language_model", "study_text"]
 
 FORMATS = "q8_0 int8 int4-g32 int4-g32-f16 vsq4-g16-s4 mxfp4 nvfp4 vsq3-g16-s4".split()
 STORED = "stored"
@@ -61,6 +62,7 @@ def study_text(
     device: Any,
     methods: Any,
     emulate: Any = None,
+    per_layer: bool = False,
     stride: int | None = None,
     window: int | None = None,
 ) -> Study:
@@ -75,18 +77,19 @@ def study_text(
     for entry in entries:
         check_patterns(names, entry.formats)
     ids = net._text_ids(text)
-    hessians = hessians_of_text(net, names, ids) if "gptq" in chosen_methods else {}
-
     emulations = emulations_of(emulate, net.judged)
     lengths = {name: net.weights[name].shape[-1] for name in names} if emulate is not None else {}
     plan = plan_of([_whole(entry, net, lengths) for entry in entries], kinds, emulations, lengths)
-    step = Steps(sum(len(names) * bool(entry.formats) + 1 for entry in entries), progress)
+    each = len(names) + bool(per_layer)  # steps of an entry that rounds
+    step = Steps(sum(each * bool(entry.formats) + 1 for entry in entries), progress)
     clock = _Times()
-    rows, layers = [], []
+    rows, layers, alone = [], [], []
+    states: dict[int, Any] = {}  # of the network as stored
     for entry, allowed in zip(entries, plan, strict=True):
         ways = [(i, kind, cache, text) for i, kind, text in allowed for cache in caches]
         made, found = {}, []
-        for name in names:
+        hessians = _Hessians(net, names, ids)
+        for name in _by_layer(net, names):
             stored = net.weights[name]
             way = entry.of(name)
             if way.fmt is None:
@@ -95,12 +98,12 @@ def study_text(
             step(f"{name}  {way.text}")
             with named(name):
                 w = np.asarray(stored, np.float32)
-                made[name] = by_method(w, way.fmt, (w.ndim - 1,), way.method or "rtn", hessians.get(name))
+                made[name] = by_method(w, way.fmt, (w.ndim - 1,), way.method or "rtn", hessians.of(name, way.method))
                 part = _Part(w, made[name], way.fmt, kinds, clock)
             found.append(part)
             layers.append(part.row(name, way.method))
         step(f"judge  {entry.text}")
-        compared = net.judged(ids, [(made, *way[1:]) for way in ways], stride, window, compare=True)
+        compared = net.judged(ids, [(made, *way[1:]) for way in ways], stride, window, compare=True, states=states)
         for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
             rows.append(
                 {
@@ -117,13 +120,20 @@ def study_text(
                     **modelled([part.matrix for part in found], kind),
                 }
             )
+        if per_layer and made:
+            step(f"judge  {entry.text} in each matrix alone")
+            judged = net.judged(ids, [({name: q},) for name, q in made.items()], stride, window, True, 0, states)
+            for name, numbers in zip(made, judged, strict=True):
+                way = entry.of(name)
+                named_row = {"name": name, "format": str(way.fmt), "method": way.method}
+                alone.append({**named_row, **{key: finite(value) for key, value in numbers.items()}})
     step.finish()
     for row in rows:
         row["seconds"] = row.pop("seconds")  # the last of the columns that every study has
     shapes = {name: tuple(net.weights[name].shape) for name in names}
     wanted = {name: [way.fmt for entry in entries if (way := entry.of(name)).fmt is not None] for name in names}
     notes = notes_on(shapes, {name: (len(shape) - 1,) for name, shape in shapes.items()}, wanted)
-    return Study(rows, layers, ["perplexity", "kl", "agreement", "kv_bits"], [], notes=notes)
+    return Study(rows, layers, ["perplexity", "kl", "agreement", "kv_bits"], [], alone, notes=notes)
 
 
 def _whole(entry: Entry, net: Any, lengths: Mapping[str, int]) -> Entry:
@@ -159,15 +169,60 @@ def bits_of_cache(fmt: Format | None, width: int) -> float:
     return 8 * sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout.values()) / (rows * width)
 
 
-def hessians_of_text(net: Any, names: list[str], ids: Any) -> Mapping[str, Any]:
-    """Return what each matrix is given by the beginning of a text."""
-    held = {name: np.asarray(net.weights[name], np.float32) for name in names}
+def hessians_by_layer(net: Any, names: Iterable[str], ids: Any) -> Iterator[dict[str, Any]]:
+    """Yield what matrices are given by the beginning of a text, layer by layer, and at last the output.
 
-    def run(weights: Mapping[str, Any]) -> None:
-        for tokens, _ in net.windows(ids[:CALIBRATION], stride=None):
-            net.logits(tokens, weights=weights)
+    Memory: the states of the text, and of one layer the weights as float32 and the Hessians.
+    """
+    tokens = [some for some, _ in net.windows(ids[:CALIBRATION], stride=None)]
+    wanted, listed = set(names), net.roles
+    states = [net.run().embedded(some[None]) for some in tokens]
+    for i in range(net.shape.layers):
+        own = [listed[role] for _, role in net.layer_roles[i] if listed.get(role) in wanted]
+        given, states = states, []
 
-    return calibrate(held, run)
+        def layer(weights: Any, i: int = i, given: list[Any] = given, states: list[Any] = states) -> None:
+            states.extend(net.run(weights).layer(i, x) for x in given)
+
+        yield _heard(net, own, layer)
+    own = [name for name in net.tables if name in wanted]
+
+    def output(weights: Any) -> None:
+        for x in states:
+            run = net.run(weights)
+            run.scores(run.normed(x))
+
+    yield _heard(net, own, output)
+
+
+def _heard(net: Any, names: list[str], call: Callable[[Any], None]) -> dict[str, Any]:
+    """Run a part of the network in which some matrices listen; None for those that nothing was multiplied with."""
+    if not names:
+        call(None)
+        return {}
+    found = calibrate({name: np.asarray(net.weights[name], np.float32) for name in names}, call)
+    return {name: found.get(name) for name in names}
+
+
+class _Hessians:
+    """The Hessians of the matrices in the order of the layers, those of one layer at a time."""
+
+    def __init__(self, net: Any, names: list[str], ids: Any) -> None:
+        self._layers, self._held = hessians_by_layer(net, names, ids), dict[str, Any]()
+
+    def of(self, name: str, method: str | None) -> Any:
+        """Return the Hessian of a matrix where the method takes one; the next call is for it or one behind it."""
+        if method != "gptq":
+            return None
+        while name not in self._held:
+            self._held = next(self._layers)
+        return self._held[name]
+
+
+def _by_layer(net: Any, names: list[str]) -> list[str]:
+    """Return names with those of the tables at the end, where the network multiplies by them."""
+    tables = set(net.tables)
+    return [name for name in names if name not in tables] + [name for name in names if name in tables]
 
 
 class _Times:

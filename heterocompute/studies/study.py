@@ -124,13 +124,13 @@ def study(
     """
     if is_language_model(weights):
         others = {"evaluate": evaluate, "axis": axis, "retrain": retrain, "hessians": hessians}
-        others |= {"per_layer": per_layer or None}
         for name, value in others.items():
             if value is not None:
                 raise ValueError(f"study: {name} does not apply to a language model, which text judges")
         return study_text(
-            weights, formats, text, include, exclude, activations, kv_cache, progress, device, methods, emulate
-        )
+            weights, formats, text, include, exclude, activations, kv_cache, progress, device, methods, emulate,
+            per_layer,
+        )  # fmt: skip
     if text is not None or kv_cache is not None:
         name = "kv_cache" if text is None else "text"
         raise ValueError(f"study: {name} is for a language model of heterocompute.zoo.open_llm")

@@ -214,6 +214,13 @@ def test_training_keeps_sixteen_bytes_a_parameter() -> None:
 def test_keys_and_values() -> None:
     assert hw.memory.kv_cache("llama_7b", 1) == 2 * 32 * 4096 * 2
     assert hw.memory.kv_cache("gpt3_175b", 2048, batch=2, dtype="int8") == 2 * 96 * 12288 * 2048 * 2
+    assert hw.memory.kv_cache("llama_7b", 100, windows=10) == 2 * 32 * 4096 * 2 * 10
+    assert hw.memory.kv_cache("llama_7b", 100, windows=[None] + [10] * 31) == 2 * 4096 * 2 * (100 + 31 * 10)
+    assert hw.memory.kv_cache("llama_7b", 100, latent=576) == 32 * 576 * 2 * 100
+    with pytest.raises(ValueError, match="windows has 2 entries, expected 32"):
+        hw.memory.kv_cache("llama_7b", 4, windows=[1, None])
+    with pytest.raises(ValueError, match="windows"):
+        hw.memory.kv_cache("llama_7b", 4, windows=0)
     with pytest.raises(ValueError, match=said.RESNET18_HAS_NO_ATTENTION):
         hw.memory.kv_cache("resnet18", 4)
 

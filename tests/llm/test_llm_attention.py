@@ -110,10 +110,20 @@ def test_infinities_and_nan_reach_the_answer() -> None:
     assert found[0, 0].tolist() == [1, 1, 1, 1] and np.isnan(found[0, 1]).all()
 
 
+@pytest.mark.parametrize(("n", "m"), [(5, 1), (40, 70), (130, 3)])
+def test_queries_may_outnumber_the_keys_of_another_text(n: int, m: int) -> None:
+    q, k, v = heads(6, 3, n, m, 16)
+    assert same_bits(hc.attention(q, k, v, causal=False), definition.attention(q, k, v, causal=False))
+    packed = hc.quantize(k, "int8")
+    assert same_bits(hc.attention(q, packed, v, causal=False), hc.attention(q, packed.dequantize(), v, causal=False))
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda q, k: hc.attention(q, k[:, :1], k[:, :1]), "expected a divisor of 3 heads and at least 2 tokens"),
+        (lambda q, k: hc.attention(q, k[:, :1], k[:, :1], False, window=1), "at least 2 tokens; causal=False without"),
+        (lambda q, k: hc.attention(q, k[:, :0], k[:, :0], False), "at least 1 token"),
         (lambda q, k: hc.attention(q, k, k[:, :1]), r"k has shape \(3, 2, 4\) and v \(3, 1, 4\)"),
         (lambda q, k: hc.attention(q, k[:2], k[:2]), "expected a divisor of 3 heads"),
         (lambda q, k: hc.attention(q, k[..., :3], k[..., :3]), r"k has shape \(3, 2, 3\), expected"),

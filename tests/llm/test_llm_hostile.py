@@ -101,7 +101,27 @@ CONFIGS: dict[str, tuple[Any, str]] = {
     "family": ({**made.CONFIG, "model_type": "bert"}, "model_type is 'bert', expected one of llama"),
     "no family": ({k: v for k, v in made.CONFIG.items() if k != "model_type"}, "model_type is None"),
     "layers": ({**made.CONFIG, "num_hidden_layers": [2]}, "num_hidden_layers is [2], expected a number"),
-    "scaling": ({**made.CONFIG, "rope_scaling": {"rope_type": "longrope"}}, "rope_type is 'longrope'"),
+    "scaling": ({**made.CONFIG, "rope_scaling": {"rope_type": "su"}}, "rope_type is 'su'"),
+    "scaling without a length": (
+        {**made.CONFIG, "rope_scaling": {"rope_type": "longrope"}}, "'original_max_position_embeddings' is missing",
+    ),
+    "scaling of half the pairs": (
+        {**made.CONFIG, "original_max_position_embeddings": 64,
+         "rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0] * 8}},
+        "short_factor is [1.0, 1.0, 1.0, 1.0], expected 8 numbers above 0",
+    ),
+    "scaling by nothing": (
+        {**made.CONFIG, "original_max_position_embeddings": 64,
+         "rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [0.0] * 8}},
+        "expected 8 numbers above 0",
+    ),
+    "experts of other shares": (
+        {**made.CONFIG, "num_experts": 4, "norm_topk_prob": False}, "norm_topk_prob is not true",
+    ),
+    "more experts a token than there are": (
+        {**made.CONFIG, "num_local_experts": 4, "num_experts_per_tok": 5}, "num_experts_per_tok is 5",
+    ),
+    "experts that are missing": ({**made.CONFIG, "num_local_experts": 4}, "ffn_gate_inp.weight' is missing"),
     "scaling of text": ({**made.CONFIG, "rope_scaling": "yarn"}, "rope_parameters is 'yarn', expected an object"),
     "low above high": (
         {**made.CONFIG, "rope_scaling": {"rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 1}},

@@ -12,6 +12,7 @@ import pytest
 from common import isas, same_bits
 
 import heterocompute as hc
+from heterocompute.zoo.llm.run import Run
 
 IDS = np.random.default_rng(3).integers(2, 200, (2, 24))
 
@@ -78,6 +79,42 @@ def test_bits_are_equal_on_every_instruction_set_and_thread_count(net: Any) -> N
                     assert same_bits(net.logits(IDS, weights, activations, kv_cache), wanted)
 
 
+def assert_one_call_is_all_steps(net: Any, ids: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer in one call of the core has the bits of its steps, and is what usually runs."""
+    packed, calls = net.quantized("int8"), []
+    whole = Run._at_once
+
+    def counted(*args: Any) -> Any:
+        calls.append(whole(*args))
+        return calls[-1]
+
+    for weights, activations, kv_cache in (
+        (None, None, None), (packed, "int8", "int8"), (packed, None, "int4-g8"), (None, None, "bf16"),
+    ):  # fmt: skip
+        found = []
+        for way in (counted, lambda *args: None):
+            monkeypatch.setattr(Run, "_at_once", way)
+            found.append(net.logits(ids, weights, activations, kv_cache))
+            found.append(net.generate(ids[:, :7], 12, 0.0, 0, weights, activations, kv_cache))
+        monkeypatch.undo()
+        assert same_bits(found[0], found[2]) and same_bits(found[1], found[3])
+    assert calls and all(one is not None for one in calls)
+
+
+def test_one_call_is_all_steps(net: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_one_call_is_all_steps(net, IDS, monkeypatch)
+    assert_one_call_is_all_steps(hc.zoo.open_llm(made.write_gguf(tmp_path / "q.gguf", "q8_0")), IDS, monkeypatch)
+
+
+def test_what_is_wrong_in_a_layer_is_said_as_ever(net: Any) -> None:
+    name = "model.layers.1.mlp.up_proj.weight"
+    w = np.asarray(net.weights[name]).copy()
+    w[0] = np.nan
+    with pytest.raises(ValueError, match="nan"):
+        net.logits(IDS, weights={**net.quantized("int8"), name: w}, activations="int8")
+    assert np.isnan(net.logits(IDS, weights={name: w})).any()
+
+
 def test_token_by_token_is_all_at_once(net: Any) -> None:
     found = net.generate(IDS, 12)
     assert found.shape == (2, 12)
@@ -98,6 +135,37 @@ def test_draws_have_a_seed(net: Any) -> None:
     assert any((net.generate(prompt, 10, temperature=1.5, seed=seed) != one).any() for seed in (2, 3))
     assert same_bits(net.generate(prompt, 10, temperature=1e-9), net.generate(prompt, 10))
     assert net.generate(prompt, 0).shape == (0,)
+
+
+def test_prompts_of_different_lengths_run_as_if_alone(net: Any) -> None:
+    prompts = [IDS[0, :5], IDS[1, :9].tolist()]
+    found = net.generate(prompts, 6)
+    assert found.shape == (2, 6)
+    for row, prompt in zip(found, prompts, strict=True):
+        alone = net.generate(prompt, 6)
+        assert same_bits(row[: len(alone)], alone) and (row[len(alone) :] == min(net.tokens.ends)).all()
+
+
+def test_losses_are_known_by_the_tokens_before(net: Any) -> None:
+    ids = np.random.default_rng(1).integers(2, 200, 90)
+    found = net.judged(ids, [(None,), ({}, "int8")], 20, 40, parts=4)
+    assert [len(one["by_position"]) for one in found] == [4, 4]
+    first = found[0]["by_position"]
+    assert first[0] == pytest.approx(net.perplexity(ids[:10]), rel=1e-6)  # the first part of the first window alone
+    counts, logs = np.array([9, 10, 40, 30]), np.log(first)
+    assert np.exp((counts * logs).sum() / counts.sum()) == pytest.approx(found[0]["perplexity"], rel=1e-9)
+    assert "by_position" not in net.judged(ids, [(None,)])[0]
+
+
+def test_bytes_of_its_cache_are_counted(net: Any) -> None:
+    from heterocompute import hardware as hw
+
+    cache = hc.KVCache("bf16", net.shape.layers, net.shape.kv_heads, net.shape.head_width)
+    part = np.zeros((1, net.shape.kv_heads, 50, net.shape.head_width), np.float32)
+    for i in range(net.shape.layers):
+        cache.add(i, part, part)
+    assert hw.memory.kv_cache(net, 50, dtype="bf16") == cache.nbytes
+    assert hw.memory.kv_cache(net, 50, dtype="bf16", windows=[25, None]) == cache.nbytes * 3 // 4
 
 
 def test_perplexity_is_that_of_the_logits(net: Any) -> None:
@@ -139,6 +207,33 @@ def test_experts_are_those_that_the_router_picks(tmp_path: Path) -> None:
     assert np.isfinite(found).all() and np.abs(found - same.logits(IDS)).max() > 0.1
 
 
+@pytest.mark.parametrize("kind", ["listed", "stacked"])
+def test_experts_of_a_folder_are_those_of_a_file(tmp_path: Path, kind: str) -> None:
+    rng, one = np.random.default_rng(2), made.weights()
+    folder = made.write_folder(tmp_path / "hf", {"model_type": "mixtral", "num_local_experts": 3})
+    tensors: dict[str, Any] = {}
+    keys = {"llama.expert_count": 3, "llama.expert_used_count": 2}
+    for i in range(2):
+        at, names = f"model.layers.{i}.", ("gate", "up", "down")
+        plain = [one.pop(f"{at}mlp.{name}_proj.weight") for name in names]
+        stacks = [np.stack([w * f for f in (1, -0.5, 2)]).astype(np.float32) for w in plain]
+        router = rng.standard_normal((3, 64)).astype(np.float32)
+        tensors |= {f"blk.{i}.ffn_{name}.weight": None for name in names} | {f"blk.{i}.ffn_gate_inp.weight": router}
+        tensors |= {f"blk.{i}.ffn_{name}_exps.weight": w for name, w in zip(names, stacks, strict=True)}
+        if kind == "stacked":
+            one[f"{at}mlp.gate.weight"] = router
+            one[f"{at}mlp.experts.gate_up_proj"] = np.concatenate(stacks[:2], axis=1)
+            one[f"{at}mlp.experts.down_proj"] = stacks[2]
+        else:
+            one[f"{at}block_sparse_moe.gate.weight"] = router
+            for name, w in zip(("w1", "w3", "w2"), stacks, strict=True):
+                one |= {f"{at}block_sparse_moe.experts.{j}.{name}.weight": w[j] for j in range(3)}
+    hc.save(folder / "model.safetensors", one)
+    path = made.write_gguf(tmp_path / "m.gguf", keys=keys, **{k.replace(".", "__"): w for k, w in tensors.items()})
+    wanted = hc.zoo.open_llm(path).logits(IDS)
+    assert np.abs(hc.zoo.open_llm(folder).logits(IDS) - wanted).max() < 1e-4
+
+
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "llama3": ("Llama", {"rope_parameters": {
@@ -154,12 +249,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2": ("Gemma2", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 32}),
     "gemma3": ("Gemma3", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 24,
                           "layer_types": ["sliding_attention", "full_attention"] * 2}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen3_moe": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+                               "norm_topk_prob": True, "head_dim": 16}),
     "phi3": ("Phi3", {"bos_token_id": 1, "eos_token_id": 2}),
+    **{f"longrope {original}": ("Phi3", {
+        "bos_token_id": 1, "eos_token_id": 2, "original_max_position_embeddings": original, "rope_parameters": {
+            "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 1.0, 1.0, 4.0],
+            "long_factor": [float(i) for i in range(1, 9)]}}) for original in (64, 32)},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+def test_logits_are_those_of_transformers(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     name, more = FAMILIES[family]
     kind = f"{name}TextConfig" if name == "Gemma3" else f"{name}Config"
@@ -176,7 +278,10 @@ def test_logits_are_those_of_transformers(family: str, tmp_path: Path) -> None:
         ids = np.random.default_rng(0).integers(0, 128, (2, 40))
         wanted = model(torch.tensor(ids)).logits.numpy()
     model.save_pretrained(tmp_path)
-    found = hc.zoo.open_llm(tmp_path).logits(ids)
+    net = hc.zoo.open_llm(tmp_path)
+    found = net.logits(ids)
+    if not net.shape.experts:
+        assert_one_call_is_all_steps(net, ids, monkeypatch)
     # 4 layers of sums of 64 to 96 float32, each read by norms: some 40 roundings of the largest
     assert np.abs(found - wanted).max() <= 40 * np.finfo(np.float32).eps * max(np.abs(wanted).max(), 1.0)
 

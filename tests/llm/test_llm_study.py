@@ -12,6 +12,7 @@ import pytest
 
 import heterocompute as hc
 from heterocompute.cli import main
+from heterocompute.studies.language import hessians_by_layer
 
 IDS = np.random.default_rng(0).integers(2, 96, 60)
 
@@ -61,6 +62,37 @@ def test_accumulators_are_emulated_where_they_multiply_the_formats(net: Any) -> 
     assert kl["int4", "int24-sat"] == pytest.approx(exact["int4"], rel=1e-3)
     assert kl["int4", "int12-sat"] > 1.5 * exact["int4"]
     assert all(row["seconds"] is None for row in rows)
+
+
+def test_gptq_walks_the_layers_with_the_hessians_of_one_run(net: Any) -> None:
+    names = [name for name in net.matrices if "blk" in name] + net.tables
+    held = {name: np.asarray(net.weights[name], np.float32) for name in names}
+
+    def run(weights: Any) -> None:
+        for tokens, _ in net.windows(IDS, stride=None):
+            net.logits(tokens, weights=weights)
+
+    at_once = hc.ptq.calibrate(held, run)
+    by_layer = list(hessians_by_layer(net, names, IDS))
+    assert [len(found) for found in by_layer] == [7, 7, 1]
+    for found in by_layer:
+        for name, h in found.items():
+            wanted = at_once[name].full()
+            # rows whose last bits differ: the embedding is a plain array here, packed there
+            assert np.abs(h.full() - wanted).max() <= 1e-4 * np.abs(wanted).max() and h.tokens == at_once[name].tokens
+
+
+def test_which_matrix_hurts(net: Any) -> None:
+    found = hc.study(net, ["int3-g16", {"*ffn*": "int2-g16"}], text=IDS, include=["*"], per_layer=True)
+    rows = found.alone
+    assert {(row["name"], row["format"]) for row in rows} == {
+        *((name, "int3-g16") for name in net.matrices), *((name, "int2-g16") for name in net.matrices if "ffn" in name)
+    }  # fmt: skip
+    row = rows[0]
+    w = {row["name"]: hc.quantize(np.asarray(net.weights[row["name"]]), row["format"])}
+    judged = net.judged(IDS, [(w,)], compare=True)[0]
+    assert {key: row[key] for key in judged} == judged
+    assert found.to_dict()["alone"] == rows
 
 
 def test_gptq_is_given_the_text(net: Any) -> None:

@@ -195,4 +195,18 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
     return HC_DONE;
 }
 
-HC_SIMD_TABLE(int, .encode = encode, .values = decode_values, .integers = integers, .codes = decode_codes);
+/* Bytes with one scale a row, such as keys of a cache, whose rows are too short for chunks of columns. */
+static int64_t values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                      const hc_tile *tile, float *to, int64_t ld) {
+    if (format->bits != 8 || format->group || !int_is_symmetric(format) || tile->columns % 16 != 0)
+        return decode_values(format, geometry, components, tile, to, ld);
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const float scale = int_load_scale(format, hc_part(components, HC_SCALES, row), 0);
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        simd_values(codes + tile->first_column, tile->columns, true, 0, 1, scale, to + i * ld);
+    }
+    return HC_DONE;
+}
+
+HC_SIMD_TABLE(int, .encode = encode, .values = values, .integers = integers, .codes = decode_codes);

@@ -71,8 +71,9 @@ INLINE void gemv_folded(const hc_gemv_folded_args *args, int words, int n_lines)
         add_register(sum, _mm512_loadu_si512(args->codes + place), flip, load_scales(scales, scale_bytes), shifts, args,
                      place, n_lines);
     if (left) {
-        uint32_t packed = 0;
-        memcpy(&packed, scales, (size_t)((left + 8 * words - 1) / (8 * words)));
+        const int count = (int)((left + 8 * words - 1) / (8 * words)); /* bytes of two scales each */
+        const uint32_t packed =
+            (uint32_t)_mm_cvtsi128_si32(_mm_maskz_loadu_epi8((__mmask16)((1 << count) - 1), scales));
         const __m512i last = _mm512_maskz_loadu_epi8((1ull << left) - 1, args->codes + place);
         add_register(sum, last, flip, packed, shifts, args, place, n_lines);
     }

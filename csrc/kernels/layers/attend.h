@@ -1,4 +1,5 @@
-/* The body of attention over a tile of keys: kernels/layers/layers.h. A file for each instruction set compiles it. */
+/* The body of attention over a tile of keys: kernels/layers/layers.h. A file for each instruction set compiles it. Before it,
+ * the file may define HC_DOTS keys that its hc_dots multiplies at once: hc_dot_16 of each, their sums folded together. */
 #include "kernels/layers/sums.h"
 
 /* answer = answer * factor + sum_j p_j v_j, j ascending; n values, n <= 64, kept in registers over the keys. */
@@ -22,23 +23,44 @@ static inline void hc_attend_values(int64_t n, int64_t low, int64_t high, const 
             answer[i] += p[j] * v[j * ld + i];
 }
 
+/* The largest of HC_KEYS values and of one more; NaN never is. */
+static inline float hc_largest(const float *s, float than) {
+    const hc_floats zero = {0};
+    hc_floats most = zero + than;
+    for (int i = 0; i < HC_KEYS; i += HC_FLOATS) {
+        const hc_floats some = *(const hc_floats *)(s + i);
+        most = hc_select(some > most, some, most);
+    }
+    for (int i = 0; i < HC_FLOATS; i++)
+        than = most[i] > than ? most[i] : than;
+    return than;
+}
+
 static inline void hc_attend_body(const hc_attend *some) {
     for (int64_t r = 0; r < some->rows; r++) {
         const int64_t low = some->low[r], high = some->high[r];
         if (low >= high)
             continue;
         const float *q = some->q + r * some->q_ld;
-        float s[HC_KEYS] = {0}, largest = some->largest[r];
-        for (int64_t j = low; j < high; j++)
-            s[j] = hc_dot_16(some->width, q, some->k + j * some->k_ld) * some->scale;
+        float s[HC_KEYS], largest = some->largest[r];
+        for (int64_t i = 0; i < HC_KEYS; i++)
+            s[i] = -INFINITY; /* what this row does not see */
+        int64_t j = low;
+#ifdef HC_DOTS
+        for (; j + HC_DOTS <= high; j += HC_DOTS)
+            hc_dots(some->width, q, some->k + j * some->k_ld, some->k_ld, s + j);
+#endif
+        for (; j < high; j++)
+            s[j] = hc_dot_16(some->width, q, some->k + j * some->k_ld);
+        for (j = low; j < high; j++)
+            s[j] *= some->scale;
         if (some->cap > 0)
             hc_cap(high - low, some->cap, s + low);
-        for (int64_t j = low; j < high; j++)
-            largest = s[j] > largest ? s[j] : largest;
+        largest = hc_largest(s, largest);
         hc_exp_below(HC_KEYS, s, largest, s);
-        for (int64_t j = 0; j < low; j++)
+        for (j = 0; j < low; j++)
             s[j] = 0;
-        for (int64_t j = high; j < HC_KEYS; j++)
+        for (j = high; j < HC_KEYS; j++)
             s[j] = 0;
         float factor = some->largest[r];
         hc_exp_below(1, &factor, largest, &factor);

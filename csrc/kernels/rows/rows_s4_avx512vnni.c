@@ -15,12 +15,9 @@ INLINE vector dot(vector sum, vector w_u8, vector x_s8) {
 INLINE vector load_scales(const uint8_t *scales, int64_t n, const int words) {
     const vector lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const vector shifts = _mm512_slli_epi32(_mm512_srli_epi32(lane, words == 2 ? 1 : words == 4 ? 2 : 3), 2);
-    uint32_t packed = 0;
-    if (n < 64)
-        memcpy(&packed, scales, (size_t)((n + 8 * words - 1) / (8 * words)));
-    else
-        memcpy(&packed, scales, (size_t)(8 / words));
-    return _mm512_and_si512(_mm512_srlv_epi32(_mm512_set1_epi32((int)packed), shifts), _mm512_set1_epi32(15));
+    const int count = n < 64 ? (int)((n + 8 * words - 1) / (8 * words)) : 8 / words; /* bytes of two scales each */
+    const vector packed = _mm512_broadcastd_epi32(_mm_maskz_loadu_epi8((__mmask16)((1 << count) - 1), scales));
+    return _mm512_and_si512(_mm512_srlv_epi32(packed, shifts), _mm512_set1_epi32(15));
 }
 
 INLINE vector scaled_sum(vector sum, vector dots, vector scales) {

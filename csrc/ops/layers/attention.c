@@ -1,6 +1,7 @@
 /* Attention, tile by tile of keys, with a running maximum (kernels/layers/layers.h states the sums).
  *
- *   task      a batch, a head of keys, POSITIONS positions of queries, each with the query heads of that key head
+ *   task      a batch, a head of keys, POSITIONS positions of queries, each with the query heads of that key head;
+ *             of few queries some heads of keys, since a token's heads lie together in memory
  *   tile      HC_KEYS keys from a multiple of HC_KEYS on: plain ones are read where they lie, packed ones decoded once a task
  *
  * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles.
@@ -13,7 +14,7 @@
 
 #include <math.h>
 
-enum { POSITIONS = 16 };
+enum { POSITIONS = 16, FEW = 16 /* rows of queries of a head */ };
 
 typedef struct {
     const hc_run *run;
@@ -21,6 +22,7 @@ typedef struct {
     hc_geometry geometry[2]; /* of packed keys and values */
     int64_t blocks;          /* of positions */
     int64_t group, rows, tile_ld[2];
+    int64_t heads, parts; /* of keys in a task; tasks of a batch for all its heads */
     float *memory;
     int64_t thread_floats;
 } attention_job;
@@ -49,55 +51,88 @@ static const float *tile_of(const attention_job *job, int side, int64_t batch, i
     return space;
 }
 
+/* Queries of a task that share a head of keys, and what is known of them after some tiles. */
+typedef struct {
+    int64_t batch, head, first, rows;
+    float *q, *answer, *largest, *sum;
+} attention_rows;
+
+static void begin_rows(const attention_job *job, const attention_rows *some) {
+    const hc_attention *given = job->given;
+    const int64_t width = given->width;
+    for (int64_t r = 0; r < some->rows; r++) {
+        const int64_t at = some->first + r / job->group, of = some->head * job->group + r % job->group;
+        const float *from = given->q + some->batch * given->q_step[0] + of * given->q_step[1] + at * given->q_step[2];
+        for (int64_t i = 0; i < width; i++) {
+            some->q[r * width + i] = from[i];
+            some->answer[r * width + i] = 0;
+        }
+        some->largest[r] = -INFINITY;
+        some->sum[r] = 0;
+    }
+}
+
+static void end_rows(const attention_job *job, const attention_rows *some) {
+    const hc_attention *given = job->given;
+    const int64_t width = given->width;
+    for (int64_t r = 0; r < some->rows; r++) {
+        const int64_t at = some->first + r / job->group, of = some->head * job->group + r % job->group;
+        float *to = given->out + some->batch * given->out_step[0] + of * given->out_step[1] + at * given->out_step[2];
+        for (int64_t i = 0; i < width; i++)
+            to[i] = some->answer[r * width + i] / some->sum[r];
+    }
+}
+
+/* Keys [key, key + keys) of one head. */
+static void add_tile(const attention_job *job, const attention_rows *rows, int64_t key, int64_t keys, float *tiles) {
+    const hc_attention *given = job->given;
+    const int64_t width = given->width, before = given->m - given->n; /* keys before the first query */
+    int32_t low[HC_KEYS], high[HC_KEYS];
+    int64_t k_ld, v_ld;
+    const float *k = tile_of(job, 0, rows->batch, rows->head, key, keys, tiles, &k_ld);
+    const float *v = tile_of(job, 1, rows->batch, rows->head, key, keys, tiles + HC_KEYS * job->tile_ld[0], &v_ld);
+    for (int64_t start = 0; start < rows->rows; start += HC_KEYS) {
+        const int64_t some = hc_min(HC_KEYS, rows->rows - start);
+        for (int64_t r = 0; r < some; r++) {
+            const int64_t at = before + rows->first + (start + r) / job->group;
+            const int64_t from = given->window > 0 ? at - given->window + 1 - key : 0;
+            const int64_t to = given->causal ? at + 1 - key : keys;
+            low[r] = (int32_t)hc_min(hc_max(from, 0), keys);
+            high[r] = (int32_t)hc_min(hc_max(to, 0), keys);
+        }
+        HC_PICK(attend, job->run)
+        (&(hc_attend){some, width, rows->q + start * width, width, k, v, k_ld, v_ld, low, high, given->scale,
+                      given->cap, rows->largest + start, rows->sum + start, rows->answer + start * width});
+    }
+}
+
 static void attention_task(void *context, int64_t task, int thread) {
     const attention_job *job = context;
     const hc_attention *given = job->given;
-    const int64_t width = given->width, block = task % job->blocks, pair = task / job->blocks;
-    const int64_t head = pair % given->kv_heads, batch = pair / given->kv_heads;
+    const int64_t block = task % job->blocks, part = task / job->blocks % job->parts;
     const int64_t first = block * POSITIONS, positions = hc_min(POSITIONS, given->n - first);
-    const int64_t rows = positions * job->group;
-    float *q = job->memory + thread * job->thread_floats, *answer = q + job->rows * width;
-    float *largest = answer + job->rows * width, *sum = largest + job->rows, *tiles = sum + job->rows;
-    int32_t low[HC_KEYS], high[HC_KEYS];
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t at = first + r / job->group, of = head * job->group + r % job->group;
-        const float *from = given->q + batch * given->q_step[0] + of * given->q_step[1] + at * given->q_step[2];
-        for (int64_t i = 0; i < width; i++) {
-            q[r * width + i] = from[i];
-            answer[r * width + i] = 0;
-        }
-        largest[r] = -INFINITY;
-        sum[r] = 0;
-    }
-    const int64_t before = given->m - given->n; /* keys before the first query */
+    const int64_t head = part * job->heads, n_heads = hc_min(job->heads, given->kv_heads - head);
+    const int64_t each = job->rows * (2 * given->width + 2);
+    float *memory = job->memory + thread * job->thread_floats, *tiles = memory + job->heads * each;
+    attention_rows rows = {
+        task / job->blocks / job->parts, head, first, positions * job->group, NULL, NULL, NULL, NULL};
+    const int64_t before = given->m - given->n;
     const int64_t last = given->causal ? before + first + positions : given->m;
     int64_t begin = given->window > 0 ? hc_max(0, before + first - given->window + 1) : 0;
     begin -= begin % HC_KEYS;
-    for (int64_t key = begin; key < last; key += HC_KEYS) {
-        const int64_t keys = hc_min(HC_KEYS, last - key);
-        int64_t k_ld, v_ld;
-        const float *k = tile_of(job, 0, batch, head, key, keys, tiles, &k_ld);
-        const float *v = tile_of(job, 1, batch, head, key, keys, tiles + HC_KEYS * job->tile_ld[0], &v_ld);
-        for (int64_t start = 0; start < rows; start += HC_KEYS) {
-            const int64_t some = hc_min(HC_KEYS, rows - start);
-            for (int64_t r = 0; r < some; r++) {
-                const int64_t at = before + first + (start + r) / job->group;
-                const int64_t from = given->window > 0 ? at - given->window + 1 - key : 0;
-                const int64_t to = given->causal ? at + 1 - key : keys;
-                low[r] = (int32_t)hc_min(hc_max(from, 0), keys);
-                high[r] = (int32_t)hc_min(hc_max(to, 0), keys);
-            }
-            HC_PICK(attend, job->run)
-            (&(hc_attend){some, width, q + start * width, width, k, v, k_ld, v_ld, low, high, given->scale, given->cap,
-                          largest + start, sum + start, answer + start * width});
+    for (int64_t key = begin; key < last; key += HC_KEYS)
+        for (int64_t h = 0; h < n_heads; h++) {
+            rows.head = head + h;
+            rows.q = memory + h * each;
+            rows.answer = rows.q + job->rows * given->width;
+            rows.largest = rows.answer + job->rows * given->width;
+            rows.sum = rows.largest + job->rows;
+            if (key == begin)
+                begin_rows(job, &rows);
+            add_tile(job, &rows, key, hc_min(HC_KEYS, last - key), tiles);
+            if (key + HC_KEYS >= last)
+                end_rows(job, &rows);
         }
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t at = first + r / job->group, of = head * job->group + r % job->group;
-        float *to = given->out + batch * given->out_step[0] + of * given->out_step[1] + at * given->out_step[2];
-        for (int64_t i = 0; i < width; i++)
-            to[i] = answer[r * width + i] / sum[r];
-    }
 }
 
 static hc_status check_kept(const char *name, const hc_attention *given, const hc_kept *kept, hc_geometry *geometry,
@@ -119,9 +154,10 @@ static hc_status check_kept(const char *name, const hc_attention *given, const h
 hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *error) {
     if (given->batch <= 0 || given->heads <= 0 || given->n <= 0 || given->width <= 0)
         return HC_OK;
-    if (given->m < given->n || given->kv_heads <= 0 || given->heads % given->kv_heads != 0)
-        return hc_fail(error, HC_VALUE, "attention: %lld keys for %lld queries, wanted as many or more",
-                       (long long)given->m, (long long)given->n);
+    const int64_t least = given->causal || given->window > 0 ? given->n : 1;
+    if (given->m < least || given->kv_heads <= 0 || given->heads % given->kv_heads != 0)
+        return hc_fail(error, HC_VALUE, "attention: %lld keys, wanted %lld or more", (long long)given->m,
+                       (long long)least);
     attention_job job = {.run = run, .given = given, .blocks = hc_ceil_div(given->n, POSITIONS)};
     hc_status status = check_kept("k", given, &given->k, &job.geometry[0], error);
     if (status == HC_OK)
@@ -132,10 +168,12 @@ hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *
     job.rows = hc_min(POSITIONS, given->n) * job.group;
     job.tile_ld[0] = given->k.packed ? job.geometry[0].padded : 0;
     job.tile_ld[1] = given->v.packed ? job.geometry[1].padded : 0;
-    const int64_t tasks = given->batch * given->kv_heads * job.blocks;
+    job.heads = job.rows <= FEW ? hc_ceil_div(given->kv_heads, hc_min(run->n_threads, given->kv_heads)) : 1;
+    job.parts = hc_ceil_div(given->kv_heads, job.heads);
+    const int64_t tasks = given->batch * job.parts * job.blocks;
     const int n_threads = (int)hc_min(run->n_threads, tasks);
-    job.thread_floats =
-        hc_round_up(job.rows * (2 * given->width + 2) + HC_KEYS * (job.tile_ld[0] + job.tile_ld[1]), HC_SUMS);
+    job.thread_floats = hc_round_up(
+        job.heads * job.rows * (2 * given->width + 2) + HC_KEYS * (job.tile_ld[0] + job.tile_ld[1]), HC_SUMS);
     job.memory = hc_alloc_aligned(n_threads * job.thread_floats * (int64_t)sizeof(float));
     if (!job.memory)
         return hc_fail(error, HC_MEMORY, "attention: not enough memory");

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ...base.values import check_count, is_several, shown
 from ..chips.chip import dtype_bits
@@ -291,42 +291,79 @@ def training(
     )
 
 
-def kv_cache(model: Any, positions: int, *, batch: int = 1, dtype: str = "fp16") -> int:
+def kv_cache(
+    model: Any,
+    positions: int,
+    *,
+    batch: int = 1,
+    dtype: str = "fp16",
+    windows: int | Sequence[int | None] | None = None,
+    latent: int | None = None,
+) -> int:
     """Return the bytes of keys and values of a transformer.
 
     Parameters
     ----------
-    model : Network or str
+    model : Network, str or LanguageModel
+        A language model of `heterocompute.zoo.open_llm` brings its sliding windows.
     positions : int
         Tokens of each sequence.
     batch : int, optional
     dtype : str, optional
+        Scales of a format are not counted.
+    windows : int, or sequence of int or None, optional
+        Tokens that layers see at most: one number for all, or one per layer, None where a layer sees all.
+    latent : int, optional
+        Values that a layer keeps of a token in place of keys and values: 576 in DeepSeek-V2's multi-head latent
+        attention (arXiv 2405.04434, section 2.1: 512 compressed, 64 rotary).
 
     Returns
     -------
     int
-        (Width of the keys + width of the values) x layers x positions x batch values. A latent that is both keys and
-        values, as in DeepSeek's attention, counts once.
+        Sum over the layers of (width of the keys + width of the values, or `latent`) x positions that it sees x batch
+        values. A latent that is both keys and values, as in DeepSeek's attention, counts once.
 
     Raises
     ------
     ValueError
-        The network has no attention; a count that is not positive.
+        The network has no attention; a count that is not positive; a sequence of windows of another length.
 
     Examples
     --------
     >>> from heterocompute import hardware as hw
     >>> hw.memory.kv_cache("llama_7b", 2048) == 2**30
     True
+    >>> hw.memory.kv_cache("llama_7b", 2048, windows=[None, 512] * 16) / 2**30
+    0.625
     """
-    network = as_network(model)
     check_count("memory.kv_cache", "batch", batch)
     check_count("memory.kv_cache", "positions", positions)
-    # keys and values by the node that makes them: a latent that is both is held once
-    widths = {flow.node.inputs[1]: flow.inputs[1][1] for flow in network if isinstance(flow.layer, (Scores, Context))}
-    if not widths:
-        raise ValueError(f"memory.kv_cache: {network.name} has no attention")
-    return _bytes(sum(widths.values()) * positions * batch, dtype_bits(dtype))
+    shape: Any = getattr(model, "shape", None)
+    if hasattr(shape, "kv_heads"):
+        widths = [2 * shape.kv_heads * shape.head_width] * shape.layers
+        windows = shape.windows if windows is None else windows
+    else:
+        network, widths, held = as_network(model), [], set()
+        for flow in network:
+            if isinstance(flow.layer, Scores):
+                widths.append(0)
+            # keys and values by the node that makes them: a latent that is both is held once
+            if isinstance(flow.layer, (Scores, Context)) and flow.node.inputs[1] not in held:
+                held.add(flow.node.inputs[1])
+                widths[-1] += flow.inputs[1][1]
+        if not widths:
+            raise ValueError(f"memory.kv_cache: {network.name} has no attention")
+    if latent is not None:
+        check_count("memory.kv_cache", "latent", latent)
+        widths = [latent] * len(widths)
+    limits: list[Any] = list(cast(Any, windows)) if is_several(windows) else [windows] * len(widths)
+    if len(limits) != len(widths):
+        raise ValueError(f"memory.kv_cache: windows has {len(limits)} entries, expected {len(widths)}, one per layer")
+    for limit in limits:
+        if limit is not None:
+            check_count("memory.kv_cache", "windows", limit)
+    seen = [positions if limit is None else min(positions, limit) for limit in limits]
+    return _bytes(sum(width * n for width, n in zip(widths, seen, strict=True)) * batch, dtype_bits(dtype))
 
 
 def allocated(size: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from ...arrays.components import layout_of
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
 from ...base.float_env import counts_subnormals
+from ...base.texts import counted
 from ...base.values import as_int, as_real, check_flag, shown
 from ...formats import Format, has_pattern
 from ..arguments import FloatArray, as_format
@@ -58,9 +59,9 @@ def attention(
     q : array_like, shape (..., heads, n, width)
         The queries of the last n tokens.
     k, v : array_like or QuantizedArray, shape (..., kv_heads, m, width)
-        Keys and values of all m tokens, n or more; or what `KVCache.add` returns. Packed ones are quantized along the
-        last axis and decoded tile by tile. heads is a multiple of kv_heads: query head i uses head
-        ``i // (heads // kv_heads)``.
+        Keys and values of all m tokens, n or more, or 1 or more without `causal` and `window`; or what `KVCache.add`
+        returns. Packed ones are quantized along the last axis and decoded tile by tile. heads is a multiple of
+        kv_heads: query head i uses head ``i // (heads // kv_heads)``.
     causal : bool
         A query sees no token after its own.
     scale : float, optional
@@ -103,17 +104,18 @@ def attention(
     if k_shape != v_shape:
         raise ValueError(f"attention: k has shape {tuple(k.shape)} and v {tuple(v.shape)}, expected one shape")
     batch, heads, n, width = qs.shape
-    if k_shape[1] < 1 or heads % k_shape[1] or k_shape[2] < n:
+    hides = check_flag("attention", "causal", causal)
+    least = n if hides or window is not None else min(n, 1)
+    if k_shape[1] < 1 or heads % k_shape[1] or k_shape[2] < least:
         raise ValueError(
             f"attention: k has {k_shape[1]} heads of {k_shape[2]} tokens, expected a divisor of {heads} heads and at "
-            f"least {n} tokens"
+            f"least {counted(least, 'token')}{'; causal=False without a window takes fewer' if least > 1 else ''}"
         )
     times = width**-0.5 if scale is None else as_real(scale, "attention: scale", "a number")
     limit = 0.0 if cap is None else as_real(cap, "attention: cap", "a number above 0")
     if not abs(times) <= MAX_SCALE or not 0.0 <= limit <= MAX_SCALE or (cap is not None and limit == 0.0):
         raise ValueError(f"attention: scale is {shown(scale)} and cap {shown(cap)}, expected numbers, cap above 0")
     seen = 0 if window is None else min(as_int(window, "attention: window", 1), 1 << 62)
-    hides = check_flag("attention", "causal", causal)
     out = np.empty((batch, n, heads, width), np.float32).transpose(0, 2, 1, 3)  # as the product after it takes it
     if out.size:
         _core.attention(runtime.run(), qs, keys, values, out, k_shape[1], hides, seen, times, limit)
@@ -216,7 +218,7 @@ class KVCache:
                     "with all of it per row or group, such as int8, int4-g32 or fp8_e4m3fn-row"
                 )
             self._parts = {name: (dtype, shape[1:]) for name, (dtype, shape, _) in layout.items()}
-        self._memory: list[list[dict[str, np.ndarray[Any, Any]]]] = [[{}, {}] for _ in range(self.layers)]
+        self._memory: list[list[Any]] = [[None, None] for _ in range(self.layers)]  # (tokens, batch, heads, width)
         self._held = [0] * self.layers  # tokens in memory
         self._seen = [0] * self.layers
 
@@ -260,33 +262,54 @@ class KVCache:
             if one.shape != (self.batch, self.heads, n, self.width):
                 wanted = (self.batch, self.heads, "tokens", self.width)
                 raise ValueError(f"KVCache.add: {name} has shape {one.shape}, expected {wanted}")
-        self._drop(i)
-        begin = self._held[i]
-        answers = [self._append(self._memory[i][side], begin, n, one) for side, one in enumerate(parts)]
-        self._held[i] += n
-        self._seen[i] += n
-        return answers[0], answers[1]
+        begin, memory = self.room(i, n)
+        for whole, new in zip(memory, parts, strict=True):
+            self._write(whole, begin, n, new.transpose(2, 0, 1, 3))  # a token's rows lie together
+        self.advance(i, n)
+        return self._kept(memory[0], begin + n), self._kept(memory[1], begin + n)
 
-    def _append(self, memory: dict[str, Any], begin: int, n: int, new: FloatArray) -> Any:
-        tokens = new.transpose(2, 0, 1, 3)  # a token's rows lie together
+    def room(self, layer: int, n: int) -> tuple[int, list[Any]]:
+        """Make room for n more tokens of a layer: return the tokens in memory, and the memory of keys and of values.
+
+        Each is an array (tokens, batch, heads, width), packed if the cache has a format, whose first tokens are filled.
+        Whoever fills the next ones calls `advance`.
+        """
+        self._drop(layer)
+        begin, memory = self._held[layer], self._memory[layer]
+        if memory[0] is None or memory[0].shape[0] < begin + n:
+            for side, old in enumerate(memory):
+                memory[side] = self._longer(old, begin, max(begin + n, 2 * begin, 16))
+        return begin, memory
+
+    def advance(self, layer: int, n: int) -> None:
+        """Count n tokens that were written to the memory of a layer."""
+        self._held[layer] += n
+        self._seen[layer] += n
+
+    def _longer(self, old: Any, begin: int, tokens: int) -> Any:
+        """Return memory for so many tokens, the first of them those of the old one."""
+        sizes = (tokens, self.batch, self.heads, self.width)
+        made = {name: np.empty((tokens * self.rows, *shape), dtype) for name, (dtype, shape) in self._parts.items()}
+        for name, held in made.items():
+            if begin:
+                held[: begin * self.rows] = _parts_of(old, name)[: begin * self.rows]
         if self.format is None:
-            made = {"values": tokens.reshape(-1, self.width)}
-        else:
-            made = dict(quantize(np.ascontiguousarray(tokens), self.format, axis=-1).components)
-        end = (begin + n) * self.rows
-        found = {}
-        for name, (dtype, shape) in self._parts.items():
-            held = memory.get(name)
-            if held is None or len(held) < end:
-                held = np.empty((max(end, 2 * begin * self.rows, 16 * self.rows), *shape), dtype)
-                if begin:
-                    held[: begin * self.rows] = memory[name][: begin * self.rows]
-                memory[name] = held
-            held[begin * self.rows : end] = made[name]
-            found[name] = held[:end]
-        sizes = (begin + n, self.batch, self.heads, self.width)
+            return made["values"].reshape(sizes)
+        return QuantizedArray._trusted(made, self.format, sizes, (3,), "float32")
+
+    def _write(self, whole: Any, begin: int, n: int, tokens: FloatArray) -> None:
         if self.format is None:
-            return found["values"].reshape(sizes).transpose(1, 2, 0, 3)
+            whole[begin : begin + n] = tokens
+            return
+        made = quantize(np.ascontiguousarray(tokens), self.format, axis=-1).components
+        for name in self._parts:
+            whole.components[name][begin * self.rows : (begin + n) * self.rows] = made[name]
+
+    def _kept(self, whole: Any, tokens: int) -> Any:
+        if self.format is None:
+            return whole[:tokens].transpose(1, 2, 0, 3)
+        found = {name: whole.components[name][: tokens * self.rows] for name in self._parts}
+        sizes = (tokens, self.batch, self.heads, self.width)
         return Kept(QuantizedArray._trusted(found, self.format, sizes, (3,), "float32"))
 
     def _drop(self, layer: int) -> None:
@@ -298,11 +321,17 @@ class KVCache:
         if old < max(window, TILE):  # seldom, so that moving costs little
             return
         old -= old % TILE
-        for memory in self._memory[layer]:
-            for held in memory.values():
+        for whole in self._memory[layer]:
+            for name in self._parts:
+                held = _parts_of(whole, name)
                 left = held[old * self.rows : self._held[layer] * self.rows].copy()
                 held[: len(left)] = left
         self._held[layer] -= old
+
+
+def _parts_of(whole: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return a component of the memory of a cache, a row per token, batch and head."""
+    return whole.components[name] if isinstance(whole, QuantizedArray) else whole.reshape(-1, whole.shape[-1])
 
 
 def _is_plain(x: Any) -> bool:

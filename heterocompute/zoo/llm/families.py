@@ -3,7 +3,7 @@
     GGUF                           Hugging Face
     token_embd.weight              model.embed_tokens.weight
     blk.3.attn_q.weight            model.layers.3.self_attn.q_proj.weight
-    blk.3.ffn_gate_exps.weight     one tensor per expert; here only GGUF's stacks are read
+    blk.3.ffn_gate_exps.weight     experts.py
 
 llama.cpp, src/llama-arch.cpp and src/models/; transformers, src/transformers/models/.
 """
@@ -54,10 +54,10 @@ class Family:
 
 
 FAMILIES = {
-    "llama": Family(("llama", "mistral"), pairs=True),
+    "llama": Family(("llama", "mistral", "mixtral"), pairs=True),
     "qwen2": Family(("qwen2",)),
     "qwen3": Family(("qwen3",)),
-    "qwen3moe": Family(()),
+    "qwen3moe": Family(("qwen3_moe",)),
     "phi3": Family(("phi3",)),
     "gemma": Family(("gemma",), activation="gelu", scaled_embedding=True, plus_one=True),
     "gemma2": Family(

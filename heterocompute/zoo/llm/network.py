@@ -65,6 +65,16 @@ class LanguageModel:
         return f"LanguageModel({s.family}, {sizes})"
 
     @property
+    def roles(self) -> dict[str, str]:
+        """Names of the tensors by what they are for, such as ``blk.3.attn_q.weight``: the names of GGUF."""
+        return {role: name for role, name in self._roles.items() if role in self._expected}
+
+    def remade(self, weights: Mapping[str, Any]) -> LanguageModel:
+        """Return the network with other weights, all of them, by their roles; norms as they multiply."""
+        roles = {role: role for role in weights}
+        return LanguageModel(self.path, weights, self.shape, roles, self.tokens, factors=self._factors)
+
+    @property
     def matrices(self) -> list[str]:
         """Names of the tensors that a product multiplies by, the embedding among them."""
         return [self._roles[role] for role, shape in self._expected.items() if len(shape) > 1]
@@ -167,7 +177,8 @@ class LanguageModel:
 
         Parameters
         ----------
-        prompt : str, or array_like of int (tokens,) or (batch, tokens)
+        prompt : str, array_like of int (tokens,) or (batch, tokens), or a list of texts or of tokens of any length
+            Prompts of a list of different lengths run one after another, each as if it were alone.
         n : int
             Tokens to add at most; a text ends earlier at the token that ends texts.
         temperature : float
@@ -180,8 +191,8 @@ class LanguageModel:
         Returns
         -------
         str or ndarray of int64
-            The continuation without the prompt: a str for a str, tokens (n,) or (batch, n) for tokens. A sequence of a
-            batch that has ended repeats the token that ends texts.
+            The continuation without the prompt: a str for a str, a list of them for a list, tokens (n,) or (batch, n)
+            for tokens. A sequence of a batch that has ended repeats the token that ends texts.
 
         Raises
         ------
@@ -194,6 +205,11 @@ class LanguageModel:
         >>> net.generate("The capital of France is", 2)  # doctest: +SKIP
         ' Paris.'
         """
+        if _is_ragged(prompt):
+            every = [
+                self.generate(one, n, temperature, seed, weights, activations, kv_cache, emulate) for one in prompt
+            ]
+            return every if isinstance(prompt[0], str) else self._stacked(every)
         is_text = isinstance(prompt, str)
         some = self._ids(self.tokens.encode(prompt) if is_text else prompt, "generate: prompt")
         out = [*self._steps(some, n, temperature, seed, Way(weights, activations, kv_cache, emulate))]
@@ -203,6 +219,11 @@ class LanguageModel:
             return found
         ended = np.flatnonzero(np.isin(found, list(self.tokens.ends)))
         return self.tokens.decode(found[: ended[0]] if len(ended) else found)
+
+    def _stacked(self, every: list[IntArray]) -> IntArray:
+        """Return sequences as rows of one length: those that ended repeat the token that ends texts."""
+        longest, end = max(map(len, every)), min(self.tokens.ends, default=0)
+        return np.stack([np.pad(one, (0, longest - len(one)), constant_values=end) for one in every])
 
     def _steps(self, some: IntArray, n: Any, temperature: Any, seed: Any, way: Way) -> Iterator[IntArray]:
         """Yield the next token of each sequence."""
@@ -268,7 +289,7 @@ class LanguageModel:
         Each window begins with the token that begins texts, if the model has one. Sums in float64.
         """
         sums = self.judged(text, [Way(weights, activations, kv_cache, emulate)], stride, window)
-        return sums[0]["perplexity"]
+        return float(sums[0]["perplexity"])
 
     def judged(
         self,
@@ -277,7 +298,9 @@ class LanguageModel:
         stride: int | None = None,
         window: int | None = None,
         compare: bool = False,
-    ) -> list[dict[str, float]]:
+        parts: int = 0,
+        states: dict[int, FloatArray] | None = None,
+    ) -> list[dict[str, Any]]:
         """Judge ways to run the network by one text.
 
         Parameters
@@ -289,22 +312,33 @@ class LanguageModel:
             As of `perplexity`.
         compare : bool
             Also run the network as stored, and compare the distributions of each way with those.
+        parts : int
+            Also divide windows into so many equal parts, and judge the tokens of each part.
+        states : dict, optional
+            Filled with the last states of the network as stored, for the next call with the same text, stride and
+            window: 4 bytes per token and value of the width.
 
         Returns
         -------
-        list of dict of str to float
+        list of dict
             One per way: ``perplexity``; with `compare` also ``kl``, the mean of KL(stored || way) in nats, and
-            ``agreement``, the fraction of tokens where both have the same likeliest token.
+            ``agreement``, the fraction of tokens where both have the same likeliest token; with `parts` also
+            ``by_position``, a list of perplexities: of tokens with few tokens before them in their window first, NaN
+            where a part has no token.
         """
         ids = self._text_ids(text)
-        totals = [Totals() for _ in ways]
-        for tokens, first in self.windows(ids, stride, window):
+        divided = as_int(parts, "judged: parts", 0, self._window(window))
+        totals = [Totals(self._window(window)) for _ in ways]
+        kept = {} if states is None else states
+        for i, (tokens, first) in enumerate(self.windows(ids, stride, window)):
             reference: Reference | None = None
             if compare:
-                reference = Reference(Run(self, Way(), 1), tokens, first)
+                reference = Reference(Run(self, Way(), 1), tokens, first, kept.get(i))
+                if states is not None:
+                    states[i] = reference.states
             for total, way in zip(totals, ways, strict=True):
                 total.add(Run(self, Way(*way), 1), tokens, first, reference)
-        return [total.found(compare) for total in totals]
+        return [total.found(compare, divided) for total in totals]
 
     def search_inputs(
         self, text: Any, tables: bool = False
@@ -341,11 +375,7 @@ class LanguageModel:
         self, ids: IntArray, stride: int | None = None, window: int | None = None
     ) -> Iterator[tuple[IntArray, int]]:
         """Yield the windows of a text: their tokens, and the index of the first that is predicted in each."""
-        size = (
-            min(WINDOW, self.shape.context)
-            if window is None
-            else as_int(window, "perplexity: window", 2, self.shape.context)
-        )
+        size = self._window(window)
         begin = self.tokens.begin
         inner = size - (begin is not None)  # tokens of the text in a window
         if inner < 2:
@@ -363,6 +393,12 @@ class LanguageModel:
                 done = end
             if end == len(ids):
                 return
+
+    def _window(self, window: int | None) -> int:
+        """Return the tokens of a window."""
+        if window is None:
+            return min(WINDOW, self.shape.context)
+        return as_int(window, "perplexity: window", 2, self.shape.context)
 
     def _text_ids(self, text: Any) -> IntArray:
         if isinstance(text, str):
@@ -393,10 +429,16 @@ class LanguageModel:
             )
         return array.astype(np.int64)
 
+    def run(self, weights: Mapping[str, Any] | None = None) -> Run:
+        """Begin a pass over one sequence, for those who walk the layers by themselves."""
+        return Run(self, Way(weights), 1)
+
     @kept
     def frequencies(self) -> dict[Rope, Array]:
         """Angles per position of each RoPE of the network."""
-        found = {rope: rope.frequencies() for rope in {self.shape.rope, self.shape.local_rope}}
+        s = self.shape
+        ropes = {s.rope, s.local_rope} | ({s.long_rope} if s.long_rope is not None else set())
+        found = {rope: rope.frequencies() for rope in ropes}
         if self._factors is not None:
             found[self.shape.rope] = found[self.shape.rope] / self._factors.astype(np.float64)
         return found
@@ -424,6 +466,15 @@ class LanguageModel:
         if self._plus_one and role.endswith("norm.weight"):
             return array + np.float32(1)
         return array
+
+
+def _is_ragged(prompt: Any) -> bool:
+    """Tell whether a prompt is a list of texts, or of sequences of different lengths."""
+    if not isinstance(prompt, (list, tuple)) or not prompt:
+        return False
+    if all(isinstance(one, str) for one in prompt):
+        return True
+    return all(isinstance(one, (list, tuple, np.ndarray)) for one in prompt) and len({len(one) for one in prompt}) > 1
 
 
 def _drawn(logits: FloatArray, heat: float, rng: np.random.Generator) -> IntArray:

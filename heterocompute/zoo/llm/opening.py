@@ -13,6 +13,7 @@ from ...base.json_text import strict_json
 from ...base.texts import file_name, printable, quoted, read_small
 from ...base.values import shown
 from . import shape as shapes, tokens as texts
+from .experts import add_experts
 from .network import LanguageModel
 from .weights import Stored, expected, gguf_names, hf_names
 
@@ -29,7 +30,7 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
     ----------
     path : str or os.PathLike
         A GGUF file (or one part of a split one), or a folder of Hugging Face: safetensors, config.json and
-        tokenizer.json. Families: llama, mistral, mixtral (GGUF), qwen2, qwen3, qwen3moe (GGUF), phi3, gemma, gemma2,
+        tokenizer.json. Families: llama, mistral, mixtral, qwen2, qwen3, qwen3moe, phi3, gemma, gemma2,
         gemma3.
 
     Returns
@@ -94,17 +95,17 @@ def _folder(path: str) -> LanguageModel:
         raise ValueError(f"{printable(path)}: config.json: quant_method is {shown(layout)}, which is not read")
     reader = reader_of(path)
     try:
-        reads: Mapping[str, Callable[[], Any]]
+        reads: dict[str, Callable[[], Any]]
         if layout is None:
             reads = {name: partial(reader.tensor, name) for name in reader.names}
             sizes = {name: reader.info(name).shape for name in reads}
         else:
-            reads, sizes = readers_in(reader, layout), {}
+            reads, sizes = dict(readers_in(reader, layout)), {}
             sizes = {name: reader.info(name).shape for name in reads if name in reader.names}
         table = next((name for name in reads if name.endswith("embed_tokens.weight")), "model.embed_tokens.weight")
         vocabulary = _rows(path, sizes, table)
         shape = shapes.of_config(os.path.join(path, "config.json"), config, vocabulary)
-        roles = hf_names(path, reads, shape)
+        roles = {**hf_names(path, reads, shape), **add_experts(path, reads, sizes, shape)}
         _check(path, shape, roles, sizes)
         tokens = _folder_tokens(path, config, vocabulary)
     except BaseException:

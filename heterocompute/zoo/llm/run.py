@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ... import emulate as emulation
-from ...base.runtime import use
+from ... import _heterocompute as _core, emulate as emulation
+from ...arrays.components import core_format
+from ...base import runtime
+from ...base.runtime import tuned, use
+from ...products.arguments import as_format
 from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
 from ...products.matmul import linear
-from .shape import Rope
 from .weights import embedding_rows
 
 if TYPE_CHECKING:
@@ -23,8 +25,11 @@ __all__ = ["Run", "Way"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+Turns = tuple[FloatArray, FloatArray]  # cosine and sine
 
 AT_ONCE = 512  # tokens that go through the layers together
+NORMS = "attn_norm attn_q_norm attn_k_norm post_attention_norm ffn_norm post_ffw_norm".split()  # hc_llm_norm
+MATRICES = "attn_q attn_k attn_v attn_qkv attn_output ffn_gate ffn_up ffn_gate_up ffn_down".split()  # hc_llm_weight
 
 
 class Way(NamedTuple):
@@ -44,6 +49,7 @@ class Run:
         self._weights, self._emulate = way.weights, way.emulate
         self._taken: dict[str, Any] = {}
         self._parts: list[dict[str, Any]] = [{} for _ in range(net.shape.layers)]
+        self._whole: list[tuple[Any, ...] | None] = [None] * net.shape.layers  # arguments of whole layers
         s = net.shape
         self.cache = KVCache(way.kv_cache, s.layers, s.kv_heads, s.head_width, batch, s.windows)
 
@@ -80,24 +86,73 @@ class Run:
             return self._layers(ids)
 
     def _layers(self, ids: IntArray) -> FloatArray:
-        s = self.shape
-        x = embedding_rows(self.operand("token_embd.weight"), ids)
-        if s.options.scaled_embedding:
-            x = x * np.float32(math.sqrt(s.width))
-        turns = self._turns(ids.shape[1])
-        for i, part in enumerate(self._parts):
-            if not part:  # the tensors of the layer, by their roles in it
-                part.update({name: self.net.taken(role, self._weights) for name, role in self.net.layer_roles[i]})
-            y = rms_norm(x, part["attn_norm.weight"], s.epsilon)
-            y = self._attention(i, part, y, turns[s.local_rope if s.windows[i] else s.rope])
-            x = x + (rms_norm(y, part["post_attention_norm.weight"], s.epsilon) if s.options.post_norms else y)
-            y = rms_norm(x, part["ffn_norm.weight"], s.epsilon)
-            y = self._experts(part, y) if s.experts else self._feed_forward(part, y)
-            x = x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if s.options.post_norms else y)
-        return rms_norm(x, self.operand("output_norm.weight"), s.epsilon)
+        x, turns, is_plain = self.embedded(ids), self._turns(ids.shape[1]), self._is_plain()
+        for i in range(self.shape.layers):
+            x = self._layer(i, x, turns, is_plain)
+        return self.normed(x)
 
-    def _turns(self, n: int) -> dict[Rope, tuple[FloatArray, FloatArray]]:
-        """Return cosine and sine (n, 1, width / 2) of the next n positions, of each RoPE."""
+    def _is_plain(self) -> bool:
+        """Tell whether layers have the steps that the C core takes in one call."""
+        return not self.shape.experts and self._emulate is None and not tuned()
+
+    def embedded(self, ids: IntArray) -> FloatArray:
+        """Return the embeddings of tokens (batch, n) as the first layer takes them, (batch, n, width)."""
+        x = embedding_rows(self.operand("token_embd.weight"), ids)
+        return x * np.float32(math.sqrt(self.shape.width)) if self.shape.options.scaled_embedding else x
+
+    def normed(self, x: FloatArray) -> FloatArray:
+        """Return what the output multiplies, from what the last layer returns."""
+        return rms_norm(x, self.operand("output_norm.weight"), self.shape.epsilon)
+
+    def layer(self, i: int, x: FloatArray) -> FloatArray:
+        """Run one layer alone over states (batch, n, width) of the first n tokens."""
+        with use(blas="own"):
+            return self._layer(i, x, self._turns(x.shape[1]), self._is_plain())
+
+    def _layer(self, i: int, x: FloatArray, turns: tuple[Turns, Turns], is_plain: bool) -> FloatArray:
+        s, part, options = self.shape, self._parts[i], self.shape.options
+        if not part:  # the tensors of the layer, by their roles in it
+            part.update({name: self.net.taken(role, self._weights) for name, role in self.net.layer_roles[i]})
+        rotation = turns[s.windows[i] is not None]
+        whole = self._at_once(i, part, x, rotation) if is_plain else None
+        if whole is not None:
+            return whole
+        y = rms_norm(x, part["attn_norm.weight"], s.epsilon)
+        y = self._attention(i, part, y, rotation)
+        x = x + (rms_norm(y, part["post_attention_norm.weight"], s.epsilon) if options.post_norms else y)
+        y = rms_norm(x, part["ffn_norm.weight"], s.epsilon)
+        y = self._experts(part, y) if s.experts else self._feed_forward(part, y)
+        return x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if options.post_norms else y)
+
+    def _at_once(self, i: int, part: dict[str, Any], x: FloatArray, turns: Turns) -> FloatArray | None:
+        """Run a layer in one call of the C core, which takes the steps of `_layer`: the same bits.
+
+        None where an argument is no plain one, or wrong: the steps then say what is wrong.
+        """
+        s, arguments = self.shape, self._whole[i]
+        if arguments is None:
+            fmt = None if self.activations is None else core_format(as_format(self.activations, "activations"))
+            numbers = (s.heads, s.kv_heads, s.head_width, s.hidden, s.rope.width // 2, s.rope.pairs,
+                     s.options.activation != "silu", s.windows[i] or 0)  # fmt: skip
+            arguments = self._whole[i] = (
+                numbers,
+                (s.epsilon, s.scale, s.attention_cap or 0.0),
+                tuple(part.get(f"{name}.weight") for name in NORMS),
+                tuple(part.get(f"{name}.weight") for name in MATRICES),
+                tuple(part.get(f"{name}.bias") for name in MATRICES),
+                fmt,
+            )
+        n = x.shape[1]
+        held, (k, v) = self.cache.room(i, n)
+        cosine, sine = turns
+        sizes, reals, norms, weights, biases, fmt = arguments
+        y = _core.llm_layer(runtime.run(), sizes, reals, norms, weights, biases, fmt, x, cosine, sine, k, v, held)
+        if y is not None:
+            self.cache.advance(i, n)
+        return y
+
+    def _turns(self, n: int) -> tuple[Turns, Turns]:
+        """Return cosine and sine (n, 1, width / 2) of the next n positions, of layers that see all and of others."""
         at = np.arange(self.cache.length, self.cache.length + n, dtype=np.float64)[:, None]
         found = {}
         for rotation, frequencies in self.net.frequencies.items():
@@ -105,7 +160,10 @@ class Run:
             parts = (rotation.amplitude * turn(angles) for turn in (np.cos, np.sin))
             cosine, sine = (part.astype(np.float32)[:, None] for part in parts)  # of all heads
             found[rotation] = cosine, sine
-        return found
+        s = self.shape
+        if s.long_rope is not None and self.cache.length + n > s.rope.original:
+            return found[s.long_rope], found[s.long_rope]
+        return found[s.rope], found[s.local_rope]
 
     def _linear(self, x: FloatArray, w: Any, bias: Any) -> FloatArray:
         return linear(x, w, bias, activations=self.activations)
@@ -116,9 +174,7 @@ class Run:
             return emulation.linear(x, w, bias, self.activations, self._emulate)
         return self._linear(x, w, bias)
 
-    def _attention(
-        self, i: int, part: dict[str, Any], x: FloatArray, turns: tuple[FloatArray, FloatArray]
-    ) -> FloatArray:
+    def _attention(self, i: int, part: dict[str, Any], x: FloatArray, turns: Turns) -> FloatArray:
         s, (batch, n) = self.shape, x.shape[:2]
         d, kv = s.head_width, s.kv_heads
         if "attn_qkv.weight" in part:

@@ -34,12 +34,14 @@ class Rope:
     pairs : bool
         Neighbors are rotated; else i and i + width / 2.
     scaling : str
-        One of ``none``, ``linear``, ``llama3``, ``yarn``.
+        One of ``none``, ``linear``, ``llama3``, ``yarn``, ``longrope``.
     factor, original, low, high : float
         Of the scaling: how much longer the context is, the context before, and where wave lengths count as long or
         short (`llama3`: low and high frequency factor; `yarn`: beta_slow and beta_fast).
     amplitude : float
-        Multiplies cosine and sine (`yarn`).
+        Multiplies cosine and sine (`yarn`, `longrope`).
+    factors : tuple of float
+        Divide the angle of each pair (`longrope`).
     """
 
     base: float
@@ -51,6 +53,7 @@ class Rope:
     low: float = 1.0
     high: float = 4.0
     amplitude: float = 1.0
+    factors: tuple[float, ...] = ()
 
     def frequencies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return the angle per position of each pair, float64 (width / 2,).
@@ -58,7 +61,8 @@ class Rope:
         Notes
         -----
         Su et al., "RoFormer", 2021, equation 15; linear: Chen et al., 2023 (arXiv 2306.15595); yarn: Peng et al., 2023
-        (arXiv 2309.00071), section 3.2; llama3: transformers, modeling_rope_utils.py.
+        (arXiv 2309.00071), section 3.2; longrope: Ding et al., 2024 (arXiv 2402.13753); llama3: transformers,
+        modeling_rope_utils.py.
         """
         plain = self.base ** (-np.arange(0, self.width, 2, dtype=np.float64) / self.width)
         if self.scaling == "linear":
@@ -76,7 +80,7 @@ class Rope:
             first, last = max(math.floor(first), 0), min(math.ceil(last), self.width - 1)
             ramp = np.clip((np.arange(self.width // 2) - first) / max(last - first, 0.001), 0.0, 1.0)
             return plain / self.factor * ramp + plain * (1 - ramp)
-        return plain
+        return plain / np.array(self.factors) if self.factors else plain
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ class Shape:
     attention_cap, logit_cap : float or None
     experts, experts_used, expert_hidden : int
         0 where there are none.
+    long_rope : Rope or None
+        Takes the place of `rope` once there are more than ``rope.original`` tokens (`longrope`).
     """
 
     family: str
@@ -120,6 +126,7 @@ class Shape:
     experts: int = 0
     experts_used: int = 0
     expert_hidden: int = 0
+    long_rope: Rope | None = None
 
     @property
     def options(self) -> Family:
@@ -279,7 +286,7 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
     heads = keys.count("num_attention_heads", high=1 << 16)
     head_width = keys.count("head_dim", max(width // heads, 1), high=1 << 16)
     rotated = int(head_width * keys.number("partial_rotary_factor", 1.0, 0.0, 1.0))
-    rope, local = _ropes(keys, config, family, rotated)
+    rope, local, long_rope = _ropes(keys, config, family, rotated)
     window = keys.count("sliding_window", 0, low=0) or None
     if config.get("use_sliding_window", True) is False:
         window = None
@@ -298,12 +305,27 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
             keys.number("rms_norm_eps", 1e-6, 0.0, 1.0), rope, local, windows, scale,
             keys.number("attn_logit_softcapping", 0.0, 0.0) or None,
             keys.number("final_logit_softcapping", 0.0, 0.0) or None,
+            *_experts(keys, config), long_rope,
         ),
     )  # fmt: skip
 
 
-def _ropes(keys: _Keys, config: Mapping[str, Any], family: Family, rotated: int) -> tuple[Rope, Rope]:
-    """Return RoPE of layers that see all, and of those with a window."""
+def _experts(keys: _Keys, config: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return experts, those used for a token, and their hidden width, of config.json."""
+    key = "num_local_experts" if "num_local_experts" in config else "num_experts"
+    experts = keys.count(key, 0, low=0, high=1 << 12)
+    if not experts:
+        return 0, 0, 0
+    if config.get("norm_topk_prob", True) is not True:
+        keys.fail("norm_topk_prob is not true: shares of experts that do not sum to 1 are not read")
+    if config.get("decoder_sparse_step", 1) != 1 or config.get("mlp_only_layers"):
+        keys.fail("some layers have no experts (decoder_sparse_step, mlp_only_layers), which is not read")
+    used = keys.count("num_experts_per_tok", 2, high=experts)
+    return experts, used, keys.count("moe_intermediate_size", keys.count("intermediate_size"))
+
+
+def _ropes(keys: _Keys, config: Mapping[str, Any], family: Family, rotated: int) -> tuple[Rope, Rope, Rope | None]:
+    """Return RoPE of layers that see all, of those with a window, and of long texts."""
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if not isinstance(given, Mapping):
         keys.fail(f"rope_parameters is {shown(given)}, expected an object")
@@ -317,13 +339,16 @@ def _ropes(keys: _Keys, config: Mapping[str, Any], family: Family, rotated: int)
     found = _Keys(keys.path, given)
     kind = given.get("rope_type", given.get("type", "default"))
     kind = "none" if kind == "default" else kind
-    if kind not in SCALINGS:
-        keys.fail(f"rope_type is {shown(kind)}, expected one of default, {', '.join(SCALINGS[1:])}")
+    if kind not in (*SCALINGS, "longrope"):
+        keys.fail(f"rope_type is {shown(kind)}, expected one of default, {', '.join(SCALINGS[1:])}, longrope")
     base = found.number("rope_theta", base, 1.0 + 1e-6, 1e12)
     factor = found.number("factor", 1.0, 1e-3, 1e6)
     context = float(keys.count("max_position_embeddings"))
     original = found.number("original_max_position_embeddings", context, 1.0, 2.0**40)
-    if kind == "llama3":
+    long_rope = None
+    if kind == "longrope":
+        rope, long_rope = _long_ropes(keys, found, base, rotated, context)
+    elif kind == "llama3":
         low, high = found.number("low_freq_factor", 1.0), found.number("high_freq_factor", 4.0)
         if high <= low:
             keys.fail(f"high_freq_factor is {high:g}, expected more than low_freq_factor, which is {low:g}")
@@ -335,4 +360,25 @@ def _ropes(keys: _Keys, config: Mapping[str, Any], family: Family, rotated: int)
     else:
         rope = Rope(base, rotated, False, kind, factor, original)
     local_base = _Keys(keys.path, local_given).number("rope_theta", base, 1.0 + 1e-6, 1e12)
-    return rope, Rope(local_base, rotated) if family.local_base else rope
+    return rope, Rope(local_base, rotated) if family.local_base else rope, long_rope
+
+
+def _long_ropes(keys: _Keys, found: _Keys, base: float, rotated: int, context: float) -> tuple[Rope, Rope]:
+    """Return RoPE of texts up to the length before, and of longer ones, by factors of each pair."""
+    inside = "original_max_position_embeddings" in found.found
+    original = (found if inside else keys).number("original_max_position_embeddings", None, 2.0, 2.0**40)
+    factor = context / original
+    amplitude = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    amplitude = found.number("attention_factor", amplitude)
+    ropes = []
+    for key in ("short_factor", "long_factor"):
+        given = found.found.get(key)
+        if (
+            not isinstance(given, list)
+            or len(given) != rotated // 2
+            or not all(type(one) in (int, float) and 1e-6 <= one <= 1e6 for one in given)
+        ):
+            keys.fail(f"{key} is {shown(given)}, expected {rotated // 2} numbers above 0")
+        factors = tuple(float(one) for one in given)
+        ropes.append(Rope(base, rotated, False, "longrope", factor, original, amplitude=amplitude, factors=factors))
+    return ropes[0], ropes[1]

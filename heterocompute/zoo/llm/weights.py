@@ -77,6 +77,9 @@ def embedding_rows(table: Any, ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.n
     if not isinstance(table, QuantizedArray) or not table.format.splits_into_rows:
         found: np.ndarray[Any, np.dtype[np.float32]] = np.asarray(table, np.float32)[ids]
         return found
+    if ids.size == 1:
+        row = int(ids.reshape(-1)[0])
+        return np.asarray(table[row : row + 1].dequantize(), np.float32).reshape(*ids.shape, table.shape[1])
     used, place = np.unique(ids.reshape(-1), return_inverse=True)
     rows = np.empty((len(used), table.shape[1]), np.float32)
     for i, row in enumerate(used.tolist()):

@@ -1,0 +1,238 @@
+/* A layer of a language model in one call: what it multiplies, and the steps between, without a way back to the caller.
+ *
+ * Memory: some rows of each intermediate answer, for the time of the call.
+ * Vaswani et al., "Attention Is All You Need", 2017; Touvron et al., "LLaMA", 2023 (arXiv 2302.13971).
+ */
+#include "hc.h"
+
+#include <string.h>
+
+typedef struct {
+    const hc_run *run;
+    const hc_llm_layer *layer;
+    int64_t rows, q_width, kv_width;
+    float *y, *q, *k, *v, *turned_q, *turned_k, *answer, *gate, *up, *fused;
+} llm_job;
+
+static hc_run run_of(const llm_job *job, double work) {
+    hc_run run = *job->run;
+    run.n_threads = hc_threads_for(run.n_threads, work);
+    return run;
+}
+
+static hc_view matrix_of(const void *data, int64_t rows, int64_t columns) {
+    return (hc_view){(void *)data, HC_F32, 2, {rows, columns}, {4 * columns, 4}, HC_HOST};
+}
+
+/* to (rows, n) = from (rows, k) @ weight + bias */
+static hc_status product(const llm_job *job, hc_llm_weight which, const float *from, int64_t k, float *to, int64_t n,
+                         hc_error *error) {
+    const hc_llm_layer *layer = job->layer;
+    const hc_run run = run_of(job, (double)job->rows * (double)k * (double)n);
+    const hc_view x = matrix_of(from, job->rows, k), out = matrix_of(to, job->rows, n);
+    const hc_view bias = {(void *)layer->bias[which], HC_F32, 1, {n}, {4}, HC_HOST};
+    const hc_operand a = {&x, NULL};
+    return hc_matmul(&run, &a, &layer->weight[which], layer->activations, layer->bias[which] ? &bias : NULL, &out,
+                     error);
+}
+
+static void norm(const llm_job *job, int64_t rows, int64_t n, const float *from, const float *weight, float *to) {
+    const hc_run run = run_of(job, (double)rows * (double)n);
+    hc_run_layer(&run, &(hc_layer){.kind = HC_LAYER_RMS_NORM,
+                                   .rows = rows,
+                                   .n = n,
+                                   .x = from,
+                                   .weight = weight,
+                                   .y = to,
+                                   .epsilon = job->layer->epsilon});
+}
+
+static void turn(const llm_job *job, const float *from, int64_t heads, float *to) {
+    const hc_llm_layer *layer = job->layer;
+    const int64_t rows = job->rows * heads;
+    const hc_run run = run_of(job, (double)rows * (double)layer->head_width);
+    hc_run_layer(&run, &(hc_layer){.kind = HC_LAYER_ROPE,
+                                   .rows = rows,
+                                   .n = layer->head_width,
+                                   .x = from,
+                                   .weight = layer->cosine,
+                                   .bias = layer->sine,
+                                   .y = to,
+                                   .half = layer->half,
+                                   .repeat = heads,
+                                   .turns = layer->n,
+                                   .pairs = layer->pairs});
+}
+
+/* Columns [first, first + n) of rows of `whole` values. */
+static void take_columns(int64_t rows, int64_t whole, const float *from, int64_t first, int64_t n, float *to) {
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(to + r * n, from + r * whole + first, (size_t)n * sizeof *to);
+}
+
+/* The new rows of keys or values, (batch, n, head) -> (token, batch, head). */
+static hc_status append(const llm_job *job, const float *new, const hc_packed *packed, float *floats, hc_error *error) {
+    const hc_llm_layer *layer = job->layer;
+    const int64_t n = layer->n, batch = layer->batch, values = job->kv_width;
+    if (!packed) {
+        for (int64_t t = 0; t < n; t++)
+            for (int64_t b = 0; b < batch; b++)
+                memcpy(floats + ((layer->held + t) * batch + b) * values, new + (b * n + t) * values,
+                       (size_t)values * sizeof *new);
+        return HC_OK;
+    }
+    hc_packed part = *packed;
+    part.shape[0] = n;
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        if (part.components.part[i].data)
+            part.components.part[i].data += layer->held * batch * layer->kv_heads * part.components.part[i].row_stride;
+    const hc_view x = {(void *)new,
+                       HC_F32,
+                       4,
+                       {n, batch, layer->kv_heads, layer->head_width},
+                       {4 * values, 4 * n * values, 4 * layer->head_width, 4},
+                       HC_HOST};
+    const hc_run run = run_of(job, (double)(job->rows * values));
+    return hc_quantize(&run, &x, &(hc_clip){HC_CLIP_ABSMAX, 0}, &part, error);
+}
+
+static hc_kept kept_of(const hc_llm_layer *layer, const hc_packed *packed, const float *floats) {
+    const int64_t heads = layer->kv_heads, each = packed ? 1 : layer->head_width;
+    return (hc_kept){packed, floats, {heads * each, each, layer->batch * heads * each}};
+}
+
+static hc_status attend(const llm_job *job, hc_error *error) {
+    const hc_llm_layer *layer = job->layer;
+    const int64_t n = layer->n, m = layer->held + n, d = layer->head_width, q = job->q_width;
+    const hc_attention given = {.batch = layer->batch,
+                                .heads = layer->heads,
+                                .kv_heads = layer->kv_heads,
+                                .n = n,
+                                .m = m,
+                                .width = d,
+                                .q = job->turned_q,
+                                .out = job->answer,
+                                .q_step = {n * q, d, q},
+                                .out_step = {n * q, d, q},
+                                .k = kept_of(layer, layer->k, layer->k_floats),
+                                .v = kept_of(layer, layer->v, layer->v_floats),
+                                .causal = true,
+                                .window = layer->window,
+                                .scale = layer->scale,
+                                .cap = layer->cap};
+    const hc_run run = run_of(job, 2.0 * (double)(job->rows * q) * (double)m);
+    return hc_attend_all(&run, &given, error);
+}
+
+static hc_status project(const llm_job *job, hc_error *error) {
+    const hc_llm_layer *layer = job->layer;
+    const int64_t rows = job->rows, width = layer->width, q = job->q_width, kv = job->kv_width, d = layer->head_width;
+    hc_status status;
+    if (layer->weight[HC_LLM_QKV].dense || layer->weight[HC_LLM_QKV].packed) {
+        status = product(job, HC_LLM_QKV, job->y, width, job->fused, q + 2 * kv, error);
+        take_columns(rows, q + 2 * kv, job->fused, 0, q, job->q);
+        take_columns(rows, q + 2 * kv, job->fused, q, kv, job->k);
+        take_columns(rows, q + 2 * kv, job->fused, q + kv, kv, job->v);
+    } else {
+        status = product(job, HC_LLM_Q, job->y, width, job->q, q, error);
+        if (status == HC_OK)
+            status = product(job, HC_LLM_K, job->y, width, job->k, kv, error);
+        if (status == HC_OK)
+            status = product(job, HC_LLM_V, job->y, width, job->v, kv, error);
+    }
+    if (status != HC_OK)
+        return status;
+    if (layer->norm[HC_LLM_Q_NORM]) {
+        norm(job, rows * layer->heads, d, job->q, layer->norm[HC_LLM_Q_NORM], job->q);
+        norm(job, rows * layer->kv_heads, d, job->k, layer->norm[HC_LLM_K_NORM], job->k);
+    }
+    turn(job, job->q, layer->heads, job->turned_q);
+    turn(job, job->k, layer->kv_heads, job->turned_k);
+    return HC_OK;
+}
+
+static hc_status feed_forward(const llm_job *job, hc_error *error) {
+    const hc_llm_layer *layer = job->layer;
+    const int64_t rows = job->rows, width = layer->width, hidden = layer->hidden;
+    hc_status status;
+    if (layer->weight[HC_LLM_GATE_UP].dense || layer->weight[HC_LLM_GATE_UP].packed) {
+        status = product(job, HC_LLM_GATE_UP, job->y, width, job->fused, 2 * hidden, error);
+        take_columns(rows, 2 * hidden, job->fused, 0, hidden, job->gate);
+        take_columns(rows, 2 * hidden, job->fused, hidden, hidden, job->up);
+    } else {
+        status = product(job, HC_LLM_GATE, job->y, width, job->gate, hidden, error);
+        if (status == HC_OK)
+            status = product(job, HC_LLM_UP, job->y, width, job->up, hidden, error);
+    }
+    if (status != HC_OK)
+        return status;
+    const hc_run run = run_of(job, (double)(rows * hidden));
+    hc_run_layer(&run, &(hc_layer){.kind = layer->gelu ? HC_LAYER_GELU : HC_LAYER_SILU,
+                                   .rows = rows,
+                                   .n = hidden,
+                                   .x = job->gate,
+                                   .weight = job->up,
+                                   .y = job->gate});
+    return product(job, HC_LLM_DOWN, job->gate, hidden, job->y, width, error);
+}
+
+/* to = x + post(y) */
+static void add(const llm_job *job, const float *x, const float *post, float *to) {
+    const int64_t width = job->layer->width, values = job->rows * width;
+    if (post)
+        norm(job, job->rows, width, job->y, post, job->y);
+    for (int64_t i = 0; i < values; i++)
+        to[i] = x[i] + job->y[i];
+}
+
+static hc_status run_steps(const llm_job *job, hc_error *error) {
+    const hc_llm_layer *layer = job->layer;
+    norm(job, job->rows, layer->width, layer->x, layer->norm[HC_LLM_NORM], job->y);
+    hc_status status = project(job, error);
+    if (status == HC_OK)
+        status = append(job, job->turned_k, layer->k, layer->k_floats, error);
+    if (status == HC_OK)
+        status = append(job, job->v, layer->v, layer->v_floats, error);
+    if (status == HC_OK)
+        status = attend(job, error);
+    if (status == HC_OK)
+        status = product(job, HC_LLM_OUT, job->answer, job->q_width, job->y, layer->width, error);
+    if (status != HC_OK)
+        return status;
+    add(job, layer->x, layer->norm[HC_LLM_POST], layer->out);
+    norm(job, job->rows, layer->width, layer->out, layer->norm[HC_LLM_FEED_NORM], job->y);
+    status = feed_forward(job, error);
+    if (status == HC_OK)
+        add(job, layer->out, layer->norm[HC_LLM_FEED_POST], layer->out);
+    return status;
+}
+
+hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_error *error) {
+    llm_job job = {.run = run, .layer = layer, .rows = layer->batch * layer->n};
+    job.q_width = layer->heads * layer->head_width;
+    job.kv_width = layer->kv_heads * layer->head_width;
+    if (job.rows <= 0)
+        return HC_OK;
+    float **const part[] = {&job.y,        &job.q,      &job.k,    &job.v,  &job.turned_q,
+                            &job.turned_k, &job.answer, &job.gate, &job.up, &job.fused};
+    const int64_t size[] = {layer->width,  job.q_width,
+                            job.kv_width,  job.kv_width,
+                            job.q_width,   job.kv_width,
+                            job.q_width,   layer->hidden,
+                            layer->hidden, hc_max(job.q_width + 2 * job.kv_width, 2 * layer->hidden)};
+    enum { PARTS = sizeof size / sizeof *size, LINE = 16 };
+    int64_t total = 0;
+    for (int i = 0; i < PARTS; i++)
+        total += hc_round_up(job.rows * size[i], LINE);
+    float *memory = hc_alloc_aligned(total * (int64_t)sizeof *memory);
+    if (!memory)
+        return hc_fail(error, HC_MEMORY, "llm_layer: not enough memory");
+    float *next = memory;
+    for (int i = 0; i < PARTS; i++) {
+        *part[i] = next;
+        next += hc_round_up(job.rows * size[i], LINE);
+    }
+    const hc_status status = run_steps(&job, error);
+    hc_free_aligned(memory);
+    return status;
+}

@@ -1,0 +1,132 @@
+"""Rotation of a language model's residual stream, folded into its weights: `rotate`.
+
+    x' = x H;  the weights that read x have their columns rotated, those that write to it their rows
+
+A norm's weight goes into the weights behind it, since only then the norm and H change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..base.float_env import counts_subnormals
+from ..base.texts import printable
+from .hadamard import hadamard
+
+__all__ = ["rotate"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float32]]
+
+READS = {"attn_norm": "attn_q attn_k attn_v attn_qkv", "ffn_norm": "ffn_gate ffn_up ffn_gate_up ffn_gate_inp "
+         "ffn_gate_exps ffn_up_exps"}  # fmt: skip
+NORM_OF = {name: norm for norm, names in READS.items() for name in names.split()}
+WRITES = ("attn_output", "ffn_down", "ffn_down_exps")
+
+
+@counts_subnormals
+def rotate(net: Any, seed: int = 0) -> Any:
+    """Rotate the residual stream of a language model, and the values of its heads.
+
+    The network computes what it did, but for float32 rounding. Outliers of the residual stream are spread over all
+    its values, so that weights, activations and cached values lose less in few bits.
+
+    Parameters
+    ----------
+    net : LanguageModel
+        Of `heterocompute.zoo.open_llm`.
+    seed : int
+        Of the signs, see `hadamard`.
+
+    Returns
+    -------
+    LanguageModel
+        Its weights are float32, named as in GGUF; each is made when it is first asked for, and kept. It has an output
+        of its own, and norms before products have the weight 1.
+
+    Raises
+    ------
+    ValueError
+        A family with norms behind attention (gemma2, gemma3), whose weights do not change places with a rotation; a
+        width without a Hadamard matrix.
+
+    Notes
+    -----
+    Ashkboos et al., "QuaRot", NeurIPS 2024 (arXiv 2404.00456), stages 1a and 1c without the rotation of the input of
+    ``ffn_down``, which would be a step of the network; Liu et al., "SpinQuant", 2024 (arXiv 2405.16406), R1 and R2 as
+    Hadamard matrices.
+
+    Examples
+    --------
+    >>> net = hc.zoo.open_llm("SmolLM2-135M-Instruct.Q4_1.gguf")  # doctest: +SKIP
+    >>> turned = hc.ptq.rotate(net)  # doctest: +SKIP
+    >>> turned.perplexity(text, weights=turned.quantized("int4"))  # doctest: +SKIP
+    """
+    shape = net.shape
+    if shape.options.post_norms:
+        raise ValueError(
+            f"rotate: net is {shape.family}, whose norms behind attention do not change places with a rotation; "
+            "expected a family without them, such as llama or qwen2"
+        )
+    for width, name in ((shape.width, "width"), (shape.head_width, "head width")):
+        try:
+            hadamard(np.zeros(width, np.float32))
+        except ValueError as problem:
+            raise ValueError(f"rotate: the {name} of {printable(net.path)}: {problem}") from None
+    turned = {role: partial(_turned, net, role, seed) for role in (*net.roles, "output.weight")}
+    return net.remade(Made(turned))
+
+
+class Made(Mapping[str, FloatArray]):
+    """Arrays by name, each made when it is first asked for, and kept."""
+
+    def __init__(self, makes: Mapping[str, Callable[[], FloatArray]]) -> None:
+        self._makes, self._held = dict(makes), dict[str, FloatArray]()
+
+    def __getitem__(self, name: str) -> FloatArray:
+        if name not in self._held:
+            self._held[name] = self._makes[name]()
+        return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makes)
+
+    def __len__(self) -> int:
+        return len(self._makes)
+
+
+def _floats(net: Any, role: str) -> FloatArray:
+    return np.asarray(net.taken(role, None), np.float32)
+
+
+def _turned(net: Any, role: str, seed: int) -> FloatArray:
+    """Return one tensor of the rotated network."""
+    if role == "token_embd.weight":
+        return hadamard(_floats(net, role), seed=seed)
+    if role == "output.weight":
+        table = role if role in net.roles else "token_embd.weight"
+        return hadamard(_floats(net, table) * _floats(net, "output_norm.weight"), seed=seed)
+    w, part = _floats(net, role), role.removesuffix(".weight").removesuffix(".bias").rpartition(".")[2]
+    if role.endswith("norm.weight"):
+        return np.ones_like(w) if part in (*READS, "output_norm") else w
+    if role.endswith(".weight") and part in NORM_OF:
+        layer = role.rpartition(f"{part}.weight")[0]
+        w = hadamard(w * _floats(net, f"{layer}{NORM_OF[part]}.weight"), seed=seed)
+    if part in WRITES:
+        w = hadamard(w, axis=-2 if role.endswith(".weight") else -1, seed=seed)
+    return _heads(net.shape, w, part, role.endswith(".weight"))
+
+
+def _heads(shape: Any, w: FloatArray, part: str, is_matrix: bool) -> FloatArray:
+    """Rotate the values of each head: the rows that make them, and the columns that read them."""
+    width = shape.head_width
+    if part == "attn_output" and is_matrix:
+        return hadamard(w, block=width)
+    if part in ("attn_v", "attn_qkv"):
+        first = len(w) - shape.kv_heads * width
+        w = w.copy()
+        w[first:] = hadamard(w[first:], axis=0, block=width)
+    return w
