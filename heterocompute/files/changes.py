@@ -19,7 +19,7 @@ from ..formats import Format, Sparse, has_pattern
 from ..products.quantize import quantize
 from ..pruning.prune import mask_of, prune
 from .gguf import fitting
-from .layouts.gguf_model import block_of, has_place
+from .layouts.gguf.model import block_of, has_place
 from .layouts.table import LAYOUTS
 from .recipes import Zeros
 from .selection import SMALL_FLOATS

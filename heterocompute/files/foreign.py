@@ -18,7 +18,7 @@ from ..base.values import shown
 from .containers.folder import Located
 from .containers.gguf_files import Gguf
 from .containers.onnx_files import Onnx
-from .layouts.gguf_model import readers as gguf_readers
+from .layouts.gguf.model import readers as gguf_readers
 from .layouts.graph_weights import readers as graph_weightsers
 from .layouts.table import KEY, LAYOUTS, layout_said, refuse_unread, weights_in
 from .layouts.targets import OURS

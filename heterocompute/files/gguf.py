@@ -19,9 +19,9 @@ from ..base.writer import naming, replacing
 from ..formats import GGML, MX, NVFP4, Format, format as parse_format
 from ..products.quantize import quantize
 from .containers.gguf_files import scale_name
-from .layouts.ggml_blocks import block_bytes
-from .layouts.gguf_keys import add_key, check_text
-from .layouts.gguf_model import MOST_NAME, Whole, block_of, blocks_of, kind_of
+from .layouts.gguf.blocks import block_bytes
+from .layouts.gguf.keys import add_key, check_text
+from .layouts.gguf.model import MOST_NAME, Whole, block_of, blocks_of, kind_of
 from .selection import FirstMatch
 
 __all__ = ["fitting", "save_gguf"]

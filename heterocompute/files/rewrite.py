@@ -29,8 +29,8 @@ from ..products.quantize import quantize
 from .beside import files_beside
 from .changes import Change, in_layout
 from .containers.folder import Located
-from .layouts import gguf_model
-from .layouts.llama_cpp import Model, model_in
+from .layouts.gguf import model as gguf_model
+from .layouts.gguf.llama_cpp import Model, model_in
 from .layouts.table import KEY as CONFIG, LAYOUTS, check_layout, described, export, is_matrix
 from .manifest import refuse_links
 from .opening import reader_of

@@ -13,7 +13,7 @@ import heterocompute as hc
 from heterocompute import _heterocompute as core
 from heterocompute.arrays.bits import AWQ, HIGH_FIRST, ROWS, TURNED, WORD_COLUMNS, moved, pack, unpack
 from heterocompute.base import runtime
-from heterocompute.files.layouts.ggml_blocks import array_of, blocks_name, bytes_of
+from heterocompute.files.layouts.gguf.blocks import array_of, blocks_name, bytes_of
 from heterocompute.reference import layout
 from heterocompute.reference.formats.ggml import storage as reference
 

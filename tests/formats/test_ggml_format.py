@@ -10,7 +10,7 @@ import said
 from common import same_bits
 
 import heterocompute as hc
-from heterocompute.files.layouts.ggml_blocks import array_of, block_bytes, bytes_of
+from heterocompute.files.layouts.gguf.blocks import array_of, block_bytes, bytes_of
 
 Array = np.ndarray[Any, Any]
 TYPES = hc.GGML.examples

@@ -19,8 +19,9 @@ from ...arrays.stored import wrong_part
 from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
-from . import fp8, gguf_model, graph_weights, onnx_matmul, onnx_model
+from . import fp8, graph_weights, onnx_matmul, onnx_model
 from .configuration import KEY, config_in, config_of, method_of, plain_names, said_by
+from .gguf import model as gguf_model
 from .layout import LAYOUTS, METHODS, Layout
 from .programs import EIGHTS, is_codes, program_in
 from .weight import Weight, of_array, of_blocks, of_values

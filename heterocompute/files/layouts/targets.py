@@ -16,8 +16,8 @@ from ...products.quantize import quantize
 from . import scaled
 from .configuration import KEY
 from .forms import forms, has_zero_points, in_form
-from .ggml_blocks import blocks_name
-from .gguf_model import block_of
+from .gguf.blocks import blocks_name
+from .gguf.model import block_of
 from .linear import Array, Codes
 from .onnx_matmul import operands
 from .table import LAYOUTS, WHOLE, described, weight_from

@@ -19,17 +19,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays.quantized import QuantizedArray
-from ...arrays.stored import wrong_part
-from ...base.float_env import converted
-from ...base.tensors import Info, Tensors
-from ...base.texts import quoted
-from ...base.writer import naming, replacing
-from ...formats import GGML, MX, NVFP4, Format
-from ..containers.gguf_files import Gguf, scale_name
-from .ggml_blocks import array_of, blocks_name, bytes_of
-from .gguf_keys import add_key
-from .linear import Array, refuse
+from ....arrays.quantized import QuantizedArray
+from ....arrays.stored import wrong_part
+from ....base.float_env import converted
+from ....base.tensors import Info, Tensors
+from ....base.texts import quoted
+from ....base.writer import naming, replacing
+from ....formats import GGML, MX, NVFP4, Format
+from ...containers.gguf_files import Gguf, scale_name
+from ..linear import Array, refuse
+from .blocks import array_of, blocks_name, bytes_of
+from .keys import add_key
 from .llama_cpp import Model
 
 BLOCK, MOST_NAME = 32, 63

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...base.texts import quoted
-from ...base.values import shown
+from ....base.texts import quoted
+from ....base.values import shown
 
 __all__ = ["add_key", "check_text"]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import _heterocompute as _core
-from ...arrays.components import component_layout, core_format
-from ...arrays.quantized import QuantizedArray
-from ...base import runtime
-from ...formats import GGML, MX, NVFP4, Format, Int
+from .... import _heterocompute as _core
+from ....arrays.components import component_layout, core_format
+from ....arrays.quantized import QuantizedArray
+from ....base import runtime
+from ....formats import GGML, MX, NVFP4, Format, Int
 
 __all__ = ["array_of", "block_bytes", "blocks_name", "bytes_of"]
 

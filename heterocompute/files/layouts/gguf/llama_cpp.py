@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from ...base.json_text import strict_json
-from ...base.tensors import Tensors
-from ...base.texts import quoted, read_small
-from ...base.values import shown
-from ...zoo.llm.shape import Shape, of_config
-from ...zoo.llm.tokens import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER, WORDS
-from ...zoo.llm.weights import expected, hf_names
-from ..configuration import CONFIG, MAX_CONFIG
-from .linear import Array
+from ....base.json_text import strict_json
+from ....base.tensors import Tensors
+from ....base.texts import quoted, read_small
+from ....base.values import shown
+from ....zoo.llm.shape import Shape, of_config
+from ....zoo.llm.tokens import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER, WORDS
+from ....zoo.llm.weights import expected, hf_names
+from ...configuration import CONFIG, MAX_CONFIG
+from ..linear import Array
 
 __all__ = ["Model", "model_in"]
 

@@ -1,0 +1,1 @@
+"""GGUF: blocks of weights as llama.cpp stores them, keys of the header, and models that it loads."""
