@@ -92,4 +92,6 @@ WORKERS_IS_0 = "workers is 0"
 WORKERS_IS_TWO_WANTED_A_NUMBER = "workers is 'two', wanted a number of processes or a function like map"
 WORKERS_RETURNED_1_RESULTS_OF_2 = "workers returned 1 results of 2 tasks"
 YEAR_IS_2020 = "year is '2020'"
-ZZZZ_IS_NONE_OF_THE_BUILT = "'zzzz' is none of the built-in ones, which are alexnet, .*, smollm2_1_7b$"
+ZZZZ_IS_NONE_OF_THE_BUILT = (
+    "'zzzz' is none of the built-in ones, which are alexnet, .*, llama3_1_8b and 51 others that hw.networks lists$"
+)

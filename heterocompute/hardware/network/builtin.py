@@ -90,7 +90,9 @@ class _Networks(Mapping[str, Network]):
     def __getitem__(self, name: str) -> Network:
         if name not in _makers():
             near = near_words(str(name).lower().replace("-", "_"), _makers(), 3)
-            words = f"; the nearest are {', '.join(near)}" if near else f", which are {', '.join(_makers())}"
+            some = [*list(_MAKERS)[:8], "bert_base", "gpt2", "llama3_1_8b"]
+            others = f"{', '.join(some)} and {len(_makers()) - len(some)} others that hw.networks lists"
+            words = f"; the nearest are {', '.join(near)}" if near else f", which are {others}"
             raise KeyError(f"network: {shown(name, 30)} is none of the built-in ones{words}")
         if name not in self._made:
             self._made[name] = _makers()[name]()
