@@ -84,7 +84,7 @@ for text in ("nvfp4", "q4_k", "q8_0", "f16", "bf16"):
     codes = 0 if text in ("f16", "bf16") else blocks
     call = lambda x: hc.save_gguf(path, {"a": x}, types={"*": text}) and None
     measure(f"save_gguf {text}", *on(call, w), blocks + codes)
-before, after, first = (os.path.join(folder, name) for name in ("before", "after", "first"))
+before, after, first = (os.path.join(folder, name) for name in ("before", "after.safetensors", "first"))
 hc.save(before, {"a.weight": w})
 hc.save(first, {"a.weight": w[:64, :512].copy()})
 tensor = w.nbytes
