@@ -259,7 +259,6 @@ const hc_format_ops hc_format_codebook = {
     .check = codebook_check,
     .layout = codebook_layout,
     .has_groups = codebook_has_groups,
-    .clip_domain = codebook_clip_domain,
     .passes = codebook_passes,
     .shared = codebook_shared,
     .share = codebook_share,
@@ -275,4 +274,5 @@ const hc_format_ops hc_format_codebook = {
     .int_form = codebook_int_form,
     .decode_codes = codebook_decode_codes,
     .stored_form = codebook_stored_form,
+    .clip_domain = codebook_clip_domain,
 };

@@ -183,7 +183,6 @@ const hc_format_ops hc_format_log = {
     .check = log_check,
     .layout = log_layout,
     .has_groups = log_has_groups,
-    .clip_domain = log_clip_domain,
     .passes = log_passes,
     .encode = log_encode,
     .decode = log_decode,
@@ -191,4 +190,5 @@ const hc_format_ops hc_format_log = {
     .int_form = log_int_form,
     .decode_codes = log_decode_codes,
     .stored_form = log_stored_form,
+    .clip_domain = log_clip_domain,
 };

@@ -1,0 +1,18 @@
+/* Kernels of the format family "nf4", from its definition. */
+#include "cuda/codec.h"
+
+#define static HC_STATIC
+namespace definition {
+#include "formats/nf4/nf4.c"
+}
+#undef static
+
+namespace {
+struct nf4_functions : hc_plain_format {
+    HC_ENCODES(nf4_encode)
+    HC_DECODES(nf4)
+};
+} // namespace
+
+HC_ENCODERS(nf4, nf4_functions)
+HC_DECODERS(nf4, nf4_functions)

@@ -1,0 +1,124 @@
+/* Integer matmul: tiles of y on the int8 units, exact within a segment, with the CPU's last operations.
+ *
+ *   folded    y = float32((float64(s_x) * float64(s_w)) * float64(S))
+ *   grouped   acc = fma(float32(s_x s_w), float32(dot), acc), segments ascending
+ *
+ * Rows of x and w lie as hc_integers_<family> left them. Both arrive in shared memory 64 bytes of k at a time, some steps ahead;
+ * rows stand 80 bytes apart there, so that the eight rows of a matrix touch all banks.
+ */
+#include "cuda/definition.h"
+
+namespace {
+
+enum { STEP = 64, PITCH = 80 };
+
+/* A block computes BM x BN, each of its warps WM x WN. */
+template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES> struct tile {
+    enum { WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * 32, STAGE_BYTES = (BM + BN) * PITCH };
+    enum { MI = WM / 16, NI = WN / 8 };
+
+    static HC_DEVICE void load(const hc_cuda_gemm &p, int64_t row, int64_t column, int64_t step) {
+        unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
+        for (int i = (int)threadIdx.x; i < (BM + BN) * (STEP / 16); i += THREADS) {
+            const int line = i / (STEP / 16), piece = i % (STEP / 16) * 16;
+            /* a row beyond the last is the last again, and its sums are not stored */
+            const int8_t *from =
+                line < BM ? p.x + hc_min(row + line, p.m - 1) * p.ld : p.w + hc_min(column + line - BM, p.n - 1) * p.ld;
+            hc_copy_16(stage + line * PITCH + piece, from + step * STEP + piece);
+        }
+    }
+
+    static HC_DEVICE void run(const hc_cuda_gemm &p) {
+        const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+        const int warp_row = warp / WARPS_N * WM, warp_column = warp % WARPS_N * WN;
+        const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN, steps = p.ld / STEP;
+        int32_t dots[MI][NI][4] = {};
+        float sums[MI][NI][4] = {};
+        for (int64_t i = 0; i < STAGES - 1; i++) {
+            if (i < steps)
+                load(p, row, column, i);
+            hc_copy_commit();
+        }
+        int64_t segment = 0, rest = p.length; /* bytes of k until the segment ends */
+        for (int64_t step = 0; step < steps; step++) {
+            hc_copy_wait<STAGES - 2>();
+            hc_barrier();
+            if (step + STAGES - 1 < steps)
+                load(p, row, column, step + STAGES - 1);
+            hc_copy_commit();
+            const unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
+#pragma unroll
+            for (int k = 0; k < STEP; k += 32) {
+                uint32_t a[MI][4], b[NI / 2][4];
+#pragma unroll
+                for (int i = 0; i < MI; i++)
+                    hc_load_matrix_x4(a[i], stage + (warp_row + i * 16 + lane % 16) * PITCH + k + lane / 16 * 16);
+#pragma unroll
+                for (int j = 0; j < NI / 2; j++)
+                    hc_load_matrix_x4(b[j], stage + (BM + warp_column + j * 16 + lane % 8 + lane / 16 * 8) * PITCH + k +
+                                                lane / 8 % 2 * 16);
+#pragma unroll
+                for (int i = 0; i < MI; i++)
+#pragma unroll
+                    for (int j = 0; j < NI; j++)
+                        hc_mma_s8(dots[i][j], a[i], b[j / 2] + j % 2 * 2);
+                rest -= 32;
+                if constexpr (is_grouped) {
+                    if (rest > 0 || segment == p.segments)
+                        continue;
+#pragma unroll
+                    for (int i = 0; i < MI; i++)
+#pragma unroll
+                        for (int j = 0; j < NI; j++)
+#pragma unroll
+                            for (int r = 0; r < 4; r++) {
+                                const int64_t y_row = row + warp_row + i * 16 + lane / 4 + r / 2 * 8;
+                                const int64_t y_column = column + warp_column + j * 8 + lane % 4 * 2 + r % 2;
+                                const float scale = p.x_scales[hc_min(y_row, p.m - 1) * p.segments + segment] *
+                                                    p.w_scales[hc_min(y_column, p.n - 1) * p.segments + segment];
+                                sums[i][j][r] = fmaf(scale, (float)dots[i][j][r], sums[i][j][r]);
+                                dots[i][j][r] = 0;
+                            }
+                    rest = p.length;
+                    segment++;
+                }
+            }
+        }
+        hc_copy_wait<0>();
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int j = 0; j < NI; j++)
+#pragma unroll
+                for (int r = 0; r < 4; r++) {
+                    const int64_t y_row = row + warp_row + i * 16 + lane / 4 + r / 2 * 8;
+                    const int64_t y_column = column + warp_column + j * 8 + lane % 4 * 2 + r % 2;
+                    if (y_row >= p.m || y_column >= p.n)
+                        continue;
+                    float y = sums[i][j][r];
+                    if (!is_grouped)
+                        y = (float)((double)p.x_scales[y_row] * (double)p.w_scales[y_column] * (double)dots[i][j][r]);
+                    else if (y != y)
+                        y = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
+                    if (p.bias)
+                        y += p.bias[y_column];
+                    *(float *)(p.y + y_row * p.y_row + y_column * p.y_column) = y;
+                }
+    }
+};
+
+} // namespace
+
+#define HC_TILES(mode, is_grouped)                                                                                     \
+    HC_KERNEL(hc_gemm_s8_16_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 16, 128, 16, 32, 3>::run(p); }               \
+    HC_KERNEL(hc_gemm_s8_64_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 64, 64, 32, 32, 3>::run(p); }                \
+    HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256) { tile<is_grouped, 128, 128, 64, 32, 2>::run(p); }
+HC_TILES(folded, false)
+HC_TILES(grouped, true)
+
+HC_KERNEL(hc_clear, hc_cuda_clear, 256) {
+    /* a multiple of 16 bytes */
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.bytes / 16;
+         i += (int64_t)gridDim.x * blockDim.x)
+        ((uint64_t *)p.data)[2 * i] = ((uint64_t *)p.data)[2 * i + 1] = 0;
+}

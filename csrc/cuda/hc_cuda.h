@@ -1,0 +1,64 @@
+/* What a program launches on a CUDA device: an operation is a plan, a few steps in order on one stream.
+ *
+ *   step = name of a kernel, grid, block, dynamic shared memory, one structure of parameters by value
+ *
+ * Planning looks at shapes, formats and addresses, reads no value and calls no driver: plan.c is part of the core on every
+ * machine. All pointers of views and components are addresses of the device. A plan needs a workspace on the device: with
+ * `workspace` NULL a planner only says how many bytes. The first step of a plan clears what must start as zero.
+ */
+#ifndef HC_CUDA_H
+#define HC_CUDA_H
+
+#include "cuda/params.h"
+#include "hc.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Seen from outside the extension: a test plans with the core and runs the kernels itself. */
+#define HC_CUDA_SEEN __attribute__((visibility("default")))
+
+typedef struct {
+    const char *kernel;
+    uint32_t grid[3], block[3];
+    uint32_t shared_bytes, params_bytes;
+    union {
+        hc_cuda_codec codec;
+        hc_cuda_integers integers;
+        hc_cuda_gemm gemm;
+        hc_cuda_chance chance;
+        hc_cuda_prune prune;
+        hc_cuda_clear clear;
+    } params;
+} hc_cuda_step;
+
+enum { HC_CUDA_MAX_STEPS = 8 };
+typedef struct {
+    int n;
+    int64_t workspace_bytes;
+    hc_cuda_step step[HC_CUDA_MAX_STEPS];
+} hc_cuda_plan;
+
+/* Shapes and axes have been checked, as hc_quantize does. HC_UNSUPPORTED, with a sentence: the kernels lack it. thresholds: one
+ * float32 a group on the device, (rows, groups), or NULL. */
+HC_CUDA_SEEN hc_status hc_cuda_plan_quantize(const hc_view *x, const float *thresholds, const hc_packed *packed,
+                                             void *workspace, hc_cuda_plan *plan, hc_error *error);
+HC_CUDA_SEEN hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, hc_cuda_plan *plan,
+                                               hc_error *error);
+HC_CUDA_SEEN hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const float *thresholds, const hc_format *format,
+                                                  int n_axes, const int *axes, const hc_view *out, void *workspace,
+                                                  hc_cuda_plan *plan, hc_error *error);
+/* x, w: rows over k (the last axes are reduced); out: (rows of x, rows of w). x is packed, or float values that take the format
+ * `activations`. */
+HC_CUDA_SEEN hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *w,
+                                           const float *bias, const hc_view *out, void *workspace, hc_cuda_plan *plan,
+                                           hc_error *error);
+
+/* The host build (params.h) runs all steps of a plan; NULL, or what went wrong. */
+const char *hc_cuda_host_run(const hc_cuda_plan *plan, uint32_t order);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,110 @@
+/* What the kernels take: one structure each, by value, with addresses of the device. cuda/hc_cuda.h says which steps an
+ * operation has.
+ */
+#ifndef HC_CUDA_PARAMS_H
+#define HC_CUDA_PARAMS_H
+
+#include "base/row_view.h"
+
+/* A workspace begins with this, for whoever waits for the stream. */
+typedef struct {
+    uint32_t maximum; /* bits of the largest magnitude of the array, of formats with one coarse scale */
+    uint32_t
+        illegal; /* 0, or 2^32 - 1 less the first row with a value that the format refuses; 1: row 2^32 - 2 or later */
+} hc_cuda_state;
+
+/* A chunk is the part of a row that one thread encodes or decodes: whole groups, whose codes begin and end on bytes. */
+typedef struct {
+    int32_t columns, groups; /* of every chunk but the last of a row; groups is 0 where a row has one group */
+    int32_t threads;         /* of a block */
+    int32_t spare;
+    int64_t per_row, all;           /* chunks */
+    int32_t step[HC_N_COMPONENTS];  /* bytes of a component from chunk to chunk; 0: the chunks of a row share it */
+    int32_t last[HC_N_COMPONENTS];  /* bytes of the last chunk of a row */
+    int32_t place[HC_N_COMPONENTS]; /* in a thread's own components in shared memory; -1: the format has none */
+    int32_t ld, own_bytes;          /* a thread's shared memory: values, then components */
+} hc_cuda_chunks;
+
+/* maximum, encode, fake, decode, integers of a format, and kernels that every format shares. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+    hc_cuda_chunks chunks;
+    hc_row_view x; /* values that are read; of decode: written */
+    hc_row_view y; /* fake: written */
+    hc_components parts;
+    const float *thresholds; /* of every group, or NULL */
+    uint32_t *row_maxima;    /* bits of the largest magnitude of each row, or NULL */
+    hc_cuda_state *state;
+} hc_cuda_codec;
+
+/* The integers of a format as rows for the matmul: segments of `length` bytes each, zeros behind the values. A segment is
+ * `group` logical columns of a run, or the whole row. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+    hc_cuda_chunks chunks;
+    hc_components parts;
+    int32_t mode; /* hc_int_mode */
+    int32_t length;
+    int64_t group, per_run; /* columns of a segment, segments of a run */
+    int64_t ld;             /* bytes of a row, a multiple of 64 */
+    int64_t segments;       /* of a row */
+    int8_t *integers;       /* (rows, ld) */
+    float *scales;          /* (rows, segments), or (rows) of the mode FOLDED */
+} hc_cuda_integers;
+
+/* y[i, j] = sum_k x_i[k] w_j[k] (+ bias[j]), both as hc_cuda_integers left them. */
+typedef struct {
+    int64_t m, n, ld, segments;
+    int32_t length, mode;
+    const int8_t *x, *w;
+    const float *x_scales, *w_scales, *bias;
+    char *y;
+    int64_t y_row, y_column; /* bytes */
+} hc_cuda_gemm;
+
+/* Stochastic rounding of x to y, by the scales of what x was quantized to. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+    hc_cuda_chunks chunks;
+    hc_row_view x, y;
+    hc_components parts;
+    int64_t order_run, order_column; /* index of a value in C order: of a run, of a column */
+    int32_t n, table_bytes;
+    const double *table;
+    double fraction, least, low, high;
+    uint64_t seed;
+} hc_cuda_chance;
+
+typedef struct {
+    hc_geometry geometry; /* of whole rows: runs, run_length */
+    hc_row_view x;
+    int32_t n, m;
+    int64_t blocks_per_row, row_bytes;
+    float *values;     /* (rows, blocks * n) */
+    uint8_t *metadata; /* (rows, row_bytes) */
+    hc_cuda_state *state;
+} hc_cuda_prune;
+
+typedef struct {
+    void *data;
+    int64_t bytes;
+} hc_cuda_clear;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The host build of the kernels (host.cpp), for tests: runs one step in this process; NULL, or what went wrong. order: of the
+ * threads and blocks, 0 forward, 1 backward, more: shuffled by that seed. */
+const char *hc_cuda_host_launch(const char *kernel, const uint32_t grid[3], const uint32_t block[3],
+                                uint32_t shared_bytes, const void *params, uint32_t params_bytes, uint32_t order);
+int hc_cuda_host_kernels(const char **names, int most);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

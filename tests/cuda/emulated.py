@@ -1,0 +1,206 @@
+"""The CUDA kernels compiled for the host, and plans of the core run by them: NumPy's memory is the device's.
+
+A launch runs block by block with fibres as threads (csrc/cuda/host.h). `order` is that of the threads and blocks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute import _heterocompute
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = ["-std=gnu++20", "-O1", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
+FAMILIES = re.findall(r"^HC_FORMAT\((\w+)\)", (ROOT / "csrc/formats/formats.def").read_text(), re.MULTILINE)
+PARTS = ["codes", "scales", "coarse", "codebook", "zero_points", "metadata", "mean", "minima"]
+DTYPES = {"float32": 0, "float64": 1, "float16": 2}
+MAX_DIMS, PLAN_BYTES = 32, 1 << 16
+
+
+class View(ctypes.Structure):
+    """hc_view of csrc/hc.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("dtype", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("shape", ctypes.c_int64 * MAX_DIMS),
+        ("strides", ctypes.c_int64 * MAX_DIMS),
+        ("device", ctypes.c_int),
+    ]
+
+
+class Format(ctypes.Structure):
+    """hc_format of csrc/base/packed.h."""
+
+    _fields_ = [
+        ("family", ctypes.c_int32),
+        ("bits", ctypes.c_int32),
+        ("group", ctypes.c_int32),
+        ("option", ctypes.c_int32 * 6),
+        ("n", ctypes.c_int32),
+        ("m", ctypes.c_int32),
+    ]
+
+
+class Component(ctypes.Structure):
+    """hc_component of csrc/base/packed.h."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("row_stride", ctypes.c_int64), ("device", ctypes.c_int)]
+
+
+class Packed(ctypes.Structure):
+    """hc_packed of csrc/hc.h."""
+
+    _fields_ = [
+        ("format", Format),
+        ("ndim", ctypes.c_int),
+        ("shape", ctypes.c_int64 * MAX_DIMS),
+        ("n_axes", ctypes.c_int),
+        ("axes", ctypes.c_int * MAX_DIMS),
+        ("parts", Component * len(PARTS)),
+        ("first_row", ctypes.c_int64),
+        ("prepacked", ctypes.c_void_p),
+    ]
+
+
+class Operand(ctypes.Structure):
+    """hc_operand of csrc/hc.h."""
+
+    _fields_ = [("dense", ctypes.c_void_p), ("packed", ctypes.c_void_p)]
+
+
+class Error(ctypes.Structure):
+    """The sentence of an hc_error, and room for the rest of it."""
+
+    _fields_ = [("text", ctypes.c_char * 256), ("rest", ctypes.c_char * 1024)]
+
+
+class PlanHead(ctypes.Structure):
+    """What an hc_cuda_plan begins with."""
+
+    _fields_ = [("n", ctypes.c_int), ("workspace_bytes", ctypes.c_int64)]
+
+
+class Unsupported(Exception):
+    """The kernels lack an operation, and the planner says so."""
+
+
+@functools.cache
+def kernels() -> ctypes.CDLL:
+    """Compile the kernels with the host's C++ compiler; the library is kept for processes with the same sources."""
+    cxx = shlex.split(os.environ.get("CXX", "c++"))
+    if not shutil.which(cxx[0]):
+        pytest.skip("no C++ compiler")
+    made_of = sorted(path for suffix in ("*.c", "*.h", "*.cu", "*.cpp") for path in (ROOT / "csrc").rglob(suffix))
+    digest = hashlib.sha256("\0".join([*cxx, *FLAGS, *(path.read_text() for path in made_of)]).encode()).hexdigest()
+    library = Path(tempfile.gettempdir(), f"heterocompute-kernels-{os.getuid()}-{digest[:20]}.so")
+    if not library.exists():
+        build(cxx, library)
+    loaded = ctypes.CDLL(str(library))
+    loaded.hc_cuda_host_run.restype = ctypes.c_char_p
+    return loaded
+
+
+def build(cxx: list[str], library: Path) -> None:
+    """Compile each source, two at a time, and link."""
+    sources = [*sorted((ROOT / "csrc/cuda").rglob("*.cu")), ROOT / "csrc/cuda/host.cpp"]
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+
+        def compile_one(number: int) -> str:
+            target = f"{folder}/{number}.o"
+            command = [*cxx, *FLAGS, "-Icsrc", "-x", "c++", "-c", str(sources[number].relative_to(ROOT)), "-o", target]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            return target
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = list(pool.map(compile_one, range(len(sources))))
+        subprocess.run([*cxx, *FLAGS, "-shared", *objects, "-o", f"{folder}/kernels.so"], check=True)
+        os.replace(f"{folder}/kernels.so", library)
+
+
+@functools.cache
+def planners() -> ctypes.CDLL:
+    """Return the core, whose planners are visible symbols."""
+    return ctypes.CDLL(_heterocompute.__file__)
+
+
+def view(array: np.ndarray[Any, Any]) -> View:
+    """Describe an array; it must outlive the view."""
+    made = View(array.ctypes.data, DTYPES[array.dtype.name], array.ndim)
+    made.shape[: array.ndim] = array.shape
+    made.strides[: array.ndim] = array.strides
+    return made
+
+
+def format_of(spec: hc.Format) -> Format:
+    """Describe a format."""
+    bits, group, *options = spec.core_params()
+    made = Format(FAMILIES.index(spec.family), bits, group)
+    made.option[: len(options)] = options
+    return made
+
+
+def packed(q: Any, components: dict[str, np.ndarray[Any, Any]]) -> Packed:
+    """Describe a packed array like q whose components lie in these arrays."""
+    made = Packed(format_of(q.format), len(q.shape))
+    made.shape[: len(q.shape)] = q.shape
+    made.n_axes = len(q.axis)
+    made.axes[: len(q.axis)] = q.axis
+    for i, name in enumerate(PARTS):
+        part = components.get(name)
+        if part is not None:
+            shared = part.ndim == 0 or name in {"codebook", "mean"} or (name == "coarse" and isinstance(q.format, hc.NF4))
+            made.parts[i] = Component(part.ctypes.data, 0 if shared else part.strides[0], 0)
+    return made
+
+
+def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True) -> int:
+    """Plan with the core and run on the host; return `illegal` of the state."""
+    error, plan = Error(), ctypes.create_string_buffer(PLAN_BYTES)
+    call = getattr(planners(), f"hc_cuda_plan_{planner}")
+    passed = [argument if argument is None or isinstance(argument, int) else ctypes.byref(argument) for argument in arguments]
+    memory = np.zeros(1, np.uint8)
+    for _ in range(2):
+        # a workspace is junk before its plan clears what must be zero; it begins on 256 bytes
+        address = -(-memory.ctypes.data // 256) * 256 if memory.size > 1 else None
+        room = [ctypes.c_void_p(address)] if workspace else []
+        if call(*[ctypes.c_void_p(a) if a is None else a for a in passed], *room, plan, ctypes.byref(error)):
+            raise Unsupported(error.text.decode())
+        memory = np.full(PlanHead.from_buffer(plan).workspace_bytes + 256, 0xA5, np.uint8)
+        if not workspace:
+            break
+    fault = kernels().hc_cuda_host_run(plan, ctypes.c_uint32(order))
+    assert fault is None, fault.decode()
+    if not workspace:
+        return 0
+    return int(np.frombuffer(ctypes.string_at(address + 4, 4), np.uint32)[0])
+
+
+def junk_like(part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array of the same shape and dtype, all bytes of it junk."""
+    made = np.empty(part.shape, part.dtype)
+    made.reshape(-1).view(np.uint8)[:] = 0x5A
+    return made
+
+
+def quantize(x: np.ndarray[Any, Any], q: Any, order: int = 0) -> tuple[dict[str, np.ndarray[Any, Any]], int]:
+    """Return the components that the kernels make of x in the format and axes of q, and the state's `illegal`."""
+    components = {name: junk_like(part) for name, part in q.components.items()}
+    return components, run("quantize", view(x), None, packed(q, components), order=order)
