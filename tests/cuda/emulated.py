@@ -166,7 +166,9 @@ def packed(q: Any, components: dict[str, np.ndarray[Any, Any]]) -> Packed:
     for i, name in enumerate(PARTS):
         part = components.get(name)
         if part is not None:
-            shared = part.ndim == 0 or name in {"codebook", "mean"} or (name == "coarse" and isinstance(q.format, hc.NF4))
+            shared = (
+                part.ndim == 0 or name in {"codebook", "mean"} or (name == "coarse" and isinstance(q.format, hc.NF4))
+            )
             made.parts[i] = Component(part.ctypes.data, 0 if shared else part.strides[0], 0)
     return made
 
@@ -175,17 +177,17 @@ def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True) -
     """Plan with the core and run on the host; return `illegal` of the state."""
     error, plan = Error(), ctypes.create_string_buffer(PLAN_BYTES)
     call = getattr(planners(), f"hc_cuda_plan_{planner}")
-    passed = [argument if argument is None or isinstance(argument, int) else ctypes.byref(argument) for argument in arguments]
-    memory = np.zeros(1, np.uint8)
-    for _ in range(2):
-        # a workspace is junk before its plan clears what must be zero; it begins on 256 bytes
-        address = -(-memory.ctypes.data // 256) * 256 if memory.size > 1 else None
+    passed = [ctypes.byref(a) if isinstance(a, (ctypes.Structure, ctypes.Array)) else a for a in arguments]
+    address = None
+    for is_sized in (False, True):
         room = [ctypes.c_void_p(address)] if workspace else []
-        if call(*[ctypes.c_void_p(a) if a is None else a for a in passed], *room, plan, ctypes.byref(error)):
+        if call(*passed, *room, plan, ctypes.byref(error)):
             raise Unsupported(error.text.decode())
-        memory = np.full(PlanHead.from_buffer(plan).workspace_bytes + 256, 0xA5, np.uint8)
-        if not workspace:
+        if is_sized or not workspace:
             break
+        # junk, as a plan clears what must be zero; on a multiple of 256
+        memory = np.full(PlanHead.from_buffer(plan).workspace_bytes + 256, 0xA5, np.uint8)
+        address = -(-memory.ctypes.data // 256) * 256
     fault = kernels().hc_cuda_host_run(plan, ctypes.c_uint32(order))
     assert fault is None, fault.decode()
     if not workspace:
@@ -204,3 +206,34 @@ def quantize(x: np.ndarray[Any, Any], q: Any, order: int = 0) -> tuple[dict[str,
     """Return the components that the kernels make of x in the format and axes of q, and the state's `illegal`."""
     components = {name: junk_like(part) for name, part in q.components.items()}
     return components, run("quantize", view(x), None, packed(q, components), order=order)
+
+
+def fake_quantize(
+    x: np.ndarray[Any, Any], spec: hc.Format, axes: tuple[int, ...], order: int = 0
+) -> np.ndarray[Any, Any]:
+    """Return the rounded values of x."""
+    out = np.full(x.shape, np.nan, np.float32)
+    array = (ctypes.c_int * len(axes))(*axes)
+    run("fake_quantize", view(x), None, format_of(spec), len(axes), array, view(out), order=order)
+    return out
+
+
+def dequantize(q: Any, dtype: Any = np.float32, order: int = 0) -> np.ndarray[Any, Any]:
+    """Return the values of a packed array."""
+    out = np.full(q.shape, np.nan, dtype)
+    run("dequantize", packed(q, q.components), view(out), order=order, workspace=False)
+    return out
+
+
+def linear(
+    x: Any, w: Any, bias: np.ndarray[Any, Any] | None = None, activations: hc.Format | None = None, order: int = 0
+) -> np.ndarray[Any, Any]:
+    """Return x @ w.T + bias; x is an array with `activations`, or packed."""
+    out = np.full((*x.shape[:-1], w.shape[0]), np.nan, np.float32)
+    operand = Operand()
+    described = view(x) if isinstance(x, np.ndarray) else packed(x, x.components)
+    setattr(operand, "dense" if isinstance(x, np.ndarray) else "packed", ctypes.addressof(described))
+    added = None if bias is None else ctypes.c_void_p(bias.ctypes.data)
+    spec = format_of(activations) if activations else None
+    run("matmul", operand, spec, packed(w, w.components), added, view(out), order=order)
+    return out
