@@ -8,13 +8,16 @@ runs on every CPU is never compiled with AVX flags. A file named *_simd.c is com
     HETEROCOMPUTE_WERROR=1       warnings are errors
     HETEROCOMPUTE_DEBUG=1        HC_ASSERT and HC_ASSUME check
     HETEROCOMPUTE_SANITIZE=address,undefined
+    HETEROCOMPUTE_CUDA=0|1       never build the kernels of csrc/cuda/, or always; else they are built if there is nvcc
 """
 
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +72,20 @@ if SANITIZE or os.environ.get("HETEROCOMPUTE_DEBUG") == "1":
 elif "-g" not in os.environ.get("CFLAGS", "").split():
     FLAGS += ["-g0"]  # Python's own flags say -g: three quarters of the extension's bytes
 
+# Same bits as on the CPU: no contraction, subnormals in full, quotients and roots rounded correctly.
+NVCC_FLAGS = ["-std=c++20", "-O3", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-Icsrc"]
+NVCC_FLAGS += ["-Werror", "all-warnings", "--compress-mode=size"]
+# A cubin serves later minor versions of its major one too, and PTX serves what comes after all of them.
+CUDA_CODE = {"80": "[sm_80,compute_80]", "90": "sm_90", "100": "sm_100", "120": "sm_120"}
+CUDA_MATMUL_CODE = {
+    "80": "[sm_80,compute_80]",
+    "86": "sm_86",
+    "89": "sm_89",
+    "90a": "sm_90a",
+    "100": "sm_100",
+    "120": "sm_120",
+}
+
 
 def target_machine() -> str:
     """Name the machine that we build for, as ISA_FLAGS does."""
@@ -102,7 +119,11 @@ class BuildExt(build_ext):
         machine = target_machine()
         self.check_compiler([flag for flags in ISA_FLAGS.get(machine, {}).values() for flag in flags])
         jobs = [(source, [*FLAGS, *flags]) for source in ext.sources for flags in flags_of(source, machine)]
+        nvcc = find_nvcc()
         with ThreadPoolExecutor(self.parallel or os.cpu_count() or 1) as pool:
+            if nvcc:
+                modules = list(pool.map(lambda source: self.compile_cuda(nvcc, source), CUDA_SOURCES))
+                jobs = [(source, [*flags, *self.list_modules(source, modules)]) for source, flags in jobs]
             objects = list(pool.map(lambda job: self.compile(ext, *job), jobs))
         link = copy(ext)
         link.sources, link.extra_objects = [], objects
@@ -110,12 +131,44 @@ class BuildExt(build_ext):
         self.force = self.compiler.force = True
         super().build_extension(link)
 
+    def compile_cuda(self, nvcc: str, source: str) -> str:
+        """Compile a .cu file to a fatbin unless one is newer than all that it was made of."""
+        code = CUDA_MATMUL_CODE if Path(source).stem == "gemm" else CUDA_CODE
+        command = [nvcc, "-fatbin", *NVCC_FLAGS]
+        for virtual, real in code.items():
+            command += ["-gencode", f"arch=compute_{virtual},code={real}"]
+        folder = Path(self.lasting_folder(), f"{zlib.crc32(repr(command).encode()):08x}")
+        target = folder / f"{Path(source).stem}.fatbin"
+        if not is_current(str(target)):
+            folder.mkdir(parents=True, exist_ok=True)
+            made = target.with_suffix(".part")
+            command += ["-MD", "-MF", str(target.with_suffix(".d")), source, "-o", str(made)]
+            print(" ".join(command), flush=True)
+            if subprocess.run(command).returncode:
+                raise SystemExit(f"heterocompute: {nvcc} fails on {source}; HETEROCOMPUTE_CUDA=0 builds without CUDA")
+            os.replace(made, target)
+        return str(target)
+
+    def list_modules(self, source: str, modules: list[str]) -> list[str]:
+        """Write the list of fatbins that modules.c includes; return the flags that name it."""
+        if Path(source).name != "modules.c":
+            return []
+        lines = "".join(f'HC_MODULE({Path(path).stem}, "{Path(path).resolve()}")\n' for path in modules)
+        digest = zlib.crc32(b"".join(Path(path).read_bytes() for path in modules) + lines.encode())
+        listed = Path(self.lasting_folder(), f"modules-{digest:08x}.def").resolve()
+        listed.parent.mkdir(parents=True, exist_ok=True)
+        listed.write_text(lines)
+        return [f'-DHC_CUDA_MODULES="{listed}"']
+
+    def lasting_folder(self) -> str:
+        """Return where objects are kept: setuptools gives editable installs a temporary folder."""
+        lasting = f"build/temp.{get_platform()}-{sys.implementation.cache_tag}"
+        return lasting if self.editable_mode else self.build_temp
+
     def compile(self, ext: Extension, source: str, flags: list[str]) -> str:
         """Compile one source unless its object is newer than all that it was made of."""
         command = repr((self.compiler.compiler_so, flags, ext.define_macros, numpy.__version__))
-        # Setuptools gives editable installs a temporary folder; with one that lasts, a second one compiles nothing.
-        lasting = f"build/temp.{get_platform()}-{sys.implementation.cache_tag}"
-        folder = os.path.join(lasting if self.editable_mode else self.build_temp, f"{zlib.crc32(command.encode()):08x}")
+        folder = os.path.join(self.lasting_folder(), f"{zlib.crc32(command.encode()):08x}")
         (target,) = self.compiler.object_filenames([source], output_dir=folder)
         if not is_current(target):
             self.compiler.compile(
@@ -151,6 +204,26 @@ class BuildExt(build_ext):
             raise SystemExit("heterocompute: Python.h is missing: install Python's headers (apt install python3-dev)")
 
 
+def find_nvcc() -> str | None:
+    """Return the compiler of CUDA, of the PATH or of NVIDIA's packages; None where there is none, or none is wanted."""
+    wanted = os.environ.get("HETEROCOMPUTE_CUDA", "")
+    if wanted not in {"", "0", "1"}:
+        raise SystemExit(f"heterocompute: HETEROCOMPUTE_CUDA is '{wanted}', expected 0 or 1")
+    if wanted == "0" or target_machine() not in ISA_FLAGS or sys.platform != "linux":
+        return None
+    packages = [Path(sysconfig.get_path("purelib"), "nvidia/cu13/bin/nvcc")]
+    nvcc = shutil.which("nvcc") or next((str(path) for path in packages if path.exists()), None)
+    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout if nvcc else ""
+    release = re.search(r"release (\d+)\.", said)
+    if release and int(release[1]) >= 13:
+        return nvcc
+    reason = f"{nvcc} is older than CUDA 13" if nvcc else "there is no nvcc"
+    if wanted == "1":
+        raise SystemExit(f"heterocompute: {reason}; install CUDA 13, or unset HETEROCOMPUTE_CUDA")
+    print(f"heterocompute: built without CUDA: {reason}")
+    return None
+
+
 def is_current(target: str) -> bool:
     """Whether an object is newer than what the compiler's own list (-MMD) says it was made of."""
     listed = Path(target).with_suffix(".d")
@@ -181,6 +254,8 @@ def long_description() -> str:
     return re.sub(r"\[([^]]*)\]\((?!https://)[^)]*\)", r"\1", text)
 
 
+CUDA_SOURCES = sorted(glob("csrc/cuda/**/*.cu", recursive=True))
+
 setup(
     cmdclass={"build_ext": BuildExt, "sdist": SDist},
     long_description=long_description(),
@@ -190,7 +265,10 @@ setup(
             # Not `_core`: tools that match libraries by prefix would mistake it for another.
             "heterocompute._heterocompute",
             sources=sorted(glob("csrc/**/*.c", recursive=True)),
-            depends=sorted(glob("csrc/**/*.h", recursive=True) + glob("csrc/**/*.def", recursive=True)),
+            depends=[
+                *sorted(glob("csrc/**/*.h", recursive=True) + glob("csrc/**/*.def", recursive=True)),
+                *CUDA_SOURCES,
+            ],
             include_dirs=["csrc"],
             define_macros=[
                 ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),

@@ -56,17 +56,11 @@ static inline HC_DEVICE hc_components hc_own_components(const hc_cuda_chunks &ch
     return own;
 }
 
-template <typename type> static inline HC_DEVICE type hc_load_value(const char *from, int dtype) {
-    switch (dtype) {
-    case HC_F64:
-        return (type) * (const double *)from;
-    case HC_F32:
-        return (type) * (const float *)from;
-    case HC_F16:
-        return (type)hc_f16_to_f32(*(const uint16_t *)from);
-    default:
-        return (type)hc_bf16_to_f32(*(const uint16_t *)from);
-    }
+/* Of a type that float32 holds. */
+static inline HC_DEVICE float hc_load_value(const char *from, int dtype) {
+    if (dtype == HC_F32)
+        return *(const float *)from;
+    return dtype == HC_F16 ? hc_f16_to_f32(*(const uint16_t *)from) : hc_bf16_to_f32(*(const uint16_t *)from);
 }
 
 /* Calls `visit(index of the shared value, address in the view or NULL)` for all values of the block's chunks, neighbouring threads
@@ -86,23 +80,29 @@ static inline HC_DEVICE void hc_for_values(const hc_cuda_chunks &chunks, const h
     }
 }
 
-template <typename type>
+static inline HC_DEVICE int hc_value_bytes(const hc_row_view &view) { return view.dtype == HC_F64 ? 8 : 4; }
+
 static inline HC_DEVICE void hc_load_chunks(const hc_cuda_chunks &chunks, const hc_geometry &geometry,
                                             const hc_row_view &x) {
-    type *values = (type *)hc_shared();
     const int dtype = x.dtype;
     hc_for_values(chunks, geometry, x, [=](int place, const char *from) {
-        values[place] = from ? hc_load_value<type>(from, dtype) : (type)0;
+        if (dtype == HC_F64)
+            ((double *)hc_shared())[place] = from ? *(const double *)from : 0.0;
+        else
+            ((float *)hc_shared())[place] = from ? hc_load_value(from, dtype) : 0.0f;
     });
 }
 
-template <typename type>
 static inline HC_DEVICE void hc_store_chunks(const hc_cuda_chunks &chunks, const hc_geometry &geometry,
                                              const hc_row_view &y) {
-    const type *values = (const type *)hc_shared();
+    const bool is_double = y.dtype == HC_F64;
     hc_for_values(chunks, geometry, y, [=](int place, char *to) {
-        if (to)
-            *(type *)to = values[place];
+        if (!to)
+            return;
+        if (is_double)
+            *(double *)to = ((const double *)hc_shared())[place];
+        else
+            *(float *)to = ((const float *)hc_shared())[place];
     });
 }
 
@@ -196,9 +196,10 @@ static inline HC_DEVICE bool hc_encode_chunk(const hc_cuda_codec &p, const hc_ch
     return format::encode(&of_chunk, &geometry, &state, &x, thresholds, &own) == HC_DONE;
 }
 
-template <typename type> static inline HC_DEVICE hc_float_rows hc_chunk_values(const hc_cuda_codec &p, int columns) {
-    return {(const type *)hc_shared() + (int)threadIdx.x * p.chunks.ld, sizeof(type) == 8 ? HC_F64 : HC_F32, columns, 0,
-            1};
+/* The values of this thread's chunk in shared memory. */
+static inline HC_DEVICE hc_float_rows hc_chunk_values(const hc_cuda_codec &p, int columns) {
+    const int size = hc_value_bytes(p.x);
+    return {hc_shared() + (int)threadIdx.x * p.chunks.ld * size, size == 8 ? HC_F64 : HC_F32, columns, 0, 1};
 }
 
 static inline HC_DEVICE void hc_refuse_row(hc_cuda_state *state, int64_t row) {
@@ -206,45 +207,43 @@ static inline HC_DEVICE void hc_refuse_row(hc_cuda_state *state, int64_t row) {
     hc_atomic_max(&state->illegal, (uint32_t)(row < 0xfffffffe ? 0xffffffff - row : 1));
 }
 
-template <typename format, typename type, bool is_fake>
-static inline HC_DEVICE void hc_encode_block(const hc_cuda_codec &p) {
-    hc_load_chunks<type>(p.chunks, p.geometry, p.x);
+/* Encodes; where there is a y, rounds to it and keeps no component. */
+template <typename format> static inline HC_DEVICE void hc_encode_block(const hc_cuda_codec &p) {
+    const int slot = (int)threadIdx.x, size = hc_value_bytes(p.x), ld = p.chunks.ld;
+    const bool is_fake = p.y.data != NULL;
+    hc_load_chunks(p.chunks, p.geometry, p.x);
     hc_barrier();
-    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, (int)threadIdx.x);
+    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
     if (chunk.columns > 0) {
-        const hc_components own = hc_own_components(p.chunks, (int)threadIdx.x, sizeof(type));
-        const hc_float_rows x = hc_chunk_values<type>(p, chunk.columns);
+        const hc_components own = hc_own_components(p.chunks, slot, size);
+        const hc_float_rows x = hc_chunk_values(p, chunk.columns);
         if (!hc_encode_chunk<format>(p, chunk, x, own))
             hc_refuse_row(p.state, chunk.row);
-        if (is_fake) {
+        if (is_fake) { /* in place of the values, which nothing reads again */
             const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
             const hc_tile tile = {0, 1, 0, chunk.columns};
-            format::decode(&p.format, &geometry, &own, &tile,
-                           (float *)hc_shared() + (int)threadIdx.x * p.chunks.ld * (int)(sizeof(type) / 4),
-                           chunk.columns);
+            format::decode(&p.format, &geometry, &own, &tile, (float *)(hc_shared() + slot * ld * size), chunk.columns);
         }
     }
     hc_barrier();
     if (!is_fake) {
-        hc_store_parts(p, sizeof(type));
+        hc_store_parts(p, size);
         return;
     }
-    const float *values = (const float *)hc_shared();
-    const int ld = p.chunks.ld, scale = sizeof(type) / 4;
     hc_for_values(p.chunks, p.geometry, p.y, [=](int place, char *to) {
         if (to)
-            *(float *)to = values[place / ld * ld * scale + place % ld];
+            *(float *)to = ((const float *)(hc_shared() + place / ld * ld * size))[place % ld];
     });
 }
 
-template <typename format, typename type> static inline HC_DEVICE void hc_maximum_block(const hc_cuda_codec &p) {
-    hc_load_chunks<type>(p.chunks, p.geometry, p.x);
+template <typename format> static inline HC_DEVICE void hc_maximum_block(const hc_cuda_codec &p) {
+    hc_load_chunks(p.chunks, p.geometry, p.x);
     hc_barrier();
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, (int)threadIdx.x);
     if (chunk.columns == 0)
         return;
     const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
-    const hc_float_rows x = hc_chunk_values<type>(p, chunk.columns);
+    const hc_float_rows x = hc_chunk_values(p, chunk.columns);
     const float *thresholds = p.thresholds ? p.thresholds + chunk.row * p.geometry.groups : NULL;
     if (thresholds && p.chunks.groups)
         thresholds += chunk.number * p.chunks.groups;
@@ -265,10 +264,7 @@ template <typename format> static inline HC_DEVICE void hc_decode_block(const hc
             format::decode(&p.format, &p.geometry, &p.parts, &tile, (float *)hc_shared() + place, chunk.columns);
     }
     hc_barrier();
-    if (p.x.dtype == HC_F64)
-        hc_store_chunks<double>(p.chunks, p.geometry, p.x);
-    else
-        hc_store_chunks<float>(p.chunks, p.geometry, p.x);
+    hc_store_chunks(p.chunks, p.geometry, p.x);
 }
 
 /* Integers of a chunk to their places among the segments. */
@@ -277,10 +273,11 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
     if (chunk.columns == 0)
         return;
-    int8_t *values = (int8_t *)hc_shared() + slot * p.chunks.ld;
-    float *scales = (float *)hc_own(p.chunks, slot, 1), row_scale = 0;
+    const int limbs = p.n_limbs, ld = p.chunks.ld;
+    int8_t *values = (int8_t *)hc_shared() + slot * ld * limbs;
+    float *scales = (float *)hc_own(p.chunks, slot, limbs), row_scale = 0;
     const hc_tile tile = {chunk.row, 1, chunk.first, chunk.columns};
-    const hc_int_tile out = {{values, NULL, NULL}, chunk.columns, scales, chunk.groups, &row_scale};
+    const hc_int_tile out = {{values, values + ld, values + 2 * ld}, chunk.columns, scales, chunk.groups, &row_scale};
     format::decode_int(&p.format, &p.geometry, &p.parts, &tile, (hc_int_mode)p.mode, &out);
     if (p.mode == HC_INT_FOLDED && chunk.number == 0)
         p.scales[chunk.row] = row_scale;
@@ -293,7 +290,8 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
         const int64_t logical = p.per_run ? in_run : run * p.geometry.run_length + in_run;
         const int64_t segment = p.per_run ? run * p.per_run + in_run / p.group : 0,
                       at = p.per_run ? in_run % p.group : logical;
-        p.integers[chunk.row * p.ld + segment * p.length + at] = values[c];
+        for (int limb = 0; limb < limbs; limb++)
+            p.integers[(limb * p.geometry.rows + chunk.row) * p.ld + segment * p.length + at] = values[limb * ld + c];
         if (p.mode == HC_INT_GROUPED && at == 0)
             p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / p.geometry.group : 0];
     }
@@ -301,24 +299,8 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
 
 /* The kernels of a family; `format` names the functions of its definition. */
 #define HC_ENCODERS(family, format)                                                                                    \
-    HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) {                                                               \
-        if (p.x.dtype == HC_F64)                                                                                       \
-            hc_maximum_block<format, double>(p);                                                                       \
-        else                                                                                                           \
-            hc_maximum_block<format, float>(p);                                                                        \
-    }                                                                                                                  \
-    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 128) {                                                                \
-        if (p.x.dtype == HC_F64)                                                                                       \
-            hc_encode_block<format, double, false>(p);                                                                 \
-        else                                                                                                           \
-            hc_encode_block<format, float, false>(p);                                                                  \
-    }                                                                                                                  \
-    HC_KERNEL(hc_fake_##family, hc_cuda_codec, 128) {                                                                  \
-        if (p.x.dtype == HC_F64)                                                                                       \
-            hc_encode_block<format, double, true>(p);                                                                  \
-        else                                                                                                           \
-            hc_encode_block<format, float, true>(p);                                                                   \
-    }
+    HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) { hc_maximum_block<format>(p); }                                \
+    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 128) { hc_encode_block<format>(p); }
 #define HC_DECODERS(family, format)                                                                                    \
     HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128) { hc_decode_block<format>(p); }
 #define HC_INTEGERS(family, format)                                                                                    \

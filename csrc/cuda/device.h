@@ -50,6 +50,24 @@ static inline __device__ void hc_mma_s8(int32_t c[4], const uint32_t a[4], const
                  : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+/* The same of bytes with or without a sign, which all lanes agree on. */
+#define HC_MMA_BYTES(a_type, b_type)                                                                                   \
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." a_type "." b_type                                            \
+                 ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "                                                           \
+                 "{%8, %9}, {%0, %1, %2, %3};"                                                                         \
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+static inline __device__ void hc_mma_bytes(int32_t c[4], const uint32_t a[4], const uint32_t b[2], bool a_is_signed,
+                                           bool b_is_signed) {
+    if (a_is_signed && b_is_signed)
+        HC_MMA_BYTES("s8", "s8");
+    else if (a_is_signed)
+        HC_MMA_BYTES("s8", "u8");
+    else if (b_is_signed)
+        HC_MMA_BYTES("u8", "s8");
+    else
+        HC_MMA_BYTES("u8", "u8");
+}
 static inline __device__ uint32_t hc_shuffle_xor(uint32_t value, int mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }

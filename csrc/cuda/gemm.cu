@@ -12,6 +12,20 @@ namespace {
 
 enum { STEP = 64, PITCH = 80 };
 
+template <bool is_grouped, typename integer>
+static inline HC_DEVICE void store(const hc_cuda_gemm &p, int64_t row, int64_t column, integer dot, float sum) {
+    if (row >= p.m || column >= p.n)
+        return;
+    float y = sum;
+    if (!is_grouped)
+        y = (float)((double)p.x_scales[row] * (double)p.w_scales[column] * (double)dot);
+    else if (y != y)
+        y = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
+    if (p.bias)
+        y += p.bias[column];
+    *(float *)(p.y + row * p.y_row + column * p.y_column) = y;
+}
+
 /* A block computes BM x BN, each of its warps WM x WN. */
 template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES> struct tile {
     enum { WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * 32, STAGE_BYTES = (BM + BN) * PITCH };
@@ -93,17 +107,64 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES> struct ti
                 for (int r = 0; r < 4; r++) {
                     const int64_t y_row = row + warp_row + i * 16 + lane / 4 + r / 2 * 8;
                     const int64_t y_column = column + warp_column + j * 8 + lane % 4 * 2 + r % 2;
-                    if (y_row >= p.m || y_column >= p.n)
-                        continue;
-                    float y = sums[i][j][r];
-                    if (!is_grouped)
-                        y = (float)((double)p.x_scales[y_row] * (double)p.w_scales[y_column] * (double)dots[i][j][r]);
-                    else if (y != y)
-                        y = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
-                    if (p.bias)
-                        y += p.bias[y_column];
-                    *(float *)(p.y + y_row * p.y_row + y_column * p.y_column) = y;
+                    store<is_grouped>(p, y_row, y_column, dots[i][j][r], sums[i][j][r]);
                 }
+    }
+};
+
+/* Values of several limbs, and sums beyond 32 bits: S = sum of 256^(i + j) P_ij in 64. */
+template <bool is_grouped> struct wide {
+    enum { BM = 16, BN = 32 };
+
+    static HC_DEVICE void run(const hc_cuda_gemm &p) {
+        const int lane = (int)threadIdx.x % 32, warp_column = (int)threadIdx.x / 32 * 8;
+        const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN, steps = p.ld / STEP;
+        const int x_lines = p.x_limbs * BM, lines = x_lines + p.w_limbs * BN;
+        const int64_t y_column = column + warp_column + lane % 4 * 2;
+        int64_t dots[4] = {}, segment = 0, rest = p.length;
+        float sums[4] = {};
+        for (int64_t step = 0; step < steps; step++) {
+            hc_barrier(); /* what the last step read may go */
+            for (int i = (int)threadIdx.x; i < lines * (STEP / 16); i += (int)blockDim.x) {
+                const int line = i / (STEP / 16), piece = i % (STEP / 16) * 16;
+                const int64_t w_line = line - x_lines;
+                const int8_t *from = line < x_lines
+                                         ? p.x + (line / BM * p.m + hc_min(row + line % BM, p.m - 1)) * p.ld
+                                         : p.w + (w_line / BN * p.n + hc_min(column + w_line % BN, p.n - 1)) * p.ld;
+                hc_copy_16(hc_shared() + line * PITCH + piece, from + step * STEP + piece);
+            }
+            hc_copy_commit();
+            hc_copy_wait<0>();
+            hc_barrier();
+            for (int k = 0; k < STEP; k += 32) {
+                for (int i = 0; i < p.x_limbs; i++)
+                    for (int j = 0; j < p.w_limbs; j++) {
+                        uint32_t a[4], b[4];
+                        int32_t found[4] = {};
+                        hc_load_matrix_x4(a, hc_shared() + (i * BM + lane % 16) * PITCH + k + lane / 16 * 16);
+                        /* the eight columns of both halves of the step */
+                        hc_load_matrix_x4(b, hc_shared() + (x_lines + j * BN + warp_column + lane % 8) * PITCH +
+                                                 lane / 8 * 16);
+                        hc_mma_bytes(found, a, b + k / 16, i == p.x_limbs - 1, j == p.w_limbs - 1);
+                        for (int r = 0; r < 4; r++)
+                            dots[r] += (int64_t)found[r] * ((int64_t)1 << 8 * (i + j));
+                    }
+                rest -= 32;
+                if (!is_grouped || rest > 0 || segment == p.segments)
+                    continue;
+                for (int r = 0; r < 4; r++) {
+                    const int64_t y_row = hc_min(row + lane / 4 + r / 2 * 8, p.m - 1);
+                    const float scale = p.x_scales[y_row * p.segments + segment] *
+                                        p.w_scales[hc_min(y_column + r % 2, p.n - 1) * p.segments + segment];
+                    sums[r] = fmaf(scale, (float)dots[r], sums[r]);
+                    dots[r] = 0;
+                }
+                rest = p.length;
+                segment++;
+            }
+        }
+        for (int r = 0; r < 4; r++)
+            store<is_grouped>(p, row + lane / 4 + r / 2 * 8, y_column + r % 2, dots[r], sums[r]);
     }
 };
 
@@ -113,6 +174,8 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES> struct ti
     HC_KERNEL(hc_gemm_s8_16_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 16, 128, 16, 32, 3>::run(p); }               \
     HC_KERNEL(hc_gemm_s8_64_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 64, 64, 32, 32, 3>::run(p); }                \
     HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256) { tile<is_grouped, 128, 128, 64, 32, 2>::run(p); }
+HC_KERNEL(hc_gemm_wide_folded, hc_cuda_gemm, 128) { wide<false>::run(p); }
+HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>::run(p); }
 HC_TILES(folded, false)
 HC_TILES(grouped, true)
 

@@ -19,7 +19,7 @@ extern "C" {
 #define HC_CUDA_SEEN __attribute__((visibility("default")))
 
 typedef struct {
-    const char *kernel;
+    const char *module, *kernel; /* modules.c has the modules */
     uint32_t grid[3], block[3];
     uint32_t shared_bytes, params_bytes;
     union {
@@ -38,6 +38,14 @@ typedef struct {
     int64_t workspace_bytes;
     hc_cuda_step step[HC_CUDA_MAX_STEPS];
 } hc_cuda_plan;
+
+/* A module of kernels: a fatbin, for cuModuleLoadData. By number, false past the end; a build without nvcc has none. */
+typedef struct {
+    const char *name;
+    const void *data;
+    int64_t bytes;
+} hc_cuda_image;
+HC_CUDA_SEEN bool hc_cuda_module(int number, hc_cuda_image *image);
 
 /* Shapes and axes have been checked, as hc_quantize does. HC_UNSUPPORTED, with a sentence: the kernels lack it. thresholds: one
  * float32 a group on the device, (rows, groups), or NULL. */

@@ -262,35 +262,46 @@ void hc_load_matrix_x4(uint32_t to[4], const void *from) {
 
 /* PTX ISA, "Matrix Fragments for mma.m16n8k32": byte i of register r of a lane is row lane / 4 (+ 8 for odd r), column
  * 4 (lane % 4) + i (+ 16 for r >= 2) of a, and column lane / 4, row 4 (lane % 4) + i (+ 16 for r = 1) of b. */
-static void multiply_s8(hc_host_lanes *lanes) {
-    int8_t a[16][32], b[32][8];
+static void multiply_bytes(hc_host_lanes *lanes) {
+    int a[16][32], b[32][8];
     for (int lane = 0; lane < 32; lane++) {
-        const int8_t *bytes = (const int8_t *)lanes->in[lane];
+        const unsigned char *in = lanes->in[lane];
+        const bool a_is_signed = in[40], b_is_signed = in[41];
+        if (a_is_signed != (bool)lanes->in[0][40] || b_is_signed != (bool)lanes->in[0][41])
+            fault("multiplies with signs that differ among lanes");
         for (int r = 0; r < 4; r++)
             for (int i = 0; i < 4; i++)
-                a[lane / 4 + r % 2 * 8][lane % 4 * 4 + i + r / 2 * 16] = bytes[16 + r * 4 + i];
+                a[lane / 4 + r % 2 * 8][lane % 4 * 4 + i + r / 2 * 16] =
+                    a_is_signed ? (int8_t)in[16 + r * 4 + i] : in[16 + r * 4 + i];
         for (int r = 0; r < 2; r++)
             for (int i = 0; i < 4; i++)
-                b[lane % 4 * 4 + i + r * 16][lane / 4] = bytes[32 + r * 4 + i];
+                b[lane % 4 * 4 + i + r * 16][lane / 4] = b_is_signed ? (int8_t)in[32 + r * 4 + i] : in[32 + r * 4 + i];
     }
     for (int lane = 0; lane < 32; lane++)
         for (int r = 0; r < 4; r++) {
             int32_t sum;
             memcpy(&sum, lanes->in[lane] + r * 4, 4);
-            uint32_t total = (uint32_t)sum;
+            int64_t total = sum;
             for (int k = 0; k < 32; k++)
-                total += (uint32_t)(a[lane / 4 + r / 2 * 8][k] * b[k][lane % 4 * 2 + r % 2]);
-            memcpy(lanes->out[lane] + r * 4, &total, 4);
+                total += a[lane / 4 + r / 2 * 8][k] * b[k][lane % 4 * 2 + r % 2];
+            if (total != (int32_t)total)
+                fault("adds products beyond 32 bits");
+            sum = (int32_t)total;
+            memcpy(lanes->out[lane] + r * 4, &sum, 4);
         }
 }
 
-void hc_mma_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[2]) {
-    unsigned char in[40];
+void hc_mma_bytes(int32_t c[4], const uint32_t a[4], const uint32_t b[2], bool a_is_signed, bool b_is_signed) {
+    unsigned char in[42];
     memcpy(in, c, 16);
     memcpy(in + 16, a, 16);
     memcpy(in + 32, b, 8);
-    hc_host_collective(multiply_s8, "mma", in, sizeof in, c, 16);
+    in[40] = a_is_signed;
+    in[41] = b_is_signed;
+    hc_host_collective(multiply_bytes, "mma", in, sizeof in, c, 16);
 }
+
+void hc_mma_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[2]) { hc_mma_bytes(c, a, b, true, true); }
 
 static void exchange_xor(hc_host_lanes *lanes) {
     for (int lane = 0; lane < 32; lane++) {

@@ -47,6 +47,7 @@ void hc_host_collective(hc_host_collective_fn *what, const char *name, const voi
 
 void hc_load_matrix_x4(uint32_t to[4], const void *shared);
 void hc_mma_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[2]);
+void hc_mma_bytes(int32_t c[4], const uint32_t a[4], const uint32_t b[2], bool a_is_signed, bool b_is_signed);
 uint32_t hc_shuffle_xor(uint32_t value, int mask);
 
 #endif

@@ -25,20 +25,20 @@ typedef struct {
     int32_t ld, own_bytes;          /* a thread's shared memory: values, then components */
 } hc_cuda_chunks;
 
-/* maximum, encode, fake, decode, integers of a format, and kernels that every format shares. */
+/* hc_maximum_, hc_encode_ and hc_decode_<family>. */
 typedef struct {
     hc_format format;
     hc_geometry geometry;
     hc_cuda_chunks chunks;
     hc_row_view x; /* values that are read; of decode: written */
-    hc_row_view y; /* fake: written */
+    hc_row_view y; /* of encode: written with the rounded values, and no component is; data NULL: components are */
     hc_components parts;
     const float *thresholds; /* of every group, or NULL */
     uint32_t *row_maxima;    /* bits of the largest magnitude of each row, or NULL */
     hc_cuda_state *state;
 } hc_cuda_codec;
 
-/* The integers of a format as rows for the matmul: segments of `length` bytes each, zeros behind the values. A segment is
+/* hc_integers_<family>: the integers of a format as rows for the matmul: segments of `length` bytes each, zeros behind the values. A segment is
  * `group` logical columns of a run, or the whole row. */
 typedef struct {
     hc_format format;
@@ -50,14 +50,16 @@ typedef struct {
     int64_t group, per_run; /* columns of a segment, segments of a run */
     int64_t ld;             /* bytes of a row, a multiple of 64 */
     int64_t segments;       /* of a row */
-    int8_t *integers;       /* (rows, ld) */
-    float *scales;          /* (rows, segments), or (rows) of the mode FOLDED */
+    int32_t n_limbs, spare;
+    int8_t *integers; /* (limbs, rows, ld), the lowest limb first, the highest with a sign */
+    float *scales;    /* (rows, segments), or (rows) of the mode FOLDED */
 } hc_cuda_integers;
 
-/* y[i, j] = sum_k x_i[k] w_j[k] (+ bias[j]), both as hc_cuda_integers left them. */
+/* hc_gemm_*: y[i, j] = sum_k x_i[k] w_j[k] (+ bias[j]), both as hc_cuda_integers left them. */
 typedef struct {
     int64_t m, n, ld, segments;
     int32_t length, mode;
+    int32_t x_limbs, w_limbs;
     const int8_t *x, *w;
     const float *x_scales, *w_scales, *bias;
     char *y;

@@ -7,28 +7,35 @@
 #include <string.h>
 
 enum { MAX_THREADS = 128, SHARED_BYTES = 48 << 10, ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024 };
-enum { STEP_BYTES = 64, K_BYTES = 32 /* of an mma */ };
+enum { STEP_BYTES = 64, PITCH = 80, K_BYTES = 32 /* of an mma */ };
 
-typedef enum { MAXIMUM, ENCODE, FAKE, DECODE, INTEGERS, N_KERNELS } hc_cuda_kernel;
-/* By family; NULL: there is none. */
-#define ENCODERS(family) "hc_maximum_" #family, "hc_encode_" #family, "hc_fake_" #family
-static const char *const KERNELS[][N_KERNELS] = {
-    {ENCODERS(int), "hc_decode_int", "hc_integers_int"},
-    {ENCODERS(vsq), "hc_decode_vsq", "hc_integers_vsq"},
-    {ENCODERS(log), "hc_decode_log", NULL},
-    {ENCODERS(float), "hc_decode_float", NULL},
-    {ENCODERS(mx), "hc_decode_mx", "hc_integers_mx"},
-    {ENCODERS(nvfp4), "hc_decode_nvfp4", "hc_integers_nvfp4"},
-    {ENCODERS(nf4), "hc_decode_nf4", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-    {ENCODERS(ggml), "hc_decode_ggml", "hc_integers_ggml"},
+typedef enum { MAXIMUM, ENCODE, DECODE, INTEGERS, N_KERNELS } hc_cuda_kernel;
+/* The module of a family and its kernels; NULL: there is none. */
+static const struct {
+    const char *module, *kernel[N_KERNELS];
+} FAMILIES[] = {
+#define FAMILY(name, integers)                                                                                         \
+    {                                                                                                                  \
+        #name, { "hc_maximum_" #name, "hc_encode_" #name, "hc_decode_" #name, integers }                               \
+    }
+    FAMILY(int, "hc_integers_int"),
+    FAMILY(vsq, "hc_integers_vsq"),
+    FAMILY(log, NULL),
+    FAMILY(float, NULL),
+    FAMILY(mx, "hc_integers_mx"),
+    FAMILY(nvfp4, "hc_integers_nvfp4"),
+    FAMILY(nf4, NULL),
+    {NULL, {NULL, NULL, NULL, NULL}},
+    FAMILY(ggml, "hc_integers_ggml"),
+#undef FAMILY
 };
 
-static hc_cuda_step *add_step(hc_cuda_plan *plan, const char *kernel, int64_t x, int64_t y, int threads,
-                              int64_t shared_bytes, int64_t params_bytes) {
+static hc_cuda_step *add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
+                              int threads, int64_t shared_bytes, int64_t params_bytes) {
     HC_ASSERT(plan->n < HC_CUDA_MAX_STEPS);
     hc_cuda_step *step = &plan->step[plan->n++];
     memset(step, 0, sizeof *step);
+    step->module = module;
     step->kernel = kernel;
     step->grid[0] = (uint32_t)x;
     step->grid[1] = (uint32_t)y;
@@ -47,8 +54,8 @@ static void *reserve(void *workspace, hc_cuda_plan *plan, int64_t bytes) {
 }
 
 static void add_clear(hc_cuda_plan *plan, void *data, int64_t bytes) {
-    hc_cuda_step *step = add_step(plan, "hc_clear", hc_min(hc_ceil_div(bytes, 16 * 256), CLEAR_BLOCKS), 1, 256, 0,
-                                  sizeof step->params.clear);
+    hc_cuda_step *step = add_step(plan, "gemm", "hc_clear", hc_min(hc_ceil_div(bytes, 16 * 256), CLEAR_BLOCKS), 1, 256,
+                                  0, sizeof step->params.clear);
     step->params.clear = (hc_cuda_clear){data, bytes};
 }
 
@@ -133,16 +140,16 @@ static int64_t shared_bytes(const hc_cuda_chunks *chunks, int size) {
 
 static void add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, const hc_cuda_codec *codec, int size) {
     const hc_cuda_chunks *chunks = &codec->chunks;
-    hc_cuda_step *step =
-        add_step(plan, KERNELS[codec->format.family][kernel], hc_ceil_div(chunks->all, chunks->threads), 1,
-                 chunks->threads, shared_bytes(chunks, size), sizeof *codec);
+    hc_cuda_step *step = add_step(
+        plan, FAMILIES[codec->format.family].module, FAMILIES[codec->format.family].kernel[kernel],
+        hc_ceil_div(chunks->all, chunks->threads), 1, chunks->threads, shared_bytes(chunks, size), sizeof *codec);
     step->params.codec = *codec;
 }
 
 static const char *lacks(const hc_format *format, const hc_geometry *geometry, bool encodes) {
     const hc_format_ops *ops = hc_format_find(format->family);
     const hc_stored_form form = hc_form_of(format);
-    if (format->family >= (int32_t)(sizeof KERNELS / sizeof *KERNELS) || !KERNELS[format->family][DECODE])
+    if (format->family >= (int32_t)(sizeof FAMILIES / sizeof *FAMILIES) || !FAMILIES[format->family].module)
         return "learned codebooks";
     if (format->m > 0)
         return "patterns";
@@ -200,7 +207,7 @@ static hc_status add_quantize(const hc_view *x, const float *thresholds, const h
         codec.row_maxima = need == ROW_MAXIMA ? row_maxima : NULL;
         add_codec(plan, MAXIMUM, &codec, size_of(x));
     }
-    add_codec(plan, y ? FAKE : ENCODE, &codec, size_of(x));
+    add_codec(plan, ENCODE, &codec, size_of(x));
     return HC_OK;
 }
 
@@ -266,10 +273,10 @@ static hc_status load_side(hc_cuda_side *side, hc_error *error) {
     if (status != HC_OK)
         return status;
     memset(side->form, 0, sizeof side->form);
-    for (int mode = 0; mode <= HC_INT_GROUPED && ops->int_form && KERNELS[side->format.family][INTEGERS]; mode++) {
+    for (int mode = 0; mode <= HC_INT_GROUPED && ops->int_form && FAMILIES[side->format.family].kernel[INTEGERS];
+         mode++) {
         ops->int_form(&side->format, (hc_int_mode)mode, &side->form[mode]);
-        side->form[mode].available =
-            side->form[mode].available && side->form[mode].n_limbs == 1 && !side->form[mode].has_minima;
+        side->form[mode].available = side->form[mode].available && !side->form[mode].has_minima;
     }
     return HC_OK;
 }
@@ -288,6 +295,7 @@ static hc_status add_integers(const hc_cuda_side *side, hc_int_mode mode, int64_
                           .geometry = side->geometry,
                           .parts = side->parts,
                           .mode = mode,
+                          .n_limbs = side->form[mode].n_limbs,
                           .group = group,
                           .integers = integers,
                           .scales = scales};
@@ -299,11 +307,11 @@ static hc_status add_integers(const hc_cuda_side *side, hc_int_mode mode, int64_
     p.length = (int32_t)hc_round_up(group ? group : side->geometry.columns, K_BYTES);
     p.ld = hc_round_up(p.segments * p.length, STEP_BYTES);
     p.chunks.own_bytes = hc_max(p.chunks.groups, 1) * (int32_t)sizeof(float);
-    const int64_t each = p.chunks.ld + p.chunks.own_bytes;
+    const int64_t each = p.chunks.ld * p.n_limbs + p.chunks.own_bytes;
     p.chunks.threads = (int32_t)hc_min(p.chunks.threads, (SHARED_BYTES - 16) / each);
-    hc_cuda_step *step =
-        add_step(plan, KERNELS[side->format.family][INTEGERS], hc_ceil_div(p.chunks.all, p.chunks.threads), 1,
-                 p.chunks.threads, shared_bytes(&p.chunks, 1), sizeof p);
+    hc_cuda_step *step = add_step(
+        plan, FAMILIES[side->format.family].module, FAMILIES[side->format.family].kernel[INTEGERS],
+        hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads, shared_bytes(&p.chunks, p.n_limbs), sizeof p);
     step->params.integers = p;
     return HC_OK;
 }
@@ -365,9 +373,12 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
         !has_even_rows(out))
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply arrays of these shapes: use the CPU");
     const int64_t columns = group ? group : a.geometry.columns;
-    if (columns > INT32_MAX / ((int64_t)a.form[mode].max_abs * w.form[mode].max_abs))
-        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not add %lld products in 32 bits: use the CPU",
+    const int x_limbs = a.form[mode].n_limbs, w_limbs = w.form[mode].n_limbs;
+    const int64_t most = (int64_t)a.form[mode].max_abs * w.form[mode].max_abs;
+    if (columns > INT64_MAX / most)
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not add %lld products in 64 bits: use the CPU",
                        (long long)columns);
+    const bool is_wide = x_limbs > 1 || w_limbs > 1 || columns > INT32_MAX / most;
     const int64_t segments = group ? w.geometry.runs * hc_ceil_div(w.geometry.run_length, group) : 1;
     hc_cuda_gemm gemm = gemm_of(out);
     gemm.m = a.geometry.rows;
@@ -377,10 +388,12 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     gemm.length = (int32_t)hc_round_up(columns, K_BYTES);
     gemm.ld = hc_round_up(segments * gemm.length, STEP_BYTES);
     gemm.bias = bias;
+    gemm.x_limbs = x_limbs;
+    gemm.w_limbs = w_limbs;
     hc_cuda_state *state = reserve(workspace, plan, sizeof *state);
     uint32_t *row_maxima = reserve(workspace, plan, gemm.m * (int64_t)sizeof *row_maxima);
-    int8_t *x_integers = reserve(workspace, plan, gemm.m * gemm.ld);
-    int8_t *w_integers = reserve(workspace, plan, gemm.n * gemm.ld);
+    int8_t *x_integers = reserve(workspace, plan, x_limbs * gemm.m * gemm.ld);
+    int8_t *w_integers = reserve(workspace, plan, w_limbs * gemm.n * gemm.ld);
     add_clear(plan, state, plan->workspace_bytes);
     float *x_scales = reserve(workspace, plan, gemm.m * segments * (int64_t)sizeof(float));
     float *w_scales = reserve(workspace, plan, gemm.n * segments * (int64_t)sizeof(float));
@@ -403,14 +416,16 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
         return status;
     static const struct {
         const char *kernel[HC_INT_GROUPED + 1];
-        int rows, columns, threads, stages;
+        int rows, columns, threads, stages; /* wide: one stage of all limbs */
     } TILES[] = {{{"hc_gemm_s8_16_folded", "hc_gemm_s8_16_grouped"}, 16, 128, 128, 3},
                  {{"hc_gemm_s8_64_folded", "hc_gemm_s8_64_grouped"}, 64, 64, 128, 3},
-                 {{"hc_gemm_s8_128_folded", "hc_gemm_s8_128_grouped"}, 128, 128, 256, 2}};
-    const int tile = gemm.m <= 16 ? 0 : gemm.m < 128 ? 1 : 2;
-    hc_cuda_step *step = add_step(plan, TILES[tile].kernel[mode], hc_ceil_div(gemm.m, TILES[tile].rows),
-                                  hc_ceil_div(gemm.n, TILES[tile].columns), TILES[tile].threads,
-                                  (TILES[tile].rows + TILES[tile].columns) * 80 * TILES[tile].stages, sizeof gemm);
+                 {{"hc_gemm_s8_128_folded", "hc_gemm_s8_128_grouped"}, 128, 128, 256, 2},
+                 {{"hc_gemm_wide_folded", "hc_gemm_wide_grouped"}, 16, 32, 128, 1}};
+    const int tile = is_wide ? 3 : gemm.m <= 16 ? 0 : gemm.m < 128 ? 1 : 2;
+    hc_cuda_step *step = add_step(
+        plan, "gemm", TILES[tile].kernel[mode], hc_ceil_div(gemm.m, TILES[tile].rows),
+        hc_ceil_div(gemm.n, TILES[tile].columns), TILES[tile].threads,
+        (x_limbs * TILES[tile].rows + w_limbs * TILES[tile].columns) * PITCH * TILES[tile].stages, sizeof gemm);
     step->params.gemm = gemm;
     return HC_OK;
 }

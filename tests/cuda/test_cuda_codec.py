@@ -1,15 +1,14 @@
-"""The codec kernels of CUDA, run on the host, give the bits of the CPU's; the order of threads and blocks is of no effect."""
+"""The codec kernels of CUDA, run on the host, give the bits of the CPU's, whatever the order of threads and blocks."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import emulated
 import numpy as np
 import pytest
 
 import heterocompute as hc
-
-import emulated
 
 FORMATS = [
     *["int8", "int4", "int2", "int4-g32-f16", "int4-g128", "int3-g5", "int8-g16-asym", "int5-g7-asym-f16"],
