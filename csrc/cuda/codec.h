@@ -166,6 +166,11 @@ struct hc_plain_format {
                                      const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {                  \
         definition::family##_decode_int(format, geometry, parts, tile, mode, out);                                     \
     }
+#define HC_HAS_CODES(family)                                                                                           \
+    static HC_DEVICE void decode_codes(const hc_format *format, const hc_geometry *geometry,                           \
+                                       const hc_components *parts, const hc_tile *tile, const hc_code_tile *out) {     \
+        definition::family##_decode_codes(format, geometry, parts, tile, out);                                         \
+    }
 #define HC_ENCODES(function)                                                                                           \
     static HC_DEVICE int64_t encode(const hc_format *format, const hc_geometry *geometry,                              \
                                     const hc_encode_state *state, const hc_float_rows *x, const float *thresholds,     \
@@ -297,12 +302,76 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
     }
 }
 
+/* Few vectors of floats times packed rows, in the CPU's order. With groups, thread i of 16 has the groups i, i + 16, ...: one chain
+ * of fma in a group, one over its groups. Without, thread i of 8 has the columns 8 i to 8 i + 7 of every 64, an accumulator each. */
+enum { HC_GEMV_VECTORS = 8 };
+
+static inline HC_DEVICE float hc_shuffle_add(float value, int mask) {
+    return value + hc_f32_from_bits(hc_shuffle_xor(hc_f32_bits(value), mask));
+}
+
+template <typename format> static inline HC_DEVICE void hc_gemv_block(const hc_cuda_gemv &p) {
+    const hc_geometry &g = p.geometry;
+    const int lane = (int)threadIdx.x % p.lanes, vectors = (int)p.vectors;
+    const int64_t wanted = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / p.lanes, row = hc_min(wanted, g.rows - 1);
+    const bool has_groups = p.lanes == 16;
+    const int64_t padded_run = g.padded / g.runs, span = has_groups ? g.group : 8;
+    float *codes = (float *)hc_shared() + (int64_t)threadIdx.x * p.ld, scale = 1, row_scale = 1;
+    float sums[HC_GEMV_VECTORS][8] = {};
+    for (int64_t first = lane * span; first < g.padded; first += p.lanes * span) {
+        const int columns = (int)hc_min(span, g.padded - first);
+        const hc_tile tile = {row, 1, first, columns};
+        const hc_code_tile out = {codes, columns, &scale, 1, &row_scale};
+        format::decode_codes(&p.format, &g, &p.parts, &tile, &out);
+        for (int v = 0; v < vectors; v++) {
+            float chain = 0;
+#pragma unroll 8
+            for (int c = 0; c < columns; c++) {
+                const int64_t column = first + c;
+                if (column % padded_run >= g.run_length)
+                    continue;
+                const float x = hc_load_value(
+                    p.x.data + hc_rows_offset(&p.x, v, column / padded_run * g.run_length + column % padded_run),
+                    p.x.dtype);
+                float *sum = has_groups ? &chain : &sums[v][c % 8];
+                *sum = fmaf(x, codes[c], *sum);
+            }
+            if (has_groups)
+                sums[v][0] = fmaf(scale, chain, sums[v][0]);
+        }
+    }
+    for (int v = 0; v < vectors; v++) {
+        float sum = sums[v][0];
+        if (has_groups) {
+            for (int mask = 8; mask > 0; mask /= 2)
+                sum = hc_shuffle_add(sum, mask);
+        } else {
+            for (int mask = 4; mask > 0; mask /= 2)
+                for (int i = 0; i < 8; i++)
+                    sums[v][i] = hc_shuffle_add(sums[v][i], mask);
+            for (int half = 4; half > 0; half /= 2)
+                for (int i = 0; i < half; i++)
+                    sums[v][i] = sums[v][i] + sums[v][i + half];
+            sum = sums[v][0];
+        }
+        sum *= row_scale;
+        if (sum != sum)
+            sum = hc_f32_from_bits(0x7fc00000);
+        if (p.bias)
+            sum += p.bias[row];
+        if (lane == 0 && wanted < g.rows)
+            *(float *)(p.y + v * p.y_row + row * p.y_column) = sum;
+    }
+}
+
 /* The kernels of a family; `format` names the functions of its definition. */
 #define HC_ENCODERS(family, format)                                                                                    \
     HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) { hc_maximum_block<format>(p); }                                \
     HC_KERNEL(hc_encode_##family, hc_cuda_codec, 128) { hc_encode_block<format>(p); }
 #define HC_DECODERS(family, format)                                                                                    \
     HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128) { hc_decode_block<format>(p); }
+#define HC_GEMV(family, format)                                                                                        \
+    HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { hc_gemv_block<format>(p); }
 #define HC_INTEGERS(family, format)                                                                                    \
     HC_KERNEL(hc_integers_##family, hc_cuda_integers, 128) { hc_integers_block<format>(p); }
 

@@ -6,7 +6,7 @@
  * Rows of x and w lie as hc_integers_<family> left them. Both arrive in shared memory 64 bytes of k at a time, some steps ahead;
  * rows stand 80 bytes apart there, so that the eight rows of a matrix touch all banks.
  */
-#include "cuda/definition.h"
+#include "cuda/codec.h"
 
 namespace {
 
@@ -178,6 +178,40 @@ HC_KERNEL(hc_gemm_wide_folded, hc_cuda_gemm, 128) { wide<false>::run(p); }
 HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>::run(p); }
 HC_TILES(folded, false)
 HC_TILES(grouped, true)
+
+/* Floats: a thread has 4 x 4 values of y, each one chain of fma over k. Columns of k go through shared memory 16 at a time. */
+HC_KERNEL(hc_sgemm, hc_cuda_sgemm, 256) {
+    enum { TILE = 64, K = 16, LD = TILE + 4 };
+    float (*x)[LD] = (float (*)[LD])hc_shared(), (*w)[LD] = x + K;
+    const int thread = (int)threadIdx.x;
+    const int64_t row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE;
+    float sums[4][4] = {};
+    for (int64_t k = 0; k < p.k; k += K) {
+        hc_barrier();
+        for (int i = thread; i < TILE * K; i += 256) {
+            const int64_t at = k + i % K, x_row = row + i / K, w_row = column + i / K;
+            x[i % K][i / K] =
+                at < p.k && x_row < p.m ? hc_load_value(p.x.data + hc_rows_offset(&p.x, x_row, at), p.x.dtype) : 0.0f;
+            w[i % K][i / K] = at < p.k && w_row < p.n ? p.w[w_row * p.k + at] : 0.0f;
+        }
+        hc_barrier();
+        const int steps = (int)hc_min(K, p.k - k);
+        for (int s = 0; s < steps; s++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    sums[i][j] = fmaf(x[s][thread / 16 * 4 + i], w[s][thread % 16 * 4 + j], sums[i][j]);
+    }
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) {
+            const int64_t y_row = row + thread / 16 * 4 + i, y_column = column + thread % 16 * 4 + j;
+            if (y_row >= p.m || y_column >= p.n)
+                continue;
+            const float y = p.bias ? sums[i][j] + p.bias[y_column] : sums[i][j];
+            *(float *)(p.y + y_row * p.y_row + y_column * p.y_column) = y;
+        }
+}
 
 HC_KERNEL(hc_clear, hc_cuda_clear, 256) {
     /* a multiple of 16 bytes */

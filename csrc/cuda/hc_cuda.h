@@ -26,6 +26,8 @@ typedef struct {
         hc_cuda_codec codec;
         hc_cuda_integers integers;
         hc_cuda_gemm gemm;
+        hc_cuda_gemv gemv;
+        hc_cuda_sgemm sgemm;
         hc_cuda_chance chance;
         hc_cuda_prune prune;
         hc_cuda_clear clear;

@@ -90,6 +90,29 @@ typedef struct {
     hc_cuda_state *state;
 } hc_cuda_prune;
 
+/* hc_gemv_<family>: y[v, j] = sum_k x_v[k] c_j[k], codes as they are stored, in the order of few vectors. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+    hc_components parts;
+    hc_row_view x; /* rows over k of float values that float32 holds */
+    int64_t vectors;
+    int32_t lanes, ld; /* threads of a row: 16 with groups, else 8; a thread's shared floats */
+    const float *bias;
+    char *y;
+    int64_t y_row, y_column; /* bytes */
+} hc_cuda_gemv;
+
+/* hc_sgemm: y[i, j] = one chain of fma over k, ascending; w holds decoded values. */
+typedef struct {
+    int64_t m, n, k;
+    hc_row_view x;
+    const float *w; /* (n, k) */
+    const float *bias;
+    char *y;
+    int64_t y_row, y_column;
+} hc_cuda_sgemm;
+
 typedef struct {
     void *data;
     int64_t bytes;

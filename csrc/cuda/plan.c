@@ -1,22 +1,24 @@
 /* Steps of operations: which kernels, how many threads, what memory (cuda/hc_cuda.h). No step depends on a value. */
 #include "cuda/hc_cuda.h"
 
+#include "base/layout.h"
 #include "formats/format.h"
 #include "ops/codec/rows.h"
 
 #include <string.h>
 
 enum { MAX_THREADS = 128, SHARED_BYTES = 48 << 10, ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024 };
+enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { STEP_BYTES = 64, PITCH = 80, K_BYTES = 32 /* of an mma */ };
 
-typedef enum { MAXIMUM, ENCODE, DECODE, INTEGERS, N_KERNELS } hc_cuda_kernel;
+typedef enum { MAXIMUM, ENCODE, DECODE, GEMV, INTEGERS, N_KERNELS } hc_cuda_kernel;
 /* The module of a family and its kernels; NULL: there is none. */
 static const struct {
     const char *module, *kernel[N_KERNELS];
 } FAMILIES[] = {
 #define FAMILY(name, integers)                                                                                         \
     {                                                                                                                  \
-        #name, { "hc_maximum_" #name, "hc_encode_" #name, "hc_decode_" #name, integers }                               \
+        #name, { "hc_maximum_" #name, "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers }             \
     }
     FAMILY(int, "hc_integers_int"),
     FAMILY(vsq, "hc_integers_vsq"),
@@ -25,7 +27,7 @@ static const struct {
     FAMILY(mx, "hc_integers_mx"),
     FAMILY(nvfp4, "hc_integers_nvfp4"),
     FAMILY(nf4, NULL),
-    {NULL, {NULL, NULL, NULL, NULL}},
+    {NULL, {NULL, NULL, NULL, NULL, NULL}},
     FAMILY(ggml, "hc_integers_ggml"),
 #undef FAMILY
 };
@@ -345,13 +347,85 @@ static bool has_even_rows(const hc_view *out) {
     return true;
 }
 
+/* x as float values, in the order that their number of rows and the format of w have. */
+static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
+                             void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    hc_geometry geometry, rows;
+    const int last = x->ndim - 1;
+    hc_status status = packed_geometry(packed, &geometry, error);
+    if (status == HC_OK)
+        status = refuse(&packed->format, &geometry, false, error);
+    if (status == HC_OK)
+        status = hc_geometry_of_axes(NULL, 1, x->ndim, x->shape, 1, &last, &rows, error);
+    if (status != HC_OK)
+        return status;
+    if (x->dtype == HC_F64 || !has_even_rows(out) || rows.columns != geometry.columns || rows.rows == 0)
+        return hc_fail(error, HC_UNSUPPORTED,
+                       "the CUDA kernels do not multiply arrays of these shapes or float64: use the CPU");
+    const hc_cuda_gemm to = gemm_of(out);
+    const hc_format_ops *ops = hc_format_find(packed->format.family);
+    if (rows.rows <= GEMV_MOST) {
+        const bool has_groups = ops->has_groups(&packed->format);
+        hc_cuda_gemv gemv = {.format = packed->format,
+                             .geometry = geometry,
+                             .parts = packed->components,
+                             .vectors = rows.rows,
+                             .lanes = has_groups ? 16 : 8,
+                             .ld = has_groups ? (int32_t)geometry.group | 1 : 9,
+                             .bias = bias,
+                             .y = to.y,
+                             .y_row = to.y_row,
+                             .y_column = to.y_column};
+        hc_rows_init(&gemv.x, x, &rows, 1, &last);
+        const int threads = (int)hc_min(MAX_THREADS, SHARED_BYTES / (gemv.ld * (int64_t)sizeof(float)) / 32 * 32);
+        if (threads < 32)
+            return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply groups of %lld values: use the CPU",
+                           (long long)geometry.group);
+        hc_cuda_step *step =
+            add_step(plan, FAMILIES[packed->format.family].module, FAMILIES[packed->format.family].kernel[GEMV],
+                     hc_ceil_div(geometry.rows * gemv.lanes, threads), 1, threads,
+                     threads * gemv.ld * (int64_t)sizeof(float), sizeof gemv);
+        step->params.gemv = gemv;
+        return HC_OK;
+    }
+    hc_cuda_codec codec = {.format = packed->format, .geometry = geometry, .parts = packed->components};
+    status = plan_chunks(&packed->format, &geometry, sizeof(float), false, &codec.chunks, error);
+    if (status != HC_OK)
+        return status;
+    float *decoded = reserve(workspace, plan, geometry.rows * geometry.columns * (int64_t)sizeof *decoded);
+    hc_view values = {.data = decoded, .dtype = HC_F32, .ndim = 3};
+    values.shape[0] = geometry.rows;
+    values.shape[1] = geometry.runs;
+    values.shape[2] = geometry.run_length;
+    for (int i = 2, size = sizeof(float); i >= 0; i--)
+        values.strides[i] = i == 2 ? size : values.strides[i + 1] * values.shape[i + 1];
+    static const int axes[] = {1, 2};
+    hc_rows_init(&codec.x, &values, &geometry, 2, axes);
+    add_codec(plan, DECODE, &codec, sizeof(float));
+    hc_cuda_sgemm sgemm = {.m = rows.rows,
+                           .n = geometry.rows,
+                           .k = geometry.columns,
+                           .w = decoded,
+                           .bias = bias,
+                           .y = to.y,
+                           .y_row = to.y_row,
+                           .y_column = to.y_column};
+    hc_rows_init(&sgemm.x, x, &rows, 1, &last);
+    hc_cuda_step *step = add_step(plan, "gemm", "hc_sgemm", hc_ceil_div(sgemm.m, SGEMM_TILE),
+                                  hc_ceil_div(sgemm.n, SGEMM_TILE), 256, 2 * 16 * (SGEMM_TILE + 4) * 4, sizeof sgemm);
+    step->params.sgemm = sgemm;
+    return HC_OK;
+}
+
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *packed,
                               const float *bias, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                               hc_error *error) {
-    hc_cuda_side a = {.format = x->packed ? x->packed->format : *activations}, w = {.format = packed->format};
-    const int last = x->dense ? x->dense->ndim - 1 : 0;
     plan->n = 0;
     plan->workspace_bytes = 0;
+    if (x->dense && !activations)
+        return plan_floats(x->dense, packed, bias, out, workspace, plan, error);
+    hc_cuda_side a = {.format = x->packed ? x->packed->format : *activations}, w = {.format = packed->format};
+    const int last = x->dense ? x->dense->ndim - 1 : 0;
     hc_status status = packed_geometry(packed, &w.geometry, error);
     if (status == HC_OK)
         status = x->packed

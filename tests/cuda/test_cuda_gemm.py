@@ -29,3 +29,20 @@ def test_matmul_gives_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
         assert emulated.linear(x, q, bias, activations, order).tobytes() == wanted.tobytes()
         packed = hc.quantize(x, activations)
         assert emulated.linear(packed, q).tobytes() == hc.linear(packed, q).tobytes()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["int8", "int4", "int4-g32-f16", "int3-g5", "int4-g16-asym", "int4-asym", "vsq4-g16-s4", "vsq4-g16", "mxfp4"],
+        *["mxfp8_e4m3", "nvfp4", "fp8_e4m3fn-row", "bf16", "fp8_e5m2-tensor", "nf4-g64", "nf4-g64-dq", "log4-2", "q8_0"],
+        *["q4_1", "q4_k"],
+    ],
+)
+def test_floats_times_packed_weights_give_the_bits_of_the_cpu(text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate([(1, 3, 64), (5, 40, 100), (9, 65, 70)]):
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q = hc.quantize(w, text)
+        assert emulated.linear(x, q, bias, order=order).tobytes() == hc.linear(x, q, bias).tobytes()

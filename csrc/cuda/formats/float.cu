@@ -12,8 +12,10 @@ struct float_functions : hc_plain_format {
     HC_MAXIMUM(float)
     HC_ENCODES(float_encode)
     HC_DECODES(float)
+    HC_HAS_CODES(float)
 };
 } // namespace
 
 HC_ENCODERS(float, float_functions)
 HC_DECODERS(float, float_functions)
+HC_GEMV(float, float_functions)

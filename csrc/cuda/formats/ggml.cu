@@ -12,10 +12,12 @@ namespace {
 struct ggml_functions : hc_plain_format {
     HC_ENCODES(encode)
     HC_DECODES(ggml)
+    HC_HAS_CODES(ggml)
     HC_HAS_INTEGERS(ggml)
 };
 } // namespace
 
 HC_ENCODERS(ggml, ggml_functions)
 HC_DECODERS(ggml, ggml_functions)
+HC_GEMV(ggml, ggml_functions)
 HC_INTEGERS(ggml, ggml_functions)

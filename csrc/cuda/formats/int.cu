@@ -11,10 +11,12 @@ namespace {
 struct int_functions : hc_plain_format {
     HC_ENCODES(int_encode)
     HC_DECODES(int)
+    HC_HAS_CODES(int)
     HC_HAS_INTEGERS(int)
 };
 } // namespace
 
 HC_ENCODERS(int, int_functions)
 HC_DECODERS(int, int_functions)
+HC_GEMV(int, int_functions)
 HC_INTEGERS(int, int_functions)

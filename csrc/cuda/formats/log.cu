@@ -11,8 +11,10 @@ namespace {
 struct log_functions : hc_plain_format {
     HC_ENCODES(log_encode)
     HC_DECODES(log)
+    HC_HAS_CODES(log)
 };
 } // namespace
 
 HC_ENCODERS(log, log_functions)
 HC_DECODERS(log, log_functions)
+HC_GEMV(log, log_functions)

@@ -11,10 +11,12 @@ namespace {
 struct mx_functions : hc_plain_format {
     HC_ENCODES(mx_encode)
     HC_DECODES(mx)
+    HC_HAS_CODES(mx)
     HC_HAS_INTEGERS(mx)
 };
 } // namespace
 
 HC_ENCODERS(mx, mx_functions)
 HC_DECODERS(mx, mx_functions)
+HC_GEMV(mx, mx_functions)
 HC_INTEGERS(mx, mx_functions)

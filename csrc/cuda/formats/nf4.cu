@@ -11,8 +11,10 @@ namespace {
 struct nf4_functions : hc_plain_format {
     HC_ENCODES(nf4_encode)
     HC_DECODES(nf4)
+    HC_HAS_CODES(nf4)
 };
 } // namespace
 
 HC_ENCODERS(nf4, nf4_functions)
 HC_DECODERS(nf4, nf4_functions)
+HC_GEMV(nf4, nf4_functions)

@@ -12,10 +12,12 @@ struct nvfp4_functions : hc_plain_format {
     HC_MAXIMUM(nvfp4)
     HC_ENCODES(nvfp4_encode)
     HC_DECODES(nvfp4)
+    HC_HAS_CODES(nvfp4)
     HC_HAS_INTEGERS(nvfp4)
 };
 } // namespace
 
 HC_ENCODERS(nvfp4, nvfp4_functions)
 HC_DECODERS(nvfp4, nvfp4_functions)
+HC_GEMV(nvfp4, nvfp4_functions)
 HC_INTEGERS(nvfp4, nvfp4_functions)

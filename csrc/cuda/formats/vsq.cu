@@ -14,10 +14,12 @@ struct vsq_functions : hc_plain_format {
     static HC_DEVICE hc_format of_chunk(const hc_format *format) { return definition::vsq_with_tensor_coarse(format); }
     HC_ENCODES(vsq_encode)
     HC_DECODES(vsq)
+    HC_HAS_CODES(vsq)
     HC_HAS_INTEGERS(vsq)
 };
 } // namespace
 
 HC_ENCODERS(vsq, vsq_functions)
 HC_DECODERS(vsq, vsq_functions)
+HC_GEMV(vsq, vsq_functions)
 HC_INTEGERS(vsq, vsq_functions)
