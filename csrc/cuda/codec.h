@@ -24,7 +24,7 @@ static inline HC_DEVICE hc_chunk hc_chunk_of(const hc_cuda_chunks &chunks, const
     if (item >= chunks.all)
         return chunk;
     chunk.row = item / chunks.per_row;
-    chunk.number = item % chunks.per_row;
+    chunk.number = item - chunk.row * chunks.per_row;
     chunk.first = chunk.number * chunks.columns;
     chunk.columns = (int)hc_min(chunks.columns, geometry.padded - chunk.first);
     chunk.groups = chunks.groups ? (int)(chunk.columns / geometry.group) : 1;
@@ -63,20 +63,28 @@ static inline HC_DEVICE float hc_load_value(const char *from, int dtype) {
     return dtype == HC_F16 ? hc_f16_to_f32(*(const uint16_t *)from) : hc_bf16_to_f32(*(const uint16_t *)from);
 }
 
-/* Calls `visit(index of the shared value, address in the view or NULL)` for all values of the block's chunks, neighbouring threads
- * for neighbouring values. */
+/* Up to 32 threads that take a chunk together; a block has whole teams. */
+static inline HC_DEVICE int hc_team() { return blockDim.x < 32 ? (int)blockDim.x : 32; }
+
+/* Calls `visit(index of the shared value, address in the view or NULL)` for all values of the block's chunks, neighbouring
+ * threads for neighbouring values. */
 template <typename visitor>
 static inline HC_DEVICE void hc_for_values(const hc_cuda_chunks &chunks, const hc_geometry &geometry,
                                            const hc_row_view &view, visitor visit) {
-    const int total = chunks.threads * chunks.columns;
-    for (int i = (int)threadIdx.x; i < total; i += (int)blockDim.x) {
-        const int slot = i / chunks.columns, c = i % chunks.columns;
+    const int team = hc_team();
+    for (int slot = (int)threadIdx.x / team; slot < chunks.threads; slot += (int)blockDim.x / team) {
         const hc_chunk chunk = hc_chunk_of(chunks, geometry, slot);
-        if (c >= chunk.columns)
-            continue;
-        const int64_t column = chunk.first + c;
-        const bool is_value = column % view.padded_run < view.run_length;
-        visit(slot * chunks.ld + c, is_value ? view.data + hc_rows_offset(&view, chunk.row, column) : NULL);
+        if (chunk.columns == 0)
+            break;
+        char *row = view.data + hc_dims_offset(&view.rows, chunk.row);
+        const int64_t first_run = chunk.first / view.padded_run, skipped = chunk.first - first_run * view.padded_run;
+        for (int c = (int)threadIdx.x % team; c < chunk.columns; c += team) {
+            int64_t run = first_run, in_run = skipped + c;
+            for (; in_run >= view.padded_run; run++)
+                in_run -= view.padded_run;
+            char *at = row + in_run * view.column_stride + (view.runs.n ? hc_dims_offset(&view.runs, run) : 0);
+            visit(slot * chunks.ld + c, in_run < view.run_length ? at : NULL);
+        }
     }
 }
 
@@ -109,21 +117,22 @@ static inline HC_DEVICE void hc_store_chunks(const hc_cuda_chunks &chunks, const
 /* Components of the block's chunks from shared memory to where they belong. */
 static inline HC_DEVICE void hc_store_parts(const hc_cuda_codec &p, int size) {
     const hc_cuda_chunks &chunks = p.chunks;
-    for (int id = 0; id < HC_N_COMPONENTS; id++) {
-        if (chunks.place[id] < 0 || !p.parts.part[id].data)
-            continue;
-        const hc_component &part = p.parts.part[id];
-        const int step = chunks.step[id], bytes = step ? step : chunks.last[id];
-        for (int i = (int)threadIdx.x; i < chunks.threads * bytes; i += (int)blockDim.x) {
-            const int slot = i / bytes, byte = i % bytes;
-            const hc_chunk chunk = hc_chunk_of(chunks, p.geometry, slot);
-            const bool is_last = chunk.number == chunks.per_row - 1;
-            /* what several chunks share comes from the first of them; what all rows share, from the first row */
-            if (chunk.columns == 0 || (is_last && byte >= chunks.last[id]) || (!step && chunk.number > 0) ||
-                (part.row_stride == 0 && chunk.row > 0))
+    const int team = hc_team();
+    for (int slot = (int)threadIdx.x / team; slot < chunks.threads; slot += (int)blockDim.x / team) {
+        const hc_chunk chunk = hc_chunk_of(chunks, p.geometry, slot);
+        if (chunk.columns == 0)
+            break;
+        const bool is_last = chunk.number == chunks.per_row - 1;
+        for (int id = 0; id < HC_N_COMPONENTS; id++) {
+            const hc_component &part = p.parts.part[id];
+            const int step = chunks.step[id];
+            /* what chunks share comes from the first of them; what all rows share, from the first row */
+            if (chunks.place[id] < 0 || (!step && chunk.number > 0) || (part.row_stride == 0 && chunk.row > 0))
                 continue;
-            part.data[chunk.row * part.row_stride + chunk.number * step + byte] =
-                hc_own(chunks, slot, size)[chunks.place[id] + byte];
+            const unsigned char *from = hc_own(chunks, slot, size) + chunks.place[id];
+            uint8_t *to = part.data + chunk.row * part.row_stride + chunk.number * step;
+            for (int i = (int)threadIdx.x % team, n = step && !is_last ? step : chunks.last[id]; i < n; i += team)
+                to[i] = from[i];
         }
     }
 }
@@ -310,58 +319,72 @@ static inline HC_DEVICE float hc_shuffle_add(float value, int mask) {
     return value + hc_f32_from_bits(hc_shuffle_xor(hc_f32_bits(value), mask));
 }
 
-template <typename format> static inline HC_DEVICE void hc_gemv_block(const hc_cuda_gemv &p) {
+template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv_rows(const hc_cuda_gemv &p) {
+    enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8, MOST = HC_GEMV_VECTORS };
     const hc_geometry &g = p.geometry;
-    const int lane = (int)threadIdx.x % p.lanes, vectors = (int)p.vectors;
-    const int64_t wanted = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / p.lanes, row = hc_min(wanted, g.rows - 1);
-    const bool has_groups = p.lanes == 16;
+    const int lane = (int)threadIdx.x % LANES, vectors = (int)p.vectors;
+    const int64_t wanted = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES, row = hc_min(wanted, g.rows - 1);
     const int64_t padded_run = g.padded / g.runs, span = has_groups ? g.group : 8;
     float *codes = (float *)hc_shared() + (int64_t)threadIdx.x * p.ld, scale = 1, row_scale = 1;
-    float sums[HC_GEMV_VECTORS][8] = {};
-    for (int64_t first = lane * span; first < g.padded; first += p.lanes * span) {
+    float sums[MOST][CHAINS] = {};
+    for (int64_t first = lane * span; first < g.padded; first += LANES * span) {
         const int columns = (int)hc_min(span, g.padded - first);
         const hc_tile tile = {row, 1, first, columns};
         const hc_code_tile out = {codes, columns, &scale, 1, &row_scale};
         format::decode_codes(&p.format, &g, &p.parts, &tile, &out);
-        for (int v = 0; v < vectors; v++) {
-            float chain = 0;
-#pragma unroll 8
-            for (int c = 0; c < columns; c++) {
-                const int64_t column = first + c;
-                if (column % padded_run >= g.run_length)
+        /* a group lies in one run, and is padded at its end */
+        const int64_t run = has_groups ? first / padded_run : 0, in_run = first - run * padded_run;
+        const int values = (int)hc_min(columns, has_groups ? g.run_length - in_run : g.columns - first);
+        const char *x = p.x.data + (has_groups ? run * g.run_length + in_run : first) * p.x.column_stride;
+        float chains[MOST] = {};
+        for (int c = 0; c < values; c += CHAINS)
+#pragma unroll
+            for (int i = 0; i < CHAINS; i++) {
+                if (c + i >= values)
                     continue;
-                const float x = hc_load_value(
-                    p.x.data + hc_rows_offset(&p.x, v, column / padded_run * g.run_length + column % padded_run),
-                    p.x.dtype);
-                float *sum = has_groups ? &chain : &sums[v][c % 8];
-                *sum = fmaf(x, codes[c], *sum);
+#pragma unroll
+                for (int v = 0; v < MOST; v++) {
+                    if (v >= vectors)
+                        continue;
+                    float *sum = has_groups ? &chains[v] : &sums[v][i];
+                    const char *at = x + v * p.x.rows.stride[0] + (c + i) * p.x.column_stride;
+                    *sum = fmaf(hc_load_value(at, p.x.dtype), codes[c + i], *sum);
+                }
             }
-            if (has_groups)
-                sums[v][0] = fmaf(scale, chain, sums[v][0]);
-        }
+#pragma unroll
+        for (int v = 0; v < MOST; v++)
+            if (has_groups && v < vectors)
+                sums[v][0] = fmaf(scale, chains[v], sums[v][0]);
     }
-    for (int v = 0; v < vectors; v++) {
-        float sum = sums[v][0];
-        if (has_groups) {
-            for (int mask = 8; mask > 0; mask /= 2)
-                sum = hc_shuffle_add(sum, mask);
-        } else {
-            for (int mask = 4; mask > 0; mask /= 2)
-                for (int i = 0; i < 8; i++)
-                    sums[v][i] = hc_shuffle_add(sums[v][i], mask);
-            for (int half = 4; half > 0; half /= 2)
-                for (int i = 0; i < half; i++)
-                    sums[v][i] = sums[v][i] + sums[v][i + half];
-            sum = sums[v][0];
-        }
-        sum *= row_scale;
+#pragma unroll
+    for (int v = 0; v < MOST; v++) {
+        if (v >= vectors)
+            continue;
+#pragma unroll
+        for (int mask = LANES / 2; mask > 0; mask /= 2)
+#pragma unroll
+            for (int i = 0; i < CHAINS; i++)
+                sums[v][i] = hc_shuffle_add(sums[v][i], mask);
+#pragma unroll
+        for (int half = CHAINS / 2; half > 0; half /= 2)
+#pragma unroll
+            for (int i = 0; i < half; i++)
+                sums[v][i] = sums[v][i] + sums[v][i + half];
+        float sum = sums[v][0] * row_scale;
         if (sum != sum)
-            sum = hc_f32_from_bits(0x7fc00000);
+            sum = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
         if (p.bias)
             sum += p.bias[row];
         if (lane == 0 && wanted < g.rows)
             *(float *)(p.y + v * p.y_row + row * p.y_column) = sum;
     }
+}
+
+template <typename format> static inline HC_DEVICE void hc_gemv_block(const hc_cuda_gemv &p) {
+    if (p.lanes == 16)
+        hc_gemv_rows<format, true>(p);
+    else
+        hc_gemv_rows<format, false>(p);
 }
 
 /* The kernels of a family; `format` names the functions of its definition. */

@@ -95,7 +95,7 @@ typedef struct {
     hc_format format;
     hc_geometry geometry;
     hc_components parts;
-    hc_row_view x; /* rows over k of float values that float32 holds */
+    hc_row_view x; /* rows over k at one stride, of float values that float32 holds */
     int64_t vectors;
     int32_t lanes, ld; /* threads of a row: 16 with groups, else 8; a thread's shared floats */
     const float *bias;

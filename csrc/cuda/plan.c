@@ -377,6 +377,9 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                              .y_row = to.y_row,
                              .y_column = to.y_column};
         hc_rows_init(&gemv.x, x, &rows, 1, &last);
+        if (gemv.x.rows.n > 1 || (!has_groups && geometry.runs > 1 && geometry.padded != geometry.columns))
+            return hc_fail(error, HC_UNSUPPORTED,
+                           "the CUDA kernels do not multiply vectors at several strides: use the CPU");
         const int threads = (int)hc_min(MAX_THREADS, SHARED_BYTES / (gemv.ld * (int64_t)sizeof(float)) / 32 * 32);
         if (threads < 32)
             return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply groups of %lld values: use the CPU",
