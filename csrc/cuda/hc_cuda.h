@@ -64,6 +64,13 @@ HC_CUDA_SEEN hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format 
                                            const float *bias, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                                            hc_error *error);
 
+/* out = x rounded by chance, float32, with the scales of q (hc_round_by_chance). */
+HC_CUDA_SEEN hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_levels *levels, uint64_t seed,
+                                           const hc_view *out, hc_cuda_plan *plan, hc_error *error);
+/* values, metadata: as hc_prune fills them, of float values that float32 holds. */
+HC_CUDA_SEEN hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
+                                          uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error);
+
 /* The host build (params.h) runs all steps of a plan; NULL, or what went wrong. */
 const char *hc_cuda_host_run(const hc_cuda_plan *plan, uint32_t order);
 

@@ -66,26 +66,28 @@ typedef struct {
     int64_t y_row, y_column; /* bytes */
 } hc_cuda_gemm;
 
-/* Stochastic rounding of x to y, by the scales of what x was quantized to. */
+/* hc_chance_<family>: x rounded to y by chance, with the scales of what x was quantized to. */
+enum { HC_CUDA_LEVELS = 16 };
 typedef struct {
     hc_format format;
     hc_geometry geometry;
     hc_cuda_chunks chunks;
-    hc_row_view x, y;
+    hc_row_view x, y, order; /* order: the index of a value in C order as its offset */
     hc_components parts;
-    int64_t order_run, order_column; /* index of a value in C order: of a run, of a column */
-    int32_t n, table_bytes;
-    const double *table;
+    int32_t n, spare;
+    double table[HC_CUDA_LEVELS]; /* n > 0: the levels, and infinity behind them */
     double fraction, least, low, high;
     uint64_t seed;
 } hc_cuda_chance;
 
+/* hc_prune: of every m values the n with the largest magnitude, and their positions. */
 typedef struct {
-    hc_geometry geometry; /* of whole rows: runs, run_length */
+    hc_geometry geometry;  /* groups of m values */
+    hc_cuda_chunks chunks; /* of 8 groups, whose positions are whole bytes */
     hc_row_view x;
     int32_t n, m;
-    int64_t blocks_per_row, row_bytes;
-    float *values;     /* (rows, blocks * n) */
+    int64_t row_values, row_bytes;
+    float *values;     /* (rows, row_values) */
     uint8_t *metadata; /* (rows, row_bytes) */
     hc_cuda_state *state;
 } hc_cuda_prune;

@@ -5,20 +5,24 @@
 #include "formats/format.h"
 #include "ops/codec/rows.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_THREADS = 128, SHARED_BYTES = 48 << 10, ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024 };
 enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { STEP_BYTES = 64, PITCH = 80, K_BYTES = 32 /* of an mma */ };
 
-typedef enum { MAXIMUM, ENCODE, DECODE, GEMV, INTEGERS, N_KERNELS } hc_cuda_kernel;
+typedef enum { MAXIMUM, ENCODE, DECODE, GEMV, INTEGERS, CHANCE, N_KERNELS } hc_cuda_kernel;
 /* The module of a family and its kernels; NULL: there is none. */
 static const struct {
     const char *module, *kernel[N_KERNELS];
 } FAMILIES[] = {
 #define FAMILY(name, integers)                                                                                         \
     {                                                                                                                  \
-        #name, { "hc_maximum_" #name, "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers }             \
+        #name, {                                                                                                       \
+            "hc_maximum_" #name, "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers,                   \
+                "hc_chance_" #name                                                                                     \
+        }                                                                                                              \
     }
     FAMILY(int, "hc_integers_int"),
     FAMILY(vsq, "hc_integers_vsq"),
@@ -258,6 +262,73 @@ hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, h
         return status;
     hc_rows_init(&codec.x, out, &codec.geometry, packed->n_axes, packed->axes);
     add_codec(plan, DECODE, &codec, size_of(out));
+    return HC_OK;
+}
+
+hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_levels *levels, uint64_t seed,
+                              const hc_view *out, hc_cuda_plan *plan, hc_error *error) {
+    hc_cuda_chance p = {.format = q->format, .parts = q->components, .seed = seed};
+    plan->n = 0;
+    plan->workspace_bytes = 0;
+    hc_status status = packed_geometry(q, &p.geometry, error);
+    if (status == HC_OK)
+        status = refuse(&q->format, &p.geometry, false, error);
+    if (status == HC_OK && (hc_form_of(&q->format).has_minima || levels->n > HC_CUDA_LEVELS))
+        status = hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not round to %d levels by chance: use the CPU",
+                         levels->n);
+    if (status == HC_OK)
+        status = plan_chunks(&q->format, &p.geometry, sizeof(float), false, &p.chunks, error);
+    if (status != HC_OK)
+        return status;
+    for (int i = 0; i < HC_CUDA_LEVELS; i++)
+        p.table[i] = i < levels->n ? levels->table[i] : (double)INFINITY;
+    p.n = levels->n;
+    p.fraction = levels->fraction;
+    p.least = levels->least;
+    p.low = levels->low;
+    p.high = levels->high;
+    hc_view order = *x;
+    for (int i = x->ndim - 1; i >= 0; i--)
+        order.strides[i] = i == x->ndim - 1 ? 1 : order.strides[i + 1] * x->shape[i + 1];
+    hc_rows_init(&p.x, x, &p.geometry, q->n_axes, q->axes);
+    hc_rows_init(&p.y, out, &p.geometry, q->n_axes, q->axes);
+    hc_rows_init(&p.order, &order, &p.geometry, q->n_axes, q->axes);
+    const int64_t each = hc_max(p.chunks.groups, 1) * 3 * (int64_t)sizeof(double);
+    const int64_t fit = SHARED_BYTES / each;
+    p.chunks.threads = (int32_t)hc_min(p.chunks.threads, fit >= 32 ? fit / 32 * 32 : fit);
+    hc_cuda_step *step =
+        add_step(plan, FAMILIES[q->format.family].module, FAMILIES[q->format.family].kernel[CHANCE],
+                 hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads, p.chunks.threads * each, sizeof p);
+    step->params.chance = p;
+    return HC_OK;
+}
+
+hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
+                             uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    hc_cuda_prune p = {.n = n, .m = m, .values = values, .metadata = metadata};
+    plan->n = 0;
+    plan->workspace_bytes = 0;
+    hc_status status = hc_geometry_of_axes(NULL, 1, x->ndim, x->shape, n_axes, axes, &p.geometry, error);
+    if (status != HC_OK)
+        return status;
+    hc_geometry *g = &p.geometry;
+    g->group = m;
+    g->groups_per_run = hc_ceil_div(g->run_length, m);
+    g->groups = g->groups_per_run * g->runs;
+    g->padded = g->groups * m;
+    if (x->dtype == HC_F64 || g->rows == 0 || g->padded == 0)
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not prune float64 or empty arrays: use the CPU");
+    p.row_values = g->groups * n;
+    p.row_bytes = hc_ceil_div(p.row_values * hc_position_bits(m), 8);
+    p.chunks = (hc_cuda_chunks){.columns = 8 * m, .groups = 8, .per_row = hc_ceil_div(g->groups, 8), .ld = 8 * m + 1};
+    p.chunks.all = p.chunks.per_row * g->rows;
+    p.chunks.threads = (int32_t)hc_min(MAX_THREADS, SHARED_BYTES / (p.chunks.ld * (int64_t)sizeof(float)) / 32 * 32);
+    p.state = reserve(workspace, plan, sizeof *p.state);
+    hc_rows_init(&p.x, x, g, n_axes, axes);
+    add_clear(plan, p.state, plan->workspace_bytes);
+    hc_cuda_step *step = add_step(plan, "prune", "hc_prune", hc_ceil_div(p.chunks.all, p.chunks.threads), 1,
+                                  p.chunks.threads, p.chunks.threads * p.chunks.ld * (int64_t)sizeof(float), sizeof p);
+    step->params.prune = p;
     return HC_OK;
 }
 

@@ -23,6 +23,7 @@ import pytest
 
 import heterocompute as hc
 from heterocompute import _heterocompute
+from heterocompute.training.stochastic import levels_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["-std=gnu++20", "-O1", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
@@ -237,3 +238,38 @@ def linear(
     spec = format_of(activations) if activations else None
     run("matmul", operand, spec, packed(w, w.components), added, view(out), order=order)
     return out
+
+
+class Levels(ctypes.Structure):
+    """hc_levels of csrc/hc.h."""
+
+    _fields_ = [
+        ("n", ctypes.c_int),
+        ("table", ctypes.c_void_p),
+        ("fraction", ctypes.c_double),
+        ("least", ctypes.c_double),
+        ("low", ctypes.c_double),
+        ("high", ctypes.c_double),
+    ]
+
+
+def round_by_chance(x: np.ndarray[Any, Any], q: Any, seed: int, order: int = 0) -> np.ndarray[Any, Any]:
+    """Return x rounded by chance with the scales of q."""
+    table, fraction, least, low, high = levels_of(q.format)
+    levels = Levels(0 if table is None else len(table), None, fraction, least, low, high)
+    if table is not None:
+        levels.table = table.ctypes.data
+    out = np.full(x.shape, np.nan, np.float32)
+    number = ctypes.c_uint64(seed)
+    run("chance", view(x), packed(q, q.components), levels, number, view(out), order=order, workspace=False)
+    return out
+
+
+def prune(
+    x: np.ndarray[Any, Any], n: int, m: int, axes: tuple[int, ...], kept: dict[str, np.ndarray[Any, Any]], order: int = 0
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return values and metadata of the shapes of `kept`."""
+    made = {name: junk_like(part) for name, part in kept.items()}
+    addresses = [ctypes.c_void_p(made[name].ctypes.data) for name in ("values", "metadata")]
+    run("prune", view(x), n, m, len(axes), (ctypes.c_int * len(axes))(*axes), *addresses, order=order)
+    return made

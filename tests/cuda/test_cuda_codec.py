@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
+from heterocompute.training.stochastic import round_by_chance
 
 FORMATS = [
     *["int8", "int4", "int2", "int4-g32-f16", "int4-g128", "int3-g5", "int8-g16-asym", "int5-g7-asym-f16"],
@@ -115,3 +116,25 @@ def test_what_the_kernels_lack_is_refused(text: str) -> None:
         emulated.quantize(x, q)
     if text != "cb4":
         assert emulated.dequantize(q).tobytes() == q.dequantize().tobytes()
+
+
+@pytest.mark.parametrize(
+    "text", ["int8", "int4-g32-f16", "int5-g7-asym", "vsq4-g16-s4", "mxfp4", "mxint8", "nvfp4", "fp8_e4m3fn-row", "nf4-g64"]
+)
+def test_chances_are_the_cpu_s(text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, shape in enumerate([(1, 7), (5, 100)]):
+        x = values(rng, shape)
+        q = hc.quantize(x, text)
+        got = emulated.round_by_chance(x, q, 42 + order, order)
+        assert got.tobytes() == round_by_chance(x, q, 42 + order).tobytes()
+
+
+@pytest.mark.parametrize("pattern", ["2:4", "1:4", "3:7", "4:8", "1:32"])
+def test_pruning_keeps_what_the_cpu_keeps(pattern: str) -> None:
+    rng = np.random.default_rng(0)
+    n, m = map(int, pattern.split(":"))
+    for order, (x, axes) in enumerate([(values(rng, (5, 100)), (1,)), (values(rng, (4, 20, 3, 5)), (2, 3, 1))]):
+        kept = hc.prune(x, pattern, axis=axes).components
+        for name, part in emulated.prune(x, n, m, axes, kept, order).items():
+            assert part.tobytes() == kept[name].tobytes()

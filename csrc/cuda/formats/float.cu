@@ -1,5 +1,5 @@
 /* Kernels of the format family "float", from its definition. */
-#include "cuda/codec.h"
+#include "cuda/chance.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -18,4 +18,5 @@ struct float_functions : hc_plain_format {
 
 HC_ENCODERS(float, float_functions)
 HC_DECODERS(float, float_functions)
+HC_CHANCE(float, float_functions)
 HC_GEMV(float, float_functions)

@@ -1,5 +1,5 @@
 /* Kernels of the format family "int", from its definition. */
-#include "cuda/codec.h"
+#include "cuda/chance.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -18,5 +18,6 @@ struct int_functions : hc_plain_format {
 
 HC_ENCODERS(int, int_functions)
 HC_DECODERS(int, int_functions)
+HC_CHANCE(int, int_functions)
 HC_GEMV(int, int_functions)
 HC_INTEGERS(int, int_functions)

@@ -1,5 +1,5 @@
 /* Kernels of the format family "log", from its definition. */
-#include "cuda/codec.h"
+#include "cuda/chance.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -17,4 +17,5 @@ struct log_functions : hc_plain_format {
 
 HC_ENCODERS(log, log_functions)
 HC_DECODERS(log, log_functions)
+HC_CHANCE(log, log_functions)
 HC_GEMV(log, log_functions)

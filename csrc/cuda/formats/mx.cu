@@ -1,5 +1,5 @@
 /* Kernels of the format family "mx", from its definition. */
-#include "cuda/codec.h"
+#include "cuda/chance.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -18,5 +18,6 @@ struct mx_functions : hc_plain_format {
 
 HC_ENCODERS(mx, mx_functions)
 HC_DECODERS(mx, mx_functions)
+HC_CHANCE(mx, mx_functions)
 HC_GEMV(mx, mx_functions)
 HC_INTEGERS(mx, mx_functions)

@@ -1,5 +1,5 @@
 /* Kernels of the format family "nf4", from its definition. */
-#include "cuda/codec.h"
+#include "cuda/chance.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -17,4 +17,5 @@ struct nf4_functions : hc_plain_format {
 
 HC_ENCODERS(nf4, nf4_functions)
 HC_DECODERS(nf4, nf4_functions)
+HC_CHANCE(nf4, nf4_functions)
 HC_GEMV(nf4, nf4_functions)

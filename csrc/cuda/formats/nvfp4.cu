@@ -1,5 +1,5 @@
 /* Kernels of the format family "nvfp4", from its definition. */
-#include "cuda/codec.h"
+#include "cuda/chance.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -19,5 +19,6 @@ struct nvfp4_functions : hc_plain_format {
 
 HC_ENCODERS(nvfp4, nvfp4_functions)
 HC_DECODERS(nvfp4, nvfp4_functions)
+HC_CHANCE(nvfp4, nvfp4_functions)
 HC_GEMV(nvfp4, nvfp4_functions)
 HC_INTEGERS(nvfp4, nvfp4_functions)

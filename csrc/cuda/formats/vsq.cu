@@ -1,5 +1,5 @@
 /* Kernels of the format family "vsq", from its definition. */
-#include "cuda/codec.h"
+#include "cuda/chance.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -21,5 +21,6 @@ struct vsq_functions : hc_plain_format {
 
 HC_ENCODERS(vsq, vsq_functions)
 HC_DECODERS(vsq, vsq_functions)
+HC_CHANCE(vsq, vsq_functions)
 HC_GEMV(vsq, vsq_functions)
 HC_INTEGERS(vsq, vsq_functions)
