@@ -133,7 +133,7 @@ class BuildExt(build_ext):
 
     def compile_cuda(self, nvcc: str, source: str) -> str:
         """Compile a .cu file to a fatbin unless one is newer than all that it was made of."""
-        code = CUDA_MATMUL_CODE if Path(source).stem == "gemm" else CUDA_CODE
+        code = CUDA_MATMUL_CODE if Path(source).stem.startswith("gemm") else CUDA_CODE
         command = [nvcc, "-fatbin", *NVCC_FLAGS]
         for virtual, real in code.items():
             command += ["-gencode", f"arch=compute_{virtual},code={real}"]

@@ -304,8 +304,11 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
         const int64_t logical = p.per_run ? in_run : run * p.geometry.run_length + in_run;
         const int64_t segment = p.per_run ? run * p.per_run + in_run / p.group : 0,
                       at = p.per_run ? in_run % p.group : logical;
+        const int64_t place =
+            p.for_nibbles ? at / 128 * 128 + at / 8 % 4 * 32 + at % 2 * 16 + at / 32 % 4 * 4 + at / 2 % 4 : at;
         for (int limb = 0; limb < limbs; limb++)
-            p.integers[(limb * p.geometry.rows + chunk.row) * p.ld + segment * p.length + at] = values[limb * ld + c];
+            p.integers[(limb * p.geometry.rows + chunk.row) * p.ld + segment * p.length + place] =
+                values[limb * ld + c];
         if (p.mode == HC_INT_GROUPED && at == 0)
             p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / p.geometry.group : 0];
     }

@@ -26,6 +26,7 @@ typedef struct {
         hc_cuda_codec codec;
         hc_cuda_integers integers;
         hc_cuda_gemm gemm;
+        hc_cuda_gemm_s4 gemm_s4;
         hc_cuda_gemv gemv;
         hc_cuda_sgemm sgemm;
         hc_cuda_chance chance;
@@ -73,6 +74,7 @@ HC_CUDA_SEEN hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_
 
 /* The host build (params.h) runs all steps of a plan; NULL, or what went wrong. */
 const char *hc_cuda_host_run(const hc_cuda_plan *plan, uint32_t order);
+const char *hc_cuda_host_step(const hc_cuda_plan *plan, int number); /* its kernel; NULL past the end */
 
 #ifdef __cplusplus
 }

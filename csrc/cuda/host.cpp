@@ -206,6 +206,11 @@ void hc_copy_16(void *to, const void *from) {
     memset(to, UNARRIVED, 16);
 }
 
+void hc_copy_16_or_zeros(void *to, const void *from, bool is_there) {
+    alignas(16) static const unsigned char zeros[16] = {0};
+    hc_copy_16(to, is_there ? from : zeros);
+}
+
 void hc_copy_commit() { fibres[current].groups++; }
 
 void hc_host_copy_wait(int pending) {
@@ -317,12 +322,6 @@ uint32_t hc_shuffle_xor(uint32_t value, int mask) {
     return value;
 }
 
-int hc_cuda_host_kernels(const char **names, int most) {
-    for (size_t i = 0; i < kernels().size() && (int)i < most; i++)
-        names[i] = kernels()[i].name;
-    return (int)kernels().size();
-}
-
 const char *hc_cuda_host_launch(const char *kernel, const uint32_t grid[3], const uint32_t block[3], uint32_t bytes,
                                 const void *params, uint32_t params_bytes, uint32_t order) {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -374,4 +373,8 @@ const char *hc_cuda_host_run(const hc_cuda_plan *plan, uint32_t order) {
             return fault;
     }
     return NULL;
+}
+
+const char *hc_cuda_host_step(const hc_cuda_plan *plan, int number) {
+    return number < plan->n ? plan->step[number].kernel : NULL;
 }

@@ -32,6 +32,7 @@ struct hc_host_kernel {
 unsigned char *hc_shared();
 void hc_barrier();
 void hc_copy_16(void *shared, const void *global);
+void hc_copy_16_or_zeros(void *shared, const void *global, bool is_there);
 void hc_copy_commit();
 void hc_host_copy_wait(int pending);
 template <int N> static inline void hc_copy_wait() { hc_host_copy_wait(N); }

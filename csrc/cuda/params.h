@@ -50,9 +50,10 @@ typedef struct {
     int64_t group, per_run; /* columns of a segment, segments of a run */
     int64_t ld;             /* bytes of a row, a multiple of 64 */
     int64_t segments;       /* of a row */
-    int32_t n_limbs, spare;
-    int8_t *integers; /* (limbs, rows, ld), the lowest limb first, the highest with a sign */
-    float *scales;    /* (rows, segments), or (rows) of the mode FOLDED */
+    int32_t n_limbs;
+    int32_t for_nibbles; /* columns in the order of hc_gemm_s4: 32 t + 8 j + 2 i + h at 32 j + 16 h + 4 t + i of 128 */
+    int8_t *integers;    /* (limbs, rows, ld), the lowest limb first, the highest with a sign */
+    float *scales;       /* (rows, segments), or (rows) of the mode FOLDED */
 } hc_cuda_integers;
 
 /* hc_gemm_*: y[i, j] = sum_k x_i[k] w_j[k] (+ bias[j]), both as hc_cuda_integers left them. */
@@ -65,6 +66,18 @@ typedef struct {
     char *y;
     int64_t y_row, y_column; /* bytes */
 } hc_cuda_gemm;
+
+/* hc_gemm_s4_*: folded, w as it is stored, in codes of 4 bits with or without a scale of 4 bits for every 16. */
+typedef struct {
+    int64_t m, n, ld, w_row_bytes; /* ld: bytes of a row of x, a multiple of 256 */
+    const int8_t *x;               /* for_nibbles */
+    const uint8_t *w, *group_scales;
+    int64_t w_stride, group_scales_stride, w_scales_stride; /* bytes from row to row */
+    const float *x_scales, *bias;
+    const char *w_scales;
+    char *y;
+    int64_t y_row, y_column;
+} hc_cuda_gemm_s4;
 
 /* hc_chance_<family>: x rounded to y by chance, with the scales of what x was quantized to. */
 enum { HC_CUDA_LEVELS = 16 };
@@ -128,7 +141,6 @@ extern "C" {
  * threads and blocks, 0 forward, 1 backward, more: shuffled by that seed. */
 const char *hc_cuda_host_launch(const char *kernel, const uint32_t grid[3], const uint32_t block[3],
                                 uint32_t shared_bytes, const void *params, uint32_t params_bytes, uint32_t order);
-int hc_cuda_host_kernels(const char **names, int most);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { MAX_THREADS = 128, SHARED_BYTES = 48 << 10, ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024 };
+enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
 enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { STEP_BYTES = 64, PITCH = 80, K_BYTES = 32 /* of an mma */ };
 
@@ -362,13 +363,14 @@ static int64_t segment_of(const hc_cuda_side *x, const hc_cuda_side *w) {
     return a % b == 0 ? b : b % a == 0 ? a : -1;
 }
 
-static hc_status add_integers(const hc_cuda_side *side, hc_int_mode mode, int64_t group, int8_t *integers,
-                              float *scales, hc_cuda_plan *plan, hc_error *error) {
+static hc_status add_integers(const hc_cuda_side *side, hc_int_mode mode, int64_t group, bool for_nibbles,
+                              int8_t *integers, float *scales, hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_integers p = {.format = side->format,
                           .geometry = side->geometry,
                           .parts = side->parts,
                           .mode = mode,
                           .n_limbs = side->form[mode].n_limbs,
+                          .for_nibbles = for_nibbles,
                           .group = group,
                           .integers = integers,
                           .scales = scales};
@@ -378,7 +380,7 @@ static hc_status add_integers(const hc_cuda_side *side, hc_int_mode mode, int64_
     p.per_run = group ? hc_ceil_div(side->geometry.run_length, group) : 0;
     p.segments = group ? side->geometry.runs * p.per_run : 1;
     p.length = (int32_t)hc_round_up(group ? group : side->geometry.columns, K_BYTES);
-    p.ld = hc_round_up(p.segments * p.length, STEP_BYTES);
+    p.ld = hc_round_up(p.segments * p.length, for_nibbles ? NIBBLES_STEP : STEP_BYTES);
     p.chunks.own_bytes = hc_max(p.chunks.groups, 1) * (int32_t)sizeof(float);
     const int64_t each = p.chunks.ld * p.n_limbs + p.chunks.own_bytes;
     p.chunks.threads = (int32_t)hc_min(p.chunks.threads, (SHARED_BYTES - 16) / each);
@@ -491,6 +493,46 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
     return HC_OK;
 }
 
+/* Rows that hc_gemm_s4 reads as they are stored: whole pieces of 16 bytes. */
+static bool reads_nibbles(const hc_cuda_side *w) {
+    const hc_stored_form form = hc_form_of(&w->format);
+    const hc_component *codes = &w->parts.part[HC_CODES];
+    const bool has_group_scales = hc_form_has_nibble_scales(&form) && w->geometry.group == 16;
+    const bool has_row_scales = hc_form_has_f32_scales(&form) && w->format.group == 0;
+    return hc_form_is_nibbles(&form) && (has_group_scales || has_row_scales) && w->geometry.runs == 1 &&
+           w->geometry.columns % 32 == 0 && codes->row_stride % 16 == 0 && (uintptr_t)codes->data % 16 == 0;
+}
+
+static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda_plan *plan) {
+    const hc_component *parts = w->parts.part, *row_scales = &parts[w->format.group ? HC_COARSE : HC_SCALES];
+    const hc_cuda_gemm_s4 p = {.m = gemm->m,
+                               .n = gemm->n,
+                               .ld = gemm->ld,
+                               .w_row_bytes = w->geometry.columns / 2,
+                               .x = gemm->x,
+                               .w = parts[HC_CODES].data,
+                               .group_scales = w->format.group ? parts[HC_SCALES].data : NULL,
+                               .w_stride = parts[HC_CODES].row_stride,
+                               .group_scales_stride = parts[HC_SCALES].row_stride,
+                               .w_scales_stride = row_scales->row_stride,
+                               .x_scales = gemm->x_scales,
+                               .bias = gemm->bias,
+                               .w_scales = (const char *)row_scales->data,
+                               .y = gemm->y,
+                               .y_row = gemm->y_row,
+                               .y_column = gemm->y_column};
+    static const struct {
+        const char *kernel;
+        int rows, stages;
+    } TILES[] = {{"hc_gemm_s4_16", 16, 4}, {"hc_gemm_s4_32", 32, 3}, {"hc_gemm_s4_64", 64, 2}};
+    const int tile = p.m <= 16 ? 0 : p.m <= 32 ? 1 : 2, threads = 256, columns = 32;
+    const int stage_bytes = TILES[tile].rows * (NIBBLES_STEP + 16) + threads * 16;
+    hc_cuda_step *step =
+        add_step(plan, "gemm_s4", TILES[tile].kernel, hc_ceil_div(p.m, TILES[tile].rows), hc_ceil_div(p.n, columns),
+                 threads, hc_max(stage_bytes * TILES[tile].stages, threads * TILES[tile].rows), sizeof p);
+    step->params.gemm_s4 = p;
+}
+
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *packed,
                               const float *bias, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                               hc_error *error) {
@@ -534,14 +576,15 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     gemm.mode = mode;
     gemm.segments = segments;
     gemm.length = (int32_t)hc_round_up(columns, K_BYTES);
-    gemm.ld = hc_round_up(segments * gemm.length, STEP_BYTES);
+    const bool is_packed = mode == HC_INT_FOLDED && !is_wide && gemm.m <= NIBBLES_MOST && reads_nibbles(&w);
+    gemm.ld = hc_round_up(segments * gemm.length, is_packed ? NIBBLES_STEP : STEP_BYTES);
     gemm.bias = bias;
     gemm.x_limbs = x_limbs;
     gemm.w_limbs = w_limbs;
     hc_cuda_state *state = reserve(workspace, plan, sizeof *state);
     uint32_t *row_maxima = reserve(workspace, plan, gemm.m * (int64_t)sizeof *row_maxima);
     int8_t *x_integers = reserve(workspace, plan, x_limbs * gemm.m * gemm.ld);
-    int8_t *w_integers = reserve(workspace, plan, w_limbs * gemm.n * gemm.ld);
+    int8_t *w_integers = reserve(workspace, plan, is_packed ? 0 : w_limbs * gemm.n * gemm.ld);
     add_clear(plan, state, plan->workspace_bytes);
     float *x_scales = reserve(workspace, plan, gemm.m * segments * (int64_t)sizeof(float));
     float *w_scales = reserve(workspace, plan, gemm.n * segments * (int64_t)sizeof(float));
@@ -557,9 +600,13 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
                               error);
     }
     if (status == HC_OK)
-        status = add_integers(&a, mode, group, x_integers, x_scales, plan, error);
+        status = add_integers(&a, mode, group, is_packed, x_integers, x_scales, plan, error);
+    if (status == HC_OK && is_packed) {
+        add_nibbles(&gemm, &w, plan);
+        return HC_OK;
+    }
     if (status == HC_OK)
-        status = add_integers(&w, mode, group, w_integers, w_scales, plan, error);
+        status = add_integers(&w, mode, group, false, w_integers, w_scales, plan, error);
     if (status != HC_OK)
         return status;
     static const struct {

@@ -31,6 +31,7 @@ FAMILIES = re.findall(r"^HC_FORMAT\((\w+)\)", (ROOT / "csrc/formats/formats.def"
 PARTS = ["codes", "scales", "coarse", "codebook", "zero_points", "metadata", "mean", "minima"]
 DTYPES = {"float32": 0, "float64": 1, "float16": 2}
 MAX_DIMS, PLAN_BYTES = 32, 1 << 16
+launched: list[str] = []  # kernels of the last plan
 
 
 class View(ctypes.Structure):
@@ -114,7 +115,7 @@ def kernels() -> ctypes.CDLL:
     if not library.exists():
         build(cxx, library)
     loaded = ctypes.CDLL(str(library))
-    loaded.hc_cuda_host_run.restype = ctypes.c_char_p
+    loaded.hc_cuda_host_run.restype = loaded.hc_cuda_host_step.restype = ctypes.c_char_p
     return loaded
 
 
@@ -189,6 +190,8 @@ def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True) -
         # junk, as a plan clears what must be zero; on a multiple of 256
         memory = np.full(PlanHead.from_buffer(plan).workspace_bytes + 256, 0xA5, np.uint8)
         address = -(-memory.ctypes.data // 256) * 256
+    names = (kernels().hc_cuda_host_step(plan, number) for number in range(PlanHead.from_buffer(plan).n))
+    launched[:] = [name.decode() for name in names]
     fault = kernels().hc_cuda_host_run(plan, ctypes.c_uint32(order))
     assert fault is None, fault.decode()
     if not workspace:
