@@ -63,8 +63,7 @@ template <int TILES, int STAGES> struct few_rows {
             hc_copy_commit();
             const uint32_t next_scales = stage + 1 < stages ? load_scales(p, group_scales, stage + 1) : 0;
             const unsigned char *from = hc_shared() + stage % STAGES * STAGE_BYTES;
-            uint32_t words[4];
-            memcpy(words, from + BM * PITCH + (int)threadIdx.x * 16, 16);
+            const uint32_t *words = (const uint32_t *)(from + BM * PITCH) + threadIdx.x * 4;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 uint32_t b[2];

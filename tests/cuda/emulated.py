@@ -27,6 +27,8 @@ from heterocompute.training.stochastic import levels_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["-std=gnu++20", "-O1", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
+if os.environ.get("HETEROCOMPUTE_SANITIZE"):
+    FLAGS += [f"-fsanitize={os.environ['HETEROCOMPUTE_SANITIZE']}", "-fno-sanitize-recover=all", "-g1"]
 FAMILIES = re.findall(r"^HC_FORMAT\((\w+)\)", (ROOT / "csrc/formats/formats.def").read_text(), re.MULTILINE)
 PARTS = ["codes", "scales", "coarse", "codebook", "zero_points", "metadata", "mean", "minima"]
 DTYPES = {"float32": 0, "float64": 1, "float16": 2}
@@ -105,23 +107,28 @@ class Unsupported(Exception):
 
 @functools.cache
 def kernels() -> ctypes.CDLL:
-    """Compile the kernels with the host's C++ compiler; the library is kept for processes with the same sources."""
+    """Load the kernels of the package."""
+    return load("kernels", [*sorted((ROOT / "csrc/cuda").rglob("*.cu")), ROOT / "csrc/cuda/host.cpp"])
+
+
+def load(name: str, sources: list[Path]) -> ctypes.CDLL:
+    """Compile with the host's C++ compiler; a library is kept for processes with the same sources."""
     cxx = shlex.split(os.environ.get("CXX", "c++"))
     if not shutil.which(cxx[0]):
         pytest.skip("no C++ compiler")
-    made_of = sorted(path for suffix in ("*.c", "*.h", "*.cu", "*.cpp") for path in (ROOT / "csrc").rglob(suffix))
+    made_of = [*sources, *sorted(path for suffix in ("*.c", "*.h") for path in (ROOT / "csrc").rglob(suffix))]
     digest = hashlib.sha256("\0".join([*cxx, *FLAGS, *(path.read_text() for path in made_of)]).encode()).hexdigest()
-    library = Path(tempfile.gettempdir(), f"heterocompute-kernels-{os.getuid()}-{digest[:20]}.so")
+    library = Path(tempfile.gettempdir(), f"heterocompute-{name}-{os.getuid()}-{digest[:20]}.so")
     if not library.exists():
-        build(cxx, library)
+        build(cxx, sources, library)
     loaded = ctypes.CDLL(str(library))
-    loaded.hc_cuda_host_run.restype = loaded.hc_cuda_host_step.restype = ctypes.c_char_p
+    for function in (loaded.hc_cuda_host_run, loaded.hc_cuda_host_step, loaded.hc_cuda_host_launch):
+        function.restype = ctypes.c_char_p
     return loaded
 
 
-def build(cxx: list[str], library: Path) -> None:
+def build(cxx: list[str], sources: list[Path], library: Path) -> None:
     """Compile each source, two at a time, and link."""
-    sources = [*sorted((ROOT / "csrc/cuda").rglob("*.cu")), ROOT / "csrc/cuda/host.cpp"]
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
 
         def compile_one(number: int) -> str:
@@ -269,7 +276,12 @@ def round_by_chance(x: np.ndarray[Any, Any], q: Any, seed: int, order: int = 0) 
 
 
 def prune(
-    x: np.ndarray[Any, Any], n: int, m: int, axes: tuple[int, ...], kept: dict[str, np.ndarray[Any, Any]], order: int = 0
+    x: np.ndarray[Any, Any],
+    n: int,
+    m: int,
+    axes: tuple[int, ...],
+    kept: dict[str, np.ndarray[Any, Any]],
+    order: int = 0,
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Return values and metadata of the shapes of `kept`."""
     made = {name: junk_like(part) for name, part in kept.items()}

@@ -48,7 +48,17 @@ def test_weights_that_stay_packed_give_the_same_bits(w_text: str, m: int, n: int
     "text",
     [
         *["int8", "int4", "int4-g32-f16", "int3-g5", "int4-g16-asym", "int4-asym", "vsq4-g16-s4", "vsq4-g16", "mxfp4"],
-        *["mxfp8_e4m3", "nvfp4", "fp8_e4m3fn-row", "bf16", "fp8_e5m2-tensor", "nf4-g64", "nf4-g64-dq", "log4-2", "q8_0"],
+        *[
+            "mxfp8_e4m3",
+            "nvfp4",
+            "fp8_e4m3fn-row",
+            "bf16",
+            "fp8_e5m2-tensor",
+            "nf4-g64",
+            "nf4-g64-dq",
+            "log4-2",
+            "q8_0",
+        ],
         *["q4_1", "q4_k"],
     ],
 )
