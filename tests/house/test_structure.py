@@ -35,7 +35,7 @@ C_ROOMS: dict[str, set[str]] = {
     "ops": {"hc.h", "formats", "sparsity", "kernels", "base"},
     "cuda": {"hc.h", "formats", "ops/codec/rows.h", "base"},
     "hc.h": {"base"},
-    "python": {"hc.h", "model", "ptq"},
+    "python": {"hc.h", "model", "ptq", "cuda"},
 }
 
 # A room of heterocompute/ and the rooms that it may import, besides its own files.

@@ -1,0 +1,79 @@
+"""The CUDA driver, opened on first use: which devices there are, or why there are none. Importing opens nothing."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import NamedTuple
+
+from .. import _heterocompute as _core
+from .values import shown
+
+__all__ = ["Device", "check_device", "cuda_text", "devices"]
+
+DRIVER = "libcuda.so.1"
+
+
+class Device(NamedTuple):
+    """A CUDA device.
+
+    Attributes
+    ----------
+    name : str
+    major, minor : int
+        Compute capability.
+    nbytes : int
+        Bytes of memory.
+    """
+
+    name: str
+    major: int
+    minor: int
+    nbytes: int
+
+
+@cache
+def _opened(path: str) -> tuple[int, tuple[Device, ...]]:
+    version, found = _core.cuda_open(path)
+    return version, tuple(Device(*one) for one in found)
+
+
+def _driver() -> tuple[int, tuple[Device, ...]]:
+    """Return the version of the driver and its devices."""
+    path = os.environ.get("HETEROCOMPUTE_CUDA_DRIVER") or DRIVER
+    if "\0" in path:
+        raise ValueError(f"HETEROCOMPUTE_CUDA_DRIVER is {shown(path)}, expected the path of a library")
+    return _opened(path)
+
+
+def devices() -> tuple[Device, ...]:
+    """Return the CUDA devices, by number.
+
+    Raises
+    ------
+    NotImplementedError
+        The build has no kernels, or there is no driver or no device. The message says which.
+    """
+    return _driver()[1]
+
+
+def check_device(number: int, name: str) -> int:
+    """Return the number of a device; ValueError if the driver has fewer."""
+    found = devices()
+    if not 0 <= number < len(found):
+        raise ValueError(f"{name}: there is no device 'cuda:{number}', the driver has {len(found)}")
+    return number
+
+
+def cuda_text() -> str:
+    """Return one line about CUDA: the kernels of this build, the driver, the devices, or why there are none."""
+    built = _core.cuda_modules()
+    size = sum(built.values()) / 1e6
+    kernels = f"kernels for sm_80 to sm_120 ({len(built)} modules, {size:.1f} MB)" if built else "built without kernels"
+    try:
+        version, found = _driver()
+    except (NotImplementedError, RuntimeError, ValueError) as problem:
+        reason = str(problem).removeprefix("cuda: ")
+        return f"{kernels}; {reason}" if built else reason
+    listed = ", ".join(f"cuda:{i} {one.name} (sm_{one.major}{one.minor})" for i, one in enumerate(found))
+    return f"{kernels}; driver {version // 1000}.{version % 1000 // 10}; {listed}"
