@@ -85,7 +85,7 @@ static hc_status open_library(const char *path, hc_error *error) {
         return hc_fail(error, HC_UNSUPPORTED, "cuda: no driver (%s): install the NVIDIA driver",
                        reason ? reason : path);
     }
-    brings_kernels = dlsym(library, "hc_cuda_host_launch") != NULL;
+    brings_kernels = dlsym(library, "hc_cuda_brings_kernels") != NULL;
     if (!brings_kernels && !hc_cuda_module(0, &image))
         return hc_fail(error, HC_UNSUPPORTED, "cuda: heterocompute was built without CUDA kernels: build it with nvcc");
 #define F(field, symbol, arguments)                                                                                    \

@@ -17,7 +17,7 @@ from ..base.cuda import check_device
 from ..base.values import shown
 from .foreign import Unreadable, exports_dlpack
 
-__all__ = ["DeviceArray", "as_device", "device_number", "in_callers_library", "is_on_device"]
+__all__ = ["DeviceArray", "as_device", "c_strides", "device_number", "in_callers_library", "is_on_device"]
 
 Array = np.ndarray[Any, Any]
 
@@ -86,7 +86,7 @@ class DeviceArray:
         """Return an array with unset values, in C order."""
         dtype = np.dtype(dtype)
         owner = _Memory(prod(shape) * dtype.itemsize, number, stream)
-        return cls(owner, owner.address, shape, dtype, _c_strides(shape, dtype.itemsize), number, stream)
+        return cls(owner, owner.address, shape, dtype, c_strides(shape, dtype.itemsize), number, stream)
 
     @classmethod
     def from_numpy(cls, array: Array, number: int = 0, stream: int = DEFAULT_STREAM) -> DeviceArray:
@@ -97,7 +97,7 @@ class DeviceArray:
 
     def to_numpy(self) -> Array:
         """Copy the values to an ndarray; waits for the stream."""
-        if self.strides != _c_strides(self.shape, self.dtype.itemsize):
+        if self.strides != c_strides(self.shape, self.dtype.itemsize):
             raise NotImplementedError("to_numpy: the array is not in C order, expected contiguous values")
         made = np.empty(self.shape, self.dtype)
         _core.cuda_copy(self.number, self.stream, self.address, _as_bytes(made), False)
@@ -123,7 +123,7 @@ class DeviceArray:
 
     def reshaped(self, shape: Sequence[int]) -> DeviceArray:
         """Return a contiguous array with another shape; the memory is shared."""
-        strides = _c_strides(shape, self.dtype.itemsize)
+        strides = c_strides(shape, self.dtype.itemsize)
         return DeviceArray(self, self.address, shape, self.dtype, strides, self.number, self.stream)
 
     @property
@@ -132,7 +132,7 @@ class DeviceArray:
             raise AttributeError("__cuda_array_interface__ has no bfloat16: use __dlpack__")
         data = (self.address if self.size else 0, False)
         found = {"shape": self.shape, "typestr": self.dtype.str, "data": data, "version": 3}
-        strides = None if self.strides == _c_strides(self.shape, self.dtype.itemsize) else self.strides
+        strides = None if self.strides == c_strides(self.shape, self.dtype.itemsize) else self.strides
         return {**found, "strides": strides, "stream": self.stream or DEFAULT_STREAM}
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -162,7 +162,8 @@ class DeviceArray:
         return f"DeviceArray({self.dtype}, shape={self.shape}, device='{self.device}')"
 
 
-def _c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Return the strides of a contiguous array in C order, in bytes."""
     strides, step = [], itemsize
     for n in reversed(shape):
         strides.append(step)
@@ -249,7 +250,7 @@ def _from_interface(value: Any, name: str) -> DeviceArray:
         raise TypeError(f"{name} has dtype {shown(typestr)}, wanted float16, bfloat16, float32 or float64")
     dtype = np.dtype(_TYPES[typestr])
     number = _core.cuda_place(address) if address else 0
-    return DeviceArray(value, address, shape, dtype, steps or _c_strides(shape, dtype.itemsize), number, stream)
+    return DeviceArray(value, address, shape, dtype, steps or c_strides(shape, dtype.itemsize), number, stream)
 
 
 def _from_dlpack(value: Any, name: str, stream: int | None) -> DeviceArray:

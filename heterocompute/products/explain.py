@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from inspect import signature
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..formats import Format, has_pattern
 from .arguments import as_format, as_operand, core_operand, is_compressed
 from .conv import ERRORS, conv2d, convolution_key, prepared
 from .csr import compressed_product, multiply
+from .device import copied_bytes, goes_to_device
 from .matmul import _checked_product, linear, matmul
 from .tuned import choice, product_key, times
 
@@ -181,6 +183,9 @@ def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
     if function not in (matmul, linear):
         raise TypeError(f"{caller}: the function is {shown(function)}, wanted matmul, linear or conv2d")
     given = bound(caller, function, rest, options)
+    left, right = (given["a"], given["b"]) if function is matmul else (given["x"], given["w"])
+    if goes_to_device(left, right):
+        return Asked(_on_device(caller, left, right if function is matmul else right.T), "", function.__name__, False)
     if function is matmul:
         explanation, key, blas = _product(caller, given["a"], given["b"], given.get("activations"))
         return Asked(explanation, key, "matmul", blas)
@@ -218,6 +223,18 @@ def _product(caller: str, a: Any, b: Any, activations: Any) -> tuple[Explanation
 
     _checked_product(left, right, fmt, None, None, caller, (left, right), note)
     return found[0]
+
+
+def _on_device(caller: str, a: Any, b: Any) -> Explanation:
+    """Return the explanation of a product on a CUDA device, with the bytes that are copied."""
+    if not a.shape or len(b.shape) != 2 or a.shape[-1] != b.shape[0]:
+        raise ValueError(f"{caller}: shapes {shown(a.shape)} and {shown(b.shape)} do not fit on a CUDA device")
+    answer = 4 * prod(a.shape[:-1]) * b.shape[1]
+    there, back = copied_bytes(a, b, answer)
+    copies = f"copies {there:,} bytes there and {back:,} bytes back" if there or back else "copies nothing"
+    moved = answer + sum(value.nbytes for value in (a, b) if hasattr(value, "nbytes"))
+    candidate = Candidate("cuda", None, f"kernels of the CUDA device; {copies}")
+    return Explanation("cuda", (candidate,), 2 * prod(a.shape) * b.shape[1], moved)
 
 
 def _tuned(explained: Explanation, key: str) -> Explanation:

@@ -1,0 +1,74 @@
+"""The driver is opened at run time; each way that this fails is one sentence, and nothing else changes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import driven
+import pytest
+
+SCRIPT = """
+import numpy as np, heterocompute as hc
+print(hc.show_config(mode="dicts")["cuda"])
+q = hc.quantize(np.ones((2, 32), np.float32), "int8")
+try:
+    q.to("cuda")
+except Exception as error:
+    print(type(error).__name__, error)
+else:
+    print("moved")
+{more}
+"""
+
+
+def run(more: str = "", **changed: str) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "HETEROCOMPUTE_CUDA_DRIVER"}
+    script = SCRIPT.format(more=more)
+    return subprocess.run(
+        [sys.executable, "-c", script], env={**environment, **changed}, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_a_machine_without_a_driver_says_so() -> None:
+    done = run(HETEROCOMPUTE_CUDA_DRIVER="/nonexistent/libcuda.so.1")
+    assert done.returncode == 0, done.stderr
+    config, error = done.stdout.splitlines()
+    assert "no driver (/nonexistent/libcuda.so.1: cannot open shared object file" in config
+    assert error.startswith("NotImplementedError cuda: no driver")
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"FAKE_DRIVER_EMPTY": "1"}, "cuda: the driver finds no device"),
+        ({"FAKE_DRIVER_FAILS": "1"}, "cuda: the driver does not start: unknown error (error 999)"),
+    ],
+)
+def test_a_driver_that_does_not_start_is_a_sentence(changed: dict[str, str], sentence: str) -> None:
+    done = run(**driven.environment(), **changed)
+    assert done.returncode == 0, done.stderr
+    assert f"NotImplementedError {sentence}" in done.stdout
+
+
+def test_a_library_that_is_no_driver_is_a_sentence() -> None:
+    kernels = driven.environment()["FAKE_DRIVER_KERNELS"]
+    done = run(HETEROCOMPUTE_CUDA_DRIVER=kernels)
+    assert done.returncode == 0, done.stderr
+    assert "built without CUDA kernels" in done.stdout or "the driver has no function cuInit" in done.stdout
+
+
+def test_the_driver_is_found_by_its_name(tmp_path: object) -> None:
+    paths = driven.environment()
+    os.symlink(paths["HETEROCOMPUTE_CUDA_DRIVER"], f"{tmp_path}/libcuda.so.1")
+    done = run(LD_LIBRARY_PATH=str(tmp_path), FAKE_DRIVER_KERNELS=paths["FAKE_DRIVER_KERNELS"])
+    assert done.returncode == 0, done.stderr
+    config, moved = done.stdout.splitlines()
+    assert "driver 13.0; cuda:0 fake device (sm_80), cuda:1 fake device (sm_80)" in config and moved == "moved"
+
+
+def test_memory_of_the_fake_device_is_out_of_reach_of_the_host() -> None:
+    touch = "import ctypes; ctypes.string_at(q.to('cuda').components['codes'].address, 1)"
+    done = run(touch, **driven.environment())
+    assert done.returncode == -11 and done.stdout.splitlines()[-1] == "moved"
