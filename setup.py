@@ -19,6 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -141,11 +142,12 @@ class BuildExt(build_ext):
         target = folder / f"{Path(source).stem}.fatbin"
         if not is_current(str(target)):
             folder.mkdir(parents=True, exist_ok=True)
-            made = target.with_suffix(".part")
+            made, begun = target.with_suffix(".part"), time.time()
             command += ["-MD", "-MF", str(target.with_suffix(".d")), source, "-o", str(made)]
             print(" ".join(command), flush=True)
             if subprocess.run(command).returncode:
                 raise SystemExit(f"heterocompute: {nvcc} fails on {source}; HETEROCOMPUTE_CUDA=0 builds without CUDA")
+            os.utime(made, (begun, begun))  # a source that changed meanwhile is newer
             os.replace(made, target)
         return str(target)
 

@@ -150,17 +150,19 @@ template <bool is_grouped> struct wide {
                             dots[r] += (int64_t)found[r] * ((int64_t)1 << 8 * (i + j));
                     }
                 rest -= 32;
-                if (!is_grouped || rest > 0 || segment == p.segments)
-                    continue;
-                for (int r = 0; r < 4; r++) {
-                    const int64_t y_row = hc_min(row + lane / 4 + r / 2 * 8, p.m - 1);
-                    const float scale = p.x_scales[y_row * p.segments + segment] *
-                                        p.w_scales[hc_min(y_column + r % 2, p.n - 1) * p.segments + segment];
-                    sums[r] = fmaf(scale, (float)dots[r], sums[r]);
-                    dots[r] = 0;
+                if constexpr (is_grouped) {
+                    if (rest > 0 || segment == p.segments)
+                        continue;
+                    for (int r = 0; r < 4; r++) {
+                        const int64_t y_row = hc_min(row + lane / 4 + r / 2 * 8, p.m - 1);
+                        const float scale = p.x_scales[y_row * p.segments + segment] *
+                                            p.w_scales[hc_min(y_column + r % 2, p.n - 1) * p.segments + segment];
+                        sums[r] = fmaf(scale, (float)dots[r], sums[r]);
+                        dots[r] = 0;
+                    }
+                    rest = p.length;
+                    segment++;
                 }
-                rest = p.length;
-                segment++;
             }
         }
         for (int r = 0; r < 4; r++)

@@ -15,9 +15,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Seen from outside the extension: a test plans with the core and runs the kernels itself. */
-#define HC_CUDA_SEEN __attribute__((visibility("default")))
-
 typedef struct {
     const char *module, *kernel; /* modules.c has the modules */
     uint32_t grid[3], block[3];
@@ -48,29 +45,27 @@ typedef struct {
     const void *data;
     int64_t bytes;
 } hc_cuda_image;
-HC_CUDA_SEEN bool hc_cuda_module(int number, hc_cuda_image *image);
+bool hc_cuda_module(int number, hc_cuda_image *image);
 
 /* Shapes and axes have been checked, as hc_quantize does. HC_UNSUPPORTED, with a sentence: the kernels lack it. thresholds: one
  * float32 a group on the device, (rows, groups), or NULL. */
-HC_CUDA_SEEN hc_status hc_cuda_plan_quantize(const hc_view *x, const float *thresholds, const hc_packed *packed,
-                                             void *workspace, hc_cuda_plan *plan, hc_error *error);
-HC_CUDA_SEEN hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, hc_cuda_plan *plan,
-                                               hc_error *error);
-HC_CUDA_SEEN hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const float *thresholds, const hc_format *format,
-                                                  int n_axes, const int *axes, const hc_view *out, void *workspace,
-                                                  hc_cuda_plan *plan, hc_error *error);
+hc_status hc_cuda_plan_quantize(const hc_view *x, const float *thresholds, const hc_packed *packed, void *workspace,
+                                hc_cuda_plan *plan, hc_error *error);
+hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, hc_cuda_plan *plan, hc_error *error);
+hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const float *thresholds, const hc_format *format, int n_axes,
+                                     const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
+                                     hc_error *error);
 /* x, w: rows over k (the last axes are reduced); out: (rows of x, rows of w). x is packed, or float values that take the format
  * `activations`. */
-HC_CUDA_SEEN hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *w,
-                                           const float *bias, const hc_view *out, void *workspace, hc_cuda_plan *plan,
-                                           hc_error *error);
+hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *w, const float *bias,
+                              const hc_view *out, void *workspace, hc_cuda_plan *plan, hc_error *error);
 
 /* out = x rounded by chance, float32, with the scales of q (hc_round_by_chance). */
-HC_CUDA_SEEN hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_levels *levels, uint64_t seed,
-                                           const hc_view *out, hc_cuda_plan *plan, hc_error *error);
+hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_levels *levels, uint64_t seed,
+                              const hc_view *out, hc_cuda_plan *plan, hc_error *error);
 /* values, metadata: as hc_prune fills them, of float values that float32 holds. */
-HC_CUDA_SEEN hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
-                                          uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error);
+hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
+                             uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error);
 
 /* The host build (params.h) runs all steps of a plan; NULL, or what went wrong. */
 const char *hc_cuda_host_run(const hc_cuda_plan *plan, uint32_t order);

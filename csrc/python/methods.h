@@ -45,6 +45,9 @@ PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args);
 PyObject *hc_direct_types_method(PyObject *self, PyObject *args);
 PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n);
 
+/* cuda.c */
+PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused);
+
 /* stored.c */
 PyObject *hc_move_codes_method(PyObject *self, PyObject *args);
 PyObject *hc_code_fault_method(PyObject *self, PyObject *args);

@@ -304,6 +304,7 @@ static PyObject *compiler(PyObject *self, PyObject *none) {
 }
 
 static PyMethodDef METHODS[] = {
+    {"cuda_addresses", hc_cuda_addresses_method, METH_NOARGS, "cuda_addresses() -> {planner: address}, for tests"},
     {"formats", formats, METH_NOARGS, "formats() -> {family: description}"},
     {"check_format", check_format, METH_O, "check_format(params): ValueError if a parameter is illegal"},
     {"stored_form", stored_form, METH_O, "stored_form(params) -> {field: value}: the format as data"},

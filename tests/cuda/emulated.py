@@ -144,10 +144,9 @@ def build(cxx: list[str], sources: list[Path], library: Path) -> None:
         os.replace(f"{folder}/kernels.so", library)
 
 
-@functools.cache
-def planners() -> ctypes.CDLL:
-    """Return the core, whose planners are visible symbols."""
-    return ctypes.CDLL(_heterocompute.__file__)
+def function_of(name: str) -> Any:
+    """Return a planner of the core, or `module`."""
+    return ctypes.CFUNCTYPE(ctypes.c_int)(_heterocompute.cuda_addresses()[name])
 
 
 def view(array: np.ndarray[Any, Any]) -> View:
@@ -185,7 +184,7 @@ def packed(q: Any, components: dict[str, np.ndarray[Any, Any]]) -> Packed:
 def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True) -> int:
     """Plan with the core and run on the host; return `illegal` of the state."""
     error, plan = Error(), ctypes.create_string_buffer(PLAN_BYTES)
-    call = getattr(planners(), f"hc_cuda_plan_{planner}")
+    call = function_of(planner)
     passed = [ctypes.byref(a) if isinstance(a, (ctypes.Structure, ctypes.Array)) else a for a in arguments]
     address = None
     for is_sized in (False, True):
