@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 /* The binding of CUDA: memory of a device, and operations on arrays there.
  *
  *   view = (address, dtype, shape, strides in bytes)      packed = (format, shape, axes, {component: address}), C order
@@ -19,6 +18,17 @@ static PyObject *raise_driver(hc_status status, const hc_error *error) {
         return hc_raise(status, error);
     PyErr_SetString(PyExc_RuntimeError, error->text);
     return NULL;
+}
+
+/* Addresses of the planners and modules, for tests that run the kernels on the host. */
+PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    return Py_BuildValue(
+        "{sNsNsNsNsNsNsN}", "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize), "dequantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
+        "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
 }
 
 PyObject *hc_cuda_open_method(PyObject *self, PyObject *args) {
@@ -330,20 +340,4 @@ PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args) {
     call.what = MATMUL;
     call.checks = call.has_format;
     return finish_call(&call);
-=======
-/* Addresses of the planners and modules of CUDA (cuda/hc_cuda.h), for tests that run the kernels on the host. */
-#include "python/call.h"
-#include "python/methods.h"
-
-#include "cuda/hc_cuda.h"
-
-PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
-    (void)self, (void)unused;
-    return Py_BuildValue(
-        "{sNsNsNsNsNsNsN}", "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize), "dequantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
-        "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
->>>>>>> 5841f66080e11f0dc4a44bfbc54c84900aca4f51
 }

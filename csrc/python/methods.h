@@ -29,6 +29,7 @@ PyObject *hc_conv_algorithms_method(PyObject *self, PyObject *args);
 PyObject *hc_prepack_method(PyObject *self, PyObject *args);
 
 /* cuda.c */
+PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused);
 PyObject *hc_cuda_open_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_allocate_method(PyObject *self, PyObject *args);
@@ -44,9 +45,6 @@ PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args);
 /* direct.c: direct_types(types...), and direct(run, is_linear, a, b, bias, activations, out) -> answer or None. */
 PyObject *hc_direct_types_method(PyObject *self, PyObject *args);
 PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n);
-
-/* cuda.c */
-PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused);
 
 /* stored.c */
 PyObject *hc_move_codes_method(PyObject *self, PyObject *args);
