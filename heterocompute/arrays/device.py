@@ -17,7 +17,15 @@ from ..base.cuda import check_device
 from ..base.values import shown
 from .foreign import Unreadable, exports_dlpack
 
-__all__ = ["DeviceArray", "as_device", "c_strides", "device_number", "in_callers_library", "is_on_device"]
+__all__ = [
+    "DeviceArray",
+    "as_device",
+    "c_strides",
+    "device_number",
+    "in_callers_library",
+    "is_on_device",
+    "torch_stream",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -80,9 +88,7 @@ class DeviceArray:
         self.shape, self.dtype, self.strides = tuple(shape), dtype, tuple(strides)
 
     @classmethod
-    def empty(
-        cls, shape: Sequence[int], dtype: Any, number: int = 0, stream: int = DEFAULT_STREAM
-    ) -> DeviceArray:
+    def empty(cls, shape: Sequence[int], dtype: Any, number: int = 0, stream: int = DEFAULT_STREAM) -> DeviceArray:
         """Return an array with unset values, in C order."""
         dtype = np.dtype(dtype)
         owner = _Memory(prod(shape) * dtype.itemsize, number, stream)
@@ -205,9 +211,8 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
     if isinstance(value, DeviceArray):
         made = value
     elif getattr(value, "requires_grad", False) is True:
-        raise Unreadable(
-            f"{name} is a tensor that requires a gradient, which would be lost here: pass {name.split(': ')[-1]}.detach()"
-        )
+        word = name.split(": ")[-1]
+        raise Unreadable(f"{name} is a tensor that requires a gradient, which would be lost here: pass {word}.detach()")
     elif _is_torch(value) or not hasattr(value, "__cuda_array_interface__"):
         made = _from_dlpack(value, name, stream)
     else:
@@ -219,7 +224,9 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
         if place != made.number:
             made = DeviceArray(made, made.address, made.shape, made.dtype, made.strides, place, made.stream)
     if any(n < 0 for n in made.shape) or len(made.shape) != len(made.strides):
-        raise ValueError(f"{name} has shape {shown(made.shape)} and strides {shown(made.strides)}, expected one for each")
+        raise ValueError(
+            f"{name} has shape {shown(made.shape)} and strides {shown(made.strides)}, expected one for each"
+        )
     size = made.dtype.itemsize
     if made.address % size or any(step % size for step, n in zip(made.strides, made.shape, strict=True) if n > 1):
         raise ValueError(f"{name}: its values are not aligned, expected addresses that are multiples of {size}")
@@ -255,7 +262,7 @@ def _from_interface(value: Any, name: str) -> DeviceArray:
 
 def _from_dlpack(value: Any, name: str, stream: int | None) -> DeviceArray:
     if stream is None:
-        stream = _torch_stream(value)
+        stream = torch_stream(value)
     try:
         owner, kind, number, address, code, bits, shape, items = _core.read_dlpack(
             value.__dlpack__(stream=stream or DEFAULT_STREAM)
@@ -277,7 +284,7 @@ def _bfloat16() -> np.dtype[Any]:
     return np.dtype(ml_dtypes.bfloat16)
 
 
-def _torch_stream(value: Any) -> int:
+def torch_stream(value: Any) -> int:
     """Return the current stream of PyTorch for its tensors, else the default stream."""
     if not _is_torch(value):
         return DEFAULT_STREAM

@@ -39,7 +39,10 @@ def measure(options: Options) -> list[Table]:
         return []
     options.say(f"{device.name}, sm_{device.major}{device.minor}")
     tables = [_conformance(options)] if options.check else []
-    return [*tables, _codecs(options), _products(options)]
+    tables += [_codecs(options), _products(options)]
+    for table in tables:
+        table["title"] += f"; {device.name}"
+    return tables
 
 
 def _conformance(options: Options) -> Table:
@@ -110,6 +113,10 @@ def _codecs(options: Options) -> Table:
         rows.append(_row(f"dequantize {text}", _seconds(q.dequantize, options.quick), moved, "GB/s"))
         seconds = _seconds(lambda t=text: fake_quantize(x, t), options.quick)
         rows.append(_row(f"fake_quantize {text}", seconds, 2 * x.nbytes, "GB/s"))
+    few: Any = quantize(DeviceArray.from_numpy(np.ones((2, 32), np.float32)), "int8")
+    rows.append(
+        _row("dequantize int8, 64 values: launch to launch", _seconds(few.dequantize, options.quick), 256, "GB/s")
+    )
     return {"title": f"codecs, {x.nbytes:,} bytes of float32", "threads": 1, "rows": rows}
 
 
@@ -121,9 +128,11 @@ def _products(options: Options) -> Table:
     for text, activations in (("vsq4-g16-s4", "int8"), ("int8", "int8"), ("vsq4-g16-s4", None)):
         q: Any = quantize(w, text).to("cuda")
         for m in (1, 32) if options.quick else (1, 32, 4096):
-            options.say(f"times {activations} x {text}, {m} rows")
+            options.say(f"times {activations or 'float32'} x {text}, {m} rows")
             x = DeviceArray.from_numpy(rng.standard_normal((m, k), dtype=np.float32))
             seconds = _seconds(lambda x=x, q=q, a=activations: linear(x, q, None, a), options.quick)
             name = f"{activations or 'float32'} x {text}, {m} x {k} x {n}"
-            rows.append(_row(name, seconds, q.nbytes, "GB/s") if m == 1 else _row(name, seconds, 2 * m * n * k, "GOP/s"))
+            rows.append(
+                _row(name, seconds, q.nbytes, "GB/s") if m == 1 else _row(name, seconds, 2 * m * n * k, "GOP/s")
+            )
     return {"title": "matmuls; rate at one row: packed weights read", "threads": 1, "rows": rows}

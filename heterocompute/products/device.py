@@ -101,9 +101,7 @@ def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importan
     x = _operand(w, name, number, None)
     axes = normalize_axes(axis, x.ndim, "quantize")
     with refusals(format=(f"quantize: {fmt}", None)):
-        q = DeviceQuantizedArray.empty(
-            fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream
-        )
+        q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
         row = _core.cuda_quantize(x.number, x.stream, view_of(x), q._packed())
     _refuse_row(row, name, x.shape, axes, fmt)
     return q if is_on_device(w) else q.to("cpu")
@@ -120,9 +118,7 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     target = _target(out, x.shape, "fake_quantize", x.number, x.stream, (x,))
     with refusals(format=(f"fake_quantize: {fmt}", None)):
-        row = _core.cuda_fake_quantize(
-            x.number, x.stream, view_of(x), core_format(fmt), axes, view_of(target)
-        )
+        row = _core.cuda_fake_quantize(x.number, x.stream, view_of(x), core_format(fmt), axes, view_of(target))
     _refuse_row(row, name, x.shape, axes, fmt)
     return _answer(target, w, out)
 
@@ -131,7 +127,7 @@ def matmul_on_device(a: Any, b: Any, activations: Any, out: Any) -> Any:
     """Multiply arrays on a device, as `matmul`: b is quantized."""
     if not isinstance(b, (QuantizedArray, DeviceQuantizedArray)):
         raise NotImplementedError(
-            "matmul: b is not quantized, expected a quantized b: there is no CUDA kernel for a dense one; use cupy or torch"
+            "matmul: b is not quantized, expected a quantized b: CUDA kernels multiply no dense one; use CuPy or PyTorch"
         )
     if b.ndim != 2 or b.axis != (0,):
         raise NotImplementedError(
@@ -145,7 +141,7 @@ def linear_on_device(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> A
     """Apply a linear layer on a device, as `linear`: w is quantized."""
     if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)):
         raise NotImplementedError(
-            "linear: w is not quantized, expected a quantized w: there is no CUDA kernel for a dense one; use cupy or torch"
+            "linear: w is not quantized, expected a quantized w: CUDA kernels multiply no dense one; use CuPy or PyTorch"
         )
     if w.ndim != 2 or w.axis != (1,):
         raise ValueError(f"linear: w has shape {w.shape} and axis {w.axis}, expected two dimensions and axis (1,)")

@@ -32,7 +32,17 @@ def values(*shape: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-FORMATS = ["int8", "int4-g32-f16", "vsq4-g16-s4", "mxfp4", "nvfp4", "fp8_e4m3fn-row", "nf4-g64", "q8_0", "int4-g16-asym"]
+FORMATS = [
+    "int8",
+    "int4-g32-f16",
+    "vsq4-g16-s4",
+    "mxfp4",
+    "nvfp4",
+    "fp8_e4m3fn-row",
+    "nf4-g64",
+    "q8_0",
+    "int4-g16-asym",
+]
 
 
 @pytest.mark.parametrize("lend", [Lent, LentByDlpack, DeviceArray.from_numpy])
@@ -151,7 +161,11 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
     q = hc.quantize(w, "int8")
     lent, there = Lent(x), q.to("cuda")
     cases: list[tuple[Any, type[Exception], str]] = [
-        (lambda: hc.linear(x, there), TypeError, "linear: x is in the memory of the CPU and another argument is on a CUDA"),
+        (
+            lambda: hc.linear(x, there),
+            TypeError,
+            "linear: x is in the memory of the CPU and another argument is on a CUDA",
+        ),
         (lambda: hc.linear(lent, q), TypeError, "linear: w is in the memory of the CPU"),
         (lambda: hc.linear(lent, there, values(7)), TypeError, "linear: bias is in the memory of the CPU"),
         (lambda: hc.linear(Lent(x, 1), there), ValueError, "linear: x on cuda:1 and w on cuda:0, expected all on one"),
@@ -160,7 +174,11 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: hc.matmul(lent, there), NotImplementedError, r"expected two dimensions and axis \(0,\)"),
         (lambda: hc.linear(Lent(values(5, 60)), there), ValueError, "x has 60 features but w has 64 columns"),
         (lambda: hc.linear(lent, there, Lent(values(6))), ValueError, r"bias has shape \(6,\), wanted \(7,\)"),
-        (lambda: hc.linear(lent, there, out=np.empty((5, 7), np.float32)), TypeError, "out is in the memory of the CPU"),
+        (
+            lambda: hc.linear(lent, there, out=np.empty((5, 7), np.float32)),
+            TypeError,
+            "out is in the memory of the CPU",
+        ),
         (lambda: hc.linear(lent, there, out=Lent(x)), ValueError, "out is float32 with shape"),
         (lambda: hc.fake_quantize(lent, "int8", out=there), TypeError, "out"),
         (lambda: hc.quantize(lent, "int8", clip=0.9), NotImplementedError, "clip is 0.9, expected None"),
@@ -212,3 +230,31 @@ def test_the_second_device_computes_too() -> None:
     y = hc.linear(Lent(x, 1), q.to("cuda:1"), activations="int8")
     assert y.device == "cuda:1"
     assert y.to_numpy().tobytes() == hc.linear(x, q, activations="int8").tobytes()
+
+
+def test_components_of_a_packed_module_on_a_device_are_read_there() -> None:
+    torch = pytest.importorskip("torch")
+    from heterocompute.interop.torch import operators
+
+    q = hc.quantize(values(7, 64), "vsq4-g16-s4")
+    moved = list(q.to("cuda").components.values())
+    array = operators.array_on_device([_Buffer(part, torch) for part in moved], operators.described(q))
+    assert isinstance(array, DeviceQuantizedArray) and array.to("cpu") == q
+    x = values(3, 64)
+    assert (
+        hc.linear(Lent(x), array, activations="int8").to_numpy().tobytes()
+        == hc.linear(x, q, activations="int8").tobytes()
+    )
+
+
+class _Buffer:
+    """A buffer of a module on a device: a PyTorch for the CPU has none."""
+
+    def __init__(self, part: DeviceArray, torch: Any) -> None:
+        self.part, self.shape, self.device = part, part.shape, torch.device("cuda", part.number)
+
+    def contiguous(self) -> _Buffer:
+        return self
+
+    def data_ptr(self) -> int:
+        return self.part.address

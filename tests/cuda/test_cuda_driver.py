@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
 import driven
+import emulated
 import pytest
 
 SCRIPT = """
@@ -72,3 +74,27 @@ def test_memory_of_the_fake_device_is_out_of_reach_of_the_host() -> None:
     touch = "import ctypes; ctypes.string_at(q.to('cuda').components['codes'].address, 1)"
     done = run(touch, **driven.environment())
     assert done.returncode == -11 and done.stdout.splitlines()[-1] == "moved"
+
+
+def test_the_block_for_numpy_on_the_page_runs() -> None:
+    page = (emulated.ROOT / "docs/cuda.md").read_text()
+    block = page.split("NumPy:\n\n```py\n")[1].split("```")[0]
+    done = run(
+        block + "assert y.tobytes() == hc.linear(x, q.to('cpu'), activations='int8').tobytes()\n",
+        **driven.environment(),
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_benchmark_checks_every_kernel() -> None:
+    command = [sys.executable, "-m", "heterocompute", "bench", "cuda", "--check", "--quick", "--json"]
+    done = subprocess.run(
+        command, env={**os.environ, **driven.environment()}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["benchmarks"]["cuda"]["tables"][0]["rows"]
+    assert {row["name"] for row in rows} == {"quantize", "dequantize", "fake_quantize", "linear"}
+    assert all(row["cases"] > 10 for row in rows)
+    missing = {**os.environ, "HETEROCOMPUTE_CUDA_DRIVER": "/nonexistent.so"}
+    done = subprocess.run(command, env=missing, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "no driver (/nonexistent.so" in done.stderr
