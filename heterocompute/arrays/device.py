@@ -84,7 +84,7 @@ class DeviceArray:
         number: int,
         stream: int,
     ) -> None:
-        self._owner, self.address, self.number, self.stream = owner, address, number, stream
+        self._owner, self.address, self.number, self.stream = owner, address, number, stream or DEFAULT_STREAM
         self.shape, self.dtype, self.strides = tuple(shape), dtype, tuple(strides)
 
     @classmethod
@@ -139,7 +139,7 @@ class DeviceArray:
         data = (self.address if self.size else 0, False)
         found = {"shape": self.shape, "typestr": self.dtype.str, "data": data, "version": 3}
         strides = None if self.strides == c_strides(self.shape, self.dtype.itemsize) else self.strides
-        return {**found, "strides": strides, "stream": self.stream or DEFAULT_STREAM}
+        return {**found, "strides": strides, "stream": self.stream}
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _CUDA, self.number
@@ -155,7 +155,7 @@ class DeviceArray:
         """Lend the memory; the values are complete for `stream` when it is not the stream of the array."""
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("DeviceArray: __dlpack__ makes no copy; call to_numpy() for values on the CPU")
-        if stream != -1 and (stream or DEFAULT_STREAM) != (self.stream or DEFAULT_STREAM):
+        if stream != -1 and (stream or DEFAULT_STREAM) != self.stream:
             _core.cuda_wait(self.number, self.stream)
         items = tuple(step // self.dtype.itemsize for step in self.strides)
         kind, bits = _KINDS[self.dtype.kind], 8 * self.dtype.itemsize
@@ -230,7 +230,7 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
     size = made.dtype.itemsize
     if made.address % size or any(step % size for step, n in zip(made.strides, made.shape, strict=True) if n > 1):
         raise ValueError(f"{name}: its values are not aligned, expected addresses that are multiples of {size}")
-    if stream is not None and (made.stream or DEFAULT_STREAM) != (stream or DEFAULT_STREAM):
+    if stream is not None and made.stream != stream:
         _core.cuda_wait(made.number, made.stream)
     return made
 
@@ -256,7 +256,7 @@ def _from_interface(value: Any, name: str) -> DeviceArray:
     if typestr not in _TYPES:
         raise TypeError(f"{name} has dtype {shown(typestr)}, wanted float16, bfloat16, float32 or float64")
     dtype = np.dtype(_TYPES[typestr])
-    number = _core.cuda_place(address) if address else 0
+    number = max(_core.cuda_place(address), 0) if address else 0
     return DeviceArray(value, address, shape, dtype, steps or c_strides(shape, dtype.itemsize), number, stream)
 
 
@@ -281,7 +281,8 @@ def _from_dlpack(value: Any, name: str, stream: int | None) -> DeviceArray:
 def _bfloat16() -> np.dtype[Any]:
     import ml_dtypes  # 5 ms
 
-    return np.dtype(ml_dtypes.bfloat16)
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
 
 
 def torch_stream(value: Any) -> int:

@@ -71,12 +71,12 @@ class DeviceQuantizedArray(PackedArray):
     @property
     def number(self) -> int:
         """Number of the device."""
-        return next(iter(self._components.values())).number
+        return int(next(iter(self._components.values())).number)
 
     @property
     def stream(self) -> int:
         """The CUDA stream that the components are computed on."""
-        return next(iter(self._components.values())).stream
+        return int(next(iter(self._components.values())).stream)
 
     @property
     def T(self) -> Self:  # noqa: N802 (NumPy's name)
@@ -133,7 +133,7 @@ class DeviceQuantizedArray(PackedArray):
             return NotImplemented
         return bool(self.to("cpu") == other.to("cpu"))
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __deepcopy__(self, memo: Any) -> Self:
         raise TypeError("copy: the array is on a CUDA device, expected one on the CPU: call to('cpu') first")

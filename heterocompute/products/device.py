@@ -55,6 +55,12 @@ def _operand(value: Any, name: str, number: int | None, stream: int | None) -> A
     return DeviceArray.from_numpy(as_array(value, name), number or 0, DEFAULT_STREAM if stream is None else stream)
 
 
+def _settle(number: int, stream: int, *operands: Any) -> None:
+    """Wait for a call if an operand belongs to another stream, on which its memory may be freed."""
+    if any(value is not None and value.stream != stream for value in operands):
+        _core.cuda_wait(number, stream)
+
+
 def _place(values: dict[str, Any]) -> int | None:
     """Return the device that the arguments are on, else that of `use`; ValueError if they are on several."""
     found: dict[int, str] = {}
@@ -116,9 +122,11 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
     number = _place({name: w, "fake_quantize: out": out})
     x = _operand(w, name, number, None)
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
-    target = _target(out, x.shape, "fake_quantize", x.number, x.stream, (x,))
+    inputs = () if _is_in_place(x, out) else (x,)
+    target = _target(out, x.shape, "fake_quantize", x.number, x.stream, inputs)
     with refusals(format=(f"fake_quantize: {fmt}", None)):
         row = _core.cuda_fake_quantize(x.number, x.stream, view_of(x), core_format(fmt), axes, view_of(target))
+    _settle(x.number, x.stream, target)
     _refuse_row(row, name, x.shape, axes, fmt)
     return _answer(target, w, out)
 
@@ -127,7 +135,7 @@ def matmul_on_device(a: Any, b: Any, activations: Any, out: Any) -> Any:
     """Multiply arrays on a device, as `matmul`: b is quantized."""
     if not isinstance(b, (QuantizedArray, DeviceQuantizedArray)):
         raise NotImplementedError(
-            "matmul: b is not quantized, expected a quantized b: CUDA kernels multiply no dense one; use CuPy or PyTorch"
+            "matmul: b is not quantized, expected a quantized b: CUDA kernels multiply no dense one; use CuPy or torch"
         )
     if b.ndim != 2 or b.axis != (0,):
         raise NotImplementedError(
@@ -141,7 +149,7 @@ def linear_on_device(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> A
     """Apply a linear layer on a device, as `linear`: w is quantized."""
     if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)):
         raise NotImplementedError(
-            "linear: w is not quantized, expected a quantized w: CUDA kernels multiply no dense one; use CuPy or PyTorch"
+            "linear: w is not quantized, expected a quantized w: CUDA kernels multiply no dense one; use CuPy or torch"
         )
     if w.ndim != 2 or w.axis != (1,):
         raise ValueError(f"linear: w has shape {w.shape} and axis {w.axis}, expected two dimensions and axis (1,)")
@@ -184,6 +192,7 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
             0 if added is None else added.address,
             view_of(to),
         )
+    _settle(left.number, stream, weights, added, target)
     if fmt is not None:
         _refuse_row(row, x_name, left.shape, (left.ndim - 1,), fmt)
     return _answer(target, x, out)
@@ -211,14 +220,23 @@ def _target(
     made = as_device(out, f"{name}: out", stream)
     if made.dtype != np.float32 or made.shape != shape:
         raise ValueError(f"{name}: out is {made.dtype} with shape {made.shape}, wanted float32 with shape {shape}")
-    target = DeviceArray(out, made.address, made.shape, made.dtype, made.strides, number, stream)
+    target = DeviceArray(out, made.address, made.shape, made.dtype, made.strides, number, made.stream)
     if any(n > 1 and a != b for n, a, b in zip(shape, made.strides, c_strides(shape, 4), strict=True)):
         raise NotImplementedError(f"{name}: out has strides {made.strides}, expected C order on a CUDA device")
     for value in inputs:
-        for part in value.components.values() if isinstance(value, DeviceQuantizedArray) else (value,):
+        parts: Any = value.components.values() if isinstance(value, DeviceQuantizedArray) else (value,)
+        for part in parts:
             if part is not None and part.address < made.address + made.nbytes and made.address < _end(part):
                 raise ValueError(f"{name}: out shares memory with an input")
     return target
+
+
+def _is_in_place(x: DeviceArray, out: Any) -> bool:
+    """Tell whether an answer is written just where x is: the kernels read each value before they write it."""
+    if out is None or not is_on_device(out):
+        return False
+    made = as_device(out, "fake_quantize: out")
+    return (made.address, made.strides, made.dtype) == (x.address, x.strides, x.dtype)
 
 
 def _end(array: DeviceArray) -> int:

@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.base import PackedArray
 from ..arrays.components import core_format
+from ..arrays.device import is_on_device
+from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
@@ -185,7 +188,8 @@ def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
     given = bound(caller, function, rest, options)
     left, right = (given["a"], given["b"]) if function is matmul else (given["x"], given["w"])
     if goes_to_device(left, right):
-        return Asked(_on_device(caller, left, right if function is matmul else right.T), "", function.__name__, False)
+        turned = right if function is matmul else getattr(right, "T", right)
+        return Asked(_on_device(caller, left, turned), "", function.__name__, False)
     if function is matmul:
         explanation, key, blas = _product(caller, given["a"], given["b"], given.get("activations"))
         return Asked(explanation, key, "matmul", blas)
@@ -227,6 +231,9 @@ def _product(caller: str, a: Any, b: Any, activations: Any) -> tuple[Explanation
 
 def _on_device(caller: str, a: Any, b: Any) -> Explanation:
     """Return the explanation of a product on a CUDA device, with the bytes that are copied."""
+    if not isinstance(b, (QuantizedArray, DeviceQuantizedArray)):
+        raise NotImplementedError(f"{caller}: the right operand is not quantized, expected a quantized one on a device")
+    a = a if isinstance(a, PackedArray) or is_on_device(a) else as_operand(a, f"{caller}: a")
     if not a.shape or len(b.shape) != 2 or a.shape[-1] != b.shape[0]:
         raise ValueError(f"{caller}: shapes {shown(a.shape)} and {shown(b.shape)} do not fit on a CUDA device")
     answer = 4 * prod(a.shape[:-1]) * b.shape[1]

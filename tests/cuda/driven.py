@@ -48,9 +48,9 @@ class Driver:
     def live_bytes(self) -> int:
         return int(self.library.fake_driver_live_bytes())
 
-    def counts(self) -> tuple[int, int, int]:
-        """Return launches, copies to the device, copies back."""
-        found = (ctypes.c_int * 3)()
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return launches, copies to the device, copies back, and how often the host waited for a stream."""
+        found = (ctypes.c_int * 4)()
         self.library.fake_driver_counts(found)
         return tuple(found)  # type: ignore[return-value]
 

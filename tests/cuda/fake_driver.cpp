@@ -29,7 +29,7 @@ std::mutex mutex;
 unsigned char *region;
 std::map<size_t, allocation> live; // by offset
 size_t used_bytes;
-int launches, uploads, downloads;
+int launches, uploads, downloads, waits;
 std::string fault;
 thread_local void *stack[16];
 thread_local int depth;
@@ -178,7 +178,7 @@ int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, void *) {
     return memcpy(to, (const void *)from, bytes), SUCCESS;
 }
 
-int cuStreamSynchronize(void *) { return fault.empty() ? SUCCESS : LAUNCH_FAILED; }
+int cuStreamSynchronize(void *) { return waits++, fault.empty() ? SUCCESS : LAUNCH_FAILED; }
 
 int cuPointerGetAttribute(void *value, int attribute, address at) {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -203,5 +203,7 @@ int cuGetErrorString(int result, const char **text) {
 
 // What a test asks.
 size_t fake_driver_live_bytes(void) { return used_bytes; }
-void fake_driver_counts(int counts[3]) { counts[0] = launches, counts[1] = uploads, counts[2] = downloads; }
+void fake_driver_counts(int counts[4]) {
+    counts[0] = launches, counts[1] = uploads, counts[2] = downloads, counts[3] = waits;
+}
 }

@@ -62,6 +62,8 @@ def test_a_device_s_array_stays_there_with_the_bits_of_the_cpu(lend: Any, text: 
     out = DeviceArray.empty(x.shape, np.float32)
     assert hc.fake_quantize(lent, text, out=out) is out
     assert out.to_numpy().tobytes() == rounded.to_numpy().tobytes()
+    there = DeviceArray.from_numpy(x)
+    assert hc.fake_quantize(there, text, out=there).to_numpy().tobytes() == rounded.to_numpy().tobytes()
 
 
 @pytest.mark.parametrize("text", ["int8", "vsq4-g16-s4", "int4-g32-f16"])
@@ -134,7 +136,7 @@ def test_arrays_of_the_cpu_are_copied_where_use_says_so(driver: driven.Driver) -
         y = hc.linear(x, q, activations="int8")
         out = np.empty((5, 7), np.float32)
         assert hc.linear(x, q.to("cuda"), activations="int8", out=out) is out
-        launches, uploads, downloads = (now - then for now, then in zip(driver.counts(), before, strict=True))
+        launches, uploads, downloads, _ = (now - then for now, then in zip(driver.counts(), before, strict=True))
         assert launches > 4 and uploads and downloads
         rounded = hc.fake_quantize(x, "int8")
         found = hc.explain(hc.linear, x, q, activations="int8")
@@ -152,14 +154,36 @@ def test_nothing_is_copied_silently(driver: driven.Driver) -> None:
     lent, q = Lent(values(5, 64)), hc.quantize(values(7, 64), "int8").to("cuda")
     before = driver.counts()
     hc.linear(lent, q)
-    launches, uploads, downloads = (now - then for now, then in zip(driver.counts(), before, strict=True))
-    assert (launches, uploads, downloads) == (1, 0, 0)
+    assert [now - then for now, then in zip(driver.counts(), before, strict=True)] == [1, 0, 0, 0]
+    found = hc.explain(hc.linear, lent, q)
+    assert found.chosen == "cuda" and "copies nothing" in str(found)
+    with pytest.raises(NotImplementedError, match="right operand is not quantized"):
+        hc.explain(hc.linear, lent, lent)
+
+
+def test_streams_that_differ_are_waited_for(driver: driven.Driver) -> None:
+    x, w, bias = values(5, 64), values(7, 64), values(7)
+    q = hc.quantize(w, "int8")
+    there, lent = q.to("cuda"), Lent(x, stream=2)
+    before = driver.counts()[3]
+    y = hc.linear(lent, there)
+    assert y.stream == y.__cuda_array_interface__["stream"] == 2
+    assert driver.counts()[3] - before == 2  # for the weights, and before their memory may be freed
+    y.__dlpack__(stream=2)
+    assert driver.counts()[3] - before == 2
+    y.__dlpack__(stream=1)
+    assert driver.counts()[3] - before == 3
+    assert y.to_numpy().tobytes() == hc.linear(x, q).tobytes()
+    added = hc.linear(Lent(x), there, Lent(bias, stream=7))
+    assert added.to_numpy().tobytes() == hc.linear(x, q, bias).tobytes()
 
 
 def test_what_a_device_lacks_is_one_sentence() -> None:
     x, w = values(5, 64), values(7, 64)
     q = hc.quantize(w, "int8")
     lent, there = Lent(x), q.to("cuda")
+    whole = DeviceArray.from_numpy(values(5, 64))
+    shifted = DeviceArray(whole, whole.address + 4, (5, 64), whole.dtype, whole.strides, 0, 1)
     cases: list[tuple[Any, type[Exception], str]] = [
         (
             lambda: hc.linear(x, there),
@@ -181,6 +205,7 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         ),
         (lambda: hc.linear(lent, there, out=Lent(x)), ValueError, "out is float32 with shape"),
         (lambda: hc.fake_quantize(lent, "int8", out=there), TypeError, "out"),
+        (lambda: hc.fake_quantize(whole, "int8", out=shifted), ValueError, "out shares memory with an input"),
         (lambda: hc.quantize(lent, "int8", clip=0.9), NotImplementedError, "clip is 0.9, expected None"),
         (lambda: hc.quantize(lent, "int8+2:4"), NotImplementedError, "kernels do not encode patterns: use the CPU"),
         (lambda: hc.quantize(lent, "cb4"), NotImplementedError, "kernels do not encode learned codebooks"),

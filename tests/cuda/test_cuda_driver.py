@@ -98,3 +98,22 @@ def test_the_benchmark_checks_every_kernel() -> None:
     missing = {**os.environ, "HETEROCOMPUTE_CUDA_DRIVER": "/nonexistent.so"}
     done = subprocess.run(command, env=missing, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "no driver (/nonexistent.so" in done.stderr
+
+
+def test_a_device_that_fails_is_a_sentence_until_the_process_ends() -> None:
+    more = """
+from heterocompute.arrays.device import DeviceArray
+x = DeviceArray.from_numpy(np.ones((200, 32), np.float32))
+small = DeviceArray.empty((2, 32), np.float32)
+large = DeviceArray(small, small.address, (200, 32), small.dtype, (128, 4), 0, 1)
+for _ in range(2):
+    try:
+        q.to("cuda"), hc.fake_quantize(x, "int8", out=large)
+    except RuntimeError as error:
+        print(error)
+"""
+    done = run(more, **driven.environment())
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()[-2:]
+    assert first == "cuda: hc_encode_int failed: hc_encode_int writes beside an allocation (error 719)"
+    assert second.startswith("cuda: copying to the device failed: hc_encode_int writes beside")

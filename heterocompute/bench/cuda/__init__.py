@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .. import _heterocompute as _core
-from ..arrays.device import DEFAULT_STREAM, DeviceArray
-from ..base.cuda import devices
-from ..products.matmul import linear
-from ..products.quantize import fake_quantize, quantize
-from .measure import CheckFailed, Options, Row, Table
+from ... import _heterocompute as _core
+from ...arrays.device import DEFAULT_STREAM, DeviceArray
+from ...base.cuda import devices
+from ...products.matmul import linear
+from ...products.quantize import fake_quantize, quantize
+from ..measure import CheckFailed, Options, Row, Table
+from .conformance import conformance
 
-Array = np.ndarray[Any, Any]
-
-INTEGERS = ("int8", "int4", "int4-g32-f16", "vsq4-g16-s4", "mxint8", "mxfp4", "nvfp4", "q8_0", "int16")
-CODECS = (*INTEGERS, "int4-g16-asym", "vsq8-g64", "mxfp8_e4m3", "fp8_e4m3fn-row", "bf16", "nf4-g64", "log4-2", "q4_1")
-SHAPES = ((1, 64), (5, 96), (33, 256), (200, 1024))  # rows and columns of x
-ROWS = 70  # of weights
 BYTES, QUICK_BYTES = 256 << 20, 1 << 14  # of values in a timing of a codec
 SECONDS = 0.3  # of a timing
 
@@ -38,48 +34,17 @@ def measure(options: Options) -> list[Table]:
         options.say(str(problem))
         return []
     options.say(f"{device.name}, sm_{device.major}{device.minor}")
-    tables = [_conformance(options)] if options.check else []
+    tables = [conformance(options)] if options.check else []
     tables += [_codecs(options), _products(options)]
     for table in tables:
         table["title"] += f"; {device.name}"
     return tables
 
 
-def _conformance(options: Options) -> Table:
-    """Compare all kernels with the CPU; CheckFailed names the first result that differs."""
-    rng = np.random.default_rng(0)
-    shapes = SHAPES[1:2] if options.quick else SHAPES
-    counts: dict[str, int] = {}
-
-    def same(name: str, what: str, found: DeviceArray, wanted: Array) -> None:
-        if found.to_numpy().tobytes() != wanted.tobytes():
-            raise CheckFailed(f"{name} {what}: the device gives other bits than the CPU")
-        counts[name] = counts.get(name, 0) + 1
-
-    for m, k in shapes:
-        x, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (ROWS, k), (ROWS,)))
-        x[m // 2, ::3] = 0
-        x_there, bias_there = DeviceArray.from_numpy(x), DeviceArray.from_numpy(bias)
-        for text in CODECS:
-            options.say(f"checks {text}, {m} x {k}")
-            q, there = quantize(x, text), quantize(x_there, text)
-            for part, values in q.components.items():
-                same("quantize", f"{text} {part} {m} x {k}", there.components[part], values)  # type: ignore[arg-type]
-            same("dequantize", f"{text} {m} x {k}", there.dequantize(), q.dequantize())  # type: ignore[arg-type]
-            rounded: Any = fake_quantize(x_there, text)
-            same("fake_quantize", f"{text} {m} x {k}", rounded, fake_quantize(x, text))
-            weights = quantize(w, text)
-            for activations in (None, "int8", "vsq4-g16-s4") if text in INTEGERS else (None,):
-                y: Any = linear(x_there, weights.to("cuda"), bias_there, activations)
-                same("linear", f"{activations} {text} {m} x {k}", y, linear(x, weights, bias, activations))
-    rows = [{"name": name, "cases": count} for name, count in counts.items()]
-    return {"title": "results equal to those of the CPU, bit for bit", "threads": 1, "rows": rows}
-
-
 def _seconds(call: Callable[[], object], quick: bool) -> float:
     """Return the seconds of a call: the median of five series, each as long as the device takes."""
     call()
-    count, found = 1, []
+    count, found = 1, list[float]()
     while True:
         _core.cuda_wait(0, DEFAULT_STREAM)
         begin = time.perf_counter()
@@ -109,9 +74,9 @@ def _codecs(options: Options) -> Table:
         options.say(f"times {text}")
         q: Any = quantize(x, text)
         moved = x.nbytes + q.nbytes
-        rows.append(_row(f"quantize {text}", _seconds(lambda t=text: quantize(x, t), options.quick), moved, "GB/s"))
+        rows.append(_row(f"quantize {text}", _seconds(partial(quantize, x, text), options.quick), moved, "GB/s"))
         rows.append(_row(f"dequantize {text}", _seconds(q.dequantize, options.quick), moved, "GB/s"))
-        seconds = _seconds(lambda t=text: fake_quantize(x, t), options.quick)
+        seconds = _seconds(partial(fake_quantize, x, text), options.quick)
         rows.append(_row(f"fake_quantize {text}", seconds, 2 * x.nbytes, "GB/s"))
     few: Any = quantize(DeviceArray.from_numpy(np.ones((2, 32), np.float32)), "int8")
     rows.append(
@@ -130,7 +95,7 @@ def _products(options: Options) -> Table:
         for m in (1, 32) if options.quick else (1, 32, 4096):
             options.say(f"times {activations or 'float32'} x {text}, {m} rows")
             x = DeviceArray.from_numpy(rng.standard_normal((m, k), dtype=np.float32))
-            seconds = _seconds(lambda x=x, q=q, a=activations: linear(x, q, None, a), options.quick)
+            seconds = _seconds(partial(linear, x, q, None, activations), options.quick)
             name = f"{activations or 'float32'} x {text}, {m} x {k} x {n}"
             rows.append(
                 _row(name, seconds, q.nbytes, "GB/s") if m == 1 else _row(name, seconds, 2 * m * n * k, "GOP/s")
