@@ -47,7 +47,8 @@ typedef struct {
 } hc_cuda_image;
 bool hc_cuda_module(int number, hc_cuda_image *image);
 
-/* Shapes and axes have been checked, as hc_quantize does. HC_UNSUPPORTED, with a sentence: the kernels lack it. thresholds: one
+/* The workspace of a planner with `workspace` begins with an hc_cuda_state, but for floats times packed weights, and is aligned
+ * to 256 bytes. Shapes and axes have been checked, as hc_quantize does. HC_UNSUPPORTED, with a sentence: the kernels lack it. thresholds: one
  * float32 a group on the device, (rows, groups), or NULL. */
 hc_status hc_cuda_plan_quantize(const hc_view *x, const float *thresholds, const hc_packed *packed, void *workspace,
                                 hc_cuda_plan *plan, hc_error *error);
@@ -55,8 +56,8 @@ hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, h
 hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const float *thresholds, const hc_format *format, int n_axes,
                                      const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                                      hc_error *error);
-/* x, w: rows over k (the last axes are reduced); out: (rows of x, rows of w). x is packed, or float values that take the format
- * `activations`. */
+/* x, w: rows over k (the last axes are reduced); out: (rows of x, rows of w); bias: on the device, or NULL. x is packed, or float
+ * values that take the format `activations`, or, with NULL, meet w as they are: its workspace has no state. */
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *w, const float *bias,
                               const hc_view *out, void *workspace, hc_cuda_plan *plan, hc_error *error);
 
