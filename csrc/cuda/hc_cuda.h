@@ -47,9 +47,9 @@ typedef struct {
 } hc_cuda_image;
 bool hc_cuda_module(int number, hc_cuda_image *image);
 
-/* The workspace of a planner with `workspace` begins with an hc_cuda_state, but for floats times packed weights, and is aligned
- * to 256 bytes. Shapes and axes have been checked, as hc_quantize does. HC_UNSUPPORTED, with a sentence: the kernels lack it. thresholds: one
- * float32 a group on the device, (rows, groups), or NULL. */
+/* A workspace is aligned to 256 bytes and begins with an hc_cuda_state. Shapes and axes have been checked, as hc_quantize does.
+ * HC_UNSUPPORTED, with a sentence: the kernels lack it. thresholds: one float32 a group on the device, (rows, groups), or
+ * NULL. */
 hc_status hc_cuda_plan_quantize(const hc_view *x, const float *thresholds, const hc_packed *packed, void *workspace,
                                 hc_cuda_plan *plan, hc_error *error);
 hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, hc_cuda_plan *plan, hc_error *error);
