@@ -47,16 +47,17 @@ typedef struct {
 } hc_cuda_image;
 bool hc_cuda_module(int number, hc_cuda_image *image);
 
-/* Shapes and axes have been checked, as hc_quantize does. HC_UNSUPPORTED, with a sentence: the kernels lack it. thresholds: one
- * float32 a group on the device, (rows, groups), or NULL. */
+/* A workspace is aligned to 256 bytes and begins with an hc_cuda_state. Shapes and axes have been checked, as hc_quantize does.
+ * HC_UNSUPPORTED, with a sentence: the kernels lack it. thresholds: one float32 a group on the device, (rows, groups), or
+ * NULL. */
 hc_status hc_cuda_plan_quantize(const hc_view *x, const float *thresholds, const hc_packed *packed, void *workspace,
                                 hc_cuda_plan *plan, hc_error *error);
 hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, hc_cuda_plan *plan, hc_error *error);
 hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const float *thresholds, const hc_format *format, int n_axes,
                                      const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                                      hc_error *error);
-/* x, w: rows over k (the last axes are reduced); out: (rows of x, rows of w). x is packed, or float values that take the format
- * `activations`. */
+/* x, w: rows over k (the last axes are reduced); out: (rows of x, rows of w); bias: on the device, or NULL. x is packed, or float
+ * values that take the format `activations`, or, with NULL, meet w as they are: its workspace has no state. */
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *w, const float *bias,
                               const hc_view *out, void *workspace, hc_cuda_plan *plan, hc_error *error);
 

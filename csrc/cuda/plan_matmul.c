@@ -9,6 +9,7 @@
 
 enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
 enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
+enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64, PITCH = 80, K_BYTES = 32 /* of an mma */ };
 
 /* One side of a matmul. */
@@ -111,7 +112,8 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
         status = hc_geometry_of_axes(NULL, 1, x->ndim, x->shape, 1, &last, &rows, error);
     if (status != HC_OK)
         return status;
-    if (x->dtype == HC_F64 || !has_even_rows(out) || rows.columns != geometry.columns || rows.rows == 0)
+    if (x->dtype == HC_F64 || geometry.rows > MOST_ROWS || !has_even_rows(out) || rows.columns != geometry.columns ||
+        rows.rows == 0)
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not multiply arrays of these shapes or float64: use the CPU");
     const hc_cuda_gemm to = gemm_of(out);
@@ -240,8 +242,8 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     const int64_t group = mode == HC_INT_FOLDED ? 0 : segment_of(&a, &w);
     if (!a.form[mode].available || !w.form[mode].available)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply these two formats: use the CPU");
-    if (group < 0 || a.geometry.columns != w.geometry.columns || (group && a.geometry.runs != w.geometry.runs) ||
-        !has_even_rows(out))
+    if (group < 0 || w.geometry.rows > MOST_ROWS || a.geometry.columns != w.geometry.columns ||
+        (group && a.geometry.runs != w.geometry.runs) || !has_even_rows(out))
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply arrays of these shapes: use the CPU");
     const int64_t columns = group ? group : a.geometry.columns;
     const int x_limbs = a.form[mode].n_limbs, w_limbs = w.form[mode].n_limbs;
