@@ -151,6 +151,8 @@ typedef struct {
 } dl_owned;
 
 static void free_owned(dl_managed *managed) {
+    if (!Py_IsInitialized()) /* the process ends: the memory of the device ends with it */
+        return;
     const PyGILState_STATE state = PyGILState_Ensure();
     Py_DECREF((PyObject *)managed->manager);
     PyGILState_Release(state);

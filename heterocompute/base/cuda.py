@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from typing import NamedTuple
 
 from .. import _heterocompute as _core
 from .values import shown
 
-__all__ = ["Device", "check_device", "cuda_text", "devices"]
+__all__ = ["Device", "check_device", "cuda_text", "devices", "has_device"]
 
 DRIVER = "libcuda.so.1"
 
@@ -32,18 +31,26 @@ class Device(NamedTuple):
     nbytes: int
 
 
-@cache
-def _opened(path: str) -> tuple[int, tuple[Device, ...]]:
-    version, found = _core.cuda_open(path)
-    return version, tuple(Device(*one) for one in found)
+_open: dict[str, tuple[int, tuple[Device, ...]]] = {}  # the driver of this process by its path
 
 
 def _driver() -> tuple[int, tuple[Device, ...]]:
     """Return the version of the driver and its devices."""
     path = os.environ.get("HETEROCOMPUTE_CUDA_DRIVER") or DRIVER
-    if "\0" in path:
-        raise ValueError(f"HETEROCOMPUTE_CUDA_DRIVER is {shown(path)}, expected the path of a library")
-    return _opened(path)
+    if path not in _open:
+        if _open:
+            raise NotImplementedError(f"cuda: this process uses the driver {shown(next(iter(_open)))} already")
+        version, found = _core.cuda_open(path)
+        _open[path] = version, tuple(Device(*one) for one in found)
+    return _open[path]
+
+
+def has_device() -> bool:
+    """Tell whether there is a CUDA device that the kernels of this build can use."""
+    try:
+        return bool(devices())
+    except (NotImplementedError, RuntimeError):
+        return False
 
 
 def devices() -> tuple[Device, ...]:
@@ -72,7 +79,7 @@ def cuda_text() -> str:
     kernels = f"kernels for sm_80 to sm_120 ({len(built)} modules, {size:.1f} MB)" if built else "built without kernels"
     try:
         version, found = _driver()
-    except (NotImplementedError, RuntimeError, ValueError) as problem:
+    except (NotImplementedError, RuntimeError) as problem:
         reason = str(problem).removeprefix("cuda: ")
         return f"{kernels}; {reason}" if built else reason
     listed = ", ".join(f"cuda:{i} {one.name} (sm_{one.major}{one.minor})" for i, one in enumerate(found))

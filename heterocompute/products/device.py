@@ -17,6 +17,7 @@ from ..arrays.device import DEFAULT_STREAM, DeviceArray, as_device, c_strides, i
 from ..arrays.device_quantized import DeviceQuantizedArray, view_of
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
+from ..base.cuda import has_device
 from ..base.errors import refusals
 from ..base.texts import counted
 from ..base.values import shown
@@ -27,10 +28,13 @@ __all__ = ["copied_bytes", "goes_to_device"]
 
 
 def goes_to_device(*values: Any) -> bool:
-    """Tell whether a call is one of a CUDA device: an argument is there, or `use` says so."""
-    return runtime.backend_device() is not None or any(
-        isinstance(value, DeviceQuantizedArray) or is_on_device(value) for value in values
-    )
+    """Tell whether a call is one of a CUDA device: an argument is there, or `use` says so.
+
+    Without a device that this build can use, arrays of other libraries are refused as those of any other device.
+    """
+    if runtime.backend_device() is not None:
+        return True
+    return any(isinstance(value, DeviceQuantizedArray) or is_on_device(value) for value in values) and has_device()
 
 
 def _operand(value: Any, name: str, number: int | None, stream: int | None) -> Any:
