@@ -193,7 +193,14 @@ def is_on_device(value: Any) -> bool:
             return value.__dlpack_device__()[0] in (_CUDA, _CUDA_MANAGED)
         except (BufferError, RuntimeError, TypeError, ValueError):
             return False
-    return hasattr(value, "__cuda_array_interface__")
+    return _has_interface(value)
+
+
+def _has_interface(value: Any) -> bool:
+    try:
+        return hasattr(value, "__cuda_array_interface__")
+    except (RuntimeError, TypeError, ValueError):  # a dtype that the interface lacks
+        return False
 
 
 def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
@@ -213,7 +220,7 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
     elif getattr(value, "requires_grad", False) is True:
         word = name.split(": ")[-1]
         raise Unreadable(f"{name} is a tensor that requires a gradient, which would be lost here: pass {word}.detach()")
-    elif _is_torch(value) or not hasattr(value, "__cuda_array_interface__"):
+    elif _is_torch(value) or not _has_interface(value):
         made = _from_dlpack(value, name, stream)
     else:
         made = _from_interface(value, name)
