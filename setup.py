@@ -8,6 +8,7 @@ runs on every CPU is never compiled with AVX flags. A file named *_simd.c is com
     HETEROCOMPUTE_WERROR=1       warnings are errors
     HETEROCOMPUTE_DEBUG=1        HC_ASSERT and HC_ASSUME check
     HETEROCOMPUTE_SANITIZE=address,undefined
+    HETEROCOMPUTE_CUDA=0|1       never build the kernels of csrc/cuda/, or always; else they are built if there is nvcc
 """
 
 import os
@@ -16,7 +17,9 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import time
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -75,6 +78,20 @@ if SANITIZE or os.environ.get("HETEROCOMPUTE_DEBUG") == "1":
 elif "-g" not in os.environ.get("CFLAGS", "").split():
     FLAGS += ["-g0"]  # Python's own flags say -g: three quarters of the extension's bytes
 
+# Same bits as on the CPU: no contraction, subnormals in full, quotients and roots rounded correctly.
+NVCC_FLAGS = ["-std=c++20", "-O3", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-Icsrc"]
+NVCC_FLAGS += ["-Werror", "all-warnings", "--compress-mode=size"]
+# A cubin serves later minor versions of its major one too, and PTX serves what comes after all of them.
+CUDA_CODE = {"80": "[sm_80,compute_80]", "90": "sm_90", "100": "sm_100", "120": "sm_120"}
+CUDA_MATMUL_CODE = {
+    "80": "[sm_80,compute_80]",
+    "86": "sm_86",
+    "89": "sm_89",
+    "90a": "sm_90a",
+    "100": "sm_100",
+    "120": "sm_120",
+}
+
 
 def target_machine() -> str:
     """Name the machine that we build for, as ISA_FLAGS does."""
@@ -109,7 +126,11 @@ class BuildExt(build_ext):
         self.check_compiler([flag for flags in ISA_FLAGS.get(machine, {}).values() for flag in flags])
         jobs = [(source, [*FLAGS, *flags]) for source in ext.sources for flags in flags_of(source, machine)]
         stale = Counter(tuple(flags) for source, flags in jobs if not is_current(self.target_of(ext, source, flags)))
+        nvcc = find_nvcc()
         with ThreadPoolExecutor(self.parallel or os.cpu_count() or 1) as pool:
+            if nvcc:
+                modules = list(pool.map(lambda source: self.compile_cuda(nvcc, source), CUDA_SOURCES))
+                jobs = [(source, [*flags, *self.list_modules(source, modules)]) for source, flags in jobs]
             header = INTRINSICS.get(machine)
             several = [flags for flags, count in stale.items() if count >= ENOUGH and len(flags) > len(FLAGS)]
             if header is None or is_ccache(self.compiler.compiler_so[0]):  # which would compile such files each time
@@ -124,6 +145,41 @@ class BuildExt(build_ext):
         # Always link: an extension of other flags may lie there, newer than these objects.
         self.force = self.compiler.force = True
         super().build_extension(link)
+
+    def compile_cuda(self, nvcc: str, source: str) -> str:
+        """Compile a .cu file to a fatbin unless one is newer than all that it was made of."""
+        code = CUDA_MATMUL_CODE if Path(source).stem.startswith("gemm") else CUDA_CODE
+        command = [nvcc, "-fatbin", *NVCC_FLAGS]
+        for virtual, real in code.items():
+            command += ["-gencode", f"arch=compute_{virtual},code={real}"]
+        folder = Path(self.lasting_folder(), f"{zlib.crc32(repr(command).encode()):08x}")
+        target = folder / f"{Path(source).stem}.fatbin"
+        if not is_current(str(target)):
+            folder.mkdir(parents=True, exist_ok=True)
+            made, begun = target.with_suffix(".part"), time.time()
+            command += ["-MD", "-MF", str(target.with_suffix(".d")), source, "-o", str(made)]
+            print(" ".join(command), flush=True)
+            if subprocess.run(command).returncode:
+                raise SystemExit(f"heterocompute: {nvcc} fails on {source}; HETEROCOMPUTE_CUDA=0 builds without CUDA")
+            os.utime(made, (begun, begun))  # a source that changed meanwhile is newer
+            os.replace(made, target)
+        return str(target)
+
+    def list_modules(self, source: str, modules: list[str]) -> list[str]:
+        """Write the list of fatbins that modules.c includes; return the flags that name it."""
+        if Path(source).name != "modules.c":
+            return []
+        lines = "".join(f'HC_MODULE({Path(path).stem}, "{Path(path).resolve()}")\n' for path in modules)
+        digest = zlib.crc32(b"".join(Path(path).read_bytes() for path in modules) + lines.encode())
+        listed = Path(self.lasting_folder(), f"modules-{digest:08x}.def").resolve()
+        listed.parent.mkdir(parents=True, exist_ok=True)
+        listed.write_text(lines)
+        return [f'-DHC_CUDA_MODULES="{listed}"']
+
+    def lasting_folder(self) -> str:
+        """Return where objects are kept: setuptools gives editable installs a temporary folder."""
+        lasting = f"build/temp.{get_platform()}-{sys.implementation.cache_tag}"
+        return lasting if self.editable_mode else self.build_temp
 
     def compile(self, ext: Extension, source: str, flags: list[str]) -> str:
         """Compile one source unless its object is newer than all that it was made of."""
@@ -147,9 +203,7 @@ class BuildExt(build_ext):
     def folder_of(self, ext: Extension, flags: Sequence[str]) -> str:
         """Return the folder of what is compiled with these flags."""
         command = repr((self.compiler.compiler_so, [*flags], ext.define_macros, numpy.__version__))
-        # Setuptools gives editable installs a temporary folder; with one that lasts, a second one compiles nothing.
-        lasting = f"build/temp.{get_platform()}-{sys.implementation.cache_tag}"
-        return os.path.join(lasting if self.editable_mode else self.build_temp, f"{zlib.crc32(command.encode()):08x}")
+        return os.path.join(self.lasting_folder(), f"{zlib.crc32(command.encode()):08x}")
 
     def precompile(self, ext: Extension, flags: list[str], header: str) -> list[str]:
         """Read a system header once for these flags; return the flags by which a source takes it, none if that fails.
@@ -199,6 +253,27 @@ def is_ccache(command: str) -> bool:
     return "ccache" in Path(command).name or (place is not None and "ccache" in Path(place).resolve().name)
 
 
+def find_nvcc() -> str | None:
+    """Return the compiler of CUDA, of the PATH or of NVIDIA's packages; None unless HETEROCOMPUTE_CUDA is 1."""
+    wanted = os.environ.get("HETEROCOMPUTE_CUDA", "0")
+    if wanted not in {"0", "1"}:
+        raise SystemExit(f"heterocompute: HETEROCOMPUTE_CUDA is '{wanted}', expected 0 or 1")
+    if wanted == "0":
+        return None
+    if target_machine() not in ISA_FLAGS or sys.platform != "linux":
+        raise SystemExit(
+            "heterocompute: HETEROCOMPUTE_CUDA is 1, but CUDA is built on Linux on x86-64 and aarch64 alone"
+        )
+    packages = [Path(sysconfig.get_path("purelib"), "nvidia/cu13/bin/nvcc")]
+    nvcc = shutil.which("nvcc") or next((str(path) for path in packages if path.exists()), None)
+    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout if nvcc else ""
+    release = re.search(r"release (\d+)\.", said)
+    if nvcc and release and int(release[1]) >= 13:
+        return nvcc
+    reason = f"{nvcc} is older than CUDA 13" if nvcc else "there is no nvcc"
+    raise SystemExit(f"heterocompute: {reason}; install CUDA 13, or unset HETEROCOMPUTE_CUDA")
+
+
 def is_current(target: str) -> bool:
     """Whether an object is newer than what the compiler's own list (-MMD) says it was made of."""
     listed = Path(target).with_suffix(".d")
@@ -230,6 +305,8 @@ def long_description() -> str:
     return re.sub(r"\[([^]]*)\]\((?!https://)[^)]*\)", r"\1", text)
 
 
+CUDA_SOURCES = sorted(glob("csrc/cuda/**/*.cu", recursive=True))
+
 setup(
     cmdclass={"build_ext": BuildExt, "sdist": SDist},
     long_description=long_description(),
@@ -239,7 +316,10 @@ setup(
             # Not `_core`: tools that match libraries by prefix would mistake it for another.
             "heterocompute._heterocompute",
             sources=sorted(glob("csrc/**/*.c", recursive=True)),
-            depends=sorted(glob("csrc/**/*.h", recursive=True) + glob("csrc/**/*.def", recursive=True)),
+            depends=[
+                *sorted(glob("csrc/**/*.h", recursive=True) + glob("csrc/**/*.def", recursive=True)),
+                *CUDA_SOURCES,
+            ],
             include_dirs=["csrc"],
             define_macros=[
                 ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),

@@ -34,15 +34,15 @@ typedef struct {
 
 static inline const hc_float_type *hc_float_type_of(int name) {
     static const hc_float_type types[HC_N_FLOAT_TYPES] = {
-        [HC_TYPE_FP32] = {32, 23, 127, 0, 0x7f7fffff, 0x7f800000, 0x7fc00000},
-        [HC_TYPE_TF32] = {32, 10, 127, 13, 0x3fbff, 0x3fc00, 0x3fe00},
-        [HC_TYPE_BF16] = {16, 7, 127, 0, 0x7f7f, 0x7f80, 0x7fc0},
-        [HC_TYPE_FP16] = {16, 10, 15, 0, 0x7bff, 0x7c00, 0x7e00},
-        [HC_TYPE_FP8_E4M3FN] = {8, 3, 7, 0, 0x7e, 0, 0x7f},
-        [HC_TYPE_FP8_E5M2] = {8, 2, 15, 0, 0x7b, 0x7c, 0x7e},
-        [HC_TYPE_FP6_E3M2] = {6, 2, 3, 0, 0x1f, 0, 0},
-        [HC_TYPE_FP6_E2M3] = {6, 3, 1, 0, 0x1f, 0, 0},
-        [HC_TYPE_FP4_E2M1] = {4, 1, 1, 0, 0x7, 0, 0},
+        {32, 23, 127, 0, 0x7f7fffff, 0x7f800000, 0x7fc00000}, /* HC_TYPE_FP32 */
+        {32, 10, 127, 13, 0x3fbff, 0x3fc00, 0x3fe00},         /* HC_TYPE_TF32 */
+        {16, 7, 127, 0, 0x7f7f, 0x7f80, 0x7fc0},              /* HC_TYPE_BF16 */
+        {16, 10, 15, 0, 0x7bff, 0x7c00, 0x7e00},              /* HC_TYPE_FP16 */
+        {8, 3, 7, 0, 0x7e, 0, 0x7f},                          /* HC_TYPE_FP8_E4M3FN */
+        {8, 2, 15, 0, 0x7b, 0x7c, 0x7e},                      /* HC_TYPE_FP8_E5M2 */
+        {6, 2, 3, 0, 0x1f, 0, 0},                             /* HC_TYPE_FP6_E3M2 */
+        {6, 3, 1, 0, 0x1f, 0, 0},                             /* HC_TYPE_FP6_E2M3 */
+        {4, 1, 1, 0, 0x7, 0, 0},                              /* HC_TYPE_FP4_E2M1 */
     };
     return &types[name];
 }

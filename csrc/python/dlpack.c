@@ -1,5 +1,6 @@
 /* DLPack's structures, as far as they are read here: https://dmlc.github.io/dlpack/latest/c_api.html */
 #include "python/dlpack.h"
+#include "python/arguments.h"
 
 #define NO_IMPORT_ARRAY
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
@@ -28,7 +29,7 @@ typedef struct dl_managed {
 } dl_managed;
 enum { MOST_DIMS = 64 }; /* of an array of NumPy 2 */
 static const char OWNER[] = "heterocompute.dltensor";
-enum { DL_CPU = 1, DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
+enum { DL_CPU = 1, DL_CUDA = 2, DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
 
 /* A deleter may run Python code, which must not meet an exception that is on its way. */
 static void free_owner(PyObject *capsule) {
@@ -106,4 +107,88 @@ PyObject *hc_from_dlpack(PyObject *self, PyObject *capsule) {
         return NULL;
     }
     return Py_BuildValue("(NO)", array, tensor->dtype.code == DL_BFLOAT ? Py_True : Py_False);
+}
+
+/* An owner, and where its memory is: (owner, type of device, its number, address, kind of numbers, bits, shape, strides). */
+PyObject *hc_read_dlpack(PyObject *self, PyObject *capsule) {
+    (void)self;
+    dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
+    if (!managed)
+        return NULL;
+    const dl_tensor *tensor = &managed->tensor;
+    if (tensor->ndim < 0 || tensor->ndim > MOST_DIMS || tensor->dtype.lanes != 1)
+        return PyErr_Format(PyExc_TypeError, "wanted an array of at most %d dimensions of plain numbers",
+                            (int)MOST_DIMS);
+    PyObject *shape = PyTuple_New(tensor->ndim), *strides = PyTuple_New(tensor->ndim);
+    int64_t step = 1;
+    for (int i = tensor->ndim - 1; shape && strides && i >= 0; i--) {
+        PyObject *size = PyLong_FromLongLong(tensor->shape[i]);
+        PyObject *stride = PyLong_FromLongLong(tensor->strides ? tensor->strides[i] : step);
+        step *= tensor->shape[i];
+        if (size)
+            PyTuple_SET_ITEM(shape, i, size);
+        if (stride)
+            PyTuple_SET_ITEM(strides, i, stride);
+        if (!size || !stride)
+            Py_CLEAR(shape);
+    }
+    PyObject *owner = shape && strides ? PyCapsule_New(managed, OWNER, free_owner) : NULL;
+    if (!owner) {
+        Py_XDECREF(shape);
+        Py_XDECREF(strides);
+        return NULL;
+    }
+    PyCapsule_SetName(capsule, "used_dltensor"); /* from here on the owner frees it */
+    const unsigned long long address = (unsigned long long)(uintptr_t)tensor->data + tensor->byte_offset;
+    return Py_BuildValue("(NiiKiiNN)", owner, (int)tensor->device.device_type, (int)tensor->device.device_id, address,
+                         (int)tensor->dtype.code, (int)tensor->dtype.bits, shape, strides);
+}
+
+/* A tensor that an object of Python owns. */
+typedef struct {
+    dl_managed managed;
+    int64_t shape[HC_MAX_DIMS], strides[HC_MAX_DIMS];
+} dl_owned;
+
+static void free_owned(dl_managed *managed) {
+    if (!Py_IsInitialized()) /* the process ends: the memory of the device ends with it */
+        return;
+    const PyGILState_STATE state = PyGILState_Ensure();
+    Py_DECREF((PyObject *)managed->manager);
+    PyGILState_Release(state);
+    PyMem_RawFree(managed);
+}
+
+static void free_unused(PyObject *capsule) {
+    if (PyCapsule_IsValid(capsule, "dltensor"))
+        free_owned(PyCapsule_GetPointer(capsule, "dltensor"));
+}
+
+PyObject *hc_write_dlpack(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *owner, *shape, *strides;
+    int device, code, bits, ndim, n_strides;
+    unsigned long long address;
+    if (!PyArg_ParseTuple(args, "OiKiiOO", &owner, &device, &address, &code, &bits, &shape, &strides))
+        return NULL;
+    dl_owned *owned = PyMem_RawMalloc(sizeof *owned);
+    if (!owned)
+        return PyErr_NoMemory();
+    if (!hc_parse_sizes(shape, "shape", owned->shape, &ndim) ||
+        !hc_parse_sizes(strides, "strides", owned->strides, &n_strides)) {
+        PyMem_RawFree(owned);
+        return NULL;
+    }
+    owned->managed = (dl_managed){.tensor = {.data = (void *)(uintptr_t)address,
+                                             .device = {DL_CUDA, device},
+                                             .ndim = ndim,
+                                             .dtype = {(uint8_t)code, (uint8_t)bits, 1},
+                                             .shape = owned->shape,
+                                             .strides = owned->strides},
+                                  .manager = Py_NewRef(owner),
+                                  .deleter = free_owned};
+    PyObject *capsule = PyCapsule_New(&owned->managed, "dltensor", free_unused);
+    if (!capsule)
+        free_owned(&owned->managed);
+    return capsule;
 }

@@ -1,11 +1,15 @@
-/* Arrays of other libraries through DLPack, bfloat16 included (numpy.from_dlpack refuses it). */
+/* Arrays of other libraries where they lie, by DLPack. */
 #ifndef HC_DLPACK_H
 #define HC_DLPACK_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-/* from_dlpack(capsule) -> (array, is_bfloat16); bfloat16 comes as uint16. No copy; the array is read-only. */
+/* from_dlpack(capsule) -> (ndarray, whether its items are bfloat16); the array keeps the owner of its memory. */
 PyObject *hc_from_dlpack(PyObject *self, PyObject *capsule);
+/* read_dlpack(capsule), of any device -> (owner, type of device, its number, address, code, bits, shape, strides in items) */
+PyObject *hc_read_dlpack(PyObject *self, PyObject *capsule);
+/* write_dlpack(owner, number of the CUDA device, address, code, bits, shape, strides in items) -> capsule */
+PyObject *hc_write_dlpack(PyObject *self, PyObject *args);
 
 #endif

@@ -28,6 +28,20 @@ PyObject *hc_explain_conv2d_method(PyObject *self, PyObject *args);
 PyObject *hc_conv_algorithms_method(PyObject *self, PyObject *args);
 PyObject *hc_prepack_method(PyObject *self, PyObject *args);
 
+/* cuda.c */
+PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused);
+PyObject *hc_cuda_open_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_allocate_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_free_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_copy_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_wait_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_place_method(PyObject *self, PyObject *address);
+PyObject *hc_cuda_quantize_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_fake_quantize_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_dequantize_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args);
+
 /* direct.c: direct_types(types...), and direct(run, is_linear, a, b, bias, activations, out) -> answer or None. */
 PyObject *hc_direct_types_method(PyObject *self, PyObject *args);
 PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n);

@@ -304,6 +304,7 @@ static PyObject *compiler(PyObject *self, PyObject *none) {
 }
 
 static PyMethodDef METHODS[] = {
+    {"cuda_addresses", hc_cuda_addresses_method, METH_NOARGS, "cuda_addresses() -> {planner: address}, for tests"},
     {"formats", formats, METH_NOARGS, "formats() -> {family: description}"},
     {"check_format", check_format, METH_O, "check_format(params): ValueError if a parameter is illegal"},
     {"stored_form", stored_form, METH_O, "stored_form(params) -> {field: value}: the format as data"},
@@ -393,6 +394,27 @@ static PyMethodDef METHODS[] = {
     {"isa_names", isa_names, METH_O, "isa_names(mask) -> names"},
     {"compiler", compiler, METH_NOARGS, "compiler() -> name and version"},
     {"from_dlpack", hc_from_dlpack, METH_O, "from_dlpack(capsule) -> (array, is_bfloat16)"},
+    {"read_dlpack", hc_read_dlpack, METH_O,
+     "read_dlpack(capsule) -> (owner, type of device, its number, address, code, bits, shape, strides in items)"},
+    {"write_dlpack", hc_write_dlpack, METH_VARARGS,
+     "write_dlpack(owner, device, address, code, bits, shape, strides in items) -> capsule"},
+    {"cuda_open", hc_cuda_open_method, METH_VARARGS,
+     "cuda_open(library) -> (version of the driver, [(name, major, minor, bytes)])"},
+    {"cuda_modules", hc_cuda_modules_method, METH_NOARGS, "cuda_modules() -> {name: bytes} of what was built"},
+    {"cuda_allocate", hc_cuda_allocate_method, METH_VARARGS, "cuda_allocate(device, stream, bytes) -> address"},
+    {"cuda_free", hc_cuda_free_method, METH_VARARGS, "cuda_free(device, stream, address)"},
+    {"cuda_copy", hc_cuda_copy_method, METH_VARARGS,
+     "cuda_copy(device, stream, address, buffer, whether to the device), which waits"},
+    {"cuda_wait", hc_cuda_wait_method, METH_VARARGS, "cuda_wait(device, stream)"},
+    {"cuda_place", hc_cuda_place_method, METH_O, "cuda_place(address) -> its device, -1: none"},
+    {"cuda_quantize", hc_cuda_quantize_method, METH_VARARGS,
+     "cuda_quantize(device, stream, x, packed) -> first row that is refused, or -1"},
+    {"cuda_fake_quantize", hc_cuda_fake_quantize_method, METH_VARARGS,
+     "cuda_fake_quantize(device, stream, x, format, axes, out) -> first row that is refused, or -1"},
+    {"cuda_dequantize", hc_cuda_dequantize_method, METH_VARARGS, "cuda_dequantize(device, stream, packed, out) -> -1"},
+    {"cuda_matmul", hc_cuda_matmul_method, METH_VARARGS,
+     "cuda_matmul(device, stream, x, whether it is packed, activations, w, bias, out) -> first row that is refused, or "
+     "-1"},
     {"blas_open", hc_blas_open_method, METH_VARARGS,
      "blas_open(path, gemm, gemv, set_threads, get_threads, config, core) -> (text of config, name of core); "
      "blas_open(None): there is none"},

@@ -4,35 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-int64_t hc_nm_choose(int n, int m, int64_t blocks, const float *x, const float *scores, float *values,
-                     uint8_t *metadata) {
-    const int bits = hc_position_bits(m);
-    uint64_t pending = 0;
-    int n_pending = 0;
-    for (int64_t block = 0; block < blocks; block++, x += m) {
-        float score[HC_MAX_M];
-        for (int i = 0; i < m; i++)
-            score[i] = scores ? scores[block * m + i] : fabsf(x[i]);
-        for (int i = 0; i < m; i++)
-            if (isnan(score[i]))
-                return block * m + i;
-        for (int i = 0; i < m; i++) {
-            int better = 0;
-            for (int j = 0; j < m; j++)
-                better += j < i ? score[j] >= score[i] : score[j] > score[i];
-            if (better >= n)
-                continue;
-            *values++ = x[i];
-            pending |= (uint64_t)i << n_pending;
-            for (n_pending += bits; n_pending >= 8; n_pending -= 8, pending >>= 8)
-                *metadata++ = (uint8_t)pending;
-        }
-    }
-    if (n_pending > 0)
-        *metadata = (uint8_t)pending;
-    return HC_DONE;
-}
-
 /* The position in so many bits from `bit` on; at most 5, so in two bytes. */
 static inline int position_at(const uint8_t *metadata, int64_t bytes, int64_t bit, int bits, int m) {
     const int64_t at = bit / 8;

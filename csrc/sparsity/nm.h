@@ -10,10 +10,38 @@
 
 #include "base/packed.h"
 
+#include <math.h>
+
 /* blocks * m values of x -> blocks * n kept ones and their positions, from bit 0 of `metadata` on; what follows in the
  * last byte is 0. scores: of x, or NULL for |x|. Returns HC_DONE, or the index of the first NaN score. */
-int64_t hc_nm_choose(int n, int m, int64_t blocks, const float *x, const float *scores, float *values,
-                     uint8_t *metadata);
+static inline int64_t hc_nm_choose(int n, int m, int64_t blocks, const float *x, const float *scores, float *values,
+                                   uint8_t *metadata) {
+    const int bits = hc_position_bits(m);
+    uint64_t pending = 0;
+    int n_pending = 0;
+    for (int64_t block = 0; block < blocks; block++, x += m) {
+        float score[HC_MAX_M];
+        for (int i = 0; i < m; i++)
+            score[i] = scores ? scores[block * m + i] : fabsf(x[i]);
+        for (int i = 0; i < m; i++)
+            if (isnan(score[i]))
+                return block * m + i;
+        for (int i = 0; i < m; i++) {
+            int better = 0;
+            for (int j = 0; j < m; j++)
+                better += j < i ? score[j] >= score[i] : score[j] > score[i];
+            if (better >= n)
+                continue;
+            *values++ = x[i];
+            pending |= (uint64_t)i << n_pending;
+            for (n_pending += bits; n_pending >= 8; n_pending -= 8, pending >>= 8)
+                *metadata++ = (uint8_t)pending;
+        }
+    }
+    if (n_pending > 0)
+        *metadata = (uint8_t)pending;
+    return HC_DONE;
+}
 
 /* Positions [first, first + count) of a row that keeps `kept` values; all below m, whatever the bits say. */
 void hc_nm_positions(const uint8_t *metadata, int64_t kept, int m, int64_t first, int64_t count, uint8_t *positions);

@@ -25,6 +25,7 @@ from .base import PackedArray
 from .bits import pack, rows_at_once, unpack
 from .components import VALUES, component_layout, core_format, entry_of, layout_of, values_of
 from .dense import FLOATS, as_float_dtype, normalize_axes
+from .device_quantized import on_device
 from .layout import Entry, Plain
 from .metadata import check_metadata
 from .stored import check_source, wrong_part
@@ -196,6 +197,37 @@ class QuantizedArray(PackedArray):
         out = np.empty(self._shape, np.float64 if double else np.float32)
         _core.dequantize(runtime.run(), self._packed(), out)
         return converted(out, wanted)
+
+    def to(self, device: Any) -> Any:
+        """Copy the components to a device.
+
+        Parameters
+        ----------
+        device : str
+            ``"cpu"``, ``"cuda"`` or ``"cuda:<number>"``.
+
+        Returns
+        -------
+        QuantizedArray or DeviceQuantizedArray
+            The array itself for ``"cpu"``. `matmul` and `linear` multiply the other one on its device.
+
+        Raises
+        ------
+        NotImplementedError
+            No driver, no device, a build without CUDA kernels, or a format with a pattern.
+        MemoryError
+            The device has too little memory left.
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> q = hc.quantize(np.ones((2, 32), np.float32), "int8")
+        >>> q.to("cpu") is q
+        True
+        """
+        parts, fmt = self._components, self._format
+        moved = on_device(parts, fmt, self._shape, self._axis, self._source_dtype, type(self)._trusted, device)
+        return self if moved is None else moved
 
     def codes(self) -> Array:
         """Return the codes, one integer a value.

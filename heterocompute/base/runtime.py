@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from .cuda import check_device, cuda_text
 from .float_env import counts_subnormals
 from .kept import kept
 from .values import shown
@@ -37,6 +38,7 @@ BLAS_FUNCTIONS = (
     "openblas_get_corename",
 )
 CHOICES = ("auto", "openblas", "own")
+BACKENDS = ("cpu", "cuda")
 OWN, OPENBLAS = (1 + number for number in range(2))  # routes of csrc/ops/route/routes.def as a run names them
 NONE, EQUAL, SLOWER = range(3)  # hc_blas_speed of csrc/hc.h
 
@@ -48,6 +50,7 @@ class _Settings:
     blas: str | None = None
     path: int = 0  # 1 + its number; 0: the plan chooses
     tuned: bool | None = None
+    device: int | None = None  # number of the CUDA device that arrays of the CPU are copied to
 
     @kept
     def mask(self) -> int:
@@ -159,6 +162,7 @@ def use(
     blas: str | None = None,
     path: str | None = None,
     tuned: bool | None = None,
+    backend: str | None = None,
 ) -> Iterator[None]:
     """Use other instruction sets, threads, BLAS or paths inside a ``with`` block, in this context only.
 
@@ -180,11 +184,17 @@ def use(
     tuned : bool, optional
         Let products and convolutions go the way that `tune` found fastest on this machine, where it was asked. The
         bits are the same but for a convolution whose fastest algorithm sums in another order, and for dense products.
+    backend : {"cpu", "cuda"}, optional
+        ``"cuda"`` copies arrays of the CPU to the first CUDA device in `quantize`, `fake_quantize`, `matmul` and
+        `linear`, and their answers back. An operation without a CUDA kernel raises NotImplementedError. Arrays that are
+        on a device already are computed there without this setting.
 
     Raises
     ------
     RuntimeError
         The machine lacks the instruction set.
+    NotImplementedError
+        ``backend="cuda"`` without kernels, driver or device.
     ValueError
         An unknown name.
 
@@ -215,6 +225,10 @@ def use(
         if not isinstance(tuned, (bool, np.bool_)):
             raise TypeError(f"use: tuned is {shown(tuned)}, wanted a bool")
         settings = replace(settings, tuned=bool(tuned))
+    if backend is not None:
+        if not isinstance(backend, str) or backend not in BACKENDS:
+            raise ValueError(f"use: backend is {shown(backend)}, expected 'cpu' or 'cuda'")
+        settings = replace(settings, device=check_device(0, "use: backend") if backend == "cuda" else None)
     token = _settings.set(settings)
     try:
         yield
@@ -230,6 +244,11 @@ def run() -> tuple[int, int, int, int]:
     settings = _settings.get()
     threads = settings.threads or _process_threads or _environment().threads or 0
     return settings.mask, threads, settings.path, settings.route
+
+
+def backend_device() -> int | None:
+    """Return the number of the CUDA device that `use` asks for, None: arrays of the CPU stay there."""
+    return _settings.get().device
 
 
 def tuned() -> bool:
@@ -298,6 +317,7 @@ def config() -> dict[str, Any]:
         "threads": get_num_threads(),
         "blas": blas.text if blas else "none, own kernels",
         "dense": _dense(),
+        "cuda": cuda_text(),
         "compiler": _core.compiler(),
         "kernels": [f"{family}_{isa}" for family, isa, needs in _core.kernels() if needs & ~used == 0],
         "formats": sorted(_core.formats()),

@@ -2,7 +2,7 @@
 
 Each runs in a process of its own, with settings that keep idle workers of OpenBLAS from spinning on the processors
 of the others for long. `measure` says how times are taken, `limits`, `gemm`, `gemv`, `quantize`, `formats`, `kmeans`,
-`headers`, `conv`, `models` and `imports` what is timed.
+`headers`, `conv`, `models`, `imports` and `cuda` what is timed.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ NAMES = (
     "plan",
     "models",
     "import",
+    "cuda",
 )
 
 SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4"}  # its idle workers spin for longer than measure.SETTLE_SECONDS otherwise
@@ -54,6 +55,7 @@ def main(
     threads: int | None,
     markdown: bool = False,
     costs: str | None = None,
+    check: bool = False,
 ) -> int:
     """Run benchmarks and print what they found.
 
@@ -71,6 +73,8 @@ def main(
         Print tables in Markdown instead, with the rate of every candidate of a row that has several.
     costs : str, optional
         A folder: ``plan`` writes what it measured to ``product/costs/<processor>.csv`` and ``conv/costs`` there.
+    check : bool
+        ``cuda`` compares every kernel with the CPU first, and fails without a device.
 
     Returns
     -------
@@ -80,7 +84,7 @@ def main(
     counts = [threads] if threads else sorted({1, runtime.get_num_threads()})
     found: dict[str, Any] = {}
     for name in names or NAMES:
-        report = _run(name, quick, counts, {})
+        report = _run(name, quick, counts, {}, check)
         if report is not None and name == "gemm" and _can_be_avx2():
             narrow = _run("gemm-avx2", quick, counts, AVX2_SETTINGS)
             report = narrow and {**report, "tables": report["tables"] + narrow["tables"]}
@@ -104,13 +108,15 @@ def _can_be_avx2() -> bool:
     return "avx2" in used and used[-1] != "avx2"
 
 
-def _run(name: str, quick: bool, threads: list[int], settings: dict[str, str]) -> dict[str, Any] | None:
+def _run(
+    name: str, quick: bool, threads: list[int], settings: dict[str, str], check: bool = False
+) -> dict[str, Any] | None:
     """Run one benchmark in a child, which ends when its standard input closes: with this process, at the latest."""
     package = Path(__file__).resolve().parents[1]
     environment = {**os.environ, **SETTINGS, **settings}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package.parent), os.environ.get("PYTHONPATH")]))
     code = f"from {__name__}.child import main; main()"
-    options = ["--quick"] if quick else []
+    options = ["--quick"] * quick + ["--check"] * check
     command = [sys.executable, "-P", "-c", code, name, *options, *map(str, threads)]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None

@@ -1,4 +1,4 @@
-"""The process that runs one benchmark: NAME [--quick] THREADS..., one JSON object on standard output."""
+"""The process that runs one benchmark: NAME [--quick] [--check] THREADS..., one JSON object on standard output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     name, *rest = sys.argv[1:]
-    options = Options(quick="--quick" in rest, threads=[int(text) for text in rest if text != "--quick"], name=name)
+    threads = [int(text) for text in rest if not text.startswith("-")]
+    options = Options(quick="--quick" in rest, threads=threads, name=name, check="--check" in rest)
     results = os.dup(1)
     os.dup2(2, 1)  # what a peer prints goes to stderr
     try:

@@ -39,6 +39,7 @@ class Options:
     quick: bool
     threads: list[int]
     name: str = ""
+    check: bool = False
 
     def say(self, what: str) -> None:
         """Tell a person what happens now."""

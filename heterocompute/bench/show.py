@@ -11,6 +11,7 @@ from ..report.table import Column, print_table, say_words
 Report = dict[str, Any]
 
 HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "cases": ("cases", str),
     "bits": ("bits", lambda value: f"{value:.2f}"),
     "gaussian_db": ("Gaussian dB", lambda value: f"{value:.1f}"),
     "laplace_db": ("Laplace dB", lambda value: f"{value:.1f}"),

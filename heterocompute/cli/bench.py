@@ -23,6 +23,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     added.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; all by default")
     added.add_argument("--quick", action="store_true", help="small sizes and few repetitions")
+    added.add_argument("--check", action="store_true", help="`cuda`: compare every kernel with the CPU first")
     added.add_argument("--markdown", action="store_true", help="tables in Markdown, with every candidate's rate")
     added.add_argument("--costs", metavar="FOLDER", help="folder for the CSV files of costs that `plan` writes")
     add_threads(added)
@@ -39,5 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--json and --markdown are two ways to print the same, wanted one of them")
     if arguments.costs is not None and not Path(arguments.costs).is_dir():
         raise UsageError(f"--costs {shown(arguments.costs)} is not a folder")
+    if arguments.check and arguments.names != ["cuda"]:
+        raise UsageError("--check is for `heterocompute bench cuda`, expected that one benchmark")
     options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads, "costs": arguments.costs}
+    options["check"] = arguments.check
     return interruptible(lambda: int(bench.main(arguments.names, markdown=arguments.markdown, **options)))

@@ -217,6 +217,8 @@ def prepared(
     accuracy: Any = "default",
 ) -> Call:
     """Check the arguments of `conv2d` and make the answer's array; `caller` is the function that errors name."""
+    if runtime.backend_device() is not None:
+        raise NotImplementedError(f"{caller}: there is no CUDA kernel for a convolution: use hc.use(backend='cpu')")
     image = as_array(x, f"{caller}: x")
     filters = as_operand(w, f"{caller}: w")
     if layout not in ("NCHW", "NHWC"):

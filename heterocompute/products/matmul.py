@@ -34,6 +34,7 @@ from .arguments import (
     tell,
 )
 from .csr import compressed_product
+from .device import goes_to_device, linear_on_device, matmul_on_device
 from .quantize import rounded
 from .tuned import BLAS, choice, listeners as tuned_changes, operand_text, path_number, product_key
 
@@ -53,6 +54,8 @@ def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: 
         fmt = _core_formats.get(activations)
         if fmt is None:
             return None
+    if runtime.backend_device() is not None:
+        return None
     run = runtime.run()
     if runtime.tuned() and (kept := _kept_way(run, is_linear, a, b, activations)) is not None:
         answer = _core.direct(kept, is_linear, a, b, bias, fmt, out)
@@ -216,6 +219,9 @@ def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = N
 @counts_subnormals
 def _matmul(a: Any, b: Any, activations: Any, out: Any) -> FloatArray:
     """Do what `matmul` does, for arguments of every kind."""
+    if goes_to_device(a, b):
+        answer: FloatArray = matmul_on_device(a, b, activations, out)
+        return answer
     if is_compressed(a) or is_compressed(b):
         return compressed_product(a, b, None, activations, out, "matmul")
     left, right = as_operand(a, "matmul: a"), as_operand(b, "matmul: b")
@@ -263,6 +269,9 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
 @counts_subnormals
 def _linear(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> FloatArray:
     """Do what `linear` does, for arguments of every kind."""
+    if goes_to_device(x, w):
+        answer: FloatArray = linear_on_device(x, w, bias, activations, out)
+        return answer
     if is_compressed(x) or is_compressed(w):
         return compressed_product(x, w, bias, activations, out, "linear")
     left, weights = as_operand(x, "linear: x"), as_operand(w, "linear: w")

@@ -21,6 +21,7 @@ from ..base.float_env import counts_subnormals
 from ..base.values import shown
 from ..formats import Format, Sparse, has_pattern
 from .arguments import Array, FloatArray, as_format, checked_out, core_clip
+from .device import fake_quantize_on_device, goes_to_device, quantize_on_device
 from .nearest import nearest
 from .scale_search import rounded_best
 
@@ -74,6 +75,9 @@ def quantize(
     >>> q.nbytes, q.bits_per_value
     (21, 5.25)
     """
+    if goes_to_device(w):
+        answer: QuantizedArray = quantize_on_device(w, fmt, axis, clip, importance)
+        return answer
     fmt = as_format(fmt, "quantize: fmt")
     if importance is not None and (has_pattern(fmt) or isinstance(w, SparseArray)):
         raise ValueError(f"quantize: importance is for all values of w, {fmt} keeps some of them")
@@ -152,6 +156,9 @@ def fake_quantize(
     >>> hc.fake_quantize(np.float32([0.0, 0.4, 0.7, -1.0]), "int2")
     array([ 0.,  0.,  1., -1.], dtype=float32)
     """
+    if goes_to_device(w):
+        answer: FloatArray = fake_quantize_on_device(w, fmt, axis, clip, out)
+        return answer
     fmt = as_format(fmt, "fake_quantize: fmt")
     x = as_array(w, "fake_quantize: w")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")

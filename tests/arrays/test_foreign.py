@@ -104,6 +104,12 @@ class CuPy:
         return X
 
 
+@pytest.fixture(autouse=True)
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let arrays of a GPU be refused on a machine with one, too."""
+    monkeypatch.setenv("HETEROCOMPUTE_CUDA_DRIVER", "/nonexistent/libcuda.so.1")
+
+
 def sentence(call: Callable[[Any], Any], given: Any) -> str:
     with pytest.raises(TypeError) as caught:
         call(given)

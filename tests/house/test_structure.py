@@ -33,9 +33,9 @@ C_ROOMS: dict[str, set[str]] = {
     "model": {"base"},
     "ptq": {"kernels", "base"},
     "ops": {"hc.h", "formats", "sparsity", "kernels", "base"},
-    "cuda": {"ops/backend.h", "formats/format.h", "base"},
+    "cuda": {"hc.h", "formats", "kernels/training/chance.h", "ops/codec/rows.h", "base"},
     "hc.h": {"base"},
-    "python": {"hc.h", "model", "ptq"},
+    "python": {"hc.h", "model", "ptq", "cuda"},
 }
 
 # A room of heterocompute/ and the rooms that it may import, besides its own files.

@@ -254,7 +254,6 @@ const hc_format_ops hc_format_codebook = {
     .check = codebook_check,
     .layout = codebook_layout,
     .has_groups = codebook_has_groups,
-    .clip_domain = codebook_clip_domain,
     .passes = codebook_passes,
     .shared = codebook_shared,
     .share = codebook_share,
@@ -269,4 +268,5 @@ const hc_format_ops hc_format_codebook = {
     .decode_f64 = codebook_decode_f64,
     .decode_codes = codebook_decode_codes,
     .stored_form = codebook_stored_form,
+    .clip_domain = codebook_clip_domain,
 };

@@ -297,7 +297,7 @@ static inline void ggml_pack(const uint8_t *codes, int64_t n, int bits, uint8_t 
 static inline void ggml_store_factors(const hc_ggml_kind *kind, const hc_ggml_tile *tile, int64_t row, int64_t first,
                                       int present, const hc_components *out) {
     uint8_t *scales = hc_part(out, HC_SCALES, row);
-    uint8_t *minima = kind->has_minimum ? hc_part(out, HC_MINIMA, row) : NULL;
+    uint8_t *minima = kind->has_minimum ? (uint8_t *)hc_part(out, HC_MINIMA, row) : NULL;
     if (kind->scale_bits == 0) {
         for (int g = 0; g < present; g++) {
             hc_store_u16(scales + (first + g) * 2, lanes_to_f16(ggml_cut(tile->scale[g])));

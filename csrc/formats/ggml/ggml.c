@@ -201,7 +201,6 @@ const hc_format_ops hc_format_ggml = {
     .check = ggml_check,
     .layout = ggml_layout,
     .has_groups = ggml_has_groups,
-    .clip_domain = ggml_clip_domain,
     .passes = ggml_passes,
     .weighs = ggml_weighs,
     .unit = ggml_unit,
@@ -213,4 +212,5 @@ const hc_format_ops hc_format_ggml = {
     .minima = ggml_minima,
     .decode_codes = ggml_decode_codes,
     .stored_form = ggml_stored_form,
+    .clip_domain = ggml_clip_domain,
 };

@@ -6,7 +6,10 @@
 
 #include <string.h>
 
-enum { GROUPS = 16, CANDIDATES = 8 };
+#ifndef HC_GGML_GROUPS
+#define HC_GGML_GROUPS 16 /* the groups of a block of 256 values; types without such blocks need 1 */
+#endif
+enum { GROUPS = HC_GGML_GROUPS, CANDIDATES = 8 };
 
 /* Of each group: sums of w, w x, w q, w q^2 and w q x. */
 typedef struct {

@@ -178,11 +178,11 @@ const hc_format_ops hc_format_log = {
     .check = log_check,
     .layout = log_layout,
     .has_groups = log_has_groups,
-    .clip_domain = log_clip_domain,
     .passes = log_passes,
     .encode = log_encode,
     .decode = log_decode,
     .decode_f64 = log_decode_f64,
     .decode_codes = log_decode_codes,
     .stored_form = log_stored_form,
+    .clip_domain = log_clip_domain,
 };

@@ -270,7 +270,6 @@ const hc_format_ops hc_format_vsq = {
     .check = vsq_check,
     .layout = vsq_layout,
     .has_groups = vsq_has_groups,
-    .clip_domain = vsq_clip_domain,
     .passes = vsq_passes,
     .observe = vsq_observe,
     .finish = vsq_finish,
@@ -282,4 +281,5 @@ const hc_format_ops hc_format_vsq = {
     .decode_int = vsq_decode_int,
     .decode_codes = vsq_decode_codes,
     .stored_form = vsq_stored_form,
+    .clip_domain = vsq_clip_domain,
 };

@@ -10,6 +10,12 @@ static inline bool vsq_has_two_levels(const hc_format *format) { return vsq_scal
 static inline bool vsq_is_unsigned(const hc_format *format) { return format->option[1] != 0; }
 static inline bool vsq_has_tensor_coarse(const hc_format *format) { return format->option[2] != 0; }
 static inline bool vsq_is_refit(const hc_format *format) { return format->option[3] != 0; }
+/* The same format with one coarse scale for the whole array. */
+static inline hc_format vsq_with_tensor_coarse(const hc_format *format) {
+    hc_format shared = *format;
+    shared.option[2] = 1;
+    return shared;
+}
 
 static inline int32_t vsq_largest_code(const hc_format *format) {
     return hc_largest_code(format->bits, vsq_is_unsigned(format));

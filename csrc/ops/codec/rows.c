@@ -66,21 +66,6 @@ bool hc_rows_across(const hc_row_view *view) {
     return view->rows.n > 0 && llabs(view->rows.stride[view->rows.n - 1]) < llabs(view->column_stride);
 }
 
-/* Byte offset of an index into dimensions in C order. */
-static int64_t offset_of(const hc_dims *dims, int64_t index) {
-    int64_t offset = 0;
-    for (int i = dims->n - 1; i > 0; i--) {
-        offset += index % dims->shape[i] * dims->stride[i];
-        index /= dims->shape[i];
-    }
-    return dims->n ? offset + index * dims->stride[0] : 0;
-}
-
-int64_t hc_rows_offset(const hc_row_view *view, int64_t row, int64_t column) {
-    return offset_of(&view->rows, row) + offset_of(&view->runs, column / view->padded_run) +
-           column % view->padded_run * view->column_stride;
-}
-
 /* A piece: rows x columns values at constant strides on the view's side (bytes), ld on the other (elements). */
 typedef struct {
     char *array;
@@ -245,13 +230,13 @@ static void walk(const hc_row_view *view, int64_t first_row, int64_t rows, int64
                           .across = across,
                           .column_stride = view->column_stride,
                           .row_stride = inner >= 0 ? view->rows.stride[inner] : 0};
-        char *const row_data = view->data + offset_of(&view->rows, first_row + r);
+        char *const row_data = view->data + hc_dims_offset(&view->rows, first_row + r);
         for (int64_t c = 0, next; c < columns; c = next) {
             const int64_t run = (first_column + c) / view->padded_run, skip = first_column + c - run * view->padded_run;
             next = hc_min(columns, c + view->padded_run - skip);
             const int64_t place = r * ld + c, values = hc_max(0, hc_min(next - c, view->run_length - skip));
             piece.columns = values;
-            piece.array = row_data + offset_of(&view->runs, run) + skip * view->column_stride;
+            piece.array = row_data + hc_dims_offset(&view->runs, run) + skip * view->column_stride;
             if (in) {
                 scatter_piece(&piece, view->dtype, (const char *)in + place * size);
                 continue;

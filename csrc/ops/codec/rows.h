@@ -6,20 +6,8 @@
 #ifndef HC_ROWS_H
 #define HC_ROWS_H
 
+#include "base/row_view.h"
 #include "hc.h"
-
-/* Dimensions in C order, neighbours joined where memory allows; strides in bytes. */
-typedef struct {
-    int n;
-    int64_t shape[HC_MAX_DIMS], stride[HC_MAX_DIMS];
-} hc_dims;
-
-typedef struct {
-    char *data;
-    hc_dtype dtype;
-    hc_dims rows, runs;
-    int64_t run_length, padded_run, column_stride;
-} hc_row_view;
 
 /* The view's shape and axes have been checked. */
 void hc_rows_init(hc_row_view *view, const hc_view *array, const hc_geometry *geometry, int n_axes, const int *axes);
@@ -34,9 +22,6 @@ static inline int64_t hc_rows_size(const hc_row_view *view) { return view->dtype
 
 /* True where neighbouring rows are nearer in memory than neighbouring columns: blocks of rows are then best. */
 bool hc_rows_across(const hc_row_view *view);
-
-/* Byte offset of a row's value; `column` is none of the padding. */
-int64_t hc_rows_offset(const hc_row_view *view, int64_t row, int64_t column);
 
 /* Padded columns [first_column, first_column + columns) of rows into `values` of hc_rows_dtype. */
 void hc_rows_gather(const hc_row_view *view, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,

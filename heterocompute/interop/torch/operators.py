@@ -22,6 +22,8 @@ import torch
 
 from ...arrays.components import VALUES, component_layout, layout_of
 from ...arrays.dense import as_array, normalize_axes
+from ...arrays.device import DeviceArray, c_strides, torch_stream
+from ...arrays.device_quantized import DeviceQuantizedArray
 from ...arrays.quantized import QuantizedArray
 from ...products.arguments import as_format
 from ...products.conv import conv2d
@@ -70,6 +72,22 @@ def _about(text: str) -> tuple[Any, ...]:
     return fmt, tuple(shape), tuple(axis), dtype, {name: kind for name, (kind, _) in layout.items()}
 
 
+def array_on_device(parts: Sequence[Any], text: str) -> DeviceQuantizedArray:
+    """Return the packed weight of components on a CUDA device; it shares the memory of the tensors.
+
+    Raises
+    ------
+    TypeError
+        A component is on another device.
+    """
+    fmt, shape, axis, dtype, kinds = _about(text)
+    place = next((part.device for part in parts if part.device.type != "cuda"), None)
+    if place is not None:
+        raise TypeError(f"interop.torch: the packed weight is on {place}, expected a CUDA device: move the model there")
+    found = {name: _as_device(part, kind) for (name, kind), part in zip(kinds.items(), parts, strict=True)}
+    return DeviceQuantizedArray(found, fmt, shape, axis, dtype, QuantizedArray._trusted)
+
+
 def array_of(parts: Sequence[Any], text: str) -> QuantizedArray:
     """Return the packed weight of components and a text that `described` made; it shares the memory of the tensors."""
     fmt, shape, axis, dtype, kinds = _about(text)
@@ -108,6 +126,14 @@ def rows_of(q: QuantizedArray, ids: Any) -> Any:
     parts = {name: part[flat] if layout[name][2] else part for name, part in q.components.items()}
     found = QuantizedArray._trusted(parts, q.format, (flat.size, length), q.axis, q.source_dtype)
     return found.dequantize().reshape(*ids.shape, length)
+
+
+def _as_device(part: Any, kind: Any) -> DeviceArray:
+    """Return a component on a CUDA device, read on the current stream of PyTorch."""
+    part = part.contiguous()
+    stream = torch_stream(part)
+    shape, steps = tuple(part.shape), c_strides(part.shape, kind.itemsize)
+    return DeviceArray(part, part.data_ptr(), shape, kind, steps, part.device.index or 0, stream)
 
 
 def _as_ndarray(part: Any) -> Any:
@@ -162,6 +188,8 @@ def defined() -> SimpleNamespace:
         return torch.empty_like(g, memory_format=torch.contiguous_format)
 
     def times(x: Any, q: Any, text: str, activations: str) -> Any:
+        if x.device.type == "cuda":
+            return product(x.detach(), array_on_device(q, text), activations=activations or None)
         return torch.from_numpy(product(array(x), array_of(q, text), activations=activations or None))
 
     def times_fake(x: Any, q: Any, text: str, activations: str) -> Any:
@@ -169,6 +197,8 @@ def defined() -> SimpleNamespace:
         return x.new_empty((*x.shape[:-1], json.loads(text)["shape"][0]), dtype=torch.float32)
 
     def back(g: Any, q: Any, text: str) -> Any:
+        if g.device.type == "cuda":
+            return torch.matmul(g.float(), torch.from_dlpack(array_on_device(q, text).dequantize()))
         return torch.from_numpy(matmul(array(g), array_of(q, text).dequantize()))
 
     def back_fake(g: Any, q: Any, text: str) -> Any:

@@ -56,7 +56,7 @@ def linear(
     Parameters
     ----------
     x : torch.Tensor
-        (..., in), floats, on the CPU.
+        (..., in), floats, on the CPU, or on the CUDA device of a PackedWeight. A CUDA device has not run this yet.
     q : QuantizedArray or PackedWeight
         (out, in), quantized along in.
     bias : torch.Tensor, optional

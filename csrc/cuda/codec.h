@@ -1,0 +1,404 @@
+/* Encoding and decoding on the device: a thread a chunk, by the format's own definition, values and components staged in
+ * shared memory so that both sides of global memory are touched in order.
+ *
+ *   x -> shared values (thread, column) -> definition -> shared components (thread, byte) -> components, and back
+ *
+ * A thread sees its chunk as a row of its own. What the whole row or array must give first, its largest magnitude, a kernel
+ * `maximum` has found: it becomes the threshold of the row, or the coarse scale.
+ */
+#ifndef HC_CUDA_CODEC_H
+#define HC_CUDA_CODEC_H
+
+#include "cuda/definition.h"
+
+/* A chunk that a block's thread `slot` works on. */
+struct hc_chunk {
+    int64_t row, number; /* of its row */
+    int64_t first;       /* padded column */
+    int columns, groups;
+};
+
+static inline HC_DEVICE hc_chunk hc_chunk_of(const hc_cuda_chunks &chunks, const hc_geometry &geometry, int slot) {
+    const int64_t item = (int64_t)blockIdx.x * chunks.threads + slot;
+    hc_chunk chunk = {0, 0, 0, 0, 0};
+    if (item >= chunks.all)
+        return chunk;
+    chunk.row = item / chunks.per_row;
+    chunk.number = item - chunk.row * chunks.per_row;
+    chunk.first = chunk.number * chunks.columns;
+    chunk.columns = (int)hc_min(chunks.columns, geometry.padded - chunk.first);
+    chunk.groups = chunks.groups ? (int)(chunk.columns / geometry.group) : 1;
+    return chunk;
+}
+
+/* A chunk as a row. */
+static inline HC_DEVICE hc_geometry hc_chunk_geometry(const hc_cuda_chunks &chunks, const hc_geometry &whole,
+                                                      const hc_chunk &chunk) {
+    hc_geometry own;
+    own.rows = own.runs = 1;
+    own.run_length = own.columns = own.padded = own.whole_length = own.whole_columns = chunk.columns;
+    own.group = chunks.groups ? whole.group : chunk.columns;
+    own.groups_per_run = own.groups = chunk.groups;
+    return own;
+}
+
+static inline HC_DEVICE unsigned char *hc_own(const hc_cuda_chunks &chunks, int slot, int size) {
+    const int64_t values = ((int64_t)chunks.threads * chunks.ld * size + 15) / 16 * 16;
+    return hc_shared() + values + (int64_t)slot * chunks.own_bytes;
+}
+
+/* A thread's components in shared memory. */
+static inline HC_DEVICE hc_components hc_own_components(const hc_cuda_chunks &chunks, int slot, int size) {
+    hc_components own;
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        own.part[i] = {chunks.place[i] < 0 ? NULL : hc_own(chunks, slot, size) + chunks.place[i], 0, 0};
+    own.first_row = 0;
+    return own;
+}
+
+/* Of a type that float32 holds. */
+static inline HC_DEVICE float hc_load_value(const char *from, int dtype) {
+    if (dtype == HC_F32)
+        return *(const float *)from;
+    return dtype == HC_F16 ? hc_f16_to_f32(*(const uint16_t *)from) : hc_bf16_to_f32(*(const uint16_t *)from);
+}
+
+/* Up to 32 threads that take a chunk together; a block has whole teams. */
+static inline HC_DEVICE int hc_team() { return blockDim.x < 32 ? (int)blockDim.x : 32; }
+
+/* Calls `visit(index of the shared value, address in the view or NULL)` for all values of the block's chunks, neighbouring
+ * threads for neighbouring values. */
+template <typename visitor>
+static inline HC_DEVICE void hc_for_values(const hc_cuda_chunks &chunks, const hc_geometry &geometry,
+                                           const hc_row_view &view, visitor visit) {
+    const int team = hc_team();
+    for (int slot = (int)threadIdx.x / team; slot < chunks.threads; slot += (int)blockDim.x / team) {
+        const hc_chunk chunk = hc_chunk_of(chunks, geometry, slot);
+        if (chunk.columns == 0)
+            break;
+        char *row = view.data + hc_dims_offset(&view.rows, chunk.row);
+        const int64_t first_run = chunk.first / view.padded_run, skipped = chunk.first - first_run * view.padded_run;
+        for (int c = (int)threadIdx.x % team; c < chunk.columns; c += team) {
+            int64_t run = first_run, in_run = skipped + c;
+            for (; in_run >= view.padded_run; run++)
+                in_run -= view.padded_run;
+            char *at = row + in_run * view.column_stride + (view.runs.n ? hc_dims_offset(&view.runs, run) : 0);
+            visit(slot * chunks.ld + c, in_run < view.run_length ? at : NULL);
+        }
+    }
+}
+
+static inline HC_DEVICE int hc_value_bytes(const hc_row_view &view) { return view.dtype == HC_F64 ? 8 : 4; }
+
+static inline HC_DEVICE void hc_load_chunks(const hc_cuda_chunks &chunks, const hc_geometry &geometry,
+                                            const hc_row_view &x) {
+    const int dtype = x.dtype;
+    hc_for_values(chunks, geometry, x, [=](int place, const char *from) {
+        if (dtype == HC_F64)
+            ((double *)hc_shared())[place] = from ? *(const double *)from : 0.0;
+        else
+            ((float *)hc_shared())[place] = from ? hc_load_value(from, dtype) : 0.0f;
+    });
+}
+
+static inline HC_DEVICE void hc_store_chunks(const hc_cuda_chunks &chunks, const hc_geometry &geometry,
+                                             const hc_row_view &y) {
+    const bool is_double = y.dtype == HC_F64;
+    hc_for_values(chunks, geometry, y, [=](int place, char *to) {
+        if (!to)
+            return;
+        if (is_double)
+            *(double *)to = ((const double *)hc_shared())[place];
+        else
+            *(float *)to = ((const float *)hc_shared())[place];
+    });
+}
+
+/* Components of the block's chunks from shared memory to where they belong. */
+static inline HC_DEVICE void hc_store_parts(const hc_cuda_codec &p, int size) {
+    const hc_cuda_chunks &chunks = p.chunks;
+    const int team = hc_team();
+    for (int slot = (int)threadIdx.x / team; slot < chunks.threads; slot += (int)blockDim.x / team) {
+        const hc_chunk chunk = hc_chunk_of(chunks, p.geometry, slot);
+        if (chunk.columns == 0)
+            break;
+        const bool is_last = chunk.number == chunks.per_row - 1;
+        for (int id = 0; id < HC_N_COMPONENTS; id++) {
+            const hc_component &part = p.parts.part[id];
+            const int step = chunks.step[id];
+            /* what chunks share comes from the first of them; what all rows share, from the first row */
+            if (chunks.place[id] < 0 || (!step && chunk.number > 0) || (part.row_stride == 0 && chunk.row > 0))
+                continue;
+            const unsigned char *from = hc_own(chunks, slot, size) + chunks.place[id];
+            uint8_t *to = part.data + chunk.row * part.row_stride + chunk.number * step;
+            for (int i = (int)threadIdx.x % team, n = step && !is_last ? step : chunks.last[id]; i < n; i += team)
+                to[i] = from[i];
+        }
+    }
+}
+
+/* What formats share in which a row or an array gives nothing first, or its largest magnitude as a threshold. */
+struct hc_plain_format {
+    static HC_DEVICE void finish(const hc_format *, hc_encode_state *) {}
+    static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return false; }
+    static HC_DEVICE hc_format of_chunk(const hc_format *format) { return *format; }
+    static HC_DEVICE bool maximum(const hc_format *, const hc_geometry *geometry, const hc_float_rows *x, const float *,
+                                  float *found) {
+        bool legal = true;
+        *found = hc_group_absmax(x, 0, 0, geometry->padded, &legal);
+        return legal;
+    }
+};
+/* The functions of a definition that stands in the namespace `definition`. */
+#define HC_MAXIMUM(family)                                                                                             \
+    static HC_DEVICE void finish(const hc_format *format, hc_encode_state *state) {                                    \
+        definition::family##_finish(format, 0, state);                                                                 \
+    }                                                                                                                  \
+    static HC_DEVICE bool maximum(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x,        \
+                                  const float *thresholds, float *found) {                                             \
+        hc_encode_state state = {0, 0, NULL, geometry, NULL};                                                          \
+        const int64_t illegal = definition::family##_observe(format, geometry, 0, x, thresholds, &state);              \
+        *found = state.maximum;                                                                                        \
+        return illegal == HC_DONE;                                                                                     \
+    }
+#define HC_DECODES(family)                                                                                             \
+    static HC_DEVICE void decode(const hc_format *format, const hc_geometry *geometry, const hc_components *parts,     \
+                                 const hc_tile *tile, float *values, int64_t ld) {                                     \
+        definition::family##_decode(format, geometry, parts, tile, values, ld);                                        \
+    }                                                                                                                  \
+    static HC_DEVICE void decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *parts, \
+                                     const hc_tile *tile, double *values, int64_t ld) {                                \
+        definition::family##_decode_f64(format, geometry, parts, tile, values, ld);                                    \
+    }
+#define HC_HAS_INTEGERS(family)                                                                                        \
+    static HC_DEVICE void decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *parts, \
+                                     const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {                  \
+        definition::family##_decode_int(format, geometry, parts, tile, mode, out);                                     \
+    }
+#define HC_HAS_CODES(family)                                                                                           \
+    static HC_DEVICE void decode_codes(const hc_format *format, const hc_geometry *geometry,                           \
+                                       const hc_components *parts, const hc_tile *tile, const hc_code_tile *out) {     \
+        definition::family##_decode_codes(format, geometry, parts, tile, out);                                         \
+    }
+#define HC_ENCODES(function)                                                                                           \
+    static HC_DEVICE int64_t encode(const hc_format *format, const hc_geometry *geometry,                              \
+                                    const hc_encode_state *state, const hc_float_rows *x, const float *thresholds,     \
+                                    const hc_components *out) {                                                        \
+        return definition::function(format, geometry, state, x, thresholds, out);                                      \
+    }
+
+/* format: its functions, as a codec_<family>.cu names them. */
+template <typename format>
+static inline HC_DEVICE bool hc_encode_chunk(const hc_cuda_codec &p, const hc_chunk &chunk, const hc_float_rows &x,
+                                             const hc_components &own) {
+    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+    hc_encode_state state = {0, 0, NULL, &geometry, NULL};
+    hc_format of_chunk = p.format;
+    const float *thresholds = p.thresholds ? p.thresholds + chunk.row * p.geometry.groups : NULL;
+    if (thresholds && p.chunks.groups)
+        thresholds += chunk.number * p.chunks.groups;
+    float row_maximum = 0;
+    if (p.row_maxima) {
+        row_maximum = hc_f32_from_bits(p.row_maxima[chunk.row]);
+        if (!format::maximum_is_coarse(&p.format))
+            thresholds = &row_maximum;
+        else
+            of_chunk = format::of_chunk(&p.format);
+    }
+    state.maximum = p.row_maxima ? row_maximum : p.state ? hc_f32_from_bits(p.state->maximum) : 0;
+    format::finish(&of_chunk, &state);
+    return format::encode(&of_chunk, &geometry, &state, &x, thresholds, &own) == HC_DONE;
+}
+
+/* The values of this thread's chunk in shared memory. */
+static inline HC_DEVICE hc_float_rows hc_chunk_values(const hc_cuda_codec &p, int columns) {
+    const int size = hc_value_bytes(p.x);
+    return {hc_shared() + (int)threadIdx.x * p.chunks.ld * size, size == 8 ? HC_F64 : HC_F32, columns, 0, 1};
+}
+
+static inline HC_DEVICE void hc_refuse_row(hc_cuda_state *state, int64_t row) {
+    /* 2^32 - 1 - row, so that the largest is the first row */
+    hc_atomic_max(&state->illegal, (uint32_t)(row < 0xfffffffe ? 0xffffffff - row : 1));
+}
+
+/* Encodes; where there is a y, rounds to it and keeps no component. */
+template <typename format> static inline HC_DEVICE void hc_encode_block(const hc_cuda_codec &p) {
+    const int slot = (int)threadIdx.x, size = hc_value_bytes(p.x), ld = p.chunks.ld;
+    const bool is_fake = p.y.data != NULL;
+    hc_load_chunks(p.chunks, p.geometry, p.x);
+    hc_barrier();
+    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
+    if (chunk.columns > 0) {
+        const hc_components own = hc_own_components(p.chunks, slot, size);
+        const hc_float_rows x = hc_chunk_values(p, chunk.columns);
+        if (!hc_encode_chunk<format>(p, chunk, x, own))
+            hc_refuse_row(p.state, chunk.row);
+        if (is_fake) { /* in place of the values, which nothing reads again */
+            const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+            const hc_tile tile = {0, 1, 0, chunk.columns};
+            format::decode(&p.format, &geometry, &own, &tile, (float *)(hc_shared() + slot * ld * size), chunk.columns);
+        }
+    }
+    hc_barrier();
+    if (!is_fake) {
+        hc_store_parts(p, size);
+        return;
+    }
+    hc_for_values(p.chunks, p.geometry, p.y, [=](int place, char *to) {
+        if (to)
+            *(float *)to = ((const float *)(hc_shared() + place / ld * ld * size))[place % ld];
+    });
+}
+
+template <typename format> static inline HC_DEVICE void hc_maximum_block(const hc_cuda_codec &p) {
+    hc_load_chunks(p.chunks, p.geometry, p.x);
+    hc_barrier();
+    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, (int)threadIdx.x);
+    if (chunk.columns == 0)
+        return;
+    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+    const hc_float_rows x = hc_chunk_values(p, chunk.columns);
+    const float *thresholds = p.thresholds ? p.thresholds + chunk.row * p.geometry.groups : NULL;
+    if (thresholds && p.chunks.groups)
+        thresholds += chunk.number * p.chunks.groups;
+    float maximum = 0;
+    if (!format::maximum(&p.format, &geometry, &x, thresholds, &maximum))
+        hc_refuse_row(p.state, chunk.row);
+    hc_atomic_max(p.row_maxima ? p.row_maxima + chunk.row : &p.state->maximum, hc_f32_bits(maximum));
+}
+
+template <typename format> static inline HC_DEVICE void hc_decode_block(const hc_cuda_codec &p) {
+    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, (int)threadIdx.x);
+    if (chunk.columns > 0) {
+        const hc_tile tile = {chunk.row, 1, chunk.first, chunk.columns};
+        const int place = (int)threadIdx.x * p.chunks.ld;
+        if (p.x.dtype == HC_F64)
+            format::decode_f64(&p.format, &p.geometry, &p.parts, &tile, (double *)hc_shared() + place, chunk.columns);
+        else
+            format::decode(&p.format, &p.geometry, &p.parts, &tile, (float *)hc_shared() + place, chunk.columns);
+    }
+    hc_barrier();
+    hc_store_chunks(p.chunks, p.geometry, p.x);
+}
+
+/* Integers of a chunk to their places among the segments. */
+template <typename format> static inline HC_DEVICE void hc_integers_block(const hc_cuda_integers &p) {
+    const int slot = (int)threadIdx.x;
+    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
+    if (chunk.columns == 0)
+        return;
+    const int limbs = p.n_limbs, ld = p.chunks.ld;
+    int8_t *values = (int8_t *)hc_shared() + slot * ld * limbs;
+    float *scales = (float *)hc_own(p.chunks, slot, limbs), row_scale = 0;
+    const hc_tile tile = {chunk.row, 1, chunk.first, chunk.columns};
+    const hc_int_tile out = {{values, values + ld, values + 2 * ld}, chunk.columns, scales, chunk.groups, &row_scale};
+    format::decode_int(&p.format, &p.geometry, &p.parts, &tile, (hc_int_mode)p.mode, &out);
+    if (p.mode == HC_INT_FOLDED && chunk.number == 0)
+        p.scales[chunk.row] = row_scale;
+    const int64_t padded_run = p.geometry.padded / p.geometry.runs;
+    for (int c = 0; c < chunk.columns; c++) {
+        const int64_t column = chunk.first + c, run = column / padded_run, in_run = column % padded_run;
+        if (in_run >= p.geometry.run_length)
+            continue;
+        /* of a row with one segment, a column of the row */
+        const int64_t logical = p.per_run ? in_run : run * p.geometry.run_length + in_run;
+        const int64_t segment = p.per_run ? run * p.per_run + in_run / p.group : 0,
+                      at = p.per_run ? in_run % p.group : logical;
+        const int64_t place =
+            p.for_nibbles ? at / 128 * 128 + at / 8 % 4 * 32 + at % 2 * 16 + at / 32 % 4 * 4 + at / 2 % 4 : at;
+        for (int limb = 0; limb < limbs; limb++)
+            p.integers[(limb * p.geometry.rows + chunk.row) * p.ld + segment * p.length + place] =
+                values[limb * ld + c];
+        if (p.mode == HC_INT_GROUPED && at == 0)
+            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / p.geometry.group : 0];
+    }
+}
+
+/* Few vectors of floats times packed rows, in the CPU's order. With groups, thread i of 16 has the groups i, i + 16, ...: one chain
+ * of fma in a group, one over its groups. Without, thread i of 8 has the columns 8 i to 8 i + 7 of every 64, an accumulator each. */
+enum { HC_GEMV_VECTORS = 8 };
+
+static inline HC_DEVICE float hc_shuffle_add(float value, int mask) {
+    return value + hc_f32_from_bits(hc_shuffle_xor(hc_f32_bits(value), mask));
+}
+
+template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv_rows(const hc_cuda_gemv &p) {
+    enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8, MOST = HC_GEMV_VECTORS };
+    const hc_geometry &g = p.geometry;
+    const int lane = (int)threadIdx.x % LANES, vectors = (int)p.vectors;
+    const int64_t wanted = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES, row = hc_min(wanted, g.rows - 1);
+    const int64_t padded_run = g.padded / g.runs, span = has_groups ? g.group : 8;
+    float *codes = (float *)hc_shared() + (int64_t)threadIdx.x * p.ld, scale = 1, row_scale = 1;
+    float sums[MOST][CHAINS] = {};
+    for (int64_t first = lane * span; first < g.padded; first += LANES * span) {
+        const int columns = (int)hc_min(span, g.padded - first);
+        const hc_tile tile = {row, 1, first, columns};
+        const hc_code_tile out = {codes, columns, &scale, 1, &row_scale};
+        format::decode_codes(&p.format, &g, &p.parts, &tile, &out);
+        /* a group lies in one run, and is padded at its end */
+        const int64_t run = has_groups ? first / padded_run : 0, in_run = first - run * padded_run;
+        const int values = (int)hc_min(columns, has_groups ? g.run_length - in_run : g.columns - first);
+        const char *x = p.x.data + (has_groups ? run * g.run_length + in_run : first) * p.x.column_stride;
+        float chains[MOST] = {};
+        for (int c = 0; c < values; c += CHAINS)
+#pragma unroll
+            for (int i = 0; i < CHAINS; i++) {
+                if (c + i >= values)
+                    continue;
+#pragma unroll
+                for (int v = 0; v < MOST; v++) {
+                    if (v >= vectors)
+                        continue;
+                    float *sum = has_groups ? &chains[v] : &sums[v][i];
+                    const char *at = x + v * p.x.rows.stride[0] + (c + i) * p.x.column_stride;
+                    *sum = fmaf(hc_load_value(at, p.x.dtype), codes[c + i], *sum);
+                }
+            }
+#pragma unroll
+        for (int v = 0; v < MOST; v++)
+            if (has_groups && v < vectors)
+                sums[v][0] = fmaf(scale, chains[v], sums[v][0]);
+    }
+#pragma unroll
+    for (int v = 0; v < MOST; v++) {
+        if (v >= vectors)
+            continue;
+#pragma unroll
+        for (int mask = LANES / 2; mask > 0; mask /= 2)
+#pragma unroll
+            for (int i = 0; i < CHAINS; i++)
+                sums[v][i] = hc_shuffle_add(sums[v][i], mask);
+#pragma unroll
+        for (int half = CHAINS / 2; half > 0; half /= 2)
+#pragma unroll
+            for (int i = 0; i < half; i++)
+                sums[v][i] = sums[v][i] + sums[v][i + half];
+        float sum = sums[v][0] * row_scale;
+        if (sum != sum)
+            sum = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
+        if (p.bias)
+            sum += p.bias[row];
+        if (lane == 0 && wanted < g.rows)
+            *(float *)(p.y + v * p.y_row + row * p.y_column) = sum;
+    }
+}
+
+template <typename format> static inline HC_DEVICE void hc_gemv_block(const hc_cuda_gemv &p) {
+    if (p.lanes == 16)
+        hc_gemv_rows<format, true>(p);
+    else
+        hc_gemv_rows<format, false>(p);
+}
+
+/* The kernels of a family; `format` names the functions of its definition. */
+#define HC_ENCODERS(family, format)                                                                                    \
+    HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) { hc_maximum_block<format>(p); }                                \
+    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 128) { hc_encode_block<format>(p); }
+#define HC_DECODERS(family, format)                                                                                    \
+    HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128) { hc_decode_block<format>(p); }
+#define HC_GEMV(family, format)                                                                                        \
+    HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { hc_gemv_block<format>(p); }
+#define HC_INTEGERS(family, format)                                                                                    \
+    HC_KERNEL(hc_integers_##family, hc_cuda_integers, 128) { hc_integers_block<format>(p); }
+
+#endif

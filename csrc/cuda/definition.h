@@ -1,0 +1,46 @@
+/* The scalar definitions of csrc/formats/ as code of the device: the very sources, so that no format is defined twice.
+ *
+ * Every function and table between HC_DEFINITION and HC_DEFINITION_END that is `static` becomes one of the device. C++ asks
+ * for a cast where C converts a void pointer: hc_part answers a pointer that converts.
+ */
+#ifndef HC_CUDA_DEFINITION_H
+#define HC_CUDA_DEFINITION_H
+
+#include "cuda/device.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct hc_any_pointer {
+    void *pointer;
+    template <typename type> HC_DEVICE operator type *() const { return (type *)pointer; }
+};
+
+#define _Alignas alignas
+#ifdef __CUDACC__
+#define HC_STATIC static __device__
+#pragma nv_diag_suppress 177, 550, 1675 /* what a kernel does not use, pragmas for other compilers */
+#else
+#define HC_STATIC static
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wunused-variable"
+#pragma GCC diagnostic ignored "-Wunknown-pragmas" /* unroll */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#pragma GCC diagnostic ignored "-Wextra" /* enumerations among integers, as C has them */
+#pragma GCC diagnostic ignored "-Wdeprecated-enum-enum-conversion"
+#endif
+
+#define static HC_STATIC
+#include "cuda/params.h"
+#define hc_part(...)                                                                                                   \
+    hc_any_pointer { hc_part(__VA_ARGS__) }
+
+#include "base/form.h"
+#include "formats/bits.h"
+#include "formats/format.h"
+#include "formats/levels.h"
+#include "formats/minifloat.h"
+#undef static
+
+#endif

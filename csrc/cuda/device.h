@@ -1,0 +1,83 @@
+/* One name for each instruction that C++ has no word for: inline PTX where nvcc compiles, a function of host.h where a C++
+ * compiler of the host does, so that one source is both.
+ */
+#ifndef HC_CUDA_DEVICE_H
+#define HC_CUDA_DEVICE_H
+
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#define HC_DEVICE __device__
+/* A kernel with one structure of parameters p, for at most `threads` a block. */
+#define HC_KERNEL(name, type, threads)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ type p)
+
+static inline __device__ unsigned char *hc_shared() {
+    extern __shared__ __align__(16) unsigned char hc_shared_bytes[];
+    return hc_shared_bytes;
+}
+static inline __device__ void hc_barrier() { __syncthreads(); }
+static inline __device__ void hc_atomic_max(uint32_t *at, uint32_t value) { atomicMax(at, value); }
+
+/* 16 bytes from global to shared memory, which lie there after the wait for their group, and a barrier. */
+static inline __device__ void hc_copy_16(void *shared, const void *global) {
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
+/* The same, or 16 bytes of zero. */
+static inline __device__ void hc_copy_16_or_zeros(void *shared, const void *global, bool is_there) {
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared), bytes = is_there ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
+}
+static inline __device__ void hc_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/* All groups but the last N have arrived. */
+template <int N> static inline __device__ void hc_copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* Four 8 x 8 matrices of 16 bits; lane i names row i % 8 of matrix i / 8. */
+static inline __device__ void hc_load_matrix_x4(uint32_t to[4], const void *shared) {
+    const uint32_t from = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+/* c += a b of 16 x 32 and 32 x 8 signed bytes. */
+static inline __device__ void hc_mma_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[2]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+/* The same of bytes with or without a sign, which all lanes agree on. */
+#define HC_MMA_BYTES(a_type, b_type)                                                                                   \
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." a_type "." b_type                                            \
+                 ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "                                                           \
+                 "{%8, %9}, {%0, %1, %2, %3};"                                                                         \
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+static inline __device__ void hc_mma_bytes(int32_t c[4], const uint32_t a[4], const uint32_t b[2], bool a_is_signed,
+                                           bool b_is_signed) {
+    if (a_is_signed && b_is_signed)
+        HC_MMA_BYTES("s8", "s8");
+    else if (a_is_signed)
+        HC_MMA_BYTES("s8", "u8");
+    else if (b_is_signed)
+        HC_MMA_BYTES("u8", "s8");
+    else
+        HC_MMA_BYTES("u8", "u8");
+}
+static inline __device__ uint32_t hc_shuffle_xor(uint32_t value, int mask) {
+    return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+#else
+#include "cuda/host.h"
+#endif
+
+#endif

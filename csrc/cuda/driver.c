@@ -1,0 +1,307 @@
+/* Functions of the driver by dlsym, the primary context of each device, modules and kernels on first use (cuda/driver.h). */
+#include "cuda/driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* Values of cuda.h, which a build does not need. */
+enum { OUT_OF_MEMORY = 2, NO_BINARY = 209, UNSUPPORTED_PTX = 222 };
+enum { COMPUTE_MAJOR = 75, COMPUTE_MINOR = 76, HAS_MEMORY_POOLS = 115 };
+enum { POINTER_MEMORY_TYPE = 2, POINTER_DEVICE = 9, MEMORY_OF_DEVICE = 2 };
+enum { MAX_DYNAMIC_SHARED_BYTES = 8, PLAIN_SHARED_BYTES = 48 << 10, MAX_MODULES = 32, MAX_KERNELS = 256 };
+#define PARAMS_POINTER ((void *)1)
+#define PARAMS_SIZE ((void *)2)
+#define PARAMS_END ((void *)0)
+
+typedef int cu_result;
+typedef unsigned long long cu_address;
+
+/* All functions that are used, with the names of the library. */
+#define HC_CUDA_FUNCTIONS(F)                                                                                           \
+    F(init, "cuInit", (unsigned flags))                                                                                \
+    F(version, "cuDriverGetVersion", (int *version))                                                                   \
+    F(count, "cuDeviceGetCount", (int *count))                                                                         \
+    F(get, "cuDeviceGet", (int *device, int number))                                                                   \
+    F(name, "cuDeviceGetName", (char *name, int bytes, int device))                                                    \
+    F(total, "cuDeviceTotalMem_v2", (size_t *bytes, int device))                                                       \
+    F(attribute, "cuDeviceGetAttribute", (int *value, int attribute, int device))                                      \
+    F(retain, "cuDevicePrimaryCtxRetain", (void **context, int device))                                                \
+    F(push, "cuCtxPushCurrent_v2", (void *context))                                                                    \
+    F(pop, "cuCtxPopCurrent_v2", (void **context))                                                                     \
+    F(load, "cuModuleLoadData", (void **module, const void *image))                                                    \
+    F(function, "cuModuleGetFunction", (void **function, void *module, const char *name))                              \
+    F(set_attribute, "cuFuncSetAttribute", (void *function, int attribute, int value))                                 \
+    F(launch, "cuLaunchKernel",                                                                                        \
+      (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,          \
+       unsigned block_z, unsigned shared_bytes, void *stream, void **params, void **extra))                            \
+    F(allocate, "cuMemAllocAsync", (cu_address * address, size_t bytes, void *stream))                                 \
+    F(give_back, "cuMemFreeAsync", (cu_address address, void *stream))                                                 \
+    F(upload, "cuMemcpyHtoDAsync_v2", (cu_address to, const void *from, size_t bytes, void *stream))                   \
+    F(download, "cuMemcpyDtoHAsync_v2", (void *to, cu_address from, size_t bytes, void *stream))                       \
+    F(wait, "cuStreamSynchronize", (void *stream))                                                                     \
+    F(pointer, "cuPointerGetAttribute", (void *value, int attribute, cu_address address))                              \
+    F(text, "cuGetErrorString", (cu_result result, const char **text))
+
+static struct {
+#define F(field, symbol, arguments) cu_result(*field) arguments;
+    HC_CUDA_FUNCTIONS(F)
+#undef F
+} cu;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool is_open; /* all below is then set */
+static bool brings_kernels;
+static int n_devices, version;
+static void *contexts[HC_CUDA_MAX_DEVICES]; /* NULL before first use */
+static struct {
+    const char *name;
+    void *module;
+} modules[HC_CUDA_MAX_DEVICES][MAX_MODULES];
+static struct {
+    const char *kernel; /* of a plan: compared by address */
+    void *function;
+    uint32_t shared_bytes; /* that it may use */
+} kernels[HC_CUDA_MAX_DEVICES][MAX_KERNELS];
+
+static hc_status fail_at(cu_result result, const char *what, hc_error *error) {
+    const char *text = NULL;
+    if (cu.text)
+        cu.text(result, &text);
+    if (result == NO_BINARY || result == UNSUPPORTED_PTX)
+        return hc_fail(error, HC_UNSUPPORTED,
+                       "cuda: the driver cannot load the kernels of this build (%s): update the driver",
+                       text ? text : "error");
+    return hc_fail(error, result == OUT_OF_MEMORY ? HC_MEMORY : HC_VALUE, "cuda: %s failed: %s (error %d)", what,
+                   text ? text : "unknown error", result);
+}
+
+static hc_status open_library(const char *path, hc_error *error) {
+    hc_cuda_image image;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *reason = dlerror();
+        return hc_fail(error, HC_UNSUPPORTED, "cuda: no driver (%s): install the NVIDIA driver",
+                       reason ? reason : path);
+    }
+    brings_kernels = dlsym(library, "hc_cuda_brings_kernels") != NULL;
+    if (!brings_kernels && !hc_cuda_module(0, &image))
+        return hc_fail(error, HC_UNSUPPORTED, "cuda: heterocompute was built without CUDA kernels: install it with HETEROCOMPUTE_CUDA=1 and nvcc");
+#define F(field, symbol, arguments)                                                                                    \
+    *(void **)&cu.field = dlsym(library, symbol);                                                                      \
+    if (!cu.field)                                                                                                     \
+        return hc_fail(error, HC_UNSUPPORTED, "cuda: the driver has no function %s: update the driver", symbol);
+    HC_CUDA_FUNCTIONS(F)
+#undef F
+    cu_result result = cu.init(0);
+    if (result == 0)
+        result = cu.version(&version);
+    if (result == 0)
+        result = cu.count(&n_devices);
+    if (result != 0) {
+        const char *text = NULL;
+        cu.text(result, &text);
+        return hc_fail(error, HC_UNSUPPORTED, "cuda: the driver does not start: %s (error %d)",
+                       text ? text : "unknown error", result);
+    }
+    n_devices = n_devices < HC_CUDA_MAX_DEVICES ? n_devices : HC_CUDA_MAX_DEVICES;
+    if (n_devices < 1)
+        return hc_fail(error, HC_UNSUPPORTED, "cuda: the driver finds no device");
+    is_open = true;
+    return HC_OK;
+}
+
+hc_status hc_cuda_open(const char *path, hc_error *error) {
+    pthread_mutex_lock(&mutex);
+    const hc_status status = is_open ? HC_OK : open_library(path, error);
+    pthread_mutex_unlock(&mutex);
+    return status;
+}
+
+int hc_cuda_devices(void) { return is_open ? n_devices : 0; }
+int hc_cuda_driver_version(void) { return version; }
+
+static hc_status check_device(int device, hc_error *error) {
+    if (device < 0 || device >= hc_cuda_devices())
+        return hc_fail(error, HC_VALUE, "cuda: there is no device %d, the driver has %d", device, hc_cuda_devices());
+    return HC_OK;
+}
+
+hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *error) {
+    hc_status status = check_device(device, error);
+    if (status != HC_OK)
+        return status;
+    int handle;
+    size_t bytes = 0;
+    *description = (hc_cuda_device){.major = 0};
+    cu_result result = cu.get(&handle, device);
+    if (result == 0)
+        result = cu.name(description->name, sizeof description->name, handle);
+    if (result == 0)
+        result = cu.total(&bytes, handle);
+    if (result == 0)
+        result = cu.attribute(&description->major, COMPUTE_MAJOR, handle);
+    if (result == 0)
+        result = cu.attribute(&description->minor, COMPUTE_MINOR, handle);
+    description->bytes = (int64_t)bytes;
+    return result ? fail_at(result, "asking for a device", error) : HC_OK;
+}
+
+/* The context of a device, made on first use; the mutex is held. */
+static hc_status make_context(int device, hc_error *error) {
+    if (contexts[device])
+        return HC_OK;
+    int handle, pools = 0;
+    cu_result result = cu.get(&handle, device);
+    if (result == 0)
+        result = cu.attribute(&pools, HAS_MEMORY_POOLS, handle);
+    if (result == 0 && !pools)
+        return hc_fail(error, HC_UNSUPPORTED, "cuda: device %d has no memory pools, which heterocompute needs", device);
+    if (result == 0)
+        result = cu.retain(&contexts[device], handle);
+    return result ? fail_at(result, "opening the device", error) : HC_OK;
+}
+
+/* Makes the device current for this thread; `leave` gives back what was. */
+static hc_status enter(int device, hc_error *error) {
+    hc_status status = check_device(device, error);
+    if (status != HC_OK)
+        return status;
+    pthread_mutex_lock(&mutex);
+    status = make_context(device, error);
+    pthread_mutex_unlock(&mutex);
+    if (status != HC_OK)
+        return status;
+    const cu_result result = cu.push(contexts[device]);
+    return result ? fail_at(result, "entering the device", error) : HC_OK;
+}
+
+static hc_status leave(cu_result result, const char *what, hc_error *error) {
+    void *context;
+    cu.pop(&context);
+    return result ? fail_at(result, what, error) : HC_OK;
+}
+
+hc_status hc_cuda_allocate(int device, int64_t bytes, void *stream, void **address, hc_error *error) {
+    cu_address made = 0;
+    hc_status status = enter(device, error);
+    if (status != HC_OK)
+        return status;
+    status = leave(cu.allocate(&made, (size_t)hc_max(bytes, 1), stream), "allocating", error);
+    *address = (void *)(uintptr_t)made;
+    if (status == HC_MEMORY)
+        return hc_fail(error, HC_MEMORY, "cuda: device %d has no %lld bytes of memory left", device, (long long)bytes);
+    return status;
+}
+
+void hc_cuda_free(int device, void *address, void *stream) {
+    hc_error error;
+    if (enter(device, &error) == HC_OK)
+        leave(cu.give_back((cu_address)(uintptr_t)address, stream), "freeing", &error);
+}
+
+hc_status hc_cuda_upload(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error) {
+    const hc_status status = bytes ? enter(device, error) : HC_OK;
+    if (status != HC_OK || bytes == 0)
+        return status;
+    const cu_result result = cu.upload((cu_address)(uintptr_t)to, from, (size_t)bytes, stream);
+    return leave(result ? result : cu.wait(stream), "copying to the device", error);
+}
+
+hc_status hc_cuda_download(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error) {
+    const hc_status status = bytes ? enter(device, error) : HC_OK;
+    if (status != HC_OK || bytes == 0)
+        return status;
+    const cu_result result = cu.download(to, (cu_address)(uintptr_t)from, (size_t)bytes, stream);
+    return leave(result ? result : cu.wait(stream), "copying from the device", error);
+}
+
+hc_status hc_cuda_wait(int device, void *stream, hc_error *error) {
+    const hc_status status = enter(device, error);
+    return status == HC_OK ? leave(cu.wait(stream), "the work on the device", error) : status;
+}
+
+hc_status hc_cuda_place(const void *address, int *device, hc_error *error) {
+    unsigned type = 0;
+    hc_status status = enter(0, error);
+    if (status != HC_OK)
+        return status;
+    const cu_address at = (cu_address)(uintptr_t)address;
+    cu_result result = cu.pointer(&type, POINTER_MEMORY_TYPE, at);
+    if (result == 0 && type == MEMORY_OF_DEVICE)
+        result = cu.pointer(device, POINTER_DEVICE, at);
+    leave(0, "", error);
+    if (result != 0 || type != MEMORY_OF_DEVICE || *device < 0 || *device >= n_devices)
+        return hc_fail(error, HC_VALUE, "is not in the memory of a CUDA device");
+    return HC_OK;
+}
+
+/* The module of a name, loaded on first use; the device is entered and the mutex held. */
+static cu_result find_module(int device, const char *name, void **module) {
+    int i = 0;
+    for (; i < MAX_MODULES - 1 && modules[device][i].name; i++)
+        if (strcmp(modules[device][i].name, name) == 0) {
+            *module = modules[device][i].module;
+            return 0;
+        }
+    hc_cuda_image image = {.name = NULL};
+    const void *data = brings_kernels ? name : NULL;
+    for (int number = 0; !data && hc_cuda_module(number, &image); number++)
+        if (strcmp(image.name, name) == 0)
+            data = image.data;
+    const cu_result result = data ? cu.load(module, data) : NO_BINARY;
+    if (result == 0) {
+        modules[device][i].name = name;
+        modules[device][i].module = *module;
+    }
+    return result;
+}
+
+static cu_result find_kernel(int device, const hc_cuda_step *step, void **function) {
+    int i = 0;
+    for (; i < MAX_KERNELS - 1 && kernels[device][i].kernel; i++)
+        if (kernels[device][i].kernel == step->kernel)
+            break;
+    if (kernels[device][i].kernel != step->kernel) {
+        void *module;
+        cu_result result = find_module(device, step->module, &module);
+        if (result == 0)
+            result = cu.function(function, module, step->kernel);
+        if (result != 0)
+            return result;
+        kernels[device][i].kernel = step->kernel;
+        kernels[device][i].function = *function;
+        kernels[device][i].shared_bytes = PLAIN_SHARED_BYTES;
+    }
+    *function = kernels[device][i].function;
+    if (step->shared_bytes > kernels[device][i].shared_bytes) {
+        const cu_result result = cu.set_attribute(*function, MAX_DYNAMIC_SHARED_BYTES, (int)step->shared_bytes);
+        if (result != 0)
+            return result;
+        kernels[device][i].shared_bytes = step->shared_bytes;
+    }
+    return 0;
+}
+
+hc_status hc_cuda_launch(int device, const hc_cuda_plan *plan, void *stream, hc_error *error) {
+    const hc_status status = enter(device, error);
+    if (status != HC_OK)
+        return status;
+    cu_result result = 0;
+    const char *kernel = "a launch";
+    for (int i = 0; i < plan->n && result == 0; i++) {
+        const hc_cuda_step *step = &plan->step[i];
+        void *function = NULL;
+        size_t bytes = step->params_bytes;
+        kernel = step->kernel;
+        pthread_mutex_lock(&mutex);
+        result = find_kernel(device, step, &function);
+        pthread_mutex_unlock(&mutex);
+        void *extra[] = {PARAMS_POINTER, (void *)(uintptr_t)&step->params, PARAMS_SIZE, &bytes, PARAMS_END};
+        if (result == 0)
+            result = cu.launch(function, step->grid[0], step->grid[1], step->grid[2], step->block[0], step->block[1],
+                               step->block[2], step->shared_bytes, stream, NULL, extra);
+    }
+    return leave(result, kernel, error);
+}

@@ -1,0 +1,38 @@
+/* The driver of CUDA, opened at run time: nothing is linked, and a machine without it runs everything else.
+ *
+ * Devices are numbered as the driver numbers them, each is used through its primary context, which other libraries share.
+ * Every function may be called by several threads. Errors are whole sentences; HC_MEMORY: the device has no memory left.
+ */
+#ifndef HC_CUDA_DRIVER_H
+#define HC_CUDA_DRIVER_H
+
+#include "cuda/hc_cuda.h"
+
+enum { HC_CUDA_MAX_DEVICES = 16 };
+typedef struct {
+    char name[128];
+    int major, minor; /* compute capability */
+    int64_t bytes;    /* of memory */
+} hc_cuda_device;
+
+/* Opens libcuda.so.1, or another library with its functions; a second call does nothing once one is open. HC_UNSUPPORTED: the
+ * build has no kernels, there is no driver or no device. A library that has the symbol hc_cuda_brings_kernels brings them
+ * itself (tests/cuda/fake_driver.cpp): it is given the name of a module in place of its image. */
+hc_status hc_cuda_open(const char *library, hc_error *error);
+int hc_cuda_devices(void);        /* 0 before hc_cuda_open */
+int hc_cuda_driver_version(void); /* 13000 is 13.0 */
+hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *error);
+
+/* `stream` is a CUstream: 0 and 1 are the default stream. Memory is freed on the stream that it was allocated on. */
+hc_status hc_cuda_allocate(int device, int64_t bytes, void *stream, void **address, hc_error *error);
+void hc_cuda_free(int device, void *address, void *stream);
+/* Both wait until the copy has ended. */
+hc_status hc_cuda_upload(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error);
+hc_status hc_cuda_download(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error);
+hc_status hc_cuda_wait(int device, void *stream, hc_error *error);
+/* The device whose memory an address is in; HC_VALUE where it is in none's. */
+hc_status hc_cuda_place(const void *address, int *device, hc_error *error);
+/* Launches all steps of a plan, and waits for none. */
+hc_status hc_cuda_launch(int device, const hc_cuda_plan *plan, void *stream, hc_error *error);
+
+#endif

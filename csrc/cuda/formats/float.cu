@@ -1,0 +1,22 @@
+/* Kernels of the format family "float", from its definition. */
+#include "cuda/chance.h"
+
+#define static HC_STATIC
+namespace definition {
+#include "formats/float/float.c"
+}
+#undef static
+
+namespace {
+struct float_functions : hc_plain_format {
+    HC_MAXIMUM(float)
+    HC_ENCODES(float_encode)
+    HC_DECODES(float)
+    HC_HAS_CODES(float)
+};
+} // namespace
+
+HC_ENCODERS(float, float_functions)
+HC_DECODERS(float, float_functions)
+HC_CHANCE(float, float_functions)
+HC_GEMV(float, float_functions)

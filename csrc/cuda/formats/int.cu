@@ -1,0 +1,23 @@
+/* Kernels of the format family "int", from its definition. */
+#include "cuda/chance.h"
+
+#define static HC_STATIC
+namespace definition {
+#include "formats/int/int.c"
+}
+#undef static
+
+namespace {
+struct int_functions : hc_plain_format {
+    HC_ENCODES(int_encode)
+    HC_DECODES(int)
+    HC_HAS_CODES(int)
+    HC_HAS_INTEGERS(int)
+};
+} // namespace
+
+HC_ENCODERS(int, int_functions)
+HC_DECODERS(int, int_functions)
+HC_CHANCE(int, int_functions)
+HC_GEMV(int, int_functions)
+HC_INTEGERS(int, int_functions)

@@ -1,0 +1,23 @@
+/* Kernels of the format family "mx", from its definition. */
+#include "cuda/chance.h"
+
+#define static HC_STATIC
+namespace definition {
+#include "formats/mx/mx.c"
+}
+#undef static
+
+namespace {
+struct mx_functions : hc_plain_format {
+    HC_ENCODES(mx_encode)
+    HC_DECODES(mx)
+    HC_HAS_CODES(mx)
+    HC_HAS_INTEGERS(mx)
+};
+} // namespace
+
+HC_ENCODERS(mx, mx_functions)
+HC_DECODERS(mx, mx_functions)
+HC_CHANCE(mx, mx_functions)
+HC_GEMV(mx, mx_functions)
+HC_INTEGERS(mx, mx_functions)

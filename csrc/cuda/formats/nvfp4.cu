@@ -1,0 +1,24 @@
+/* Kernels of the format family "nvfp4", from its definition. */
+#include "cuda/chance.h"
+
+#define static HC_STATIC
+namespace definition {
+#include "formats/nvfp4/nvfp4.c"
+}
+#undef static
+
+namespace {
+struct nvfp4_functions : hc_plain_format {
+    HC_MAXIMUM(nvfp4)
+    HC_ENCODES(nvfp4_encode)
+    HC_DECODES(nvfp4)
+    HC_HAS_CODES(nvfp4)
+    HC_HAS_INTEGERS(nvfp4)
+};
+} // namespace
+
+HC_ENCODERS(nvfp4, nvfp4_functions)
+HC_DECODERS(nvfp4, nvfp4_functions)
+HC_CHANCE(nvfp4, nvfp4_functions)
+HC_GEMV(nvfp4, nvfp4_functions)
+HC_INTEGERS(nvfp4, nvfp4_functions)

@@ -1,0 +1,26 @@
+/* Kernels of the format family "vsq", from its definition. */
+#include "cuda/chance.h"
+
+#define static HC_STATIC
+namespace definition {
+#include "formats/vsq/vsq.c"
+}
+#undef static
+
+namespace {
+struct vsq_functions : hc_plain_format {
+    HC_MAXIMUM(vsq)
+    static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return true; }
+    static HC_DEVICE hc_format of_chunk(const hc_format *format) { return definition::vsq_with_tensor_coarse(format); }
+    HC_ENCODES(vsq_encode)
+    HC_DECODES(vsq)
+    HC_HAS_CODES(vsq)
+    HC_HAS_INTEGERS(vsq)
+};
+} // namespace
+
+HC_ENCODERS(vsq, vsq_functions)
+HC_DECODERS(vsq, vsq_functions)
+HC_CHANCE(vsq, vsq_functions)
+HC_GEMV(vsq, vsq_functions)
+HC_INTEGERS(vsq, vsq_functions)

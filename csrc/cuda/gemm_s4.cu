@@ -1,0 +1,114 @@
+/* Folded matmul of few rows with weights of 4 bits, which stay packed until they are in registers.
+ *
+ *   a lane loads 16 bytes of a row of w: codes 32 t to 32 t + 31 of 128, t = lane % 4; word j of them is its part of mma j
+ *   u = code + 8 by byte:   code * s = (u * s + (128 - 8 s)) xor 128, four bytes at once, since 8 <= code * s + 128 <= 233
+ *
+ * Even codes are bytes 4 t .. 4 t + 3 of k, odd ones 16 more: x lies in that order (hc_cuda_integers: for_nibbles). Warps share
+ * 8 rows of w each among WARPS_N, and every stage of k among WARPS_K, whose exact sums are added at the end.
+ */
+#include "cuda/definition.h"
+
+namespace {
+
+enum { WARPS_N = 4, WARPS_K = 2, THREADS = WARPS_N * WARPS_K * 32, BN = WARPS_N * 8 };
+enum { CODES = 128, STAGE_K = CODES * WARPS_K, PITCH = STAGE_K + 16, W_BYTES = THREADS * 16 };
+
+static inline HC_DEVICE void decode(uint32_t word, uint32_t scale, uint32_t b[2]) {
+    const uint32_t codes = word ^ 0x88888888u, bias = (128 - 8 * scale) * 0x01010101u;
+    b[0] = ((codes & 0x0f0f0f0fu) * scale + bias) ^ 0x80808080u;
+    b[1] = ((codes >> 4 & 0x0f0f0f0fu) * scale + bias) ^ 0x80808080u;
+}
+
+/* 16 * TILES rows of x. */
+template <int TILES, int STAGES> struct few_rows {
+    enum { BM = TILES * 16, STAGE_BYTES = BM * PITCH + W_BYTES };
+
+    static HC_DEVICE void load(const hc_cuda_gemm_s4 &p, int64_t row, const uint8_t *w, int64_t stage) {
+        unsigned char *to = hc_shared() + stage % STAGES * STAGE_BYTES;
+        for (int i = (int)threadIdx.x; i < BM * (STAGE_K / 16); i += THREADS) {
+            const int line = i / (STAGE_K / 16), piece = i % (STAGE_K / 16) * 16;
+            hc_copy_16(to + line * PITCH + piece, p.x + hc_min(row + line, p.m - 1) * p.ld + stage * STAGE_K + piece);
+        }
+        const int64_t byte =
+            (stage * WARPS_K + (int)threadIdx.x / 32 / WARPS_N) * (CODES / 2) + (int)threadIdx.x % 4 * 16;
+        const bool is_there = byte < p.w_row_bytes;
+        hc_copy_16_or_zeros(to + BM * PITCH + (int)threadIdx.x * 16, is_there ? w + byte : w, is_there);
+    }
+
+    /* Two scales of 4 bits of this lane's codes. */
+    static HC_DEVICE uint32_t load_scales(const hc_cuda_gemm_s4 &p, const uint8_t *scales, int64_t stage) {
+        const int64_t byte = (stage * WARPS_K + (int)threadIdx.x / 32 / WARPS_N) * (CODES / 32) + (int)threadIdx.x % 4;
+        return !scales ? 0x11 : byte * 16 < p.w_row_bytes ? scales[byte] : 0;
+    }
+
+    static HC_DEVICE void run(const hc_cuda_gemm_s4 &p) {
+        const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warp_n = warp % WARPS_N,
+                  slice = warp / WARPS_N;
+        const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN + warp_n * 8;
+        const int64_t w_row = hc_min(column + lane / 4, p.n - 1), stages = p.ld / STAGE_K;
+        const uint8_t *w = p.w + w_row * p.w_stride;
+        const uint8_t *group_scales = p.group_scales ? p.group_scales + w_row * p.group_scales_stride : NULL;
+        int32_t dots[TILES][4] = {};
+        for (int64_t i = 0; i < STAGES - 1; i++) {
+            if (i < stages)
+                load(p, row, w, i);
+            hc_copy_commit();
+        }
+        uint32_t scales = load_scales(p, group_scales, 0);
+        for (int64_t stage = 0; stage < stages; stage++) {
+            hc_copy_wait<STAGES - 2>();
+            hc_barrier();
+            if (stage + STAGES - 1 < stages)
+                load(p, row, w, stage + STAGES - 1);
+            hc_copy_commit();
+            const uint32_t next_scales = stage + 1 < stages ? load_scales(p, group_scales, stage + 1) : 0;
+            const unsigned char *from = hc_shared() + stage % STAGES * STAGE_BYTES;
+            const uint32_t *words = (const uint32_t *)(from + BM * PITCH) + threadIdx.x * 4;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                uint32_t b[2];
+                decode(words[j], j < 2 ? scales & 15 : scales >> 4, b);
+#pragma unroll
+                for (int i = 0; i < TILES; i++) {
+                    uint32_t a[4];
+                    hc_load_matrix_x4(a, from + (i * 16 + lane % 16) * PITCH + slice * CODES + j * 32 + lane / 16 * 16);
+                    hc_mma_s8(dots[i], a, b);
+                }
+            }
+            scales = next_scales;
+        }
+        hc_copy_wait<0>();
+        /* sums of the other slices of k */
+        hc_barrier();
+        int32_t (*others)[TILES * 4] = (int32_t (*)[TILES * 4]) hc_shared();
+        if (slice > 0)
+#pragma unroll
+            for (int i = 0; i < TILES * 4; i++)
+                others[threadIdx.x][i] = dots[i / 4][i % 4];
+        hc_barrier();
+        if (slice > 0)
+            return;
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                int32_t dot = dots[i][r];
+                for (int other = 1; other < WARPS_K; other++)
+                    dot += others[threadIdx.x + other * WARPS_N * 32][i * 4 + r];
+                const int64_t y_row = row + i * 16 + lane / 4 + r / 2 * 8, y_column = column + lane % 4 * 2 + r % 2;
+                if (y_row >= p.m || y_column >= p.n)
+                    continue;
+                const float w_scale = *(const float *)(p.w_scales + y_column * p.w_scales_stride);
+                float y = (float)((double)p.x_scales[y_row] * (double)w_scale * (double)dot);
+                if (p.bias)
+                    y += p.bias[y_column];
+                *(float *)(p.y + y_row * p.y_row + y_column * p.y_column) = y;
+            }
+    }
+};
+
+} // namespace
+
+HC_KERNEL(hc_gemm_s4_16, hc_cuda_gemm_s4, 256) { few_rows<1, 4>::run(p); }
+HC_KERNEL(hc_gemm_s4_32, hc_cuda_gemm_s4, 256) { few_rows<2, 3>::run(p); }
+HC_KERNEL(hc_gemm_s4_64, hc_cuda_gemm_s4, 256) { few_rows<4, 2>::run(p); }

@@ -1,0 +1,79 @@
+/* What a program launches on a CUDA device: an operation is a plan, a few steps in order on one stream.
+ *
+ *   step = name of a kernel, grid, block, dynamic shared memory, one structure of parameters by value
+ *
+ * Planning looks at shapes, formats and addresses, reads no value and calls no driver: plan.c is part of the core on every
+ * machine. All pointers of views and components are addresses of the device. A plan needs a workspace on the device: with
+ * `workspace` NULL a planner only says how many bytes. The first step of a plan clears what must start as zero.
+ */
+#ifndef HC_CUDA_H
+#define HC_CUDA_H
+
+#include "cuda/params.h"
+#include "hc.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+typedef struct {
+    const char *module, *kernel; /* modules.c has the modules */
+    uint32_t grid[3], block[3];
+    uint32_t shared_bytes, params_bytes;
+    union {
+        hc_cuda_codec codec;
+        hc_cuda_integers integers;
+        hc_cuda_gemm gemm;
+        hc_cuda_gemm_s4 gemm_s4;
+        hc_cuda_gemv gemv;
+        hc_cuda_sgemm sgemm;
+        hc_cuda_chance chance;
+        hc_cuda_prune prune;
+        hc_cuda_clear clear;
+    } params;
+} hc_cuda_step;
+
+enum { HC_CUDA_MAX_STEPS = 8 };
+typedef struct {
+    int n;
+    int64_t workspace_bytes;
+    hc_cuda_step step[HC_CUDA_MAX_STEPS];
+} hc_cuda_plan;
+
+/* A module of kernels: a fatbin, for cuModuleLoadData. By number, false past the end; a build without nvcc has none. */
+typedef struct {
+    const char *name;
+    const void *data;
+    int64_t bytes;
+} hc_cuda_image;
+bool hc_cuda_module(int number, hc_cuda_image *image);
+
+/* A workspace is aligned to 256 bytes and begins with an hc_cuda_state. Shapes and axes have been checked, as hc_quantize does.
+ * HC_UNSUPPORTED, with a sentence: the kernels lack it. thresholds: one float32 a group on the device, (rows, groups), or
+ * NULL. */
+hc_status hc_cuda_plan_quantize(const hc_view *x, const float *thresholds, const hc_packed *packed, void *workspace,
+                                hc_cuda_plan *plan, hc_error *error);
+hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, hc_cuda_plan *plan, hc_error *error);
+hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const float *thresholds, const hc_format *format, int n_axes,
+                                     const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
+                                     hc_error *error);
+/* x, w: rows over k (the last axes are reduced); out: (rows of x, rows of w); bias: on the device, or NULL. x is packed, or float
+ * values that take the format `activations`, or, with NULL, meet w as they are: its workspace has no state. */
+hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *w, const float *bias,
+                              const hc_view *out, void *workspace, hc_cuda_plan *plan, hc_error *error);
+
+/* out = x rounded by chance, float32, with the scales of q (hc_round_by_chance). */
+hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_levels *levels, uint64_t seed,
+                              const hc_view *out, hc_cuda_plan *plan, hc_error *error);
+/* values, metadata: as hc_prune fills them, of float values that float32 holds. */
+hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
+                             uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error);
+
+/* The host build (params.h) runs all steps of a plan; NULL, or what went wrong. */
+const char *hc_cuda_host_run(const hc_cuda_plan *plan, uint32_t order);
+const char *hc_cuda_host_step(const hc_cuda_plan *plan, int number); /* its kernel; NULL past the end */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,380 @@
+/* Blocks in turn, threads as fibres: host.h says what for. A fault ends the launch with a sentence. */
+#include "cuda/host.h"
+#include "cuda/hc_cuda.h"
+
+#include <algorithm>
+#include <mutex>
+#include <random>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#define HC_LEAVE(saved, stack, bytes) __sanitizer_start_switch_fiber(saved, stack, bytes)
+#define HC_ARRIVE(saved) __sanitizer_finish_switch_fiber(saved, NULL, NULL)
+#else
+#define HC_LEAVE(saved, stack, bytes) ((void)(saved), (void)(stack), (void)(bytes))
+#define HC_ARRIVE(saved) ((void)(saved))
+#endif
+
+hc_dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace {
+
+enum { STACK_BYTES = 256 << 10, GUARD_BYTES = 4096, WARP = 32 };
+enum { JUNK = 0xa5, GUARD = 0x5a, UNARRIVED = 0xcd };
+
+struct copy {
+    void *to;
+    const void *from;
+    int group;
+};
+
+enum waiting { RUNS, AT_BARRIER, AT_COLLECTIVE, ENDED };
+
+struct fibre {
+    ucontext_t context;
+    char *stack;
+    hc_dim3 index;
+    waiting at;
+    std::vector<copy> copies;
+    int groups; /* committed */
+    void *fake_stack;
+};
+
+struct warp {
+    hc_host_lanes lanes;
+    hc_host_collective_fn *what;
+    const char *name;
+    int arrived;
+};
+
+struct entry {
+    const char *name;
+    size_t params_bytes;
+    unsigned threads;
+    hc_host_kernel_fn *run;
+};
+
+std::vector<entry> &kernels() {
+    static std::vector<entry> all;
+    return all;
+}
+
+std::mutex mutex; /* one launch at a time */
+std::vector<fibre> fibres;
+std::vector<warp> warps;
+std::vector<char *> stacks; /* kept from launch to launch */
+std::vector<unsigned char> shared;
+size_t shared_bytes;
+unsigned current;
+ucontext_t scheduler;
+const void *scheduler_stack;
+size_t scheduler_stack_bytes;
+const entry *running;
+const void *running_params;
+char sentence[512];
+
+__attribute__((format(printf, 1, 2))) void fault(const char *format, ...) {
+    if (sentence[0])
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    const int n = snprintf(sentence, sizeof sentence, "%s, block %u %u, thread %u: ", running->name, blockIdx.x,
+                           blockIdx.y, current);
+    vsnprintf(sentence + n, sizeof sentence - (size_t)n, format, arguments);
+    va_end(arguments);
+}
+
+void yield() {
+    fibre &self = fibres[current];
+    HC_LEAVE(&self.fake_stack, scheduler_stack, scheduler_stack_bytes);
+    swapcontext(&self.context, &scheduler);
+    HC_ARRIVE(self.fake_stack);
+}
+
+void start() {
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(NULL, &scheduler_stack, &scheduler_stack_bytes);
+#endif
+    running->run(running_params);
+    fibre &self = fibres[current];
+    if (!self.copies.empty())
+        fault("ends with copies that nothing waited for");
+    self.at = ENDED;
+    HC_LEAVE(NULL, scheduler_stack, scheduler_stack_bytes);
+    swapcontext(&self.context, &scheduler);
+}
+
+void resume(unsigned thread) {
+    fibre &self = fibres[thread];
+    current = thread;
+    threadIdx = self.index;
+    void *saved = NULL;
+    HC_LEAVE(&saved, self.stack, STACK_BYTES);
+    swapcontext(&scheduler, &self.context);
+    HC_ARRIVE(saved);
+}
+
+void prepare(unsigned n) {
+    while (stacks.size() < n) {
+        void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (stack == MAP_FAILED)
+            abort();
+        stacks.push_back((char *)stack);
+    }
+    fibres.resize(n);
+    warps.assign((n + WARP - 1) / WARP, warp{});
+    for (unsigned i = 0; i < n; i++) {
+        fibre &self = fibres[i];
+        self.stack = stacks[i];
+        self.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
+        self.at = RUNS;
+        self.copies.clear();
+        self.groups = 0;
+        self.fake_stack = NULL;
+        getcontext(&self.context);
+        self.context.uc_stack.ss_sp = self.stack;
+        self.context.uc_stack.ss_size = STACK_BYTES;
+        self.context.uc_link = NULL;
+        makecontext(&self.context, start, 0);
+    }
+    shared.assign(2 * GUARD_BYTES + shared_bytes, GUARD);
+    memset(shared.data() + GUARD_BYTES, JUNK, shared_bytes);
+}
+
+void check_guards() {
+    for (size_t i = 0; i < GUARD_BYTES; i++)
+        if (shared[i] != GUARD || shared[GUARD_BYTES + shared_bytes + i] != GUARD)
+            fault("writes beyond its %zu bytes of shared memory", shared_bytes);
+}
+
+void run_block(const std::vector<unsigned> &order) {
+    const unsigned n = (unsigned)order.size();
+    prepare(n);
+    for (;;) {
+        unsigned ran = 0, at_barrier = 0, ended = 0, at_collective = 0;
+        for (unsigned i : order)
+            if (fibres[i].at == RUNS) {
+                resume(i);
+                ran++;
+                if (sentence[0])
+                    return;
+            }
+        for (const fibre &one : fibres) {
+            at_barrier += one.at == AT_BARRIER;
+            at_collective += one.at == AT_COLLECTIVE;
+            ended += one.at == ENDED;
+        }
+        if (ended == n)
+            break;
+        if (ran > 0 && at_barrier < n)
+            continue;
+        if (at_barrier < n) {
+            fault("%u threads wait at a barrier, %u at a collective of their warp, and %u have ended", at_barrier,
+                  at_collective, ended);
+            return;
+        }
+        for (fibre &one : fibres)
+            one.at = RUNS;
+    }
+    check_guards();
+}
+
+} // namespace
+
+hc_host_kernel::hc_host_kernel(const char *name, size_t params_bytes, unsigned threads, hc_host_kernel_fn *run) {
+    kernels().push_back({name, params_bytes, threads, run});
+}
+
+unsigned char *hc_shared() { return shared.data() + GUARD_BYTES; }
+
+void hc_barrier() {
+    fibres[current].at = AT_BARRIER;
+    yield();
+}
+
+void hc_copy_16(void *to, const void *from) {
+    fibre &self = fibres[current];
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16)
+        fault("copies 16 bytes that are not aligned");
+    self.copies.push_back({to, from, self.groups});
+    memset(to, UNARRIVED, 16);
+}
+
+void hc_copy_16_or_zeros(void *to, const void *from, bool is_there) {
+    alignas(16) static const unsigned char zeros[16] = {0};
+    hc_copy_16(to, is_there ? from : zeros);
+}
+
+void hc_copy_commit() { fibres[current].groups++; }
+
+void hc_host_copy_wait(int pending) {
+    fibre &self = fibres[current];
+    size_t kept = 0;
+    for (const copy &one : self.copies) {
+        if (one.group >= self.groups - pending)
+            self.copies[kept++] = one;
+        else
+            memcpy(one.to, one.from, 16);
+    }
+    self.copies.resize(kept);
+}
+
+void hc_host_collective(hc_host_collective_fn *what, const char *name, const void *in, size_t in_bytes, void *out,
+                        size_t out_bytes) {
+    const unsigned lane = current % WARP, first = current - lane;
+    warp &self = warps[current / WARP];
+    memcpy(self.lanes.in[lane], in, in_bytes);
+    if (self.arrived == 0) {
+        self.what = what;
+        self.name = name;
+    } else if (self.what != what) {
+        fault("arrives at %s while its warp is at %s", name, self.name);
+        yield();
+    }
+    if (++self.arrived == WARP) {
+        what(&self.lanes);
+        self.arrived = 0;
+        for (unsigned i = first; i < first + WARP; i++)
+            fibres[i].at = RUNS;
+    } else {
+        fibres[current].at = AT_COLLECTIVE;
+        yield();
+    }
+    memcpy(out, self.lanes.out[lane], out_bytes);
+}
+
+static void load_matrix(hc_host_lanes *lanes) {
+    for (int matrix = 0; matrix < 4; matrix++)
+        for (int row = 0; row < 8; row++) {
+            const unsigned char *from;
+            memcpy(&from, lanes->in[matrix * 8 + row], sizeof from);
+            for (int pair = 0; pair < 4; pair++)
+                memcpy(lanes->out[row * 4 + pair] + matrix * 4, from + pair * 4, 4);
+        }
+}
+
+void hc_load_matrix_x4(uint32_t to[4], const void *from) {
+    if ((uintptr_t)from % 16)
+        fault("loads a row of a matrix that is not aligned");
+    hc_host_collective(load_matrix, "ldmatrix", &from, sizeof from, to, 16);
+}
+
+/* PTX ISA, "Matrix Fragments for mma.m16n8k32": byte i of register r of a lane is row lane / 4 (+ 8 for odd r), column
+ * 4 (lane % 4) + i (+ 16 for r >= 2) of a, and column lane / 4, row 4 (lane % 4) + i (+ 16 for r = 1) of b. */
+static void multiply_bytes(hc_host_lanes *lanes) {
+    int a[16][32], b[32][8];
+    for (int lane = 0; lane < 32; lane++) {
+        const unsigned char *in = lanes->in[lane];
+        const bool a_is_signed = in[40], b_is_signed = in[41];
+        if (a_is_signed != (bool)lanes->in[0][40] || b_is_signed != (bool)lanes->in[0][41])
+            fault("multiplies with signs that differ among lanes");
+        for (int r = 0; r < 4; r++)
+            for (int i = 0; i < 4; i++)
+                a[lane / 4 + r % 2 * 8][lane % 4 * 4 + i + r / 2 * 16] =
+                    a_is_signed ? (int8_t)in[16 + r * 4 + i] : in[16 + r * 4 + i];
+        for (int r = 0; r < 2; r++)
+            for (int i = 0; i < 4; i++)
+                b[lane % 4 * 4 + i + r * 16][lane / 4] = b_is_signed ? (int8_t)in[32 + r * 4 + i] : in[32 + r * 4 + i];
+    }
+    for (int lane = 0; lane < 32; lane++)
+        for (int r = 0; r < 4; r++) {
+            int32_t sum;
+            memcpy(&sum, lanes->in[lane] + r * 4, 4);
+            int64_t total = sum;
+            for (int k = 0; k < 32; k++)
+                total += a[lane / 4 + r / 2 * 8][k] * b[k][lane % 4 * 2 + r % 2];
+            if (total != (int32_t)total)
+                fault("adds products beyond 32 bits");
+            sum = (int32_t)total;
+            memcpy(lanes->out[lane] + r * 4, &sum, 4);
+        }
+}
+
+void hc_mma_bytes(int32_t c[4], const uint32_t a[4], const uint32_t b[2], bool a_is_signed, bool b_is_signed) {
+    unsigned char in[42];
+    memcpy(in, c, 16);
+    memcpy(in + 16, a, 16);
+    memcpy(in + 32, b, 8);
+    in[40] = a_is_signed;
+    in[41] = b_is_signed;
+    hc_host_collective(multiply_bytes, "mma", in, sizeof in, c, 16);
+}
+
+void hc_mma_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[2]) { hc_mma_bytes(c, a, b, true, true); }
+
+static void exchange_xor(hc_host_lanes *lanes) {
+    for (int lane = 0; lane < 32; lane++) {
+        int mask;
+        memcpy(&mask, lanes->in[lane] + 4, 4);
+        memcpy(lanes->out[lane], lanes->in[lane ^ mask], 4);
+    }
+}
+
+uint32_t hc_shuffle_xor(uint32_t value, int mask) {
+    const uint32_t in[2] = {value, (uint32_t)mask};
+    hc_host_collective(exchange_xor, "shuffle", in, sizeof in, &value, 4);
+    return value;
+}
+
+const char *hc_cuda_host_launch(const char *kernel, const uint32_t grid[3], const uint32_t block[3], uint32_t bytes,
+                                const void *params, uint32_t params_bytes, uint32_t order) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    sentence[0] = 0;
+    running = NULL;
+    for (const entry &one : kernels())
+        if (strcmp(one.name, kernel) == 0)
+            running = &one;
+    const unsigned n = block[0] * block[1] * block[2], blocks = grid[0] * grid[1] * grid[2];
+    if (!running)
+        snprintf(sentence, sizeof sentence, "there is no kernel %s", kernel);
+    else if (params_bytes != running->params_bytes)
+        snprintf(sentence, sizeof sentence, "%s: %u bytes of parameters, expected %zu", kernel, params_bytes,
+                 running->params_bytes);
+    else if (n == 0 || n > running->threads || blocks == 0)
+        snprintf(sentence, sizeof sentence, "%s: %u blocks of %u threads, expected at least 1, at most %u threads",
+                 kernel, blocks, n, running->threads);
+    if (sentence[0])
+        return sentence;
+    running_params = params;
+    shared_bytes = bytes;
+    blockDim = {block[0], block[1], block[2]};
+    gridDim = {grid[0], grid[1], grid[2]};
+    std::vector<unsigned> threads(n), turns(blocks);
+    for (unsigned i = 0; i < n; i++)
+        threads[i] = order == 1 ? n - 1 - i : i;
+    for (unsigned i = 0; i < blocks; i++)
+        turns[i] = order == 1 ? blocks - 1 - i : i;
+    if (order > 1) {
+        std::mt19937 random(order);
+        std::shuffle(threads.begin(), threads.end(), random);
+        std::shuffle(turns.begin(), turns.end(), random);
+    }
+    for (unsigned i : turns) {
+        blockIdx = {i % grid[0], i / grid[0] % grid[1], i / grid[0] / grid[1]};
+        run_block(threads);
+        if (sentence[0])
+            return sentence;
+    }
+    return NULL;
+}
+
+const char *hc_cuda_host_run(const hc_cuda_plan *plan, uint32_t order) {
+    for (int i = 0; i < plan->n; i++) {
+        const hc_cuda_step *step = &plan->step[i];
+        const char *fault = hc_cuda_host_launch(step->kernel, step->grid, step->block, step->shared_bytes,
+                                                &step->params, step->params_bytes, order);
+        if (fault)
+            return fault;
+    }
+    return NULL;
+}
+
+const char *hc_cuda_host_step(const hc_cuda_plan *plan, int number) {
+    return number < plan->n ? plan->step[number].kernel : NULL;
+}

@@ -1,0 +1,149 @@
+/* What the kernels take: one structure each, by value, with addresses of the device. cuda/hc_cuda.h says which steps an
+ * operation has.
+ */
+#ifndef HC_CUDA_PARAMS_H
+#define HC_CUDA_PARAMS_H
+
+#include "base/row_view.h"
+
+/* A workspace begins with this, for whoever waits for the stream. */
+typedef struct {
+    uint32_t maximum; /* bits of the largest magnitude of the array, of formats with one coarse scale */
+    uint32_t
+        illegal; /* 0, or 2^32 - 1 less the first row with a value that the format refuses; 1: row 2^32 - 2 or later */
+} hc_cuda_state;
+
+/* A chunk is the part of a row that one thread encodes or decodes: whole groups, whose codes begin and end on bytes. */
+typedef struct {
+    int32_t columns, groups; /* of every chunk but the last of a row; groups is 0 where a row has one group */
+    int32_t threads;         /* of a block */
+    int32_t spare;
+    int64_t per_row, all;           /* chunks */
+    int32_t step[HC_N_COMPONENTS];  /* bytes of a component from chunk to chunk; 0: the chunks of a row share it */
+    int32_t last[HC_N_COMPONENTS];  /* bytes of the last chunk of a row */
+    int32_t place[HC_N_COMPONENTS]; /* in a thread's own components in shared memory; -1: the format has none */
+    int32_t ld, own_bytes;          /* a thread's shared memory: values, then components */
+} hc_cuda_chunks;
+
+/* hc_maximum_, hc_encode_ and hc_decode_<family>. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+    hc_cuda_chunks chunks;
+    hc_row_view x; /* values that are read; of decode: written */
+    hc_row_view y; /* of encode: written with the rounded values, and no component is; data NULL: components are */
+    hc_components parts;
+    const float *thresholds; /* of every group, or NULL */
+    uint32_t *row_maxima;    /* bits of the largest magnitude of each row, or NULL */
+    hc_cuda_state *state;
+} hc_cuda_codec;
+
+/* hc_integers_<family>: the integers of a format as rows for the matmul: segments of `length` bytes each, zeros behind the values. A segment is
+ * `group` logical columns of a run, or the whole row. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+    hc_cuda_chunks chunks;
+    hc_components parts;
+    int32_t mode; /* hc_int_mode */
+    int32_t length;
+    int64_t group, per_run; /* columns of a segment, segments of a run */
+    int64_t ld;             /* bytes of a row, a multiple of 64 */
+    int64_t segments;       /* of a row */
+    int32_t n_limbs;
+    int32_t for_nibbles; /* columns in the order of hc_gemm_s4: 32 t + 8 j + 2 i + h at 32 j + 16 h + 4 t + i of 128 */
+    int8_t *integers;    /* (limbs, rows, ld), the lowest limb first, the highest with a sign */
+    float *scales;       /* (rows, segments), or (rows) of the mode FOLDED */
+} hc_cuda_integers;
+
+/* hc_gemm_*: y[i, j] = sum_k x_i[k] w_j[k] (+ bias[j]), both as hc_cuda_integers left them. */
+typedef struct {
+    int64_t m, n, ld, segments;
+    int32_t length, mode;
+    int32_t x_limbs, w_limbs;
+    const int8_t *x, *w;
+    const float *x_scales, *w_scales, *bias;
+    char *y;
+    int64_t y_row, y_column; /* bytes */
+} hc_cuda_gemm;
+
+/* hc_gemm_s4_*: folded, w as it is stored, in codes of 4 bits with or without a scale of 4 bits for every 16. */
+typedef struct {
+    int64_t m, n, ld, w_row_bytes; /* ld: bytes of a row of x, a multiple of 256 */
+    const int8_t *x;               /* for_nibbles */
+    const uint8_t *w, *group_scales;
+    int64_t w_stride, group_scales_stride, w_scales_stride; /* bytes from row to row */
+    const float *x_scales, *bias;
+    const char *w_scales;
+    char *y;
+    int64_t y_row, y_column;
+} hc_cuda_gemm_s4;
+
+/* hc_chance_<family>: x rounded to y by chance, with the scales of what x was quantized to. */
+enum { HC_CUDA_LEVELS = 16 };
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+    hc_cuda_chunks chunks;
+    hc_row_view x, y, order; /* order: the index of a value in C order as its offset */
+    hc_components parts;
+    int32_t n, spare;
+    double table[HC_CUDA_LEVELS]; /* n > 0: the levels, and infinity behind them */
+    double fraction, least, low, high;
+    uint64_t seed;
+} hc_cuda_chance;
+
+/* hc_prune: of every m values the n with the largest magnitude, and their positions. */
+typedef struct {
+    hc_geometry geometry;  /* groups of m values */
+    hc_cuda_chunks chunks; /* of 8 groups, whose positions are whole bytes */
+    hc_row_view x;
+    int32_t n, m;
+    int64_t row_values, row_bytes;
+    float *values;     /* (rows, row_values) */
+    uint8_t *metadata; /* (rows, row_bytes) */
+    hc_cuda_state *state;
+} hc_cuda_prune;
+
+/* hc_gemv_<family>: y[v, j] = sum_k x_v[k] c_j[k], codes as they are stored, in the order of few vectors. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+    hc_components parts;
+    hc_row_view x; /* rows over k at one stride, of float values that float32 holds */
+    int64_t vectors;
+    int32_t lanes, ld; /* threads of a row: 16 with groups, else 8; a thread's shared floats */
+    const float *bias;
+    char *y;
+    int64_t y_row, y_column; /* bytes */
+} hc_cuda_gemv;
+
+/* hc_sgemm: y[i, j] = one chain of fma over k, ascending; w holds decoded values. */
+typedef struct {
+    int64_t m, n, k;
+    hc_row_view x;
+    const float *w; /* (n, k) */
+    const float *bias;
+    char *y;
+    int64_t y_row, y_column;
+} hc_cuda_sgemm;
+
+typedef struct {
+    void *data;
+    int64_t bytes;
+} hc_cuda_clear;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The host build of the kernels (host.cpp), for tests: runs one step in this process; NULL, or what went wrong. order: of the
+ * threads and blocks, 0 forward, 1 backward, more: shuffled by that seed. */
+const char *hc_cuda_host_launch(const char *kernel, const uint32_t grid[3], const uint32_t block[3],
+                                uint32_t shared_bytes, const void *params, uint32_t params_bytes, uint32_t order);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,338 @@
+/* Steps of the codec: which kernels, how many threads, what memory (cuda/hc_cuda.h). No step depends on a value. */
+#include "cuda/steps.h"
+
+#include "base/layout.h"
+#include "formats/format.h"
+#include "ops/codec/rows.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024 };
+
+/* The module of a family and its kernels; NULL: there is none. */
+static const struct {
+    const char *module, *kernel[HC_CUDA_N_KERNELS];
+} FAMILIES[] = {
+#define FAMILY(name, integers)                                                                                         \
+    {                                                                                                                  \
+        #name, {                                                                                                       \
+            "hc_maximum_" #name, "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers,                   \
+                "hc_chance_" #name                                                                                     \
+        }                                                                                                              \
+    }
+    FAMILY(int, "hc_integers_int"),
+    FAMILY(vsq, "hc_integers_vsq"),
+    FAMILY(log, NULL),
+    FAMILY(float, NULL),
+    FAMILY(mx, "hc_integers_mx"),
+    FAMILY(nvfp4, "hc_integers_nvfp4"),
+    FAMILY(nf4, NULL),
+    {NULL, {NULL, NULL, NULL, NULL, NULL}},
+    FAMILY(ggml, "hc_integers_ggml"),
+#undef FAMILY
+};
+
+const char *hc_cuda_module_of(int32_t family) { return FAMILIES[family].module; }
+const char *hc_cuda_kernel_of(int32_t family, hc_cuda_kernel kernel) { return FAMILIES[family].kernel[kernel]; }
+
+hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
+                               int threads, int64_t shared_bytes, int64_t params_bytes) {
+    HC_ASSERT(plan->n < HC_CUDA_MAX_STEPS);
+    hc_cuda_step *step = &plan->step[plan->n++];
+    memset(step, 0, sizeof *step);
+    step->module = module;
+    step->kernel = kernel;
+    step->grid[0] = (uint32_t)x;
+    step->grid[1] = (uint32_t)y;
+    step->block[0] = (uint32_t)threads;
+    step->grid[2] = step->block[1] = step->block[2] = 1;
+    step->shared_bytes = (uint32_t)shared_bytes;
+    step->params_bytes = (uint32_t)params_bytes;
+    return step;
+}
+
+/* The next `bytes` of the workspace; an address of the device, or NULL where there is no workspace yet. */
+void *hc_cuda_reserve(void *workspace, hc_cuda_plan *plan, int64_t bytes) {
+    const int64_t at = plan->workspace_bytes;
+    plan->workspace_bytes += hc_round_up(bytes, ALIGNMENT);
+    return workspace ? (char *)workspace + at : NULL;
+}
+
+void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes) {
+    hc_cuda_step *step = hc_cuda_add_step(plan, "gemm", "hc_clear", hc_min(hc_ceil_div(bytes, 16 * 256), CLEAR_BLOCKS),
+                                          1, 256, 0, sizeof step->params.clear);
+    step->params.clear = (hc_cuda_clear){data, bytes};
+}
+
+/* Bytes of each component of a row with so many columns or groups. */
+static void component_bytes(const hc_format *format, int64_t group, int64_t columns, int32_t bytes[HC_N_COMPONENTS]) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    const int64_t groups = group ? columns / group : 1;
+    const hc_geometry row = {.rows = 1,
+                             .runs = 1,
+                             .run_length = columns,
+                             .group = group ? group : columns,
+                             .groups_per_run = groups,
+                             .groups = groups,
+                             .columns = columns,
+                             .padded = columns,
+                             .whole_length = columns,
+                             .whole_columns = columns};
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    ops->layout(format, &row, layout);
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        bytes[i] = layout[i].present ? (int32_t)hc_component_bytes(&layout[i]) : -1;
+}
+
+/* The smallest number of groups whose components begin and end on bytes; shared memory for `size` bytes a value. */
+hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geometry, int size, bool has_components,
+                              hc_cuda_chunks *chunks, hc_error *error) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    const int64_t unit = ops->unit ? ops->unit(format) : 1;
+    memset(chunks, 0, sizeof *chunks);
+    const bool is_row = geometry->groups == 1 && format->group == 0;
+    int32_t bytes[HC_N_COMPONENTS], twice[HC_N_COMPONENTS];
+    if (is_row) {
+        chunks->columns = ROW_CHUNK;
+        component_bytes(format, 0, ROW_CHUNK, bytes);
+        component_bytes(format, 0, 2 * ROW_CHUNK, twice);
+    } else {
+        int64_t groups = hc_max(1, unit / geometry->group);
+        for (;; groups *= 2) {
+            int32_t eight[HC_N_COMPONENTS];
+            component_bytes(format, geometry->group, groups * geometry->group, bytes);
+            component_bytes(format, geometry->group, 8 * groups * geometry->group, eight);
+            bool is_even = groups * geometry->group % 8 == 0 || groups >= geometry->groups;
+            for (int i = 0; i < HC_N_COMPONENTS; i++)
+                is_even = is_even && (eight[i] == bytes[i] || eight[i] == 8 * bytes[i]);
+            if (is_even || groups * geometry->group > HC_CUDA_SHARED_BYTES)
+                break;
+        }
+        if (groups * geometry->group > HC_CUDA_SHARED_BYTES / size)
+            return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not encode groups of %lld values",
+                           (long long)geometry->group);
+        chunks->groups = (int32_t)groups;
+        chunks->columns = (int32_t)(groups * geometry->group);
+        component_bytes(format, geometry->group, 2 * chunks->columns, twice);
+    }
+    chunks->per_row = hc_ceil_div(geometry->padded, chunks->columns);
+    chunks->all = chunks->per_row * geometry->rows;
+    const int64_t last_columns = geometry->padded - (chunks->per_row - 1) * chunks->columns;
+    component_bytes(format, is_row ? 0 : geometry->group, last_columns, chunks->last);
+    chunks->ld = chunks->columns | 1; /* odd, so that threads touch all banks */
+    for (int i = 0; i < HC_N_COMPONENTS; i++) {
+        chunks->place[i] = -1;
+        if (bytes[i] < 0 || !has_components)
+            continue;
+        chunks->step[i] = twice[i] == bytes[i] ? 0 : bytes[i];
+        chunks->place[i] = chunks->own_bytes;
+        chunks->own_bytes += bytes[i];
+    }
+    chunks->own_bytes = has_components ? (int32_t)hc_round_up(chunks->own_bytes, 4) | 4 : 0;
+    const int64_t each = (int64_t)chunks->ld * size + chunks->own_bytes;
+    chunks->threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, (HC_CUDA_SHARED_BYTES - 16) / each);
+    if (chunks->threads >= 32)
+        chunks->threads -= chunks->threads % 32;
+    if (chunks->threads < 1 || hc_ceil_div(chunks->all, chunks->threads) > INT32_MAX)
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take %lld rows with groups of %lld values",
+                       (long long)geometry->rows, (long long)geometry->group);
+    return HC_OK;
+}
+
+int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size) {
+    return hc_round_up((int64_t)chunks->threads * chunks->ld * size, 16) + (int64_t)chunks->threads * chunks->own_bytes;
+}
+
+void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, const hc_cuda_codec *codec, int size) {
+    const hc_cuda_chunks *chunks = &codec->chunks;
+    hc_cuda_step *step =
+        hc_cuda_add_step(plan, hc_cuda_module_of(codec->format.family), hc_cuda_kernel_of(codec->format.family, kernel),
+                         hc_ceil_div(chunks->all, chunks->threads), 1, chunks->threads,
+                         hc_cuda_shared_bytes(chunks, size), sizeof *codec);
+    step->params.codec = *codec;
+}
+
+static const char *lacks(const hc_format *format, const hc_geometry *geometry, bool encodes) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    const hc_stored_form form = hc_form_of(format);
+    if (format->family >= (int32_t)(sizeof FAMILIES / sizeof *FAMILIES) || !hc_cuda_module_of(format->family))
+        return "learned codebooks";
+    if (format->m > 0)
+        return "patterns";
+    if (geometry->rows == 0 || geometry->padded == 0)
+        return "arrays without a value";
+    if (!encodes)
+        return NULL;
+    if (ops->shared && ops->shared(format, geometry) > 0)
+        return "scales that are quantized twice";
+    if (ops->weighs && ops->weighs(format))
+        return "blocks whose scales are searched";
+    if (form.has_zero_points && format->group == 0)
+        return "zero points of whole rows";
+    return NULL;
+}
+
+hc_status hc_cuda_refuse(const hc_format *format, const hc_geometry *geometry, bool encodes, hc_error *error) {
+    const char *what = lacks(format, geometry, encodes);
+    return what ? hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not %s %s: use the CPU",
+                          encodes ? "encode" : "decode", what)
+                : HC_OK;
+}
+
+/* What the whole row or array must give before a chunk of it is encoded. */
+typedef enum { NOTHING, ROW_MAXIMA, ARRAY_MAXIMUM } hc_cuda_need;
+static hc_cuda_need need_of(const hc_format *format, bool has_thresholds) {
+    const hc_stored_form form = hc_form_of(format);
+    if (hc_format_find(format->family)->passes(format) > 0)
+        return ARRAY_MAXIMUM;
+    if (form.second == HC_SECOND_ROW)
+        return ROW_MAXIMA;
+    return format->group == 0 && form.scale != HC_SCALE_NONE && !has_thresholds ? ROW_MAXIMA : NOTHING;
+}
+
+static int size_of(const hc_view *view) { return view->dtype == HC_F64 ? 8 : 4; }
+
+/* Steps that quantize x to parts, or, where y is given, to values. The state lies at the start of what is cleared. */
+hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const hc_format *format,
+                               const hc_geometry *geometry, int n_axes, const int *axes, const hc_components *parts,
+                               const hc_view *y, hc_cuda_state *state, uint32_t *row_maxima, hc_cuda_plan *plan,
+                               hc_error *error) {
+    hc_cuda_codec codec = {.format = *format, .geometry = *geometry, .thresholds = thresholds, .state = state};
+    hc_status status = hc_cuda_refuse(format, geometry, true, error);
+    if (status == HC_OK)
+        status = hc_cuda_plan_chunks(format, geometry, size_of(x), true, &codec.chunks, error);
+    if (status != HC_OK)
+        return status;
+    hc_rows_init(&codec.x, x, geometry, n_axes, axes);
+    if (y)
+        hc_rows_init(&codec.y, y, geometry, n_axes, axes);
+    if (parts)
+        codec.parts = *parts;
+    const hc_cuda_need need = need_of(format, thresholds != NULL);
+    if (need != NOTHING) {
+        codec.row_maxima = need == ROW_MAXIMA ? row_maxima : NULL;
+        hc_cuda_add_codec(plan, HC_CUDA_MAXIMUM, &codec, size_of(x));
+    }
+    hc_cuda_add_codec(plan, HC_CUDA_ENCODE, &codec, size_of(x));
+    return HC_OK;
+}
+
+static hc_status plan_rounding(const hc_view *x, const float *thresholds, const hc_format *format, int n_axes,
+                               const int *axes, const hc_components *parts, const hc_view *y, void *workspace,
+                               hc_cuda_plan *plan, hc_error *error) {
+    hc_geometry geometry;
+    const hc_status status = hc_format_geometry(format, x->ndim, x->shape, n_axes, axes, &geometry, error);
+    if (status != HC_OK)
+        return status;
+    plan->n = 0;
+    plan->workspace_bytes = 0;
+    hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
+    uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, geometry.rows * (int64_t)sizeof *row_maxima);
+    hc_cuda_add_clear(plan, state, plan->workspace_bytes);
+    return hc_cuda_add_quantize(x, thresholds, format, &geometry, n_axes, axes, parts, y, state, row_maxima, plan,
+                                error);
+}
+
+hc_status hc_cuda_plan_quantize(const hc_view *x, const float *thresholds, const hc_packed *packed, void *workspace,
+                                hc_cuda_plan *plan, hc_error *error) {
+    return plan_rounding(x, thresholds, &packed->format, packed->n_axes, packed->axes, &packed->components, NULL,
+                         workspace, plan, error);
+}
+
+hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const float *thresholds, const hc_format *format, int n_axes,
+                                     const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
+                                     hc_error *error) {
+    return plan_rounding(x, thresholds, format, n_axes, axes, NULL, out, workspace, plan, error);
+}
+
+hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
+    return hc_format_geometry(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes, geometry,
+                              error);
+}
+
+hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, hc_cuda_plan *plan, hc_error *error) {
+    hc_cuda_codec codec = {.format = packed->format, .parts = packed->components};
+    plan->n = 0;
+    plan->workspace_bytes = 0;
+    hc_status status = hc_cuda_packed_geometry(packed, &codec.geometry, error);
+    if (status == HC_OK)
+        status = hc_cuda_refuse(&packed->format, &codec.geometry, false, error);
+    if (status == HC_OK)
+        status = hc_cuda_plan_chunks(&packed->format, &codec.geometry, size_of(out), false, &codec.chunks, error);
+    if (status != HC_OK)
+        return status;
+    hc_rows_init(&codec.x, out, &codec.geometry, packed->n_axes, packed->axes);
+    hc_cuda_add_codec(plan, HC_CUDA_DECODE, &codec, size_of(out));
+    return HC_OK;
+}
+
+hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_levels *levels, uint64_t seed,
+                              const hc_view *out, hc_cuda_plan *plan, hc_error *error) {
+    hc_cuda_chance p = {.format = q->format, .parts = q->components, .seed = seed};
+    plan->n = 0;
+    plan->workspace_bytes = 0;
+    hc_status status = hc_cuda_packed_geometry(q, &p.geometry, error);
+    if (status == HC_OK)
+        status = hc_cuda_refuse(&q->format, &p.geometry, false, error);
+    const hc_format_ops *ops = hc_format_find(q->format.family);
+    if (status == HC_OK && ((ops->unit && ops->unit(&q->format) > 1) || levels->n > HC_CUDA_LEVELS))
+        status = hc_fail(error, HC_UNSUPPORTED,
+                         "the CUDA kernels do not round to levels of this format by chance: use the CPU");
+    if (status == HC_OK)
+        status = hc_cuda_plan_chunks(&q->format, &p.geometry, sizeof(float), false, &p.chunks, error);
+    if (status != HC_OK)
+        return status;
+    for (int i = 0; i < HC_CUDA_LEVELS; i++)
+        p.table[i] = i < levels->n ? levels->table[i] : (double)INFINITY;
+    p.n = levels->n;
+    p.fraction = levels->fraction;
+    p.least = levels->least;
+    p.low = levels->low;
+    p.high = levels->high;
+    hc_view order = *x;
+    for (int i = x->ndim - 1; i >= 0; i--)
+        order.strides[i] = i == x->ndim - 1 ? 1 : order.strides[i + 1] * x->shape[i + 1];
+    hc_rows_init(&p.x, x, &p.geometry, q->n_axes, q->axes);
+    hc_rows_init(&p.y, out, &p.geometry, q->n_axes, q->axes);
+    hc_rows_init(&p.order, &order, &p.geometry, q->n_axes, q->axes);
+    const int64_t each = hc_max(p.chunks.groups, 1) * 3 * (int64_t)sizeof(double);
+    const int64_t fit = HC_CUDA_SHARED_BYTES / each;
+    p.chunks.threads = (int32_t)hc_min(p.chunks.threads, fit >= 32 ? fit / 32 * 32 : fit);
+    hc_cuda_step *step = hc_cuda_add_step(
+        plan, hc_cuda_module_of(q->format.family), hc_cuda_kernel_of(q->format.family, HC_CUDA_CHANCE),
+        hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads, p.chunks.threads * each, sizeof p);
+    step->params.chance = p;
+    return HC_OK;
+}
+
+hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
+                             uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    hc_cuda_prune p = {.n = n, .m = m, .values = values, .metadata = metadata};
+    plan->n = 0;
+    plan->workspace_bytes = 0;
+    hc_status status = hc_geometry_of_axes(NULL, 1, x->ndim, x->shape, n_axes, axes, &p.geometry, error);
+    if (status != HC_OK)
+        return status;
+    hc_geometry *g = &p.geometry;
+    g->group = m;
+    g->groups_per_run = hc_ceil_div(g->run_length, m);
+    g->groups = g->groups_per_run * g->runs;
+    g->padded = g->groups * m;
+    if (x->dtype == HC_F64 || g->rows == 0 || g->padded == 0)
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not prune float64 or empty arrays: use the CPU");
+    p.row_values = g->groups * n;
+    p.row_bytes = hc_ceil_div(p.row_values * hc_position_bits(m), 8);
+    p.chunks = (hc_cuda_chunks){.columns = 8 * m, .groups = 8, .per_row = hc_ceil_div(g->groups, 8), .ld = 8 * m + 1};
+    p.chunks.all = p.chunks.per_row * g->rows;
+    p.chunks.threads =
+        (int32_t)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / (p.chunks.ld * (int64_t)sizeof(float)) / 32 * 32);
+    p.state = hc_cuda_reserve(workspace, plan, sizeof *p.state);
+    hc_rows_init(&p.x, x, g, n_axes, axes);
+    hc_cuda_add_clear(plan, p.state, plan->workspace_bytes);
+    hc_cuda_step *step =
+        hc_cuda_add_step(plan, "prune", "hc_prune", hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads,
+                         p.chunks.threads * p.chunks.ld * (int64_t)sizeof(float), sizeof p);
+    step->params.prune = p;
+    return HC_OK;
+}

@@ -1,0 +1,309 @@
+/* Steps of a matmul: both sides become rows of integers, or w stays packed, or x meets float values (cuda/hc_cuda.h). */
+#include "cuda/steps.h"
+
+#include "base/layout.h"
+#include "formats/format.h"
+#include "ops/codec/rows.h"
+
+#include <string.h>
+
+enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
+enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
+enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
+enum { STEP_BYTES = 64, PITCH = 80, K_BYTES = 32 /* of an mma */ };
+
+/* One side of a matmul. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+    hc_components parts;
+    hc_int_form form[HC_N_INT_MODES];
+} hc_cuda_side;
+
+static hc_status load_side(hc_cuda_side *side, hc_error *error) {
+    const hc_format_ops *ops = hc_format_find(side->format.family);
+    const hc_status status = hc_cuda_refuse(&side->format, &side->geometry, false, error);
+    if (status != HC_OK)
+        return status;
+    memset(side->form, 0, sizeof side->form);
+    for (int mode = 0;
+         mode <= HC_INT_GROUPED && ops->int_form && hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS); mode++) {
+        ops->int_form(&side->format, (hc_int_mode)mode, &side->form[mode]);
+        side->form[mode].available = side->form[mode].available && !side->form[mode].has_minima;
+    }
+    return HC_OK;
+}
+
+/* Columns of a segment, 0 for the whole row; -1: the groups of the two sides do not nest. */
+static int64_t segment_of(const hc_cuda_side *x, const hc_cuda_side *w) {
+    const int64_t a = x->format.group ? x->geometry.group : 0, b = w->format.group ? w->geometry.group : 0;
+    if (a == 0 || b == 0)
+        return a + b;
+    return a % b == 0 ? b : b % a == 0 ? a : -1;
+}
+
+static hc_status add_integers(const hc_cuda_side *side, hc_int_mode mode, int64_t group, bool for_nibbles,
+                              int8_t *integers, float *scales, hc_cuda_plan *plan, hc_error *error) {
+    hc_cuda_integers p = {.format = side->format,
+                          .geometry = side->geometry,
+                          .parts = side->parts,
+                          .mode = mode,
+                          .n_limbs = side->form[mode].n_limbs,
+                          .for_nibbles = for_nibbles,
+                          .group = group,
+                          .integers = integers,
+                          .scales = scales};
+    const hc_status status = hc_cuda_plan_chunks(&side->format, &side->geometry, 1, false, &p.chunks, error);
+    if (status != HC_OK)
+        return status;
+    p.per_run = group ? hc_ceil_div(side->geometry.run_length, group) : 0;
+    p.segments = group ? side->geometry.runs * p.per_run : 1;
+    p.length = (int32_t)hc_round_up(group ? group : side->geometry.columns, K_BYTES);
+    p.ld = hc_round_up(p.segments * p.length, for_nibbles ? NIBBLES_STEP : STEP_BYTES);
+    p.chunks.own_bytes = hc_max(p.chunks.groups, 1) * (int32_t)sizeof(float);
+    const int64_t each = p.chunks.ld * p.n_limbs + p.chunks.own_bytes;
+    p.chunks.threads = (int32_t)hc_min(p.chunks.threads, (HC_CUDA_SHARED_BYTES - 16) / each);
+    hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(side->format.family),
+                                          hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS),
+                                          hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads,
+                                          hc_cuda_shared_bytes(&p.chunks, p.n_limbs), sizeof p);
+    step->params.integers = p;
+    return HC_OK;
+}
+
+/* Where workspace is reserved for what a format stores of rows. */
+static void reserve_parts(const hc_format *format, const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan,
+                          hc_components *parts) {
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    hc_format_layout(format, geometry, layout);
+    memset(parts, 0, sizeof *parts);
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        if (layout[i].present) {
+            const int64_t bytes = hc_component_bytes(&layout[i]);
+            parts->part[i].row_stride = layout[i].per_row ? bytes : 0;
+            parts->part[i].data = hc_cuda_reserve(workspace, plan, layout[i].per_row ? bytes * geometry->rows : bytes);
+        }
+}
+
+static hc_cuda_gemm gemm_of(const hc_view *out) {
+    hc_cuda_gemm gemm = {.y = out->data};
+    gemm.y_row = out->ndim > 1 ? out->strides[out->ndim - 2] : 0;
+    gemm.y_column = out->strides[out->ndim - 1];
+    return gemm;
+}
+
+/* The rows of `out` at one stride. */
+static bool has_even_rows(const hc_view *out) {
+    for (int i = out->ndim - 3; i >= 0; i--)
+        if (out->shape[i] > 1 && out->strides[i] != out->strides[i + 1] * out->shape[i + 1])
+            return false;
+    return true;
+}
+
+/* x as float values, in the order that their number of rows and the format of w have. */
+static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
+                             void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    hc_geometry geometry, rows;
+    const int last = x->ndim - 1;
+    hc_status status = hc_cuda_packed_geometry(packed, &geometry, error);
+    if (status == HC_OK)
+        status = hc_cuda_refuse(&packed->format, &geometry, false, error);
+    if (status == HC_OK)
+        status = hc_geometry_of_axes(NULL, 1, x->ndim, x->shape, 1, &last, &rows, error);
+    if (status != HC_OK)
+        return status;
+    if (x->dtype == HC_F64 || geometry.rows > MOST_ROWS || !has_even_rows(out) || rows.columns != geometry.columns ||
+        rows.rows == 0)
+        return hc_fail(error, HC_UNSUPPORTED,
+                       "the CUDA kernels do not multiply arrays of these shapes or float64: use the CPU");
+    const hc_cuda_gemm to = gemm_of(out);
+    const hc_format_ops *ops = hc_format_find(packed->format.family);
+    if (rows.rows <= GEMV_MOST) {
+        const bool has_groups = ops->has_groups(&packed->format);
+        hc_cuda_gemv gemv = {.format = packed->format,
+                             .geometry = geometry,
+                             .parts = packed->components,
+                             .vectors = rows.rows,
+                             .lanes = has_groups ? 16 : 8,
+                             .ld = has_groups ? (int32_t)geometry.group | 1 : 9,
+                             .bias = bias,
+                             .y = to.y,
+                             .y_row = to.y_row,
+                             .y_column = to.y_column};
+        hc_rows_init(&gemv.x, x, &rows, 1, &last);
+        if (gemv.x.rows.n > 1 || (!has_groups && geometry.runs > 1 && geometry.padded != geometry.columns))
+            return hc_fail(error, HC_UNSUPPORTED,
+                           "the CUDA kernels do not multiply vectors at several strides: use the CPU");
+        const int threads =
+            (int)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / (gemv.ld * (int64_t)sizeof(float)) / 32 * 32);
+        if (threads < 32)
+            return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply groups of %lld values: use the CPU",
+                           (long long)geometry.group);
+        hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
+                                              hc_cuda_kernel_of(packed->format.family, HC_CUDA_GEMV),
+                                              hc_ceil_div(geometry.rows * gemv.lanes, threads), 1, threads,
+                                              threads * gemv.ld * (int64_t)sizeof(float), sizeof gemv);
+        step->params.gemv = gemv;
+        return HC_OK;
+    }
+    hc_cuda_codec codec = {.format = packed->format, .geometry = geometry, .parts = packed->components};
+    status = hc_cuda_plan_chunks(&packed->format, &geometry, sizeof(float), false, &codec.chunks, error);
+    if (status != HC_OK)
+        return status;
+    float *decoded = hc_cuda_reserve(workspace, plan, geometry.rows * geometry.columns * (int64_t)sizeof *decoded);
+    hc_view values = {.data = decoded, .dtype = HC_F32, .ndim = 3};
+    values.shape[0] = geometry.rows;
+    values.shape[1] = geometry.runs;
+    values.shape[2] = geometry.run_length;
+    for (int i = 2, size = sizeof(float); i >= 0; i--)
+        values.strides[i] = i == 2 ? size : values.strides[i + 1] * values.shape[i + 1];
+    static const int axes[] = {1, 2};
+    hc_rows_init(&codec.x, &values, &geometry, 2, axes);
+    hc_cuda_add_codec(plan, HC_CUDA_DECODE, &codec, sizeof(float));
+    hc_cuda_sgemm sgemm = {.m = rows.rows,
+                           .n = geometry.rows,
+                           .k = geometry.columns,
+                           .w = decoded,
+                           .bias = bias,
+                           .y = to.y,
+                           .y_row = to.y_row,
+                           .y_column = to.y_column};
+    hc_rows_init(&sgemm.x, x, &rows, 1, &last);
+    hc_cuda_step *step =
+        hc_cuda_add_step(plan, "gemm", "hc_sgemm", hc_ceil_div(sgemm.m, SGEMM_TILE), hc_ceil_div(sgemm.n, SGEMM_TILE),
+                         256, 2 * 16 * (SGEMM_TILE + 4) * 4, sizeof sgemm);
+    step->params.sgemm = sgemm;
+    return HC_OK;
+}
+
+/* Rows that hc_gemm_s4 reads as they are stored: whole pieces of 16 bytes. */
+static bool reads_nibbles(const hc_cuda_side *w) {
+    const hc_stored_form form = hc_form_of(&w->format);
+    const hc_component *codes = &w->parts.part[HC_CODES];
+    const bool has_group_scales = hc_form_has_nibble_scales(&form) && w->geometry.group == 16;
+    const bool has_row_scales = hc_form_has_f32_scales(&form) && w->format.group == 0;
+    return hc_form_is_nibbles(&form) && (has_group_scales || has_row_scales) && w->geometry.runs == 1 &&
+           w->geometry.columns % 32 == 0 && codes->row_stride % 16 == 0 && (uintptr_t)codes->data % 16 == 0;
+}
+
+static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda_plan *plan) {
+    const hc_component *parts = w->parts.part, *row_scales = &parts[w->format.group ? HC_COARSE : HC_SCALES];
+    const hc_cuda_gemm_s4 p = {.m = gemm->m,
+                               .n = gemm->n,
+                               .ld = gemm->ld,
+                               .w_row_bytes = w->geometry.columns / 2,
+                               .x = gemm->x,
+                               .w = parts[HC_CODES].data,
+                               .group_scales = w->format.group ? parts[HC_SCALES].data : NULL,
+                               .w_stride = parts[HC_CODES].row_stride,
+                               .group_scales_stride = parts[HC_SCALES].row_stride,
+                               .w_scales_stride = row_scales->row_stride,
+                               .x_scales = gemm->x_scales,
+                               .bias = gemm->bias,
+                               .w_scales = (const char *)row_scales->data,
+                               .y = gemm->y,
+                               .y_row = gemm->y_row,
+                               .y_column = gemm->y_column};
+    static const struct {
+        const char *kernel;
+        int rows, stages;
+    } TILES[] = {{"hc_gemm_s4_16", 16, 4}, {"hc_gemm_s4_32", 32, 3}, {"hc_gemm_s4_64", 64, 2}};
+    const int tile = p.m <= 16 ? 0 : p.m <= 32 ? 1 : 2, threads = 256, columns = 32;
+    const int stage_bytes = TILES[tile].rows * (NIBBLES_STEP + 16) + threads * 16;
+    hc_cuda_step *step = hc_cuda_add_step(
+        plan, "gemm_s4", TILES[tile].kernel, hc_ceil_div(p.m, TILES[tile].rows), hc_ceil_div(p.n, columns), threads,
+        hc_max(stage_bytes * TILES[tile].stages, threads * TILES[tile].rows), sizeof p);
+    step->params.gemm_s4 = p;
+}
+
+hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *packed,
+                              const float *bias, const hc_view *out, void *workspace, hc_cuda_plan *plan,
+                              hc_error *error) {
+    plan->n = 0;
+    plan->workspace_bytes = 0;
+    if (x->dense && !activations)
+        return plan_floats(x->dense, packed, bias, out, workspace, plan, error);
+    hc_cuda_side a = {.format = x->packed ? x->packed->format : *activations}, w = {.format = packed->format};
+    const int last = x->dense ? x->dense->ndim - 1 : 0;
+    hc_status status = hc_cuda_packed_geometry(packed, &w.geometry, error);
+    if (status == HC_OK)
+        status = x->packed
+                     ? hc_cuda_packed_geometry(x->packed, &a.geometry, error)
+                     : hc_format_geometry(activations, x->dense->ndim, x->dense->shape, 1, &last, &a.geometry, error);
+    if (status == HC_OK)
+        status = load_side(&a, error);
+    if (status == HC_OK)
+        status = load_side(&w, error);
+    if (status != HC_OK)
+        return status;
+    w.parts = packed->components;
+    const hc_int_mode mode =
+        a.form[HC_INT_FOLDED].available && w.form[HC_INT_FOLDED].available ? HC_INT_FOLDED : HC_INT_GROUPED;
+    const int64_t group = mode == HC_INT_FOLDED ? 0 : segment_of(&a, &w);
+    if (!a.form[mode].available || !w.form[mode].available)
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply these two formats: use the CPU");
+    if (group < 0 || w.geometry.rows > MOST_ROWS || a.geometry.columns != w.geometry.columns ||
+        (group && a.geometry.runs != w.geometry.runs) || !has_even_rows(out))
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply arrays of these shapes: use the CPU");
+    const int64_t columns = group ? group : a.geometry.columns;
+    const int x_limbs = a.form[mode].n_limbs, w_limbs = w.form[mode].n_limbs;
+    const int64_t most = (int64_t)a.form[mode].max_abs * w.form[mode].max_abs;
+    if (columns > INT64_MAX / most)
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not add %lld products in 64 bits: use the CPU",
+                       (long long)columns);
+    const bool is_wide = x_limbs > 1 || w_limbs > 1 || columns > INT32_MAX / most;
+    const int64_t segments = group ? w.geometry.runs * hc_ceil_div(w.geometry.run_length, group) : 1;
+    hc_cuda_gemm gemm = gemm_of(out);
+    gemm.m = a.geometry.rows;
+    gemm.n = w.geometry.rows;
+    gemm.mode = mode;
+    gemm.segments = segments;
+    gemm.length = (int32_t)hc_round_up(columns, K_BYTES);
+    const bool is_packed = mode == HC_INT_FOLDED && !is_wide && gemm.m <= NIBBLES_MOST && reads_nibbles(&w);
+    gemm.ld = hc_round_up(segments * gemm.length, is_packed ? NIBBLES_STEP : STEP_BYTES);
+    gemm.bias = bias;
+    gemm.x_limbs = x_limbs;
+    gemm.w_limbs = w_limbs;
+    hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
+    uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, gemm.m * (int64_t)sizeof *row_maxima);
+    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_limbs * gemm.m * gemm.ld);
+    int8_t *w_integers = hc_cuda_reserve(workspace, plan, is_packed ? 0 : w_limbs * gemm.n * gemm.ld);
+    hc_cuda_add_clear(plan, state, plan->workspace_bytes);
+    float *x_scales = hc_cuda_reserve(workspace, plan, gemm.m * segments * (int64_t)sizeof(float));
+    float *w_scales = hc_cuda_reserve(workspace, plan, gemm.n * segments * (int64_t)sizeof(float));
+    gemm.x = x_integers;
+    gemm.w = w_integers;
+    gemm.x_scales = x_scales;
+    gemm.w_scales = w_scales;
+    if (x->packed) {
+        a.parts = x->packed->components;
+    } else {
+        reserve_parts(&a.format, &a.geometry, workspace, plan, &a.parts);
+        status = hc_cuda_add_quantize(x->dense, NULL, &a.format, &a.geometry, 1, &last, &a.parts, NULL, state,
+                                      row_maxima, plan, error);
+    }
+    if (status == HC_OK)
+        status = add_integers(&a, mode, group, is_packed, x_integers, x_scales, plan, error);
+    if (status == HC_OK && is_packed) {
+        add_nibbles(&gemm, &w, plan);
+        return HC_OK;
+    }
+    if (status == HC_OK)
+        status = add_integers(&w, mode, group, false, w_integers, w_scales, plan, error);
+    if (status != HC_OK)
+        return status;
+    static const struct {
+        const char *kernel[HC_INT_GROUPED + 1];
+        int rows, columns, threads, stages; /* wide: one stage of all limbs */
+    } TILES[] = {{{"hc_gemm_s8_16_folded", "hc_gemm_s8_16_grouped"}, 16, 128, 128, 3},
+                 {{"hc_gemm_s8_64_folded", "hc_gemm_s8_64_grouped"}, 64, 64, 128, 3},
+                 {{"hc_gemm_s8_128_folded", "hc_gemm_s8_128_grouped"}, 128, 128, 256, 2},
+                 {{"hc_gemm_wide_folded", "hc_gemm_wide_grouped"}, 16, 32, 128, 1}};
+    const int tile = is_wide ? 3 : gemm.m <= 16 ? 0 : gemm.m < 128 ? 1 : 2;
+    hc_cuda_step *step = hc_cuda_add_step(
+        plan, "gemm", TILES[tile].kernel[mode], hc_ceil_div(gemm.m, TILES[tile].rows),
+        hc_ceil_div(gemm.n, TILES[tile].columns), TILES[tile].threads,
+        (x_limbs * TILES[tile].rows + w_limbs * TILES[tile].columns) * PITCH * TILES[tile].stages, sizeof gemm);
+    step->params.gemm = gemm;
+    return HC_OK;
+}

@@ -1,0 +1,43 @@
+/* What the planners share: steps and the memory of a plan, chunks, and the kernels of a family. */
+#ifndef HC_CUDA_STEPS_H
+#define HC_CUDA_STEPS_H
+
+#include "cuda/hc_cuda.h"
+
+enum { HC_CUDA_MAX_THREADS = 128, HC_CUDA_SHARED_BYTES = 48 << 10 };
+
+typedef enum {
+    HC_CUDA_MAXIMUM,
+    HC_CUDA_ENCODE,
+    HC_CUDA_DECODE,
+    HC_CUDA_GEMV,
+    HC_CUDA_INTEGERS,
+    HC_CUDA_CHANCE,
+    HC_CUDA_N_KERNELS
+} hc_cuda_kernel;
+/* NULL: there is none. */
+const char *hc_cuda_module_of(int32_t family);
+const char *hc_cuda_kernel_of(int32_t family, hc_cuda_kernel kernel);
+
+hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
+                               int threads, int64_t shared_bytes, int64_t params_bytes);
+void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes);
+void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, const hc_cuda_codec *codec, int size);
+/* The next `bytes` of the workspace: an address of the device, or NULL where there is no workspace yet. */
+void *hc_cuda_reserve(void *workspace, hc_cuda_plan *plan, int64_t bytes);
+
+/* The smallest number of groups whose components begin and end on bytes; shared memory for `size` bytes a value. */
+hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geometry, int size, bool has_components,
+                              hc_cuda_chunks *chunks, hc_error *error);
+int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size);
+
+hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error);
+/* HC_UNSUPPORTED where there are no kernels for it. */
+hc_status hc_cuda_refuse(const hc_format *format, const hc_geometry *geometry, bool encodes, hc_error *error);
+/* Steps that quantize x to parts, or, where y is given, to values. The state lies at the start of what is cleared. */
+hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const hc_format *format,
+                               const hc_geometry *geometry, int n_axes, const int *axes, const hc_components *parts,
+                               const hc_view *y, hc_cuda_state *state, uint32_t *row_maxima, hc_cuda_plan *plan,
+                               hc_error *error);
+
+#endif

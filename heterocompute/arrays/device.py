@@ -1,0 +1,320 @@
+"""Arrays in the memory of a CUDA device: those of other libraries, read where they lie, and our own.
+
+Other libraries are never imported: an array is recognized by ``__dlpack__`` and ``__cuda_array_interface__``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..base.cuda import check_device
+from ..base.values import shown
+from .foreign import Unreadable, exports_dlpack
+
+__all__ = [
+    "DeviceArray",
+    "as_device",
+    "c_strides",
+    "device_number",
+    "in_callers_library",
+    "is_on_device",
+    "torch_stream",
+]
+
+Array = np.ndarray[Any, Any]
+
+DEFAULT_STREAM = 1  # CU_STREAM_LEGACY
+_CUDA, _CUDA_MANAGED = 2, 13  # types of devices in DLPack
+_KINDS = {"f": 2, "i": 0, "u": 1, "V": 4}  # kinds of numbers in DLPack; bfloat16 is V in NumPy
+_FLOATS = {(2, 16): "float16", (2, 32): "float32", (2, 64): "float64", (4, 16): "bfloat16"}
+_TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64"}
+
+
+class _Memory:
+    """Bytes on a device, freed with the object on the stream that they were allocated on."""
+
+    def __init__(self, nbytes: int, device: int, stream: int) -> None:
+        self.device, self.stream = device, stream
+        self.address = 0
+        self.address = _core.cuda_allocate(device, stream, nbytes)
+
+    def __del__(self, free: Any = _core.cuda_free) -> None:
+        if self.address:
+            free(self.device, self.stream, self.address)
+
+
+class DeviceArray:
+    """An array in the memory of a CUDA device.
+
+    Functions of heterocompute return it for arrays of the device. CuPy, PyTorch, JAX and Numba read it without a copy
+    through ``__cuda_array_interface__`` and ``__dlpack__``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : dtype
+    strides : tuple of int
+        In bytes.
+    device : str
+        Such as ``"cuda:0"``.
+    stream : int
+        The CUDA stream that the values are computed on. It must exist as long as the array.
+
+    Examples
+    --------
+    >>> from heterocompute.arrays.device import DeviceArray
+    >>> DeviceArray.from_numpy(x, 0).to_numpy()  # doctest: +SKIP
+    """
+
+    __slots__ = ("__weakref__", "_owner", "address", "dtype", "number", "shape", "stream", "strides")
+
+    def __init__(
+        self,
+        owner: Any,
+        address: int,
+        shape: Sequence[int],
+        dtype: np.dtype[Any],
+        strides: Sequence[int],
+        number: int,
+        stream: int,
+    ) -> None:
+        self._owner, self.address, self.number, self.stream = owner, address, number, stream or DEFAULT_STREAM
+        self.shape, self.dtype, self.strides = tuple(shape), dtype, tuple(strides)
+
+    @classmethod
+    def empty(cls, shape: Sequence[int], dtype: Any, number: int = 0, stream: int = DEFAULT_STREAM) -> DeviceArray:
+        """Return an array with unset values, in C order."""
+        dtype = np.dtype(dtype)
+        owner = _Memory(prod(shape) * dtype.itemsize, number, stream)
+        return cls(owner, owner.address, shape, dtype, c_strides(shape, dtype.itemsize), number, stream)
+
+    @classmethod
+    def from_numpy(cls, array: Array, number: int = 0, stream: int = DEFAULT_STREAM) -> DeviceArray:
+        """Copy an ndarray to a device."""
+        made = cls.empty(array.shape, array.dtype, number, stream)
+        _core.cuda_copy(number, stream, made.address, _as_bytes(np.ascontiguousarray(array)), True)
+        return made
+
+    def to_numpy(self) -> Array:
+        """Copy the values to an ndarray; waits for the stream."""
+        if self.strides != c_strides(self.shape, self.dtype.itemsize):
+            raise NotImplementedError("to_numpy: the array is not in C order, expected contiguous values")
+        made = np.empty(self.shape, self.dtype)
+        _core.cuda_copy(self.number, self.stream, self.address, _as_bytes(made), False)
+        return made
+
+    get = to_numpy
+
+    @property
+    def device(self) -> str:
+        return f"cuda:{self.number}"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def reshaped(self, shape: Sequence[int]) -> DeviceArray:
+        """Return a contiguous array with another shape; the memory is shared."""
+        strides = c_strides(shape, self.dtype.itemsize)
+        return DeviceArray(self, self.address, shape, self.dtype, strides, self.number, self.stream)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.dtype.name == "bfloat16":
+            raise AttributeError("__cuda_array_interface__ has no bfloat16: use __dlpack__")
+        data = (self.address if self.size else 0, False)
+        found = {"shape": self.shape, "typestr": self.dtype.str, "data": data, "version": 3}
+        strides = None if self.strides == c_strides(self.shape, self.dtype.itemsize) else self.strides
+        return {**found, "strides": strides, "stream": self.stream}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CUDA, self.number
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """Lend the memory; the values are complete for `stream` when it is not the stream of the array."""
+        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
+            raise BufferError("DeviceArray: __dlpack__ makes no copy; call to_numpy() for values on the CPU")
+        if stream != -1 and (stream or DEFAULT_STREAM) != self.stream:
+            _core.cuda_wait(self.number, self.stream)
+        items = tuple(step // self.dtype.itemsize for step in self.strides)
+        kind, bits = _KINDS[self.dtype.kind], 8 * self.dtype.itemsize
+        return _core.write_dlpack(self, self.number, self.address, kind, bits, self.shape, items)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        raise TypeError(f"an array on {self.device} has no values on the CPU: call to_numpy() for a copy")
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.dtype}, shape={self.shape}, device='{self.device}')"
+
+
+def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Return the strides of a contiguous array in C order, in bytes."""
+    strides, step = [], itemsize
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+def _as_bytes(array: Array) -> Array:
+    """Return the memory of a contiguous array as bytes: buffers have no bfloat16."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def is_on_device(value: Any) -> bool:
+    """Tell whether a value is an array, of any library, in the memory of a CUDA device."""
+    if isinstance(value, DeviceArray):
+        return True
+    if isinstance(value, np.ndarray) or value is None:
+        return False
+    if exports_dlpack(value):
+        try:
+            return value.__dlpack_device__()[0] in (_CUDA, _CUDA_MANAGED)
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            return False
+    return _has_interface(value)
+
+
+def _has_interface(value: Any) -> bool:
+    try:
+        return hasattr(value, "__cuda_array_interface__")
+    except (RuntimeError, TypeError, ValueError):  # a dtype that the interface lacks
+        return False
+
+
+def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
+    """Return an array on a device without a copy; TypeError or ValueError says what is wrong with it.
+
+    Parameters
+    ----------
+    value : object
+        For which `is_on_device` is true.
+    name : str
+        Name of the argument in errors.
+    stream : int, optional
+        The stream that will use the array. Default: the stream of the array.
+    """
+    if isinstance(value, DeviceArray):
+        made = value
+    elif getattr(value, "requires_grad", False) is True:
+        word = name.split(": ")[-1]
+        raise Unreadable(f"{name} is a tensor that requires a gradient, which would be lost here: pass {word}.detach()")
+    elif _is_torch(value) or not _has_interface(value):
+        made = _from_dlpack(value, name, stream)
+    else:
+        made = _from_interface(value, name)
+    if made.size:
+        place = _core.cuda_place(made.address)
+        if place < 0:
+            raise ValueError(f"{name}: its address is not in the memory of a CUDA device")
+        if place != made.number:
+            made = DeviceArray(made, made.address, made.shape, made.dtype, made.strides, place, made.stream)
+    if any(n < 0 for n in made.shape) or len(made.shape) != len(made.strides):
+        raise ValueError(
+            f"{name} has shape {shown(made.shape)} and strides {shown(made.strides)}, expected one for each"
+        )
+    size = made.dtype.itemsize
+    if made.address % size or any(step % size for step, n in zip(made.strides, made.shape, strict=True) if n > 1):
+        raise ValueError(f"{name}: its values are not aligned, expected addresses that are multiples of {size}")
+    if stream is not None and made.stream != stream:
+        _core.cuda_wait(made.number, made.stream)
+    return made
+
+
+def _is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+
+
+def _from_interface(value: Any, name: str) -> DeviceArray:
+    """Read ``__cuda_array_interface__``, version 2 or 3."""
+    try:
+        found = value.__cuda_array_interface__
+        shape = tuple(int(n) for n in found["shape"])
+        typestr, (address, _), strides = found["typestr"], found["data"], found.get("strides")
+        stream = found.get("stream")
+        address, stream = int(address or 0), DEFAULT_STREAM if stream is None else int(stream)
+        steps = None if strides is None else tuple(int(n) for n in strides)
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as problem:
+        raise TypeError(f"{name}: its __cuda_array_interface__ cannot be read ({problem})") from None
+    if found.get("mask") is not None:
+        raise TypeError(f"{name} has a mask, expected an array without one")
+    if typestr not in _TYPES:
+        raise TypeError(f"{name} has dtype {shown(typestr)}, wanted float16, bfloat16, float32 or float64")
+    dtype = np.dtype(_TYPES[typestr])
+    number = max(_core.cuda_place(address), 0) if address else 0
+    return DeviceArray(value, address, shape, dtype, steps or c_strides(shape, dtype.itemsize), number, stream)
+
+
+def _from_dlpack(value: Any, name: str, stream: int | None) -> DeviceArray:
+    if stream is None:
+        stream = torch_stream(value)
+    try:
+        owner, kind, number, address, code, bits, shape, items = _core.read_dlpack(
+            value.__dlpack__(stream=stream or DEFAULT_STREAM)
+        )
+    except (BufferError, RuntimeError, TypeError, ValueError) as problem:
+        raise TypeError(f"{name}: the array cannot be read on its device ({problem})") from None
+    if kind not in (_CUDA, _CUDA_MANAGED):
+        raise TypeError(f"{name}: DLPack gives memory of another kind of device, expected CUDA")
+    if (code, bits) not in _FLOATS:
+        raise TypeError(f"{name} has another dtype, wanted float16, bfloat16, float32 or float64")
+    dtype = _bfloat16() if code == 4 else np.dtype(_FLOATS[code, bits])
+    strides = tuple(step * dtype.itemsize for step in items)
+    return DeviceArray(owner, address, shape, dtype, strides, number, stream or DEFAULT_STREAM)
+
+
+def _bfloat16() -> np.dtype[Any]:
+    import ml_dtypes  # 5 ms
+
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
+
+
+def torch_stream(value: Any) -> int:
+    """Return the current stream of PyTorch for its tensors, else the default stream."""
+    if not _is_torch(value):
+        return DEFAULT_STREAM
+    return int(sys.modules["torch"].cuda.current_stream(value.device).cuda_stream) or DEFAULT_STREAM
+
+
+def device_number(name: Any, caller: str) -> int | None:
+    """Return the number of a device named ``"cuda"`` or ``"cuda:1"``, None for ``"cpu"``."""
+    text = str(name)
+    kind, colon, number = text.partition(":")
+    if text == "cpu":
+        return None
+    if kind != "cuda" or (colon and not (number.isdecimal() and len(number) < 6)):
+        raise ValueError(f"{caller}: device is {shown(text)}, expected 'cpu', 'cuda' or 'cuda:<number>'")
+    return check_device(int(number or 0), caller)
+
+
+def in_callers_library(answer: DeviceArray, given: Any) -> Any:
+    """Return an answer as an array of the library of the argument, for PyTorch and CuPy; the memory is shared."""
+    if _is_torch(given):
+        return sys.modules["torch"].from_dlpack(answer)
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(given, getattr(cupy, "ndarray", ())):
+        return cupy.asarray(answer)
+    return answer

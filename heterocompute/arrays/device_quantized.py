@@ -1,0 +1,191 @@
+"""DeviceQuantizedArray: a QuantizedArray whose components are in the memory of a CUDA device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..base.texts import counted
+from ..formats import Format, has_pattern
+from .base import PackedArray
+from .components import component_layout, core_format
+from .dense import as_float_dtype
+from .device import DEFAULT_STREAM, DeviceArray, device_number
+
+__all__ = ["DeviceQuantizedArray"]
+
+Array = np.ndarray[Any, Any]
+
+
+class DeviceQuantizedArray(PackedArray):
+    """A QuantizedArray in the memory of a CUDA device. ``q.to("cuda")`` and `quantize` of a device's array return it.
+
+    The components have the dtypes, shapes and bytes of those on the CPU. `matmul`, `linear` and ``@`` accept the array
+    as the right operand.
+
+    Attributes
+    ----------
+    shape, axis, format, source_dtype, nbytes, bits_per_value
+        As of `QuantizedArray`.
+    components : mapping of str to DeviceArray
+    device : str
+        Such as ``"cuda:0"``.
+    """
+
+    __slots__ = ("__weakref__", "_format", "_host", "_source_dtype")
+    _decoder = "to('cpu')"
+
+    def __init__(
+        self,
+        components: Mapping[str, DeviceArray],
+        format: Format,
+        shape: Sequence[int],
+        axis: Sequence[int],
+        source_dtype: str,
+        host: Callable[..., Any],
+    ) -> None:
+        self._components: dict[str, Any] = dict(components)
+        self._format, self._source_dtype, self._host = format, source_dtype, host
+        self._shape, self._axis = tuple(shape), tuple(axis)
+
+    @classmethod
+    def empty(
+        cls, format: Format, shape: Sequence[int], axis: Sequence[int], dtype: str, host: Any, number: int, stream: int
+    ) -> Self:
+        """Return an array with unset components; `host` makes the array of components on the CPU."""
+        layout = component_layout(format, shape, axis)
+        parts = {name: DeviceArray.empty(size, of, number, stream) for name, (of, size) in layout.items()}
+        return cls(parts, format, shape, axis, dtype, host)
+
+    @property
+    def format(self) -> Format:
+        return self._format
+
+    @property
+    def source_dtype(self) -> str:
+        return self._source_dtype
+
+    @property
+    def number(self) -> int:
+        """Number of the device."""
+        return int(next(iter(self._components.values())).number)
+
+    @property
+    def stream(self) -> int:
+        """The CUDA stream that the components are computed on."""
+        return int(next(iter(self._components.values())).stream)
+
+    @property
+    def T(self) -> Self:  # noqa: N802 (NumPy's name)
+        """The transposed array; the components are shared. Two dimensions only."""
+        return self._transposed()
+
+    def to(self, device: Any) -> Any:
+        """Copy the components to another device.
+
+        Parameters
+        ----------
+        device : str
+            ``"cpu"``, ``"cuda"`` or ``"cuda:<number>"``.
+
+        Returns
+        -------
+        QuantizedArray or DeviceQuantizedArray
+            The array itself if it is there already.
+        """
+        number = device_number(device, "to")
+        if number == self.number:
+            return self
+        parts = {name: part.to_numpy() for name, part in self._components.items()}
+        host = self._host(parts, self._format, self._shape, self._axis, self._source_dtype)
+        return host if number is None else host.to(device)
+
+    def dequantize(self, dtype: Any = np.float32) -> DeviceArray:
+        """Return the values, on the device.
+
+        Parameters
+        ----------
+        dtype : {float32, float64}
+
+        Returns
+        -------
+        DeviceArray of `shape`
+            The bits of `QuantizedArray.dequantize`.
+        """
+        wanted = as_float_dtype(dtype, "dequantize")
+        if wanted not in (np.float32, np.float64):
+            raise NotImplementedError(f"dequantize: dtype is {wanted.name}, a CUDA device writes float32 or float64")
+        out = DeviceArray.empty(self._shape, wanted, self.number, self.stream)
+        _core.cuda_dequantize(self.number, self.stream, self._packed(), view_of(out))
+        return out
+
+    def _packed(self) -> tuple[Any, ...]:
+        """Return what the C core takes for a packed array on a device."""
+        addresses = {name: part.address for name, part in self._components.items()}
+        return core_format(self._format), self._shape, self._axis, addresses
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether format, shape, axis and the bytes of all components are the same; copies them to the CPU."""
+        if not isinstance(other, DeviceQuantizedArray):
+            return NotImplemented
+        return bool(self.to("cpu") == other.to("cpu"))
+
+    __hash__ = None
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        raise TypeError("copy: the array is on a CUDA device, expected one on the CPU: call to('cpu') first")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("pickle: the array is on a CUDA device, expected one on the CPU: call to('cpu') first")
+
+    def save(self, path: Any) -> None:
+        """Raise TypeError: ``q.to("cpu").save(path)`` writes the array."""
+        raise TypeError("save: the array is on a CUDA device, expected one on the CPU: call to('cpu').save(path)")
+
+    def _values(self) -> Array:
+        raise TypeError(f"an array on {self.device} has no values on the CPU: call to('cpu') first")
+
+    def _kind(self) -> object:
+        return self._format, self.device
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "format": str(self._format),
+            "shape": str(self._shape),
+            "axis": str(self._axis),
+            "device": self.device,
+            "bytes": f"{self.nbytes:,}",
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self._format}, shape={self._shape}, axis={self._axis}, "
+            f"{counted(self.nbytes, 'byte')}, device='{self.device}')"
+        )
+
+
+def view_of(array: DeviceArray) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
+    """Return an array on a device as the C core takes it."""
+    return array.address, array.dtype.name, array.shape, array.strides
+
+
+def on_device(
+    parts: Mapping[str, Array],
+    format: Format,
+    shape: Sequence[int],
+    axis: Sequence[int],
+    source_dtype: str,
+    host: Callable[..., Any],
+    device: Any,
+) -> DeviceQuantizedArray | None:
+    """Copy components to a device; None for ``"cpu"``."""
+    number = device_number(device, "to")
+    if number is None:
+        return None
+    if has_pattern(format):
+        raise NotImplementedError(f"to: the CUDA kernels do not decode {format}, expected a format without a pattern")
+    moved = {name: DeviceArray.from_numpy(part, number, DEFAULT_STREAM) for name, part in parts.items()}
+    return DeviceQuantizedArray(moved, format, shape, axis, source_dtype, host)

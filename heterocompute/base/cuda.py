@@ -1,0 +1,86 @@
+"""The CUDA driver, opened on first use: which devices there are, or why there are none. Importing opens nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from .. import _heterocompute as _core
+from .values import shown
+
+__all__ = ["Device", "check_device", "cuda_text", "devices", "has_device"]
+
+DRIVER = "libcuda.so.1"
+
+
+class Device(NamedTuple):
+    """A CUDA device.
+
+    Attributes
+    ----------
+    name : str
+    major, minor : int
+        Compute capability.
+    nbytes : int
+        Bytes of memory.
+    """
+
+    name: str
+    major: int
+    minor: int
+    nbytes: int
+
+
+_open: dict[str, tuple[int, tuple[Device, ...]]] = {}  # the driver of this process by its path
+
+
+def _driver() -> tuple[int, tuple[Device, ...]]:
+    """Return the version of the driver and its devices."""
+    path = os.environ.get("HETEROCOMPUTE_CUDA_DRIVER") or DRIVER
+    if path not in _open:
+        if _open:
+            raise NotImplementedError(f"cuda: this process uses the driver {shown(next(iter(_open)))} already")
+        version, found = _core.cuda_open(path)
+        _open[path] = version, tuple(Device(*one) for one in found)
+    return _open[path]
+
+
+def has_device() -> bool:
+    """Tell whether there is a CUDA device that the kernels of this build can use."""
+    try:
+        return bool(devices())
+    except (NotImplementedError, RuntimeError):
+        return False
+
+
+def devices() -> tuple[Device, ...]:
+    """Return the CUDA devices, by number.
+
+    Raises
+    ------
+    NotImplementedError
+        The build has no kernels, or there is no driver or no device. The message says which.
+    """
+    return _driver()[1]
+
+
+def check_device(number: int, name: str) -> int:
+    """Return the number of a device; ValueError if the driver has fewer."""
+    found = devices()
+    if not 0 <= number < len(found):
+        raise ValueError(f"{name}: there is no device 'cuda:{number}', the driver has {len(found)}")
+    return number
+
+
+def cuda_text() -> str:
+    """Return one line about CUDA: the kernels of this build, the driver, the devices, or why there are none."""
+    built = _core.cuda_modules()
+    size = sum(built.values()) / 1e6
+    kernels = f"kernels for sm_80 to sm_120 ({len(built)} modules, {size:.1f} MB)" if built else "built without kernels"
+    try:
+        version, found = _driver()
+    except (NotImplementedError, RuntimeError) as problem:
+        reason = str(problem).removeprefix("cuda: ")
+        return f"{kernels}; {reason}" if built else reason
+    listed = ", ".join(f"cuda:{i} {one.name} (sm_{one.major}{one.minor})" for i, one in enumerate(found))
+    return f"{kernels}; driver {version // 1000}.{version % 1000 // 10}; {listed}"

@@ -1,0 +1,89 @@
+"""The fake driver of fake_driver.cpp, built and opened, and arrays of a library that lends its memory on a device."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import emulated
+import numpy as np
+import pytest
+
+from heterocompute import _heterocompute as core
+from heterocompute.arrays.device import c_strides
+
+SOURCE = Path(__file__).parent / "fake_driver.cpp"
+
+
+@functools.cache
+def environment() -> dict[str, str]:
+    """Build the fake driver; return the variables that make a process use it."""
+    kernels = emulated.kernels()._name
+    cxx = shlex.split(os.environ.get("CXX", "c++"))
+    if not shutil.which(cxx[0]):
+        pytest.skip("no C++ compiler")
+    made_of = [SOURCE, *sorted((emulated.ROOT / "csrc/cuda").glob("*.h"))]
+    text = "\0".join([*cxx, *emulated.FLAGS, *(path.read_text() for path in made_of)])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:20]
+    library = Path(tempfile.gettempdir(), f"heterocompute-fake-driver-{os.getuid()}-{digest}.so")
+    if not library.exists():
+        emulated.build(cxx, [SOURCE], library)
+    return {"HETEROCOMPUTE_CUDA_DRIVER": str(library), "FAKE_DRIVER_KERNELS": kernels}
+
+
+class Driver:
+    """What the fake driver counts."""
+
+    def __init__(self, path: str) -> None:
+        self.library = ctypes.CDLL(path)
+        self.library.fake_driver_live_bytes.restype = ctypes.c_size_t
+
+    def live_bytes(self) -> int:
+        return int(self.library.fake_driver_live_bytes())
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return launches, copies to the device, copies back, and how often the host waited for a stream."""
+        found = (ctypes.c_int * 4)()
+        self.library.fake_driver_counts(found)
+        return tuple(found)  # type: ignore[return-value]
+
+
+class Lent:
+    """An array of another library on a device, with ``__cuda_array_interface__`` alone."""
+
+    def __init__(self, array: np.ndarray[Any, Any], device: int = 0, **changed: Any) -> None:
+        self.device, self.shape = device, array.shape
+        memory = np.ascontiguousarray(array)
+        self.address = core.cuda_allocate(device, 1, memory.nbytes)
+        core.cuda_copy(device, 1, self.address, memory.reshape(-1).view(np.uint8), True)
+        data = (self.address, False)
+        found = {"shape": array.shape, "typestr": array.dtype.str, "data": data, "version": 3, "stream": 1}
+        self.__cuda_array_interface__ = {**found, **changed}
+
+    def __del__(self) -> None:
+        core.cuda_free(self.device, 1, self.address)
+
+
+class LentByDlpack:
+    """An array of another library on a device, with DLPack alone."""
+
+    def __init__(self, array: np.ndarray[Any, Any], code: int = 2, device: int = 0) -> None:
+        self.lent, self.device, self.code, self.itemsize = Lent(array, device), device, code, array.itemsize
+        self.shape = array.shape
+        self.asked: list[Any] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.device
+
+    def __dlpack__(self, stream: Any = None) -> object:
+        self.asked.append(stream)
+        items = c_strides(self.shape, 1)
+        lent = self.lent
+        return core.write_dlpack(lent, self.device, lent.address, self.code, 8 * self.itemsize, self.shape, items)

@@ -1,0 +1,292 @@
+"""The CUDA kernels compiled for the host, and plans of the core run by them: NumPy's memory is the device's.
+
+A launch runs block by block with fibres as threads (csrc/cuda/host.h). `order` is that of the threads and blocks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute import _heterocompute
+from heterocompute.training.stochastic import levels_of
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = ["-std=gnu++20", "-O1", "-fPIC", "-ffp-contract=off", "-w"]  # nvcc warns
+if os.environ.get("HETEROCOMPUTE_SANITIZE"):
+    FLAGS += [f"-fsanitize={os.environ['HETEROCOMPUTE_SANITIZE']}", "-fno-sanitize-recover=all", "-g1"]
+FAMILIES = re.findall(r"^HC_FORMAT\((\w+)\)", (ROOT / "csrc/formats/formats.def").read_text(), re.MULTILINE)
+PARTS = ["codes", "scales", "coarse", "codebook", "zero_points", "metadata", "mean", "minima"]
+DTYPES = {"float32": 0, "float64": 1, "float16": 2}
+MAX_DIMS, PLAN_BYTES = 32, 1 << 16
+launched: list[str] = []  # kernels of the last plan
+
+
+class View(ctypes.Structure):
+    """hc_view of csrc/hc.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("dtype", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("shape", ctypes.c_int64 * MAX_DIMS),
+        ("strides", ctypes.c_int64 * MAX_DIMS),
+        ("device", ctypes.c_int),
+    ]
+
+
+class Format(ctypes.Structure):
+    """hc_format of csrc/base/packed.h."""
+
+    _fields_ = [
+        ("family", ctypes.c_int32),
+        ("bits", ctypes.c_int32),
+        ("group", ctypes.c_int32),
+        ("option", ctypes.c_int32 * 6),
+        ("n", ctypes.c_int32),
+        ("m", ctypes.c_int32),
+    ]
+
+
+class Component(ctypes.Structure):
+    """hc_component of csrc/base/packed.h."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("row_stride", ctypes.c_int64), ("device", ctypes.c_int)]
+
+
+class Packed(ctypes.Structure):
+    """hc_packed of csrc/hc.h."""
+
+    _fields_ = [
+        ("format", Format),
+        ("ndim", ctypes.c_int),
+        ("shape", ctypes.c_int64 * MAX_DIMS),
+        ("n_axes", ctypes.c_int),
+        ("axes", ctypes.c_int * MAX_DIMS),
+        ("parts", Component * len(PARTS)),
+        ("first_row", ctypes.c_int64),
+        ("prepacked", ctypes.c_void_p),
+    ]
+
+
+class Operand(ctypes.Structure):
+    """hc_operand of csrc/hc.h."""
+
+    _fields_ = [("dense", ctypes.c_void_p), ("packed", ctypes.c_void_p)]
+
+
+class Error(ctypes.Structure):
+    """The sentence of an hc_error, and room for the rest of it."""
+
+    _fields_ = [("text", ctypes.c_char * 256), ("rest", ctypes.c_char * 1024)]
+
+
+class PlanHead(ctypes.Structure):
+    """What an hc_cuda_plan begins with."""
+
+    _fields_ = [("n", ctypes.c_int), ("workspace_bytes", ctypes.c_int64)]
+
+
+class Unsupported(Exception):
+    """The kernels lack an operation, and the planner says so."""
+
+
+@functools.cache
+def kernels() -> ctypes.CDLL:
+    """Load the kernels of the package."""
+    return load("kernels", [*sorted((ROOT / "csrc/cuda").rglob("*.cu")), ROOT / "csrc/cuda/host.cpp"])
+
+
+def load(name: str, sources: list[Path]) -> ctypes.CDLL:
+    """Compile with the host's C++ compiler; a library is kept for processes with the same sources."""
+    cxx = shlex.split(os.environ.get("CXX", "c++"))
+    if not shutil.which(cxx[0]):
+        pytest.skip("no C++ compiler")
+    made_of = [*sources, *sorted(path for suffix in ("*.c", "*.h") for path in (ROOT / "csrc").rglob(suffix))]
+    digest = hashlib.sha256("\0".join([*cxx, *FLAGS, *(path.read_text() for path in made_of)]).encode()).hexdigest()
+    library = Path(tempfile.gettempdir(), f"heterocompute-{name}-{os.getuid()}-{digest[:20]}.so")
+    with library.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one of several processes compiles
+        if not library.exists():
+            build(cxx, sources, library)
+    loaded = ctypes.CDLL(str(library))
+    for function in (loaded.hc_cuda_host_run, loaded.hc_cuda_host_step, loaded.hc_cuda_host_launch):
+        function.restype = ctypes.c_char_p
+    return loaded
+
+
+def build(cxx: list[str], sources: list[Path], library: Path) -> None:
+    """Compile each source, two at a time, and link."""
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+
+        def compile_one(number: int) -> str:
+            target = f"{folder}/{number}.o"
+            command = [*cxx, *FLAGS, "-Icsrc", "-x", "c++", "-c", str(sources[number].relative_to(ROOT)), "-o", target]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            return target
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = list(pool.map(compile_one, range(len(sources))))
+        subprocess.run([*cxx, *FLAGS, "-shared", *objects, "-o", f"{folder}/kernels.so"], check=True)
+        os.replace(f"{folder}/kernels.so", library)
+
+
+def function_of(name: str) -> Any:
+    """Return a planner of the core, or `module`."""
+    return ctypes.CFUNCTYPE(ctypes.c_int)(_heterocompute.cuda_addresses()[name])
+
+
+def view(array: np.ndarray[Any, Any]) -> View:
+    """Describe an array; it must outlive the view."""
+    made = View(array.ctypes.data, DTYPES[array.dtype.name], array.ndim)
+    made.shape[: array.ndim] = array.shape
+    made.strides[: array.ndim] = array.strides
+    return made
+
+
+def format_of(spec: hc.Format) -> Format:
+    """Describe a format."""
+    bits, group, *options = spec.core_params()
+    made = Format(FAMILIES.index(spec.family), bits, group)
+    made.option[: len(options)] = options
+    return made
+
+
+def packed(q: Any, components: dict[str, np.ndarray[Any, Any]]) -> Packed:
+    """Describe a packed array like q whose components lie in these arrays."""
+    made = Packed(format_of(q.format), len(q.shape))
+    made.shape[: len(q.shape)] = q.shape
+    made.n_axes = len(q.axis)
+    made.axes[: len(q.axis)] = q.axis
+    for i, name in enumerate(PARTS):
+        part = components.get(name)
+        if part is not None:
+            shared = (
+                part.ndim == 0 or name in {"codebook", "mean"} or (name == "coarse" and isinstance(q.format, hc.NF4))
+            )
+            made.parts[i] = Component(part.ctypes.data, 0 if shared else part.strides[0], 0)
+    return made
+
+
+def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True) -> int:
+    """Plan with the core and run on the host; return `illegal` of the state."""
+    error, plan = Error(), ctypes.create_string_buffer(PLAN_BYTES)
+    call = function_of(planner)
+    passed = [ctypes.byref(a) if isinstance(a, (ctypes.Structure, ctypes.Array)) else a for a in arguments]
+    address = None
+    for is_sized in (False, True):
+        room = [ctypes.c_void_p(address)] if workspace else []
+        if call(*passed, *room, plan, ctypes.byref(error)):
+            raise Unsupported(error.text.decode())
+        if is_sized or not workspace:
+            break
+        # junk, as a plan clears what must be zero; on a multiple of 256
+        memory = np.full(PlanHead.from_buffer(plan).workspace_bytes + 256, 0xA5, np.uint8)
+        address = -(-memory.ctypes.data // 256) * 256
+    names = (kernels().hc_cuda_host_step(plan, number) for number in range(PlanHead.from_buffer(plan).n))
+    launched[:] = [name.decode() for name in names]
+    fault = kernels().hc_cuda_host_run(plan, ctypes.c_uint32(order))
+    assert fault is None, fault.decode()
+    if not workspace:
+        return 0
+    return int(np.frombuffer(ctypes.string_at(address + 4, 4), np.uint32)[0])
+
+
+def junk_like(part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array of the same shape and dtype, all bytes of it junk."""
+    made = np.empty(part.shape, part.dtype)
+    made.reshape(-1).view(np.uint8)[:] = 0x5A
+    return made
+
+
+def quantize(x: np.ndarray[Any, Any], q: Any, order: int = 0) -> tuple[dict[str, np.ndarray[Any, Any]], int]:
+    """Return the components that the kernels make of x in the format and axes of q, and the state's `illegal`."""
+    components = {name: junk_like(part) for name, part in q.components.items()}
+    return components, run("quantize", view(x), None, packed(q, components), order=order)
+
+
+def fake_quantize(
+    x: np.ndarray[Any, Any], spec: hc.Format, axes: tuple[int, ...], order: int = 0
+) -> np.ndarray[Any, Any]:
+    """Return the rounded values of x."""
+    out = np.full(x.shape, np.nan, np.float32)
+    array = (ctypes.c_int * len(axes))(*axes)
+    run("fake_quantize", view(x), None, format_of(spec), len(axes), array, view(out), order=order)
+    return out
+
+
+def dequantize(q: Any, dtype: Any = np.float32, order: int = 0) -> np.ndarray[Any, Any]:
+    """Return the values of a packed array."""
+    out = np.full(q.shape, np.nan, dtype)
+    run("dequantize", packed(q, q.components), view(out), order=order, workspace=False)
+    return out
+
+
+def linear(
+    x: Any, w: Any, bias: np.ndarray[Any, Any] | None = None, activations: hc.Format | None = None, order: int = 0
+) -> np.ndarray[Any, Any]:
+    """Return x @ w.T + bias; x is an array with `activations`, or packed."""
+    out = np.full((*x.shape[:-1], w.shape[0]), np.nan, np.float32)
+    operand = Operand()
+    described = view(x) if isinstance(x, np.ndarray) else packed(x, x.components)
+    setattr(operand, "dense" if isinstance(x, np.ndarray) else "packed", ctypes.addressof(described))
+    added = None if bias is None else ctypes.c_void_p(bias.ctypes.data)
+    spec = format_of(activations) if activations else None
+    run("matmul", operand, spec, packed(w, w.components), added, view(out), order=order)
+    return out
+
+
+class Levels(ctypes.Structure):
+    """hc_levels of csrc/hc.h."""
+
+    _fields_ = [
+        ("n", ctypes.c_int),
+        ("table", ctypes.c_void_p),
+        ("fraction", ctypes.c_double),
+        ("least", ctypes.c_double),
+        ("low", ctypes.c_double),
+        ("high", ctypes.c_double),
+    ]
+
+
+def round_by_chance(x: np.ndarray[Any, Any], q: Any, seed: int, order: int = 0) -> np.ndarray[Any, Any]:
+    """Return x rounded by chance with the scales of q."""
+    table, fraction, least, low, high = levels_of(q.format)
+    levels = Levels(0 if table is None else len(table), None, fraction, least, low, high)
+    if table is not None:
+        levels.table = table.ctypes.data
+    out = np.full(x.shape, np.nan, np.float32)
+    number = ctypes.c_uint64(seed)
+    run("chance", view(x), packed(q, q.components), levels, number, view(out), order=order, workspace=False)
+    return out
+
+
+def prune(
+    x: np.ndarray[Any, Any],
+    n: int,
+    m: int,
+    axes: tuple[int, ...],
+    kept: dict[str, np.ndarray[Any, Any]],
+    order: int = 0,
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return values and metadata of the shapes of `kept`."""
+    made = {name: junk_like(part) for name, part in kept.items()}
+    addresses = [ctypes.c_void_p(made[name].ctypes.data) for name in ("values", "metadata")]
+    run("prune", view(x), n, m, len(axes), (ctypes.c_int * len(axes))(*axes), *addresses, order=order)
+    return made

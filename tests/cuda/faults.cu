@@ -1,0 +1,69 @@
+/* Kernels with one fault each, which the host build must find; `params` says where they write. */
+#include "cuda/device.h"
+
+struct fault_params {
+    float *out;
+    const float *in; /* on 16 bytes */
+};
+
+HC_KERNEL(barrier_of_some, fault_params, 64) {
+    if (threadIdx.x < 40)
+        hc_barrier();
+    p.out[threadIdx.x] = 1;
+}
+
+HC_KERNEL(writes_beyond, fault_params, 64) { hc_shared()[64 + threadIdx.x] = (unsigned char)p.in[0]; }
+
+HC_KERNEL(reads_before_the_wait, fault_params, 32) {
+    float *shared = (float *)hc_shared();
+    hc_copy_16(shared + threadIdx.x * 4, p.in + threadIdx.x * 4);
+    hc_copy_commit();
+    p.out[threadIdx.x] = shared[threadIdx.x * 4];
+    hc_copy_wait<0>();
+}
+
+HC_KERNEL(never_waits, fault_params, 32) {
+    hc_copy_16(hc_shared() + threadIdx.x * 16, p.in + threadIdx.x * 4);
+    hc_copy_commit();
+}
+
+HC_KERNEL(lanes_part, fault_params, 32) {
+    uint32_t value = threadIdx.x;
+    if (threadIdx.x < 16)
+        value = hc_shuffle_xor(value, 1);
+    p.out[threadIdx.x] = (float)value;
+}
+
+HC_KERNEL(lanes_disagree, fault_params, 32) {
+    int32_t c[4] = {};
+    const uint32_t zeros[4] = {};
+    if (threadIdx.x < 16)
+        hc_mma_s8(c, zeros, zeros);
+    else
+        c[0] = (int32_t)hc_shuffle_xor(1, 1);
+    p.out[threadIdx.x] = (float)c[0];
+}
+
+HC_KERNEL(adds_beyond_32_bits, fault_params, 32) {
+    int32_t c[4] = {0x7fffffff, 0, 0, 0};
+    const uint32_t ones[4] = {0x01010101, 0x01010101, 0x01010101, 0x01010101};
+    hc_mma_s8(c, ones, ones);
+    p.out[threadIdx.x] = (float)c[0];
+}
+
+/* A barrier is missing: what thread 0 reads depends on the order of the threads. */
+HC_KERNEL(races, fault_params, 64) {
+    float *shared = (float *)hc_shared();
+    shared[threadIdx.x] = p.in[threadIdx.x];
+    if (threadIdx.x == 0)
+        p.out[0] = shared[63];
+}
+
+HC_KERNEL(is_sound, fault_params, 64) {
+    float *shared = (float *)hc_shared();
+    hc_copy_16(shared + threadIdx.x % 16 * 4, p.in + threadIdx.x % 16 * 4);
+    hc_copy_commit();
+    hc_copy_wait<0>();
+    hc_barrier();
+    p.out[threadIdx.x] = shared[63 - threadIdx.x];
+}

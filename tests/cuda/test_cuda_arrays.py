@@ -1,0 +1,285 @@
+"""Arrays on a CUDA device go through the public functions, with a fake driver that runs the kernels on the host."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import driven
+import numpy as np
+import pytest
+from driven import Lent, LentByDlpack
+
+import heterocompute as hc
+from heterocompute.arrays.device import DeviceArray
+from heterocompute.arrays.device_quantized import DeviceQuantizedArray
+
+
+@pytest.fixture(autouse=True)
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
+    """Use the fake driver; a test must free all that it allocates."""
+    for name, value in driven.environment().items():
+        monkeypatch.setenv(name, value)
+    driver = driven.Driver(driven.environment()["HETEROCOMPUTE_CUDA_DRIVER"])
+    before = driver.live_bytes()
+    yield driver
+    gc.collect()
+    assert driver.live_bytes() == before
+
+
+def values(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+FORMATS = [
+    "int8",
+    "int4-g32-f16",
+    "vsq4-g16-s4",
+    "mxfp4",
+    "nvfp4",
+    "fp8_e4m3fn-row",
+    "nf4-g64",
+    "q8_0",
+    "int4-g16-asym",
+]
+
+
+@pytest.mark.parametrize("lend", [Lent, LentByDlpack, DeviceArray.from_numpy])
+@pytest.mark.parametrize("text", FORMATS)
+def test_a_device_s_array_stays_there_with_the_bits_of_the_cpu(lend: Any, text: str) -> None:
+    hc.show_config(mode="dicts")
+    x = values(5, 96)
+    lent = lend(x)
+    q = hc.quantize(lent, text)
+    wanted = hc.quantize(x, text)
+    assert isinstance(q, DeviceQuantizedArray) and q.device == "cuda:0" and q.nbytes == wanted.nbytes
+    assert q.to("cpu") == wanted and q.to("cpu").source_dtype == "float32" and q.to("cuda") is q
+    assert q.dequantize().to_numpy().tobytes() == wanted.dequantize().tobytes()
+    assert q.dequantize(np.float64).to_numpy().tobytes() == wanted.dequantize(np.float64).tobytes()
+    rounded = hc.fake_quantize(lent, text)
+    assert rounded.to_numpy().tobytes() == hc.fake_quantize(x, text).tobytes()
+    out = DeviceArray.empty(x.shape, np.float32)
+    assert hc.fake_quantize(lent, text, out=out) is out
+    assert out.to_numpy().tobytes() == rounded.to_numpy().tobytes()
+    there = DeviceArray.from_numpy(x)
+    assert hc.fake_quantize(there, text, out=there).to_numpy().tobytes() == rounded.to_numpy().tobytes()
+
+
+@pytest.mark.parametrize("text", ["int8", "vsq4-g16-s4", "int4-g32-f16"])
+def test_products_on_a_device_give_the_bits_of_the_cpu(text: str) -> None:
+    x, w, bias = values(3, 5, 64), values(7, 64), values(7)
+    q = hc.quantize(w, text)
+    there, lent, added = q.to("cuda"), Lent(x), Lent(bias)
+    for activations in (None, "int8"):
+        wanted = hc.linear(x, q, bias, activations=activations)
+        y = hc.linear(lent, there, added, activations=activations)
+        assert y.device == "cuda:0" and y.to_numpy().tobytes() == wanted.tobytes()
+        row = hc.linear(Lent(x[0, 0]), there, activations=activations)
+        assert row.shape == (7,)
+        assert row.to_numpy().tobytes() == hc.linear(x[0, 0], q, activations=activations).tobytes()
+        assert hc.matmul(lent, there.T, activations).to_numpy().tobytes() == hc.matmul(x, q.T, activations).tobytes()
+    packed = hc.quantize(x, "int8")
+    product = hc.linear(packed.to("cuda"), there)
+    assert product.to_numpy().tobytes() == hc.linear(packed, q).tobytes()
+    assert (lent @ there.T if hasattr(lent, "__matmul__") else hc.matmul(lent, there.T)).shape == (3, 5, 7)
+
+
+def test_answers_lend_their_memory() -> None:
+    q = hc.quantize(Lent(values(4, 32)), "int8")
+    y = q.dequantize()
+    found = y.__cuda_array_interface__
+    assert found["shape"] == (4, 32) and found["typestr"] == "<f4" and found["stream"] == 1 and found["strides"] is None
+    assert y.__dlpack_device__() == (2, 0)
+    again = hc.quantize(_Only(y), "int8")
+    del y
+    assert again.to("cpu") == q.to("cpu")
+    with pytest.raises(TypeError, match=r"call to_numpy\(\) for a copy"):
+        np.asarray(q.dequantize())
+    with pytest.raises(BufferError, match="makes no copy"):
+        q.dequantize().__dlpack__(copy=True)
+    assert q.dequantize().__dlpack__() is not None  # never used: its memory is freed
+
+
+class _Only:
+    """DLPack of another array."""
+
+    def __init__(self, array: DeviceArray) -> None:
+        self.array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> object:
+        return self.array.__dlpack__(**options)
+
+
+def test_bfloat16_comes_by_dlpack() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = values(4, 64).astype(ml_dtypes.bfloat16)
+    lent = LentByDlpack(x, code=4)
+    assert hc.quantize(lent, "int8").to("cpu") == hc.quantize(x, "int8")
+    assert lent.asked == [1, 1]
+
+
+def test_strides_are_read_where_they_are() -> None:
+    x = values(6, 64)
+    turned = Lent(x, shape=(64, 6), strides=(4, 256))
+    assert hc.quantize(turned, "int8", axis=0).to("cpu") == hc.quantize(x.T, "int8", axis=0)
+
+
+def test_arrays_of_the_cpu_are_copied_where_use_says_so(driver: driven.Driver) -> None:
+    x, w = values(5, 64), values(7, 64)
+    with hc.use(backend="cuda"):
+        before = driver.counts()
+        q = hc.quantize(w, "vsq4-g16-s4")
+        y = hc.linear(x, q, activations="int8")
+        out = np.empty((5, 7), np.float32)
+        assert hc.linear(x, q.to("cuda"), activations="int8", out=out) is out
+        launches, uploads, downloads, _ = (now - then for now, then in zip(driver.counts(), before, strict=True))
+        assert launches > 4 and uploads and downloads
+        rounded = hc.fake_quantize(x, "int8")
+        found = hc.explain(hc.linear, x, q, activations="int8")
+        assert found.chosen == "cuda" and "copies" in str(found)
+        with pytest.raises(NotImplementedError, match="conv2d: there is no CUDA kernel"):
+            hc.conv2d(values(1, 2, 5, 5), values(3, 2, 3, 3))
+        with hc.use(backend="cpu"):
+            assert hc.explain(hc.linear, x, q).chosen != "cuda"
+    assert q == hc.quantize(w, "vsq4-g16-s4")
+    assert y.tobytes() == out.tobytes() == hc.linear(x, q, activations="int8").tobytes()
+    assert rounded.tobytes() == hc.fake_quantize(x, "int8").tobytes()
+
+
+def test_nothing_is_copied_silently(driver: driven.Driver) -> None:
+    lent, q = Lent(values(5, 64)), hc.quantize(values(7, 64), "int8").to("cuda")
+    before = driver.counts()
+    hc.linear(lent, q)
+    assert [now - then for now, then in zip(driver.counts(), before, strict=True)] == [1, 0, 0, 0]
+    found = hc.explain(hc.linear, lent, q)
+    assert found.chosen == "cuda" and "copies nothing" in str(found)
+    with pytest.raises(NotImplementedError, match="right operand is not quantized"):
+        hc.explain(hc.linear, lent, lent)
+
+
+def test_streams_that_differ_are_waited_for(driver: driven.Driver) -> None:
+    x, w, bias = values(5, 64), values(7, 64), values(7)
+    q = hc.quantize(w, "int8")
+    there, lent = q.to("cuda"), Lent(x, stream=2)
+    before = driver.counts()[3]
+    y = hc.linear(lent, there)
+    assert y.stream == y.__cuda_array_interface__["stream"] == 2
+    assert driver.counts()[3] - before == 2  # for the weights, and before their memory may be freed
+    y.__dlpack__(stream=2)
+    assert driver.counts()[3] - before == 2
+    y.__dlpack__(stream=1)
+    assert driver.counts()[3] - before == 3
+    assert y.to_numpy().tobytes() == hc.linear(x, q).tobytes()
+    added = hc.linear(Lent(x), there, Lent(bias, stream=7))
+    assert added.to_numpy().tobytes() == hc.linear(x, q, bias).tobytes()
+
+
+def test_what_a_device_lacks_is_one_sentence() -> None:
+    x, w = values(5, 64), values(7, 64)
+    q = hc.quantize(w, "int8")
+    lent, there = Lent(x), q.to("cuda")
+    whole = DeviceArray.from_numpy(values(5, 64))
+    shifted = DeviceArray(whole, whole.address + 4, (5, 64), whole.dtype, whole.strides, 0, 1)
+    cases: list[tuple[Any, type[Exception], str]] = [
+        (
+            lambda: hc.linear(x, there),
+            TypeError,
+            "linear: x is in the memory of the CPU and another argument is on a CUDA",
+        ),
+        (lambda: hc.linear(lent, q), TypeError, "linear: w is in the memory of the CPU"),
+        (lambda: hc.linear(lent, there, values(7)), TypeError, "linear: bias is in the memory of the CPU"),
+        (lambda: hc.linear(Lent(x, 1), there), ValueError, "linear: x on cuda:1 and w on cuda:0, expected all on one"),
+        (lambda: hc.linear(lent, Lent(w)), NotImplementedError, "w is not quantized"),
+        (lambda: hc.matmul(lent, Lent(w.T)), NotImplementedError, "b is not quantized"),
+        (lambda: hc.matmul(lent, there), NotImplementedError, r"expected two dimensions and axis \(0,\)"),
+        (lambda: hc.linear(Lent(values(5, 60)), there), ValueError, "x has 60 features but w has 64 columns"),
+        (lambda: hc.linear(lent, there, Lent(values(6))), ValueError, r"bias has shape \(6,\), wanted \(7,\)"),
+        (
+            lambda: hc.linear(lent, there, out=np.empty((5, 7), np.float32)),
+            TypeError,
+            "out is in the memory of the CPU",
+        ),
+        (lambda: hc.linear(lent, there, out=Lent(x)), ValueError, "out is float32 with shape"),
+        (lambda: hc.fake_quantize(lent, "int8", out=there), TypeError, "out"),
+        (lambda: hc.fake_quantize(whole, "int8", out=shifted), ValueError, "out shares memory with an input"),
+        (lambda: hc.quantize(lent, "int8", clip=0.9), NotImplementedError, "clip is 0.9, expected None"),
+        (lambda: hc.quantize(lent, "int8+2:4"), NotImplementedError, "kernels do not encode patterns: use the CPU"),
+        (lambda: hc.quantize(lent, "cb4"), NotImplementedError, "kernels do not encode learned codebooks"),
+        (lambda: hc.quantize(lent, "int8", axis=2), ValueError, "axis 2 is out of range"),
+        (lambda: hc.quantize(there, "int8"), TypeError, "w is a DeviceQuantizedArray"),
+        (lambda: hc.quantize(Lent(np.arange(4)), "int8"), TypeError, "w has dtype '<i8', wanted float16"),
+        (lambda: hc.quantize(Lent(x, data=(4096, False)), "int8"), ValueError, "not in the memory of a CUDA device"),
+        (lambda: hc.quantize(Lent(x, data=None), "int8"), TypeError, "__cuda_array_interface__ cannot be read"),
+        (lambda: hc.quantize(Lent(x, strides=(3, 3)), "int8"), ValueError, "its values are not aligned"),
+        (lambda: hc.quantize(Lent(x, mask=1), "int8"), TypeError, "w has a mask"),
+        (lambda: hc.quantize(Lent(values(0, 64)), "int8"), NotImplementedError, "arrays without a value"),
+        (lambda: there.dequantize(np.float16), NotImplementedError, "float32 or float64"),
+        (lambda: hc.prune(lent, "2:4"), TypeError, "wanted an array in the memory of the CPU"),
+        (lambda: hc.quantize(w, "int8+2:4").to("cuda"), NotImplementedError, "without a pattern"),
+        (lambda: q.to("cuda:2"), ValueError, "there is no device 'cuda:2', the driver has 2"),
+        (lambda: q.to("gpu"), ValueError, "device is 'gpu', expected 'cpu', 'cuda' or"),
+        (lambda: np.asarray(there), TypeError, r"no values on the CPU: call to\('cpu'\)"),
+        (lambda: there.save("x.safetensors"), TypeError, "expected one on the CPU"),
+        (lambda: hc.use(backend="tpu").__enter__(), ValueError, "backend is 'tpu', expected 'cpu' or 'cuda'"),
+    ]
+    for call, kind, sentence in cases:
+        with pytest.raises(kind, match=sentence) as raised:
+            call()
+        assert "\n" not in str(raised.value)
+    bad = x.copy()
+    bad[3, 5] = np.nan
+    for call in (lambda: hc.quantize(Lent(bad), "int8"), lambda: hc.fake_quantize(Lent(bad), "int8")):
+        with pytest.raises(ValueError, match=r"int8 cannot hold \(NaN or infinity\) at index \(3, :\)"):
+            call()
+    with pytest.raises(ValueError, match="linear: x has a value that int8 cannot hold"):
+        hc.linear(Lent(bad), there, activations="int8")
+
+
+def test_out_of_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, lent = hc.quantize(values(7, 64), "int8"), Lent(values(5, 64))
+    monkeypatch.setenv("FAKE_DRIVER_BYTES", "2000")
+    with pytest.raises(MemoryError, match="cuda: device 0 has no .* bytes of memory left"):
+        hc.quantize(values(64, 64), "int8").to("cuda")
+    with pytest.raises(MemoryError, match="of memory left"):
+        hc.quantize(lent, "int8")
+    assert q.to("cuda").to("cpu") == q
+
+
+def test_the_second_device_computes_too() -> None:
+    x, w = values(5, 64), values(7, 64)
+    q = hc.quantize(w, "vsq4-g16-s4")
+    y = hc.linear(Lent(x, 1), q.to("cuda:1"), activations="int8")
+    assert y.device == "cuda:1"
+    assert y.to_numpy().tobytes() == hc.linear(x, q, activations="int8").tobytes()
+
+
+def test_components_of_a_packed_module_on_a_device_are_read_there() -> None:
+    torch = pytest.importorskip("torch")
+    from heterocompute.interop.torch import operators
+
+    q = hc.quantize(values(7, 64), "vsq4-g16-s4")
+    moved = list(q.to("cuda").components.values())
+    array = operators.array_on_device([_Buffer(part, torch) for part in moved], operators.described(q))
+    assert isinstance(array, DeviceQuantizedArray) and array.to("cpu") == q
+    x = values(3, 64)
+    assert (
+        hc.linear(Lent(x), array, activations="int8").to_numpy().tobytes()
+        == hc.linear(x, q, activations="int8").tobytes()
+    )
+
+
+class _Buffer:
+    """A buffer of a module on a device: a PyTorch for the CPU has none."""
+
+    def __init__(self, part: DeviceArray, torch: Any) -> None:
+        self.part, self.shape, self.device = part, part.shape, torch.device("cuda", part.number)
+
+    def contiguous(self) -> _Buffer:
+        return self
+
+    def data_ptr(self) -> int:
+        return self.part.address

@@ -1,0 +1,141 @@
+"""The codec kernels of CUDA, run on the host, give the bits of the CPU's, whatever the order of threads and blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import emulated
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute.training.stochastic import round_by_chance
+
+FORMATS = [
+    *["int8", "int4", "int2", "int4-g32-f16", "int4-g128", "int3-g5", "int8-g16-asym", "int5-g7-asym-f16"],
+    *[
+        "vsq4-g16-s4",
+        "vsq4-g16",
+        "vsq3-g5-s6",
+        "vsq8-g64-s10",
+        "vsq4u-g16-s8",
+        "vsq6-g16-s6-tensor",
+        "vsq2-g16-s2-refit",
+    ],
+    *["mxfp4", "mxfp4-even", "mxfp6_e3m2", "mxfp8_e4m3", "mxint8-rceil", "nvfp4", "nvfp4-4over6"],
+    *[
+        "fp32",
+        "tf32",
+        "bf16",
+        "fp16",
+        "fp8_e5m2",
+        "fp8_e4m3fn-nosat",
+        "fp8_e4m3fn-row",
+        "fp6_e2m3-tensor",
+        "fp4_e2m1-row",
+    ],
+    *["nf4-g64", "log4-2", "log8-8-g16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"],
+]
+SHAPES = [(1, 7), (5, 100), (33, 64)]
+
+
+def values(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Normal values, a row of zeros, and subnormal, large and repeated ones."""
+    x = rng.standard_normal(shape).astype(np.float32)
+    flat = x.reshape(-1)
+    flat[3::11] = 0
+    flat[5::13] = -0.0
+    flat[6::17] = np.float32(1e-41)
+    flat[2::19] *= np.float32(1e4)
+    if shape[0] > 2:
+        x[1] = 0
+        x[2] *= np.float32(1e-38)
+    return x
+
+
+def assert_same(got: dict[str, np.ndarray[Any, Any]], q: Any) -> None:
+    for name, part in q.components.items():
+        assert got[name].tobytes() == part.tobytes(), name
+
+
+@pytest.mark.parametrize("text", FORMATS)
+def test_kernels_give_the_bits_of_the_cpu(text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, shape in enumerate(SHAPES):
+        x = values(rng, shape)
+        q = hc.quantize(x, text)
+        got, illegal = emulated.quantize(x, q, order)
+        assert illegal == 0
+        assert_same(got, q)
+        assert emulated.dequantize(q, order=order).tobytes() == q.dequantize().tobytes()
+        assert emulated.dequantize(q, np.float64).tobytes() == q.dequantize(dtype=np.float64).tobytes()
+        rounded = emulated.fake_quantize(x, q.format, q.axis, order)
+        assert rounded.tobytes() == hc.fake_quantize(x, text).tobytes()
+
+
+@pytest.mark.parametrize("text", ["int4-g32-f16", "vsq4-g16-s4", "mxfp4", "fp8_e4m3fn-row", "q4_0"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_kernels_take_values_of_any_float_type(text: str, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((9, 70)).astype(dtype)
+    q = hc.quantize(x, text)
+    assert_same(emulated.quantize(x, q)[0], q)
+    if dtype == np.float64:
+        assert emulated.fake_quantize(x, q.format, q.axis).tobytes() == hc.fake_quantize(x, text).tobytes()
+
+
+@pytest.mark.parametrize("text", ["int8", "int4-g8", "vsq4-g16-s4", "mxfp8_e4m3", "nvfp4"])
+def test_kernels_take_any_axes_and_strides(text: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4, 20, 3, 5)).astype(np.float32)
+    for array, axis in [
+        (x, (2, 3, 1)),
+        (x, (1,)),
+        (x.transpose(3, 1, 0, 2)[::2, ::-1], (1,)),
+        (np.asfortranarray(x), (0, 2)),
+    ]:
+        q = hc.quantize(array, text, axis=axis)
+        assert_same(emulated.quantize(array, q, 2)[0], q)
+        assert emulated.dequantize(q).tobytes() == q.dequantize().tobytes()
+
+
+@pytest.mark.parametrize("text", ["int8", "int4-g32", "vsq4-g16-s4", "fp8_e4m3fn-tensor", "nvfp4", "nf4-g64", "q8_0"])
+def test_kernels_name_the_first_row_that_is_refused(text: str) -> None:
+    x = np.ones((40, 64), np.float32)
+    q = hc.quantize(x, text)
+    x[31, 7], x[12, 63], x[12, 2] = np.nan, np.inf, np.nan
+    assert emulated.quantize(x, q)[1] == 2**32 - 1 - 12
+
+
+@pytest.mark.parametrize("text", ["int4-asym", "nf4-g64-dq", "q4_k", "q6_k", "cb4"])
+def test_what_the_kernels_lack_is_refused(text: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4, 256)).astype(np.float32)
+    q = hc.quantize(x, text)
+    with pytest.raises(emulated.Unsupported, match="the CUDA kernels do not encode"):
+        emulated.quantize(x, q)
+    if text != "cb4":
+        assert emulated.dequantize(q).tobytes() == q.dequantize().tobytes()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["int8", "int4-g32-f16", "int5-g7-asym", "vsq4-g16-s4", "mxfp4", "mxint8", "nvfp4", "fp8_e4m3fn-row", "nf4-g64"],
+)
+def test_chances_are_the_cpu_s(text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, shape in enumerate([(1, 7), (5, 100)]):
+        x = values(rng, shape)
+        q = hc.quantize(x, text)
+        got = emulated.round_by_chance(x, q, 42 + order, order)
+        assert got.tobytes() == round_by_chance(x, q, 42 + order).tobytes()
+
+
+@pytest.mark.parametrize("pattern", ["2:4", "1:4", "3:7", "4:8", "1:32"])
+def test_pruning_keeps_what_the_cpu_keeps(pattern: str) -> None:
+    rng = np.random.default_rng(0)
+    n, m = map(int, pattern.split(":"))
+    for order, (x, axes) in enumerate([(values(rng, (5, 100)), (1,)), (values(rng, (4, 20, 3, 5)), (2, 3, 1))]):
+        kept = hc.prune(x, pattern, axis=axes).components
+        for name, part in emulated.prune(x, n, m, axes, kept, order).items():
+            assert part.tobytes() == kept[name].tobytes()

@@ -1,0 +1,71 @@
+"""The int8 matmul of CUDA, run on the host, gives the bits of the CPU's."""
+
+from __future__ import annotations
+
+import emulated
+import numpy as np
+import pytest
+
+import heterocompute as hc
+
+PAIRS = [
+    *[("int8", "int8"), ("int8", "vsq4-g16-s4"), ("vsq4-g16-s4", "vsq4-g16-s4"), ("int4", "int8")],
+    *[("int8", "int4-g32-f16"), ("int4-g32", "int4-g32"), ("vsq4-g16", "vsq8-g64"), ("vsq4-g16-s4", "int4-g64")],
+    *[("int8", "int4-g16-asym"), ("int4-g24", "int4-g48"), ("int8", "mxint8"), ("mxfp4", "mxfp4"), ("nvfp4", "nvfp4")],
+    *[("int8", "q8_0"), ("int8", "q4_0"), ("int8", "vsq4-g16-s6"), ("vsq8-g16-s8", "vsq8-g16-s10"), ("int16", "int8")],
+    *[("int24", "vsq4-g16-s4"), ("int16", "int4-g32-f16"), ("vsq4-g16-s6", "int4-g16")],
+]
+SHAPES = [(1, 3, 16), (17, 65, 100), (129, 9, 64)]
+
+
+@pytest.mark.parametrize(("x_text", "w_text"), PAIRS)
+def test_matmul_gives_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate(SHAPES):
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q, activations = hc.quantize(w, w_text), hc.format(x_text)
+        wanted = hc.linear(x, q, bias, activations=activations)
+        assert emulated.linear(x, q, bias, activations, order).tobytes() == wanted.tobytes()
+        packed = hc.quantize(x, activations)
+        assert emulated.linear(packed, q).tobytes() == hc.linear(packed, q).tobytes()
+
+
+@pytest.mark.parametrize("w_text", ["vsq4-g16-s4", "vsq4-g16-s4-tensor", "int4"])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 3, 32), (16, 40, 288), (17, 33, 512), (40, 9, 288), (64, 32, 544)])
+def test_weights_that_stay_packed_give_the_same_bits(w_text: str, m: int, n: int, k: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+    bias = rng.standard_normal(n).astype(np.float32)
+    q = hc.quantize(w, w_text)
+    for order in (0, 9):
+        got = emulated.linear(x, q, bias, hc.format("int8"), order)
+        assert got.tobytes() == hc.linear(x, q, bias, activations="int8").tobytes()
+    assert any(name.startswith("hc_gemm_s4") for name in emulated.launched)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["int8", "int4", "int4-g32-f16", "int3-g5", "int4-g16-asym", "int4-asym", "vsq4-g16-s4", "vsq4-g16", "mxfp4"],
+        *[
+            "mxfp8_e4m3",
+            "nvfp4",
+            "fp8_e4m3fn-row",
+            "bf16",
+            "fp8_e5m2-tensor",
+            "nf4-g64",
+            "nf4-g64-dq",
+            "log4-2",
+            "q8_0",
+        ],
+        *["q4_1", "q4_k"],
+    ],
+)
+def test_floats_times_packed_weights_give_the_bits_of_the_cpu(text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate([(1, 3, 64), (5, 40, 100), (9, 65, 70)]):
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q = hc.quantize(w, text)
+        assert emulated.linear(x, q, bias, order=order).tobytes() == hc.linear(x, q, bias).tobytes()

@@ -1,0 +1,58 @@
+"""The host build finds the faults that a device would hide: csrc/cuda/host.h."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import emulated
+import numpy as np
+import pytest
+
+SOURCES = [Path(__file__).parent / "faults.cu", emulated.ROOT / "csrc/cuda/host.cpp"]
+THREADS = 64
+
+
+def launch(kernel: str, threads: int = THREADS, shared: int = 1024, order: int = 0) -> tuple[str, np.ndarray]:
+    """Return what went wrong, and the output."""
+    library = emulated.load("faults", SOURCES)
+    memory = np.arange(1, 2 * THREADS + 5, dtype=np.float32)
+    first = -memory.ctypes.data % 16 // 4
+    given, out = memory[first : first + 2 * THREADS], np.zeros(THREADS, np.float32)
+    params = (ctypes.c_void_p * 2)(out.ctypes.data, given.ctypes.data)
+    grid, block = (ctypes.c_uint32 * 3)(1, 1, 1), (ctypes.c_uint32 * 3)(threads, 1, 1)
+    fault = library.hc_cuda_host_launch(kernel.encode(), grid, block, shared, params, 16, order)
+    return (fault or b"").decode(), out - given[0]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "threads", "shared", "sentence"),
+    [
+        ("barrier_of_some", 64, 0, "40 threads wait at a barrier, 0 at a collective of their warp, and 24 have ended"),
+        ("writes_beyond", 64, 64, "writes beyond its 64 bytes of shared memory"),
+        ("never_waits", 32, 512, "ends with copies that nothing waited for"),
+        ("lanes_part", 32, 0, "0 threads wait at a barrier, 16 at a collective of their warp, and 16 have ended"),
+        ("lanes_disagree", 32, 0, "arrives at shuffle while its warp is at mma"),
+        ("adds_beyond_32_bits", 32, 0, "adds products beyond 32 bits"),
+        ("is_sound", 65, 0, "1 blocks of 65 threads, expected at least 1, at most 64 threads"),
+        ("absent", 32, 0, "there is no kernel absent"),
+    ],
+)
+def test_a_fault_is_a_sentence(kernel: str, threads: int, shared: int, sentence: str) -> None:
+    assert launch(kernel, threads, shared)[0].endswith(sentence)
+
+
+def test_a_copy_arrives_at_its_wait() -> None:
+    fault, out = launch("reads_before_the_wait", 32)
+    assert not fault and (out[:32] < -1e6).all()
+
+
+def test_a_race_shows_in_the_order_of_threads() -> None:
+    found = [launch("races", order=order) for order in (0, 1)]
+    assert found[0][1][0] != found[1][1][0]
+
+
+@pytest.mark.parametrize("order", range(5))
+def test_a_sound_kernel_gives_the_same_in_every_order(order: int) -> None:
+    fault, out = launch("is_sound", order=order)
+    assert not fault and (out == np.arange(THREADS)[::-1]).all()
