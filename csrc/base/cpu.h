@@ -41,7 +41,4 @@ uint32_t hc_cpu_processor(void);
 /* Processors that this thread may run on, as its affinity says now: 1 to HC_MAX_THREADS. */
 int hc_processors(void);
 
-/* Linux lends the AMX tile registers only on request, once a process; false where it refuses. */
-bool hc_cpu_request_amx(void);
-
 #endif
