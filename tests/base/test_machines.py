@@ -32,7 +32,8 @@ EMULATED = ["Nehalem", "Haswell"]
 
 def study(folder: Path, *python: str, before: str = "", **environment: str) -> object:
     """Run the main job in a folder, after some Python, and return its answer without times."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HETEROCOMPUTE_")}
+    own = ("HETEROCOMPUTE_", "OPENBLAS_")  # such as a core that another processor does not have
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     # A BLAS has bits of its own for each processor.
     settings = {"HETEROCOMPUTE_BLAS": "own", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
     command = [*(python or [sys.executable]), "-c", before + JOB, *STUDY]
