@@ -1,4 +1,4 @@
-"""The main job with narrower instruction sets, on one core, without a writable home and from odd paths: the same bits."""
+"""The main job with narrower instruction sets, on one core, without a writable home, from odd paths: the same bits."""
 
 from __future__ import annotations
 
