@@ -61,8 +61,9 @@ ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 # Same bits on every compiler: no contraction into fma, nothing of -ffast-math, no LTO across ISAs.
 # math-errno is off so that sqrt and rint become instructions; values stay the same.
 FLAGS = ["-std=c11", "-D_DEFAULT_SOURCE", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-lto"]
-FLAGS += ["-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
-LINK_FLAGS = ["-pthread", "-fno-lto"]
+THREADS = [] if sys.platform == "win32" else ["-pthread"]
+FLAGS += ["-fvisibility=hidden", *THREADS, "-Wall", "-Wextra"]
+LINK_FLAGS = [*THREADS, "-fno-lto"]
 
 if os.environ.get("HETEROCOMPUTE_WERROR") == "1":
     FLAGS += ["-Werror"]
@@ -120,6 +121,12 @@ def flags_of(source: str, machine: str) -> list[list[str]]:
 
 class BuildExt(build_ext):
     """Compile each source with its own flags, two at a time, and only what changed."""
+
+    def finalize_options(self) -> None:
+        if sys.platform == "win32":  # clang: neither MSVC nor gcc keeps the alignment of AVX registers on the stack
+            self.compiler = self.compiler or "mingw32"
+            os.environ.setdefault("CC", "clang")
+        super().finalize_options()
 
     def build_extension(self, ext: Extension) -> None:
         machine = target_machine()
@@ -226,7 +233,7 @@ class BuildExt(build_ext):
 
     def check_compiler(self, flags: list[str]) -> None:
         """End with one sentence where the compiler is missing, too old or without Python's headers."""
-        if self.compiler.compiler_type != "unix":
+        if self.compiler.compiler_type not in ("unix", "mingw32"):
             raise SystemExit("heterocompute: the build needs gcc or clang, and this Python uses neither.")
         compiler = self.compiler.compiler_so
         with tempfile.TemporaryDirectory() as folder:

@@ -1,12 +1,10 @@
-/* CPU features by cpuid and xgetbv: a feature counts only when the operating system saves its registers. */
+/* CPU features: those of x86 by cpuid and xgetbv, where a feature counts only when the operating system saves its registers;
+ * those of ARM as the system tells them. */
 #include "base/cpu.h"
+#include "base/platform/platform.h"
 
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#endif
 
 static const struct {
     const char *name;
@@ -81,7 +79,7 @@ static uint32_t detect(void) {
     }
     const uint32_t amx = 1u << 22 | 1u << 24 | 1u << 25; /* BF16 TILE INT8 */
     const uint32_t under_amx = HC_ISA_AVX512VNNI | HC_ISA_AVXVNNI;
-    if ((isa & under_amx) == under_amx && (leaf7d & amx) == amx && (xcr0 >> 17 & 3) == 3 && hc_cpu_request_amx())
+    if ((isa & under_amx) == under_amx && (leaf7d & amx) == amx && (xcr0 >> 17 & 3) == 3 && hc_request_amx())
         isa |= HC_ISA_AMX;
     return isa;
 }
@@ -98,46 +96,15 @@ static uint32_t processor(void) {
     return HC_PROCESSOR(vendor, family, vendor == HC_INTEL ? model : 0);
 }
 
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-bool hc_cpu_request_amx(void) {
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-}
-#else
-bool hc_cpu_request_amx(void) { return false; }
-#endif
-
 #elif HC_ARM
 
-#if defined(__linux__)
-#include <sys/auxv.h>
-static uint32_t detect(void) {
-    const unsigned long has_dotprod = 1ul << 20; /* HWCAP_ASIMDDP */
-    const unsigned long has_i8mm = 1ul << 13;    /* HWCAP2_I8MM */
-    if (!(getauxval(AT_HWCAP) & has_dotprod))
-        return HC_ISA_NEON;
-    return HC_ISA_NEON | HC_ISA_DOTPROD | ((getauxval(AT_HWCAP2) & has_i8mm) ? HC_ISA_I8MM : 0);
-}
-static uint32_t processor(void) {
-    const unsigned long has_identity = 1ul << 11; /* HWCAP_CPUID: the system answers for the register */
-    uint64_t identity = 0;
-    if (getauxval(AT_HWCAP) & has_identity)
-        __asm__("mrs %0, midr_el1" : "=r"(identity));
-    return identity ? HC_PROCESSOR(HC_ARM_CORE, identity >> 24 & 0xff, identity >> 4 & 0xfff) : 0;
-}
-#else
-static uint32_t detect(void) { return HC_ISA_NEON; }
-static uint32_t processor(void) { return 0; }
-#endif
-bool hc_cpu_request_amx(void) { return false; }
+static uint32_t detect(void) { return hc_arm_isa(); }
+static uint32_t processor(void) { return hc_arm_processor(); }
 
 #else
 
 static uint32_t detect(void) { return 0; }
 static uint32_t processor(void) { return 0; }
-bool hc_cpu_request_amx(void) { return false; }
 
 #endif
 
@@ -157,19 +124,7 @@ uint32_t hc_cpu_processor(void) {
     return (uint32_t)kind;
 }
 
-int hc_processors(void) {
-    long count = 0;
-#if defined(__linux__)
-    uint64_t mask[128]; /* the library's call wants to know how many the kernel has */
-    const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
-    for (long i = 0; i < bytes / (long)sizeof *mask; i++)
-        for (uint64_t rest = mask[i]; rest; rest &= rest - 1)
-            count++;
-#endif
-    if (count < 1)
-        count = sysconf(_SC_NPROCESSORS_ONLN);
-    return (int)hc_max(1, hc_min(count, HC_MAX_THREADS));
-}
+int hc_processors(void) { return (int)hc_max(1, hc_min(hc_platform_processors(), HC_MAX_THREADS)); }
 
 int hc_threads_for(int wanted, double work) {
     enum { FEW = 1 << 20 };

@@ -45,7 +45,4 @@ int hc_processors(void);
  * never worth a second thread. */
 int hc_threads_for(int wanted, double work);
 
-/* Linux lends the AMX tile registers only on request, once a process; false where it refuses. */
-bool hc_cpu_request_amx(void);
-
 #endif

@@ -1,8 +1,7 @@
 /* Functions of the driver by dlsym, the primary context of each device, modules and kernels on first use (cuda/driver.h). */
 #include "cuda/driver.h"
+#include "base/platform/platform.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -50,7 +49,7 @@ static struct {
 #undef F
 } cu;
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static hc_mutex mutex = HC_MUTEX_INIT;
 static atomic_bool is_open; /* all below is then set */
 static bool brings_kernels;
 static int n_devices, version;
@@ -79,17 +78,17 @@ static hc_status fail_at(cu_result result, const char *what, hc_error *error) {
 
 static hc_status open_library(const char *path, hc_error *error) {
     hc_cuda_image image;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        const char *reason = dlerror();
-        return hc_fail(error, HC_UNSUPPORTED, "cuda: no driver (%s): install the NVIDIA driver",
-                       reason ? reason : path);
-    }
-    brings_kernels = dlsym(library, "hc_cuda_brings_kernels") != NULL;
+    char reason[256];
+    void *library = hc_library_open(path, reason, sizeof reason);
+    if (!library)
+        return hc_fail(error, HC_UNSUPPORTED, "cuda: no driver (%s): install the NVIDIA driver", reason);
+    brings_kernels = hc_library_symbol(library, "hc_cuda_brings_kernels") != NULL;
     if (!brings_kernels && !hc_cuda_module(0, &image))
-        return hc_fail(error, HC_UNSUPPORTED, "cuda: heterocompute was built without CUDA kernels: install it with HETEROCOMPUTE_CUDA=1 and nvcc");
+        return hc_fail(
+            error, HC_UNSUPPORTED,
+            "cuda: heterocompute was built without CUDA kernels: install it with HETEROCOMPUTE_CUDA=1 and nvcc");
 #define F(field, symbol, arguments)                                                                                    \
-    *(void **)&cu.field = dlsym(library, symbol);                                                                      \
+    *(void **)&cu.field = hc_library_symbol(library, symbol);                                                          \
     if (!cu.field)                                                                                                     \
         return hc_fail(error, HC_UNSUPPORTED, "cuda: the driver has no function %s: update the driver", symbol);
     HC_CUDA_FUNCTIONS(F)
@@ -113,9 +112,9 @@ static hc_status open_library(const char *path, hc_error *error) {
 }
 
 hc_status hc_cuda_open(const char *path, hc_error *error) {
-    pthread_mutex_lock(&mutex);
+    hc_mutex_lock(&mutex);
     const hc_status status = is_open ? HC_OK : open_library(path, error);
-    pthread_mutex_unlock(&mutex);
+    hc_mutex_unlock(&mutex);
     return status;
 }
 
@@ -168,9 +167,9 @@ static hc_status enter(int device, hc_error *error) {
     hc_status status = check_device(device, error);
     if (status != HC_OK)
         return status;
-    pthread_mutex_lock(&mutex);
+    hc_mutex_lock(&mutex);
     status = make_context(device, error);
-    pthread_mutex_unlock(&mutex);
+    hc_mutex_unlock(&mutex);
     if (status != HC_OK)
         return status;
     const cu_result result = cu.push(contexts[device]);
@@ -295,9 +294,9 @@ hc_status hc_cuda_launch(int device, const hc_cuda_plan *plan, void *stream, hc_
         void *function = NULL;
         size_t bytes = step->params_bytes;
         kernel = step->kernel;
-        pthread_mutex_lock(&mutex);
+        hc_mutex_lock(&mutex);
         result = find_kernel(device, step, &function);
-        pthread_mutex_unlock(&mutex);
+        hc_mutex_unlock(&mutex);
         void *extra[] = {PARAMS_POINTER, (void *)(uintptr_t)&step->params, PARAMS_SIZE, &bytes, PARAMS_END};
         if (result == 0)
             result = cu.launch(function, step->grid[0], step->grid[1], step->grid[2], step->block[0], step->block[1],

@@ -1,7 +1,8 @@
-/* Opens a library with cblas_sgemm by dlopen(RTLD_LOCAL), so that several BLAS live in one process untouched. */
-#include "python/blas.h"
+/* Opens a library with cblas_sgemm whose symbols no other library sees, so that several BLAS live in one process untouched. */
+#include "python/arguments.h"
+#include "python/methods.h"
 
-#include <dlfcn.h>
+#include "base/platform/platform.h"
 
 PyObject *hc_blas_open_method(PyObject *self, PyObject *args) {
     (void)self;
@@ -14,20 +15,21 @@ PyObject *hc_blas_open_method(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O&ssssss", PyUnicode_FSConverter, &path, &gemm_name, &gemv_name, &threads_name,
                           &get_threads_name, &config_name, &core_name))
         return NULL;
-    void *library = dlopen(PyBytes_AS_STRING(path), RTLD_NOW | RTLD_LOCAL);
+    char reason[512];
+    void *const library = hc_library_open(PyBytes_AS_STRING(path), reason, sizeof reason);
     Py_DECREF(path);
     if (!library)
-        return PyErr_Format(PyExc_OSError, "blas: %s", dlerror());
+        return PyErr_Format(PyExc_OSError, "blas: %s", reason);
     hc_blas blas;
     char *(*config)(void), *(*core)(void);
-    *(void **)&blas.sgemm = dlsym(library, gemm_name);
-    *(void **)&blas.sgemv = dlsym(library, gemv_name);
+    *(void **)&blas.sgemm = hc_library_symbol(library, gemm_name);
+    *(void **)&blas.sgemv = hc_library_symbol(library, gemv_name);
     if (!blas.sgemm || !blas.sgemv)
         return PyErr_Format(PyExc_OSError, "blas: the library has no function %s", blas.sgemm ? gemv_name : gemm_name);
-    *(void **)&blas.set_threads = dlsym(library, threads_name);
-    *(void **)&blas.get_threads = dlsym(library, get_threads_name);
-    *(void **)&config = dlsym(library, config_name);
-    *(void **)&core = dlsym(library, core_name);
+    *(void **)&blas.set_threads = hc_library_symbol(library, threads_name);
+    *(void **)&blas.get_threads = hc_library_symbol(library, get_threads_name);
+    *(void **)&config = hc_library_symbol(library, config_name);
+    *(void **)&core = hc_library_symbol(library, core_name);
     blas.core = core ? core() : NULL;
     hc_blas_use(&blas);
     return Py_BuildValue("ss", config ? config() : "", blas.core ? blas.core : "");

@@ -86,4 +86,14 @@ PyObject *hc_eie_expand_method(PyObject *self, PyObject *args);
 PyObject *hc_eie_multiply_method(PyObject *self, PyObject *args);
 PyObject *hc_eie_load_method(PyObject *self, PyObject *args);
 
+/* blas.c: a BLAS found at run time, nothing is linked. model.c: csrc/model/. */
+PyObject *hc_blas_open_method(PyObject *self, PyObject *args);
+PyObject *hc_blas_speed_method(PyObject *self, PyObject *args);
+PyObject *hc_routes_method(PyObject *self, PyObject *args);
+PyObject *hc_model_cost(PyObject *self, PyObject *args);
+PyObject *hc_model_enumerate(PyObject *self, PyObject *args);
+PyObject *hc_model_walk(PyObject *self, PyObject *args);
+PyObject *hc_model_walk_on(PyObject *self, PyObject *args);
+PyObject *hc_model_systolic(PyObject *self, PyObject *args);
+
 #endif

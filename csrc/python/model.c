@@ -1,5 +1,5 @@
 /* The binding of csrc/model/: rows of numbers -> model -> release the GIL -> call -> tuples. No arithmetic here. */
-#include "python/model.h"
+#include "python/methods.h"
 
 #include <string.h>
 

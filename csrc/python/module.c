@@ -1,11 +1,9 @@
 /* The binding: parse -> view -> release the GIL -> call -> status. No arithmetic here. */
 #include "python/arguments.h"
 
-#include "python/blas.h"
 #include "python/call.h"
 #include "python/dlpack.h"
 #include "python/methods.h"
-#include "python/model.h"
 
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
 #include <numpy/arrayobject.h>

@@ -165,7 +165,7 @@ def convert_checkpoint(
     refused = [row for row in rows if row["status"] == REFUSED]
     if refused and not dry_run:
         first = refused[0]
-        near = f"; lossy={first['nearest']!r} rounds such weights" if first["nearest"] else ""
+        near = f"; lossy={shown(first['nearest'])} rounds such weights" if first["nearest"] else ""
         many = f"{counted(len(refused), 'tensor')} not representable in {layout}"
         such = f"such as {quoted(first['name'])} ({first['from']}): {first['why']}"
         raise NotRepresentable(f"{printable(os.fspath(in_path))}: {many}, {such}{near}", summary)

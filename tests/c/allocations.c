@@ -8,27 +8,26 @@
 #include <stdio.h>
 #include <string.h>
 
-void *__real_hc_alloc_aligned(int64_t bytes);
-void __real_hc_free_aligned(void *pointer);
-void *__wrap_hc_alloc_aligned(int64_t bytes);
-void __wrap_hc_free_aligned(void *pointer);
+/* What build.py calls the functions of the core, whose names ours have. */
+void *system_alloc_aligned(int64_t bytes);
+void system_free_aligned(void *pointer);
 
 /* Which allocation from now on fails (0: none), and all after it too, or it alone. */
 static atomic_llong asked, failing, held;
 static atomic_bool for_good;
 
-void *__wrap_hc_alloc_aligned(int64_t bytes) {
+void *hc_alloc_aligned(int64_t bytes) {
     const long long number = atomic_fetch_add(&asked, 1) + 1, wanted = atomic_load(&failing);
     if (wanted && (for_good ? number >= wanted : number == wanted))
         return NULL;
-    void *memory = __real_hc_alloc_aligned(bytes);
+    void *memory = system_alloc_aligned(bytes);
     atomic_fetch_add(&held, memory != NULL);
     return memory;
 }
 
-void __wrap_hc_free_aligned(void *pointer) {
+void hc_free_aligned(void *pointer) {
     atomic_fetch_sub(&held, pointer != NULL);
-    __real_hc_free_aligned(pointer);
+    system_free_aligned(pointer);
 }
 
 enum {

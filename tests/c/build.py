@@ -1,6 +1,8 @@
 """Build the runner of this folder: the C core without Python, for this machine or another.
 
-python tests/c/build.py OUT [--cc "CC [FLAGS ...]"] [--machine x86_64|aarch64] [MORE FLAGS ...]
+python tests/c/build.py OUT [--cc "CC [FLAGS ...]"] [--machine x86_64|aarch64] [--portable] [MORE FLAGS ...]
+
+With --portable only the files are compiled that no instruction set has for itself, and nothing is linked.
 
 Sources are named as `setup.py` names them: with the flags of Python's extensions behind CC, ccache shares objects.
 """
@@ -21,7 +23,8 @@ from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-HOOKS = ["-Wl,--wrap=hc_alloc_aligned,--wrap=hc_free_aligned"]  # allocations.c stands before the core's allocator
+# The core's allocator gets other names, so that allocations.c stands before it.
+HOOKED = [f"-Dhc_{name}_aligned=system_{name}_aligned" for name in ("alloc", "free")]
 
 
 def main() -> None:
@@ -30,24 +33,28 @@ def main() -> None:
     parser.add_argument("out")
     parser.add_argument("--cc", default=os.environ.get("CC", "cc"))
     parser.add_argument("--machine", default=platform.machine())
+    parser.add_argument("--portable", action="store_true")
     options, more_flags = parser.parse_known_args()
 
     with mock.patch("setuptools.setup"):
         build = runpy.run_path(str(ROOT / "setup.py"))
     sources = [path for path in sorted((ROOT / "csrc").rglob("*.c")) if path.parent.name != "python"]
     sources += sorted(HERE.glob("*.c")) + sorted((HERE / "kernels").glob("*.c"))
+    if options.portable:
+        sources = [path for path in sources if not (build["isa_suffix"](path) or path.stem.endswith("_simd"))]
     cc = shlex.split(options.cc)
     jobs = [(path, flags) for path in sources for flags in build["flags_of"](path, options.machine)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
 
         def compile_one(number: int) -> str:
             target, (source, flags) = f"{folder}/{number}.o", jobs[number]
-            flags = [*build["FLAGS"], *flags, *more_flags]
+            flags = [*build["FLAGS"], *flags, *more_flags, *(HOOKED if source.parent.name == "platform" else [])]
             run([*cc, *flags, "-MMD", "-Icsrc", "-Itests/c", "-c", str(source.relative_to(ROOT)), "-o", target])
             return target
 
         objects = list(pool.map(compile_one, range(len(jobs))))
-        run([*cc, *more_flags, *build["LINK_FLAGS"], *HOOKS, *objects, "-lm", "-o", os.path.abspath(options.out)])
+        if not options.portable:
+            run([*cc, *more_flags, *build["LINK_FLAGS"], *objects, "-lm", "-o", os.path.abspath(options.out)])
 
 
 def run(command: list[str]) -> None:

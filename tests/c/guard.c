@@ -1,14 +1,12 @@
-/* Guarded memory by mmap and mprotect. */
+/* Guarded memory. */
 #include "guard.h"
 
-#include <signal.h>
+#include "system.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* KEPT: blocks of one page that wait for their next use, since a system call takes longer than most checks. */
 enum { POISON = 0xa5, MAX_BLOCKS = 4096, KEPT = 64 };
@@ -21,19 +19,12 @@ static int n_blocks;
 static unsigned char *kept[KEPT];
 static int n_kept;
 
-static size_t page_size(void) {
-    static size_t page;
-    return page ? page : (page = (size_t)sysconf(_SC_PAGESIZE));
-}
-
 void *guard_alloc_before(size_t bytes, size_t behind) {
     const size_t page = page_size(), usable = (bytes + behind + page) / page * page;
-    unsigned char *start = MAP_FAILED;
-    if (n_blocks < MAX_BLOCKS && usable == page && n_kept > 0)
-        start = kept[--n_kept];
-    else if (n_blocks < MAX_BLOCKS)
-        start = mmap(NULL, usable + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (start == MAP_FAILED || mprotect(start + usable, page, PROT_NONE) != 0) {
+    unsigned char *start = NULL;
+    if (n_blocks < MAX_BLOCKS)
+        start = usable == page && n_kept > 0 ? kept[--n_kept] : reserve_pages(usable);
+    if (!start) {
         fprintf(stderr, "guard: no memory\n");
         exit(2);
     }
@@ -65,7 +56,7 @@ bool guard_release(void) {
         if (usable == page_size() && n_kept < KEPT)
             kept[n_kept++] = start;
         else
-            munmap(start, usable + page_size());
+            release_pages(start, usable);
     }
     return untouched;
 }
@@ -82,26 +73,10 @@ const void *guard_nearest(const void *address, size_t *bytes) {
     return NULL;
 }
 
-enum { FAULTED = 77 };
-
-static void on_fault(int number) {
-    (void)number;
-    _exit(FAULTED);
-}
-
 bool guard_works(void) {
     volatile unsigned char *memory = guard_alloc(13);
     memory[12] = 1;
-    const pid_t child = fork();
-    if (child == 0) {
-        signal(SIGSEGV, on_fault); /* a sanitizer or an emulator would report what is meant to happen */
-        signal(SIGBUS, on_fault);
-        memory[13] = 1;
-        _exit(0);
-    }
-    int status = 0;
-    const bool fired =
-        child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == FAULTED;
+    const bool fired = write_faults(memory + 13);
     memory[-1] = 1;
     const bool front = !guard_release();
     memory = guard_alloc_before(13, 5);

@@ -12,14 +12,12 @@
 #include "guard.h"
 #include "kernels/kernels.h"
 #include "plain.h"
+#include "system.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static int n_passed, n_failed;
 static bool is_emulated;
@@ -333,19 +331,16 @@ static void check_devices(const hc_run *run) {
     refused(status, HC_UNSUPPORTED, "dequantize: q is on device 1000001, expected the host: copy it there first");
 }
 
-/* A child of a process whose pool has worked can work. */
-static void check_fork(const hc_run *run) {
+static bool multiplies(void *run) {
+    const int before = n_failed;
     check_dense(run, 70, 65, 40);
-    fflush(stdout);
-    const pid_t child = fork();
-    if (child == 0) {
-        const int before = n_failed;
-        check_dense(run, 70, 65, 40);
-        _exit(n_failed != before);
-    }
-    int status = 1;
-    waitpid(child, &status, 0);
-    report(status == 0, "the child of a fork works", "it did not end well");
+    return n_failed == before;
+}
+
+/* A child of a process whose pool has worked can work. */
+static void check_fork(hc_run run) {
+    multiplies(&run);
+    report(child_says(multiplies, &run), "the child of a fork works", "it did not end well");
 }
 
 static void check_all(const hc_run *run) {
@@ -378,28 +373,7 @@ static void check_all(const hc_run *run) {
     check_refusals(run);
     check_devices(run);
     if (!is_emulated)
-        check_fork(run);
-}
-
-static void *take_fingerprints(void *code) {
-    *(int *)code = fingerprints();
-    return NULL;
-}
-
-/* musl gives a thread 128 KiB, and pools of users less: an array of the core beyond its stack ends this process. */
-static int on_small_stack(void) {
-    const long least = sysconf(_SC_THREAD_STACK_MIN); /* glibc: 16 KiB on x86-64, 128 KiB on aarch64 */
-    const size_t stack_bytes = (size_t)(least > 64 << 10 ? least : 64 << 10);
-    int code = 1;
-    pthread_t thread;
-    pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0 || pthread_attr_setstacksize(&attributes, stack_bytes) != 0 ||
-        pthread_create(&thread, &attributes, take_fingerprints, &code) != 0) {
-        printf("FAILED no thread with a stack of %zu bytes\n", stack_bytes);
-        return 1;
-    }
-    pthread_join(thread, NULL);
-    return code;
+        check_fork(*run);
 }
 
 int main(int n_arguments, char **arguments) {
@@ -408,7 +382,8 @@ int main(int n_arguments, char **arguments) {
     if (n_arguments > 1 && strcmp(arguments[1], "allocations") == 0)
         return allocations();
     if (n_arguments > 1 && strcmp(arguments[1], "stack") == 0)
-        return on_small_stack();
+        return on_small_stack(
+            fingerprints); /* musl gives a thread 128 KiB, pools of users less; -1: there is no such thread */
     if (n_arguments > 1 && strcmp(arguments[1], "kernels") == 0)
         return kernels(n_arguments - 2, arguments + 2);
     is_emulated = n_arguments > 1 && strcmp(arguments[1], "emulated") == 0;

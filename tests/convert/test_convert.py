@@ -509,7 +509,7 @@ def test_workers_in_other_processes(tmp_path):
     for name, workers in (("one", 1), ("sent", pooled)):
         convert_checkpoint(tmp_path / "a.safetensors", tmp_path / name, "awq", shard_size="12kB", workers=workers)
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert len(files) == 4 and files == sorted(path.name for path in (tmp_path / "sent").iterdir())
+    assert len(files) == 5 and files == sorted(path.name for path in (tmp_path / "sent").iterdir())
     assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "sent" / name).read_bytes() for name in files)
 
 

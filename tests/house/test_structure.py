@@ -35,7 +35,7 @@ C_ROOMS: dict[str, set[str]] = {
     "ops": {"hc.h", "formats", "sparsity", "kernels", "base"},
     "cuda": {"hc.h", "formats", "kernels/training/chance.h", "ops/codec/rows.h", "base"},
     "hc.h": {"base"},
-    "python": {"hc.h", "model", "ptq", "cuda"},
+    "python": {"hc.h", "model", "ptq", "cuda", "base/platform/platform.h"},
 }
 
 # A room of heterocompute/ and the rooms that it may import, besides its own files.
@@ -218,11 +218,28 @@ def test_checks_need_no_operation() -> None:
 
 
 def test_memory_of_the_core_comes_from_one_place() -> None:
-    """So that tests/c/allocations.c can refuse all of it."""
+    """tests/c/allocations.c can refuse all of it."""
     call = r"\b((?:m|c|re|aligned_)alloc|posix_memalign|strn?dup|free)\s*\("
     found = {name(path): re.findall(call, path.read_text()) for path in C_FILES}
-    offenders = (f"{at}: {', '.join(calls)}" for at, calls in found.items() if calls and at != "csrc/base/status.c")
+    offenders = (f"{at}: {', '.join(calls)}" for at, calls in found.items() if calls and not is_platform(at))
     report("memory comes from hc_alloc_aligned", offenders)
+
+
+def is_platform(file: str) -> bool:
+    return file.startswith("csrc/base/platform/")
+
+
+def test_the_operating_system_is_known_to_one_place() -> None:
+    words = r"#include <(\w+\.h|sys/\w+\.h)>|\b(_WIN32|__linux__|__APPLE__|__unix__)\b"
+    plain = "assert cpuid ctype float immintrin limits math stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib string"
+    plain += " xmmintrin arm_neon Python"
+    known = {f"{word}.h" for word in plain.split()}
+    found = []
+    for path in C_FILES:
+        used = {next(filter(None, groups)) for groups in re.findall(words, path.read_text())}
+        if not is_platform(name(path)):
+            found += [f"{name(path)}: {word}" for word in sorted(used - known)]
+    report("csrc/base/platform/ alone includes headers of an operating system", found)
 
 
 def test_operations_are_handed_what_they_need() -> None:

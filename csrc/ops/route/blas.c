@@ -3,10 +3,10 @@
  * A BLAS wants one of two strides to be that of an element; an operand without one is copied, a matrix at a time.
  */
 #include "base/float_env.h"
+#include "base/platform/platform.h"
 #include "ops/route/route.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -19,16 +19,16 @@ static atomic_int state;
 
 /* The library's number of threads is changed for products and put back behind them. */
 static struct {
-    pthread_mutex_t mutex;
+    hc_mutex mutex;
     int usual;   /* what it is otherwise; another number is a limit that someone else (threadpoolctl) set */
     int outside; /* what it was before the products that run now */
     int set;     /* by the last of them */
     int running;
-} threads_of = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} threads_of = {.mutex = HC_MUTEX_INIT};
 
 /* Another thread may have held it when the process was forked. */
 static void restart_in_child(void) {
-    pthread_mutex_init(&threads_of.mutex, NULL);
+    hc_mutex_init(&threads_of.mutex);
     threads_of.running = 0;
 }
 
@@ -39,7 +39,7 @@ void hc_blas_use(const hc_blas *found) {
     if (found) {
         blas = *found;
         threads_of.usual = blas.get_threads ? blas.get_threads() : 0;
-        pthread_atfork(NULL, NULL, restart_in_child);
+        hc_after_fork(restart_in_child);
     }
     state = found ? OPEN : NONE;
 }
@@ -136,7 +136,7 @@ const char *hc_blas_refuses(const hc_call *call) {
 static void begin_threads(int threads) {
     if (!blas.set_threads)
         return;
-    pthread_mutex_lock(&threads_of.mutex);
+    hc_mutex_lock(&threads_of.mutex);
     const int now = blas.get_threads ? blas.get_threads() : 0;
     if (threads_of.running++ == 0 || now != threads_of.set)
         threads_of.outside = now;
@@ -145,16 +145,16 @@ static void begin_threads(int threads) {
     threads_of.set = blas.get_threads ? blas.get_threads() : 0;
     if (!is_limited && threads_of.set > threads_of.usual)
         threads_of.usual = threads_of.outside = threads_of.set;
-    pthread_mutex_unlock(&threads_of.mutex);
+    hc_mutex_unlock(&threads_of.mutex);
 }
 
 static void end_threads(void) {
     if (!blas.set_threads)
         return;
-    pthread_mutex_lock(&threads_of.mutex);
+    hc_mutex_lock(&threads_of.mutex);
     if (--threads_of.running == 0 && blas.get_threads && blas.get_threads() == threads_of.set)
         blas.set_threads(threads_of.outside);
-    pthread_mutex_unlock(&threads_of.mutex);
+    hc_mutex_unlock(&threads_of.mutex);
 }
 
 /* A matrix as a BLAS has it: false where neither stride is that of an element, or the other leaves int. */

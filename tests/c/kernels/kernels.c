@@ -1,16 +1,16 @@
 /* The walk through all kernels: signals, comparisons, messages, times. */
 #include "kernels.h"
 
+#include "base/platform/platform.h"
 #include "guard.h"
+#include "system.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 typedef void check_fn(const hc_kernel *kernel);
 static check_fn *const CHECKS[HC_N_FAMILIES] = {
@@ -25,7 +25,7 @@ static check_fn *const CHECKS[HC_N_FAMILIES] = {
 static char name[64], arguments_of_case[256];
 static bool is_shifted;
 static uint64_t seed; /* of the case, counted from 1; 0: before the first */
-static sigjmp_buf end_of_check;
+static place_buf end_of_check;
 static volatile sig_atomic_t is_checking;
 static int64_t n_cases;
 static int n_kernels, n_failed;
@@ -42,29 +42,25 @@ void fail(const char *message, ...) {
     vprintf(message, list);
     printf("\n");
     va_end(list);
-    siglongjmp(end_of_check, 1);
+    return_to_place(end_of_check);
 }
 
 /* A read or write outside of memory is an error of the kernel that runs, not the end of the program. */
-static void on_signal(int number, siginfo_t *info, void *context) {
-    (void)context;
+static void on_fault(int number, const void *address, bool is_access) {
     if (is_checking && number == SIGABRT) {
         print_case();
         printf("see the sanitizer's report\n");
         fflush(stdout);
     }
-    if (!is_checking || number == SIGABRT) {
-        signal(number, SIG_DFL);
-        raise(number);
+    if (!is_checking || number == SIGABRT)
         return;
-    }
     size_t bytes;
-    const char *const block = guard_nearest(info->si_addr, &bytes);
-    if (number != SIGSEGV && number != SIGBUS)
+    const char *const block = guard_nearest(address, &bytes);
+    if (!is_access)
         fail("signal %d", number);
     if (!block)
-        fail("it reads or writes at %p, where no memory is", info->si_addr);
-    fail("it reads or writes byte %td of a block of %zu", (const char *)info->si_addr - block, bytes);
+        fail("it reads or writes at %p, where no memory is", address);
+    fail("it reads or writes byte %td of a block of %zu", (const char *)address - block, bytes);
 }
 
 static void finish_case(void) {
@@ -87,11 +83,7 @@ typedef struct {
 } timer;
 static timer of_definition, of_kernel;
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return 1e9 * (double)time.tv_sec + (double)time.tv_nsec;
-}
+static double now(void) { return (double)hc_now_ns(); }
 
 static bool goes_on(timer *t) {
     if (!is_usual || t->rounds == ROUNDS)
@@ -179,7 +171,7 @@ static void run(const hc_kernel *kernel, const char *kind, const char *format, c
     of_definition = of_kernel = (timer){0};
     n_kernels++;
     n_failed++; /* until it has passed */
-    if (sigsetjmp(end_of_check, 1) == 0) {
+    if (remember_place(end_of_check) == 0) {
         is_checking = true;
         for (int shifted = 0; shifted < 2; shifted++) {
             is_shifted = shifted;
@@ -240,11 +232,7 @@ int kernels(int n_arguments, char **arguments) {
         printf("FAILED the guard: a byte outside the memory goes unseen\n");
         return 1;
     }
-    static const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
-    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_NODEFER};
-    action.sa_sigaction = on_signal;
-    for (size_t i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++)
-        sigaction(SIGNALS[i], &action, NULL);
+    handle_faults(on_fault);
     if (is_benchmark)
         printf("%-30s %12s %12s %8s\n", "kernel", "ns a call", "definition", "ratio");
     run_kernels(n_arguments - is_benchmark, arguments + is_benchmark);

@@ -1,0 +1,77 @@
+/* The operating system, in one place: locks, threads, forks, clock, processors, libraries opened by name.
+ * posix.c (also the aligned memory of base.h) has the common part of POSIX systems, linux.c and macos.c (also the BSDs) the rest,
+ * windows.c all of it. No other file of the core includes a header of the system.
+ */
+#ifndef HC_PLATFORM_H
+#define HC_PLATFORM_H
+
+#include "base/base.h"
+
+#if defined(_WIN32)
+typedef struct {
+    void *state; /* SRWLOCK and CONDITION_VARIABLE: one pointer, 0 at first */
+} hc_mutex, hc_condition;
+typedef struct {
+    void *state; /* INIT_ONCE */
+} hc_once;
+#define HC_MUTEX_INIT {NULL}
+#define HC_CONDITION_INIT {NULL}
+#define HC_ONCE_INIT {NULL}
+#else
+#include <pthread.h>
+typedef pthread_mutex_t hc_mutex;
+typedef pthread_cond_t hc_condition;
+typedef pthread_once_t hc_once;
+#define HC_MUTEX_INIT PTHREAD_MUTEX_INITIALIZER
+#define HC_CONDITION_INIT PTHREAD_COND_INITIALIZER
+#define HC_ONCE_INIT PTHREAD_ONCE_INIT
+#endif
+
+void hc_mutex_init(hc_mutex *mutex);
+void hc_mutex_lock(hc_mutex *mutex);
+bool hc_mutex_try(hc_mutex *mutex); /* false where another thread holds it */
+void hc_mutex_unlock(hc_mutex *mutex);
+
+void hc_condition_init(hc_condition *condition);
+void hc_condition_wait(hc_condition *condition, hc_mutex *mutex);
+void hc_condition_signal(hc_condition *condition);
+void hc_condition_broadcast(hc_condition *condition);
+
+void hc_call_once(hc_once *once, void (*function)(void));
+
+/* What a thread runs: memory that outlives its begin. */
+typedef struct {
+    void (*body)(int number);
+    int number;
+} hc_thread;
+
+/* Starts a thread that nobody joins, with all signals blocked; false where the system gives none. */
+bool hc_thread_start(hc_thread *thread);
+
+/* Calls `restart` in every child that fork makes from now on; nothing where no fork is. */
+void hc_after_fork(void (*restart)(void));
+
+int64_t hc_now_ns(void); /* a clock that never goes back */
+
+/* Processors that this thread may run on, as its affinity says now, or 0 if unknown. */
+int hc_platform_processors(void);
+
+/* The processor of this thread, or -1 where the next function would do nothing. */
+int hc_this_cpu(void);
+
+/* Linux may wake a worker on the processor of the caller who wakes it, and leave both there for milliseconds while others
+ * are idle. A moment in which this thread is not allowed there moves it. */
+void hc_leave_cpu(int cpu);
+
+/* Instruction sets of an ARM processor (bits of cpu.h) and its kind (hc_cpu_processor); unused on others. */
+uint32_t hc_arm_isa(void);
+uint32_t hc_arm_processor(void);
+
+/* Linux lends the AMX tile registers only on request, once a process; false where it refuses. */
+bool hc_request_amx(void);
+
+/* A library whose symbols no other one sees; `path` is UTF-8 on Windows. NULL: `reason` says why, in `size` bytes. */
+void *hc_library_open(const char *path, char *reason, size_t size);
+void *hc_library_symbol(void *library, const char *name); /* NULL: it has none */
+
+#endif
