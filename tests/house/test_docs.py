@@ -149,7 +149,8 @@ def test_the_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatc
 @each_page
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
-        if not target.startswith("https://"):
+        is_generated = page.parent.name == "site" and target.startswith("reference/")  # docs/site/reference.py
+        if not target.startswith("https://") and not is_generated:
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links {target}"
 
 
