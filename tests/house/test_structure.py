@@ -231,8 +231,8 @@ def is_platform(file: str) -> bool:
 
 def test_the_operating_system_is_known_to_one_place() -> None:
     words = r"#include <(\w+\.h|sys/\w+\.h)>|\b(_WIN32|__linux__|__APPLE__|__unix__)\b"
-    plain = "assert cpuid ctype float immintrin limits math stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib string"
-    plain += " xmmintrin arm_neon Python"
+    plain = "assert cpuid ctype float immintrin limits math stdalign stdarg stdatomic stdbool stddef stdint stdio"
+    plain += " stdlib string xmmintrin arm_neon Python"
     known = {f"{word}.h" for word in plain.split()}
     found = []
     for path in C_FILES:
