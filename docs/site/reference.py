@@ -96,7 +96,11 @@ def write(target: Path, docs: Path) -> None:
     """Write the pages of the reference into a folder, which is made anew."""
     shutil.rmtree(target, ignore_errors=True)
     (target / "objects").mkdir(parents=True)
-    pages = {page: page.read_text() for page in sorted(docs.glob("*.md")) if page.name not in ("changelog.md", "benchmarks.md")}
+    pages = {
+        page: page.read_text()
+        for page in sorted(docs.glob("*.md"))
+        if page.name not in ("changelog.md", "benchmarks.md")
+    }
     pages |= {page: page.read_text() for page in sorted((docs / "formats").glob("*.md"))}
     tables: dict[tuple[str, str], list[tuple[str, Any]]] = defaultdict(list)
     for path, one in public_objects():
@@ -109,14 +113,21 @@ def write(target: Path, docs: Path) -> None:
         (target / f"{name}.md").write_text("\n".join(lines))
     order = dict.fromkeys(name for name, _ in SUBJECTS.values())
     titles = {name: title for name, title in tables}
-    lines = ["# Reference", "", "One page per public object, by subject. `hc` is `heterocompute`, `hw` is `heterocompute.hardware`.", ""]
-    lines += [f"- [{titles[name]}]({name}.md): {len(tables[name, titles[name]])} names" for name in order if name in titles]
+    lines = [
+        "# Reference",
+        "",
+        "One page per public object, by subject. `hc` is `heterocompute`, `hw` is `heterocompute.hardware`.",
+        "",
+    ]
+    lines += [
+        f"- [{titles[name]}]({name}.md): {len(tables[name, titles[name]])} names" for name in order if name in titles
+    ]
     lines += ["- [C core](c-api.md): the types and entry points of `csrc/hc.h`", "", "```{toctree}", ":hidden:", ""]
     lines += [*(name for name in order if name in titles), "c-api", "```", ""]
     (target / "index.md").write_text("\n".join(lines))
     header = (docs.parent / "csrc/hc.h").read_text()
     (target / "c-api.md").write_text(
-        "# C core\n\nThe C core is not a library with a stable interface. This header is what all files of `csrc/` share.\n\n"
+        "# C core\n\nThe C core has no stable interface. All files of `csrc/` share this header.\n\n"
         f"```c\n{header}```\n"
     )
 
