@@ -18,8 +18,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "prune",
         run,
         "Prune a checkpoint, one tensor in memory at a time. N:M tensors are stored packed. P% (of each row), "
-        "global:P% (of each tensor, not of the file) and block:RxC:P% (of the blocks of a tensor) give plain tensors with "
-        "zeros.",
+        "global:P% (of each tensor, not of the file) and block:RxC:P% (of the blocks of a tensor) give plain "
+        "tensors with zeros.",
         "prune model.safetensors sparse.safetensors --pattern 2:4 --exclude '*embeddings*'",
         "prune model.safetensors zeros.safetensors --pattern block:16x1:50%",
     )
