@@ -10,15 +10,16 @@ from heterocompute.hardware.ledger.figure import KINDS, PublishedFigure, as_writ
 from heterocompute.report.numbers import four_digits
 
 PAGE = Path(__file__).resolve().parents[1] / "published.md"
-INTRODUCTION = """# Published figures
+INTRODUCTION = """# Published results
 
-Every figure of a paper, data sheet or lecture that the model side is held against, next to what the model gives.
-`hw.published()` returns the records, and `heterocompute reproduce` computes them on your machine in under a minute.
+How far can you trust the hardware models? This page compares every modelled quantity with the value that a paper, data
+sheet or lecture printed. `hw.published()` returns the records, and `heterocompute reproduce` computes them on your
+machine in under a minute. For checks without a published source see [worked examples](hardware-examples.md).
 
 ```sh
-heterocompute reproduce                             # every figure, with counts by status
-heterocompute reproduce eyeriss --html eyeriss.html # one machine, source or subject, as a page with a picture
-heterocompute reproduce off --json                  # the figures that the model misses, each with its reason
+heterocompute reproduce                             # every result, with counts by status
+heterocompute reproduce eyeriss --html eyeriss.html # one machine, source or subject, as a page with a plot
+heterocompute reproduce off --json                  # the results that the model misses, each with its reason
 ```
 
 ```python
@@ -33,46 +34,46 @@ figure.printed["ws"], figure.status     # ('1.4 to 2.5', 'reproduced')
 ## A paper's table on your network
 
 ```sh
-heterocompute reproduce vs-quant --model digits                                     # a network that ships
-heterocompute reproduce vs-quant --model model.onnx --data x.npy --labels y.npy     # yours, judged by its accuracy
-heterocompute reproduce mx --model model.safetensors                                # weights alone: their error
-heterocompute reproduce eyeriss --model resnet18                                    # a machine, layer by layer
+heterocompute reproduce vs-quant --model digits                                     # a network shipped with the package
+heterocompute reproduce vs-quant --model model.onnx --data x.npy --labels y.npy     # your network, with its accuracy
+heterocompute reproduce mx --model model.safetensors                                # only weights: their error
+heterocompute reproduce eyeriss --model resnet18                                    # an accelerator, layer by layer
 ```
 
 | name | table | measured | modelled |
 |---|---|---|---|
 | `vs-quant` | bits of weights and activations, vector size, bits of a scale | accuracy | energy, area of a product |
 | `mx` | microscaling formats and NVFP4, weights and activations | accuracy | energy, area of a product |
-| `gptq` | nearest codes and GPTQ at 4, 3 and 2 bits | accuracy, error of the layers' outputs | |
+| `gptq` | rounding to nearest and GPTQ at 4, 3 and 2 bits | accuracy, error of the layers' outputs | |
 | `nm-sparsity` | N:M patterns, alone and with integers | accuracy, bytes | multiply-adds, energy |
 | `deep-compression` | pruning, shared values, entropy | accuracy, bytes | |
 | `eyeriss`, `tpu-v1` | layers on the machine | | time, energy, DRAM |
 | `mixed-precision-memory` | types, optimizers, recomputation | | memory of training |
 
-`--html` writes one page: the table, and the published figures of the paper with their status. Nothing is retrained,
-so accuracies at few bits and low densities are below those of papers that retrain.
+`--html` writes a page with the table and the published results of the paper with their status. Networks are not
+retrained. So accuracies at few bits and low densities are below those of papers that retrain.
 
 ## The rule
 
-A figure is reproduced where the model deviates by no more than half a unit of the last digit that the source printed,
-plus the stated error of the model for that kind of quantity. No figure has a limit of its own.
+A result is reproduced if its deviation is within a limit. The limit is half a unit of the last digit that the source
+printed, plus the stated error of the model for that kind of quantity. No result has a limit of its own.
 
 {kinds}
 
-| status | figures | meaning |
+| status | results | meaning |
 |---|---|---|
 | reproduced | {reproduced} | within the limit, and not an input of the model |
-| restated | {restated} | within the limit; the figure follows from what the model takes from the same source |
+| restated | {restated} | within the limit, but it follows from inputs that the model takes from the same source |
 | off | {off} | outside the limit, with the factor or points, and the reason |
 | not modelled | {missing} | a claim without a model, with the reason |
 
-The deviation from a range is that from its nearer end. A figure with several rows has the status of its worst row.
-Shares are compared in points. A row of a TOML file in `heterocompute/hardware/ledger/sources/` is a figure; its
-`model` names a function of `ledger/models/`, and `takes` says what that function takes from the source.
-
-Energy scales with the square of the voltage, so a figure at one voltage says nothing about another one: the records
-name theirs. The model of VS-Quant's test chip is 2.8 to 3.8 times too good at the voltage of each measurement. Clock,
-control and leakage have no model, and gates do not shrink by the square of a node's name.
+- The deviation from a range is the deviation from its nearer end. Shares are compared in points.
+- A result with several rows has the status of its worst row.
+- Each result is a row of a TOML file in `heterocompute/hardware/ledger/sources/`. Its `model` names a function of
+  `ledger/models/`, and `takes` lists the inputs that this function takes from the source.
+- Energy scales with the square of the voltage, so each record names its voltage.
+- The model of VS-Quant's test chip is 2.8 to 3.8 times too good at the voltage of each measurement. Clock, control and
+  leakage are not modelled, and gates do not shrink by the square of a node's name.
 
 """
 

@@ -21,21 +21,23 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     found = command(
         "accelerators",
         _run,
-        "Say what a network costs on the accelerators of the literature, in each of their number formats: time, "
-        "energy by part, DRAM. Without a network, list them; with a machine's name, a row a layer.",
+        "Model the cost of a network on the accelerators of the literature, in each of their number formats: time, "
+        "energy by part, DRAM. Without MODEL, list the accelerators. With MACHINE, print one row per layer.",
         "accelerators resnet50",
         "accelerators alexnet_original eyeriss --batch 4",
         "accelerators alexnet_original eie --layers fc6,fc7,fc8",
     )
-    found.add_argument("model", metavar="MODEL", nargs="?", help="a built-in network (resnet50, ...) or an ONNX file")
-    found.add_argument("machine", metavar="MACHINE", nargs="?", help="one machine, with a row a layer")
+    found.add_argument("model", metavar="MODEL", nargs="?", help="built-in network (resnet50, ...) or ONNX file")
+    found.add_argument("machine", metavar="MACHINE", nargs="?", help="one accelerator, with one row per layer")
     found.add_argument("--format", metavar="F", help="only this number format, such as int8")
-    found.add_argument("--input", metavar="SHAPE", help="shape of one sample without a batch, such as 3,224,224")
-    found.add_argument("--batch", type=int, default=1, metavar="N", help="samples at once")
-    found.add_argument("--layers", metavar="L,L,...", help="of one machine: only these layers, such as fc6,fc7")
-    found.add_argument("--voltage", type=float, metavar="V", help="volts; default: those of the process")
-    found.add_argument("--dram", metavar="KIND", help="hbm2, gddr6, lpddr4, ... or pJ a bit; default: the machine's")
-    found.add_argument("--html", metavar="PATH", help="write one whole page")
+    found.add_argument("--input", metavar="SHAPE", help="shape of one sample without the batch, such as 3,224,224")
+    found.add_argument("--batch", type=int, default=1, metavar="N", help="batch size; default: 1")
+    found.add_argument("--layers", metavar="L,L,...", help="with MACHINE: only these layers, such as fc6,fc7")
+    found.add_argument(
+        "--voltage", type=float, metavar="V", help="supply voltage in volts; default: that of the process"
+    )
+    found.add_argument("--dram", metavar="KIND", help="hbm2, gddr6, lpddr4, ... or pJ per bit; default: the machine's")
+    found.add_argument("--html", metavar="PATH", help="also write an HTML page")
 
 
 def _run(arguments: argparse.Namespace) -> int:

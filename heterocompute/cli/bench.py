@@ -17,15 +17,17 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added = command(
         "bench",
         run,
-        "Measure the kernels on this machine against OpenBLAS and the peers that are installed.",
+        "Measure the kernels on this machine, relative to OpenBLAS and other installed libraries.",
         "bench gemm gemv --quick",
         "bench conv --threads 1 --markdown",
     )
-    added.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; all by default")
-    added.add_argument("--quick", action="store_true", help="small sizes and few repetitions")
-    added.add_argument("--check", action="store_true", help="`cuda`: compare every kernel with the CPU first")
-    added.add_argument("--markdown", action="store_true", help="tables in Markdown, with every candidate's rate")
-    added.add_argument("--costs", metavar="FOLDER", help="folder for the CSV files of costs that `plan` writes")
+    added.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; default: all")
+    added.add_argument("--quick", action="store_true", help="use small sizes and few repetitions")
+    added.add_argument("--check", action="store_true", help="with `cuda`: first compare every kernel with the CPU")
+    added.add_argument(
+        "--markdown", action="store_true", help="print tables in Markdown, with the rate of every candidate"
+    )
+    added.add_argument("--costs", metavar="FOLDER", help="folder to which `plan` writes the CSV files of costs")
     add_threads(added)
 
 

@@ -231,7 +231,7 @@ def _check_output(path: str, folder: bool) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="heterocompute",
-        description="Number formats for neural networks: study them, quantize checkpoints, look inside.",
+        description="Study number formats for neural networks, quantize checkpoints, model the cost on hardware.",
         epilog="example:\n  heterocompute study model.safetensors --formats int8,vsq4-g16-s4",
     )
     parser.add_argument("--version", action="version", version=f"heterocompute {__version__}")

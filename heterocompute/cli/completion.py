@@ -13,7 +13,7 @@ FILES = ("FILE", "IN", "OUT", "MODEL", "PATH")  # metavars of arguments that nam
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
-    text = "Print a script that completes commands, options and files in a shell."
+    text = "Print a script for the shell that completes commands, options and files."
     added = command("completion", run, text, "completion bash")
     added.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
 

@@ -32,22 +32,28 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added = command(
         "convert",
         run,
-        "Write a quantized checkpoint in the layout of another program, with exactly the same values. Both are decoded "
-        "and compared. Without --lossy nothing is written if a weight is not representable.",
+        "Convert a quantized checkpoint to the layout of another program, with exactly equal values. Both checkpoints "
+        "are decoded and compared. Without --lossy, nothing is written if a weight is not representable.",
         "convert gptq-model awq-model --layout awq",
         "convert model.gguf model --layout compressed-tensors --lossy int4-g32-asym-f16",
     )
     add_input_and_output(added)
     added.add_argument(
-        "--layout", metavar="L", help="of OUT, needed: heterocompute, compressed-tensors, gptq, awq, gguf, ..."
+        "--layout",
+        metavar="L",
+        help="layout of OUT (required): heterocompute, compressed-tensors, gptq, awq, gguf, ...",
     )
-    added.add_argument("--from", dest="source", metavar="L", help=f"{IN_LAYOUT}, ...; default: what IN says")
+    added.add_argument("--from", dest="source", metavar="L", help=f"{IN_LAYOUT}, ...; default: read from IN")
+    added.add_argument("--lossy", metavar="F", help="format, f32, f16 or bf16 for weights that are not representable")
+    added.add_argument("--dry-run", action="store_true", help="compare all weights and write nothing")
+    added.add_argument("--workers", type=thread_count, metavar="N", help="files written in parallel; default: 1")
     added.add_argument(
-        "--lossy", metavar="F", help="round weights that are not representable: a format, or f32, f16, bf16"
+        "--shard-size",
+        default="5GB",
+        type=one_size,
+        metavar="S",
+        help="maximum size of a file in a folder; default: 5GB",
     )
-    added.add_argument("--dry-run", action="store_true", help="compare all weights, write nothing")
-    added.add_argument("--workers", type=thread_count, metavar="N", help="files that are written at once; default: 1")
-    added.add_argument("--shard-size", default="5GB", type=one_size, metavar="S", help="largest file of a folder")
     added.add_argument(
         "--no-resume", dest="resume", action="store_false", help="rebuild the files that an earlier run has finished"
     )

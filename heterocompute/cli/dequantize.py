@@ -17,15 +17,15 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added = command(
         "dequantize",
         run,
-        "Write the packed tensors of a checkpoint as plain ones, which any framework loads.",
+        "Convert the packed tensors of a checkpoint to plain tensors, which any framework can load.",
         "dequantize small.safetensors plain.safetensors --dtype bf16",
         "dequantize gptq-model plain-model --layout gptq --dtype bf16",
     )
     add_input_and_output(added)
     added.add_argument(
-        "--dtype", type=_one_dtype, metavar="DTYPE", help="f32, f16, bf16 or f64; by default that of before packing"
+        "--dtype", type=_one_dtype, metavar="DTYPE", help="f32, f16, bf16 or f64; default: the dtype before packing"
     )
-    added.add_argument("--layout", metavar="L", help=f"{IN_LAYOUT}; default: what its configuration says")
+    added.add_argument("--layout", metavar="L", help=f"{IN_LAYOUT}; default: read from its configuration")
     add_threads(added)
 
 

@@ -22,27 +22,32 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     found = command(
         "explore",
         _run,
-        "Try many accelerators of vector units on networks: sizes, dataflows, number formats; say which no other "
-        "beats in energy, area, time, or in what a study measured.",
+        "Evaluate many accelerators of vector units on networks: sizes, dataflows, number formats. Show the "
+        "Pareto-optimal ones in energy, area, time, or in the results of a study.",
         "explore resnet50 --set lanes=8,16 --set dataflow=ws,os-lws --workers 2",
         "explore digits --set format=int8,vsq4-g16-s4 --study study.json --objective energy,-accuracy",
     )
     found.add_argument("models", metavar="MODEL", nargs="+", help="built-in networks (resnet50, ...) or ONNX files")
     found.add_argument("--set", dest="space", action="append", default=[], metavar="NAME=V,V,...",
-                       help="values to try of elements, lanes, vector, weight_kib, input_kib, sum_kib, global_kib, "
+                       help="values to try for elements, lanes, vector, weight_kib, input_kib, sum_kib, global_kib, "
                        "entries, dataflow, process, format (also 'int4 x int8'), ...; default: 72 points")  # fmt: skip
     found.add_argument("--objective", default="energy,area", metavar="COLUMNS",
-                       help="what shall be small, the first most of all; -NAME where more is better")  # fmt: skip
+                       help="columns to minimize, the first most of all; -NAME maximizes; "
+                       "default: energy,area")  # fmt: skip
     found.add_argument("--study", dest="study_file", metavar="FILE",
-                       help="what heterocompute study --json printed: its numbers join the formats")  # fmt: skip
-    found.add_argument("--batch", type=int, default=1, metavar="N", help="samples at once")
-    found.add_argument("--budget", type=int, default=1000, metavar="N", help="points at most, drawn at random")
-    found.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed draws the same points")
+                       help="output of heterocompute study --json, whose results are joined by format")  # fmt: skip
+    found.add_argument("--batch", type=int, default=1, metavar="N", help="batch size; default: 1")
+    found.add_argument(
+        "--budget", type=int, default=1000, metavar="N", help="maximum number of points, drawn at random; default: 1000"
+    )
+    found.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="random seed; the same seed draws the same points"
+    )
     found.add_argument("--workers", type=thread_count, default=1, metavar="N", help="processes; default: 1")
-    found.add_argument("--all", action="store_true", help="every point, not only those that no other beats")
-    found.add_argument("--csv", metavar="PATH", help="write every point as CSV")
-    found.add_argument("--plot", metavar="PATH", help="write the figure")
-    found.add_argument("--html", metavar="PATH", help="write one whole page")
+    found.add_argument("--all", action="store_true", help="show every point, not only the Pareto-optimal ones")
+    found.add_argument("--csv", metavar="PATH", help="also write every point as CSV")
+    found.add_argument("--plot", metavar="PATH", help="also write the plot")
+    found.add_argument("--html", metavar="PATH", help="also write an HTML page")
 
 
 def _run(arguments: argparse.Namespace) -> int:

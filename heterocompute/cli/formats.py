@@ -26,9 +26,9 @@ PATTERNS = {"pattern": "N of every M values, alone or with a format of the kept 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
-    text = "List the number formats: texts of each family, stored bits a value and what they are spent on."
+    text = "List the number formats: format strings by family, stored bits per value and what they are used for."
     parser = command("formats", run, text, "formats", "formats vsq")
-    parser.add_argument("family", metavar="FAMILY", nargs="?", help="only this one")
+    parser.add_argument("family", metavar="FAMILY", nargs="?", help="only this family, such as vsq")
 
 
 def run(arguments: argparse.Namespace) -> int:

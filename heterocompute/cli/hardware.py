@@ -28,27 +28,32 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     command : callable
         ``command(name, run, text, *examples)`` adds a parser and returns it.
     """
-    devices = command("devices", _devices, "List the chips that the package knows, or one with its sources.",
+    devices = command("devices", _devices, "List the chips of the device table, or show one chip with its sources.",
                       "devices a100-sxm-80gb")  # fmt: skip
-    devices.add_argument("name", metavar="NAME", nargs="?", help="one device with every figure and its source")
-    devices.add_argument("--kind", metavar="KIND", help="only these: gpu, tpu, npu, cpu, fpga, asic, phone, system")
-    devices.add_argument("--year", type=int, metavar="YEAR", help="only those of this year")
-    devices.add_argument("--file", metavar="FILE", help="a TOML table of your own, instead of the package's")
-    devices.add_argument("--html", metavar="PATH", help="write one whole page")
+    devices.add_argument("name", metavar="NAME", nargs="?", help="show this device, with all numbers and their sources")
+    devices.add_argument(
+        "--kind", metavar="KIND", help="only this kind: gpu, tpu, npu, cpu, fpga, asic, phone or system"
+    )
+    devices.add_argument("--year", type=int, metavar="YEAR", help="only devices of this year")
+    devices.add_argument("--file", metavar="FILE", help="your own TOML table, instead of the package's")
+    devices.add_argument("--html", metavar="PATH", help="also write an HTML page")
 
-    count = command("count", _count, "Count parameters and operations of a network.", "count resnet50 --like thop")
+    count = command("count", _count, "Count the parameters and operations of a network.", "count resnet50 --like thop")
     _add_model(count)
     count.add_argument("--like", default="mac", metavar="TOOL",
-                       help="mac, flop, thop, fvcore, ptflops, ptflops-aten, torchinfo or torch")  # fmt: skip
-    count.add_argument("--dtype", default="fp32", metavar="TYPE", help="type of the stored parameters")
+                       help="rule of counting: mac (default), flop, thop, fvcore, ptflops, ptflops-aten, "
+                       "torchinfo or torch")  # fmt: skip
+    count.add_argument("--dtype", default="fp32", metavar="TYPE", help="dtype of the stored parameters; default: fp32")
 
-    roofline = command("roofline", _roofline, "Say what bounds each layer of a network on a device, and its time.",
+    roofline = command("roofline", _roofline, "Model the time and the limit of each layer of a network on a device.",
                        "roofline llama_7b h100-sxm --format int4-g128-f16 --context 1024")  # fmt: skip
     _add_model(roofline)
-    roofline.add_argument("device", metavar="DEVICE", help="a name that `heterocompute devices` lists, or host")
-    roofline.add_argument("--file", metavar="FILE", help="a TOML table of your own that has the device")
     roofline.add_argument(
-        "--dtype", metavar="TYPE", help="type to compute in (default: fp16, bf16 or fp32, the fastest)"
+        "device", metavar="DEVICE", help="device name as in `heterocompute devices`, or host for this machine"
+    )
+    roofline.add_argument("--file", metavar="FILE", help="your own TOML table with the device")
+    roofline.add_argument(
+        "--dtype", metavar="TYPE", help="dtype of the arithmetic; default: the fastest of fp16, bf16 and fp32"
     )
     roofline.add_argument(
         "--format",
@@ -57,19 +62,21 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="F",
         help="format of the weights in memory, such as int4-g128 or 2:4",
     )
-    roofline.add_argument("--context", type=int, metavar="N", help="a transformer that makes one token after N others")
-    roofline.add_argument("--plot", metavar="PATH", help="write the figure")
+    roofline.add_argument(
+        "--context", type=int, metavar="N", help="a transformer that generates one token after N others"
+    )
+    roofline.add_argument("--plot", metavar="PATH", help="also write the plot")
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a network by name (resnet50, Llama-3.1-8B, ...), an ONNX or GGUF file, or a Hugging Face folder",
+        help="network name (resnet50, Llama-3.1-8B, ...), ONNX or GGUF file, or Hugging Face folder",
     )
-    parser.add_argument("--input", metavar="SHAPE", help="shape of one sample without a batch, such as 3,224,224")
-    parser.add_argument("--batch", type=int, default=1, metavar="N", help="samples at once")
-    parser.add_argument("--html", metavar="PATH", help="write one whole page")
+    parser.add_argument("--input", metavar="SHAPE", help="shape of one sample without the batch, such as 3,224,224")
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="batch size; default: 1")
+    parser.add_argument("--html", metavar="PATH", help="also write an HTML page")
 
 
 def _devices(arguments: argparse.Namespace) -> int:

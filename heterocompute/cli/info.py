@@ -19,7 +19,9 @@ __all__ = ["register"]
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
-    command("info", run, "Show instruction sets, BLAS, threads, build and the kinds of files that are read.", "info")
+    command(
+        "info", run, "Show the instruction sets, BLAS, threads, build, and the file types that can be read.", "info"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -24,23 +24,29 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     generate = command(
         "generate",
         run,
-        "Continue a prompt by a language model, its weights as stored or in another format.",
+        "Continue a prompt with a language model. Its weights keep the stored format, or get another one by --format.",
         'generate model.gguf "The capital of France is" --tokens 20',
         'generate model.gguf "Once upon a time" --format vsq4-g16-s4 --activations int8 --kv-cache int8',
     )
     generate.add_argument("model", metavar="MODEL", help="GGUF file or Hugging Face folder")
-    generate.add_argument("prompt", metavar="PROMPT", help="the text to continue")
-    generate.add_argument("--tokens", type=_count, default=64, metavar="N", help="tokens to add at most; default: 64")
+    generate.add_argument("prompt", metavar="PROMPT", help="text to continue")
+    generate.add_argument(
+        "--tokens", type=_count, default=64, metavar="N", help="maximum number of new tokens; default: 64"
+    )
     for name, what in (
         ("format", "of the layers' weights"),
-        ("activations", "of inputs"),
+        ("activations", "of the layers' inputs"),
         ("kv-cache", "of keys and values"),
     ):
-        generate.add_argument(f"--{name}", type=_one_format, metavar="F", help=f"format {what}; default: as they are")
+        generate.add_argument(f"--{name}", type=_one_format, metavar="F", help=f"format {what}; default: unchanged")
     generate.add_argument(
-        "--temperature", type=float, default=0.0, metavar="T", help="0 (default): the likeliest token"
+        "--temperature",
+        type=float,
+        default=0.0,
+        metavar="T",
+        help="sampling temperature; 0 (default): always the most likely token",
     )
-    generate.add_argument("--seed", type=int, default=0, metavar="S", help="of the draws with a temperature")
+    generate.add_argument("--seed", type=int, default=0, metavar="S", help="random seed of the sampling")
     add_threads(generate)
 
 

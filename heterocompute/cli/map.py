@@ -68,29 +68,33 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser = command(
         "map",
         run,
-        "Count what a mapping of loops onto levels of storage costs, or look for the best one.",
+        "Evaluate a mapping of loops onto levels of storage, or search for the best mapping.",
         "map --example > conv.toml",
         "map conv.toml --html conv.html",
         "map machine.toml --gemm 256,128,256 --objective energy",
     )
-    files = "TOML or YAML: problem, arch, mapping, in our layout, or Timeloop v4's; several are merged"
+    files = "TOML or YAML with problem, arch, mapping, also in the layout of Timeloop v4; several files are merged"
     parser.add_argument("files", metavar="FILE", nargs="*", help=files)
-    parser.add_argument("--example", action="store_true", help="print a file to begin with")
+    parser.add_argument("--example", action="store_true", help="print an example file")
     shape = parser.add_mutually_exclusive_group()
-    gemm = "the problem: inputs (M, K) times weights (K, N)"
+    gemm = "problem: inputs (M, K) times weights (K, N)"
     shape.add_argument("--gemm", type=_numbers(3, 3), metavar="M,N,K", help=gemm)
-    conv = "the problem: channels, filters, output, filter size"
+    conv = "problem: channels, filters, output size, filter size"
     shape.add_argument("--conv", type=_numbers(6, 7), metavar="C,K,P,Q,R,S[,STRIDE]", help=conv)
-    parser.add_argument("--search", action="store_true", help="look for a mapping although the files hold one")
-    parser.add_argument("--objective", choices=OBJECTIVES, default="edp", help="what shall be small; default: edp")
-    parser.add_argument("--budget", type=_positive, default=100_000, metavar="N", help="mappings to try")
-    parser.add_argument("--seed", type=_whole, default=0, metavar="N", help="the same seed gives the same mapping")
+    parser.add_argument("--search", action="store_true", help="search for a mapping even if the files contain one")
+    parser.add_argument("--objective", choices=OBJECTIVES, default="edp", help="quantity to minimize; default: edp")
+    parser.add_argument(
+        "--budget", type=_positive, default=100_000, metavar="N", help="mappings to try; default: 100000"
+    )
+    parser.add_argument(
+        "--seed", type=_whole, default=0, metavar="N", help="random seed; the same seed gives the same mapping"
+    )
     parser.add_argument("--threads", "--workers", dest="workers", type=thread_count, metavar="N",
                         help="threads to use; default: all processors")  # fmt: skip
     parser.add_argument("--dataflow", choices=DATAFLOWS, help="only mappings of this dataflow")
-    written = "also write problem, machine and mapping: TOML where PATH ends in .toml, else YAML"
+    written = "also write problem, machine and mapping: TOML if PATH ends in .toml, else YAML"
     parser.add_argument("--toml", "--yaml", dest="yaml", metavar="PATH", help=written)
-    parser.add_argument("--html", metavar="PATH", help="also write a page with sliders")
+    parser.add_argument("--html", metavar="PATH", help="also write an HTML page with sliders")
 
 
 def run(arguments: argparse.Namespace) -> int:

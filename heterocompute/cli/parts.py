@@ -96,10 +96,10 @@ def tidy() -> Iterator[None]:
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Add --include and --exclude."""
     parser.add_argument(
-        "--include", action="append", default=[], metavar="PATTERN", help="only tensors that fit; repeatable"
+        "--include", action="append", default=[], metavar="PATTERN", help="only tensors whose names match; repeatable"
     )
     parser.add_argument(
-        "--exclude", action="append", default=[], metavar="PATTERN", help="leave these tensors out; repeatable"
+        "--exclude", action="append", default=[], metavar="PATTERN", help="skip tensors whose names match; repeatable"
     )
 
 
@@ -107,7 +107,7 @@ def add_patterns(parser: argparse.ArgumentParser) -> None:
     """Add --include, --exclude and --recipe."""
     add_selection(parser)
     parser.add_argument(
-        "--recipe", metavar="FILE", help='TOML: [formats] "glob" = "format" or "skip", the first match wins'
+        "--recipe", metavar="FILE", help='TOML: [formats] "glob" = "format" or "skip"; the first match counts'
     )
 
 

@@ -17,15 +17,18 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added = command(
         "prune",
         run,
-        "Prune a checkpoint, one tensor in memory at a time. N:M is stored packed; after P% of each row, "
-        "global:P% of each tensor (not of the file) and block:RxC:P% of its blocks the tensors are as before, with "
-        "zeros in them.",
+        "Prune a checkpoint, one tensor in memory at a time. N:M tensors are stored packed. P% (of each row), "
+        "global:P% (of each tensor, not of the file) and block:RxC:P% (of the blocks of a tensor) give plain "
+        "tensors with zeros.",
         "prune model.safetensors sparse.safetensors --pattern 2:4 --exclude '*embeddings*'",
         "prune model.safetensors zeros.safetensors --pattern block:16x1:50%",
     )
     add_input_and_output(added)
     added.add_argument(
-        "--pattern", type=_one_pattern, metavar="PATTERN", help="of every selected tensor: 2:4, 50%%, ..."
+        "--pattern",
+        type=_one_pattern,
+        metavar="PATTERN",
+        help="pattern of all selected tensors: 2:4, 50%%, global:50%%, block:16x1:50%%, ...",
     )
     add_patterns(added)
     add_threads(added)

@@ -44,28 +44,31 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     ptq = command(
         "ptq",
         run,
-        "Quantize a checkpoint so that its layers' outputs change least, given inputs of the layers or a "
-        "function that runs the network, a layer in memory at a time. A run that was ended goes on where it was.",
+        "Quantize a checkpoint with calibration, so that the outputs of its layers change least. Calibration data are "
+        "inputs of the layers, or a function that runs the network. One layer is in memory at a time. An interrupted "
+        "run resumes.",
         "ptq model.safetensors small.safetensors --format int4-g32 --calibration inputs.npz",
         "ptq model.safetensors small.safetensors --format int4-g32 --calibration my_model:run",
         "ptq model-folder gptq-folder --format int4-g128-f16 --layout gptq --calibration my_model:run",
     )
     add_input_and_output(ptq)
-    add_format(ptq, "format of every selected tensor")
+    add_format(ptq, "format of all selected tensors")
     ptq.add_argument(
         "--calibration",
         metavar="C",
-        help="x.npz: arrays (inputs, features) by the names of tensors; or module:function, called with the weights",
+        help="x.npz with an array (inputs, features) per tensor name; or module:function, called with the weights",
     )
     ptq.add_argument(
-        "--no-resume", dest="resume", action="store_false", help="make anew what an earlier run has finished"
+        "--no-resume", dest="resume", action="store_false", help="recompute the layers that an earlier run has finished"
     )
-    ptq.add_argument("--sequential", action="store_true", help="calibrate each layer with those before it rounded")
-    ptq.add_argument("--layout", metavar="L", help="that of another program: compressed-tensors, gptq, awq, ...")
+    ptq.add_argument(
+        "--sequential", action="store_true", help="calibrate each layer with the preceding layers already rounded"
+    )
+    ptq.add_argument("--layout", metavar="L", help="layout of another program: compressed-tensors, gptq, awq, ...")
     add_patterns(ptq)
     add_threads(ptq)
     ptq.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
-    ptq.add_argument("--html", metavar="PATH", help="also write one page with the table and a picture of it")
+    ptq.add_argument("--html", metavar="PATH", help="also write one page with the table and a plot")
 
 
 def run(arguments: argparse.Namespace) -> int:

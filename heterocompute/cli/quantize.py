@@ -17,24 +17,32 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added = command(
         "quantize",
         run,
-        "Quantize a checkpoint, one tensor in memory at a time. What is written is safetensors.",
+        "Quantize a checkpoint, one tensor in memory at a time. The output is safetensors, or the layout of --layout.",
         "quantize model.safetensors small.safetensors --format vsq4-g16-s4 --exclude '*embeddings*'",
         "quantize model.safetensors rounded.safetensors --format int4-g32 --fake",
         "quantize folder-of-parts small-folder --format int4-g32 --workers 2 --consume",
         "quantize model-folder small-folder --format int4-g128-asym-f16 --layout gptq --exclude '*embed*'",
     )
     add_input_and_output(added)
-    add_format(added, "format of every selected tensor")
-    added.add_argument("--fake", action="store_true", help="write rounded values as plain tensors, not codes")
-    added.add_argument("--layout", metavar="L", help="that of another program: compressed-tensors, gptq, awq, ...")
-    add_patterns(added)
-    added.add_argument("--workers", type=thread_count, metavar="N", help="files that are written at once; default: 1")
+    add_format(added, "format of all selected tensors")
+    added.add_argument("--fake", action="store_true", help="write the rounded values as plain tensors instead of codes")
     added.add_argument(
-        "--shard-size", default="5GB", type=one_size, metavar="S", help="largest file of a folder: 5GB, 4GiB, ..."
+        "--layout", metavar="L", help="layout of another program: compressed-tensors, gptq, awq, gguf, ..."
     )
-    added.add_argument("--consume", action="store_true", help="delete each file of the folder IN when it is done")
+    add_patterns(added)
+    added.add_argument("--workers", type=thread_count, metavar="N", help="files written in parallel; default: 1")
     added.add_argument(
-        "--no-resume", dest="resume", action="store_false", help="make anew what an earlier run has finished"
+        "--shard-size",
+        default="5GB",
+        type=one_size,
+        metavar="S",
+        help="maximum size of a file in a folder: 5GB (default), 4GiB, ...",
+    )
+    added.add_argument(
+        "--consume", action="store_true", help="delete each file of the folder IN after it has been quantized"
+    )
+    added.add_argument(
+        "--no-resume", dest="resume", action="store_false", help="rebuild the files that an earlier run has finished"
     )
     add_threads(added)
 

@@ -20,8 +20,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     found = command(
         "reproduce",
         _run,
-        "Compute published figures and say which the model reproduces, which it misses by how much, and why. With "
-        "--model, run the table of a paper on a network of yours.",
+        "Compute published results with the model: which ones it reproduces, which it misses, by how much and why. "
+        "With --model, compute the table of a paper for your network.",
         "reproduce",
         "reproduce eyeriss --html eyeriss.html",
         "reproduce off",
@@ -29,12 +29,12 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "reproduce vs-quant --model model.onnx --data x.npy --labels y.npy",
     )
     found.add_argument(
-        "name", metavar="NAME", nargs="?", help="a source, a machine or subject, a status such as off, or a figure"
+        "name", metavar="NAME", nargs="?", help="source, machine, subject, status (such as off) or result"
     )
-    found.add_argument("--model", metavar="MODEL", help="a network of hc.zoo (digits, adder), or an ONNX file")
-    found.add_argument("--data", metavar="NPY", help="of an ONNX MODEL: its inputs")
-    found.add_argument("--labels", metavar="NPY", help="the class of each input of --data")
-    found.add_argument("--html", metavar="PATH", help="write one whole page with a picture")
+    found.add_argument("--model", metavar="MODEL", help="network of hc.zoo (digits, adder) or ONNX file")
+    found.add_argument("--data", metavar="NPY", help="inputs of an ONNX MODEL")
+    found.add_argument("--labels", metavar="NPY", help="class of each input of --data")
+    found.add_argument("--html", metavar="PATH", help="also write an HTML page with a plot")
 
 
 def _run(arguments: argparse.Namespace) -> int:

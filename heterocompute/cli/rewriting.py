@@ -24,13 +24,13 @@ from .parts import (
 __all__ = ["CHECKPOINT", "IN_LAYOUT", "add_input_and_output", "rewrite", "summarize"]
 
 CHECKPOINT = f"checkpoint: {READABLE}"
-IN_LAYOUT = "its layout: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss or mlx"
+IN_LAYOUT = "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss or mlx"
 
 
 def add_input_and_output(parser: argparse.ArgumentParser) -> None:
     """Add IN and OUT."""
     parser.add_argument("input", metavar="IN", help=CHECKPOINT)
-    parser.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
+    parser.add_argument("output", metavar="OUT", help="file to write (an existing file is replaced) or new folder")
 
 
 def rewrite(arguments: argparse.Namespace, done: str, work: Callable[..., Any], change: Any, recipe: Any) -> int:

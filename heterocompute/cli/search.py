@@ -48,8 +48,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     search = command(
         "search",
         run,
-        "Choose a format for every tensor: least predicted loss within budgets, proven. The whole model is held in "
-        "memory.",
+        "Choose a format for every tensor. The choice has provably the least predicted loss within the budgets. The "
+        "whole model is held in memory.",
         "search --budget bits=4 --html report.html",
         "search model.safetensors --budget bits=4 --evaluate my_model:loss --save recipe.toml",
         "search model.safetensors --budget bytes=9e6,device_us=120 --device t4 --group '*.query,*.key,*.value'",
@@ -59,44 +59,54 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "model",
         metavar="MODEL",
         nargs="?",
-        help="checkpoint: safetensors, .npz ..., with --text a GGUF file or Hugging Face folder; default: a network "
-        "shipped here",
+        help="checkpoint: safetensors, .npz, ...; with --text a GGUF file or Hugging Face folder; default: the shipped "
+        "network",
     )
     search.add_argument(
-        "--text", metavar="FILE", help="of a language model: the UTF-8 text that judges it; --metric kl or perplexity"
+        "--text", metavar="FILE", help="UTF-8 text on which a language model is evaluated; --metric is kl or perplexity"
     )
-    search.add_argument("--network", choices=NETWORKS, help="which of those: digits (the default), or adder")
+    search.add_argument("--network", choices=NETWORKS, help="shipped network: digits (default) or adder")
     search.add_argument(
         "--budget", type=_budgets, action="append", default=[], metavar="K=N",
-        help="bits (a value), bytes, seconds (measured here), device_us, device_uj, mac_pj, mac_um2; several by commas",
+        help="upper bound of bits (per value), bytes, seconds (measured here), device_us, device_uj, mac_pj or "
+        "mac_um2; several separated by commas",
     )  # fmt: skip
     lists: dict[str, Any] = {"type": format_list, "action": "extend", "metavar": "A,B"}
-    search.add_argument("--formats", "--format", **lists, help=f"to choose from; default: {', '.join(FORMATS)}")
+    search.add_argument("--formats", "--format", **lists, help=f"formats to choose from; default: {', '.join(FORMATS)}")
     search.add_argument(
         "--evaluate",
         metavar="M:F",
-        help="module:function, called with the weights: a loss; without it errors count alike",
+        help="module:function, called with the weights; returns a loss; default: errors of all tensors count equally",
     )
-    search.add_argument("--metric", metavar="NAME", help="which number, where it returns several")
+    search.add_argument("--metric", metavar="NAME", help="name of the loss, if --evaluate returns several numbers")
     search.add_argument(
         "--calibration", metavar="C",
-        help="x.npz or module:function, as of the command ptq, all Hessians in memory: then gptq rounds",
+        help="x.npz or module:function, see the command ptq: round with gptq; all Hessians are held in memory",
     )  # fmt: skip
     search.add_argument(
-        "--group", action="append", default=[], metavar="A,B", help="globs of tensors that share a format; repeatable"
+        "--group",
+        action="append",
+        default=[],
+        metavar="A,B",
+        help="patterns of tensors that share a format; repeatable",
     )
     search.add_argument(
-        "--probe", type=one_format, metavar="F", help="what disturbs each tensor once; default: by 15 dB"
+        "--probe",
+        type=one_format,
+        metavar="F",
+        help="format that perturbs each tensor once; default: that with an error nearest to 15 dB",
     )
-    search.add_argument("--device", metavar="D", help="the chip of budgets device_us and device_uj")
-    search.add_argument("--device-file", metavar="FILE", help="a TOML table of your own that has the device")
-    search.add_argument("--activations", type=one_format, metavar="F", help="of the other operand, for such budgets")
+    search.add_argument("--device", metavar="D", help="chip of the budgets device_us and device_uj")
+    search.add_argument("--device-file", metavar="FILE", help="your own TOML table with the device")
+    search.add_argument(
+        "--activations", type=one_format, metavar="F", help="format of the activations, for the budgets on a device"
+    )
     add_selection(search)
     add_threads(search)
     search.add_argument("--save", metavar="PATH", help="write the recipe as TOML, for quantize and ptq --recipe")
     search.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
-    search.add_argument("--html", metavar="PATH", help="also write one page with tables and figures")
-    search.add_argument("--plot", metavar="PATH", help="also draw a picture: png, svg, pdf")
+    search.add_argument("--html", metavar="PATH", help="also write one page with tables and plots")
+    search.add_argument("--plot", metavar="PATH", help="also draw a plot: png, svg or pdf")
 
 
 def run(arguments: argparse.Namespace) -> int:

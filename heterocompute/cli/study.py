@@ -37,7 +37,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     study = command(
         "study",
         run,
-        "Compare number formats on the tensors of a model: bits, error, time and, where it can be measured, accuracy.",
+        "Compare number formats on the tensors of a model: bits, error, time, and accuracy if it can be measured.",
         "study",
         "study model.safetensors --formats int8,int4-g32-f16,vsq4-g16-s4 --html report.html",
         "study --network adder --formats int4,int4-g32-f16,vsq4-g16-s4,int3",
@@ -52,42 +52,46 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "model",
         metavar="MODEL",
         nargs="?",
-        help="safetensors, ONNX or, with --text, GGUF file or Hugging Face folder; default: a network shipped here",
+        help="safetensors or ONNX file; with --text a GGUF file or Hugging Face folder; default: the shipped network",
     )
-    study.add_argument("--text", metavar="FILE", help="of a language model: the UTF-8 text that judges it (perplexity)")
-    study.add_argument("--data", metavar="NPY", help="of an ONNX MODEL: its inputs, so that formats are judged by it")
-    study.add_argument("--labels", metavar="NPY", help="the class of each input of --data")
+    study.add_argument("--text", metavar="FILE", help="UTF-8 text on which a language model is evaluated (perplexity)")
+    study.add_argument("--data", metavar="NPY", help="inputs of an ONNX MODEL, to measure its accuracy by format")
+    study.add_argument("--labels", metavar="NPY", help="class of each input of --data")
     study.add_argument(
-        "--network", choices=NETWORKS, help="which: digits (the default), or adder, where four bits make a difference"
+        "--network",
+        choices=NETWORKS,
+        help="shipped network: digits (default), or adder, which loses accuracy at 4 bits",
     )
     lists: dict[str, Any] = {"type": format_list, "action": "extend", "metavar": "A,B"}
-    study.add_argument("--formats", "--format", **lists, help="formats to compare; fp32 is added")
-    study.add_argument("--activations", **lists, help="formats of the other operand; 'none' is added")
-    study.add_argument("--kv-cache", **lists, help="with --text, formats of keys and values; 'none' is added")
+    study.add_argument("--formats", "--format", **lists, help="formats to compare; fp32 is always added")
+    study.add_argument("--activations", **lists, help="formats of the activations; 'none' is always added")
+    study.add_argument("--kv-cache", **lists, help="with --text: formats of keys and values; 'none' is always added")
     study.add_argument(
         "--methods",
         type=_method_list,
         metavar="A,B",
-        help="how to round: rtn (nearest), search (of scales), gptq",
+        help="rounding methods: rtn (to nearest), search (of scales), gptq",
     )
     study.add_argument(
-        "--calibration", metavar="C", help="what gptq needs: x.npz or module:function, as of the command ptq"
+        "--calibration", metavar="C", help="inputs for gptq: x.npz or module:function, see the command ptq"
     )
-    study.add_argument("--retrain", action="store_true", help="judge every format after a short training as well")
-    study.add_argument("--seeds", type=_count, metavar="N", help="train N times: mean, lowest and highest")
-    study.add_argument("--density", action="store_true", help="prune instead: accuracy against the density of weights")
+    study.add_argument("--retrain", action="store_true", help="also evaluate every format after a short training")
+    study.add_argument("--seeds", type=_count, metavar="N", help="train N times and report mean, lowest and highest")
     study.add_argument(
-        "--evaluate", metavar="M:F", help="judge by module:function, called with the weights: a number or several"
+        "--density", action="store_true", help="study pruning instead: accuracy against the density of the weights"
+    )
+    study.add_argument(
+        "--evaluate", metavar="M:F", help="module:function, called with the weights; returns one number or several"
     )
     add_patterns(study)
     add_threads(study)
-    study.add_argument("--device", metavar="D", help="add modelled time and energy on a chip, or 'mac': in silicon")
-    study.add_argument("--device-file", metavar="FILE", help="a TOML table of your own that has the device")
     study.add_argument(
-        "--emulate", type=_emulation_list, metavar="A,B", help="accumulators or instructions, and what they cost"
+        "--device", metavar="D", help="add modelled time and energy on this chip; 'mac': energy and area in silicon"
     )
+    study.add_argument("--device-file", metavar="FILE", help="your own TOML table with the device")
+    study.add_argument("--emulate", type=_emulation_list, metavar="A,B", help="accumulators or instructions to emulate")
     study.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
-    study.add_argument("--html", metavar="PATH", help="also write one page with tables and figures")
+    study.add_argument("--html", metavar="PATH", help="also write one page with tables and plots")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -256,6 +256,14 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     -------
     ndarray of float32, shape (..., out_features)
 
+    Raises
+    ------
+    ValueError
+        Shapes that do not match; a w quantized along axis 0; `activations` with an x that is quantized already; NaN or
+        infinity in x, if `activations` has no codes for them; an invalid format or `out`.
+    TypeError
+        An invalid dtype or type, such as an `out` that is not float32.
+
     Examples
     --------
     >>> import numpy as np, heterocompute as hc

@@ -1,4 +1,4 @@
-"""Figures of the package that must agree with each other: nobody else has them, but each of these can fail."""
+"""Results of the package that must agree with each other. No other source has them, but each check can fail."""
 
 from __future__ import annotations
 

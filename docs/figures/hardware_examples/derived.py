@@ -1,4 +1,4 @@
-"""Figures that two independent ways give: the package, and the formula or the program beside it."""
+"""Results of the package compared with an independent formula or program."""
 
 from __future__ import annotations
 
