@@ -415,20 +415,20 @@ def _frozen(part: Any, name: str) -> Array:
 
 @counts_subnormals
 def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
-    """Encode a matrix in EIE's storage: column after column, a byte for each value that is not zero.
+    """Encode a matrix in EIE's storage: column by column, one byte per nonzero.
 
     Parameters
     ----------
     w : array_like, shape (rows, columns)
-        Floats; -0.0 is a zero. float64 is rounded to float32 first.
+        Floats; -0.0 counts as zero. float64 is rounded to float32 first.
     codebook : array_like, shape (16,), optional
-        Number 0 is 0 and stands for the zeros that pad, numbers 1 to 15 ascend and are finite. A value that is not zero
-        becomes the nearest of these 15, the lower one of two. None: the 15 centroids of least squared error of
-        the values that are not zero (optimal k-means), so that up to 15 different values come back as they are.
+        Entry 0 is 0 and codes the padding zeros. Entries 1 to 15 ascend and are finite. A nonzero becomes the nearest of
+        these 15, the lower one on a tie. Default: the 15 centroids with the least squared error of the nonzeros
+        (optimal k-means). Up to 15 different values are therefore stored exactly.
     elements : int, default 4
-        Processing elements, 1 to 4096 or to the rows where those are more: row i belongs to element
-        ``i % elements``, and runs of zeros are counted in an element's own rows of a column. Beyond the rows of w
-        elements have nothing to do.
+        Number of processing elements, 1 to the larger of 4096 and the number of rows. Row i belongs to element
+        ``i % elements``. Runs of zeros are counted in an element's own rows of a column. Elements beyond the rows of w
+        stay idle.
 
     Returns
     -------
@@ -437,9 +437,10 @@ def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
     Raises
     ------
     TypeError
-        w or codebook holds no floats, or elements is no int.
+        w or codebook is not a float array, or elements is not an int.
     ValueError
-        w is no matrix, holds a NaN or an infinity; a codebook of another shape or order; elements out of range.
+        w is not a matrix or holds a NaN or an infinity, the codebook has another shape or order, or elements is out of
+        range.
 
     Notes
     -----

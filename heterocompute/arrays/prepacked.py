@@ -190,31 +190,31 @@ def prepack(w: QuantizedArray) -> Prepacked: ...
 def prepack(w: ArrayLike | PrepackedFilters) -> PrepackedFilters: ...
 @counts_subnormals
 def prepack(w: Any) -> Any:
-    """Prepare weights for many products: quantized ones, or filters of floats.
+    """Pack quantized weights or float filters once for many matmuls or convolutions.
 
-    A product of many rows with quantized activations unpacks quantized weights each time; here that is done once, for
-    the instruction sets of this context. Products with up to 8 vectors, and those without `activations`, read the
-    components as ever. A convolution packs, or for Winograd's algorithms transforms, filters of floats each time; of
-    prepacked ones the first alone does so.
+    A large-batch matmul with quantized activations unpacks quantized weights at each call. Prepacking does this once,
+    for the instruction sets of this context. Matmuls with up to 8 vectors, and matmuls without `activations`, still
+    read the components. A convolution packs float filters at each call, or transforms them for Winograd. Prepacked
+    filters are packed by the first call only.
 
     Parameters
     ----------
     w : QuantizedArray, or array_like of floats, shape (K, C / groups, R, S)
-        The components of the former become read-only: products of few rows read them and others the panels, which
-        would not follow a change. ``copy.deepcopy(w)`` can be changed, and prepacked anew. The latter is copied.
+        The components of a QuantizedArray become read-only, because the packed panels would not follow a change.
+        ``copy.deepcopy(w)`` can be changed and prepacked. Float filters are copied.
 
     Returns
     -------
     Prepacked or PrepackedFilters
-        Taken wherever w is, by `matmul`, `linear` and `conv2d`, with the same bits. Memory: about a byte a value,
-        beside w; of filters as `PrepackedFilters` says.
+        Accepted in place of w by `matmul`, `linear` and `conv2d`, with bitwise identical results. Memory: about one
+        byte per value in addition to w; for filters see `PrepackedFilters`.
 
     Raises
     ------
     TypeError
-        w is no QuantizedArray and no array of floats.
+        w is neither a QuantizedArray nor a float array.
     ValueError
-        An array that has not four dimensions.
+        The array does not have four dimensions.
 
     Examples
     --------

@@ -95,31 +95,31 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
 def permute_linear(
     first: Any, bias: Any, second: Any, permutation: Any
 ) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any]]:
-    """Give the channels between two linear layers another order; what the two compute stays the same.
+    """Reorder the channels between two linear layers without changing the result of both together.
 
     Parameters
     ----------
     first : array_like, shape (channels, in_features)
-        Weights of the layer that makes the channels.
+        Weights of the layer that computes the channels.
     bias : array_like, shape (channels,), or None
-        Its bias.
+        Bias of that layer.
     second : array_like, shape (out_features, channels)
-        Weights of the layer that reduces over them, the ones to prune.
+        Weights of the layer that reduces over the channels, to be pruned.
     permutation : array_like of int, shape (channels,)
-        Of `permute_channels` on `second`.
+        Result of `permute_channels` for `second`.
 
     Returns
     -------
     tuple of ndarray
-        first, bias and second in the new order. Anything that acts on each channel alone, such as a ReLU, may stand
-        between the two.
+        first, bias and second in the new order. Operations on each channel alone, such as a ReLU, may be between the
+        layers.
 
     Raises
     ------
     TypeError
-        Layers that hold no floats, a permutation that holds no integers.
+        A layer is not a float array, or the permutation does not hold integers.
     ValueError
-        Shapes that do not fit, or no permutation.
+        The shapes do not match, or the permutation is invalid.
 
     Examples
     --------
