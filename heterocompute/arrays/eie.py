@@ -422,8 +422,8 @@ def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
     w : array_like, shape (rows, columns)
         Floats; -0.0 counts as zero. float64 is rounded to float32 first.
     codebook : array_like, shape (16,), optional
-        Entry 0 is 0 and codes the padding zeros. Entries 1 to 15 ascend and are finite. A nonzero becomes the nearest of
-        these 15, the lower one on a tie. Default: the 15 centroids with the least squared error of the nonzeros
+        Entry 0 is 0 and codes the padding zeros. Entries 1 to 15 ascend and are finite. A nonzero becomes the nearest
+        of these 15, the lower one on a tie. Default: the 15 centroids with the least squared error of the nonzeros
         (optimal k-means). Up to 15 different values are therefore stored exactly.
     elements : int, default 4
         Number of processing elements, 1 to the larger of 4096 and the number of rows. Row i belongs to element

@@ -79,7 +79,8 @@ def save_gguf(
     -------
     dict of str to str
         The written type of each tensor. Vectors stay float32, as llama.cpp requires. Rows that are not whole blocks of
-        256 get a type with blocks of 32, as in llama.cpp (q4_k: q5_0). Rows that are not whole blocks of 32 get float16.
+        256 get a type with blocks of 32, as in llama.cpp (q4_k: q5_0). Rows that are not whole blocks of 32 get
+        float16.
 
     Raises
     ------

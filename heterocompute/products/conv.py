@@ -132,15 +132,6 @@ def conv2d(
     rows of x under one row of results, and for `activations` the codes of one image, or its rounded values for float
     sums. Only "im2col" stores windows.
 
-    Raises
-    ------
-    ValueError
-        Shapes that do not fit, a negative padding, a stride or dilation of 0, a dilation larger than the padded image,
-        an algorithm that these filters do not suit, a w that is quantized or pruned along another axis, a filter of
-        2^31 values or more.
-    TypeError
-        Operands that hold no floats, arguments of another type.
-
     Examples
     --------
     >>> import numpy as np, heterocompute as hc

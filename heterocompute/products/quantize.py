@@ -53,7 +53,7 @@ def quantize(
         - float: from this fraction, in (0, 1], of the largest magnitude.
         - ``"percentile:p"``: from the p-th percentile of the magnitudes.
         - ``"search"``: the best of 36 scales per group, rounded as stored, by the squared error of decoded values.
-        - ``"octav"``: the threshold with the least squared error for evenly distributed values (Sakr et al., "Optimal
+        - ``"octav"``: the threshold with the least squared error of an even distribution (Sakr et al., "Optimal
           Clipping and Magnitude-aware Differentiation for Improved Quantization-aware Training", ICML 2022).
     importance : array_like, optional
         Weight of each value's squared error, such as the Fisher information, for learned codebooks and searched
@@ -143,14 +143,14 @@ def _as_nonzeros(q: QuantizedArray, s: SparseArray, fmt: Format) -> QuantizedArr
 def fake_quantize(
     w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: Any = None, out: Any = None
 ) -> FloatArray:
-    """Round an array to a number format and return the values: quantize and dequantize in one pass.
+    """Round an array to a number format and return the values (quantize and dequantize in one pass).
 
     Parameters
     ----------
     w, fmt, axis, clip
         As in `quantize`.
     out : ndarray or tensor of PyTorch, optional
-        float32 of w's shape; may lie just where `w` does, else it must share no memory with it.
+        float32 of w's shape. It may be `w` itself; otherwise it must share no memory with w.
 
     Returns
     -------
