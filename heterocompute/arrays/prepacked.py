@@ -30,23 +30,23 @@ def _bytes(panels: Panels) -> int:
 
 
 class Prepacked(QuantizedArray):
-    """A quantized array that keeps the panels of its integer products beside its components. Made by `prepack`.
+    """A quantized array that also stores the panels of its integer matmuls. Returned by `prepack`.
 
-    It is taken wherever its source is and gives the same bits; under a narrower ``hc.use(isa=...)`` the components
-    are used. It is copied, sliced and saved as its source. Panels suit one kernel of one version, so a pickle
-    holds the source alone, which is packed again where it is read, for the instruction sets and the version there.
-    The first convolution that transforms it, by "winograd2" or "winograd4", keeps that too.
+    It is accepted wherever its source is, with bitwise identical results. Under a narrower ``hc.use(isa=...)`` the
+    components are used. It is copied, sliced and saved like its source. Panels are specific to one kernel and version.
+    A pickle therefore holds the source only, which is packed again on loading, for the instruction sets and version
+    there. The first convolution with "winograd2" or "winograd4" also stores the transformed filters.
 
     Attributes
     ----------
     source : QuantizedArray
     nbytes : int
-        Bytes of the panels, 0 where the format has no integers to prepare, or rows of more than 8192 values; and of
-        what convolutions have transformed.
+        Bytes of the panels and of filters that convolutions transformed. The panels are 0 bytes for rows of more than
+        8192 values and for formats without integers to prepare.
     isa : tuple of str
-        The instruction sets that it was packed for.
+        Instruction sets that it was packed for.
     version : str
-        The version of heterocompute that packed it.
+        Version of heterocompute that packed it.
     """
 
     __slots__ = ("_filters", "_mask", "_panels", "_source")
@@ -108,30 +108,29 @@ class Prepacked(QuantizedArray):
 
 
 class PrepackedFilters:
-    """Filters of floats that keep the panels of their convolutions. Made by `prepack`.
+    """Float filters that also store the panels of their convolutions. Returned by `prepack`.
 
-    `conv2d` takes it as it takes its source, with the same bits. The first convolution of each kind packs: an
-    algorithm, a number of groups, and the instruction sets of its context have panels of their own, which the later
-    ones read.
-    Everything else sees an array. A pickle holds the source alone, which is packed again where it is read.
+    `conv2d` accepts it in place of its source, with bitwise identical results. The first convolution of each kind packs
+    the panels, and later ones read them. A kind is an algorithm, a number of groups and the instruction sets of the
+    context. All other functions see an array. A pickle holds the source only, which is packed again on loading.
 
     Attributes
     ----------
     source : ndarray, shape (K, C / groups, R, S)
-        Read-only: panels would not follow a change.
+        Read-only, because the panels would not follow a change.
     shape : tuple of int
     ndim : int
     dtype : dtype
     device : str
         Of the source.
     nbytes : int
-        Bytes of the panels so far: those of "direct" are as many as the source has in float32, with K rounded up to 32
-        in each group; those of "winograd2", "winograd4" and "winograd6" are 1.8, 4 and 7.1 times that, up to 4 times
-        as many with stride 2, those of "fft" as many as its tiles have values, one and a half times.
+        Bytes of the panels so far. "direct" needs the bytes of the source in float32, with K rounded up to 32 in each
+        group. "winograd2", "winograd4" and "winograd6" need 1.8, 4 and 7.1 times that, and up to 4 times as many with
+        stride 2. "fft" needs one and a half times the number of values of its tiles.
     isa : tuple of str
-        The instruction sets that it was packed for, of the last panels; empty before the first convolution.
+        Instruction sets of the last panels; empty before the first convolution.
     version : str
-        The version of heterocompute that packs it.
+        Version of heterocompute that packs it.
     """
 
     __slots__ = ("_filters", "source")

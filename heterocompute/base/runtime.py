@@ -118,7 +118,7 @@ def _environment() -> _Settings:
 
 
 def set_num_threads(n: int) -> None:
-    """Set how many threads the calls of this process use, unless `use` says otherwise.
+    """Set the number of threads for calls of this process, unless `use` overrides it.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def set_num_threads(n: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return how many threads a call made here would use.
+    """Return the number of threads that a call in this context uses.
 
     Returns
     -------
@@ -325,7 +325,7 @@ def config() -> dict[str, Any]:
 
 
 def show_config(mode: str = "stdout") -> dict[str, Any] | None:
-    """Show instruction sets found and used, threads, BLAS, compiler and kernels.
+    """Show the instruction sets found and used, threads, BLAS, compiler and kernels.
 
     Parameters
     ----------
@@ -335,7 +335,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        The dict for ``"dicts"``, else None.
+        The dict for ``"dicts"``, otherwise None.
 
     Examples
     --------
