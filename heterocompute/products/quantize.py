@@ -53,8 +53,9 @@ def quantize(
         - float: from this fraction, in (0, 1], of the largest magnitude.
         - ``"percentile:p"``: from the p-th percentile of the magnitudes.
         - ``"search"``: the best of 36 scales per group, rounded as stored, by the squared error of decoded values.
-        - ``"octav"``: the threshold with the least squared error of an even distribution (Sakr et al., "Optimal
-          Clipping and Magnitude-aware Differentiation for Improved Quantization-aware Training", ICML 2022).
+        - ``"octav"``: the threshold with the least squared error if rounding errors are evenly distributed (Sakr et
+          al., "Optimal Clipping and Magnitude-aware Differentiation for Improved Quantization-aware Training", ICML
+          2022).
     importance : array_like, optional
         Weight of each value's squared error, such as the Fisher information, for learned codebooks and searched
         `GGML` types. Same shape as w, finite, not negative. For codebooks all zeros count as all ones.
