@@ -42,38 +42,40 @@ def _check_dtype(dtype: np.dtype[Any], name: str) -> None:
 
 
 class BitmapArray(PackedArray):
-    """An array as a bitmap and the elements that are not zero, made by `encode_bitmap`.
+    """An array stored as a bitmap and its nonzeros. Returned by `encode_bitmap`.
 
     Parameters
     ----------
     bitmap : ndarray of uint8, (ceil(size / 8),)
-        Bit i % 8 of byte i / 8 (bit 0 is the lowest) says whether element i, in C order, is stored; bits behind the
-        last element are 0.
+        Bit i % 8 of byte i / 8 (bit 0 is the lowest) is 1 if element i, in C order, is stored. Bits after the last
+        element are 0.
     values : ndarray, one dimension
         The stored elements in order.
     shape : sequence of int
+        Shape of the represented array.
 
     Attributes
     ----------
     shape, ndim, size, dtype
-        Of the array it stands for.
+        Of the represented array.
     device : str
-        Where the components lie: ``"cpu"``.
+        Device of the components: ``"cpu"``.
     nbytes : int
         ``ceil(size / 8) + values.nbytes``.
     bits_per_value : float
         ``8 * nbytes / size``.
     density : float
-        Stored elements to all; 0 for an empty array.
+        Fraction of stored elements; 0 for an empty array.
     components : mapping of str to ndarray
-        ``bitmap`` and ``values``: the stored arrays themselves.
+        ``bitmap`` and ``values``: the stored arrays, not copies.
 
     Raises
     ------
     TypeError
-        No ndarrays of these types.
+        An argument is not an ndarray of the right type.
     ValueError
-        Sizes that do not fit the shape, another number of bits set than there are values, bits behind the last.
+        The sizes do not match the shape, the number of set bits is not the number of values, or bits after the last
+        element are set.
 
     Examples
     --------
@@ -128,7 +130,7 @@ class BitmapArray(PackedArray):
         return len(self._components["values"]) / self.size if self.size else 0.0
 
     def to_dense(self) -> Array:
-        """Return the array, equal to the bit to what was encoded.
+        """Return the array, bitwise identical to the encoded one.
 
         Returns
         -------
@@ -242,28 +244,28 @@ def _given(a: Any) -> Array:
 
 @counts_subnormals
 def encode_bitmap(a: Any) -> BitmapArray:
-    """Store an array as one bit an element and the elements that are not zero.
+    """Encode an array as one bit per element and its nonzeros.
 
     Parameters
     ----------
     a : array_like
-        float16, bfloat16, float32, float64, the small floats of ml_dtypes, integers or bool; any shape and strides.
-        An element is zero if all its bits are: -0.0 is stored.
+        float16, bfloat16, float32, float64, the small floats of ml_dtypes, integers or bool, of any shape and strides.
+        Only elements whose bits are all 0 count as zero: -0.0 is stored.
 
     Returns
     -------
     BitmapArray
-        Exact to the bit, NaNs included. ``size / 8 + itemsize * nonzeros`` bytes: less than dense for a density under
-        ``1 - 1 / bits``.
+        Lossless, including NaNs. It has ``size / 8 + itemsize * nonzeros`` bytes, fewer than the dense array for a
+        density under ``1 - 1 / bits``.
 
     Raises
     ------
     TypeError
-        Complex numbers, objects, texts, times.
+        a holds complex numbers, objects, text or datetimes.
 
     Notes
     -----
-    NVDLA's compressed formats: a mask of one bit an element and the packed non-zeros (nvdla.org, "In-memory data
+    NVDLA's compressed formats: a mask of one bit per element and the packed nonzeros (nvdla.org, "In-memory data
     formats").
 
     Examples

@@ -23,25 +23,25 @@ BLOCK = 1 << 22  # codes unpacked at a time
 
 @dataclass(frozen=True)
 class CodeStorage:
-    """What an array's codes take, as they are stored and as a Huffman code.
+    """The size of an array's codes, as stored and as a Huffman code.
 
     Attributes
     ----------
     codes : int
-        Codes, without those that only pad a short group.
+        Number of codes, without the padding of short groups.
     bits : int
-        Stored bits of a code.
+        Stored bits per code.
     entropy : float
-        Of the codes' frequencies, bits a code: no code of single codes takes less.
+        Entropy of the code frequencies in bits per code, the lower bound for any code of single symbols.
     huffman : float
-        Bits a code of a Huffman code; less than entropy + 1.
+        Bits per code of a Huffman code; less than entropy + 1.
     nbytes : int
-        Bytes of the array as it is stored.
+        Bytes of the array as stored.
     huffman_nbytes : int
-        Bytes with the codes as one Huffman stream, a byte for the code length of each of the 2^bits symbols, and all
-        other components as they are.
+        Bytes with the codes as one Huffman stream, one byte for the code length of each of the 2^bits symbols, and all
+        remaining components unchanged.
     ratio, huffman_ratio : float
-        4 bytes a value, divided by each of the two.
+        4 bytes per value, divided by the bytes as stored and as a Huffman code.
     """
 
     codes: int
@@ -56,13 +56,13 @@ class CodeStorage:
 
 @counts_subnormals
 def code_storage(q: QuantizedArray) -> CodeStorage:
-    """Report what the codes of an array take as they are, by their entropy, and as a Huffman code.
+    """Report the size of an array's codes as stored, by their entropy, and as a Huffman code.
 
     Parameters
     ----------
     q : QuantizedArray
-        Of any format with codes of up to 16 bits, of a sparse one the codes of the nonzeros. Products and files keep
-        the codes as they are stored.
+        An array of any format with codes of up to 16 bits. For a sparse array the codes of the nonzeros count. Matmuls
+        and files use the codes as stored.
 
     Returns
     -------
@@ -71,9 +71,9 @@ def code_storage(q: QuantizedArray) -> CodeStorage:
     Raises
     ------
     TypeError
-        q is no quantized array.
+        q is not a QuantizedArray.
     ValueError
-        Codes of more than 16 bits.
+        The codes have more than 16 bits.
 
     Notes
     -----

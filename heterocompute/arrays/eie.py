@@ -36,20 +36,20 @@ COMPONENTS = {"codebook": (np.float32, 1), "pointers": (np.uint32, 2), "entries"
 
 @dataclass(frozen=True, eq=False)
 class EIELoad:
-    """What the processing elements of EIE would do for one vector, cycle by cycle.
+    """A cycle-accurate simulation of EIE's processing elements for one vector.
 
     Attributes
     ----------
     cycles : int
-        From the first activation to the end of the last element.
+        Cycles from the first activation until the last element finishes.
     broadcasts : int
-        Activations that are not zero, which all elements receive, at most one a cycle.
+        Number of nonzero activations. All elements receive them, at most one per cycle.
     stalls : int
-        Cycles in which an activation waited because some element's queue was full.
+        Cycles in which an activation waited because the queue of an element was full.
     busy : ndarray of int64, (elements,)
-        Cycles in which each element multiplied, entries that only pad included.
+        Cycles in which each element multiplied, including padding entries.
     padding : int
-        Those entries, of all elements.
+        Number of padding entries over all elements.
     """
 
     cycles: int
@@ -61,62 +61,64 @@ class EIELoad:
     @property
     @counts_subnormals
     def efficiency(self) -> float:
-        """The load-balance efficiency: the part of all cycles of all elements that is busy; 1 without any cycle."""
+        """Return the load-balance efficiency: busy cycles as a fraction of all cycles of all elements; 1 if none."""
         return float(self.busy.sum() / (self.cycles * len(self.busy))) if self.cycles else 1.0
 
     @property
     @counts_subnormals
     def useful(self) -> float:
-        """The part of the busy cycles that is no padding; 1 without any."""
+        """Return the fraction of the busy cycles that is not padding; 1 if none."""
         busy = int(self.busy.sum())
         return 1 - self.padding / busy if busy else 1.0
 
 
 class EIEArray(PackedArray):
-    """A matrix in EIE's storage, made by `encode_csr`.
+    """A matrix in EIE's storage. Returned by `encode_csr`.
 
-    ``hc.linear(x, e)``, ``hc.matmul(e, b)``, ``x @ e.T`` and ``e @ b`` multiply it, `save` and `heterocompute.load`
-    keep it in a file; nothing changes it. ``==`` is one bool: the same shape, axis and bytes.
+    ``hc.linear(x, e)``, ``hc.matmul(e, b)``, ``x @ e.T`` and ``e @ b`` multiply it. `save` and `heterocompute.load`
+    write and read it. It is immutable. ``==`` returns one bool: equal shape, axis and bytes.
 
     Parameters
     ----------
     components : mapping of str to ndarray
-        ``codebook`` float32 (16,), of which number 0 is 0; ``pointers`` uint32 (elements, columns + 1): where in its
-        own entries each column of an element begins; ``entries`` uint8: those of element 0, then of element 1, and so
-        on. Low 4 bits: the value's number in the codebook. High 4 bits: how many rows of the element, zero in this
-        column, are passed over before; above 15, entries of value zero and run 15 stand between.
+        - ``codebook``: float32 (16,). Entry 0 is 0.
+        - ``pointers``: uint32 (elements, columns + 1), the index of each column's first entry among the entries of its
+          element.
+        - ``entries``: uint8, element by element. The low 4 bits are the codebook index of the value. The high 4 bits
+          are the number of zero rows of the element that are skipped before it. Runs above 15 use padding entries
+          with value zero and run 15.
     shape : (int, int)
         Rows and columns. Row i belongs to element ``i % elements``.
     axis : (int,), default (1,)
-        The reduction axis: 1, or 0 of a transposed one, whose columns are then what the components call rows.
+        The reduction axis: 1, or 0 for a transposed matrix, whose columns are the rows of the components.
 
     Attributes
     ----------
     shape, ndim, size, dtype, axis
         Of the matrix; dtype is float32.
     components : mapping of str to ndarray
-        The stored arrays themselves, which cannot be written to.
+        The stored arrays, read-only.
     device : str
-        Where they lie: ``"cpu"``.
+        Device of the components: ``"cpu"``.
     elements : int
-        Processing elements over which rows are interleaved.
+        Number of processing elements over which rows are interleaved.
     nbytes : int
         Bytes of all components.
     bits_per_value : float
         ``8 * nbytes / size``.
     nnz, padding : int
-        Entries that are no padding, and those of value zero.
+        Number of entries with a value, and of padding entries.
     density : float
         ``nnz / size``.
     mask : ndarray of bool, `shape`
-        Which values are stored.
+        True for stored values.
     T : EIEArray
-        The transposed matrix; the components are shared.
+        The transposed matrix, which shares the components.
 
     Raises
     ------
     TypeError, ValueError
-        Components of another type, or that do not fit each other and the shape.
+        A component has the wrong type, or the components do not match each other and the shape.
 
     Examples
     --------
@@ -193,7 +195,7 @@ class EIEArray(PackedArray):
 
     @property
     def T(self) -> EIEArray:  # noqa: N802 (NumPy's name)
-        """The transposed matrix; the components are shared."""
+        """Return the transposed matrix, which shares the components."""
         return self._transposed()
 
     @counts_subnormals
@@ -208,7 +210,7 @@ class EIEArray(PackedArray):
         return found
 
     def runs(self) -> Array:
-        """Return the run of zeros before each entry.
+        """Return the number of zeros before each entry.
 
         Returns
         -------
@@ -223,7 +225,7 @@ class EIEArray(PackedArray):
         Parameters
         ----------
         dtype : dtype, default float32
-            Another type of floats is converted from it.
+            Other float types are converted from float32.
 
         Returns
         -------
@@ -239,7 +241,7 @@ class EIEArray(PackedArray):
 
     @counts_subnormals
     def to_scipy(self, layout: str = "csr") -> Any:
-        """Return what is stored as a matrix of SciPy, without the entries that pad.
+        """Return the stored values as a SciPy matrix, without padding entries.
 
         Parameters
         ----------
@@ -254,7 +256,7 @@ class EIEArray(PackedArray):
         ImportError
             SciPy is not installed.
         ValueError
-            Another layout.
+            layout is neither of these.
 
         Examples
         --------
@@ -273,14 +275,14 @@ class EIEArray(PackedArray):
 
     @counts_subnormals
     def load_balance(self, x: Any = None, depth: int = 8) -> EIELoad:
-        """Count the cycles that EIE's processing elements would take for a product with one vector.
+        """Count the cycles that EIE's processing elements need for one matrix-vector product.
 
         Parameters
         ----------
         x : array_like, shape (columns,), optional
-            The activations: those that are zero are not broadcast. None: none is zero.
+            The activations. Zeros are not broadcast. Default: no zeros.
         depth : int, default 8
-            Activations that the queue of an element holds, the one that is worked on included.
+            Capacity of an element's queue, including the activation in progress.
 
         Returns
         -------
@@ -289,16 +291,15 @@ class EIEArray(PackedArray):
         Raises
         ------
         TypeError
-            x holds no floats, or depth is no int.
+            x is not a float array, or depth is not an int.
         ValueError
-            Another shape of x, a depth below 1, or a transposed matrix.
+            x has another shape, depth is below 1, or the matrix is transposed.
 
         Notes
         -----
-        Section 4 of the paper: each cycle the next activation that is not zero goes to the queues of all elements,
-        unless one of them is full. An element takes an entry a cycle from the column of the activation at the head of
-        its queue; a column without entries takes it a cycle to find that out. The paper's figure 8 plots `efficiency`
-        against `depth`.
+        Section 4 of the paper: each cycle, the next nonzero activation is sent to the queues of all elements, unless a
+        queue is full. Each cycle, an element processes one entry in the column of the activation at the head of its
+        queue. A column without entries takes one cycle. The paper's figure 8 plots `efficiency` against `depth`.
 
         Examples
         --------
@@ -415,20 +416,20 @@ def _frozen(part: Any, name: str) -> Array:
 
 @counts_subnormals
 def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
-    """Encode a matrix in EIE's storage: column after column, a byte for each value that is not zero.
+    """Encode a matrix in EIE's storage: column by column, one byte per nonzero.
 
     Parameters
     ----------
     w : array_like, shape (rows, columns)
-        Floats; -0.0 is a zero. float64 is rounded to float32 first.
+        Floats; -0.0 counts as zero. float64 is rounded to float32 first.
     codebook : array_like, shape (16,), optional
-        Number 0 is 0 and stands for the zeros that pad, numbers 1 to 15 ascend and are finite. A value that is not zero
-        becomes the nearest of these 15, the lower one of two. None: the 15 centroids of least squared error of
-        the values that are not zero (optimal k-means), so that up to 15 different values come back as they are.
+        Entry 0 is 0 and codes the padding zeros. Entries 1 to 15 ascend and are finite. A nonzero becomes the nearest
+        of these 15, the lower one on a tie. Default: the 15 centroids with the least squared error of the nonzeros
+        (optimal k-means). Up to 15 different values are therefore stored exactly.
     elements : int, default 4
-        Processing elements, 1 to 4096 or to the rows where those are more: row i belongs to element
-        ``i % elements``, and runs of zeros are counted in an element's own rows of a column. Beyond the rows of w
-        elements have nothing to do.
+        Number of processing elements, 1 to the larger of 4096 and the number of rows. Row i belongs to element
+        ``i % elements``. Runs of zeros are counted in an element's own rows of a column. Elements beyond the rows of w
+        stay idle.
 
     Returns
     -------
@@ -437,9 +438,10 @@ def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
     Raises
     ------
     TypeError
-        w or codebook holds no floats, or elements is no int.
+        w or codebook is not a float array, or elements is not an int.
     ValueError
-        w is no matrix, holds a NaN or an infinity; a codebook of another shape or order; elements out of range.
+        w is not a matrix or holds a NaN or an infinity, the codebook has another shape or order, or elements is out of
+        range.
 
     Notes
     -----

@@ -30,23 +30,23 @@ def _bytes(panels: Panels) -> int:
 
 
 class Prepacked(QuantizedArray):
-    """A quantized array that keeps the panels of its integer products beside its components. Made by `prepack`.
+    """A quantized array that also stores the panels of its integer matmuls. Returned by `prepack`.
 
-    It is taken wherever its source is and gives the same bits; under a narrower ``hc.use(isa=...)`` the components
-    are used. It is copied, sliced and saved as its source. Panels suit one kernel of one version, so a pickle
-    holds the source alone, which is packed again where it is read, for the instruction sets and the version there.
-    The first convolution that transforms it, by "winograd2" or "winograd4", keeps that too.
+    It is accepted wherever its source is, with bitwise identical results. Under a narrower ``hc.use(isa=...)`` the
+    components are used. It is copied, sliced and saved like its source. Panels are specific to one kernel and version.
+    A pickle therefore holds the source only, which is packed again on loading, for the instruction sets and version
+    there. The first convolution with "winograd2" or "winograd4" also stores the transformed filters.
 
     Attributes
     ----------
     source : QuantizedArray
     nbytes : int
-        Bytes of the panels, 0 where the format has no integers to prepare, or rows of more than 8192 values; and of
-        what convolutions have transformed.
+        Bytes of the panels and of filters that convolutions transformed. The panels are 0 bytes for rows of more than
+        8192 values and for formats without integers to prepare.
     isa : tuple of str
-        The instruction sets that it was packed for.
+        Instruction sets that it was packed for.
     version : str
-        The version of heterocompute that packed it.
+        Version of heterocompute that packed it.
     """
 
     __slots__ = ("_filters", "_mask", "_panels", "_source")
@@ -108,30 +108,29 @@ class Prepacked(QuantizedArray):
 
 
 class PrepackedFilters:
-    """Filters of floats that keep the panels of their convolutions. Made by `prepack`.
+    """Float filters that also store the panels of their convolutions. Returned by `prepack`.
 
-    `conv2d` takes it as it takes its source, with the same bits. The first convolution of each kind packs: an
-    algorithm, a number of groups, and the instruction sets of its context have panels of their own, which the later
-    ones read.
-    Everything else sees an array. A pickle holds the source alone, which is packed again where it is read.
+    `conv2d` accepts it in place of its source, with bitwise identical results. The first convolution of each kind packs
+    the panels, and later ones read them. A kind is an algorithm, a number of groups and the instruction sets of the
+    context. All other functions see an array. A pickle holds the source only, which is packed again on loading.
 
     Attributes
     ----------
     source : ndarray, shape (K, C / groups, R, S)
-        Read-only: panels would not follow a change.
+        Read-only, because the panels would not follow a change.
     shape : tuple of int
     ndim : int
     dtype : dtype
     device : str
         Of the source.
     nbytes : int
-        Bytes of the panels so far: those of "direct" are as many as the source has in float32, with K rounded up to 32
-        in each group; those of "winograd2", "winograd4" and "winograd6" are 1.8, 4 and 7.1 times that, up to 4 times
-        as many with stride 2, those of "fft" as many as its tiles have values, one and a half times.
+        Bytes of the panels so far. "direct" needs the bytes of the source in float32, with K rounded up to 32 in each
+        group. "winograd2", "winograd4" and "winograd6" need 1.8, 4 and 7.1 times that, and up to 4 times as many with
+        stride 2. "fft" needs one and a half times the number of values of its tiles.
     isa : tuple of str
-        The instruction sets that it was packed for, of the last panels; empty before the first convolution.
+        Instruction sets of the last panels; empty before the first convolution.
     version : str
-        The version of heterocompute that packs it.
+        Version of heterocompute that packs it.
     """
 
     __slots__ = ("_filters", "source")
@@ -190,31 +189,31 @@ def prepack(w: QuantizedArray) -> Prepacked: ...
 def prepack(w: ArrayLike | PrepackedFilters) -> PrepackedFilters: ...
 @counts_subnormals
 def prepack(w: Any) -> Any:
-    """Prepare weights for many products: quantized ones, or filters of floats.
+    """Pack quantized weights or float filters once for many matmuls or convolutions.
 
-    A product of many rows with quantized activations unpacks quantized weights each time; here that is done once, for
-    the instruction sets of this context. Products with up to 8 vectors, and those without `activations`, read the
-    components as ever. A convolution packs, or for Winograd's algorithms transforms, filters of floats each time; of
-    prepacked ones the first alone does so.
+    A large-batch matmul with quantized activations unpacks quantized weights at each call. Prepacking does this once,
+    for the instruction sets of this context. Matmuls with up to 8 vectors, and matmuls without `activations`, still
+    read the components. A convolution packs float filters at each call, or transforms them for Winograd. Prepacked
+    filters are packed by the first call only.
 
     Parameters
     ----------
     w : QuantizedArray, or array_like of floats, shape (K, C / groups, R, S)
-        The components of the former become read-only: products of few rows read them and others the panels, which
-        would not follow a change. ``copy.deepcopy(w)`` can be changed, and prepacked anew. The latter is copied.
+        The components of a QuantizedArray become read-only, because the packed panels would not follow a change.
+        ``copy.deepcopy(w)`` can be changed and prepacked. Float filters are copied.
 
     Returns
     -------
     Prepacked or PrepackedFilters
-        Taken wherever w is, by `matmul`, `linear` and `conv2d`, with the same bits. Memory: about a byte a value,
-        beside w; of filters as `PrepackedFilters` says.
+        Accepted in place of w by `matmul`, `linear` and `conv2d`, with bitwise identical results. Memory: about one
+        byte per value in addition to w; for filters see `PrepackedFilters`.
 
     Raises
     ------
     TypeError
-        w is no QuantizedArray and no array of floats.
+        w is neither a QuantizedArray nor a float array.
     ValueError
-        An array that has not four dimensions.
+        The array does not have four dimensions.
 
     Examples
     --------

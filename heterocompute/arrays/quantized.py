@@ -62,22 +62,22 @@ def _as_codes(values: Array) -> Array:
 
 
 class QuantizedArray(PackedArray):
-    """An array of float values, stored as the packed components of a number format.
+    """Hold an array of float values as the packed components of a number format.
 
-    Made by `quantize` and `load`. ``@`` and ``numpy.matmul`` reach `matmul`; any other ufunc raises, so that nothing
-    dequantizes silently.
+    `quantize` and `load` return this class. ``@`` and ``numpy.matmul`` call `matmul`. Every other ufunc raises an
+    error, so that nothing dequantizes silently.
 
     Attributes
     ----------
     shape, ndim, size, dtype
-        Of the values; dtype is float32.
+        Shape, number and type of the values; dtype is float32.
     format : Format
     axis : tuple of int
         The reduction axes.
     components : mapping of str to ndarray
-        The stored arrays themselves, no copies.
+        The stored arrays, not copies.
     device : str
-        Where the components lie: ``"cpu"``.
+        The device of the components: ``"cpu"``.
     nbytes : int
         Bytes of all components.
     bits_per_value : float
@@ -180,13 +180,13 @@ class QuantizedArray(PackedArray):
         return core_format(self._stored_format), self._shape, self._axis, parts
 
     def dequantize(self, dtype: Any = np.float32) -> Array:
-        """Return the values.
+        """Return the decoded values.
 
         Parameters
         ----------
         dtype : dtype, default float32
-            float32 is rounded once; float64 is the unrounded product of scale and code; other float types are
-            converted from float32.
+            float32 is rounded once. float64 is the unrounded scale times code. Other float types are converted from
+            float32.
 
         Returns
         -------
@@ -209,14 +209,14 @@ class QuantizedArray(PackedArray):
         Returns
         -------
         QuantizedArray or DeviceQuantizedArray
-            The array itself for ``"cpu"``. `matmul` and `linear` multiply the other one on its device.
+            The array itself for ``"cpu"``. `matmul` and `linear` multiply a DeviceQuantizedArray on its device.
 
         Raises
         ------
         NotImplementedError
-            No driver, no device, a build without CUDA kernels, or a format with a pattern.
+            There is no driver or no device, the build has no CUDA kernels, or the format has a pattern.
         MemoryError
-            The device has too little memory left.
+            The device is out of memory.
 
         Examples
         --------
@@ -230,14 +230,14 @@ class QuantizedArray(PackedArray):
         return self if moved is None else moved
 
     def codes(self) -> Array:
-        """Return the codes, one integer a value.
+        """Return the codes, one integer per value.
 
         Returns
         -------
         ndarray of `shape`
-            int8 (int16, int32) where codes are two's complement: symmetric `Int`, signed `VSQ`, mxint8. Else unsigned:
-            asymmetric codes, indices into a codebook or the levels of NF4, the bits of a float or a log number. Of a
-            pattern 0 where nothing is kept; of a codebook of vectors the last reduction axis counts vectors.
+            int8 (int16, int32) for two's complement codes: symmetric `Int`, signed `VSQ`, mxint8. Otherwise unsigned:
+            asymmetric codes, indices of a codebook or of the NF4 levels, the bits of a float or log number. Formats
+            with a pattern have code 0 at zeros. For a codebook of vectors the last reduction axis counts vectors.
 
         Examples
         --------
@@ -249,19 +249,19 @@ class QuantizedArray(PackedArray):
         return codes_of(self)
 
     def scales_expanded(self, dtype: Any = np.float32) -> Array:
-        """Return the scale of each value: all that multiplies its element.
+        """Return the scale of each value, the product of all its factors.
 
         Parameters
         ----------
         dtype : dtype, default float32
-            As of `dequantize`: float64 is exact where a scale is a product, of two levels.
+            As in `dequantize`. float64 is exact where a scale is a product of two levels.
 
         Returns
         -------
         ndarray of `shape`
-            For integers ``codes() * scales_expanded(np.float64)`` is ``dequantize(np.float64)``, with zero points
-            ``(codes() - zero_points_expanded()) * ...``, with minima ``... + minima_expanded()``. mxint8 codes count
-            1/64. Formats without a scale have 1, a pattern 0 where nothing is kept.
+            For integers ``codes() * scales_expanded(np.float64)`` equals ``dequantize(np.float64)``. With zero points
+            it is ``(codes() - zero_points_expanded()) * ...``, with minima ``... + minima_expanded()``. mxint8 codes
+            are in units of 1/64. Formats without a scale return 1. Formats with a pattern return 0 at zeros.
         """
         return scales_of(self, dtype)
 
@@ -276,14 +276,14 @@ class QuantizedArray(PackedArray):
         return zero_points_of(self)
 
     def minima_expanded(self) -> Array:
-        """Return what is added to each value after its scale: the minimum of its group.
+        """Return the minimum of each value's group, which is added after scaling.
 
         Returns
         -------
         ndarray of float32, `shape`
-            ``codes() * scales_expanded(np.float64) + minima_expanded()`` is ``dequantize(np.float64)``. ggml subtracts
-            the product ``e * m`` of `q2_k`, `q4_k` and `q5_k`: here it is ``-e * m``, exact; of `q4_1` and `q5_1` it is
-            their ``m``. Zeros where the format has none.
+            ``codes() * scales_expanded(np.float64) + minima_expanded()`` equals ``dequantize(np.float64)``. ggml
+            subtracts the product ``e * m`` for `q2_k`, `q4_k` and `q5_k`; here it is ``-e * m``, exact. For `q4_1` and
+            `q5_1` it is ``m``. Zeros where the format has no minima.
 
         Examples
         --------
@@ -295,18 +295,18 @@ class QuantizedArray(PackedArray):
         return minima_of(self)
 
     def view_ml_dtypes(self) -> Array:
-        """Return the elements, scales left out, in the type that NumPy or ml_dtypes has for them.
+        """Return the unscaled elements in the matching type of NumPy or ml_dtypes.
 
         Returns
         -------
         ndarray of `shape`
             int8, int16, uint8, or a type of ml_dtypes (bfloat16, float8_e4m3fn, float4_e2m1fn, int4, ...). It shares
-            the memory of the codes where a code is whole bytes and rows lie in the array's own order; else it is a
-            copy, one byte or more an element.
+            the memory of the codes if a code is whole bytes and the rows are in the array's own order. Otherwise it is
+            a copy, with one byte or more per element.
 
         Raises
         ------
-        TypeError
+            No such type exists for the elements of the format.
             The format's elements have no such type.
 
         Examples
@@ -369,7 +369,7 @@ class QuantizedArray(PackedArray):
 
     @property
     def T(self) -> Self:  # noqa: N802 (NumPy's name)
-        """The transposed array; the components are shared. Two dimensions only."""
+        """Return the transposed array, which shares the components. Two dimensions only."""
         turned = getattr(self, "_turned", None)
         if turned is None:
             self._turned = turned = self._transposed()

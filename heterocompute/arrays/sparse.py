@@ -64,21 +64,21 @@ def pattern_of(text: Any, name: str) -> tuple[int, int]:
 
 
 class SparseArray(QuantizedArray):
-    """An array of which N of every M values are kept, made by `prune`; the others are zero.
+    """An array that keeps N of every M values; all others are zero. Returned by `prune`.
 
-    It multiplies, indexes, saves and compares as a `QuantizedArray`; ``hc.quantize(s, fmt)`` quantizes the nonzeros.
+    It multiplies, indexes, saves and compares like a `QuantizedArray`. ``hc.quantize(s, fmt)`` quantizes the nonzeros.
 
     Attributes
     ----------
     n, m : int
-        N of every M are kept.
+        N of every M values are kept.
     mask : ndarray of bool, `shape`
-        Which; those of a run's last block that stand for no value are left out.
+        True for nonzeros, without the padding of a run's last block.
     density : float
         ``n / m``.
     components : mapping of str to ndarray
         ``values`` (rows, nonzeros), float16, bfloat16 or float32, and ``metadata`` uint8 (rows, bytes): the stored
-        arrays themselves.
+        arrays, not copies.
 
     Examples
     --------
@@ -142,7 +142,7 @@ class SparseArray(QuantizedArray):
         return kept
 
     def to_dense(self, dtype: Any = np.float32) -> Array:
-        """Return all values, zeros where none is stored.
+        """Return all values, with zeros where none is stored.
 
         Parameters
         ----------
@@ -168,16 +168,16 @@ class SparseArray(QuantizedArray):
 
     @classmethod
     def from_mask(cls, w: Any, mask: Any, pattern: str, axis: int | tuple[int, ...] = -1) -> SparseArray:
-        """Keep what a mask names.
+        """Keep the values that a mask selects.
 
         Parameters
         ----------
         w : array_like
             Floats.
         mask : array_like of bool, of w's shape
-            At most N of every M along the last axis named; blocks with fewer are filled up with zeros.
+            At most N of every M along the last axis named. Blocks with fewer are filled with zeros.
         pattern : str
-            Such as ``"2:4"``.
+            N:M, such as ``"2:4"``.
         axis : int or tuple of int
             As in `prune`.
 
@@ -188,7 +188,7 @@ class SparseArray(QuantizedArray):
         Raises
         ------
         ValueError
-            A block of the mask keeps more than N (its row and number are named), another shape.
+            A block of the mask keeps more than N (the message names its row and number), or the shapes differ.
 
         Examples
         --------
@@ -234,12 +234,12 @@ class SparseArray(QuantizedArray):
 
     @counts_subnormals
     def to_semi_structured(self, dtype: Any = None) -> tuple[Array, Array]:
-        """Return nonzeros and metadata as torch's CUTLASS backend of 2:4 lays them out.
+        """Return nonzeros and metadata in the layout of torch's CUTLASS backend for 2:4.
 
         Parameters
         ----------
         dtype : dtype, optional
-            float16 or bfloat16 of ml_dtypes. None is the dtype of float16 and bfloat16 values, and float16 for float32
+            float16 or bfloat16 of ml_dtypes. Default: the dtype of float16 and bfloat16 values, float16 for float32
             values. Values are rounded once.
 
         Returns
@@ -250,12 +250,12 @@ class SparseArray(QuantizedArray):
         Raises
         ------
         ValueError
-            Another pattern than 2:4, no two dimensions with the last one reduced, rows or columns that 32 does not
-            divide, a value that is too large for the dtype.
+            The pattern is not 2:4, the array is not two-dimensional with the last axis reduced, 32 does not divide the
+            rows and columns, or a value is too large for the dtype.
 
         Notes
         -----
-        An int16 holds the indices of four 2:4 blocks, 4 bits each; rows and columns of int16 are then reordered as in
+        An int16 holds the indices of four 2:4 blocks, 4 bits each. Rows and columns of int16 are then reordered as in
         ``torch.sparse._semi_structured_conversions`` (CUTLASS's ``reorder_meta``).
 
         Examples
@@ -291,7 +291,7 @@ class SparseArray(QuantizedArray):
     @classmethod
     @counts_subnormals
     def from_semi_structured(cls, values: Any, metadata: Any) -> SparseArray:
-        """Return the array of `to_semi_structured`, or of torch's ``sparse_semi_structured_from_dense_cutlass``.
+        """Build an array from `to_semi_structured` or torch's ``sparse_semi_structured_from_dense_cutlass``.
 
         Parameters
         ----------
@@ -301,12 +301,12 @@ class SparseArray(QuantizedArray):
         Returns
         -------
         SparseArray
-            Of the values' dtype.
+            Dtype of the values.
 
         Raises
         ------
         ValueError
-            Shapes that do not fit, or positions that do not ascend.
+            The shapes do not match, or the indices do not ascend.
 
         Examples
         --------
@@ -337,7 +337,7 @@ class SparseArray(QuantizedArray):
 
     @counts_subnormals
     def to_scipy(self, layout: str = "csr") -> Any:
-        """Return the stored values as a matrix of SciPy, stored zeros included.
+        """Return the stored values as a SciPy matrix, including stored zeros.
 
         Parameters
         ----------
@@ -352,7 +352,7 @@ class SparseArray(QuantizedArray):
         ImportError
             SciPy is not installed.
         ValueError
-            No two dimensions, another layout.
+            The array is not two-dimensional, or the layout is unknown.
 
         Examples
         --------
@@ -373,14 +373,14 @@ class SparseArray(QuantizedArray):
     @classmethod
     @counts_subnormals
     def from_scipy(cls, matrix: Any, pattern: str, axis: int = -1) -> SparseArray:
-        """Keep what a sparse matrix of SciPy stores.
+        """Keep the values that a sparse SciPy matrix stores.
 
         Parameters
         ----------
         matrix : scipy.sparse array or matrix
             At most N stored values of every M along the axis.
         pattern : str
-            Such as ``"2:4"``.
+            N:M, such as ``"2:4"``.
         axis : int
 
         Returns
@@ -390,9 +390,9 @@ class SparseArray(QuantizedArray):
         Raises
         ------
         TypeError
-            No sparse matrix, or one that holds no floats.
+            matrix is not a sparse matrix, or does not hold floats.
         ValueError
-            A block with more than N stored values; its row and number are named.
+            A block has more than N stored values; the message names its row and number.
 
         Examples
         --------

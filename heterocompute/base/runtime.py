@@ -118,7 +118,7 @@ def _environment() -> _Settings:
 
 
 def set_num_threads(n: int) -> None:
-    """Set how many threads the calls of this process use, unless `use` says otherwise.
+    """Set the number of threads for calls of this process, unless `use` overrides it.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def set_num_threads(n: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return how many threads a call made here would use.
+    """Return the number of threads that a call in this context uses.
 
     Returns
     -------
@@ -164,39 +164,39 @@ def use(
     tuned: bool | None = None,
     backend: str | None = None,
 ) -> Iterator[None]:
-    """Use other instruction sets, threads, BLAS or paths inside a ``with`` block, in this context only.
+    """Set instruction sets, threads, BLAS or paths inside a ``with`` block, in this context only.
 
     Parameters
     ----------
     isa : str, optional
-        A mask: kernels that need more are not picked. ``"scalar"``, ``"avx2"``, ``"avx512"``, ``"avx512vnni"`` ...;
-        each name includes what it builds on.
+        The highest instruction set to use: ``"scalar"``, ``"avx2"``, ``"avx512"``, ``"avx512vnni"`` ... Each name
+        includes the sets that it builds on.
     threads : int, optional
         1 to 256.
     blas : {"auto", "openblas", "own"}, optional
-        Where dense float32 products go. ``"own"`` are the tiled kernels of this package, whose bits are the same
-        on every machine and thread count. ``"auto"`` takes the faster of the two, by shape, and by the processor that
-        OpenBLAS has kernels for.
+        Library for dense float32 matmuls. ``"own"`` uses the tiled kernels of this package, with bitwise identical
+        results on every machine and thread count. ``"auto"`` uses the faster of the two, by shape and by the processor
+        that OpenBLAS has kernels for.
     path : str, optional
-        The way that every product of this package's own kernels must take, a name that `explain` shows; ``"auto"``: the
-        fastest by estimate, as without it. For experiments: the bits are the same. A product that cannot go that way
-        raises ValueError with the reason.
+        Path that every matmul in this package's own kernels must use, by its name in `explain`. ``"auto"`` is the
+        default: the fastest path by estimate. For experiments; results are bitwise identical. A matmul that the path
+        does not apply to raises ValueError with the reason.
     tuned : bool, optional
-        Let products and convolutions go the way that `tune` found fastest on this machine, where it was asked. The
-        bits are the same but for a convolution whose fastest algorithm sums in another order, and for dense products.
+        Use the paths that `tune` found fastest on this machine, where measured. Results are bitwise identical, except
+        for dense matmuls and for a convolution whose fastest algorithm sums in another order.
     backend : {"cpu", "cuda"}, optional
-        ``"cuda"`` copies arrays of the CPU to the first CUDA device in `quantize`, `fake_quantize`, `matmul` and
-        `linear`, and their answers back. An operation without a CUDA kernel raises NotImplementedError. Arrays that are
-        on a device already are computed there without this setting.
+        ``"cuda"`` copies CPU arrays to the first CUDA device in `quantize`, `fake_quantize`, `matmul` and `linear`, and
+        copies the results back. An operation without a CUDA kernel raises NotImplementedError. Arrays on a device are
+        always computed there, with or without this setting.
 
     Raises
     ------
     RuntimeError
-        The machine lacks the instruction set.
+        The machine does not support the instruction set.
     NotImplementedError
-        ``backend="cuda"`` without kernels, driver or device.
+        ``backend="cuda"`` without CUDA kernels, driver or device.
     ValueError
-        An unknown name.
+        A name is unknown.
 
     Examples
     --------
@@ -325,7 +325,7 @@ def config() -> dict[str, Any]:
 
 
 def show_config(mode: str = "stdout") -> dict[str, Any] | None:
-    """Show instruction sets found and used, threads, BLAS, compiler and kernels.
+    """Show the instruction sets found and used, threads, BLAS, compiler and kernels.
 
     Parameters
     ----------
@@ -335,7 +335,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        The dict for ``"dicts"``, else None.
+        The dict for ``"dicts"``, otherwise None.
 
     Examples
     --------

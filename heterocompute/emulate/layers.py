@@ -27,7 +27,7 @@ _WINDOW_VALUES = 1 << 22  # gathered at a time
 
 @counts_subnormals
 def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = None, emulate: str = "int32") -> Array:
-    """Apply a linear layer: ``matmul(x, w.T) + bias``.
+    """Apply a linear layer on emulated hardware and return ``matmul(x, w.T) + bias``.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     activations : Format or str, optional
         Quantize x on the fly.
     emulate : str
-        As `parse` takes it. Operands of an instruction that multiplies float16 are rounded to it.
+        As accepted by `parse`. Instructions that multiply float16 round their operands to float16.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     Raises
     ------
     ValueError
-        Shapes that do not fit; operands that the emulation does not multiply, see `accepts`.
+        The shapes do not match, or the emulation does not support the operands, see `accepts`.
 
     Examples
     --------
@@ -83,35 +83,35 @@ def conv2d(
     dilation: int | tuple[int, int] = 1,
     groups: int = 1,
 ) -> Array:
-    """Convolve images with filters: a product of windows, whose values are added in the order r, s, c.
+    """Convolve images with filters on emulated hardware, adding the values of a window in the order r, s, c.
 
     Parameters
     ----------
     x : array_like, shape (N, C, H, W)
     w : array_like or QuantizedArray, shape (K, C / groups, R, S)
-        Quantized with ``axis=(2, 3, 1)``, or by a format without an axis.
+        Quantized with ``axis=(2, 3, 1)``, or to a format without an axis.
     bias : array_like, shape (K,), optional
         Added last, in float32.
     stride : int or pair
     padding : int, pair, two pairs, "same" or "valid"
     activations : Format or str, optional
-        Quantize x on the fly as `heterocompute.conv2d` does: one row an image, groups of the format along the channels
-        inside one convolution group.
+        Quantize x on the fly as `heterocompute.conv2d` does: one row per image, groups of the format along the channels
+        within one convolution group.
     emulate : str
-        As `parse` takes it. Operands of an instruction that multiplies float16 are rounded to it.
+        As accepted by `parse`. Instructions that multiply float16 round their operands to float16.
     dilation : int or pair
     groups : int
-        Channels of x, and filters, are split into so many independent convolutions.
+        Number of independent convolutions that the channels of x and the filters are split into.
 
     Returns
     -------
     ndarray of float32, shape (N, K, P, Q)
-        With ``"int32"`` the bits of `heterocompute.conv2d`, where its sums fit.
+        With ``"int32"`` bitwise identical to `heterocompute.conv2d`, if the sums fit.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit; operands that the emulation does not multiply, see `accepts`.
+        The shapes do not match, or the emulation does not support the operands, see `accepts`.
 
     Examples
     --------

@@ -28,15 +28,15 @@ _BLOCK = 1 << 20  # values at a time
 
 @counts_subnormals
 def log_multiply(a: QuantizedArray, b: QuantizedArray, *, format: str | Format | None = None) -> QuantizedArray:
-    """Multiply two arrays of log numbers element by element, by adding their exponents.
+    """Multiply two arrays of log numbers elementwise, by adding their exponents.
 
     Parameters
     ----------
     a, b : QuantizedArray
-        Log numbers of one shape, axis and group size. Bits and gamma may differ.
+        Log numbers of equal shape, axis and group size. Bits and gamma may differ.
     format : str or Format, optional
-        Log format of the result, with the group size of `a` and a gamma no smaller than those of `a` and `b`. By
-        default the wider bits and the larger gamma of the two.
+        Log format of the result, with the group size of `a` and a gamma no smaller than those of `a` and `b`.
+        Default: the wider bits and the larger gamma of the two.
 
     Returns
     -------
@@ -47,9 +47,9 @@ def log_multiply(a: QuantizedArray, b: QuantizedArray, *, format: str | Format |
     Raises
     ------
     TypeError
-        `a` or `b` is no QuantizedArray.
+        `a` or `b` is not a QuantizedArray.
     ValueError
-        Another format than log numbers, other shapes, axes or groups, or a product of scales beyond float32.
+        A format is not log numbers, the shapes, axes or groups differ, or a product of scales exceeds float32.
 
     Notes
     -----
@@ -79,15 +79,15 @@ def log_multiply(a: QuantizedArray, b: QuantizedArray, *, format: str | Format |
 
 @counts_subnormals
 def log_add(a: QuantizedArray, b: QuantizedArray, *, format: str | Format | None = None) -> QuantizedArray:
-    """Add two arrays of log numbers element by element, with a table of log2(1 + 2^-d) and log2(1 - 2^-d).
+    """Add two arrays of log numbers elementwise, with a table of log2(1 + 2^-d) and log2(1 - 2^-d).
 
     Parameters
     ----------
     a, b : QuantizedArray
-        Log numbers of one shape, axis and group size. Bits and gamma may differ.
+        Log numbers of equal shape, axis and group size. Bits and gamma may differ.
     format : str or Format, optional
-        Log format of the result, with the group size of `a` and a gamma no smaller than those of `a` and `b`. By
-        default the wider bits and the larger gamma of the two.
+        Log format of the result, with the group size of `a` and a gamma no smaller than those of `a` and `b`.
+        Default: the wider bits and the larger gamma of the two.
 
     Returns
     -------
@@ -98,9 +98,9 @@ def log_add(a: QuantizedArray, b: QuantizedArray, *, format: str | Format | None
     Raises
     ------
     TypeError
-        `a` or `b` is no QuantizedArray.
+        `a` or `b` is not a QuantizedArray.
     ValueError
-        Another format than log numbers, other shapes, axes or groups, or twice a scale beyond float32.
+        A format is not log numbers, the shapes, axes or groups differ, or twice a scale exceeds float32.
 
     Notes
     -----

@@ -21,7 +21,7 @@ FLOATS = {"fp16": (11, -14), "bf16": (8, -126), "fp22": (14, -126), "fp32": (24,
 
 @dataclass(frozen=True)
 class Instruction:
-    """What an instruction multiplies, what it adds to, and how many products a step has."""
+    """Describe an instruction: the operands, the accumulator, and the number of products per step."""
 
     accumulators: tuple[str, ...]
     chunk: int | None
@@ -31,7 +31,7 @@ class Instruction:
     lowest: dict[str, int] = field(default_factory=dict)  # by accumulator: exponents of addends count as no less
 
     def rounding(self, accumulator: str) -> str:
-        """How sums are rounded: what is aligned is cut, and so are the sums, but sums in fp16 go to the nearest."""
+        """Return the rounding of sums: aligned values and sums are truncated, but fp16 sums round to nearest."""
         return "rne" if self.aligned_bits is None or accumulator == "fp16" else "truncate"
 
 

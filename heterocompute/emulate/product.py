@@ -27,67 +27,75 @@ def matmul(
     rounding: str | None = None,
     fraction_bits: int | None = None,
 ) -> Array:
-    """Multiply two arrays as a given hardware would: ``a @ b``.
+    """Multiply two arrays as the given hardware does, and return ``a @ b``.
 
     Parameters
     ----------
     a, b : array_like or QuantizedArray
-        Shapes as in `numpy.matmul`. Integer accumulators take integers: arrays of an integer dtype, or arrays quantized
-        along the reduction axis to integers; or log numbers on both sides, of one gamma. Float accumulators take
-        floats, and quantized arrays by their values, as float32.
+        Shapes as in `numpy.matmul`. Integer accumulators accept arrays of an integer dtype, arrays quantized to
+        integers along the reduction axis, or log numbers of one gamma on both sides. Float accumulators accept floats,
+        and use quantized arrays as their float32 values.
     accumulator : str
-        ``"int32"``, ``"int24-sat"``, ``"int16-sat"``, ``"int20-wrap"`` ...: two's complement of 2 to 63 bits that
-        saturates or wraps (``"int32"`` wraps). ``"float64"``: for log numbers. ``"fp16"``, ``"bf16"``, ``"fp32"``;
-        ``"fp22"``: fp32 with 13 bits after the point. With an instruction one of those that it adds to.
+        - ``"int32"``, ``"int24-sat"``, ``"int16-sat"``, ``"int20-wrap"`` ...: two's complement of 2 to 63 bits that
+          saturates or wraps (``"int32"`` wraps).
+        - ``"float64"``: for log numbers.
+        - ``"fp16"``, ``"bf16"``, ``"fp32"``.
+        - ``"fp22"``: fp32 with 13 fraction bits.
+
+        With an instruction: one of the accumulators that it supports.
     scale_product_bits : int, optional
-        Round the product of two integer scales to so many of its upper bits, 2 to 16, nearest, ties to even.
+        Round the product of two integer scales to this number of upper bits, 2 to 16, to nearest, ties to even.
     conversion : str
-        ``"exact"``; ``"mitchell"``, of log numbers 2^f = 1 + f, of integers Mitchell's multiplier; ``"hybrid:n"``, of
-        log numbers the upper n bits of f by a table and the others by 1 + f.
+        - ``"exact"``.
+        - ``"mitchell"``: 2^f = 1 + f for log numbers, Mitchell's multiplier for integers.
+        - ``"hybrid:n"``: for log numbers, the upper n bits of f by a table, the lower bits by 1 + f.
     chunk : int, optional
-        Products that are summed exactly before they are added to the accumulator, along k; a chunk ends at the boundary
-        of a group. By default 1, with an integer accumulator and an operand that has groups a whole group.
+        Number of products along k that are summed exactly before they are added to the accumulator. A chunk ends at a
+        group boundary. Default: 1, or a whole group with an integer accumulator and an operand with groups.
     instruction : str, optional
-        A preset, one of `INSTRUCTIONS`. ``"hfma"``, ``"hdp4a"``, ``"hmma"`` multiply float16, ``"dp4a"`` and
-        ``"imma"`` 8-bit integers with one scale a row. ``"hmma-v100"``, ``"hmma-a100"``, ``"hmma-ada"``,
-        ``"hmma-h100"``, ``"hmma-b200"`` are tensor cores as measured; those from A100 on also ``-bf16`` and ``-tf32``
-        (``"hmma-h100-tf32"``), those from Ada on ``-e4m3`` and ``-e5m2``. ``"hmma-h100"`` and the others of float16
-        add to ``"fp32"``, fp8 of Ada and H100 to ``"fp22"``, or with ``accumulator="fp16"`` to that.
+        A preset, one of `INSTRUCTIONS`:
+
+        - ``"hfma"``, ``"hdp4a"``, ``"hmma"`` multiply float16.
+        - ``"dp4a"`` and ``"imma"`` multiply 8-bit integers with one scale per row.
+        - ``"hmma-v100"``, ``"hmma-a100"``, ``"hmma-ada"``, ``"hmma-h100"``, ``"hmma-b200"`` are tensor cores as
+          measured. From A100 on also ``-bf16`` and ``-tf32`` (``"hmma-h100-tf32"``), from Ada on ``-e4m3`` and
+          ``-e5m2``. The float16 instructions add to ``"fp32"``, fp8 of Ada and H100 to ``"fp22"``, or to float16 with
+          ``accumulator="fp16"``.
     extra_bits : int, optional
-        0 to 8. With a float accumulator: before the sum of a step, the accumulator and the products are cut to a
-        multiple of one unit: so many bits below the last bit of a number with the largest exponent among them. With
-        ``"hmma"`` below the last of 24 bits, whatever the accumulator.
+        0 to 8, with a float accumulator. Before the sum of a step, the accumulator and the products are cut to a
+        multiple of one unit. The unit is this number of bits below the last bit of the largest exponent among them.
+        With ``"hmma"`` it is below the last of 24 bits, for every accumulator.
     rounding : {"rne", "truncate"}, optional
-        Of float accumulators, and of what `extra_bits` cuts. By default ``"rne"``; ``"truncate"`` of ``"hmma"``,
-        but ``"rne"`` of its sums in float16.
+        Rounding of float accumulators and of the cut of `extra_bits`. Default: ``"rne"``. For ``"hmma"`` it is
+        ``"truncate"``, but ``"rne"`` for its float16 sums.
     fraction_bits : int, optional
-        Of log numbers in integers: the largest product is ``2**fraction_bits``, the others are truncated. By default
-        the largest number with which nothing can overflow.
+        For log numbers in integers: the largest product is ``2**fraction_bits``, smaller products are truncated.
+        Default: the largest number without overflow.
 
     Returns
     -------
     ndarray
-        float32; int64, the accumulators themselves, where both operands are arrays of integers. The bits are the same
-        for every number of threads and instruction set.
+        float32, or int64 (the accumulators) if both operands are integer arrays. Results are bitwise identical for
+        every number of threads and instruction set.
 
     Raises
     ------
     ValueError
-        Arguments that do not fit each other or the operands; a NaN or an infinity; values that are no float16 with an
-        instruction that multiplies float16.
+        The arguments do not match each other or the operands, an operand holds a NaN or an infinity, or a value is
+        not a float16 although the instruction multiplies float16.
     TypeError
-        Arguments or arrays of the wrong type.
+        An argument or array has the wrong type.
 
     Notes
     -----
-    Scaled products of integers: Dai et al., "VS-Quant", MLSys 2021 (arXiv 2102.04503), equation 5 and section 5; Keller
+    Scaled integer products: Dai et al., "VS-Quant", MLSys 2021 (arXiv 2102.04503), equation 5 and section 5. Keller
     et al., "A 17-95.6 TOPS/W Deep Learning Inference Accelerator with Per-Vector Scaled 4-bit Quantization for
-    Transformers in 5nm", VLSI 2022, is ``accumulator="int24-sat", scale_product_bits=8`` on groups of 64. Log numbers:
-    Zhao et al., "LNS-Madam", 2021 (arXiv 2106.13914); Mitchell, IRE Trans. EC 11(4), 1962. Tensor cores: Fasi et al.,
-    "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7:e330, 2021; Khattak and Mikaitis, "Accurate
-    Models of NVIDIA Tensor Cores", 2025 (arXiv 2512.07004); sums of fp8: DeepSeek-AI, "DeepSeek-V3 Technical Report",
-    2024 (arXiv 2412.19437), section 3.3.2; Zhang et al., "SageAttention2", 2024 (arXiv 2411.10958). Those of an H100
-    were compared with one, bit for bit.
+    Transformers in 5nm", VLSI 2022, is ``accumulator="int24-sat", scale_product_bits=8`` with groups of 64. Log
+    numbers: Zhao et al., "LNS-Madam", 2021 (arXiv 2106.13914); Mitchell, IRE Trans. EC 11(4), 1962. Tensor cores: Fasi
+    et al., "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7:e330, 2021; Khattak and Mikaitis,
+    "Accurate Models of NVIDIA Tensor Cores", 2025 (arXiv 2512.07004). Sums of fp8: DeepSeek-AI, "DeepSeek-V3 Technical
+    Report", 2024 (arXiv 2412.19437), section 3.3.2; Zhang et al., "SageAttention2", 2024 (arXiv 2411.10958). The
+    instructions of an H100 were compared with the hardware and are bitwise identical.
 
     Examples
     --------

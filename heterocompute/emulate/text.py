@@ -22,13 +22,13 @@ _WIDTHS = range(2, 17)
 
 
 def parse(emulate: str) -> dict[str, Any]:
-    """Return the arguments of `matmul` that a text stands for.
+    """Return the arguments of `matmul` for an emulation string.
 
     Parameters
     ----------
     emulate : str
-        The name of an accumulator, after which ``-p8`` rounds products of integer scales to 8 bits; or one of
-        `INSTRUCTIONS`, after which ``+fp16`` names its accumulator, where it has several.
+        The name of an accumulator; the suffix ``-p8`` rounds products of integer scales to 8 bits. Or one of
+        `INSTRUCTIONS`; the suffix ``+fp16`` names its accumulator, if it has several.
 
     Returns
     -------
@@ -37,9 +37,9 @@ def parse(emulate: str) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        No emulation has this text; the message names the nearest.
+        The emulation string is unknown; the message names the nearest.
     TypeError
-        Not a str.
+        emulate is not a str.
 
     Examples
     --------
@@ -69,16 +69,16 @@ def parse(emulate: str) -> dict[str, Any]:
 
 
 def accepts(emulate: str, activations: Format | str | None, weights: Format | str | None, length: int = 64) -> bool:
-    """Tell whether `matmul` multiplies such operands: it is asked, with rows of zeros.
+    """Tell whether `matmul` supports these operands, by trying it with rows of zeros.
 
     Parameters
     ----------
     emulate : str
-        As `parse` takes it.
+        As accepted by `parse`.
     activations, weights : Format, str or None
         Formats of the operands; None is float32.
     length : int
-        Values of a row. Log numbers need room in an integer accumulator for as many products as a group has.
+        Length of a row. For log numbers an integer accumulator must hold as many products as a group has.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def accepts(emulate: str, activations: Format | str | None, weights: Format | st
     Raises
     ------
     ValueError
-        No such emulation or format.
+        The emulation or the format is unknown.
 
     Examples
     --------

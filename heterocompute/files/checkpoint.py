@@ -52,74 +52,76 @@ def quantize_checkpoint(
     layout: str | None = None,
     needed: bool = False,
 ) -> dict[str, Any]:
-    """Quantize the tensors of a checkpoint into another one, one file or a folder of several.
+    """Quantize the tensors of a checkpoint, one file or a folder, and write a new checkpoint.
 
-    Tensors that are pruned to N:M keep their pattern: ``"int8"`` makes ``"int8+2:4"`` of one that is ``"2:4"``. Other
-    pruned tensors have zeros, which every format but a learned codebook keeps.
+    Tensors that are pruned to N:M keep their pattern: ``"int8"`` becomes ``"int8+2:4"`` for a ``"2:4"`` tensor. Other
+    pruned tensors keep their zeros in every format except learned codebooks.
 
-    Peak memory of a worker is the largest tensor, its components and less than 64 MiB. What is written appears under
-    its name when it is complete, or not at all; its bytes are the same for any workers, and however often the work was
-    ended and begun again.
+    Peak memory per worker is the largest tensor, its components and less than 64 MiB. A file gets its final name only
+    when it is complete. The output bytes do not depend on the number of workers or on interrupted and resumed runs.
 
     Parameters
     ----------
     in_path, out_path : str or os.PathLike
-        Two different checkpoints. A name that ends in ``.safetensors`` is one file, and an existing one is replaced.
-        Any other name becomes a new folder if it ends in a separator, is that of an empty folder, if `in_path` is a
-        folder (whose other files, such as the tokenizer, are copied along), or if the data are larger than
-        `shard_size`; else one file.
+        Two different checkpoints. A name ending in ``.safetensors`` is one file; an existing file is replaced. Any
+        other name becomes a new folder in these cases, otherwise one file:
+
+        - it ends in a separator, or names an empty folder;
+        - `in_path` is a folder (its other files, such as the tokenizer, are copied);
+        - the data are larger than `shard_size`.
     format : Format or str, optional
-        For every selected tensor that the recipe does not name. Needed where there is no recipe.
+        Format of every selected tensor that the recipe does not name. Required without a recipe.
     include, exclude : str or iterable of str, optional
-        Globs that choose among the float tensors with two or more dimensions, see `selection.select`.
+        Globs that select among the float tensors with two or more dimensions, see `selection.select`.
     recipe : path, or mapping of str to (Format, str or None), optional
-        Pattern -> format, ``"skip"`` or None; the first match wins. A tensor that neither the recipe nor
-        `format` concerns is copied, and so is one without any value.
+        Pattern -> format, ``"skip"`` or None; the first match applies. Tensors without a format from the recipe or
+        `format`, and tensors without values, are copied.
     axis : int, tuple of int or mapping of str to these, optional
-        The reduction axes. Default: of an ONNX file those that its Gemm and MatMul sum over; else (2, 3, 1) of 4-D
-        tensors, (2, 1) of filters of signals (K, C, S), whose last axis is at most 31 long, and -1 of others.
+        The reduction axes. Default: the axes that Gemm and MatMul of an ONNX file sum over; otherwise (2, 3, 1) for 4-D
+        tensors, (2, 1) for 1-D convolution filters (K, C, S) whose last axis is at most 31 long, and -1 for all
+        remaining tensors.
     progress : callable, optional
         ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end.
     fake : bool
-        Write the rounded values as plain tensors of the dtype that they had (fp8: float32), which any framework loads,
-        instead of codes. In 16 bits they are rounded once more.
+        Write the rounded values as plain tensors of the original dtype (fp8: float32) instead of codes. Any framework
+        loads them. 16-bit dtypes round them once more.
     workers : int or callable, optional
-        Who writes the files of a folder: so many threads of this process, or a function such as `map`, which is given a
-        function and a list, both can be pickled, and calls the function with each item: ``map`` of an executor of
-        concurrent.futures, of a Pool of multiprocessing, ``lambda f, xs: client.gather(client.map(f, xs))`` of Dask.
-        They see the same paths.
+        Number of threads that write the files of a folder, or a function like `map`. The function gets a function and a
+        list, both picklable, and calls the function with each item. Examples: ``map`` of a concurrent.futures executor
+        or a multiprocessing Pool, ``lambda f, xs: client.gather(client.map(f, xs))`` of Dask. All workers must see the
+        same paths.
     resume : bool
-        Take the files that an earlier run has finished, of the same checkpoint and options. Until a folder is complete
-        it is called ``out_path + ".partial"``.
+        Reuse the finished files of an earlier run with the same checkpoint and options. An incomplete folder is named
+        ``out_path + ".partial"``.
     shard_size : int, str or None
-        The largest data of one file of a folder, bytes or a text such as ``"5GB"`` (10^9) or ``"4GiB"`` (2^30), but for
-        a tensor that is larger; None: one file.
+        Largest data size of one file of a folder, in bytes or as ``"5GB"`` (10^9) or ``"4GiB"`` (2^30). A single larger
+        tensor may exceed it. None: one file.
     consume : bool
-        Delete each file of `in_path`, a folder, when all that was in it is on the disk of `out_path`.
+        Delete each file of the folder `in_path` as soon as all its data are on the disk of `out_path`.
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"mlx"``,
-        ``"onnx"``, ``"onnx-matmulnbits"`` or ``"gguf"``: that of another program, as of `save`. In a folder
-        ``config.json`` says it, too. ONNX and GGUF are one file, and what is written is in memory. Rows that hold no
-        whole blocks of GGUF take another type, as of `save_gguf`.
+        ``"onnx"``, ``"onnx-matmulnbits"`` or ``"gguf"``: the layout of another program, as in `save`. In a folder,
+        ``config.json`` records it. ONNX and GGUF are one file, and the output is held in memory. Rows that are not
+        whole blocks of GGUF get another type, as in `save_gguf`.
     needed : bool
-        Raise ValueError, and write nothing, where no tensor is selected, as the command does. By default the copy is
-        written: the same call then serves every file of a checkpoint in parts.
+        Raise ValueError and write nothing if no tensor is selected, as the command does. By default the copy is
+        written, so that the same call serves every file of a checkpoint in parts.
 
     Returns
     -------
     dict
         ``{"input", "output", "bytes_before", "bytes", "tensors": [{"name", "format", "shape", "dtype",
-        "bytes_before", "bytes"}], "skipped"}``; `format` is None for what was copied, bytes are those of the data.
-        `skipped`, name -> what it is, has what stands in the input and cannot be read, so that it is left out. With
-        ``layout="gguf"`` also `instead`, name -> the format that was asked for, of tensors that took another type.
+        "bytes_before", "bytes"}], "skipped"}``. `format` is None for copied tensors. Bytes count the data. `skipped`
+        maps each unreadable entry of the input, which is left out, to a description. With ``layout="gguf"`` there is
+        also `instead`: name -> requested format, for tensors that got another type.
 
     Raises
     ------
     ValueError
-        If the file is illegal or quantized already, both paths are one file, a tensor holds NaN or infinity
-        (with its name and the first index), a name collides with a component's, or a pattern fits nothing.
+        The file is invalid or already quantized, both paths are one file, a tensor holds NaN or infinity (the message
+        has its name and the first index), a name collides with a component's, or a pattern matches nothing.
     OSError
-        If a file cannot be read or written.
+        A file cannot be read or written.
 
     Examples
     --------

@@ -89,42 +89,47 @@ def convert_checkpoint(
     shard_size: int | str | None = "5GB",
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Write a quantized checkpoint in the layout of another program, with exactly the same values.
+    """Convert a quantized checkpoint to the layout of another program, with exactly equal values.
 
-    Each weight is read twice: first it is converted, read back and compared, then it is written.
+    Each weight is read twice. The first pass converts it, reads it back and compares. The second pass writes it.
 
     Parameters
     ----------
     in_path, out_path : str or os.PathLike
-        As of `quantize_checkpoint`: safetensors in the layout of a program or of this package, a folder of them, or
-        GGUF. Files beside the weights are copied, and ``config.json`` says what the program of the new layout expects.
+        As in `quantize_checkpoint`: safetensors in the layout of another program or of this package, a folder of them,
+        or GGUF. Other files of the folder are copied. ``config.json`` gets the entries that the new layout requires.
     layout : str
         ``"heterocompute"``, or a layout of `save`.
     lossy : Format or str, optional
-        What weights are rounded to that the layout cannot represent: a format, or ``"f32"``, ``"f16"``, ``"bf16"`` for
-        plain values. By default such weights are an error, and nothing is written.
+        Format to round weights to that the layout cannot represent. ``"f32"``, ``"f16"`` and ``"bf16"`` store plain
+        values. By default such weights raise an error, and nothing is written.
     source : str, optional
-        The layout of `in_path`; by default what its configuration or the names of its tensors say.
+        Layout of `in_path`. By default it is detected from the configuration or the tensor names.
     progress, workers, resume, shard_size
-        As of `quantize_checkpoint`. ONNX is made in memory, GGUF a tensor at a time.
+        As in `quantize_checkpoint`. ONNX is built in memory, GGUF one tensor at a time.
     dry_run : bool
-        Compare all weights, and write nothing.
+        Compare all weights without writing.
 
     Returns
     -------
     dict
         ``{"input", "output", "source", "layout", "bytes_before", "bytes", "written", "tensors", "skipped"}``. Each of
         `tensors` has `name`, `shape`, `from`, `to`, `status`, `bytes_before`, `bytes`, `sqnr_db`, `why` and `nearest`.
-        `status` is ``"equal"``, the format is the same; ``"closed form"``, another format with equal values, which both
-        are decoded to show (0 and -0 are equal); ``"lossy"``, rounded, with its `sqnr_db`; ``"copied"``, a plain
-        tensor; or ``"not representable"``, with `why` and the `nearest` format.
+        `status` is one of:
+
+        - ``"equal"``: the same format.
+        - ``"closed form"``: another format with equal values, as shown by decoding both (0 and -0 are equal).
+        - ``"lossy"``: rounded, with its `sqnr_db`.
+        - ``"copied"``: a plain tensor.
+        - ``"not representable"``: with `why` and the `nearest` format.
 
     Raises
     ------
     NotRepresentable
-        A ValueError: weights without a place in the layout, and no `lossy`. Its ``summary`` is what else is returned.
+        Weights cannot be represented in the layout, and `lossy` is not given. It is a ValueError. Its ``summary`` is
+        the dict that is returned otherwise.
     ValueError
-        No quantized weight; a layout that is unknown; as `quantize_checkpoint`.
+        There is no quantized weight, the layout is unknown, or as in `quantize_checkpoint`.
     OSError
         A file cannot be read or written.
 

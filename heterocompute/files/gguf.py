@@ -53,48 +53,48 @@ def save_gguf(
     types: Mapping[str, str | Format] | None = None,
     importance: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """Write weights to a GGUF file, quantized to types of ggml.
+    """Write weights to a GGUF file, quantized to ggml types.
 
     Parameters
     ----------
     path : str or os.PathLike
-        Replaced by renaming if it exists; the file appears under its name when it is complete.
+        Replaced by renaming if it exists. The file gets this name when it is complete.
     tensors : mapping of str to ndarray or QuantizedArray
-        Of float dtypes, at most 4 dimensions, the last the one that products sum over; names of at most 63 bytes. A
-        checkpoint of `open_checkpoint` is one. Quantized ones, along the last axis and of a type of ggml, are written
-        as they are, and so are signed integers, such as positions. One of 0 dimensions is stored as 1 of 1 value.
+        Float arrays with at most 4 dimensions, the last being the reduction axis. Names have at most 63 bytes. A
+        checkpoint of `open_checkpoint` is such a mapping. Arrays that are quantized to a ggml type along the last axis,
+        and signed integers such as positions, are written unchanged. A 0-D array is stored as one dimension of 1 value.
     metadata : mapping of str to str, bool, int, float, NumPy number, or a list of one of these, optional
-        Keys such as ``"general.name"``; ``"general.architecture"`` is ``"none"`` without one. Python's numbers have the
-        types that llama.cpp looks for: floats are float32, integers from 0 uint32, negative ones and those of lists
-        int32, larger ones int64. NumPy's numbers keep their own types, such as ``np.float64``.
+        Keys such as ``"general.name"``. The default of ``"general.architecture"`` is ``"none"``. Python numbers get the
+        types that llama.cpp expects: float32 for floats, uint32 for integers from 0, int32 for negative integers and
+        lists, int64 for larger integers. NumPy numbers keep their own types, such as ``np.float64``.
     types : mapping of str to Format or str, optional
-        Globs of names, of which the first that fits counts, and a type: a `GGML` format, ``"mxfp4"``, ``"nvfp4"``
-        (whose float32 becomes a tensor of its own: of ``fc.weight`` it is ``fc.scale``), ``"f16"``, ``"bf16"`` or
-        ``"f32"``.
-        Default ``{"*": "q4_k"}``; what no glob fits stays float32.
+        Name globs, of which the first match applies, and a type: a `GGML` format, ``"mxfp4"``, ``"nvfp4"``, ``"f16"``,
+        ``"bf16"`` or ``"f32"``. The float32 scale of ``"nvfp4"`` becomes a separate tensor, ``fc.scale`` for
+        ``fc.weight``. Default: ``{"*": "q4_k"}``. Tensors without a match stay float32.
     importance : mapping of str to array_like, optional
-        Per tensor the weights of its columns' squared errors, (columns,), finite and none negative, as an importance
-        matrix of llama.cpp has them. Types without a search do without.
+        Per tensor, the weights of the squared errors of its columns, as in an importance matrix of llama.cpp: shape
+        (columns,), finite, not negative. Types without a search ignore them.
 
     Returns
     -------
     dict of str to str
-        The type of each tensor as it was written. Vectors stay float32, as llama.cpp wants them. Rows that are no whole
-        blocks of 256 take a type with blocks of 32 as in llama.cpp (q4_k: q5_0), and float16 where they are none of 32.
+        The written type of each tensor. Vectors stay float32, as llama.cpp requires. Rows that are not whole blocks of
+        256 get a type with blocks of 32, as in llama.cpp (q4_k: q5_0). Rows that are not whole blocks of 32 get
+        float16.
 
     Raises
     ------
     ImportError
         The package gguf is not installed.
     TypeError
-        Neither floats nor signed integers; a key or a type of another kind.
+        An array holds neither floats nor signed integers, or a key or type has the wrong type.
     ValueError
-        NaN or infinity in what is quantized, a name that is too long, an unknown type, a format without a place in
-        GGUF, importance of another length.
+        A tensor to quantize holds NaN or infinity, a name is too long, a type is unknown, GGUF cannot represent a
+        format, or importance has another length.
 
     Notes
     -----
-    Memory is the largest tensor as float32, its components and its blocks. ggml, docs/gguf.md.
+    Peak memory is the largest tensor as float32, its components and its blocks. See ggml, docs/gguf.md.
 
     Examples
     --------

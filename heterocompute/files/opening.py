@@ -76,17 +76,17 @@ READERS: Mapping[str, Callable[[str], Tensors]] = {
 
 
 class Checkpoint(Mapping[str, Any]):
-    """The arrays of a checkpoint by name, each read when it is asked for. Made by `open_checkpoint`.
+    """Map names to the arrays of a checkpoint, each read on access. Returned by `open_checkpoint`.
 
     Attributes
     ----------
     path : str
     metadata : dict of str to str
-        What the file says beside its tensors.
+        Metadata of the file.
     skipped : dict of str to str
-        What stands there and has a dtype that is not known here, or holds no numbers -> what it is.
+        Entries with an unknown dtype or without numbers, each with a description.
     axes : dict of str to tuple of int
-        Reduction axes, where the file says what multiplies by a tensor: ONNX does.
+        Reduction axes, if the file tells how a tensor is multiplied, as ONNX does.
     """
 
     def __init__(self, reader: Tensors, layout: str | None = None) -> None:
@@ -132,12 +132,12 @@ class Checkpoint(Mapping[str, Any]):
         Returns
         -------
         Info
-            `dtype`, `shape` and `nbytes`; of a packed array the dtype that was packed, and its stored bytes.
+            `dtype`, `shape` and `nbytes`. For a packed array: the dtype before packing, and the stored bytes.
 
         Raises
         ------
         KeyError
-            There is no such array.
+            The array does not exist.
         """
         self._check_open()
         if self._held is None:
@@ -150,7 +150,7 @@ class Checkpoint(Mapping[str, Any]):
         return Info(entry.dtype, entry.shape, stored)
 
     def plain_infos(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return dtype and shape of the arrays that are not packed, by name.
+        """Return dtype and shape of the unpacked arrays, by name.
 
         Returns
         -------
@@ -165,12 +165,12 @@ class Checkpoint(Mapping[str, Any]):
         return {name: (info.dtype, tuple(info.shape)) for name, info in infos.items()}
 
     def check_weights(self) -> None:
-        """Check that the arrays are weights, not what another program has made of them.
+        """Check that the arrays are plain weights, not packed by another program.
 
         Raises
         ------
         ValueError
-            Another program has quantized what the file holds, and it was opened without that layout.
+            The weights are quantized by another program, and the file was opened without its layout.
         """
         self._check_open()
         if self._held is None:
@@ -181,7 +181,7 @@ class Checkpoint(Mapping[str, Any]):
             raise ValueError(f"{printable(self.path)}: {error}") from None
 
     def close(self) -> None:
-        """Close the file; what is read afterwards is a ValueError."""
+        """Close the file; reading an array afterwards raises ValueError."""
         self._closed = True
         self._reader.close()
 
@@ -234,34 +234,36 @@ def _readers_of(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, 
 
 
 def open_checkpoint(path: str | os.PathLike[str], layout: str | None = None) -> Checkpoint:
-    """Open a checkpoint of any kind as a mapping of names to arrays, each read when it is asked for.
+    """Open a checkpoint of any kind as a mapping of names to arrays that are read on access.
 
     Parameters
     ----------
     path : str or os.PathLike
-        safetensors; a folder with an index (or the index); NumPy's .npz and .npy; torch.save's .pt, .pth and .bin, of
-        either layout, without torch and without running any pickle; ONNX (needs ``heterocompute[onnx]``); GGUF (blocks
-        of 4 bits and the like need ``heterocompute[gguf]``, and come as float32).
+        - safetensors, or a folder with an index (or the index).
+        - .npz and .npy of NumPy.
+        - .pt, .pth and .bin of torch.save, in either layout, without torch and without running a pickle.
+        - ONNX (needs ``heterocompute[onnx]``).
+        - GGUF (4-bit and similar blocks need ``heterocompute[gguf]`` and are decoded to float32).
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
         ``"mlx"`` or ``"gguf"``.
-        As of `load`: what that program has stored comes as packed arrays.
+        As in `load`: return the weights of that program as packed arrays.
 
     Returns
     -------
     Checkpoint
-        Packed arrays of this package as such, anything else as ndarrays of the dtype that is stored.
+        Packed arrays of this package, and all other tensors as ndarrays of the stored dtype.
 
     Raises
     ------
     TypeError
-        path is no path.
+        path is not a path.
     ValueError
-        The file is of another kind, is cut off, or contradicts itself; one line that names it.
+        The kind of file is not supported, or the file is truncated or inconsistent. The message names the file.
     OSError
-        It cannot be read.
+        The file cannot be read.
     ImportError
-        A package that it needs is not installed.
+        A required package is not installed.
 
     Examples
     --------
@@ -283,7 +285,7 @@ def open_checkpoint(path: str | os.PathLike[str], layout: str | None = None) -> 
 
 @counts_subnormals
 def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
-    """Read all of a checkpoint: a safetensors file, or one of any other kind that `open_checkpoint` takes.
+    """Load all arrays of a checkpoint: a safetensors file, or any other kind that `open_checkpoint` supports.
 
     Parameters
     ----------
@@ -291,30 +293,31 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
         ``"mlx"`` or ``"gguf"``.
-        Read what that program, or `save` with this layout, has stored as packed arrays. What the program keeps in
-        config.json is taken from there, or from the metadata. Blocks of GGUF that no format here has, such as IQ2_S,
-        come as float32.
+        Load the packed weights of that program, or of `save` with this layout, as packed arrays. Settings are read from
+        config.json or from the metadata. GGUF blocks without a format in this package, such as IQ2_S, are decoded to
+        float32.
 
     Returns
     -------
     QuantizedArray, SparseArray, EIEArray, BitmapArray, or dict of str to these and ndarrays
-        The array itself where a method ``save`` wrote the file, or it is one of .npy; else everything by name; bfloat16
-        and float8 as the dtypes of ml_dtypes. Tensors of torch.save that share a storage share memory here too.
+        The array itself for .npy and for a file of one packed array from a method ``save``. Otherwise all arrays by
+        name. bfloat16 and float8 have the dtypes of ml_dtypes. Tensors of torch.save that share a storage also share
+        memory here.
 
     Warns
     -----
     UserWarning
-        If tensors are left out that cannot be read; `open_checkpoint` has them all in ``skipped``.
+        Some tensors cannot be read and are left out. `open_checkpoint` lists them in ``skipped``.
 
     Raises
     ------
     TypeError
-        If path is no path.
+        path is not a path.
     ValueError
-        If the file is of no kind that is read, is cut off, contradicts itself, or describes quantized arrays
-        that no format has; one line that names the file and the tensor.
+        The kind of file is not supported, or the file is truncated, is inconsistent, or describes quantized arrays that
+        no format matches. The message names the file and the tensor.
     OSError
-        If the file cannot be read.
+        The file cannot be read.
 
     Examples
     --------

@@ -164,26 +164,26 @@ def _fail(reader: Tensors, what: str) -> NoReturn:
 
 @counts_subnormals
 def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], layout: str | None = None) -> None:
-    """Write arrays to a safetensors file, packed ones as their components.
+    """Write arrays to a safetensors file, packed arrays as their components.
 
     Parameters
     ----------
     path : str or os.PathLike
         Replaced by renaming if it exists.
     arrays : QuantizedArray, SparseArray, EIEArray, BitmapArray, or mapping of str to these and arrays
-        One packed array, as its method ``save`` writes it, or several arrays by name: packed ones, those of NumPy, and
-        those that lend their memory by DLPack. `load` reads back what was given.
+        One packed array, as its method ``save`` writes it, or several arrays by name: packed arrays, NumPy arrays, and
+        arrays with DLPack support. `load` reads them back.
     layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
-        That of another program, of a dict whose quantized arrays are matrices called ``NAME.weight``; see
+        Layout of another program, for a dict whose quantized arrays are matrices named ``NAME.weight``. See
         docs/files.md.
 
     Raises
     ------
     TypeError
-        If path is no path, something is no array, or of a dtype that a safetensors file cannot hold.
+        path is not a path, an entry is not an array, or a safetensors file cannot hold its dtype.
     ValueError
-        If two arrays would be stored under one name; a layout, or a format without a place in it; a name of another
-        kind of file, such as ``.gguf`` without that layout.
+        Two arrays would get the same name, the layout is unknown or cannot represent a format, or the suffix belongs to
+        another kind of file, such as ``.gguf`` without that layout.
 
     Examples
     --------

@@ -35,12 +35,12 @@ def __dir__() -> list[str]:
 
 
 def format(text: str | Format) -> Format:
-    """Return the format that a text names; the inverse of ``str``.
+    """Return the format with this format string; the inverse of ``str``.
 
     Parameters
     ----------
     text : str or Format
-        The one text of a format, such as ``"vsq4-g16-s4"``. A format comes back as it is.
+        Format string, such as ``"vsq4-g16-s4"``. A Format is returned unchanged.
 
     Returns
     -------
@@ -49,10 +49,10 @@ def format(text: str | Format) -> Format:
     Raises
     ------
     ValueError
-        No format has this text; the message names the nearest texts, where any is near. A family alone, such as ``nf4``
-        or ``fp8``, is none: a format has one text, which says all of it.
+        The format string is invalid; the message names similar format strings, if any. A family such as ``nf4`` or
+        ``fp8`` is invalid, because a format string is complete.
     TypeError
-        Neither a text nor a format.
+        text is neither a str nor a Format.
 
     Examples
     --------

@@ -39,23 +39,23 @@ class StoredRules:
 
 
 class Format(ABC):
-    """What every number format has: a family, a text, and the parameters of the C core.
+    """Base class of all number formats: a family, a format string, and the parameters of the C core.
 
-    A subclass is a frozen dataclass whose fields are the format's parameters. It sets the class attributes
-    below and the two abstract methods; ``__str__`` and ``_parse`` must be inverse.
+    A subclass is a frozen dataclass whose fields are the parameters of the format. It sets the class attributes below
+    and implements the two abstract methods. ``__str__`` and ``_parse`` must be inverse.
 
     Attributes
     ----------
     family : str
         Name of the family, the key of `formats`.
     description : str
-        One line for people.
+        One line of description.
     examples : tuple of str
-        Texts that cover the family's parameters; the tests iterate over them.
+        Format strings that cover the family's parameters. The tests iterate over them.
     bits : int
         Bits of a code.
     group : int or None
-        Values that share a scale; None is one scale a row, or none at all.
+        Values that share a scale. None: one scale per row, or no scale.
     element_dtype : str or None
         The type of NumPy or ml_dtypes that holds one element without its scale, such as ``"float8_e4m3fn"``.
     """
@@ -80,7 +80,7 @@ class Format(ABC):
 
     @classmethod
     def families(cls) -> tuple[type[Format], ...]:
-        """Return the class of every registered family, in the order of definition."""
+        """Return the classes of all registered families, in the order of definition."""
         return tuple(Format._registered.values())
 
     @abstractmethod
@@ -97,26 +97,26 @@ class Format(ABC):
 
     @property
     def unit(self) -> int:
-        """How many values one code or one block covers: runs are padded to a multiple of it."""
+        """Return the number of values per code or block; runs are padded to a multiple of it."""
         return 1
 
     @property
     def splits_into_rows(self) -> bool:
-        """Whether a row can be decoded without the others; scales of several rows may be stored together."""
+        """Return whether a row can be decoded alone; otherwise scales of several rows are stored together."""
         return True
 
     @property
     def form(self) -> StoredForm:
-        """The kinds of codes and scales, as the C core states them; those of the base where there is a pattern."""
+        """Return the kinds of codes and scales in the C core; for a pattern, those of the base format."""
         return form_of((self.family, *self.core_params()))
 
     @property
     def learns_codebook(self) -> bool:
-        """Whether each array has a codebook of its own, and no pattern."""
+        """Return whether each array has its own codebook and no pattern."""
         return self.form.codes == "learned"
 
     def stored_rules(self) -> StoredRules:
-        """Return what the components of this format never hold.
+        """Return the rules for values that the components of this format never hold.
 
         Returns
         -------
@@ -125,7 +125,7 @@ class Format(ABC):
         return StoredRules()
 
     def stored_length(self, length: int) -> int:
-        """Return how many values of a run are stored; fewer than there are where a pattern leaves some out.
+        """Return the number of stored values of a run, which is smaller for formats with a pattern.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class Format(ABC):
 
     @abstractmethod
     def core_params(self) -> tuple[int, ...]:
-        """Return the parameters as the C core takes them: integers, 0 for None."""
+        """Return the parameters for the C core: integers, 0 for None."""
 
     # Each setter stores the plain value, so that Int(np.int64(4)) and Int(4) print and pickle alike.
     def _set_integer(self, field: str, *wanted: range, optional: bool = False) -> None:

@@ -57,21 +57,21 @@ KINDS = {
 
 @dataclass(frozen=True)
 class GGML(Format):
-    """Blocks of 32 or 256 values as ggml, llama.cpp and GGUF files have them, K-quants among them.
+    """ggml blocks of 32 or 256 values, including K-quants, as in llama.cpp and GGUF files.
 
     Parameters
     ----------
     type : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs"}
         ggml's name of the block.
     bits, group, block : int
-        Of a code; values that share a scale; values of a block, of which rows hold whole ones. No arguments.
+        Bits of a code, values per scale, and values per block. Rows hold whole blocks. Not arguments.
 
     Raises
     ------
     ValueError
-        No such type.
+        The type is unknown.
     TypeError
-        The type is no text.
+        The type is not a str.
 
     Notes
     -----
@@ -107,12 +107,12 @@ class GGML(Format):
 
     @property
     def kind(self) -> Kind:
-        """What a block is made of."""
+        """Return the description of the block's parts."""
         return KINDS[self.type]
 
     @property
     def unit(self) -> int:
-        """The values of a block."""
+        """Return the number of values per block."""
         return self.block
 
     @property

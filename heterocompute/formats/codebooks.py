@@ -11,23 +11,23 @@ from .base import MAX_GROUP, Format, StoredRules, optional
 
 @dataclass(frozen=True)
 class NF4(Format):
-    """16 fixed levels, the quantiles of a normal distribution, times the largest magnitude of a group.
+    """NormalFloat: 16 fixed levels, the quantiles of a normal distribution, times the largest magnitude of a group.
 
     Parameters
     ----------
     group : int
         Values along the quantized axis that share a scale.
     double : bool
-        Double quantization: the scales are 8-bit integers themselves, 256 of them to a float32.
+        Double quantization: the scales are stored as 8-bit integers, with one float32 per 256 scales.
     bits : int
-        4; no argument.
+        4; not an argument.
 
     Raises
     ------
     ValueError
-        A parameter that the format does not have.
+        The format does not support a parameter.
     TypeError
-        A parameter of the wrong type; bool is no integer.
+        A parameter has the wrong type; bool is not accepted as an integer.
 
     Notes
     -----
@@ -57,7 +57,7 @@ class NF4(Format):
 
     @property
     def splits_into_rows(self) -> bool:
-        """False for `double`, whose blocks of 256 scales go on from row to row."""
+        """Return False for `double`, whose blocks of 256 scales cross rows."""
         return not self.double
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class NF4(Format):
         return None if match is None else cls(int(match[1]), match[2] is not None)
 
     def stored_rules(self) -> StoredRules:
-        """Return what files are checked for: a short group's padding has the code of the value nearest to 0.
+        """Return the rules that files are checked against: padding has the code of the value nearest to 0.
 
         Returns
         -------
@@ -89,31 +89,31 @@ class NF4(Format):
 
 @dataclass(frozen=True)
 class Codebook(Format):
-    """2^bits learned values: the codebook of least squared error, found by k-means.
+    """Learned codebooks: 2^bits values with the least squared error, found by k-means.
 
     Parameters
     ----------
     bits : int
         Bits of a code, 1 to 8.
     group : int or None
-        Values along the quantized axis that are divided by their largest magnitude first; None divides nothing.
+        Values along the quantized axis that are first divided by their largest magnitude. None: no scaling.
     per : {"row", "tensor"}
-        What shares a codebook.
+        Values that share a codebook.
     dim : int
-        Values that one code covers: 1, or 2, 4, 8 consecutive ones (product quantization); divides the group.
-        With 1 the codebook is optimal, else it is Lloyd's from k-means++ with a fixed seed.
+        Number of consecutive values per code: 1, 2, 4 or 8 (product quantization). It must divide the group. With 1
+        the codebook is optimal; otherwise Lloyd's algorithm starts from k-means++ with a fixed seed.
 
     Raises
     ------
     ValueError
-        A parameter that the format does not have.
+        The format does not support a parameter.
     TypeError
-        A parameter of the wrong type; bool is no integer.
+        A parameter has the wrong type; bool is not accepted as an integer.
 
     Notes
     -----
-    Han, Mao, Dally, "Deep Compression", ICLR 2016 (arXiv 1510.00149), section 3. There k-means is Lloyd's
-    iteration; here it is the optimum.
+    Han, Mao, Dally, "Deep Compression", ICLR 2016 (arXiv 1510.00149), section 3. The paper uses Lloyd's iteration for
+    k-means; this format uses the optimum.
 
     Examples
     --------
@@ -150,7 +150,7 @@ class Codebook(Format):
 
     @property
     def unit(self) -> int:
-        """The values that one code covers."""
+        """Return the number of values per code."""
         return self.dim
 
     def __str__(self) -> str:
@@ -167,7 +167,7 @@ class Codebook(Format):
         return cls(int(bits), optional(group), "row" if tensor is None else "tensor", 1 if dim is None else int(dim))
 
     def stored_rules(self) -> StoredRules:
-        """Return what files are checked for: a short group's padding has the code of the value nearest to 0.
+        """Return the rules that files are checked against: padding has the code of the value nearest to 0.
 
         Returns
         -------
@@ -176,7 +176,7 @@ class Codebook(Format):
         return StoredRules(padding=None)
 
     def core_params(self) -> tuple[int, ...]:
-        """Return (bits, group or 0, one codebook for all, dim).
+        """Return (bits, group or 0, one codebook for the tensor, dim).
 
         Returns
         -------

@@ -33,32 +33,32 @@ RULES = ("floor", "ceil", "rceil", "even")
 
 @dataclass(frozen=True)
 class Float(Format):
-    """Small floats: sign, exponent and fraction, rounded once.
+    """Small floats: sign, exponent and fraction, rounded once, with an optional scale.
 
     Parameters
     ----------
     name : {"fp32", "tf32", "bf16", "fp16", "fp8_e4m3fn", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1"}
-        The type; tf32 is stored as the float32 that it is.
+        The type. tf32 is stored as float32.
     saturate : bool
-        What lies beyond the largest value, infinity included, becomes the largest. False: infinity or NaN, where
-        the type has one, as ml_dtypes does. fp32 keeps infinity.
+        Values beyond the largest value, including infinity, become the largest. False: they become infinity or NaN if
+        the type has one, as in ml_dtypes. fp32 keeps infinity.
     scaled : None, {"row", "tensor"}
-        A float32 scale for each row, or one for the whole array, that takes the largest magnitude to the type's
-        largest value.
+        A float32 scale per row, or one for the whole array, which maps the largest magnitude to the type's largest
+        value.
 
     Attributes
     ----------
     bits : int
-        Of a code.
+        Bits of a code.
     group : None
-        There is no scale for parts of a row.
+        There are no group scales.
 
     Raises
     ------
     ValueError
-        A name that is no type (the nearest is named), or another scaling.
+        The name is unknown (the message names the nearest), or the scaling is unknown.
     TypeError
-        A parameter of the wrong type.
+        A parameter has the wrong type.
 
     Notes
     -----
@@ -111,7 +111,7 @@ class Float(Format):
         return None if match is None else cls(match[1], match[2] is None, match[3])
 
     def core_params(self) -> tuple[int, ...]:
-        """Return (bits, 0, number of the type, saturate, 0 no scale, 1 one a row, 2 one for the array).
+        """Return (bits, 0, number of the type, saturate, scaling: 0 none, 1 per row, 2 one for the array).
 
         Returns
         -------
@@ -123,28 +123,32 @@ class Float(Format):
 
 @dataclass(frozen=True)
 class MX(Format):
-    """Microscaling: small floats or int8, a power of two as the scale of every 32 values.
+    """Microscaling: small floats or int8, with a power of two as the scale of every 32 values.
 
     Parameters
     ----------
     element : {"fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4", "int8"}
     scale_rule : {"floor", "ceil", "rceil", "even"}
-        How the power of two follows from the group's largest magnitude: by its exponent rounded down (the
-        specification's rule), up, so that nothing saturates, or after rounding its fraction to the element's bits.
+        How the exponent of the scale follows from the group's largest magnitude:
+
+        - "floor": round its exponent down, the rule of the specification.
+        - "ceil": round its exponent up, so that nothing saturates.
+        - "rceil": the smallest exponent with which nothing saturates.
+        - "even": round its fraction to the element's bits first.
 
     Attributes
     ----------
     bits : int
-        Of an element.
+        Bits of an element.
     group : int
         32.
 
     Raises
     ------
     ValueError
-        An element or a rule that there is not; the nearest is named.
+        The element or the rule is unknown; the message names the nearest.
     TypeError
-        A parameter of the wrong type.
+        A parameter has the wrong type.
 
     Notes
     -----
@@ -215,12 +219,12 @@ class MX(Format):
 
 @dataclass(frozen=True)
 class NVFP4(Format):
-    """NVFP4: 4-bit floats, an 8-bit float as the scale of every 16 values, a float32 for the array.
+    """NVFP4: 4-bit floats, an 8-bit float scale per 16 values, and a float32 scale for the array.
 
     Parameters
     ----------
     four_over_six : bool
-        Let a group take its largest magnitude to 4 instead of 6 where that errs less.
+        Map the largest magnitude of a group to 4 instead of 6 if the error is smaller.
 
     Attributes
     ----------
@@ -230,7 +234,7 @@ class NVFP4(Format):
     Raises
     ------
     TypeError
-        `four_over_six` is no bool.
+        `four_over_six` is not a bool.
 
     Notes
     -----

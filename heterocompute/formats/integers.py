@@ -17,21 +17,21 @@ class Int(Format):
     Parameters
     ----------
     bits : int
-        Bits of a code, 2 to 8. 16 and 24 are made for activations, whose products with 8-bit codes stay
-        exact; they have only ``group=None, symmetric=True, scale="f32"``.
+        Bits of a code, 2 to 8. 16 and 24 are for activations, whose matmuls with 8-bit codes stay exact. They support
+        only ``group=None, symmetric=True, scale="f32"``.
     group : int or None
-        Values along the quantized axis that share a scale; None is one scale a row.
+        Values along the quantized axis that share a scale. None: one scale per row.
     symmetric : bool
-        True: two's complement codes without the lowest one. False: unsigned codes and a zero point.
+        True: two's complement codes without the lowest one. False: unsigned codes and a zero point per scale.
     scale : {"f32", "f16"}
         Type of the stored scales. ``"f16"`` quantizes with the stored, rounded scale.
 
     Raises
     ------
     ValueError
-        A parameter, or a combination of them, that the format does not have.
+        The format does not support a parameter, or the combination.
     TypeError
-        A parameter of the wrong type; bool is no integer.
+        A parameter has the wrong type; bool is not accepted as an integer.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Int(Format):
 
 @dataclass(frozen=True)
 class VSQ(Format):
-    """VS-Quant: integers with a scale for every short group, the scales integers themselves.
+    """VS-Quant: integers with one scale per short group; the scales are integers too.
 
     Parameters
     ----------
@@ -116,20 +116,21 @@ class VSQ(Format):
     group : int
         Values along the quantized axis that share a scale (the paper's V).
     scale_bits : int or None
-        Bits of an unsigned integer scale (the paper's M), 2 to 10; None keeps float32 scales: one level.
+        Bits of an unsigned integer scale (the paper's M), 2 to 10. None: float32 scales, one level.
     unsigned : bool
-        Codes 0 to 2^bits - 1, for values after a ReLU; negative values become 0.
+        Use codes 0 to 2^bits - 1, for values after a ReLU. Negative values become 0.
     coarse : {"row", "tensor"}
-        What shares the second-level scale gamma. Needs `scale_bits`.
+        Values that share the second-level scale gamma. Needs `scale_bits`.
     refit : bool
+        Recompute the codes with the rounded scales. Not in the paper. Needs `scale_bits`.
         Take the codes again with the rounded scales. Not in the paper. Needs `scale_bits`.
 
     Raises
     ------
     ValueError
-        A parameter, or a combination of them, that the format does not have.
+        The format does not support a parameter, or the combination.
     TypeError
-        A parameter of the wrong type; bool is no integer.
+        A parameter has the wrong type; bool is not accepted as an integer.
 
     Notes
     -----

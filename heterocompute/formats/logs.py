@@ -16,18 +16,18 @@ class Log(Format):
     Parameters
     ----------
     bits : int
-        Bits of a code, 2 to 8: a sign and ``2**(bits - 1) - 1`` magnitudes; one exponent code is zero.
+        Bits of a code, 2 to 8: a sign and ``2**(bits - 1) - 1`` magnitudes. One exponent code means zero.
     gamma : int
-        Steps an octave, 1, 2, 4, 8, 16 or 32: the base of the logarithm is ``2**(1 / gamma)``.
+        Steps per octave, 1, 2, 4, 8, 16 or 32. The base of the logarithm is ``2**(1 / gamma)``.
     group : int or None
-        Values along the quantized axis that share a scale; None is one scale a row.
+        Values along the quantized axis that share a scale. None: one scale per row.
 
     Raises
     ------
     ValueError
-        A parameter that the format does not have.
+        The format does not support a parameter.
     TypeError
-        A parameter of the wrong type; bool is no integer.
+        A parameter has the wrong type; bool is not accepted as an integer.
 
     Notes
     -----

@@ -41,30 +41,30 @@ def parse_pattern(text: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Sparse(Format):
-    """A format whose arrays keep N of every M values along the last reduction axis; the others are zero.
+    """A format whose arrays keep N of every M values along the last reduction axis; all others are zero.
 
     Parameters
     ----------
     base : Format
-        Of the nonzeros, whose groups run over them alone.
+        Format of the nonzeros. Its groups run over the nonzeros only.
     n, m : int
-        1 <= n <= m <= 32; a group of `base` holds a multiple of n values.
+        1 <= n <= m <= 32. A group of `base` holds a multiple of n values.
 
     Attributes
     ----------
     bits, group
-        Those of `base`.
+        As in `base`.
 
     Raises
     ------
     ValueError
-        A pattern, or a pattern and a group, that do not go together.
+        The pattern is invalid, or does not match the group.
     TypeError
-        base is no format, or has a pattern of its own.
+        base is not a Format, or has a pattern.
 
     Notes
     -----
-    Mishra et al., "Accelerating Sparse Deep Neural Networks", 2021 (arXiv 2104.08378), has 2:4.
+    Mishra et al., "Accelerating Sparse Deep Neural Networks", 2021 (arXiv 2104.08378), describes 2:4.
 
     Examples
     --------
@@ -106,22 +106,22 @@ class Sparse(Format):
 
     @property
     def form(self) -> StoredForm:
-        """As of `base`."""
+        """Return the form of `base`."""
         return self.base.form
 
     @property
     def learns_codebook(self) -> bool:
-        """False: a codebook below a pattern is not learned or trained alone."""
+        """Return False: a codebook under a pattern is not learned or trained alone."""
         return False
 
     @property
     def splits_into_rows(self) -> bool:
-        """As of `base`."""
+        """Return the value of `base`."""
         return self.base.splits_into_rows
 
     @property
     def is_plain(self) -> bool:
-        """Whether the nonzeros are float32 as they are."""
+        """Return whether the nonzeros are unquantized float32."""
         return self.base == Float("fp32")
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ class Sparse(Format):
         return None
 
     def stored_rules(self) -> StoredRules:
-        """Return what the components of `base` never hold.
+        """Return the rules for the components of `base`.
 
         Returns
         -------
@@ -151,7 +151,7 @@ class Sparse(Format):
         return self.base.stored_rules()
 
     def stored_length(self, length: int) -> int:
-        """Return how many values of a run of this length are kept.
+        """Return the number of nonzeros of a run of this length.
 
         Parameters
         ----------

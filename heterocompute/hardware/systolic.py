@@ -36,7 +36,7 @@ def __dir__() -> list[str]:
 
 @dataclass(frozen=True)
 class Run:
-    """One product on an array. Words are values, whatever their format.
+    """The counts of one matmul on an array. Words are values in any format.
 
     Attributes
     ----------
@@ -44,19 +44,19 @@ class Run:
     dataflow : str
     folds : int
     cycles : int
-        How many there are.
+        Number of cycles.
     macs : int
-        Multiply-adds of the product.
+        Multiply-adds of the matmul.
     utilisation : float
         `macs` / (cells x cycles).
     mapping_efficiency : float
-        Share of the cells that hold something, over all folds.
+        Share of the cells in use, over all folds.
     sram_reads_input, sram_reads_weight : int
         Words of the inputs (M, K) and the weights (K, N) that enter the array.
     sram_writes_output : int
-        Words that leave it; partial sums count each time.
+        Words that leave the array. Partial sums count each time.
     dram_reads_input, dram_reads_weight, dram_reads_output : int
-        Words from outside; of the output, partial sums that did not stay on chip.
+        Words from outside. For the output: partial sums that did not stay on chip.
     dram_writes_output : int
     """
 
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def last_cycle(self) -> int:
-        """Index of the last cycle, what SCALE-Sim prints as its total."""
+        """Return the index of the last cycle, which SCALE-Sim prints as its total."""
         return self.cycles - 1
 
 
@@ -91,7 +91,7 @@ def gemm(
     dataflow: str = "ws",
     sram_words: int | tuple[int, int, int] | None = None,
 ) -> Run:
-    """Count the product of (M, K) inputs and (K, N) weights.
+    """Count the cycles and words of the matmul of (M, K) inputs and (K, N) weights.
 
     Parameters
     ----------
@@ -99,10 +99,10 @@ def gemm(
     rows, cols : int, optional
         Cells of the array.
     dataflow : {"ws", "is", "os"}
-        What rests in the cells.
+        Stationary operand in the cells: weights, inputs or outputs.
     sram_words : int or (int, int, int), optional
-        Words that the buffers of inputs, weights and outputs hold; None: everything. An operand that the folds go
-        through again comes from outside again unless all of it that they go through fits its buffer.
+        Capacity in words of the buffers of inputs, weights and outputs. None: unlimited. An operand that several folds
+        use is read from outside each time, unless the part that they use fits its buffer.
 
     Returns
     -------
@@ -172,9 +172,9 @@ def conv(
     sram_words: int | tuple[int, int, int] | None = None,
     groups: int = 1,
 ) -> Run:
-    """Count a convolution as the product that unrolled windows give: M = batch P Q, N = K filters, K = C R S.
+    """Count a convolution as the matmul of unrolled windows: M = batch P Q, N = K filters, K = C R S.
 
-    Groups are products of their own, one after the other.
+    Groups are separate matmuls, one after another.
 
     Parameters
     ----------
@@ -183,10 +183,10 @@ def conv(
     K, R, S : int
         Filters, their height and width.
     stride, padding : int or (int, int), optional
-        Down and across.
+        (vertical, horizontal).
     batch : int, optional
     rows, cols, dataflow, sram_words : as in `gemm`
-        Words of the input are those of the unrolled windows.
+        As in `gemm`. Words of the input are those of the unrolled windows.
     groups : int, optional
 
     Returns
@@ -196,7 +196,7 @@ def conv(
     Raises
     ------
     ValueError
-        Sizes that are not positive integers, a filter larger than the input, channels that groups do not divide.
+        A size is not a positive integer, a filter is larger than the input, or groups do not divide the channels.
 
     Examples
     --------
@@ -220,14 +220,14 @@ def conv(
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a simulated array computed and counted.
+    """The result and the counts of a simulated array.
 
     Attributes
     ----------
     product : ndarray of float64, (M, N)
     cycles, folds : int
     sram_reads_input, sram_reads_weight, sram_writes_output : int
-        Words that entered and left.
+        Words that entered and left the array.
     """
 
     product: NDArray[np.float64]
@@ -240,7 +240,7 @@ class Simulation:
 
 @counts_subnormals
 def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws") -> Simulation:
-    """Run a product through an array, cycle by cycle: every cell takes what its neighbour held.
+    """Simulate a matmul on an array, cycle by cycle, where every cell receives its neighbour's value.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws
     Returns
     -------
     Simulation
-        Time grows with cells times cycles, of which there are at most 2^36.
+        The time is proportional to cells times cycles, of which there are at most 2^36.
 
     Examples
     --------

@@ -48,44 +48,44 @@ def run_onnx(
     formats: Format | str | Mapping[str, Format | str] | None = None,
     activations: Format | str | None = None,
 ) -> dict[str, Array]:
-    """Evaluate an ONNX model with the convolutions and products of this package.
+    """Run an ONNX model with the convolutions and matmuls of this package, and return its outputs.
 
     Parameters
     ----------
     model : str, os.PathLike, bytes or onnx.ModelProto
         A file, its content, or the model itself.
     inputs : dict of str to array_like, or array_like
-        By the names of the model's inputs; an array alone is the only input.
+        By the names of the model's inputs. A single array is the only input.
     formats : Format, str or mapping, optional
         Format of the weights of Conv, Gemm and MatMul, or a mapping of name patterns (fnmatch) to formats. The first
-        pattern that fits counts. A weight that no pattern fits stays as it is.
+        match applies. Weights without a match are unchanged.
     activations : Format or str, optional
-        Format of their other operand, quantized on the way.
+        Format of their other operand, quantized on the fly.
 
     Returns
     -------
     dict of str to ndarray
-        The outputs by name, each of the model's type. Without formats and activations onnxruntime runs the whole
-        model. Else Conv, Gemm and MatMul of a weight compute in float32, dense products as `matmul` does, and
+        The outputs by name, in the types of the model. Without formats and activations, onnxruntime runs the whole
+        model. Otherwise Conv, Gemm and MatMul with a weight are computed in float32, dense ones as in `matmul`, and
         onnxruntime runs the rest, with at most `get_num_threads` threads.
 
     Raises
     ------
     ImportError
-        onnx is not installed; the extra ``onnx`` brings it.
+        onnx is not installed; install the extra ``onnx``.
     ValueError
-        No ONNX model, inputs that do not fit, an unknown format or name; formats of a model that is quantized already;
-        an operator that needs onnxruntime where it is not installed.
+        - model is not an ONNX model, or the inputs do not match.
+        - A format or name is unknown, or formats are given for a quantized model.
+        - An operator needs onnxruntime, which is not installed.
     TypeError
-        An input of another kind of numbers than the model declares.
+        An input has another type of numbers than the model declares.
 
     Notes
     -----
     A weight is a constant of floats: an initializer, dense or sparse, or the tensor of a `Constant` node. `Identity`,
-    `Transpose` and `Cast` to floats may stand between the constant and the operator. Functions are inlined. The graphs
-    of `If`, `Loop` and `Scan` have weights too, called ``node.attribute.name``. Conv of signals and images, MatMul of a
-    matrix and Gemm are computed here. Constants of other operators, of ConvTranspose and LSTM for
-    example, keep their values.
+    `Transpose` and `Cast` to floats may be between the constant and the operator. Functions are inlined. The graphs of
+    `If`, `Loop` and `Scan` have weights too, named ``node.attribute.name``. Supported are 1-D and 2-D Conv, MatMul of
+    a matrix, and Gemm. Constants of other operators, such as ConvTranspose and LSTM, keep their values.
 
     Each call loads the model. `heterocompute.interop.onnx_run.OnnxNetwork` loads it once and keeps its sessions.
 

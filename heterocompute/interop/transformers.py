@@ -45,25 +45,26 @@ def __dir__() -> list[str]:
 
 @register_quantization_config(METHOD)
 class HeteroConfig(QuantizationConfigMixin):
-    """How `from_pretrained` packs a model.
+    """Configure how `from_pretrained` packs a model.
 
     Parameters
     ----------
     format : Format, str or mapping
-        One format, or a recipe: pattern of names of weights or modules -> format, the first that fits wins; None or
-        ``"skip"`` leaves a layer as it is.
+        One format, or a recipe: pattern of names of weights or modules -> format. The first match applies; None or
+        ``"skip"`` leaves a layer unchanged.
     activations : Format or str, optional
         Round the inputs of each packed layer to this format.
     include : str or iterable of str, optional
-        Patterns; only layers that fit one of them are packed.
+        Patterns. Only matching layers are packed.
     exclude : str or iterable of str, optional
-        Patterns of layers that stay floats. Default: the output layer and embedding tables, as for other quantizers of
+        Patterns of layers that stay float. Default: the output layer and embedding tables, as for other quantizers of
+        transformers. Pass ``[]`` to pack these too. Tied weights always stay float.
         transformers. Pass ``[]`` to pack these too. Tied weights always stay floats.
 
     Raises
     ------
     TypeError, ValueError
-        A format or pattern that is none.
+        A format or pattern is invalid.
 
     Examples
     --------
@@ -97,7 +98,7 @@ class HeteroConfig(QuantizationConfigMixin):
 
 @register_quantizer(METHOD)
 class HeteroQuantizer(HfQuantizer):
-    """Packs weights as `from_pretrained` reads them, and reads packed ones; see `HeteroConfig`."""
+    """Pack weights while `from_pretrained` reads them, and read packed weights; see `HeteroConfig`."""
 
     quantization_config: HeteroConfig
 
@@ -106,7 +107,7 @@ class HeteroQuantizer(HfQuantizer):
         self._chosen: dict[str, tuple[Layer, Format]] = {}
 
     def validate_environment(self, *_: Any, **options: Any) -> None:
-        """Refuse a device map that puts layers elsewhere than on the CPU."""
+        """Reject a device map with layers on another device than the CPU."""
         places = options.get("device_map")
         found = places.values() if isinstance(places, Mapping) else [places]
         for place in found:
@@ -116,7 +117,7 @@ class HeteroQuantizer(HfQuantizer):
                 )
 
     def update_device_map(self, device_map: Any) -> Any:
-        """Put everything on the CPU."""
+        """Set the device of everything to the CPU."""
         return {"": "cpu"} if device_map is None or device_map == "auto" else device_map
 
     def _process_model_before_weight_loading(self, model: PreTrainedModel, **_: Any) -> None:
@@ -136,16 +137,16 @@ class HeteroQuantizer(HfQuantizer):
         return model
 
     def param_needs_quantization(self, model: PreTrainedModel, param_name: str, **_: Any) -> bool:
-        """Tell whether a weight is packed as it is read."""
+        """Tell whether a weight is packed when it is read."""
         return param_name in self._chosen
 
     def get_quantize_ops(self) -> ConversionOps:
-        """Return what packs a weight."""
+        """Return the operation that packs a weight."""
         return _Pack(self)
 
     @property
     def serialized_names(self) -> dict[str, list[str]]:
-        """Names of the components of each attribute in a packed file."""
+        """Return the names of the components of each attribute in a packed file."""
         found: dict[str, dict[str, None]] = {}
         for layer, fmt in self._chosen.values() if self.pre_quantized else ():
             parts = {"format": None, **dict.fromkeys(component_layout(fmt, packed_shape(layer), form_axis(layer)))}
@@ -153,7 +154,7 @@ class HeteroQuantizer(HfQuantizer):
         return {name: [f"{name}.{part}" for part in parts] for name, parts in found.items()}
 
     def get_load_operations(self) -> dict[str, Any]:
-        """Return what makes a packed weight of its components."""
+        """Return the operations that build a packed weight from its components."""
         return {"deserialize": _Unpack}
 
     def is_serializable(self) -> bool:
@@ -162,7 +163,7 @@ class HeteroQuantizer(HfQuantizer):
 
     @property
     def is_trainable(self) -> bool:
-        """Return True: adapters train on top, the packed weights are frozen."""
+        """Return True: adapters can be trained; the packed weights are frozen."""
         return True
 
     @property
@@ -262,7 +263,7 @@ def chosen(model: PreTrainedModel, config: HeteroConfig) -> dict[str, tuple[Laye
 
 
 def lora_on_packed(config: Any) -> Any:
-    """Let LoRA of PEFT put adapters on packed linear layers.
+    """Enable LoRA adapters of PEFT on packed linear layers and return the config.
 
     Parameters
     ----------
@@ -271,7 +272,7 @@ def lora_on_packed(config: Any) -> Any:
     Returns
     -------
     peft.LoraConfig
-        The same.
+        The same object.
 
     Examples
     --------

@@ -38,31 +38,32 @@ def conv2d_backward_input(
     layout: str = "NCHW",
     out: Any = None,
 ) -> FloatArray:
-    """Turn the gradient of a loss for the answer of `conv2d` into its gradient for x.
+    """Compute the gradient for x from the gradient for the result of `conv2d`.
 
     Parameters
     ----------
     dy : array_like, shape (N, K, P, Q), or (N, P, Q, K) with ``layout="NHWC"``
     w : array_like, shape (K, C / groups, R, S)
     size : int or pair
-        Height and width of x: several sizes may give the same P and Q.
+        Height and width of x, because several sizes may give the same P and Q.
     stride, padding, dilation, groups, layout
-        As of the `conv2d` that went forwards.
+        As in the forward `conv2d`.
     out : ndarray, optional
         As in `matmul`.
 
     Returns
     -------
     ndarray of float32, shape (N, C, H, W), or (N, H, W, C)
-        dx[n, c, i, j], the sum of dy[n, k, p, q] w[k, c, r, s] over what touched the pixel: r and s descending, then k
-        ascending, one fused multiply-add each. The bits are the same for every instruction set and number of threads.
+        dx[n, c, i, j], the sum of dy[n, k, p, q] w[k, c, r, s] over all windows with this pixel: r and s descending,
+        then k ascending, one fused multiply-add each. Results are bitwise identical for every instruction set and
+        number of threads.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit each other; what `conv2d` refuses.
+        The shapes do not match, or `conv2d` does not support the arguments.
     TypeError
-        Operands that hold no floats, or are packed: a gradient is of the values that were multiplied.
+        An operand is not a float array, or is packed; the gradient refers to the multiplied values.
 
     Notes
     -----
@@ -119,7 +120,7 @@ def conv2d_backward_weight(
     layout: str = "NCHW",
     out: Any = None,
 ) -> FloatArray:
-    """Turn the gradient of a loss for the answer of `conv2d` into its gradient for the filters.
+    """Compute the gradient for the filters from the gradient for the result of `conv2d`.
 
     Parameters
     ----------
@@ -128,22 +129,23 @@ def conv2d_backward_weight(
     size : int or pair
         R and S of the filters.
     stride, padding, dilation, groups, layout
-        As of the `conv2d` that went forwards; `layout` concerns dy and x.
+        As in the forward `conv2d`; `layout` applies to dy and x.
     out : ndarray, optional
         As in `matmul`.
 
     Returns
     -------
     ndarray of float32, shape (K, C / groups, R, S)
-        dw[k, c, r, s], the sum of dy[n, k, p, q] x[n, c, ...] over p, q, n ascending, one fused multiply-add each. The
-        bits are the same for every instruction set and number of threads. That for a bias is dy summed over n, p, q.
+        dw[k, c, r, s], the sum of dy[n, k, p, q] x[n, c, ...] over p, q, n ascending, one fused multiply-add each.
+        Results are bitwise identical for every instruction set and number of threads. The gradient for a bias is dy
+        summed over n, p, q.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit each other; what `conv2d` refuses.
+        The shapes do not match, or `conv2d` does not support the arguments.
     TypeError
-        Operands that hold no floats, or are packed.
+        An operand is not a float array, or is packed.
 
     Notes
     -----

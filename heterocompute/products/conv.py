@@ -45,69 +45,92 @@ def conv2d(
     relu: bool = False,
     accuracy: str = "default",
 ) -> FloatArray:
-    """Convolve images with filters (cross-correlation, as every network library means it).
+    """Convolve images with filters and return the feature maps (cross-correlation, as in neural networks).
 
     Parameters
     ----------
     x : array_like, shape (N, C, H, W), or (N, H, W, C) with ``layout="NHWC"``
     w : array_like or QuantizedArray, shape (K, C / groups, R, S)
-        Quantized with ``axis=(2, 3, 1)``: one row a filter, groups along the channels. What `prepack` makes of either
-        is packed once, not at each call.
+        Quantize with ``axis=(2, 3, 1)``: one row per filter, groups along the channels. Filters from `prepack` are
+        packed once instead of at each call.
     bias : array_like, shape (K,), optional
-        Added last.
+        Added after the convolution.
     stride, dilation : int or pair
     padding : int, pair, two pairs, "same" or "valid"
-        (down, across), or ((top, bottom), (left, right)); "same": as many windows as strides, an odd pixel of padding
-        below and right. Padding has the value 0 and is no part of x's largest magnitude.
+        (vertical, horizontal), or ((top, bottom), (left, right)). "same" gives one window per stride; an odd pixel of
+        padding is added at the bottom and right. Padding is 0 and does not count for x's largest magnitude.
     groups : int
-        Channels of x, and filters, are split into so many independent convolutions.
+        Number of independent convolutions that the channels of x and the filters are split into.
     activations : Format or str, optional
-        Quantize x on the fly: one row an image, groups along the channels inside one convolution group.
+        Quantize x on the fly: one row per image, groups along the channels within one convolution group.
     algorithm : {"auto", "direct", "depthwise", "implicit", "im2col", "winograd2", "winograd4", "winograd6", "fft"}
-        "direct" reads windows where they lie; "implicit" is a GEMM whose rows are the windows of x, gathered panel by
-        panel; "im2col" stores them first, 16 MiB at a time, for comparison; "depthwise" is for groups of 1, 2, 4 or 8
-        channels and as many filters. All give the same bits; with `activations` "direct" is for integers of 8 bits, and
-        "depthwise" for these and for all formats of floats or of codes with a scale a tap. Integers of 8 bits
-        are summed exactly by "winograd2" and "winograd4" too, for 3 x 3 filters of stride 1, with the same bits.
-        Of floats "winograd2", "winograd4" and "winograd6" are F(2 x 2), F(4 x 4) and F(6 x 6, 3 x 3), for
-        filters of 1 x 3 and 3 x 1 in one dimension, and tiles of as many pixels of each phase of an image for 3
-        x 3, 5 x 5 and 7 x 7 with stride 2, with bits of their own: against float64 the mean error for 3 x 3 is
-        about 2, 9 and 20 times that of "direct" for one channel, and 0.7, 3 and 7 times for 64, with stride 2
-        about 2, 9 and 27 times, and 1.2, 5 and 14. "fft" multiplies Fourier transforms of tiles, for large
-        filters, which reach over at most 64 pixels: its error is 2.7 and 0.6 times that of "direct" for 3 x 3,
-        1.5 and 0.3 times for 7 x 7. "auto" takes the fastest by estimate. For floats the estimate depends on the shapes
-        alone: "depthwise", "direct", "winograd2", "winograd4" or "fft", never "winograd6". With `activations` all
-        algorithms give the same bits, and the estimate also depends on the processor.
+        "auto" selects the algorithm with the least estimated time. See Notes.
     layout : {"NCHW", "NHWC"}
-        Of x and of the answer.
+        Layout of x and of the result.
     out : ndarray, optional
         As in `matmul`.
     relu : bool
-        Set what is below 0 to +0, last of all; NaN stays.
+        Set negative values to +0 as the last step. NaN stays NaN.
     accuracy : {"default", "strict"}
-        What "auto" may take, tuned or not: by default "winograd4", whose error is about 13 times that of one sum over
-        r, s, c, and "fft", about 3 times for small filters, but not "winograd6"; with "strict" none with a larger error
-        than the sum, as always of packed filters.
+        Algorithms that "auto" may select, tuned or not. "default" allows "winograd4", with about 13 times the error of
+        one sum over r, s, c, and "fft", with about 3 times for small filters. It excludes "winograd6". "strict"
+        excludes every algorithm with a larger error than one sum. Packed filters are always strict.
 
     Returns
     -------
     ndarray of float32, shape (N, K, P, Q), or (N, P, Q, K)
-        Sums run over r, s, c ascending, but for Winograd's and those of "fft", where a NaN or infinity reaches all
-        answers of a tile; the bits are the same for every instruction set and number of threads, the sign of a NaN
-        aside. Windows are stored by "im2col" alone: working memory stays under 64 MiB, "direct" takes less than 1 MiB a
-        thread and 12 MiB of packed weights, 40 MiB of integers, Winograd 2 MiB a thread, of more than 512 channels
-        more, and 20 MiB of transformed filters and tiles, "fft" 48 MiB of those and some MiB a thread; where those are
-        more, a copy of the rows of x under one row of answers, and for `activations` the codes of one image, or its
-        rounded values where sums are of floats.
+        Sums run over r, s, c ascending, except in Winograd algorithms and "fft". There a NaN or infinity reaches all
+        results of a tile. Results are bitwise identical for every instruction set and number of threads, except the
+        sign of a NaN.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit, a negative padding, a stride or dilation of 0, a dilation larger than the padded image,
-        an algorithm that these filters do not suit, a w that is quantized or pruned along another axis, a filter of
-        2^31 values or more.
+        The shapes do not match, a padding is negative, a stride or dilation is 0, a dilation is larger than the padded
+        image, the algorithm does not apply to these filters, w is quantized or pruned along another axis, or a filter
+        has 2^31 values or more.
     TypeError
-        Operands that hold no floats, arguments of another type.
+        An operand is not a float array, or an argument has the wrong type.
+
+    Notes
+    -----
+    Algorithms:
+
+    - "direct" reads the windows in place.
+    - "implicit" is a GEMM whose rows are the windows of x, gathered panel by panel.
+    - "im2col" stores the windows first, 16 MiB at a time. It serves as a comparison.
+    - "depthwise" applies to groups of 1, 2, 4 or 8 channels and as many filters.
+    - "winograd2", "winograd4" and "winograd6" are F(2 x 2), F(4 x 4) and F(6 x 6, 3 x 3). 1 x 3 and 3 x 1 filters use
+      them in one dimension. 3 x 3, 5 x 5 and 7 x 7 filters with stride 2 use tiles of as many pixels per image phase.
+    - "fft" multiplies Fourier transforms of tiles. It suits large filters, which may reach over at most 64 pixels.
+
+    "direct", "depthwise", "implicit" and "im2col" give bitwise identical results. With `activations`, "direct" applies
+    to 8-bit integers. "depthwise" applies to 8-bit integers and to all float formats and formats with one scale per
+    tap. "winograd2" and "winograd4" sum 8-bit integers exactly, for 3 x 3 filters with stride 1.
+
+    On float operands, the Winograd algorithms and "fft" round differently. Mean error against float64, relative to
+    "direct":
+
+    ============================== ========= ========= =========
+    filters                        winograd2 winograd4 winograd6
+    ============================== ========= ========= =========
+    3 x 3, 1 channel                 2         9        20
+    3 x 3, 64 channels               0.7       3         7
+    3 x 3, stride 2, 1 channel       2         9        27
+    3 x 3, stride 2, 64 channels     1.2       5        14
+    ============================== ========= ========= =========
+
+    For "fft" it is 2.7 and 0.6 for 3 x 3, 1.5 and 0.3 for 7 x 7, with 1 and 64 channels.
+
+    For float operands the estimate of "auto" depends on the shapes only: "depthwise", "direct", "winograd2",
+    "winograd4" or "fft", never "winograd6". With `activations` the estimate also depends on the processor; all
+    algorithms then give bitwise identical results.
+
+    Working memory: under 64 MiB. "direct" uses less than 1 MiB per thread and 12 MiB of packed weights, or 40 MiB for
+    integers. Winograd uses 2 MiB per thread, more above 512 channels, and 20 MiB of transformed filters and tiles.
+    "fft" uses 48 MiB for transformed filters and tiles, and some MiB per thread. If they are larger, add a copy of the
+    rows of x under one row of results, and for `activations` the codes of one image, or its rounded values for float
+    sums. Only "im2col" stores windows.
 
     Examples
     --------

@@ -18,30 +18,30 @@ _BLOCK = 1 << 18  # values at a time, more where a row has more
 
 @counts_subnormals
 def kl_divergence(logits: Any, changed: Any) -> float:
-    """Compare what a network says with what it says after its numbers were changed.
+    """Compute the KL divergence between the predictions of a network and of a changed network.
 
     Parameters
     ----------
     logits : array_like
-        (..., classes): of the network as it was. A softmax over the last axis makes them probabilities.
+        Shape (..., classes), from the original network. A softmax over the last axis gives probabilities.
     changed : array_like
-        Of the same shape, of the network with quantized or pruned weights.
+        Same shape, from the network with quantized or pruned weights.
 
     Returns
     -------
     float
-        Mean over all but the last axis of ``sum(p (log p - log q))``, p and q the softmax of `logits` and `changed`, in
-        nats and float64: 0 where nothing changed. NaN where a logit of either is no finite number.
+        Mean over all axes except the last of ``sum(p (log p - log q))``, in nats and float64. p and q are the softmax
+        of `logits` and `changed`. 0 if nothing changed; NaN if a logit is not finite.
 
     Raises
     ------
     ValueError
-        The shapes differ, or hold no values.
+        The shapes differ, or the arrays are empty.
 
     Notes
     -----
-    Kullback and Leibler, "On Information and Sufficiency", Annals of Mathematical Statistics 22, 1951. Accuracy
-    counts answers that fell over; this is how far all of them moved, so it tells formats apart that lose no answer.
+    Kullback and Leibler, "On Information and Sufficiency", Annals of Mathematical Statistics 22, 1951. Accuracy counts
+    changed predictions. This divergence measures changes of all predictions, so it separates formats of equal accuracy.
 
     Examples
     --------

@@ -21,21 +21,21 @@ _BLOCK = 1 << 22  # values decoded at a time
 
 @dataclass(frozen=True)
 class Error:
-    """How far an array is from the original.
+    """Report how far an array is from the original.
 
     Attributes
     ----------
     sqnr_db : float
-        ``10 log10(sum w^2 / sum (w - q)^2)``; infinity where the two are equal, NaN where either holds a NaN, or an
+        ``10 log10(sum w^2 / sum (w - q)^2)``. Infinity if the arrays are equal. NaN if either holds a NaN, or an
         infinity that the other does not hold.
     mse : float
         Mean squared error.
     max_abs : float
-        Largest magnitude of the difference.
+        Largest magnitude of the differences.
     cosine : float
-        Cosine of the angle between the two; 1 where either is all zero and they are equal, else 0 there.
+        Cosine of the angle between the arrays. If either is all zero: 1 if they are equal, 0 otherwise.
     bits_per_value : float
-        Stored bits a value of the second.
+        Stored bits per value of the quantized array.
     """
 
     sqnr_db: float
@@ -47,7 +47,7 @@ class Error:
 
 @counts_subnormals
 def error(w: Any, q: Any) -> Error:
-    """Compare an array with its quantized form.
+    """Measure the error of a quantized array against the original.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ def error(w: Any, q: Any) -> Error:
     Returns
     -------
     Error
-        Sums are float64 in a fixed order, the same on every machine. Where both hold the same infinity,
-        nothing is lost: such values count as 0 in all sums.
+        Sums are float64 in a fixed order, identical on every machine. Positions where both arrays hold the same
+        infinity count as 0 in all sums.
 
     Examples
     --------

@@ -61,17 +61,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The ways that a product might go, and the one that it takes; printing shows them as a table.
+    """List the available paths of a call and the chosen one; printing shows a table.
 
     Attributes
     ----------
     chosen : str
-        A path of the candidates, or ``"nothing"`` where a size is 0.
+        Name of a candidate, or ``"nothing"`` if a size is 0.
     candidates : tuple of Candidate
     operations : int
-        Multiplications and additions of the dense product.
+        Multiplications and additions of the dense matmul.
     bytes : int
-        What must be moved at least: the operands as they are stored, and the answer, each once.
+        Least memory traffic: the stored operands and the result, each once.
     """
 
     chosen: str
@@ -82,12 +82,12 @@ class Explanation:
     @property
     @counts_subnormals
     def intensity(self) -> float:
-        """Operations a byte, the abscissa of a roofline; 0 where nothing is moved."""
+        """Return operations per byte, the abscissa of a roofline; 0 if no bytes are moved."""
         return self.operations / self.bytes if self.bytes else 0.0
 
     @counts_subnormals
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data.
+        """Return the explanation as plain data.
 
         Returns
         -------
@@ -117,30 +117,30 @@ class Explanation:
 
 
 def explain(*arguments: Any, **options: Any) -> Explanation:
-    """Say which way ``matmul(a, b, activations)`` goes, or a call of `matmul`, `linear` or `conv2d`.
+    """Show which path ``matmul(a, b, activations)`` or a call of `matmul`, `linear` or `conv2d` uses, and why.
 
     Parameters
     ----------
     *arguments, **options
-        Those of `matmul`, or a function, `matmul`, `linear` or `conv2d` of this package, and its arguments:
+        The arguments of `matmul`, or a function of this package (`matmul`, `linear` or `conv2d`) and its arguments:
         ``explain(hc.conv2d, x, w, padding=1)``.
 
     Returns
     -------
     Explanation
-        Printed, it is a table: the chosen path has a star. It has the times that `tune` measured, where it was asked.
+        Prints as a table with a star at the chosen path. It includes the times of `tune`, if measured.
 
     Raises
     ------
     ValueError, TypeError
-        As the function itself.
+        As raised by the function itself.
 
     Notes
     -----
-    Nothing is multiplied: this is the plan that the product itself makes. The order of summation follows from shapes
-    and formats alone; the paths are those that keep it, so the bits are the same. Where a pattern keeps more than a
-    quarter, two of them are compared by a quick measurement on a part of the operands, which is remembered. `use`
-    forces a path by its name. Products of many matrices: the plan of the first.
+    Nothing is multiplied; this is the plan that the matmul itself makes. The order of summation depends on shapes and
+    formats only. The listed paths keep this order, so their results are bitwise identical. If a pattern keeps more
+    than a quarter of the values, two paths are compared by a quick measurement on a part of the operands. The result
+    is cached. `use` forces a path by its name. A matmul of many matrices reports the plan of the first.
 
     Examples
     --------

@@ -174,34 +174,35 @@ def _checked_product(
 
 
 def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = None) -> FloatArray:
-    """Multiply two arrays, either of which may be quantized: ``a @ b``.
+    """Multiply two arrays, quantized or not, and return ``a @ b``.
 
     Parameters
     ----------
     a, b : array_like, QuantizedArray, EIEArray, or scipy.sparse array or matrix in CSR or CSC
-        Shapes as in `numpy.matmul`, leading dimensions broadcast. A quantized one is quantized along its reduction
-        axis: the last of a, the last but one of b. One may be a sparse matrix, and a may be an EIEArray.
+        Shapes as in `numpy.matmul`; leading dimensions broadcast. A QuantizedArray must be quantized along its
+        reduction axis: the last axis of a, the second to last of b. One operand may be a sparse matrix. a may be an
+        EIEArray.
     activations : Format or str, optional
-        Quantize the dense operand on the fly, row by row along the reduction axis, and multiply integers.
+        Quantize the dense operand on the fly, per row along the reduction axis, and multiply in integers.
     out : ndarray, optional
-        float32 of the answer's shape, sharing no memory with an input.
+        float32 array of the result's shape that shares no memory with an input.
 
     Returns
     -------
     ndarray of float32
-        Two integer operands give the exact integer sum, scaled once. The bits are the same for every instruction
-        set and number of threads, except where both operands are dense: that product is OpenBLAS's where it is faster
-        (``hc.use(blas="own")`` keeps it here). Working memory: under 64 MiB beside the answer.
+        Two integer operands give the exact integer sum, scaled once. Results are bitwise identical for every
+        instruction set and number of threads, except if both operands are dense. Dense matmuls use OpenBLAS where it
+        is faster; ``hc.use(blas="own")`` prevents this. Working memory: under 64 MiB in addition to the result.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit, a quantized axis that is not the reduction axis, `activations` without a dense operand
-        beside a quantized one.
+        The shapes do not match, a quantized axis is not the reduction axis, or `activations` is given without one
+        dense and one quantized operand.
 
     Notes
     -----
-    The integer product is equation 5 of Dai et al., "VS-Quant", MLSys 2021 (arXiv 2102.04503).
+    Integer matmuls compute equation 5 of Dai et al., "VS-Quant", MLSys 2021 (arXiv 2102.04503).
 
     Examples
     --------
@@ -238,17 +239,17 @@ def _matmul(a: Any, b: Any, activations: Any, out: Any) -> FloatArray:
 
 
 def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = None, out: Any = None) -> FloatArray:
-    """Apply a linear layer: ``x @ w.T + bias``.
+    """Apply a linear layer and return ``x @ w.T + bias``.
 
     Parameters
     ----------
     x : array_like or QuantizedArray, shape (..., in_features)
     w : array_like, QuantizedArray, EIEArray or scipy.sparse matrix, shape (out_features, in_features)
     bias : array_like, shape (out_features,), optional
-        Added last.
+        Added after the matmul.
     activations : Format or str, optional
-        Quantize x on the fly. Where w is dense, sparse or an EIEArray, x is rounded to the format and the product of
-        floats is taken.
+        Quantize x on the fly. If w is dense, sparse or an EIEArray, x is rounded to the format and multiplied in
+        float.
     out : ndarray, optional
         As in `matmul`.
 

@@ -23,27 +23,27 @@ __all__ = ["OuterCounts", "conv2d_outer"]
 
 @dataclass(frozen=True)
 class OuterCounts:
-    """What an array of multipliers of SCNN's kind does with a convolution.
+    """Operation counts of a convolution on an SCNN-style array of multipliers.
 
     Attributes
     ----------
     dense_macs : int
-        N K P Q C R S, those on padding included.
+        N K P Q C R S, including padding.
     products : int
-        Pairs of a value of x and a weight of the same channel, neither of them 0: what is multiplied.
+        Number of multiplications: pairs of a nonzero of x and a nonzero weight of the same channel.
     useful_products : int
-        Products that belong to a value of the answer; stride and the image's edge drop the others.
+        Products that contribute to the result. Stride and the image's edge drop the rest.
     zeros_skipped : int
-        ``dense_macs - useful_products``: multiplications of the dense layer with a 0.
+        ``dense_macs - useful_products``: multiplications of the dense layer by a 0.
     bank_conflicts : int
-        Products that found their bank taken in the same step.
+        Products whose bank was occupied in the same step.
     steps : int
-        Of all cells together; a step brings up to 4 x 4 operands together.
+        Steps of all cells together. A step combines up to 4 x 4 operands.
     cycles : int
-        Until the slowest cell has done its share, for each group of filters and image; a step takes as many cycles as
-        the bank with the most products has.
+        Cycles until the slowest cell finishes, for each group of filters and image. A step takes as many cycles as the
+        products of its busiest bank.
     multipliers : int
-        Of all cells.
+        Number of multipliers in all cells.
     """
 
     dense_macs: int
@@ -58,13 +58,13 @@ class OuterCounts:
     @property
     @counts_subnormals
     def utilization(self) -> float:
-        """Products a multiplier and cycle, 0 to 1."""
+        """Return products per multiplier and cycle, 0 to 1."""
         return self.products / (self.cycles * self.multipliers) if self.cycles else 0.0
 
     @property
     @counts_subnormals
     def speedup(self) -> float:
-        """Cycles of as many multipliers that are always busy with the dense layer, to `cycles`; infinite if it is 0."""
+        """Return the cycles of equally many, always busy dense multipliers over `cycles`; infinite if it is 0."""
         return self.dense_macs / (self.cycles * self.multipliers) if self.cycles else float("inf")
 
 
@@ -117,51 +117,51 @@ def conv2d_outer(
     accumulators: int = 1024,
     out: Any = None,
 ) -> FloatArray | tuple[FloatArray, OuterCounts]:
-    """Convolve images with filters by the products of what is not zero, scattered to where they belong.
+    """Convolve images with filters by multiplying nonzeros and scattering the products (SCNN).
 
     Parameters
     ----------
     x : array_like, QuantizedArray, SparseArray or BitmapArray, shape (N, C, H, W)
-        Packed ones are decoded first.
+        Packed arrays are decoded first.
     w : the same, shape (K, C, R, S)
     bias : array_like, shape (K,), optional
-        Added last.
+        Added after the convolution.
     stride : int or pair
     padding : int, pair, two pairs, "same" or "valid"
         As in `conv2d`.
     counts : bool
-        Count what an accelerator would do as well, see `OuterCounts`.
+        Also count the operations of an accelerator, see `OuterCounts`.
     cells : pair of int
-        For the counts: rows and columns of the grid of cells; each has a tile of the image. 1 to 256 each.
+        For the counts: rows and columns of the grid of cells, 1 to 256 each. Each cell has a tile of the image.
     multipliers : pair of int
-        Weights and values of x that a cell takes in a step, all of which meet. 1 to 64 each.
+        Weights and values of x that a cell combines pairwise in a step, 1 to 64 each.
     banks, accumulators : int
-        Of a cell. As many filters are done at a time as have room in the accumulators, one at least.
+        Numbers per cell. As many filters are processed at a time as fit the accumulators, at least one.
     out : ndarray, optional
         As in `matmul`.
 
     Returns
     -------
     ndarray of float32, shape (N, K, P, Q)
-        Each value is one chain of fused multiply-adds from +0, over r, s, c ascending, of the pairs of which neither
-        is 0 in float32; a value that is not finite meets only weights that are not 0. For finite operands this equals
-        `conv2d` of the same values by its direct algorithm; the bits are the same for every instruction set and number
-        of threads. Working memory: under 64 MiB, beside the answer and what was decoded.
+        Each value is one chain of fused multiply-adds from +0, over r, s, c ascending, of the pairs without a 0 in
+        float32. A value that is not finite is multiplied only by nonzero weights. For finite operands this equals the
+        direct algorithm of `conv2d`. Results are bitwise identical for every instruction set and number of threads.
+        Working memory: under 64 MiB, in addition to the result and decoded operands.
     OuterCounts
-        With `counts`, as the second of two.
+        The second of two results, with `counts`.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit; groups are not supported. Sizes of the accelerator out of range.
+        The shapes do not match (groups are not supported), or a size of the accelerator is out of range.
     TypeError
-        Operands that hold no floats.
+        An operand is not a float array.
 
     Notes
     -----
     Parashar et al., "SCNN: An Accelerator for Compressed-sparse Convolutional Neural Networks", ISCA 2017
     (arXiv 1708.04485): dataflow PT-IS-CP-sparse, 8 x 8 cells of 4 x 4 multipliers, 2 x 4 x 4 = 32 banks of 32
-    accumulators. `heterocompute.reference.outer` says what is counted, and where the paper is silent.
+    accumulators. `heterocompute.reference.outer` defines the counts, also where the paper gives no details.
 
     Examples
     --------

@@ -32,41 +32,48 @@ __all__ = ["fake_quantize", "quantize"]
 def quantize(
     w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: Any = None, importance: Any = None
 ) -> QuantizedArray:
-    """Quantize an array: round its values to a number format and pack the codes.
+    """Quantize an array to a number format and pack its codes.
 
     Parameters
     ----------
     w : array_like or SparseArray
-        float16, bfloat16, float32 or float64, any shape with at least one dimension, any strides. Of a SparseArray
-        the nonzeros are quantized, along its own axis: groups run over them alone. They are float32; a format with
-        a pattern, such as ``"int8+2:4"``, rounds what it keeps of a float64 array itself, once.
+        float16, bfloat16, float32 or float64, with at least one dimension and any strides. A SparseArray holds
+        float32 values. Its nonzeros are quantized along its own axis, and groups run over the nonzeros only. A format
+        with a pattern, such as ``"int8+2:4"``, rounds the nonzeros of a float64 array once.
     fmt : Format or str
         For example ``"int8"``, ``"int4-g32-f16"`` or ``hc.VSQ(bits=4, group=16)``.
     axis : int or tuple of int
-        The reduction axes: those that a product sums over. One row is one index of the other axes; groups run along
-        the last axis named and never cross to the next index of the others. A convolution weight (K, C, R, S) takes
+        The reduction axes, which a matmul sums over. A row is one index of the remaining axes. Groups run along the
+        last axis named and never cross an index of the remaining axes. For a convolution weight (K, C, R, S) use
         ``axis=(2, 3, 1)``.
     clip : None, float, "octav", "percentile:p" or "search"
-        None scales by the largest magnitude; a fraction in (0, 1] of it; the p-th percentile of the magnitudes; the
-        best of 36 scales of each group as it is stored, by the squared error of what is decoded; or the threshold of
-        least squared error of an even distribution (Sakr et al., "Optimal Clipping and Magnitude-aware Differentiation
-        for Improved Quantization-aware Training", ICML 2022).
+        How the scale is chosen.
+
+        - None: from the largest magnitude.
+        - float: from this fraction, in (0, 1], of the largest magnitude.
+        - ``"percentile:p"``: from the p-th percentile of the magnitudes.
+        - ``"search"``: the best of 36 scales per group, rounded as stored, by the squared error of decoded values.
+        - ``"octav"``: the threshold with the least squared error if rounding errors are evenly distributed (Sakr et
+          al., "Optimal Clipping and Magnitude-aware Differentiation for Improved Quantization-aware Training", ICML
+          2022).
     importance : array_like, optional
-        For codebooks and `GGML` types that are searched: the weight of each value's squared error, such as the Fisher
-        information; w's shape, finite, none negative. For codebooks all 0 counts as all 1.
+        Weight of each value's squared error, such as the Fisher information, for learned codebooks and searched
+        `GGML` types. Same shape as w, finite, not negative. For codebooks all zeros count as all ones.
 
     Returns
     -------
     QuantizedArray
-        A SparseArray for a pattern alone, such as ``"2:4"``.
+        A SparseArray if the format is only a pattern, such as ``"2:4"``.
 
     Raises
     ------
     TypeError
-        w holds no floats, or is a QuantizedArray.
+        w is not a float array, or is a QuantizedArray.
     ValueError
-        w holds a NaN or an infinity (the sentence has the index of the first), an unknown format or axis, importance
-        of another shape, with ``clip="search"``, or for a format that learns no codebook and searches no scale.
+        - w holds a NaN or an infinity; the message names the index of the first.
+        - The format or axis is unknown.
+        - importance has another shape, is combined with ``clip="search"``, or the format neither learns a codebook
+          nor searches a scale.
 
     Examples
     --------
@@ -137,14 +144,14 @@ def _as_nonzeros(q: QuantizedArray, s: SparseArray, fmt: Format) -> QuantizedArr
 def fake_quantize(
     w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: Any = None, out: Any = None
 ) -> FloatArray:
-    """Round an array to a number format and return the values: quantize and dequantize in one pass.
+    """Round an array to a number format and return the values (quantize and dequantize in one pass).
 
     Parameters
     ----------
     w, fmt, axis, clip
         As in `quantize`.
     out : ndarray or tensor of PyTorch, optional
-        float32 of w's shape; may lie just where `w` does, else it must share no memory with it.
+        float32 of w's shape. It may be `w` itself; otherwise it must share no memory with w.
 
     Returns
     -------

@@ -24,38 +24,38 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {"matmul": matmul, "linear": linear, 
 
 
 def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -> Explanation:
-    """Measure every way that a product or a convolution can go on this machine, and keep the fastest.
+    """Time every available path of a matmul or convolution on this machine, and keep the fastest.
 
     Parameters
     ----------
     function : callable
         `matmul`, `linear` or `conv2d` of this package.
     *arguments, **options
-        Of a call like those that shall be fast: its shapes, formats and layouts count, and whatever `use` says; the
-        values hardly do.
+        Arguments of a typical call. Shapes, formats, layouts and the settings of `use` matter; the values hardly do.
     seconds : float
-        How long to measure, about; each way is tried three times at least.
+        Approximate measuring time. Each path runs at least three times.
 
     Returns
     -------
     Explanation
-        What `explain` says of the call, with the measured times; `chosen` is the fastest.
+        The result of `explain` for the call, with measured times. `chosen` is the fastest path.
 
     Raises
     ------
     ValueError, TypeError
-        As the function itself; a path is forced; there is nothing to multiply; a compressed matrix, which has one way.
+        As raised by the function itself. Also if a path is forced, if there is nothing to multiply, or for a compressed
+        matrix, which has one path.
 
     Notes
     -----
-    Nothing changes until it is asked for: under ``hc.use(tuned=True)``, or with ``HETEROCOMPUTE_TUNED=1``, calls of the
-    same kind go the way that was fastest. The ways of a product with a packed operand have the same bits. Dense
-    products may go to OpenBLAS, and algorithms of a convolution may sum in another order; ``accuracy="strict"`` admits
-    none whose error is above that of one sum.
+    Results apply only under ``hc.use(tuned=True)`` or with ``HETEROCOMPUTE_TUNED=1``. Calls of the same kind then use
+    the fastest path. All paths of a matmul with a packed operand give bitwise identical results. Dense matmuls may use
+    OpenBLAS, and convolution algorithms may sum in another order. ``accuracy="strict"`` excludes algorithms with a
+    larger error than one sum.
 
-    Ways are tried in turn, the least time counts: processor time where one thread works, else the clock. The times
-    are kept in ``tuning.json`` in the user's cache folder, ``HETEROCOMPUTE_CACHE`` places it, by processor and version;
-    what several processes write at once is merged.
+    Paths run interleaved, and the least time counts: processor time with one thread, otherwise wall time. Times are
+    stored in ``tuning.json`` in the user's cache folder, per processor and version. ``HETEROCOMPUTE_CACHE`` sets the
+    folder. Concurrent writes of several processes are merged.
 
     Examples
     --------

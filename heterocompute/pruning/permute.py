@@ -28,7 +28,7 @@ _KICKS = 3  # exchanges at random before the search goes on from the best order 
 
 @counts_subnormals
 def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast") -> NDArray[np.int64]:
-    """Find an order of the channels along an axis in which an N:M pattern keeps more magnitude.
+    """Find a permutation of the channels along an axis for which an N:M pattern keeps more magnitude.
 
     Parameters
     ----------
@@ -39,26 +39,26 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
     axis : int
         The reduction axis, whose blocks of M channels share a pattern.
     effort : {"fast", "thorough"}
-        How long to search: at most about a minute for 4096 x 4096 on two processors, or many times longer.
+        Length of the search: at most about a minute for 4096 x 4096 on two processors, or many times longer.
 
     Returns
     -------
     ndarray of int64, (channels,)
-        ``np.take(w, permutation, axis)`` keeps at least as much as w. The same on every machine and for every number
+        ``np.take(w, permutation, axis)`` keeps at least as much as w. Identical on every machine and for every number
         of threads.
 
     Raises
     ------
     TypeError
-        w holds no floats, pattern is no text.
+        w is not a float array, or pattern is not a str.
     ValueError
-        A NaN or an infinity, an unknown pattern, axis or effort.
+        w holds a NaN or an infinity, or the pattern, axis or effort is unknown.
 
     Notes
     -----
     Columns are exchanged between blocks while that raises the kept sum, as in Pool and Yu, "Channel Permutations for
-    N:M Sparsity", NeurIPS 2021; from a fixed point the search goes on after a few random exchanges. It compares
-    magnitudes as 15-bit integers. Memory: 2 bytes a value.
+    N:M Sparsity", NeurIPS 2021. From a fixed point the search continues after a few random exchanges. It compares
+    magnitudes as 15-bit integers. Memory: 2 bytes per value.
 
     Examples
     --------
@@ -95,31 +95,31 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
 def permute_linear(
     first: Any, bias: Any, second: Any, permutation: Any
 ) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any]]:
-    """Give the channels between two linear layers another order; what the two compute stays the same.
+    """Reorder the channels between two linear layers without changing the result of both together.
 
     Parameters
     ----------
     first : array_like, shape (channels, in_features)
-        Weights of the layer that makes the channels.
+        Weights of the layer that computes the channels.
     bias : array_like, shape (channels,), or None
-        Its bias.
+        Bias of that layer.
     second : array_like, shape (out_features, channels)
-        Weights of the layer that reduces over them, the ones to prune.
+        Weights of the layer that reduces over the channels, to be pruned.
     permutation : array_like of int, shape (channels,)
-        Of `permute_channels` on `second`.
+        Result of `permute_channels` for `second`.
 
     Returns
     -------
     tuple of ndarray
-        first, bias and second in the new order. Anything that acts on each channel alone, such as a ReLU, may stand
-        between the two.
+        first, bias and second in the new order. Operations on each channel alone, such as a ReLU, may be between the
+        layers.
 
     Raises
     ------
     TypeError
-        Layers that hold no floats, a permutation that holds no integers.
+        A layer is not a float array, or the permutation does not hold integers.
     ValueError
-        Shapes that do not fit, or no permutation.
+        The shapes do not match, or the permutation is invalid.
 
     Examples
     --------

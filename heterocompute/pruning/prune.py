@@ -31,40 +31,41 @@ _WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
 
 @counts_subnormals
 def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Any:
-    """Set the values of least score to zero.
+    """Set the values with the lowest scores to zero.
 
     Parameters
     ----------
     w : array_like
         float16, bfloat16, float32 or float64, any shape with at least one dimension, any strides.
     pattern : str
-        ``"2:4"``: of every 4 values along the last axis named 2 stay; any N:M with 1 <= N <= M <= 32. ``"50%"``: half
-        of each row goes; ``"global:50%"``: half of the array. ``"block:16x1:50%"``: half of the blocks of 16 rows and 1
-        column, scored by their sums.
+        - ``"2:4"``: keep 2 of every 4 values along the last axis named. Any N:M with 1 <= N <= M <= 32.
+        - ``"50%"``: remove half of each row.
+        - ``"global:50%"``: remove half of the array.
+        - ``"block:16x1:50%"``: remove half of the blocks of 16 rows and 1 column, scored by their sums.
     axis : int or tuple of int
-        The reduction axes, as in `quantize`; a row is one index of the others.
+        The reduction axes, as in `quantize`. A row is one index of the remaining axes.
     scores : array_like of w's shape, optional
-        What is larger stays, such as `hc.scores.wanda`; None: the magnitudes.
+        The values with the largest scores are kept. Example: `hc.scores.wanda`. Default: the magnitudes.
 
     Returns
     -------
     SparseArray, or ndarray
-        A SparseArray for N:M; with the other patterns the array itself, with zeros in it, a tensor where w is a tensor
-        of PyTorch. Values have w's dtype; what is float64 becomes float32.
+        A SparseArray for N:M. The other patterns return an array with zeros, or a tensor if w is a PyTorch tensor.
+        Values have w's dtype, except that float64 becomes float32.
 
     Raises
     ------
     TypeError
-        w or scores hold no floats, pattern is no text.
+        w or scores is not a float array, or pattern is not a str.
     ValueError
-        A NaN among the scores, inf and -inf in one block, an unknown pattern or axis, scores of another shape.
+        A score is NaN, one block holds inf and -inf, the pattern or axis is unknown, or scores has another shape.
 
     Notes
     -----
-    Where scores are equal, those of lower index stay (in C order of rows). A share P removes floor(P / 100 * values).
-    w and scores are compared as float32; float64 is rounded to it once. (``hc.quantize(w,
-    "int8+2:4")`` rounds what stays of a float64 w itself, so it may differ from quantizing this array.) A run whose
-    length M does not divide is filled up with zeros, which are the last to stay.
+    Equal scores keep the lower index (in C order of rows). A share P removes floor(P / 100 * values). w and scores are
+    compared as float32; float64 is rounded to float32 once. ``hc.quantize(w, "int8+2:4")`` rounds the nonzeros of a
+    float64 w directly, so the result may differ from quantizing this array. A run whose length is not a multiple of M
+    is padded with zeros, which have the lowest priority.
 
     Examples
     --------
@@ -97,7 +98,7 @@ def _check_range(values: Array) -> None:
 
 
 def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Any:
-    """Return which values `prune` keeps.
+    """Return a mask of the values that `prune` keeps.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: A
     Returns
     -------
     ndarray of bool, of w's shape
-        A tensor where w is a tensor of PyTorch.
+        A tensor if w is a PyTorch tensor.
 
     Examples
     --------

@@ -41,26 +41,26 @@ def _matrix(value: Any, name: str) -> Array:
 
 @counts_subnormals
 def wanda(w: Any, x: Any) -> Any:
-    """Score weights by magnitude times the norm of the input that they meet.
+    """Score weights by magnitude times the norm of their input.
 
     Parameters
     ----------
     w : array_like, (outputs, inputs)
         Floats.
     x : array_like, (samples, inputs), or hc.ptq.Hessian
-        Inputs of the layer, or what was gathered of them.
+        Inputs of the layer, or a Hessian of them.
 
     Returns
     -------
-    ndarray of float32, of w's shape, or a tensor where w is a tensor of PyTorch
+    ndarray of float32, of w's shape, or a tensor if w is a PyTorch tensor
         ``|w_ij| * sqrt(sum_s x_sj^2)``, for ``hc.prune(w, pattern, scores=...)``.
 
     Raises
     ------
     TypeError
-        Neither holds floats.
+        Neither argument is a float array.
     ValueError
-        Shapes that do not fit, a NaN or an infinity.
+        The shapes do not match, or there is a NaN or an infinity.
 
     Notes
     -----
@@ -109,37 +109,37 @@ def _row_blocks(matrix: Array) -> Iterator[slice]:
 
 @counts_subnormals
 def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01) -> Any:
-    """Prune weights one column after the other and let the columns behind make good for what is lost.
+    """Prune weights column by column, and correct the remaining columns for the removed values.
 
     Parameters
     ----------
     w : array_like, (outputs, inputs)
         Floats.
     hessian : array_like, (inputs, inputs), or hc.ptq.Hessian
-        ``x.T @ x`` of inputs x of the layer, times any constant.
+        ``x.T @ x`` for inputs x of the layer, times any constant.
     pattern : str
         N:M along the inputs.
     damping : float
-        0 or more: this share of the mean of the diagonal is added to the diagonal.
+        0 or more. This share of the mean of the diagonal is added to the diagonal.
 
     Returns
     -------
-    ndarray of float32, of w's shape, or a tensor where w is a tensor of PyTorch
-        The changed weights, with zeros where the pattern keeps none: ``hc.prune(result, pattern)`` keeps the others.
+    ndarray of float32, of w's shape, or a tensor if w is a PyTorch tensor
+        The corrected weights, with zeros at the removed values. ``hc.prune(result, pattern)`` keeps the nonzeros.
 
     Raises
     ------
     TypeError
-        Arguments that hold no floats, a damping that is no number.
+        w or hessian is not a float array, or damping is not a number.
     ValueError
-        Shapes that do not fit, a NaN or an infinity, values that overflow on the way, a damping below 0, a matrix that
-        is not positive definite even with it, an unknown pattern.
+        The shapes do not match, there is a NaN or an infinity, values overflow, damping is below 0, the damped matrix
+        is not positive definite, or the pattern is unknown.
 
     Notes
     -----
     Frantar and Alistarh, "SparseGPT: Massive Language Models Can Be Accurately Pruned in One-Shot", ICML 2023 (arXiv
-    2301.00774), algorithm 1. Inputs that are always zero lose their weights. Work: inputs^3 + outputs * inputs^2.
-    `hc.ptq.gptq` does this in one loop with rounding, and then improves what stays.
+    2301.00774), algorithm 1. Weights of inputs that are always zero are removed. Work: inputs^3 + outputs * inputs^2.
+    `hc.ptq.gptq` combines this with rounding in one loop, and then improves the nonzeros.
 
     Examples
     --------

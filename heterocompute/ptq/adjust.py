@@ -35,13 +35,13 @@ def bound(
     order: str = "activation",
     axis: int | tuple[int, ...] | None = None,
 ) -> Array:
-    """Return the most that each row of `gptq` may lose where nothing is clipped.
+    """Bound the error of each row of `gptq` without clipping.
 
     Parameters
     ----------
     w : array_like
     fmt : Format or str
-        One of steps (integers, VS-Quant), with the scales of plain rounding.
+        A format with uniform steps (integers, VS-Quant), with the scales of round-to-nearest.
     h : Hessian or array_like
     damping, order, axis
         As in `gptq`.
@@ -49,12 +49,12 @@ def bound(
     Returns
     -------
     ndarray of float64, (rows,)
-        ``sum_j s_j^2 d_j^2 / 4``, in squared error under the damped matrix. On average a third of it is lost.
+        ``sum_j s_j^2 d_j^2 / 4``, in squared error under the damped matrix. The average error is a third of it.
 
     Raises
     ------
     ValueError
-        A format without steps.
+        The format has no uniform steps.
 
     Notes
     -----
@@ -83,17 +83,17 @@ def bound(
 
 @counts_subnormals
 def correct_bias(w: Any, q: Any, h: Hessian, bias: Any = None, axis: Any = None) -> Array:
-    """Return a bias that makes the mean output of a rounded layer what it was.
+    """Compute a bias that restores the mean output of a rounded layer.
 
     Parameters
     ----------
     w : array_like
-        The weight.
+        The original weight.
     q : QuantizedArray or array_like
-        The same, rounded.
+        The rounded weight.
     h : Hessian
     bias : array_like, (outputs,), optional
-        The layer's own; None is 0.
+        Bias of the layer. Default: 0.
     axis : int or tuple of int, optional
         The reduction axes.
 
@@ -140,18 +140,18 @@ def correct_bias(w: Any, q: Any, h: Hessian, bias: Any = None, axis: Any = None)
 
 @dataclass(frozen=True)
 class Rescaling:
-    """What `rescale` found.
+    """Hold the result of `rescale`.
 
     Attributes
     ----------
     scale : ndarray of float32, (inputs,)
-        Divide the inputs by it (or the layer before, its weights' rows and bias); all 1 for the identity.
+        Divide the inputs by it, or the rows and the bias of the layer before. All 1 for the identity.
     weights : list of ndarray of float32
         Each weight times scale.
     alpha : float
-        Of the scale: 0 is the identity.
+        Exponent of the scale; 0 is the identity.
     errors : dict of float to float
-        The relative squared output error of each candidate.
+        Relative squared output error of each candidate.
     """
 
     scale: Array
@@ -162,29 +162,29 @@ class Rescaling:
 
 @counts_subnormals
 def rescale(ws: Any, h: Hessian, fmt: Format | str = "int4", alpha: str | float = "search") -> Rescaling:
-    """Move scale from a layer's inputs into its weights, so that inputs that are large are rounded more finely.
+    """Move scale from a layer's inputs into its weights, so that large inputs are rounded more finely.
 
     Parameters
     ----------
     ws : array_like, (outputs, inputs), or list of them
-        The weights that share these inputs: query, key and value, say.
+        The weights that share these inputs, such as query, key and value.
     h : Hessian
     fmt : Format or str
-        What the weights will be rounded to.
+        Format that the weights will be rounded to.
     alpha : "search" or float
-        The scale of an input is its root mean square to the power alpha, over the geometric mean of the largest and the
-        least. "search" tries 0, 0.05 ... 0.95; 0, the identity, is always among the candidates and wins ties.
+        The scale of an input is its root mean square to the power alpha, divided by the geometric mean of the largest
+        and the smallest. "search" tries 0, 0.05 ... 0.95. The identity, 0, is always a candidate and wins ties.
 
     Returns
     -------
     Rescaling
-        Errors are plain rounding's, each weight's by its input: ``sum_j H_jj (w_j - q_j)^2``, without what inputs have
-        in common, in a fixed order.
+        Errors are those of round-to-nearest, each weight's scaled by its input: ``sum_j H_jj (w_j - q_j)^2``, summed
+        in a fixed order. Correlations of inputs are ignored.
 
     Raises
     ------
     TypeError, ValueError
-        No Hessian, weights of another number of inputs, an alpha below 0 or above 1.
+        h is not a Hessian, the weights have another number of inputs, or alpha is below 0 or above 1.
 
     Notes
     -----

@@ -8,14 +8,14 @@ __all__ = ["Calibration"]
 
 
 class Calibration(dict[str, Hessian]):
-    """The Hessian of each weight by its name, in the order of the weights.
+    """Map each weight's name to its Hessian, in the order of the weights.
 
     Attributes
     ----------
     axes : dict of str to tuple of int
-        The axes that each weight is summed along.
+        Reduction axes of each weight.
     held : Calibration or None
-        The same of held-out batches, by which `heterocompute.ptq.quantize` judges.
+        The Hessians of held-out batches, which `heterocompute.ptq.quantize` uses for its report.
     """
 
     axes: dict[str, tuple[int, ...]]

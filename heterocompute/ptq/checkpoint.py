@@ -54,47 +54,47 @@ def quantize_checkpoint(
     layout: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Round every layer of a checkpoint under its inputs, one after the other, and go on where a run was ended.
+    """Round every layer of a checkpoint with calibration inputs, one by one, and resume interrupted runs.
 
-    Results are kept in the folder ``OUT.parts`` until the new file is complete; what is found there of the same tensor,
-    inputs, format and options is taken as it is. The file has the same bytes, however often it was ended on the way.
+    Results are kept in the folder ``OUT.parts`` until the new file is complete. Results there of the same tensor,
+    inputs, format and options are reused. The output bytes do not depend on interruptions.
 
     Parameters
     ----------
     in_path, out_path : str or os.PathLike
         Two different files; an existing `out_path` is replaced.
     hessians : mapping of str to Hessian or path
-        By the names of tensors, as `calibrate` gives them or as files of `Hessian.save`, of which one is read at a
-        time. A tensor without is copied.
+        By tensor name, as returned by `calibrate`, or as files of `Hessian.save`, which are read one at a time. A
+        tensor without a Hessian is copied.
     formats, **options
         As in `quantize`.
     include, exclude : str or iterable of str
-        Globs of names; float tensors of two or more dimensions by default.
+        Globs of names. Default: float tensors with two or more dimensions.
     progress : callable, optional
         ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end.
     resume : bool
-        Take what an earlier run has left; else that is deleted.
+        Reuse the results of an earlier run. False deletes them.
     layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
-        That of another program, as of `hc.quantize_checkpoint`. What has no place in it is refused before anything is
-        rounded.
+        Layout of another program, as in `hc.quantize_checkpoint`. Formats that it cannot represent raise an error
+        before any rounding.
 
     Returns
     -------
     dict
-        As of `hc.quantize_checkpoint`; rows of what was rounded also have ``tokens damping dead before after``, as in
+        As in `hc.quantize_checkpoint`. Rows of rounded tensors also have ``tokens damping dead before after``, as in
         the table of `Rounded`.
 
     Raises
     ------
     TypeError, ValueError
-        As of `gptq` (the sentence names the tensor), both paths are one file, a pattern that fits nothing, a folder
-        that is not empty in the place of the output.
+        As in `gptq` (the message names the tensor). Also if both paths are one file, a pattern matches nothing, or the
+        output path is a folder that is not empty.
     OSError
         A file cannot be read or written.
 
     Notes
     -----
-    Memory: the largest tensor and its Hessian, and what `gptq` needs of them.
+    Memory: the largest tensor, its Hessian, and the working memory of `gptq` for both.
 
     Examples
     --------

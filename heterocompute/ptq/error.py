@@ -23,16 +23,16 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class OutputError:
-    """The squared error of a layer's output, over all inputs of a `Hessian`.
+    """Report the squared error of a layer's output, over all inputs of a `Hessian`.
 
     Attributes
     ----------
     squared : float
         ``sum |W x - Q x|^2``.
     relative : float
-        That over ``sum |W x|^2``; 0 where both are 0.
+        ``squared`` over ``sum |W x|^2``; 0 if both are 0.
     output_db : float
-        SQNR of the outputs, ``-10 log10(relative)``: higher is better, infinity where nothing is lost.
+        SQNR of the outputs, ``-10 log10(relative)``. Higher is better; infinity if lossless.
     """
 
     squared: float
@@ -51,28 +51,28 @@ def layer_axis(ndim: int, axis: Any, name: str) -> Any:
 
 @counts_subnormals
 def error(w: Any, q: Any, h: Any, axis: Any = None) -> OutputError:
-    """Return what rounding a weight costs at the output of its layer.
+    """Compute the output error of a layer from rounding its weight.
 
     Parameters
     ----------
     w : array_like, (outputs, inputs) or (K, C, R, S)
         The weight.
     q : QuantizedArray or array_like
-        The same, rounded.
+        The rounded weight.
     h : Hessian or array_like, (inputs, inputs) or (groups, inputs, inputs)
-        Of the layer's inputs, in the order of the axes: (r, s, c) for a convolution.
+        Hessian of the layer's inputs, in the order of the axes: (r, s, c) for a convolution.
     axis : int or tuple of int, optional
-        The reduction axes; None is those of q, or the last, or (2, 3, 1) of four dimensions.
+        The reduction axes. Default: those of q, else the last axis, or (2, 3, 1) for four dimensions.
 
     Returns
     -------
     OutputError
-        Of sums in float64, by NumPy's own product: the last digits are those of its BLAS.
+        Sums are float64, computed by NumPy's matmul. The last digits depend on its BLAS.
 
     Raises
     ------
     TypeError, ValueError
-        No floats, shapes that do not fit, a NaN or an infinity.
+        An argument is not a float array, the shapes do not match, or there is a NaN or an infinity.
 
     Examples
     --------

@@ -74,61 +74,64 @@ def gptq(
 ) -> QuantizedArray:
     """Round a weight so that its layer's output changes least, to any format with steps or a table of levels.
 
-    Columns are rounded one after the other, each from where the errors of those before it want it (GPTQ). Then every
-    code, and every stored scale, takes its best value while all others stand still. This never raises the error under h
-    itself, without damping; the error under the damped matrix may rise.
+    Columns are rounded one by one. Each column first corrects for the errors of the columns before it (GPTQ). Then each
+    code and each stored scale is set to its best value while all others are fixed. This step never raises the error
+    under h without damping. The error under the damped matrix may rise.
 
     Parameters
     ----------
     w : array_like, (outputs, inputs) or (K, C, R, S)
         Floats.
     h : Hessian or array_like, (inputs, inputs) or (groups, inputs, inputs)
-        Of the layer's inputs, in the order of the reduction axes; of a convolution of several groups each has its own.
-        Where it knows the unrounded network's inputs beside those of the rounded one (`Hessian.add`, x_float), what is
-        rounded are the weights that make good for the difference.
+        Hessian of the layer's inputs, in the order of the reduction axes. A convolution with several groups has one
+        matrix per group. If h also knows the unrounded network's inputs (`Hessian.add`, x_float), the weights are first
+        corrected for the difference.
     fmt : Format or str
-        Groups are where they always are: the order of rounding does not move them. ``"int8+2:4"`` also chooses what
-        stays of every 4; ``"2:4"`` does that alone, and lets what stays make good for what goes (SparseGPT).
+        The order of rounding does not change the groups. ``"int8+2:4"`` also chooses the nonzeros of every 4. ``"2:4"``
+        only chooses them and corrects the nonzeros for the removed values (SparseGPT).
     order : {"activation", "natural"}
-        Which column comes first: that of the largest input, or the first.
+        Order of the columns: by decreasing input, or from the first.
     scales : {"search", "absmax"}
-        Scales, or centres, of least error, each weight's by its input, or those of plain rounding.
+        Scales, or centres, with the least error, each weight's scaled by its input; or those of round-to-nearest.
     damping : float
-        0 or more: this share of the mean of the diagonal is added to the diagonal. If the matrix does not factor, ten
-        times as much, with a warning.
+        0 or more. This share of the mean of the diagonal is added to the diagonal. If the matrix does not factor, ten
+        times as much is added, with a warning.
     sweeps : int
-        How often codes are improved one by one; it ends where none changes.
+        Maximum number of passes that improve the codes one by one. The passes end when no code changes.
     refit : bool or int
-        Before the first sweep, or the first so many, let the stored scales, too, take their best values one by one, and
-        the centres of codebooks before each.
+        Also improve the stored scales one by one before the first sweep, or before this number of sweeps, and the
+        centres of codebooks before each sweep.
     axis : int or tuple of int, optional
-        The reduction axes; None is the last of two dimensions and (2, 3, 1) of four.
+        The reduction axes. Default: the last of two dimensions, (2, 3, 1) of four.
     mask : array_like of bool, of w's shape, optional
-        For formats with N:M: what may stay, such as ``hc.prune_mask(w, "2:4", scores=hc.scores.wanda(w, h))``. None
-        chooses on the way, by what each weight brings as it is rounded.
+        For formats with N:M: the values that may be kept, such as
+        ``hc.prune_mask(w, "2:4", scores=hc.scores.wanda(w, h))``. Default: chosen during rounding by the error that
+        each removal causes.
 
     Returns
     -------
     QuantizedArray
-        What `hc.quantize` gives of that format, a `SparseArray` of a pattern alone. The same bits on every machine, for
-        every instruction set and number of threads.
+        As `hc.quantize` returns for the format; a `SparseArray` if the format is only a pattern. Bitwise identical on
+        every machine, instruction set and number of threads.
 
     Raises
     ------
     TypeError
-        w holds no floats.
+        w is not a float array.
     ValueError
-        A NaN or an infinity, an h of another size, not symmetric, or that no damping factors, a format without steps
-        or levels (fp16, fp32, codebooks of vectors), a mask that keeps more than N of M, the memory of a weight that
-        a layer of `heterocompute.interop.torch` rounds in training.
+        - w or h holds a NaN or an infinity.
+        - h has another size, is not symmetric, or does not factor with any damping.
+        - The format has neither steps nor levels (fp16, fp32, codebooks of vectors).
+        - The mask keeps more than N of M.
+        - w is the memory of a weight that a layer of `heterocompute.interop.torch` rounds in training.
 
     Notes
     -----
     Frantar et al., "GPTQ", ICLR 2023 (arXiv 2210.17323), in the form of LDLQ, which gives the same codes without an
     inverse: Chee et al., "QuIP", NeurIPS 2023 (arXiv 2307.13304), section 3. Sweeps: Behdin et al., "QuantEase", 2023
     (arXiv 2309.01885), algorithm 1. Patterns: Frantar and Alistarh, "SparseGPT", ICML 2023 (arXiv 2301.00774).
-    Memory beside the arguments: one matrix of h's size, two of w's in float64 and 64 MiB; three more of h's where it
-    has `cross`.
+    Memory in addition to the arguments: one matrix of h's size, two of w's in float64 and 64 MiB; three more of h's
+    size if it has `cross`.
 
     Examples
     --------

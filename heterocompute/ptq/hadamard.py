@@ -35,10 +35,10 @@ def signs(size: int, seed: int) -> Array:
 def hadamard(
     x: Any, axis: int = -1, block: int | None = None, seed: int | None = None, out: Any = None, inverse: bool = False
 ) -> Array:
-    """Multiply by an orthogonal Hadamard matrix along an axis.
+    """Multiply an array by an orthogonal Hadamard matrix along an axis.
 
-    Rotating the inputs of a layer and its weights alike leaves the layer as it is, ``(x H)(w H)^T = x w^T``, and rounds
-    better what has outliers.
+    Rotating both the inputs of a layer and its weights does not change the layer: ``(x H)(w H)^T = x w^T``. It reduces
+    the rounding error of arrays with outliers.
 
     Parameters
     ----------
@@ -46,29 +46,29 @@ def hadamard(
         Floats.
     axis : int
     block : int, optional
-        Rotate runs of so many values each; it divides the axis. None is the whole axis.
+        Rotate runs of this many values. It must divide the axis. Default: the whole axis.
     seed : int, optional
-        Change signs before the rotation, by this seed: 0 to 2^63 - 1.
+        Flip signs before the rotation with this seed, 0 to 2^63 - 1.
     out : ndarray, optional
         float32 of x's shape; may be x itself.
     inverse : bool
-        Undo it: the transposed matrix, then the signs.
+        Apply the inverse: the transposed matrix, then the signs.
 
     Returns
     -------
     ndarray of float32
-        Sums are float64 in a fixed order, rounded once: the same bits on every machine.
+        Sums are float64 in a fixed order, rounded once. Results are bitwise identical on every machine.
 
     Raises
     ------
     ValueError
-        A size that is not a product of a power of two and of orders of `heterocompute/ptq/hadamard_matrices.py`: all
-        multiples of 4 up to 184, and most up to 1024. Padding would not be a rotation.
+        The size is not a power of two times orders of `heterocompute/ptq/hadamard_matrices.py`: all multiples of 4 up
+        to 184, and most up to 1024. Padding would not be a rotation.
 
     Notes
     -----
-    Ashkboos et al., "QuaRot", NeurIPS 2024 (arXiv 2404.00456), section 3. The matrix is a Kronecker product: matrices
-    of Paley or of four circulants, of the least sum of orders, and Sylvester's of the power of two.
+    Ashkboos et al., "QuaRot", NeurIPS 2024 (arXiv 2404.00456), section 3. The matrix is a Kronecker product of Paley or
+    four-circulant matrices with the least sum of orders, and Sylvester's matrix of the power of two.
 
     Examples
     --------

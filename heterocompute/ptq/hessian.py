@@ -27,38 +27,39 @@ PARTS = ("sum", "total", "absmax", "tokens")
 
 
 class Hessian:
-    """The second moments of a layer's inputs, in float64.
+    """Accumulate the second moments of a layer's inputs, in float64.
 
-    One input (token, pixel, sample) after the other is added, each product rounded, then the sum: neither the number of
-    threads, nor the machine, nor how the inputs are cut into calls changes a bit. Sums of two add up.
+    Inputs (tokens, pixels, samples) are added one by one: each product is rounded, then the sum. The result is bitwise
+    identical for every number of threads, every machine and every split of the inputs into calls. Two Hessians can be
+    added.
 
     Parameters
     ----------
     k : int
-        Inputs of the layer.
+        Number of inputs of the layer.
     groups : int
-        Of a convolution: as many times k inputs, of which each group of outputs has its own.
+        Number of groups of a convolution. Each group of outputs has its own k inputs.
 
     Attributes
     ----------
     matrix : ndarray of float64, (k, k)
-        ``sum x x^T``. Twice that is the second derivative of the layer's squared output error. Of several groups, here
-        and below: (groups, k, k) and (groups, k).
+        ``sum x x^T``. Twice this matrix is the second derivative of the layer's squared output error. With several
+        groups, arrays have the shapes (groups, k, k) and (groups, k).
     cross : ndarray of float64, (k, k), or None
-        ``sum x_float x^T``, where inputs of the unrounded network were given beside.
+        ``sum x_float x^T``, if the inputs of the unrounded network were given too.
     mean, absmax : ndarray of float64, (k,)
-        Of each input; 0 while nothing was added.
+        Mean and largest magnitude of each input; 0 before any input is added.
     tokens : int
-        Inputs added.
+        Number of inputs added.
 
     Raises
     ------
     TypeError, ValueError
-        k or groups is no positive int.
+        k or groups is not a positive int.
 
     Notes
     -----
-    Memory: 8 groups k^2 bytes, as many for `cross`, and 64 MiB while inputs are added.
+    Memory: 8 groups k^2 bytes, the same for `cross`, and 64 MiB while inputs are added.
 
     Examples
     --------
@@ -83,23 +84,23 @@ class Hessian:
 
     @counts_subnormals
     def add(self, x: Any, x_float: Any = None) -> None:
-        """Add inputs of the layer.
+        """Add inputs of the layer to the sums.
 
         Parameters
         ----------
         x : array_like, (..., k), or (..., groups, k) of several
-            Floats: what the layer is given, by rounded layers before it where there are any.
+            Floats: the actual inputs of the layer, after any rounded layers before it.
         x_float : array_like, optional
-            The same inputs as the unrounded network has them: `gptq` then corrects for the difference. For all inputs
-            or for none.
+            The same inputs in the unrounded network. `gptq` then corrects for the difference. Give it for all inputs or
+            for none.
 
         Raises
         ------
         TypeError
-            No floats.
+            x is not a float array.
         ValueError
-            A last dimension other than k, a NaN or an infinity (the sentence has the index of the first), x_float of
-            another shape, or given for some of the inputs alone.
+            The last dimension is not k, x holds a NaN or an infinity (the message has the index of the first), or
+            x_float has another shape or is given for some inputs only.
         """
         inputs = self._inputs(x, "Hessian: x")
         twins = None if x_float is None else self._inputs(x_float, "Hessian: x_float")
@@ -139,7 +140,7 @@ class Hessian:
 
     @counts_subnormals
     def full(self) -> Array:
-        """Return the matrices themselves, (groups, k, k), not to be written to."""
+        """Return the matrices, shape (groups, k, k), read-only."""
         if not self._mirrored:
             for part in self._sum:
                 _mirror(part)
@@ -187,7 +188,7 @@ class Hessian:
         return both
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a safetensors file.
+        """Write the Hessian to a safetensors file.
 
         Parameters
         ----------
@@ -202,7 +203,7 @@ class Hessian:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote.
+        """Read a Hessian that `save` wrote.
 
         Parameters
         ----------
@@ -215,9 +216,9 @@ class Hessian:
         Raises
         ------
         ValueError
-            A file of something else, a NaN or an infinity.
+            The file holds something else, a NaN or an infinity.
         OSError
-            It cannot be read.
+            The file cannot be read.
 
         Examples
         --------

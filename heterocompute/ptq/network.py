@@ -97,38 +97,38 @@ def calibrate(
     exclude: str | Iterable[str] | None = None,
     held: Any = None,
 ) -> Calibration:
-    """Gather the Hessian of every layer in one run of the network.
+    """Collect the Hessian of every layer in one run of the network.
 
     Parameters
     ----------
     weights : mapping of str to array_like, network with `weights` and `evaluate`, or torch.nn.Module
     evaluate : callable, or the batches of a module
-        Runs the network on the calibration inputs: it is called once as ``evaluate(weights)`` with weights that hear
-        what `hc.linear`, `hc.matmul`, `hc.conv2d`, ``@`` and `numpy.matmul` multiply them with. Its answer is not used.
-        A module needs batches instead: a DataLoader, a list of tensors, tuples or dicts, one tensor, one dict, or a
-        function without arguments that returns batches. One batch is in memory at a time. Tokens that an
+        Runs the network on the calibration inputs. It is called once as ``evaluate(weights)``. The weights record the
+        inputs that `hc.linear`, `hc.matmul`, `hc.conv2d`, ``@`` and `numpy.matmul` multiply them with. The return value
+        is ignored. A module needs batches instead: a DataLoader, a list of tensors, tuples or dicts, one tensor, one
+        dict, or a function without arguments that returns batches. One batch is in memory at a time. Tokens that an
         ``attention_mask`` marks as padding are left out.
     include, exclude : str or iterable of str, optional
-        Globs of names; float arrays of two or more dimensions by default.
+        Globs of names. Default: float arrays with two or more dimensions.
     held : batches, optional
-        Of a module: batches to judge by (`Calibration.held`). Default: every fourth batch. False: none.
+        For a module: held-out batches (`Calibration.held`). Default: every fourth batch. False: none.
 
     Returns
     -------
     Calibration
-        A dict of name to `Hessian`, without weights that nothing was multiplied with.
+        A dict of name to `Hessian`, without weights that were never multiplied.
 
     Raises
     ------
     TypeError
-        Weights or evaluate of another kind.
+        weights or evaluate has the wrong type.
     ValueError
-        A NaN or an infinity among the inputs of a layer, a weight that is multiplied along two of its axes.
+        The inputs of a layer hold a NaN or an infinity, or a weight is multiplied along two of its axes.
 
     Notes
     -----
-    Of a convolution of several groups each has its own matrix. Names of one and the same array, such as an embedding
-    that is the output's weight too, hear together.
+    A convolution with several groups has one matrix per group. Names of the same array, such as an embedding that is
+    also the output's weight, share one Hessian.
 
     Examples
     --------
@@ -171,17 +171,18 @@ def _heard(
 
 @dataclass(frozen=True)
 class Rounded(Tabular):
-    """A network's rounded weights, and a report.
+    """Hold the rounded weights of a network, and a report.
 
     Attributes
     ----------
-    weights : dict of str to QuantizedArray or what came
-        All of them, for the same `evaluate`.
+    weights : dict of str to QuantizedArray or original type
+        All weights, for the same `evaluate`.
     table : list of dict
-        A row a tensor: ``name format tokens damping dead before after`` and, with held-out inputs, ``held_before`` and
-        ``held_after``: SQNR of the outputs in dB, of plain rounding and of this.
+        One row per tensor: ``name format tokens damping dead before after``. before and after are the SQNR of the
+        outputs in dB, of round-to-nearest and of this result. With held-out inputs also ``held_before`` and
+        ``held_after``.
     left : list of str
-        Chosen, but multiplied with nothing: they stay as they are.
+        Selected weights that were never multiplied. They are unchanged.
     """
 
     weights: dict[str, Any]
@@ -190,7 +191,7 @@ class Rounded(Tabular):
 
     @counts_subnormals
     def to_html(self, path: str | os.PathLike[str], title: str = "Rounded under its inputs") -> None:
-        """Write one page that needs nothing else: what each layer's output loses, before and after.
+        """Write one self-contained page with the output error of each layer, before and after.
 
         Parameters
         ----------
@@ -229,31 +230,31 @@ def quantize(
     memory: int = MEMORY,
     **options: Any,
 ) -> Rounded:
-    """Round every layer of a network under what it is given.
+    """Round every layer of a network with calibration inputs.
 
     Parameters
     ----------
     weights, evaluate, include, exclude
-        As in `calibrate`. The second argument of a module may also be what `calibrate` returned.
+        As in `calibrate`. For a module, the second argument may also be the result of `calibrate`.
     formats : Format, str or mapping of str to these
-        One format, or pattern -> format or None, the first match wins; what fits none stays as it is.
+        One format, or pattern -> format or None; the first match applies. Weights without a match are unchanged.
     sequential : bool
-        Calibrate each layer with those before it rounded: one run of the network a layer.
+        Calibrate each layer after rounding the layers before it, with one run of the network per layer.
     held : mapping of str to Hessian, optional
-        What `calibrate` gathered on other inputs, to judge by. Of a module also batches; by default every fourth of
-        its batches.
+        Result of `calibrate` on held-out inputs, for the report. For a module also batches. Default for a module: every
+        fourth of its batches.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each tensor, and once at the end.
     method : {"gptq", "search", "rtn"}
-        ``"search"`` and ``"rtn"`` round each weight by itself, see `heterocompute.study`; the report is the same.
+        ``"search"`` and ``"rtn"`` round each weight without inputs, see `heterocompute.study`. The report is the same.
     memory : int
-        Of a module: bytes of Hessians at a time. The model runs over the batches once for as many layers as fit.
+        For a module: bytes of Hessians at a time. The model runs over the batches once for as many layers as fit.
     **options
         `order`, `scales`, `damping`, `sweeps` and `refit` of `gptq`.
 
     Notes
     -----
-    Names of one and the same array are rounded once, under all that they hear, and stay one; they have one format.
+    Names of the same array share one format. The array is rounded once, with the inputs of all its names.
 
     Returns
     -------
@@ -263,8 +264,8 @@ def quantize(
     Raises
     ------
     TypeError, ValueError
-        As of `calibrate` and `gptq`; the sentence names the weight. An option that there is not, several formats for
-        one array.
+        As in `calibrate` and `gptq`; the message names the weight. Also if an option is unknown, or one array has
+        several formats.
 
     Examples
     --------

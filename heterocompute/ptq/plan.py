@@ -20,31 +20,31 @@ __all__ = ["Plan"]
 
 @dataclass(frozen=True, eq=False)
 class Plan(Tabular):
-    """A format for each tensor.
+    """Assign a format to each tensor; returned by `search`.
 
     Attributes
     ----------
     recipe : dict of str to str
-        Name -> text of the format, as ``recipe=`` and ``--recipe`` take it: ``*``, ``?`` and ``[`` of a name stand in
+        Name -> format string, as accepted by ``recipe=`` and ``--recipe``. ``*``, ``?`` and ``[`` in a name are in
         brackets.
-    weights : dict of str to QuantizedArray or what came
+    weights : dict of str to QuantizedArray or original type
     table : list of dict
-        A row a tensor: ``name shape method format bits bytes probe error alpha loss`` (error relative, loss = alpha *
-        error, probe the format that alpha was measured with, or None).
+        One row per tensor: ``name shape method format bits bytes probe error alpha loss``. error is relative, loss is
+        alpha * error, probe is the format that alpha was measured with, or None.
     bytes : int
-        Of the tensors that were chosen for.
+        Bytes of the tensors with a chosen format.
     bits : float
-        A value, of these.
+        Bits per value of these tensors.
     budget, spent : dict of str to float
-        What was allowed, and what this takes of it, by kind.
+        The budget and the part that this plan uses, by kind.
     predicted, bound : float
-        Loss; no choice within the budget has less than the bound.
+        Predicted loss, and a lower bound of the loss of every choice within the budget.
     gap : float
-        predicted - bound: 0 where the optimum is proven.
+        predicted - bound. 0 if the plan is proven optimal.
     measured : float or None
-        The metric of the network with these weights, less that of the unrounded one.
+        The metric of the network with these weights, minus the metric of the unrounded network.
     uniform : list of dict
-        For each format in all tensors: ``format bits bytes predicted``.
+        For each format, used for all tensors: ``format bits bytes predicted``.
     """
 
     recipe: dict[str, str]
@@ -67,9 +67,9 @@ class Plan(Tabular):
 
     @counts_subnormals
     def pareto(self) -> list[tuple[int, float]]:
-        """Return (bytes, predicted loss) of best choices, from the smallest network to the largest.
+        """Return (bytes, predicted loss) of the best plans, from the smallest network to the largest.
 
-        Each is what a search finds for another budget of bytes; budgets of other kinds do not count here.
+        Each is the result of a search with another budget of bytes. Budgets of other kinds are ignored here.
 
         Returns
         -------
@@ -89,7 +89,7 @@ class Plan(Tabular):
         Raises
         ------
         ValueError
-            A name is no text.
+            A name is not text.
         """
         for name in self.recipe:
             try:
@@ -100,7 +100,7 @@ class Plan(Tabular):
 
     @counts_subnormals
     def to_dict(self) -> dict[str, Any]:
-        """Return all but the weights, ready for JSON.
+        """Return everything except the weights, ready for JSON.
 
         Returns
         -------
@@ -113,7 +113,7 @@ class Plan(Tabular):
 
     @counts_subnormals
     def to_html(self, path: str | os.PathLike[str], title: str = "A format for each tensor") -> None:
-        """Write one page that needs nothing else: what a bit buys, and a row a tensor.
+        """Write one self-contained page with the loss per bit and one row per tensor.
 
         Parameters
         ----------
@@ -126,12 +126,12 @@ class Plan(Tabular):
 
     @counts_subnormals
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draw predicted loss against bits, mixed and uniform, and the bits of each tensor.
+        """Plot predicted loss against bits, mixed and uniform, and the bits of each tensor.
 
         Parameters
         ----------
         path : str or os.PathLike, optional
-            Also write the figure there, in the format of the suffix.
+            Also write the figure to this path, in the format of the suffix.
 
         Returns
         -------
@@ -140,7 +140,7 @@ class Plan(Tabular):
         Raises
         ------
         ImportError
-            matplotlib is not installed; the extra ``plot`` brings it.
+            matplotlib is not installed; install the extra ``plot``.
         """
         figure = report.figure(self.to_dict())
         if path is not None:

@@ -31,33 +31,33 @@ WRITES = ("attn_output", "ffn_down", "ffn_down_exps")
 def rotate(net: Any, seed: int = 0) -> Any:
     """Rotate the residual stream of a language model, and the values of its heads.
 
-    The network computes what it did, but for float32 rounding. Outliers of the residual stream are spread over all
-    its values, so that weights, activations and cached values lose less in few bits.
+    The network computes the same function, except for float32 rounding. Outliers of the residual stream are spread over
+    all its values. This reduces the error of weights, activations and cached values at few bits.
 
     Parameters
     ----------
     net : LanguageModel
-        Of `heterocompute.zoo.open_llm`.
+        Result of `heterocompute.zoo.open_llm`.
     seed : int
-        Of the signs, see `hadamard`.
+        Seed of the signs, see `hadamard`.
 
     Returns
     -------
     LanguageModel
-        Its weights are float32, named as in GGUF; each is made when it is first asked for, and kept. It has an output
-        of its own, and norms before products have the weight 1.
+        Its weights are float32 and named as in GGUF. Each is computed on first access, then kept. The output has its
+        own weight, and norms before matmuls have the weight 1.
 
     Raises
     ------
     ValueError
-        A family with norms behind attention (gemma2, gemma3), whose weights do not change places with a rotation; a
-        width without a Hadamard matrix.
+        The family has norms after attention (gemma2, gemma3), whose weights do not commute with a rotation, or the
+        width has no Hadamard matrix.
 
     Notes
     -----
-    Ashkboos et al., "QuaRot", NeurIPS 2024 (arXiv 2404.00456), stages 1a and 1c without the rotation of the input of
-    ``ffn_down``, which would be a step of the network; Liu et al., "SpinQuant", 2024 (arXiv 2405.16406), R1 and R2 as
-    Hadamard matrices.
+    Ashkboos et al., "QuaRot", NeurIPS 2024 (arXiv 2404.00456), stages 1a and 1c. The rotation of the input of
+    ``ffn_down`` is left out, because it would add a step to the network. Liu et al., "SpinQuant", 2024 (arXiv
+    2405.16406), R1 and R2 as Hadamard matrices.
 
     Examples
     --------

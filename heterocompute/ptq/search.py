@@ -57,52 +57,55 @@ def search(
     progress: Callable[[int, int, str], None] | None = None,
     calibration: Any = None,
 ) -> Plan:
-    """Choose a format for every tensor so that the network loses least within a budget.
+    """Choose a format for every tensor that minimizes the network's loss within a budget.
 
     Parameters
     ----------
     weights : mapping of str to array_like, network with `weights` and `evaluate`, or torch.nn.Module
     formats : sequence of Format or str
-        To choose from.
+        The candidates.
     budget : mapping
-        One or several: ``bits``, stored a value over all chosen tensors; ``bytes``, all components counted;
-        ``seconds``, measured here, of one product of every tensor with one row; ``device_us`` and ``device_uj``,
-        modelled time and energy of these on `device`; ``mac_pj`` and ``mac_um2``, energy and area of a multiply-add
-        in silicon, the mean over all products.
+        One or several limits:
+
+        - ``bits``: stored bits per value over all chosen tensors.
+        - ``bytes``: all components.
+        - ``seconds``: measured on this machine, of one batch-1 matmul with every tensor.
+        - ``device_us`` and ``device_uj``: modelled time and energy of these matmuls on `device`.
+        - ``mac_pj`` and ``mac_um2``: energy and area of a multiply-add in silicon, the mean over all multiply-adds.
     evaluate : callable, optional
-        ``evaluate(weights)`` returns a number, or a dict of numbers of which `metric` names one: a loss, a divergence,
-        a root mean square, which grows smoothly with errors. Without it every tensor's relative error counts alike.
-        Of a module it is ``evaluate(module)``, which gets a copy with packed layers.
+        ``evaluate(weights)`` returns a number, or a dict of numbers of which `metric` names one. It should grow
+        smoothly with errors, as a loss, a divergence or a root mean square does. By default every tensor's relative
+        error counts the same. For a module it is ``evaluate(module)``, called with a copy with packed layers.
     metric : str, optional
-        Needed where evaluate returns several numbers. Accuracy is refused.
+        Required if evaluate returns several numbers. Accuracy is rejected.
     hessians : mapping of str to Hessian, optional
-        From `calibrate`: errors are those of layers' outputs, and tensors with one are rounded by `gptq`; others by the
-        scale search, with the relative error of their weights.
+        Result of `calibrate`. Errors are then those of layers' outputs, and tensors with a Hessian are rounded by
+        `gptq`. Tensors without one use the scale search and the relative error of their weights.
     groups : sequence of sequence of str
-        Globs of names; tensors of one group get one format.
+        Globs of names. The tensors of one group get one format.
     probe : Format or str, optional
-        What disturbs each tensor once, by the method that rounds it. Default: of the formats to choose from the one
-        whose error is nearest to 15 dB, which is seen and does not destroy.
+        Format that each tensor is rounded to once, to measure its effect. Default: the candidate with an error nearest
+        to 15 dB, which is measurable but not destructive.
     include, exclude : str or iterable of str, optional
     device : str or Device, optional
-        For budgets of it, as in `heterocompute.study`.
+        Device of the budget, as in `heterocompute.study`.
     activations : Format or str, optional
-        Of the other operand, for budgets of time, energy and area; floats by default.
+        Format of the other operand, for budgets of time, energy and area. Default: float.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each step, and once at the end.
     calibration : Calibration or batches, optional
-        Of a module, in place of `hessians`: what `calibrate` returned, or the batches to calibrate with.
+        For a module, instead of `hessians`: the result of `calibrate`, or the calibration batches.
 
     Returns
     -------
     Plan
-        ``print(plan)`` says what is proven.
+        ``print(plan)`` shows whether the plan is proven optimal.
 
     Raises
     ------
     TypeError, ValueError
-        Weights, budget, Hessians or metric of another kind, a Hessian of no tensor (near names are listed), a budget
-        below the cheapest formats, a metric that counts right answers.
+        Weights, budget, Hessians or metric have the wrong type, a Hessian matches no tensor (similar names are listed),
+        the budget is below the cheapest formats, or the metric counts correct answers.
 
     Examples
     --------

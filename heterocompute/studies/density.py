@@ -39,29 +39,29 @@ def study_density(
     slack: float = 0.005,
     progress: Progress | None = None,
 ) -> DensityStudy:
-    """Prune the layers of a network ever further, convolutions and linear layers apart, and see what it loses.
+    """Prune the layers of a network to decreasing densities and measure the loss, per kind of layer.
 
     Parameters
     ----------
     weights : network, mapping of str to array, path, or torch.nn.Module
-        As in `heterocompute.study`; without a network `evaluate` is needed.
+        As in `heterocompute.study`. Everything except a network requires `evaluate`.
     patterns : mapping of str to sequence of str, or sequence of str, optional
-        What `heterocompute.prune` takes, by the name of the curve, such as ``{"blocks": ["block:4x1:50%"]}``. Default:
+        Patterns of `heterocompute.prune`, by the name of the curve, such as ``{"blocks": ["block:4x1:50%"]}``. Default:
         a share of each row from 30 to 98 percent removed, and N:M from 3:4 to 1:32.
     evaluate : callable, optional
-        ``evaluate(weights)`` as in `heterocompute.study`: it gets a `SparseArray` for each array pruned to N:M, a
-        float32 ndarray with zeros in it for the other patterns. Of a module it is ``evaluate(module)``, which gets a
-        copy with the pruned weights.
+        ``evaluate(weights)`` as in `heterocompute.study`. It gets a `SparseArray` for each array pruned to N:M, and a
+        float32 ndarray with zeros for the other patterns. For a module it is ``evaluate(module)``, called with a copy
+        with the pruned weights.
     retrain : bool or callable, optional
-        ``retrain(weights, changed)`` as in `heterocompute.study`; what was pruned must stay zero. Default: the
-        network's own method if it has one. False: none.
+        ``retrain(weights, changed)`` as in `heterocompute.study`. Pruned values must stay zero. Default: the network's
+        own method if it has one. False: no retraining.
     include, exclude : str or iterable of str, optional
-        Globs over the names. Without them: float tensors with two or more dimensions.
+        Globs over the names. Default: float tensors with two or more dimensions.
     axis : int, tuple of int or mapping of str to these, optional
-        Reduction axes. Default: of an ONNX file those that its operators multiply along; (2, 3, 1) of a 4-D tensor,
-        else the last.
+        Reduction axes. Default: the axes that the operators of an ONNX file reduce; (2, 3, 1) for a 4-D tensor;
+        otherwise the last axis.
     slack : float, optional
-        The loss that counts as none, in units of the first number of `evaluate`: 0.005 is half a point of accuracy.
+        Tolerated loss, in units of the first number of `evaluate`. 0.005 is half a point of accuracy.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each step, and once at the end.
 
@@ -72,15 +72,16 @@ def study_density(
     Raises
     ------
     TypeError
-        `evaluate`, `retrain` or `progress` is no function, slack is no number, or `evaluate` returned no number.
+        `evaluate`, `retrain` or `progress` is not a function, slack is not a number, or `evaluate` does not return a
+        number.
     ValueError
-        Nothing to evaluate with, an unknown pattern or tensor, a slack that is not positive, weights that are no longer
-        zero after `retrain`, NaN in a tensor.
+        There is no way to evaluate, a pattern or tensor is unknown, slack is not positive, pruned values are not zero
+        after `retrain`, or a tensor holds NaN.
 
     Notes
     -----
     Han, Pool, Tran, Dally, "Learning both Weights and Connections for Efficient Neural Networks", NIPS 2015
-    (arXiv 1506.02626), prunes and retrains in the same way.
+    (arXiv 1506.02626), prunes and retrains in this way.
 
     Examples
     --------

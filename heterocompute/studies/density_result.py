@@ -18,18 +18,18 @@ __all__ = ["DensityStudy"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DensityStudy(Tabular):
-    """The result of `heterocompute.study_density`; it shows itself as tables, in Jupyter with its figure.
+    """The result of `heterocompute.study_density`; displays as tables, in Jupyter with its figure.
 
     Attributes
     ----------
     table : list of dict
-        The network as it came first, then one row for each kind of ``layers``, ``structure`` (name of a curve) and
-        ``pattern``, and again if ``retrained`` (True or None): ``density``, the share of the weights of these layers
-        that is not zero, and the numbers that `evaluate` returned.
+        The unpruned network first. Then one row per kind of ``layers``, ``structure`` (name of a curve) and
+        ``pattern``, and a second one if ``retrained`` (True or None). ``density`` is the fraction of nonzero weights of
+        these layers. The numbers that `evaluate` returned follow.
     metrics : list of str
-        The names of these numbers; the first one judges.
+        Names of these numbers. The first one decides.
     slack : float
-        The loss that counts as none.
+        Loss that is tolerated.
     """
 
     table: list[dict[str, Any]]
@@ -39,12 +39,12 @@ class DensityStudy(Tabular):
     @property
     @counts_subnormals
     def lowest(self) -> list[dict[str, Any]]:
-        """For each curve the lowest density that costs less than `slack`, and so do all higher ones of the curve.
+        """Return, per curve, the lowest density for which it and all higher densities lose less than `slack`.
 
         Returns
         -------
         list of dict
-            Rows of `table` with their ``structure``; where each costs more, ``density`` 1 and ``pattern`` None.
+            Rows of `table` with their ``structure``. If every density loses more: ``density`` 1 and ``pattern`` None.
         """
         metric, sign = self.metrics[0], 1.0 if more_is_better(self.metrics[0]) else -1.0
         base = self.table[0]
@@ -70,12 +70,12 @@ class DensityStudy(Tabular):
 
     @counts_subnormals
     def to_svg(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Draw the metric against density, one panel for each kind of layers.
+        """Plot the metric against density, one panel per kind of layers, and return the SVG.
 
         Parameters
         ----------
         path : str or os.PathLike, optional
-            Also write the picture there.
+            Also write the SVG to this path.
 
         Returns
         -------
@@ -88,7 +88,7 @@ class DensityStudy(Tabular):
 
     @counts_subnormals
     def to_html(self, path: str | os.PathLike[str], title: str = "Study of densities") -> None:
-        """Write one page that needs nothing else: the figure and the tables.
+        """Write one self-contained page with the figure and the tables.
 
         Parameters
         ----------
@@ -101,12 +101,12 @@ class DensityStudy(Tabular):
 
     @counts_subnormals
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draw the same with matplotlib.
+        """Plot the same figure with matplotlib.
 
         Parameters
         ----------
         path : str or os.PathLike, optional
-            Also write the figure there, in the format of the suffix.
+            Also write the figure to this path, in the format of the suffix.
 
         Returns
         -------
@@ -115,7 +115,7 @@ class DensityStudy(Tabular):
         Raises
         ------
         ImportError
-            matplotlib is not installed; the extra ``plot`` brings it.
+            matplotlib is not installed; install the extra ``plot``.
         """
         curves = density_figure.curves(self.table)
         figure = plot.density_figure(self.table[0], curves, self.lowest, self.metrics[0], self.slack)
@@ -125,14 +125,14 @@ class DensityStudy(Tabular):
 
     @counts_subnormals
     def show(self, console: Any = None, more: Sequence[str] = ("table",)) -> None:
-        """Print a table for each kind of layers, and the lowest densities.
+        """Print a table per kind of layers, and the lowest densities.
 
         Parameters
         ----------
         console : rich.console.Console, optional
             Default: standard output.
         more : sequence of str, optional
-            What shows the columns that a narrow terminal leaves out.
+            How to show the columns that do not fit a narrow terminal.
         """
         density_figure.show(self.table, self.lowest, self.metrics[0], self.slack, console, more)
 

@@ -25,32 +25,37 @@ LOWER_IS_BETTER = set(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Study(Tabular):
-    """The result of `heterocompute.study`; it shows itself as a table, in a terminal and in Jupyter.
+    """Hold the result of `heterocompute.study`; displays as a table in a terminal and in Jupyter.
 
     Attributes
     ----------
     table : list of dict
-        One row for each format, method, kind of activations and emulation, the baseline first: ``format``, ``method``,
-        ``activations`` and ``emulate`` (text or None), ``retrained`` (True or None), ``bits`` (stored bits a value),
-        ``bytes``, ``sqnr_db`` (over all tensors, against the weights as they came; None where nothing was lost), the
-        numbers that `evaluate` returned, ``seconds`` (one product of every tensor with one row, the weights in memory
-        and in no cache, in one thread; None of an emulation). With Hessians ``output_db``, that of the mean relative
-        error of layers' outputs.
-        With a device: its modelled ``device_us`` and ``device_uj`` of the same products (the time at full design power,
-        None where that is not known), or for ``"mac"`` ``mac_pj`` and ``mac_um2`` of one multiply-add.
+        One row per format, method, activation format and emulation, with the baseline first. Columns:
+
+        - ``format``, ``method``, ``activations`` and ``emulate`` (text or None), ``retrained`` (True or None).
+        - ``bits`` (stored bits per value), ``bytes``.
+        - ``sqnr_db``: over all tensors, against the original weights; None if lossless.
+        - The numbers that `evaluate` returned.
+        - ``seconds``: one batch-1 matmul with every tensor, in one thread, with the weights in memory and not in a
+          cache. None for an emulation.
+        - ``output_db``, with Hessians: the mean relative error of layers' outputs, in dB.
+        - ``device_us`` and ``device_uj``, with a device: modelled time and energy of the same matmuls. The time is at
+          full design power; None if that is unknown.
+        - ``mac_pj`` and ``mac_um2``, with ``"mac"``: energy and area of one multiply-add.
     layers : list of dict
-        One row for each tensor and format, the tensors that lose most first: ``name``, ``shape``, ``format``, ``bits``,
-        ``bytes``, ``sqnr_db``, ``seconds``; with Hessians ``output_db``.
+        One row per tensor and format, largest loss first: ``name``, ``shape``, ``format``, ``bits``, ``bytes``,
+        ``sqnr_db``, ``seconds``; with Hessians ``output_db``.
     metrics : list of str
-        The names of the numbers that `evaluate` returned.
+        Names of the numbers that `evaluate` returned.
     histograms : list of dict
-        For each tensor: ``counts`` in equal bins over [-``range``, ``range``], the share of values ``outside``, and
-        ``levels``: for each format the values that row ``row`` takes after quantization.
+        Per tensor: ``counts`` in equal bins over [-``range``, ``range``], the share of values ``outside``, and
+        ``levels``: per format, the values of row ``row`` after quantization.
     alone : list of dict
-        With ``per_layer``: for each tensor and format ``name``, ``format``, ``method`` and what `evaluate` returned
-        with this tensor alone rounded, those that cost most first.
+        With ``per_layer``, per tensor and format: ``name``, ``format``, ``method`` and the numbers that `evaluate`
+        returned with only this tensor rounded, largest loss first.
     notes : list of str
-        Sentences on tensors that some of the formats do not suit: scales that serve fewer than 8 values, and groups
+        Warnings on tensors that do not suit some formats: scales shared by fewer than 8 values, and groups that do not
+        divide the rows.
         that do not divide the rows.
     """
 
@@ -71,28 +76,29 @@ class Study(Tabular):
 
     @counts_subnormals
     def pareto(self, metric: str | None = None, cost: str = "bits", maximize: bool | None = None) -> list[int]:
-        """Return the rows that no other row beats: none is as good for less, or better for as much.
+        """Return the Pareto front: rows for which no other row is as good at less cost, or better at the same cost.
 
         Parameters
         ----------
         metric : str, optional
-            The column to judge by. Default: the first number that `evaluate` returned, else ``output_db`` where there
-            are Hessians, else ``sqnr_db``.
+            Column to maximize or minimize. Default: the first number that `evaluate` returned, else ``output_db`` with
+            Hessians, else ``sqnr_db``.
         cost : str, optional
-            The column to pay in; less is better.
+            Cost column; less is better.
         maximize : bool, optional
-            Whether more of `metric` is better. Default: it is, unless a word of the name is one such as loss,
+            Whether larger values of `metric` are better. Default: True, unless the name contains a word such as loss,
+            perplexity, error, kl or distance.
             perplexity, error, kl or distance.
 
         Returns
         -------
         list of int
-            Indices into `table`, by rising cost.
+            Indices into `table`, by increasing cost.
 
         Raises
         ------
         ValueError
-            No such column of numbers.
+            The column does not exist or holds no numbers.
 
         Examples
         --------
@@ -147,7 +153,7 @@ class Study(Tabular):
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"rows": table, "layers": layers, "pareto": indices, "notes": notes}``, ready for JSON.
 
-        There is no NaN and no infinity. With ``per_layer`` also ``"alone"``.
+        It contains no NaN and no infinity. With ``per_layer`` it also has ``"alone"``.
 
         Returns
         -------
@@ -163,7 +169,7 @@ class Study(Tabular):
 
     @counts_subnormals
     def to_html(self, path: str | os.PathLike[str], title: str = "Study of number formats") -> None:
-        """Write one page that needs nothing else: table, scatter, layers, histograms.
+        """Write one self-contained page with the table, scatter plot, layers and histograms.
 
         Parameters
         ----------
@@ -181,15 +187,15 @@ class Study(Tabular):
 
     @counts_subnormals
     def plot(self, path: str | os.PathLike[str] | None = None, metric: str | None = None) -> Any:
-        """Draw a metric against bits, and the error of each layer.
+        """Plot a metric against bits, and the error of each layer.
 
         Parameters
         ----------
         path : str or os.PathLike, optional
-            Also write the figure there, in the format of the suffix.
+            Also write the figure to this path, in the format of the suffix.
         metric : str, optional
-            The column to draw. Default: that of `pareto`, of the table's dots and of the advice: the first number that
-            `evaluate` returned, else ``output_db`` where there are Hessians, else ``sqnr_db``.
+            Column to plot. Default: as in `pareto`, in the dots of the table and in the advice: the first number that
+            `evaluate` returned, else ``output_db`` with Hessians, else ``sqnr_db``.
 
         Returns
         -------
@@ -198,9 +204,9 @@ class Study(Tabular):
         Raises
         ------
         ImportError
-            matplotlib is not installed; the extra ``plot`` brings it.
+            matplotlib is not installed; install the extra ``plot``.
         ValueError
-            No such column of numbers.
+            The column does not exist or holds no numbers.
         """
         if metric is not None:
             self._check_columns("plot", metric)
@@ -215,12 +221,12 @@ class Study(Tabular):
 
     @counts_subnormals
     def plot_layers(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draw what each layer costs if it alone is rounded, the most harmful first.
+        """Plot the loss from rounding each layer alone, largest first.
 
         Parameters
         ----------
         path : str or os.PathLike, optional
-            Also write the figure there, in the format of the suffix.
+            Also write the figure to this path, in the format of the suffix.
 
         Returns
         -------
@@ -228,10 +234,9 @@ class Study(Tabular):
 
         Raises
         ------
-        ImportError
-            matplotlib is not installed; the extra ``plot`` brings it.
+            matplotlib is not installed; install the extra ``plot``.
         ValueError
-            The study has no rows of single layers: it was made without ``per_layer=True``.
+            The study has no rows of single layers. Run it with ``per_layer=True``.
         """
         if not self.alone:
             raise ValueError("plot_layers: the study has no rows of single layers: pass per_layer=True to hc.study")
@@ -244,14 +249,14 @@ class Study(Tabular):
     def show(
         self, console: Any = None, more: Sequence[str] = ("table",), more_layers: Sequence[str] = ("layers",)
     ) -> None:
-        """Print the table, the worst layers, the Pareto front and the smallest format that costs next to nothing.
+        """Print the table, the worst layers, the Pareto front and the smallest format with nearly no loss.
 
         Parameters
         ----------
         console : rich.console.Console, optional
             Default: standard output.
         more, more_layers : sequence of str, optional
-            What shows the columns that a narrow terminal leaves out, of the formats and of the tensors.
+            How to show the columns of formats and of tensors that do not fit a narrow terminal.
         """
         console = terminal() if console is None else console
         report.show(*self._shown, console, more, more_layers, self.notes)

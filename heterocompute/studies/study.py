@@ -44,58 +44,60 @@ def study(
     Parameters
     ----------
     weights : array, mapping of str to array, path, torch.nn.Module, or network
-        One array (called ``array``), arrays by name, the path of a safetensors file (read one tensor at a time) or of
-        an ONNX file, a module (the weights of its layers), or an object with the mapping ``weights`` and a method
-        ``evaluate(weights, activations=None, emulate=None)``, perhaps also ``retrain(weights, changed)``.
+        - One array (called ``array``), or arrays by name.
+        - The path of a safetensors file (read one tensor at a time) or of an ONNX file.
+        - A module: the weights of its layers.
+        - An object with the mapping ``weights``, a method ``evaluate(weights, activations=None, emulate=None)`` and
+          optionally ``retrain(weights, changed)``.
     formats : sequence of str, Format or mapping, optional
-        A mapping ``{name pattern: format}`` gives each tensor a format of its own; the first pattern that fits wins,
-        and a tensor that none fits stays as it is. ``"fp32"`` is the baseline, the arrays as they came; it is always
-        the first. Default: a list made for networks if there is something to evaluate, else a shorter one.
+        A mapping ``{name pattern: format}`` gives each tensor its own format. The first matching pattern applies. A
+        tensor without a match is not quantized. ``"fp32"`` is the baseline, the unchanged arrays; it is always the
+        first row. Default: a list for networks if there is something to evaluate, otherwise a shorter list.
     evaluate : callable, optional
         ``evaluate(weights)`` gets the mapping with every selected tensor replaced by its `QuantizedArray`
-        (``numpy.asarray`` gives floats) and returns a number (column ``metric``) or a mapping of str to numbers, for
-        instance with what `heterocompute.kl_divergence` says. Of a module it is ``evaluate(module)``: it gets a copy
-        with packed layers, made by `heterocompute.interop.torch.convert`, which shares all other parameters.
+        (``numpy.asarray`` decodes it). It returns a number (column ``metric``) or a mapping of str to numbers, for
+        instance with the result of `heterocompute.kl_divergence`. For a module it is ``evaluate(module)``, called with
+        a copy with packed layers from `heterocompute.interop.torch.convert`. The copy shares all other parameters.
     include, exclude : str or iterable of str, optional
-        Globs over the names. Without them: float tensors with two or more dimensions.
+        Globs over the names. Default: float tensors with two or more dimensions.
     activations : sequence of str, Format or None, optional
-        Formats of the other operand; ``evaluate(weights, activations=format)`` is then called with each of them as
-        well as with None. Default: ``["int8"]`` for a network with the default formats or with `emulate`, else none.
+        Formats of the other operand. ``evaluate(weights, activations=format)`` is called with each of them and with
+        None. Default: ``["int8"]`` for a network with the default formats or with `emulate`, otherwise none.
     axis : int, tuple of int or mapping of str to these, optional
-        Reduction axes, for all tensors or by name pattern. Default: of an ONNX file those that its operators multiply
-        along; (2, 3, 1) of a 4-D tensor, (2, 1) of filters of signals (K, C, S), else the last.
+        Reduction axes, for all tensors or by name pattern. Default: the axes that the operators of an ONNX file reduce;
+        (2, 3, 1) for a 4-D tensor; (2, 1) for 1-D convolution filters (K, C, S); otherwise the last axis.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each step, and once at the end.
     device : str or Device, optional
-        A chip of `heterocompute.hardware`, by name, or one's own: the table gets its modelled time and energy for one
-        product of every studied tensor with one row. ``"mac"``: the energy and area of one multiply-add in silicon.
+        A chip of `heterocompute.hardware` by name, or a Device. The table then has the modelled time and energy of one
+        batch-1 matmul with every studied tensor. ``"mac"``: the energy and area of one multiply-add in silicon.
     emulate : str or sequence of str, optional
-        How hardware accumulates, `heterocompute.emulate.parse`: ``evaluate(weights, emulate=text)`` is then called with
-        each of them as well as with None. Rows whose formats `heterocompute.emulate.accepts` refuses for one of the
-        tensors are left out.
+        Accumulation in hardware, as parsed by `heterocompute.emulate.parse`. ``evaluate(weights, emulate=text)`` is
+        called with each of them and with None. Rows with a format that `heterocompute.emulate.accepts` rejects for one
+        of the tensors are left out.
     retrain : bool or callable, optional
-        ``retrain(weights, changed)`` gets the mapping as it came and the one that `evaluate` gets, and returns the
-        latter after training: the same names, formats and shapes. What it gets cannot be written to. Each format
-        then has a second row, ``retrained``.
-        True: the network's own method. Default: some of the default formats of a network that has one; False: none.
+        ``retrain(weights, changed)`` gets the original mapping and the one that `evaluate` gets, both read-only. It
+        returns the latter after training, with the same names, formats and shapes. Each format then has a second row,
+        ``retrained``. True: the network's own method. Default: some of the default formats if the network has the
+        method. False: no retraining.
     seeds : int, optional
-        Train so many times, ``retrain(weights, changed, seed=0)`` and on; the row then has the mean of each number,
-        and its ``_lowest`` and ``_highest`` as further columns.
+        Number of trainings, ``retrain(weights, changed, seed=0)`` and on. The row then has the mean of each number, and
+        its ``_lowest`` and ``_highest`` as further columns.
     methods : sequence of str, optional
-        How tensors are rounded, each format by each of them: ``"rtn"``, the nearest codes; ``"search"``, under searched
-        scales; ``"gptq"``, under what the layers are given, see `heterocompute.ptq.gptq`. Rows of formats that a method
-        does not take are left out. Default: the nearest codes, and no column ``method``.
+        Rounding methods, each applied to each format: ``"rtn"`` (round to nearest), ``"search"`` (searched scales) or
+        ``"gptq"`` (calibration inputs, see `heterocompute.ptq.gptq`). Formats that a method does not support are left
+        out. Default: round to nearest, and no column ``method``.
     hessians : mapping of str to Hessian, optional
-        What `heterocompute.ptq.calibrate` gathered; ``"gptq"`` needs one of each tensor. The tables then have
+        Result of `heterocompute.ptq.calibrate`. ``"gptq"`` needs one Hessian per tensor. The tables then have
         ``output_db``, the signal-to-noise ratio of layers' outputs on these inputs.
     per_layer : bool, optional
-        Also evaluate with each tensor rounded alone, to each format: `Study.alone` says which one hurts.
+        Also evaluate with each tensor alone rounded to each format. `Study.alone` shows the most sensitive tensors.
     text : str or array_like of int, optional
-        What judges a language model of `heterocompute.zoo.open_llm`. Rows then have ``perplexity``, ``kl`` and
-        ``agreement`` (against the network as stored, which is the first row, ``stored``) and ``kv_bits``. Default of
-        `include`: all matrices but the embedding and the output. ``"gptq"`` is given the beginning of this text.
+        Text for evaluating a language model of `heterocompute.zoo.open_llm`. Rows then have ``perplexity``, ``kl`` and
+        ``agreement`` (against the network as stored, the first row, ``stored``) and ``kv_bits``. Default of `include`:
+        all matrices except the embedding and the output. ``"gptq"`` uses the beginning of this text.
     kv_cache : sequence of str, Format or None, optional
-        Formats of a language model's keys and values, each with each of `activations`. Column ``kv_cache``.
+        Formats of a language model's keys and values, each combined with each of `activations`. Column ``kv_cache``.
 
     Returns
     -------
@@ -104,15 +106,17 @@ def study(
     Raises
     ------
     TypeError
-        `evaluate` takes no keyword `activations` or `emulate` but some are asked for, or it returned no number;
-        `retrain` is no function, or takes no keyword `seed` where there are several.
+        - `evaluate` has no keyword `activations` or `emulate` but some are given, or it does not return a number.
+        - `retrain` is not a function, or has no keyword `seed` although `seeds` is above 1.
     ValueError
-        An unknown format, pattern, tensor, device or emulation; an emulation or `per_layer` without `evaluate`; an
-        emulation that no row can have; an emulation, axis or retraining of a module; an `evaluate` that changes the
-        module's parameters; retraining without `evaluate`, or that returned something else; ``"gptq"`` without
-        Hessians; nothing to study; NaN or infinity in a tensor.
+        - A format, pattern, tensor, device or emulation is unknown.
+        - An emulation or `per_layer` is given without `evaluate`, or an emulation applies to no row.
+        - An emulation, axis or retraining is given for a module, or `evaluate` changes the module's parameters.
+        - Retraining is requested without `evaluate`, or returns something else.
+        - ``"gptq"`` is given without Hessians.
+        - There is nothing to study, or a tensor holds NaN or infinity.
     OSError
-        A file that cannot be read.
+        A file cannot be read.
 
     Examples
     --------

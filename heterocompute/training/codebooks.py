@@ -22,25 +22,25 @@ BLOCK = 1 << 22  # codes unpacked at a time
 
 @counts_subnormals
 def codebook_gradient(grad_w: Any, q: QuantizedArray) -> Array:
-    """Turn the gradient of a loss for the values into its gradient for the codebook.
+    """Compute the gradient for a codebook from the gradient for its values.
 
     Parameters
     ----------
     grad_w : array_like
         dL/dW, of q's shape.
     q : QuantizedArray
-        Of a `Codebook` format.
+        Array of a `Codebook` format.
 
     Returns
     -------
     ndarray of float32
-        Of the shape of ``q.components["codebook"]``: for each centroid the sum over its members, in C order of
-        `grad_w`, of the gradient times the scale of the member's group, in float64.
+        Same shape as ``q.components["codebook"]``. For each centroid: the sum over its members, in C order of `grad_w`,
+        of the gradient times the scale of the member's group, in float64.
 
     Raises
     ------
     TypeError
-        q is no array of a codebook format, or grad_w holds no floats.
+        q is not an array of a codebook format, or grad_w is not a float array.
     ValueError
         grad_w has another shape.
 
@@ -77,14 +77,14 @@ def codebook_gradient(grad_w: Any, q: QuantizedArray) -> Array:
 
 @counts_subnormals
 def codebook_step(q: QuantizedArray, grad: Any, lr: float) -> QuantizedArray:
-    """Take one step of gradient descent on a codebook.
+    """Take one step of gradient descent on a codebook and return the new array.
 
     Parameters
     ----------
     q : QuantizedArray
-        Of a `Codebook` format.
+        Array of a `Codebook` format.
     grad : array_like
-        What `codebook_gradient` returned, or any direction of its shape.
+        Result of `codebook_gradient`, or any direction of its shape.
     lr : float
         The learning rate.
 
@@ -96,7 +96,7 @@ def codebook_step(q: QuantizedArray, grad: Any, lr: float) -> QuantizedArray:
     Raises
     ------
     TypeError
-        q is no array of a codebook format, grad holds no floats, or lr is no number.
+        q is not an array of a codebook format, grad is not a float array, or lr is not a number.
     ValueError
         grad has another shape, or the step is not finite.
 

@@ -38,32 +38,33 @@ def fake_quantize(
     seed: int = 0,
     scale: Any = None,
 ) -> tuple[Array, Callable[[Any], Any]]:
-    """Round an array, and return with it the function that takes a gradient back through the rounding.
+    """Round an array, and return the values and the function that computes the gradient through the rounding.
 
     Parameters
     ----------
     w, fmt, axis, clip
-        As in `heterocompute.quantize`; a scale is taken anew from w at each call and is not trained.
+        As in `heterocompute.quantize`. The scale is computed from w at each call and is not trained.
     rounding : {"nearest", "stochastic"}
-        Stochastic takes the value above with the probability of how near it is, so that the mean is w, with the scales
-        as they are stored. The chance of an element depends on `seed` and its index alone (C order; of a pattern that
-        among what is kept): the same bits on every machine and number of threads.
+        Stochastic rounding rounds up with probability (w - lower) / (upper - lower), so that the mean is w, with the
+        scales as stored. The random number of an element depends only on `seed` and its index (in C order; for
+        a pattern, the index among the nonzeros). Results are bitwise identical on every machine and number of threads.
     seed : int
-        From 0 to 2^64 - 1; another one at each step.
+        0 to 2^64 - 1. Use another one at each step.
     scale : array_like, optional
-        Of symmetric integers, float32 of the shape of ``hc.quantize(w, fmt, axis).components["scales"]``, above 0: used
-        in place of what w says, and trained.
+        For symmetric integers: a trained scale that replaces the computed one. float32, above 0, of the shape of
+        ``hc.quantize(w, fmt, axis).components["scales"]``.
 
     Returns
     -------
     (ndarray of float32, callable)
-        The values, and ``back(g)``: dL/dw of dL/dy, float32; with `scale` the pair (dL/dw, dL/dscale).
+        The values, and ``back(g)``, which returns dL/dw for dL/dy, in float32. With `scale` it returns the pair
+        (dL/dw, dL/dscale).
 
     Raises
     ------
     TypeError, ValueError
-        As `heterocompute.quantize`; another rounding; stochastic rounding to a learned codebook; a scale of
-        another format, shape or sign, or beside `clip` or stochastic rounding.
+        As in `heterocompute.quantize`. Also for an unknown rounding, stochastic rounding to a learned codebook, a scale
+        with another format, shape or sign, or a scale together with `clip` or stochastic rounding.
 
     Notes
     -----
@@ -116,25 +117,25 @@ def fake_quantize(
 
 @counts_subnormals
 def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Any:
-    """Add to a gradient what pulls pruned weights to zero, so that the pattern comes to rest.
+    """Add a decay of pruned weights to a gradient, so that the pattern settles.
 
     Parameters
     ----------
     g, w : array_like
         dL/d(w * mask), and the weights.
     mask : array_like of bool
-        What is kept.
+        True for nonzeros.
     decay : float
 
     Returns
     -------
     ndarray of float32
-        ``g + decay * (1 - mask) * w``; a tensor of g's dtype where g is a tensor.
+        ``g + decay * (1 - mask) * w``; a tensor of g's dtype if g is a tensor.
 
     Raises
     ------
     ValueError
-        Shapes that differ.
+        The shapes differ.
 
     Notes
     -----
@@ -160,16 +161,16 @@ def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Any:
 
 @counts_subnormals
 def sparsity_at(step: float, begin: float, end: float, final: float, power: float = 3) -> float:
-    """Return the part of the weights to prune at one step of a gradual schedule.
+    """Compute the fraction of the weights to prune at one step of a gradual schedule.
 
     Parameters
     ----------
     step, begin, end : float
-        0 up to `begin`, `final` from `end` on.
+        The result is 0 up to `begin`, and `final` from `end` on.
     final : float
         From 0 to 1.
     power : float
-        Above 0; 3 prunes fast at first and slowly at last.
+        Above 0. With 3, pruning is fast at first and slow at the end.
 
     Returns
     -------
@@ -179,7 +180,7 @@ def sparsity_at(step: float, begin: float, end: float, final: float, power: floa
     Raises
     ------
     ValueError
-        end is not behind begin, final is no fraction, or power is not above 0.
+        end is not after begin, final is not in 0 to 1, or power is not above 0.
 
     Notes
     -----
@@ -209,7 +210,7 @@ def sparsity_at(step: float, begin: float, end: float, final: float, power: floa
 
 @counts_subnormals
 def mask_flips(old: Any, new: Any) -> float:
-    """Return the part of a mask that changed: whether a pattern comes to rest.
+    """Compute the fraction of a mask that changed, which shows whether a pattern settles.
 
     Parameters
     ----------
@@ -218,12 +219,12 @@ def mask_flips(old: Any, new: Any) -> float:
     Returns
     -------
     float
-        From 0 to 1; of empty masks 0.
+        From 0 to 1; 0 for empty masks.
 
     Raises
     ------
     ValueError
-        Shapes that differ.
+        The shapes differ.
 
     Examples
     --------

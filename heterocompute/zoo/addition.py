@@ -23,9 +23,9 @@ TEST_PAIRS, TRAIN_PAIRS = 4096, 25_600  # held out; of the others, those that `t
 
 
 class Adder(Network):
-    """The network that adds, with pairs of numbers; `adder` loads the one that ships.
+    """The addition network with pairs of numbers. `adder` loads the pretrained one.
 
-    The attributes are those of `Network`: `test_x` float32 (n, 60), six digits one-hot, `test_y` int64 (n, 4), the
+    The attributes are those of `Network`: `test_x` float32 (n, 60), six digits one-hot; `test_y` int64 (n, 4), the
     digits of the sums; ``fc1.weight`` (128, 60), ``fc1.bias`` (128,), ..., ``fc3.weight`` (40, 128).
     """
 
@@ -87,7 +87,7 @@ def examples(numbers: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[n
 
 
 def adder() -> Adder:
-    """Load the network that adds two numbers of three digits: about 29 thousand parameters.
+    """Load the pretrained network that adds two three-digit numbers: about 29 thousand parameters.
 
     Returns
     -------
@@ -95,8 +95,8 @@ def adder() -> Adder:
 
     Notes
     -----
-    Every pair of numbers but the 4096 of `test_x` was shown about twice; a sum counts as right where all four digits
-    are. `heterocompute/training/train_adder.py` trains it again.
+    Training used every pair of numbers except the 4096 of `test_x` about twice. A sum is correct if all four digits
+    are. `heterocompute/training/train_adder.py` repeats the training.
 
     Examples
     --------

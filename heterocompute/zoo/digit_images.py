@@ -19,7 +19,7 @@ FILE = Path(__file__).with_name("digits.safetensors")
 
 
 class Digits(Network):
-    """The digits network with its images; `digits` loads the one that ships.
+    """The digits network with its images. `digits` loads the pretrained one.
 
     The attributes are those of `Network`: `test_x` float32 (n, 1, 8, 8) in 0 to 1, `test_y` int64 (n,), 0 to 9;
     ``conv1.weight`` (32, 1, 3, 3), ``conv1.bias`` (32,), ..., ``fc2.weight`` (10, 64).
@@ -47,7 +47,7 @@ class Digits(Network):
 
 
 def digits() -> Digits:
-    """Load the network that ships: about 73 thousand parameters, trained on scikit-learn's handwritten digits.
+    """Load the pretrained digits network: about 73 thousand parameters, trained on scikit-learn's handwritten digits.
 
     Returns
     -------
@@ -56,8 +56,8 @@ def digits() -> Digits:
     Notes
     -----
     The images are from E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning
-    Repository, 1998 (CC BY 4.0), as scikit-learn carries them. `heterocompute/training/train_digits.py` trains it
-    again.
+    Repository, 1998 (CC BY 4.0), as included in scikit-learn. `heterocompute/training/train_digits.py` repeats the
+    training.
 
     Examples
     --------

@@ -30,22 +30,23 @@ __all__ = ["Network"]
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A small network with its held-out examples, which judges and trains its own weights.
+    """A small network with held-out examples, which evaluates and trains its own weights.
 
     Attributes
     ----------
     weights : dict of str to ndarray
-        float32: ``fc1.weight`` (out_features, in_features), ``fc1.bias`` (out_features,), ..., as `layers` has them.
+        float32: ``fc1.weight`` (out_features, in_features), ``fc1.bias`` (out_features,), ..., with the shapes in
+        `layers`.
     test_x : ndarray
-        float32 (n, ...): examples that the training never saw.
+        float32 (n, ...): held-out examples.
     test_y : ndarray
-        int64 (n,) or (n, answers): what is right for each, a class from 0 on.
+        int64 (n,) or (n, answers): the correct classes, from 0 on.
     train_x, train_y : ndarray
-        The same of examples that it was trained on.
+        The training examples, in the same form.
     layers : mapping of str to tuple of int
-        The shapes of the weights by the names of the layers, first to last.
+        Shapes of the weights by layer name, first to last.
     batch : int
-        Examples at a time in training.
+        Training batch size.
     """
 
     weights: dict[str, NDArray[np.float32]]
@@ -64,29 +65,29 @@ class Network:
         activations: Any = None,
         emulate: str | None = None,
     ) -> NDArray[np.float32]:
-        """Run the network.
+        """Run the network and return the logits.
 
         Parameters
         ----------
         weights : mapping of str to ndarray or QuantizedArray
-            Like `weights`; any of them may be quantized, convolutions with ``axis=(2, 3, 1)``.
+            Like `weights`. Any of them may be quantized, convolutions with ``axis=(2, 3, 1)``.
         x : ndarray
             float32, like `test_x`.
         activations : Format, str or None
             Format to which every layer's input is quantized on the fly.
         emulate : str or None
-            Multiply as given hardware does, `heterocompute.emulate.parse`. A layer whose weight is no quantized array
-            is computed as ever where the emulation multiplies codes only.
+            Compute with emulated hardware, see `heterocompute.emulate.parse`. If the emulation multiplies only codes,
+            layers with unquantized weights are computed as usual.
 
         Returns
         -------
         ndarray
-            float32 (n, logits), the same bits on any machine with any number of threads.
+            float32 (n, logits), bitwise identical on any machine with any number of threads.
 
         Raises
         ------
         ValueError
-            The emulation does not multiply these formats.
+            The emulation does not support these formats.
 
         Examples
         --------
@@ -115,7 +116,7 @@ class Network:
 
     @counts_subnormals
     def accuracy(self, weights: Mapping[str, Any], activations: Any = None, emulate: str | None = None) -> float:
-        """Return the fraction of the held-out examples that the network gets right, all answers of an example.
+        """Compute the accuracy: the fraction of held-out examples with all answers correct.
 
         Parameters
         ----------
@@ -140,7 +141,7 @@ class Network:
     def evaluate(
         self, weights: Mapping[str, Any], activations: Any = None, emulate: str | None = None
     ) -> dict[str, float]:
-        """Judge weights by the held-out examples: what `heterocompute.study` asks of a network.
+        """Evaluate weights on the held-out examples, as `heterocompute.study` requires.
 
         Parameters
         ----------
@@ -151,8 +152,8 @@ class Network:
         Returns
         -------
         dict of str to float
-            ``accuracy``, as of `accuracy`, and ``kl``: how far the answers are from those of the float32 `weights` that
-            the network came with, `heterocompute.kl_divergence`, in nats; 0 of these weights themselves.
+            ``accuracy``, as in `accuracy`, and ``kl``, the `heterocompute.kl_divergence` from the predictions of the
+            original float32 `weights`, in nats. It is 0 for the original weights.
 
         Examples
         --------
@@ -175,29 +176,30 @@ class Network:
     def retrain(
         self, weights: Mapping[str, Any], changed: Mapping[str, Any], seed: int = 0, epochs: int = 5
     ) -> dict[str, Any]:
-        """Train shortly what a format or pruning left of the weights; `heterocompute.study` asks for it as well.
+        """Train quantized or pruned weights for a short time; `heterocompute.study` uses this method.
 
         Parameters
         ----------
         weights : mapping of str to ndarray
             Like `weights`, before the change.
         changed : mapping of str to ndarray or QuantizedArray
-            The same names; what is not the very array of `weights` is trained, all else stays.
+            The same names. Arrays that are not the identical object of `weights` are trained; all others stay.
         seed : int
-            0 or more: of the order of the training examples, and of how images are distorted.
+            0 or more. Seed of the order of the training examples and of the image distortions.
         epochs : int
+            Passes over `train_x`, a fifth of a second each. 0 only rounds the present values.
             Passes over `train_x`, a fifth of a second each; 0 only rounds what is there.
 
         Returns
         -------
         dict of str to ndarray or QuantizedArray
-            Of the same formats and shapes. A codebook keeps its codes and moves its values; a pattern, or the zeros of
-            an ndarray, stay where they are; of any other format the values that it rounds are trained as if it did not
-            round them (the straight-through estimator), and rounded again.
+            Same formats and shapes. A codebook keeps its codes and changes its values. A pattern, or the zeros of an
+            ndarray, stay in place. For every other format the unrounded values are trained with the straight-through
+            estimator, and rounded again.
 
         Notes
         -----
-        `heterocompute.training.retrain` says how. The same arguments give the same bytes with any number of threads.
+        See `heterocompute.training.retrain`. The same arguments give identical bytes with any number of threads.
 
         Examples
         --------

@@ -78,7 +78,7 @@ class Store:
 
 @dataclass(frozen=True, repr=False)
 class Accelerator:
-    """A machine of the literature.
+    """A model of a published accelerator.
 
     Attributes
     ----------
@@ -87,41 +87,40 @@ class Accelerator:
     process : str
     clock : float
         Hz.
-    formats : dict of str to int
-        Number formats that it computes in, and the multiply-adds a cycle in each; the first is the usual one.
+        Supported number formats, with the multiply-adds per cycle in each. The first is the default.
     cost : callable
-        ``cost(accelerator, loops, format, zeros)`` gives a `Layer`: the mapper's, or that of a machine for zeros.
+        ``cost(accelerator, loops, format, zeros)`` returns a `Layer`: by the mapper, or by a model of sparse hardware.
     stores : callable
-        ``stores(format)``: its memories, for the mapper.
+        ``stores(format)`` returns its memories, for the mapper.
     accumulator_bits : int
     vector : int
-        Products that a tree adds before they meet an accumulator.
+        Products that a tree adds before the accumulator.
     resident : str
-        The store where inputs and outputs of a layer stay if both fit: DRAM moves weights alone then.
+        Memory that keeps the inputs and outputs of a layer if both fit. DRAM then moves only weights.
     operations : int or None
-        Operations a cycle at the peak where they are not two for each multiply-add.
+        Operations per cycle at the peak, if not two per multiply-add.
     watts : float or None
-        Published, while it runs.
+        Published power in operation.
     mac_pj : float or None
-        Energy of a multiply-add where it is not that of `hw.mac`.
+        Energy of a multiply-add, if not that of `hw.mac`.
     gated : str
-        Tensors whose zeros stop the multipliers: the arithmetic of those multiply-adds costs nothing.
+        Tensors whose zeros stop the multipliers. The arithmetic of those multiply-adds costs nothing.
     instruction_pj : float
-        Energy of fetching and decoding instructions, for each multiply-add.
+        Energy of fetching and decoding instructions, per multiply-add.
     still : str
-        A tensor that rests while all loops run that do not move it, at every level.
+        Tensor that is stationary, at every level, while loops run that do not move it.
     winograd : bool
         Whether 3 x 3 filters of stride 1 run as F(2 x 2, 3 x 3).
     operand_pj : float
-        Energy of a bit of an input or weight that reaches a multiplier past no memory beside it: its register there is
-        written or read for each multiply-add.
+        Energy per bit of an input or weight that reaches a multiplier without a local memory. The multiplier's register
+        is then written or read for each multiply-add.
     holds : float or None
-        Bytes of weights that one chip holds, where there is no DRAM.
+        Bytes of weights that one chip holds, if there is no DRAM.
     chips : int
     waits : str
-        What the multipliers wait for.
+        Resource that the multipliers wait for.
     notes : tuple of str
-        What the model assumes, and what it leaves out.
+        Assumptions and omissions of the model.
     """
 
     name: str
@@ -165,7 +164,7 @@ class Accelerator:
         object.__setattr__(self, "notes", tuple(as_list(self.notes, "Accelerator: notes", "texts")))
 
     def peak(self, format: str | None = None) -> float:
-        """Operations/s at most, one multiply-add being two.
+        """Return the peak operations/s, two per multiply-add.
 
         Parameters
         ----------
@@ -203,28 +202,28 @@ class Accelerator:
         voltage: float | None = None,
         dram: str | float | None = None,
     ) -> AcceleratorReport:
-        """Say what an inference takes: seconds, joules by part, utilisation, bytes of DRAM.
+        """Compute the seconds, joules by part, utilisation and DRAM bytes of an inference.
 
         Parameters
         ----------
         model : Network, str, path, torch.nn.Module or sequence of layers
-            As for `hw.count`.
+            As in `hw.count`.
         format : str, optional
-            A number format that the machine computes in.
+            A number format that the machine supports.
         batch : int, optional
         input_shape : sequence of int, optional
-            Of one sample, without a batch.
+            Shape of one sample, without a batch.
         zeros : dict of str to dict, optional
-            Of each layer by name the shares of ``W``, ``I`` and ``O`` that are not zero, for machines that make use of
-            zeros. Default: those measured on a pruned network where the package has them, else none is zero.
+            Per layer name, the shares of ``W``, ``I`` and ``O`` that are nonzero, for machines that exploit zeros.
+            Default: those measured on a pruned network if the package has them, otherwise no zeros.
         layers : sequence of str, optional
-            Only these, by name.
+            Names of the layers to include.
         voltage : float, optional
-            V. Energy on chip scales with its square; DRAM, clock and mapping stay. Default: that of the process in
-            `hw.mac`, 0.8 V at 16 nm and 0.7 V at 5 nm.
+            V. Energy on chip scales with its square; DRAM, clock and mapping do not change. Default: that of the
+            process in `hw.mac`, 0.8 V at 16 nm and 0.7 V at 5 nm.
         dram : str or float, optional
             A kind of DRAM, ``"hbm2"``, ``"hbm2e"``, ``"gddr5"``, ``"gddr6"``, ``"gddr6x"``, ``"lpddr4"``, ``"lpddr"``,
-            ``"ddr3"``, or pJ a bit. Default: that of the machine; where it names none, the 20 pJ of Horowitz' table.
+            ``"ddr3"``, or pJ per bit. Default: that of the machine, or the 20 pJ of Horowitz' table.
 
         Returns
         -------
@@ -233,10 +232,10 @@ class Accelerator:
         Raises
         ------
         ValueError
-            A format that it lacks, shapes that do not fit, no such layer, a batch that is no positive integer, a
-            voltage that is not above 0 and below 10 V, an unknown kind of DRAM.
+            The format is not supported, shapes do not match, a layer or a kind of DRAM is unknown, the batch is not a
+            positive integer, or the voltage is not above 0 and below 10 V.
         NotImplementedError
-            A layer that the machine cannot run, or weights that it cannot hold.
+            The machine cannot run a layer, or cannot hold the weights.
 
         Examples
         --------

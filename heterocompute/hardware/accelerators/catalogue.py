@@ -55,7 +55,7 @@ MACHINES: Mapping[str, Callable[[], Accelerator]] = {
 
 
 def names() -> tuple[str, ...]:
-    """Return the names that `accelerator` knows.
+    """Return the names that `accelerator` accepts.
 
     Returns
     -------
@@ -71,12 +71,12 @@ def names() -> tuple[str, ...]:
 
 
 def accelerator(name: str) -> Accelerator:
-    """Return a machine of the literature by its name.
+    """Return a published accelerator by its name.
 
     Parameters
     ----------
     name : str
-        One of `names`.
+        One of the names that `names` returns.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def accelerator(name: str) -> Accelerator:
     Raises
     ------
     ValueError
-        No such machine; the message has the nearest names.
+        The name is unknown; the message has the nearest names.
 
     Examples
     --------

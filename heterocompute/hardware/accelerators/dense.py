@@ -13,15 +13,15 @@ KIB, MIB = 1024, 1 << 20
 
 
 def nvdla(winograd: bool = False, compressed: bool = False) -> Accelerator:
-    """Return NVDLA nv_full: 64 channels x 32 filters a cycle in 8 bits, x 16 in 16 bits.
+    """Return NVDLA nv_full: 64 channels x 32 filters per cycle in 8 bits, x 16 in 16 bits.
 
     Parameters
     ----------
     winograd : bool, optional
-        3 x 3 filters of stride 1 run as F(2 x 2, 3 x 3) where that is faster: 2.25 times fewer products, 16 weights
-        for nine.
+        Run 3 x 3 filters of stride 1 as F(2 x 2, 3 x 3) where that is faster: 2.25 times fewer multiplications, 16
+        weights instead of nine.
     compressed : bool, optional
-        Weights have no zeros in DRAM and in the buffer, and a mask of one bit a value.
+        Store weights without zeros in DRAM and in the buffer, with a mask of one bit per value.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def tpu_v1() -> Accelerator:
 
 
 def diannao() -> Accelerator:
-    """Return DianNao: 16 x 16 multipliers, three buffers, nothing rests in the cells.
+    """Return DianNao: 16 x 16 multipliers, three buffers, nothing stationary in the cells.
 
     Returns
     -------

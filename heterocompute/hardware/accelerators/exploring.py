@@ -49,22 +49,22 @@ MapLike = Callable[[Callable[[Task], Point], Sequence[Task]], Iterable[Point]]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exploration(Tabular):
-    """What `explore` found.
+    """The result of `explore`.
 
     Attributes
     ----------
     networks : tuple of str
     objective : tuple of str
-        Columns, the first decides which point is the best; ``-name`` where more is better.
+        Columns; the first one decides which point is the best. ``-name`` maximizes.
     table : list of dict
-        A row a point, the best first: the values of the space, ``energy`` (J on chip, of all networks), ``dram_energy``
-        (J), ``seconds``, ``area`` (mm^2 of multipliers, adders and memory cells), ``edp`` (J s, on chip),
-        ``operations_joule`` (on chip), ``operations_mm2`` (operations/s at the peak), ``arithmetic_share``, and what a
-        study measured.
+        One row per point, the best first: the values of the space, ``energy`` (J on chip, of all networks),
+        ``dram_energy`` (J), ``seconds``, ``area`` (mm^2 of multipliers, adders and memory cells), ``edp`` (J s, on
+        chip), ``operations_joule`` (on chip), ``operations_mm2`` (operations/s at the peak), ``arithmetic_share``, and
+        the results of a study.
     refused : list of dict
-        Points that cannot be built or run the networks, with the ``reason``.
+        Points that cannot be built or cannot run the networks, with the ``reason``.
     metrics : tuple of str
-        Columns that come from a study.
+        Columns from a study.
     """
 
     networks: tuple[str, ...]
@@ -75,27 +75,27 @@ class Exploration(Tabular):
 
     @property
     def varied(self) -> tuple[str, ...]:
-        """The names of the space of which the table has more than one value."""
+        """Return the names of the space with more than one value in the table."""
         names = [name for name in self.table[0] if name in (*FIELDS, "format")]
         return tuple(name for name in names if len({str(row[name]) for row in self.table}) > 1)
 
     def pareto(self, objective: str | Sequence[str] | None = None) -> list[int]:
-        """Return the points that no other beats: none is as good in every column and better in one.
+        """Return the Pareto front: points for which no other is as good in every column and better in one.
 
         Parameters
         ----------
         objective : str or sequence of str, optional
-            Columns; ``-name`` where more is better. Default: those of the exploration.
+            Columns; ``-name`` maximizes. Default: those of the exploration.
 
         Returns
         -------
         list of int
-            Indices into `table`, by rising first column. A point without a number in one of them is not among them.
+            Indices into `table`, by increasing first column, without points that lack a number in a column.
 
         Raises
         ------
         ValueError
-            No such column of numbers.
+            A column does not exist or holds no numbers.
         """
         names = self.objective if objective is None else _objective(objective, self.table)
         points = [(tuple(_value(row, name) for name in names), i) for i, row in enumerate(self.table)]
@@ -108,7 +108,7 @@ class Exploration(Tabular):
 
     @property
     def best(self) -> dict[str, Any]:
-        """The row with the best first column."""
+        """Return the row with the best first column."""
         return self.table[0]
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,12 +123,12 @@ class Exploration(Tabular):
         return found | {key: getattr(self, key) for key in keys}
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draw the first two columns of the objective against each other, with the points that none beats.
+        """Plot the first two columns of the objective against each other, with the Pareto front.
 
         Parameters
         ----------
         path : str or os.PathLike, optional
-            Also write the figure there, in the format of the suffix.
+            Also write the figure to this path, in the format of the suffix.
 
         Returns
         -------
@@ -137,9 +137,9 @@ class Exploration(Tabular):
         Raises
         ------
         ImportError
-            matplotlib is not installed; the extra ``plot`` brings it.
+            matplotlib is not installed; install the extra ``plot``.
         ValueError
-            The objective has one column alone.
+            The objective has only one column.
         """
         if len(self.objective) < 2:
             raise ValueError(f"plot: the objective is {self.objective[0]} alone, wanted two columns to draw")
@@ -172,30 +172,31 @@ def explore(
     workers: int | MapLike | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Exploration:
-    """Try many accelerators on the same networks, and say which no other beats in energy, area, time or accuracy.
+    """Evaluate many accelerators on the same networks, and find the Pareto front in energy, area, time or accuracy.
 
     Parameters
     ----------
     space : mapping of str to sequence, optional
-        Values to try: of ``elements``, ``lanes``, ``vector``, ``weight_kib``, ``input_kib``, ``sum_kib``,
+        Values to try for ``elements``, ``lanes``, ``vector``, ``weight_kib``, ``input_kib``, ``sum_kib``,
         ``global_kib``, ``weight_banks``, ``global_banks``, ``entries`` (of a collector), ``dataflow`` (``ws``,
-        ``ws-los`` and ``os-lws``: the latter have a level more), ``process``, ``clock`` (Hz), ``format`` (as of
-        `hw.mac`; ``"int4 x int8"`` for weights and activations). A single value stands for itself; what is not named
-        is as in `hw.accelerators.magnet`. Default: 72 points.
+        ``ws-los`` and ``os-lws``; the last two have one more level), ``process``, ``clock`` (Hz), ``format`` (as in
+        `hw.mac`; ``"int4 x int8"`` for weights and activations). A single value need not be in a list. Names that are
+        not given are as in `hw.accelerators.magnet`. Default: 72 points.
     networks : Network, str, path or sequence of them, optional
         Energies and times are sums over them.
     objective : str or sequence of str, optional
-        Columns of the result that shall be small, ``-name`` where more is better: ``energy``, ``seconds``, ``area``,
-        ``edp``, ``dram_energy``, or a number of the study, such as ``-accuracy``. The first decides which is the best.
+        Columns of the result to minimize; ``-name`` maximizes. ``energy``, ``seconds``, ``area``, ``edp``,
+        ``dram_energy``, or a number of the study, such as ``-accuracy``. The first one decides which point is the best.
     study : Study, mapping or sequence of dict, optional
-        A study (`heterocompute.study`) of the formats, or its ``to_dict()``: what it measured joins the rows of the
+        A study (`heterocompute.study`) of the formats, or its ``to_dict()``. Its results are added to the rows with the
         same formats of weights and activations.
     batch : int, optional
     budget : int, optional
-        Points at most; of a larger space so many are drawn at random.
+        Maximum number of points. They are drawn at random from a larger space.
     seed : int, optional
     workers : int or callable, optional
-        Processes; or ``workers(function, tasks)``, which returns the results in order, such as the ``map`` of a pool
+        Number of processes, or ``workers(function, tasks)``, which returns the results in order, such as the ``map`` of
+        a pool (of processes, MPI; of Dask: ``lambda f, t: client.gather(client.map(f, t))``). Default: this process.
         (of processes, MPI; of Dask: ``lambda f, t: client.gather(client.map(f, t))``). Default: this process.
     progress : callable, optional
         Called as ``progress(done, total)``.
@@ -207,14 +208,14 @@ def explore(
     Raises
     ------
     ValueError
-        An unknown name or value, an empty space, a column that is none, no point that runs the networks.
+        A name or value is unknown, the space is empty, a column does not exist, or no point runs the networks.
     TypeError
-        A space that is no mapping, `workers` that is neither.
+        The space is not a mapping, or `workers` is neither an int nor callable.
 
     Notes
     -----
     Venkatesan et al., "MAGNet: A Modular Accelerator Generator for Neural Networks", ICCAD 2019. Area is that of gates
-    and memory cells: no periphery, wires, control; it is for comparisons.
+    and memory cells, without periphery, wires and control. Use it for comparisons.
 
     Examples
     --------

@@ -18,7 +18,7 @@ PARTS = ("arithmetic", "weights", "activations", "accumulators", "collectors", "
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer takes.
+    """The time and energy of one layer.
 
     Attributes
     ----------
@@ -26,19 +26,19 @@ class Layer:
     macs : int
         Multiply-adds of the dense layer.
     cycles : float
-        The longer one of `work` and the cycles that DRAM needs.
+        The larger of `work` and the cycles that DRAM needs.
     work : float
-        Cycles in which the multipliers run, or would if DRAM kept up.
+        Cycles of the multipliers, without waiting for DRAM.
     dram_bits : float
-        Read and written.
+        Bits read and written.
     energy : dict of str to float
         pJ by part, of `PARTS`.
     active : float
-        Share of the multipliers that the layer uses while they run.
+        Share of the multipliers in use while they run.
     stores : dict of str to float
         pJ by memory and tensor, such as ``"GLB I"``.
     detail : dict
-        What the machine's own model says beside.
+        Further results of the machine's own model.
     """
 
     name: str
@@ -53,13 +53,13 @@ class Layer:
 
     @property
     def picojoules(self) -> float:
-        """All parts."""
+        """Return the sum of all parts."""
         return math.fsum(self.energy.values())
 
 
 @dataclass(frozen=True, repr=False)
 class AcceleratorReport:
-    """What an accelerator takes for an inference of a network.
+    """The time and energy of an inference on an accelerator.
 
     Attributes
     ----------
@@ -68,12 +68,12 @@ class AcceleratorReport:
     clock : float
         Hz.
     multiply_adds : int
-        A cycle at most.
+        Maximum per cycle.
     layers : list of Layer
     notes : tuple of str
-        What the model assumes and leaves out.
+        Assumptions and omissions of the model.
     waits : str
-        What the multipliers wait for where they do: DRAM, or the links between chips.
+        Resource that the multipliers wait for: DRAM, or the links between chips.
     voltage : float or None
         V.
     """
@@ -91,56 +91,59 @@ class AcceleratorReport:
 
     @property
     def seconds(self) -> float:
-        """Time of the whole batch, layers one after the other."""
+        """Return the time of the whole batch, layer after layer."""
         return math.fsum(layer.cycles for layer in self.layers) / self.clock
 
     @property
     def energy_parts(self) -> dict[str, float]:
-        """J by part: arithmetic, weights, activations, accumulators, collectors, movement, instructions, DRAM."""
+        """Return J by part.
+
+        Parts: arithmetic, weights, activations, accumulators, collectors, movement, instructions, DRAM.
+        """
         return {part: math.fsum(layer.energy.get(part, 0.0) for layer in self.layers) * 1e-12 for part in PARTS}
 
     @property
     def energy(self) -> float:
-        """J of the whole batch."""
+        """Return J of the whole batch."""
         return math.fsum(self.energy_parts.values())
 
     @property
     def arithmetic_share(self) -> float:
-        """Share of the energy on the chip, without DRAM, that multiplies and adds."""
+        """Return the share of the energy on chip, without DRAM, in multiply-adds."""
         parts = self.energy_parts
         on_chip = self.energy - parts["DRAM"]
         return parts["arithmetic"] / on_chip if on_chip else 0.0
 
     @property
     def macs(self) -> int:
-        """Multiply-adds of the dense network, whole batch."""
+        """Return the multiply-adds of the dense network, whole batch."""
         return sum(layer.macs for layer in self.layers)
 
     @property
     def dram_bytes(self) -> float:
-        """Bytes read from and written to DRAM."""
+        """Return the bytes read from and written to DRAM."""
         return math.fsum(layer.dram_bits for layer in self.layers) / 8
 
     @property
     def utilisation(self) -> float:
-        """Multiply-adds of the dense network over those of the peak in the same time; zeros may bring it above 1."""
+        """Return the dense multiply-adds over those of the peak in the same time; zeros may raise it above 1."""
         return self.macs / (self.seconds * self.clock * self.multiply_adds)
 
     @property
     def active(self) -> float:
-        """Share of the multipliers that are used while they run, weighted by time."""
+        """Return the share of the multipliers in use while they run, weighted by time."""
         total = math.fsum(layer.work for layer in self.layers)
         return math.fsum(layer.active * layer.work for layer in self.layers) / total if total else 0.0
 
     @property
     def bound(self) -> str:
-        """What takes most of the time: ``"multipliers"``, or what they wait for, ``"DRAM"`` or ``"links"``."""
+        """Return the bound with most of the time: ``"multipliers"``, ``"DRAM"`` or ``"links"``."""
         waited = math.fsum(layer.cycles for layer in self.layers if layer.cycles > layer.work)
         return self.waits if 2 * waited > self.seconds * self.clock else "multipliers"
 
     @property
     def watts(self) -> float:
-        """Energy over time, DRAM included."""
+        """Return energy over time, including DRAM."""
         return self.energy / self.seconds
 
     def to_dict(self) -> dict[str, Any]:
@@ -196,7 +199,7 @@ class AcceleratorReport:
         return "\n".join([*lines, self.summary()])
 
     def summary(self) -> str:
-        """One sentence: time, energy, where it goes, utilisation, DRAM.
+        """Return a sentence with time, energy and its parts, utilisation and DRAM.
 
         Returns
         -------

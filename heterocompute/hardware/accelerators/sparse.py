@@ -39,7 +39,7 @@ def eie(depth: int = 8) -> Accelerator:
     Parameters
     ----------
     depth : int, optional
-        Activations that the queue of a PE holds.
+        Capacity of a PE's queue in activations.
 
     Returns
     -------

@@ -34,7 +34,7 @@ def groq_lpu(chips: int = 1) -> Accelerator:
     Parameters
     ----------
     chips : int, optional
-        Together they hold the weights; `report` says how many are needed.
+        Number of chips, which together hold the weights. `report` tells how many are needed.
 
     Returns
     -------

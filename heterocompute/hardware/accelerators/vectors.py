@@ -72,7 +72,7 @@ def magnet(dataflow: str = "os-lws", process: str = PROCESS) -> Accelerator:
     ----------
     dataflow : {"ws", "ws-los", "os-lws"}
     process : str, optional
-        One of `hw.mac`'s.
+        A process of `hw.mac`.
 
     Returns
     -------

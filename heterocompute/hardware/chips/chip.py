@@ -29,7 +29,7 @@ SYNONYMS = {
 
 
 class Device:
-    """A chip, or a system of chips: what it can do at most.
+    """The peak capabilities of a chip, or of a system of chips.
 
     Parameters
     ----------
@@ -55,18 +55,19 @@ class Device:
     title, note : str, optional
     aliases : iterable of str, optional
     source : mapping of str to str, optional
-        Where each figure comes from; keys are figures (``peak``, ``peak.int8``, ``bandwidth``, ...), ``"*"`` the rest.
+        Source of each figure. Keys are figures (``peak``, ``peak.int8``, ``bandwidth``, ...), ``"*"`` for the rest.
     unverified : iterable of str, optional
         Figures that no source confirms, named as in `source`.
     clock : mapping of str to (float, float, float), optional
-        For a type: (units, operations of one unit in a clock, clock in Hz). Their product should be the peak.
+        Per type: (units, operations of one unit per clock, clock in Hz). Their product should be the peak.
 
     Raises
     ------
     ValueError
-        A figure that is no positive number, an unknown type or kind, a type twice, a year that is no integer.
+        A figure is not a positive number, a type or kind is unknown, a type is given twice, or the year is not an
+        integer.
     TypeError
-        Rates that are no mapping.
+        Rates are not a mapping.
 
     Examples
     --------
@@ -130,7 +131,7 @@ class Device:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The types that have a dense rate.
+        """Return the types with a dense rate.
 
         Returns
         -------
@@ -146,7 +147,7 @@ class Device:
         dtype : str
             Such as ``"fp16"``, ``"int8"``; ``"fp16-vector"`` is the rate without matrix units.
         sparse : bool, optional
-            The rate with 2:4 structured sparsity.
+            Return the rate with 2:4 structured sparsity.
 
         Returns
         -------
@@ -156,7 +157,7 @@ class Device:
         Raises
         ------
         ValueError
-            The device lacks the type; the message names those that it has.
+            The device does not support the type; the message lists the supported types.
 
         Examples
         --------
@@ -173,7 +174,7 @@ class Device:
         return rates[wanted]
 
     def ridge(self, dtype: str, sparse: bool = False) -> float:
-        """Return the arithmetic intensity at which the peak rate is reached.
+        """Return the arithmetic intensity from which the peak rate is reached.
 
         Parameters
         ----------
@@ -183,17 +184,17 @@ class Device:
         Returns
         -------
         float
-            Operations for each byte of the weights' memory.
+            Operations per byte of the weights' memory.
 
         Raises
         ------
         ValueError
-            The device lacks the type, or its bandwidth is not known.
+            The device does not support the type, or its bandwidth is unknown.
         """
         return self.peak(dtype, sparse) / self.need("bandwidth")
 
     def need(self, figure: str) -> float:
-        """Return a figure that may be absent.
+        """Return an optional figure, or raise an error if it is unknown.
 
         Parameters
         ----------
@@ -206,7 +207,7 @@ class Device:
         Raises
         ------
         ValueError
-            The figure is not known for this device, or is none of these.
+            The figure is unknown for this device, or the name is invalid.
         """
         if not isinstance(figure, str) or figure not in ("bandwidth", "memory", "on_chip", "tdp", "die_mm2"):
             raise ValueError(f"{self.name}: need of {shown(figure)}, wanted bandwidth, memory, on_chip, tdp or die_mm2")
@@ -216,7 +217,7 @@ class Device:
         return value
 
     def source_of(self, figure: str) -> str | None:
-        """Return where a figure comes from: ``"bandwidth"``, ``"peak.int8"``; None if nothing is said.
+        """Return the source of a figure such as ``"bandwidth"`` or ``"peak.int8"``; None if there is none.
 
         Parameters
         ----------
@@ -233,7 +234,7 @@ class Device:
         return next((self.source[key] for key in keys if key in self.source), None)
 
     def figures(self) -> dict[str, float]:
-        """Return every figure that is known, by its name: ``peak.fp16``, ``bandwidth`` ... in plain units.
+        """Return every known figure by its name, ``peak.fp16``, ``bandwidth`` ..., in base units.
 
         Returns
         -------

@@ -39,7 +39,7 @@ _OTHERS = ("year", "aliases", "links_gb_s", "clock", "source", "unverified")
 
 
 def device(name: str | Device) -> Device:
-    """Return a device of the database by its name or an alias; a `Device` comes back as it is.
+    """Return a device of the database by its name or an alias; a `Device` is returned unchanged.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ def device(name: str | Device) -> Device:
     Raises
     ------
     ValueError
-        No such device; the message has the nearest names.
+        The device is unknown; the message has the nearest names.
     TypeError
-        Neither a name nor a device.
+        name is neither a str nor a Device.
 
     Examples
     --------
@@ -104,14 +104,14 @@ def as_devices(function: str, values: Any) -> list[Device]:
 
 
 def devices(kind: str | None = None, year: int | None = None) -> dict[str, Device]:
-    """Return the devices of the database.
+    """Return the devices of the database, by name.
 
     Parameters
     ----------
     kind : str, optional
-        Only these: gpu, tpu, npu, cpu, fpga, asic, phone, system.
+        Only devices of this kind: gpu, tpu, npu, cpu, fpga, asic, phone, system.
     year : int, optional
-        Only those of this year.
+        Only devices of this year.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def devices(kind: str | None = None, year: int | None = None) -> dict[str, Devic
     Raises
     ------
     ValueError
-        An unknown kind, a year that is no integer.
+        The kind is unknown, or the year is not an integer.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def devices(kind: str | None = None, year: int | None = None) -> dict[str, Devic
 
 
 def load_devices(path: str | os.PathLike[str]) -> dict[str, Device]:
-    """Read devices from a TOML file, one block ``[device.NAME]`` each, as in the package's own table.
+    """Read devices from a TOML file with one block ``[device.NAME]`` each, as in the package's own table.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def load_devices(path: str | os.PathLike[str]) -> dict[str, Device]:
     Raises
     ------
     ValueError
-        No TOML, an unknown key, a figure that is no positive number.
+        The file is not TOML, a key is unknown, or a figure is not a positive number.
     OSError
         The file cannot be read.
 

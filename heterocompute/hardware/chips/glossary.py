@@ -11,7 +11,7 @@ __all__ = ["glossary"]
 
 @cache
 def glossary() -> dict[str, str]:
-    """Return words and abbreviations of the field with one line each.
+    """Return a glossary of words and abbreviations, with one line each.
 
     Returns
     -------

@@ -31,19 +31,19 @@ MAX_READ_BYTES = 512 << 20
 
 
 def host(refresh: bool = False, threads: int | None = None) -> Device:
-    """Return this machine, measured now or as it was measured before.
+    """Return this machine as a device, measured now or from the cache.
 
     Parameters
     ----------
     refresh : bool, optional
         Measure again, about a second of work on every core.
     threads : int, optional
-        Threads that run the loops. Default: every processor that this process may use.
+        Threads that run the loops. Default: every processor available to this process.
 
     Returns
     -------
     Device
-        ``fp32`` and ``int8`` rates in operations/s, bandwidth of reading in B/s, memory in bytes. There is no ``tdp``.
+        ``fp32`` and ``int8`` rates in operations/s, read bandwidth in B/s, memory in bytes. There is no ``tdp``.
 
     Raises
     ------
@@ -52,8 +52,8 @@ def host(refresh: bool = False, threads: int | None = None) -> Device:
 
     Notes
     -----
-    Kept in ``$XDG_CACHE_HOME/heterocompute`` or ``~/.cache/heterocompute``, one file that appears whole. Another
-    processor, other instruction sets or another number of threads mean another measurement.
+    Results are stored in ``$XDG_CACHE_HOME/heterocompute`` or ``~/.cache/heterocompute``, in one file that is written
+    atomically. Another processor, instruction set or number of threads causes another measurement.
 
     Examples
     --------

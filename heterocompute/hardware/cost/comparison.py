@@ -38,7 +38,7 @@ def compare(
     input_shape: Sequence[int] | None = None,
     lifetime_years: float = 3.0,
 ) -> list[dict[str, Any]]:
-    """Compare devices on a network.
+    """Compare devices on a network and return a table.
 
     Parameters
     ----------
@@ -47,35 +47,44 @@ def compare(
     format : Format or str, optional
         Format of the weights in memory.
     price : mapping of str to float, optional
-        What a device costs, by name, in any currency. Prices are the caller's; the package knows none.
+        Price per device, by name, in any currency. The package has no prices.
     dtype : str, optional
         Type to compute in. Default: the fastest of fp16, bf16 and fp32 on each device.
     batch : int, optional
-        Samples, or sequences, at once.
+        Number of samples, or sequences, at once.
     context : int, optional
-        For transformers: a step makes one token for each sequence, after so many others. Without it a step is the whole
-        input.
+        For transformers: a step generates one token per sequence, after this number of tokens. Default: a step is the
+        whole input.
     input_shape : sequence of int, optional
     lifetime_years : float, optional
-        How long a device works, for `cost`.
+        Service life of a device, for `cost`.
 
     Returns
     -------
     list of dict
-        ``device``, ``dtype``, ``seconds`` (a step's arithmetic and memory, without links), ``throughput`` (samples or
-        tokens a second: a step takes `seconds` and `link_seconds`, the devices work one after the other), ``bound``,
-        ``share`` of the peak, ``memory`` (bytes: weights, live activations, keys and values), ``fits``, ``count``
-        (devices of this kind that hold it; None if its memory is not known), ``link_seconds`` (the batch's widest
-        activation over the fastest link one way, for each cut between them), ``price``, ``performance_price``
-        (throughput of all devices over their price), ``cost`` (price of a million samples or tokens over the lifetime,
-        nothing but the devices counted), ``cost_each`` (of one sample or token). Where several devices are needed and
-        no link is known, all that rests on the link is None; where the memory is not known, `throughput` is that of
-        one device that would hold it.
+        One row per device:
+
+        - ``device``, ``dtype``.
+        - ``seconds``: arithmetic and memory of a step, without links.
+        - ``throughput``: samples or tokens per second. A step takes `seconds` and `link_seconds`; the devices work one
+          after another.
+        - ``bound``, and ``share`` of the peak.
+        - ``memory``: bytes of weights, live activations, keys and values.
+        - ``fits``.
+        - ``count``: number of such devices that hold it; None if the memory is unknown.
+        - ``link_seconds``: for each cut between them, the batch's widest activation over the fastest link one way.
+        - ``price``.
+        - ``performance_price``: throughput of all devices over their price.
+        - ``cost``: price of a million samples or tokens over the lifetime, for the devices only.
+        - ``cost_each``: cost of one sample or token.
+
+        If several devices are needed and no link is known, all values that depend on the link are None. If the memory
+        is unknown, `throughput` is that of one device that would hold the network.
 
     Raises
     ------
     ValueError
-        Unknown names or types, in `price` too; a device without bandwidth; a price or a lifetime that is not positive.
+        A name or type is unknown, also in `price`; a device has no bandwidth; a price or lifetime is not positive.
 
     Examples
     --------
@@ -123,17 +132,17 @@ def compare(
 
 @dataclass(frozen=True, repr=False)
 class BatchSweep:
-    """What `batch_sweep` found.
+    """The result of `batch_sweep`.
 
     Attributes
     ----------
     network, device, dtype, format : str
     rows : list of dict
-        ``batch``, ``seconds``, ``throughput`` (samples a second), ``memory`` (bytes), ``fits``, ``bound``, ``share``.
+        ``batch``, ``seconds``, ``throughput`` (samples per second), ``memory`` (bytes), ``fits``, ``bound``, ``share``.
     knee : int or None
-        The first batch that arithmetic bounds; None if memory bounds all of them.
+        The first compute-bound batch size; None if all are memory-bound.
     largest : int or None
-        The largest batch of the sweep that fits into the device's memory.
+        The largest batch size of the sweep that fits the device's memory.
     """
 
     network: str
@@ -155,12 +164,12 @@ class BatchSweep:
         return {key: getattr(self, key) for key in keys}
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draw time, throughput and memory against the batch, the knee marked.
+        """Plot time, throughput and memory against the batch size, with the knee marked.
 
         Parameters
         ----------
         path : str or os.PathLike, optional
-            Also write the figure there.
+            Also write the figure to this path.
 
         Returns
         -------
@@ -169,7 +178,7 @@ class BatchSweep:
         Raises
         ------
         ImportError
-            matplotlib is not installed; the extra ``plot`` brings it.
+            matplotlib is not installed; install the extra ``plot``.
         """
 
         lines = {"seconds": "time (s)", "throughput": "samples a second", "memory": "memory (bytes)"}
@@ -195,7 +204,7 @@ def batch_sweep(
     format: str | Format | None = None,
     input_shape: Sequence[int] | None = None,
 ) -> BatchSweep:
-    """Return time, throughput and memory of a network against the batch size.
+    """Compute time, throughput and memory of a network for several batch sizes.
 
     Parameters
     ----------
@@ -215,7 +224,7 @@ def batch_sweep(
     Raises
     ------
     ValueError
-        No batches, or one that is not positive; unknown names or types.
+        batches is empty or has a size that is not positive, or a name or type is unknown.
 
     Examples
     --------

@@ -29,12 +29,12 @@ PETAFLOP_DAY = 1e15 * 86400  # operations
 
 
 def doubling_time(rate: float) -> float:
-    """Return how long something takes to double that grows by a rate a year: ln 2 / ln(1 + rate).
+    """Compute the doubling time for a growth rate per year: ln 2 / ln(1 + rate).
 
     Parameters
     ----------
     rate : float
-        0.52 is 52 % a year.
+        0.52 is 52 % per year.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def doubling_time(rate: float) -> float:
     Raises
     ------
     ValueError
-        A rate that is not positive.
+        The rate is not positive.
 
     Examples
     --------
@@ -56,14 +56,14 @@ def doubling_time(rate: float) -> float:
 
 
 def amdahl(share: float, speedup: float) -> float:
-    """Return the speed-up of the whole if a share of its time becomes faster.
+    """Compute the total speedup if a share of the time becomes faster (Amdahl's law).
 
     Parameters
     ----------
     share : float
-        Of the time, 0 to 1.
+        Share of the time, 0 to 1.
     speedup : float
-        Of that share.
+        Speedup of that share.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def amdahl(share: float, speedup: float) -> float:
     Raises
     ------
     ValueError
-        A share outside 0 to 1, a speed-up that is not positive.
+        The share is outside 0 to 1, or the speedup is not positive.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def amdahl(share: float, speedup: float) -> float:
 
 
 def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
-    """Return the figure of the export rule of October 2022: bits times dense 10^12 operations/s, the largest type.
+    """Compute the figure of the export rule of October 2022: bits times dense 10^12 operations/s, the largest type.
 
     Parameters
     ----------
@@ -96,8 +96,8 @@ def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``tpp`` (4800 is the limit), ``dtype``, ``io_gb_s`` (600 is the limit; None if not known), ``listed``: both
-        limits are reached.
+        ``tpp`` (4800 is the limit), ``dtype``, ``io_gb_s`` (600 is the limit; None if unknown), ``listed``: whether
+        both limits are reached.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
 
     Notes
     -----
-    Arithmetic of a published rule, no advice. TF32 counts with its 19 bits, vector units are left out.
+    This is the arithmetic of a published rule, not advice. TF32 counts with its 19 bits. Vector units are left out.
 
     Examples
     --------
@@ -129,14 +129,14 @@ def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
 
 
 def copy_seconds(size: float, link: float | str | Device) -> float:
-    """Return the time that bytes take over a link, one way.
+    """Compute the time to copy bytes over a link, one way.
 
     Parameters
     ----------
     size : float
         Bytes.
     link : float, str or Device
-        B/s one way; or a device, whose PCIe link it is (half of the rate of both directions).
+        B/s one way, or a device, whose PCIe link is used (half of the rate of both directions).
 
     Returns
     -------
@@ -146,7 +146,7 @@ def copy_seconds(size: float, link: float | str | Device) -> float:
     Raises
     ------
     ValueError
-        A device without a PCIe link; a negative size, a link that is not positive.
+        The device has no PCIe link, the size is negative, or the link is not positive.
 
     Examples
     --------
@@ -170,16 +170,16 @@ def offload_break_even(
     dtype: str = "fp32",
     link: float | None = None,
 ) -> float:
-    """Return from which n on a product of two n x n matrices pays for its copies to a device and back.
+    """Find the n from which a device multiplies two n x n matrices faster than the host, including copies.
 
-    Copies take 3 n^2 b / link, the product 2 n^3 / rate; the host computes at its own rate. It pays where
+    Copies take 3 n^2 b / link, the matmul 2 n^3 / rate; the host computes at its own rate. The device is faster if
     n (1 / host - 1 / device) > 1.5 b / link.
 
     Parameters
     ----------
     chip : str or Device
     host : str, Device or float
-        The machine that could do it itself, or its rate in operations/s.
+        The alternative machine, or its rate in operations/s.
     dtype : str, optional
     link : float, optional
         B/s one way. Default: the device's PCIe link.
@@ -187,12 +187,12 @@ def offload_break_even(
     Returns
     -------
     float
-        n; infinite if the device is no faster.
+        n; infinite if the device is not faster.
 
     Raises
     ------
     ValueError
-        A type or a link that a device lacks.
+        A device lacks the type or the link.
 
     Examples
     --------
@@ -211,7 +211,7 @@ def offload_break_even(
 
 
 def training_flops(parameters: float, tokens: float) -> float:
-    """Return the operations of training a transformer: 6 for each parameter and token, two forward, four backward.
+    """Compute the operations of training a transformer: 6 per parameter and token, two forward, four backward.
 
     Parameters
     ----------
@@ -241,20 +241,20 @@ def training_time(
     dtype: str = "bf16",
     recompute: bool = False,
 ) -> float:
-    """Return how long a training takes: 6 N D / (count x peak x utilization), or 8 N D with recomputation.
+    """Compute the duration of a training: 6 N D / (count x peak x utilization), or 8 N D with recomputation.
 
     Parameters
     ----------
     parameters, tokens : float
     chip : str or Device
     count : int, optional
-        Devices.
+        Number of devices.
     utilization : float, optional
-        Operations of the model over what the devices could do at their dense peak (MFU). The default is an
-        assumption; measured ones are 0.2 to 0.6. With `recompute` it is the share that the chips compute (HFU).
+        Operations of the model over the dense peak of the devices (MFU). The default is an assumption; measured values
+        are 0.2 to 0.6. With `recompute` it is the share that the chips compute (HFU).
     dtype : str, optional
     recompute : bool, optional
-        The forward pass runs twice: outputs inside are computed again for the backward pass.
+        Run the forward pass twice: inner outputs are recomputed for the backward pass.
 
     Returns
     -------
@@ -264,7 +264,7 @@ def training_time(
     Raises
     ------
     ValueError
-        A type that the device lacks, numbers that are not positive.
+        The device does not support the type, or a number is not positive.
 
     Notes
     -----
@@ -283,17 +283,17 @@ def training_time(
 
 
 def break_even_density(gain_dense: float, floor: float = 0.0, operands: int = 1) -> float:
-    """Return the density below which a sparse machine wins: its cost is floor + (cost at 1 - floor) x work.
+    """Compute the density below which a sparse machine wins, with cost floor + (cost at 1 - floor) x work.
 
     Parameters
     ----------
     gain_dense : float
-        Cost of the sparse machine on dense data, the dense machine being 1: 1.33 is 33 % more.
+        Cost of the sparse machine on dense data relative to the dense machine: 1.33 is 33 % more.
     floor : float, optional
         Its cost on empty data.
     operands : {1, 2}, optional
-        How many operands have that density: work falls with it, or with its square where zeros of weights and of
-        activations are both skipped.
+        Number of operands with that density. The work is proportional to the density, or to its square if zeros of both
+        weights and activations are skipped.
 
     Returns
     -------
@@ -303,14 +303,14 @@ def break_even_density(gain_dense: float, floor: float = 0.0, operands: int = 1)
     Raises
     ------
     ValueError
-        A cost that is not positive, another number of operands.
+        A cost is not positive, or operands is neither 1 nor 2.
 
     Notes
     -----
-    SCNN (Parashar et al., ISCA 2017) runs dense data at 0.79 of the dense machine's speed and with 1.33 of its energy,
-    and breaks even at 0.85 in time and 0.83 in energy. Its sweep gives weights and activations one density, so work
-    falls with the square: 0.89 and 0.87 here; with one operand it would be 0.79 and 0.75. Its third figure, 0.60, is
-    against a dense machine that gates zeros itself, whose cost falls too; here the dense machine's is constant.
+    SCNN (Parashar et al., ISCA 2017) runs dense data at 0.79 of the dense machine's speed and with 1.33 of its energy.
+    It breaks even at 0.85 in time and 0.83 in energy. Its sweep uses one density for weights and activations, so work
+    is proportional to the square: 0.89 and 0.87 here. With one operand it would be 0.79 and 0.75. Its third figure,
+    0.60, is against a dense machine that gates zeros, whose cost also falls. Here the dense machine's cost is constant.
 
     Examples
     --------
@@ -328,7 +328,7 @@ def break_even_density(gain_dense: float, floor: float = 0.0, operands: int = 1)
 
 
 def overlap(stages: Sequence[float], prefetch: bool = True) -> float:
-    """Return the time of one step of a pipeline: the slowest stage, or without prefetching the sum.
+    """Compute the time of one step of a pipeline: the slowest stage, or without prefetching the sum.
 
     Parameters
     ----------

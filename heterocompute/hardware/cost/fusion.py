@@ -27,21 +27,21 @@ __all__ = ["Fusion", "fuse"]
 
 @dataclass(frozen=True, repr=False)
 class Fusion:
-    """What `fuse` found. Bytes are those of a batch.
+    """The result of `fuse`. Bytes are per batch.
 
     Attributes
     ----------
     network : str
     sram_bytes, batch : int
     groups : list of dict
-        ``layers`` (names), ``need`` (bytes of SRAM), ``traffic`` (bytes of DRAM), ``fits``: False for a single layer
-        that is too large and is streamed as if alone.
+        ``layers`` (names), ``need`` (bytes of SRAM), ``traffic`` (bytes of DRAM), ``fits``. `fits` is False for a
+        single layer that is too large and is streamed.
     before, after : int
         DRAM traffic layer by layer, and with the groups.
     operations : int
-        Two for each multiply-add, recomputation included.
+        Two per multiply-add, including recomputation.
     whole : int
-        SRAM at which the whole network fits: all weights and the largest set of live outputs.
+        SRAM size for the whole network: all weights and the largest set of live outputs.
     """
 
     network: str
@@ -55,12 +55,12 @@ class Fusion:
 
     @property
     def fits(self) -> bool:
-        """Whether the whole network is one group on chip."""
+        """Return whether the whole network is one group on chip."""
         return self.whole <= self.sram_bytes
 
     @property
     def intensity(self) -> float:
-        """Operations for each byte of DRAM traffic after fusion."""
+        """Return operations per byte of DRAM traffic after fusion."""
         return self.operations / self.after
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,20 +93,20 @@ def fuse(
     format: Any = None,
     input_shape: Sequence[int] | None = None,
 ) -> Fusion:
-    """Say which layers fuse on a chip with this much SRAM, and what then still moves to DRAM.
+    """Find the layers that fuse on a chip with this much SRAM, and the remaining DRAM traffic.
 
     Parameters
     ----------
     network : Network, str, path or sequence of layers
     sram_bytes : int
-        Also a float without a fraction, such as 230e6.
+        Size in bytes. A float without a fraction, such as 230e6, is accepted.
     batch : int, optional
-        Samples that flow through a group together.
+        Number of samples that pass through a group together.
     training : bool, optional
-        Also the backward pass: it reads what the forward pass wrote, and the weights again, and writes the gradients
-        of the weights. Without `recompute`, every output that the backward pass needs goes to DRAM and back.
+        Include the backward pass. It reads the outputs of the forward pass and the weights, and writes the gradients of
+        the weights. Without `recompute`, every output that the backward pass needs is written to DRAM and read back.
     recompute : bool, optional
-        The backward pass computes a group's inner outputs again from the group's inputs instead.
+        Recompute a group's inner outputs in the backward pass from the group's inputs.
     dtype : str, optional
         Type of activations and plain weights.
     format : Format or str, optional
@@ -120,7 +120,7 @@ def fuse(
     Raises
     ------
     ValueError
-        A size that is not positive, `recompute` without `training`, an unknown network or type.
+        A size is not positive, `recompute` is given without `training`, or the network or type is unknown.
 
     Notes
     -----

@@ -21,7 +21,7 @@ DType = str | tuple[str, str, str]
 
 
 def gemm(m: int, n: int, k: int, dtype: DType = "fp16") -> float:
-    """Return the intensity of an m x k times k x n product: 2mnk / (bytes of mk, kn and mn).
+    """Compute the intensity of an m x k times k x n matmul: 2mnk / (bytes of mk, kn and mn).
 
     Each element of the first operand is used n times, each of the second m times.
 
@@ -34,12 +34,12 @@ def gemm(m: int, n: int, k: int, dtype: DType = "fp16") -> float:
     Returns
     -------
     float
-        Operations a byte.
+        Operations per byte.
 
     Raises
     ------
     ValueError
-        A size that is not positive, an unknown type.
+        A size is not positive, or the type is unknown.
 
     Examples
     --------
@@ -53,9 +53,9 @@ def gemm(m: int, n: int, k: int, dtype: DType = "fp16") -> float:
 
 
 def gemv(m: int, k: int, dtype: DType = "fp16", density: float = 1.0, index_bits: float = 0.0) -> float:
-    """Return the intensity of an m x k matrix times a vector: each element of the matrix is used once.
+    """Compute the intensity of an m x k matrix times a vector; each element of the matrix is used once.
 
-    A sparse matrix is as memory-bound as a dense one: its nonzeros are used once too, and each brings its index.
+    A sparse matrix is as memory-bound as a dense one: its nonzeros are also used once, and each has an index.
 
     Parameters
     ----------
@@ -64,19 +64,19 @@ def gemv(m: int, k: int, dtype: DType = "fp16", density: float = 1.0, index_bits
     dtype : str or tuple of str, optional
         Type of all operands, or of (vector, matrix, output).
     density : float, optional
-        Share of the matrix that is stored; only its products are operations.
+        Share of the matrix that is stored. Only stored values count as operations.
     index_bits : float, optional
-        Beside each stored value: 32 of CSR with 32-bit columns, 2 of 2:4.
+        Bits per stored value in addition: 32 for CSR with 32-bit columns, 2 for 2:4.
 
     Returns
     -------
     float
-        Operations a byte; about 1 for 16-bit types, whatever the size.
+        Operations per byte; about 1 for 16-bit types, whatever the size.
 
     Raises
     ------
     ValueError
-        A size that is not positive, an unknown type, a density outside 0 to 1, negative bits.
+        A size is not positive, the type is unknown, the density is outside 0 to 1, or the bits are negative.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def conv2d(
     batch: int = 1,
     unrolled: bool = False,
 ) -> float:
-    """Return the intensity of a convolution: input, filters and output move once.
+    """Compute the intensity of a convolution whose input, filters and output move once.
 
     Parameters
     ----------
@@ -110,17 +110,17 @@ def conv2d(
         Type of all operands, or of (input, filters, output).
     batch : int, optional
     unrolled : bool, optional
-        The input is copied into a matrix in memory first (im2col): it is read, the matrix is written and read.
+        Copy the input into a matrix in memory first (im2col): it is read, the matrix is written and read.
 
     Returns
     -------
     float
-        Operations a byte.
+        Operations per byte.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit, a batch that is not positive, an unknown type.
+        The shapes do not match, the batch is not positive, or the type is unknown.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def conv2d(
 
 
 def conv2d_reuse(filters: int, kernel_size: tuple[int, int], stride: int = 1) -> float:
-    """Return how often an input element in the interior is used: R·S·K / stride^2.
+    """Compute how often an inner input element is used: R·S·K / stride^2.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def conv2d_reuse(filters: int, kernel_size: tuple[int, int], stride: int = 1) ->
 
 
 def im2col_copies(kernel_size: tuple[int, int], stride: int = 1) -> float:
-    """Return how many copies of an interior element im2col makes: R·S / stride^2.
+    """Compute how many copies of an inner element im2col stores: R·S / stride^2.
 
     Parameters
     ----------

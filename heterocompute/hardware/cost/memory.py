@@ -38,16 +38,16 @@ BLOCK, SMALL, SMALL_BUFFER, LARGE, LARGE_BUFFER, ROUND = 512, 1 << 20, 2 << 20, 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes by use.
+    """Memory in bytes by use.
 
     Attributes
     ----------
     params, gradients, master, optimizer : int
         Weights; their gradients; a float32 copy of them; the optimizer's states.
     input, output : int
-        Of the whole batch.
+        Inputs and outputs of the whole batch.
     intermediates : int
-        Outputs of layers inside that are kept.
+        Stored outputs of inner layers.
     cache : int
         Keys and values.
     """
@@ -63,7 +63,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Return the sum of all parts."""
         return sum(self.to_dict().values())
 
     def to_dict(self) -> dict[str, int]:
@@ -89,27 +89,27 @@ def infer(
     dtype: str = "fp32",
     format: Any = None,
 ) -> Memory:
-    """Return the memory of running a network once: weights, input, output, and the largest set of live outputs.
+    """Compute the memory of one inference: weights, input, output, and the largest set of live outputs.
 
     Parameters
     ----------
     model, input_shape
-        As for `count`.
+        As in `count`.
     batch : int, optional
     dtype : str, optional
         Type of weights and activations.
     format : Format or str, optional
-        Format of the weights of products, as they are stored.
+        Format of the weights of matmuls and convolutions, as stored.
 
     Returns
     -------
     Memory
-        `intermediates` is what is alive at the worst moment, less input and output of the network.
+        `intermediates` is the largest live memory, without input and output of the network.
 
     Raises
     ------
     ValueError
-        Unknown network or type, shapes that do not fit.
+        The network or type is unknown, or shapes do not match.
 
     Examples
     --------
@@ -136,19 +136,19 @@ def forward(
     dtype: str = "fp32",
     outputs: int = 1,
 ) -> Memory:
-    """Return the memory of a forward pass that keeps what a backward pass needs.
+    """Compute the memory of a forward pass that stores the values for a backward pass.
 
-    Of a torch.nn.Module, what autograd saves while it runs as in training, each memory once. Of other models the output
-    of every layer, except of views.
+    For a torch.nn.Module these are the values that autograd saves in training mode, each memory once. For other models
+    they are the outputs of every layer, except views.
 
     Parameters
     ----------
     model, input_shape
-        As for `count`.
+        As in `count`.
     batch : int, optional
     dtype : str, optional
     outputs : int, optional
-        How many results of the pass are kept, where it is run more than once.
+        Number of stored results, if the pass runs several times.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def forward(
     Raises
     ------
     ValueError
-        Unknown network or type, shapes that do not fit.
+        The network or type is unknown, or shapes do not match.
 
     Examples
     --------
@@ -188,12 +188,12 @@ def backward(
     batch: int = 1,
     dtype: str = "fp32",
 ) -> Memory:
-    """Return the memory of a forward and a backward pass: that of `forward`, and a gradient for each trained parameter.
+    """Compute the memory of a forward and a backward pass: `forward`, and a gradient per trained parameter.
 
     Parameters
     ----------
     model, input_shape
-        As for `count`.
+        As in `count`.
     batch : int, optional
     dtype : str, optional
 
@@ -204,7 +204,7 @@ def backward(
     Raises
     ------
     ValueError
-        Unknown network or type, shapes that do not fit.
+        The network or type is unknown, or shapes do not match.
 
     Examples
     --------
@@ -229,36 +229,36 @@ def training(
     optimizer: str = "adam",
     recompute: int = 0,
 ) -> Memory:
-    """Return the memory of training: `backward`, the optimizer's states, and with 16-bit types a float32 copy.
+    """Compute the memory of training: `backward`, the optimizer's states, and with 16-bit types a float32 copy.
 
-    Parameters of a module that need no gradient have no gradient, no states and no copy.
+    Parameters of a module that do not require a gradient have no gradient, states or copy.
 
     Parameters
     ----------
     model, input_shape
-        As for `count`.
+        As in `count`.
     batch : int, optional
     dtype : str, optional
-        Type of weights, gradients and activations. Types of 16 bits add a float32 copy of the weights.
+        Type of weights, gradients and activations. 16-bit types add a float32 copy of the weights.
     optimizer : str, optional
         none, sgd, momentum, adagrad, rmsprop, adam, adamw, lion: states in float32.
     recompute : int, optional
-        Segments, at most, of which only the inputs are kept; one at a time is computed again. They are cut where that
-        takes least. 0: everything is kept.
+        Maximum number of segments of which only the inputs are stored; one at a time is recomputed. The cuts minimize
+        the memory. 0: everything is stored.
 
     Returns
     -------
     Memory
-        `intermediates` with recomputation: what is kept at the cuts, and the largest segment.
+        `intermediates` with recomputation: the values stored at the cuts, and the largest segment.
 
     Raises
     ------
     ValueError
-        Unknown network, type or optimizer, shapes that do not fit.
+        The network, type or optimizer is unknown, or shapes do not match.
 
     Notes
     -----
-    16 bytes a parameter with Adam in mixed precision: Rajbhandari et al., "ZeRO", SC 2020. Recomputation of segments:
+    16 bytes per parameter with Adam in mixed precision: Rajbhandari et al., "ZeRO", SC 2020. Recomputation of segments:
     Chen et al., "Training deep nets with sublinear memory cost", arXiv 1604.06174.
 
     Examples
@@ -300,21 +300,21 @@ def kv_cache(
     windows: int | Sequence[int | None] | None = None,
     latent: int | None = None,
 ) -> int:
-    """Return the bytes of keys and values of a transformer.
+    """Compute the bytes of keys and values of a transformer.
 
     Parameters
     ----------
     model : Network, str or LanguageModel
-        A language model of `heterocompute.zoo.open_llm` brings its sliding windows.
+        The sliding windows of a language model of `heterocompute.zoo.open_llm` are used.
     positions : int
         Tokens of each sequence.
     batch : int, optional
     dtype : str, optional
         Scales of a format are not counted.
     windows : int, or sequence of int or None, optional
-        Tokens that layers see at most: one number for all, or one per layer, None where a layer sees all.
+        Maximum number of tokens that layers see: one number for all, or one per layer, None if a layer sees all.
     latent : int, optional
-        Values that a layer keeps of a token in place of keys and values: 576 in DeepSeek-V2's multi-head latent
+        Values that a layer stores per token instead of keys and values: 576 in DeepSeek-V2's multi-head latent
         attention (arXiv 2405.04434, section 2.1: 512 compressed, 64 rotary).
 
     Returns
@@ -326,7 +326,7 @@ def kv_cache(
     Raises
     ------
     ValueError
-        The network has no attention; a count that is not positive; a sequence of windows of another length.
+        The network has no attention, a count is not positive, or the sequence of windows has another length.
 
     Examples
     --------
@@ -367,7 +367,7 @@ def kv_cache(
 
 
 def allocated(size: int) -> tuple[int, int]:
-    """Return what PyTorch's caching allocator makes of the first request of a size.
+    """Compute how PyTorch's caching allocator rounds the first request of a size.
 
     Parameters
     ----------
@@ -377,13 +377,13 @@ def allocated(size: int) -> tuple[int, int]:
     Returns
     -------
     (int, int)
-        Bytes of the block, in multiples of 512, and bytes that are reserved from the device: 2 MiB up to 1 MiB,
+        Bytes of the block, in multiples of 512, and bytes reserved from the device: 2 MiB up to 1 MiB,
         20 MiB below 10 MiB, multiples of 2 MiB from there.
 
     Raises
     ------
     ValueError
-        A negative size.
+        The size is negative.
 
     Examples
     --------
@@ -401,14 +401,16 @@ def allocated(size: int) -> tuple[int, int]:
 
 
 def device_total(sizes: int | Sequence[int], context: int = 1053 * MIB) -> int:
-    """Return what a device shows as used by a process that made each of these requests once, none of them shared.
+    """Compute the memory that a device reports for a process that made each of these requests once.
+
+    No request shares a block with another one.
 
     Parameters
     ----------
     sizes : sequence of int, or int
-        Bytes of each request; a number is one request.
+        Bytes of each request. A number is one request.
     context : int, optional
-        Bytes that CUDA's context takes. Default: 1053 MiB, as measured for a V100 with CUDA 10.1; others differ.
+        Bytes of the CUDA context. Default: 1053 MiB, as measured for a V100 with CUDA 10.1. It depends on both.
 
     Returns
     -------

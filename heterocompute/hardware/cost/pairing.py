@@ -18,23 +18,23 @@ FLOATS = ("fp16", "bf16", "fp32")  # the fastest that a device has, of equals th
 
 
 def product_dtype(chip: str | Device, weights: str | Format | None, activations: str | Format | None) -> str:
-    """Return the fastest type of a device that holds the codes of both operands; scales and zero points come after.
+    """Return the fastest type of a device that holds the codes of both operands; scales are applied afterwards.
 
     Parameters
     ----------
     chip : str or Device
     weights, activations : Format, str or None
-        None is a float: with None for the activations, packed weights are widened on the way.
+        None is float: with None for the activations, packed weights are decoded on the fly.
 
     Returns
     -------
     str
-        ``int4``, ``int8``, ``int16``, ``fp8``, ``fp4``, or the fastest of fp16, bf16, fp32; of equals the first.
+        ``int4``, ``int8``, ``int16``, ``fp8``, ``fp4``, or the fastest of fp16, bf16, fp32; on a tie the first.
 
     Raises
     ------
     ValueError
-        The device has none of them.
+        The device supports none of them.
 
     Examples
     --------

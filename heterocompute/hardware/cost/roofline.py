@@ -31,14 +31,14 @@ __all__ = ["Roofline", "roofline"]
 
 @dataclass(frozen=True, repr=False)
 class Roofline:
-    """What `roofline` found.
+    """The result of `roofline`.
 
     Attributes
     ----------
     network, device, dtype, format : str
     batch : int
     peak : float
-        Operations/s of the type, with 2:4 sparsity where the weights have it and the device takes it.
+        Operations/s of the type, with 2:4 sparsity if the weights have it and the device supports it.
     bandwidth : float
         B/s.
     seconds : float
@@ -46,12 +46,12 @@ class Roofline:
     operations, traffic : float
         Operations and bytes of the whole batch.
     layers : list of dict
-        ``name``, ``operations``, ``bytes``, ``weight_bytes``, ``intensity`` (operations a byte), ``seconds``,
-        ``bound`` (``"compute"`` or ``"memory"``), ``share`` (attained part of the peak rate).
+        ``name``, ``operations``, ``bytes``, ``weight_bytes``, ``intensity`` (operations per byte), ``seconds``,
+        ``bound`` (``"compute"`` or ``"memory"``), ``share`` (attained share of the peak rate).
     note : str
-        Which rate was taken if it is not the plain one; that the network does not fit into the device's memory.
+        The rate that was used, if it is not the plain one, and whether the network exceeds the device's memory.
     plain_seconds : float or None
-        The time with weights of `dtype`, dense, where a format was given.
+        The time with dense weights of `dtype`, if a format was given.
     """
 
     network: str
@@ -67,12 +67,12 @@ class Roofline:
 
     @property
     def seconds(self) -> float:
-        """Time of the whole batch."""
+        """Return the time of the whole batch."""
         return math.fsum(row["seconds"] for row in self.layers)
 
     @property
     def speedup(self) -> float:
-        """What the format of the weights buys: the time with plain weights over this one."""
+        """Return the speedup from the weight format: the time with plain weights over this time."""
         return 1.0 if self.plain_seconds is None else self.plain_seconds / self.seconds
 
     @property
@@ -85,23 +85,23 @@ class Roofline:
 
     @property
     def intensity(self) -> float | None:
-        """Operations a byte over all layers; None where nothing moves."""
+        """Return operations per byte over all layers; None if no bytes are moved."""
         return self.operations / self.traffic if self.traffic else None
 
     @property
     def ridge(self) -> float:
-        """The intensity from which the peak rate is reached."""
+        """Return the intensity from which the peak rate is reached."""
         return self.peak / self.bandwidth
 
     @property
     def bound(self) -> str:
-        """What takes most of the time, ``"compute"`` or ``"memory"``."""
+        """Return the bound with most of the time, ``"compute"`` or ``"memory"``."""
         memory = math.fsum(row["seconds"] for row in self.layers if row["bound"] == "memory")
         return "memory" if 2 * memory > self.seconds else "compute"
 
     @property
     def share(self) -> float:
-        """Attained part of the peak rate."""
+        """Return the attained share of the peak rate."""
         return self.operations / (self.seconds * self.peak)
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,12 +116,12 @@ class Roofline:
         return {**{key: getattr(self, key) for key in keys}, "layers": self.layers}
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draw the layers under the roof.
+        """Plot the layers under the roofline.
 
         Parameters
         ----------
         path : str or os.PathLike, optional
-            Also write the figure there, in the format of the suffix.
+            Also write the figure to this path, in the format of the suffix.
 
         Returns
         -------
@@ -130,7 +130,7 @@ class Roofline:
         Raises
         ------
         ImportError
-            matplotlib is not installed; the extra ``plot`` brings it.
+            matplotlib is not installed; install the extra ``plot``.
         """
 
         figure = roofline_figure(self.to_dict())
@@ -139,7 +139,7 @@ class Roofline:
         return figure
 
     def to_html(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Write one page that needs nothing else: the roof with the layers, and their table.
+        """Write one self-contained page with the roofline plot and the table of layers.
 
         Parameters
         ----------
@@ -172,35 +172,35 @@ def roofline(
     input_shape: Sequence[int] | None = None,
     sparse: bool = False,
 ) -> Roofline:
-    """Say for each layer whether arithmetic or memory bounds it on a device, and how long it takes at least.
+    """Compute for each layer whether it is compute-bound or memory-bound on a device, and its least time.
 
     Parameters
     ----------
     model : Network, str, path, torch.nn.Module, sequence of layers, or sequence of dict
-        As for `count`; or operations as such, ``[{"name": "mlp0", "operations": 2e9, "bytes": 1e7}, ...]``, which
-        go without `format` and `batch`: their bytes are given.
+        As in `count`; or plain operations, ``[{"name": "mlp0", "operations": 2e9, "bytes": 1e7}, ...]``, without
+        `format` and `batch`, because their bytes are given.
     device_name : str or Device
     dtype : str, optional
-        Type that the device computes in, and of activations and plain weights in memory.
+        Type that the device computes in, and type of activations and plain weights in memory.
     format : Format or str, optional
-        Format of the weights in memory: it changes their bytes, exactly, scales and padding included. A 2:4 pattern
-        (``"2:4"``, ``"int8+2:4"``) also takes the device's sparse rate of `dtype`, where it has one. The rate stays
-        that of `dtype`: weights in 4 bits are multiplied as `dtype`.
+        Format of the weights in memory. It changes their bytes, exactly, including scales and padding. A 2:4 pattern
+        (``"2:4"``, ``"int8+2:4"``) also uses the device's sparse rate of `dtype`, if it has one. The rate stays that of
+        `dtype`: 4-bit weights are multiplied as `dtype`.
     batch : int, optional
     input_shape : sequence of int, optional
-        Of one sample, without a batch.
+        Shape of one sample, without a batch.
     sparse : bool, optional
-        Insist on the sparse rate: ValueError if the device has none.
+        Require the sparse rate: ValueError if the device has none.
 
     Returns
     -------
     Roofline
-        A bound also where weights and activations exceed the device's memory; `note` says so then, with both sizes.
+        A lower bound, even if weights and activations exceed the device's memory. `note` then has both sizes.
 
     Raises
     ------
     ValueError
-        Unknown network, device or type; a type or a bandwidth that the device lacks; shapes that do not fit.
+        The network, device or type is unknown, the device lacks the type or a bandwidth, or shapes do not match.
 
     Notes
     -----

@@ -91,7 +91,7 @@ def as_written(text: str) -> str:
 
 @dataclass(frozen=True)
 class PublishedFigure:
-    """A figure of a source, and what the model gives for it.
+    """A published figure, and the result of the model for it.
 
     Attributes
     ----------
@@ -102,21 +102,21 @@ class PublishedFigure:
     claim : str
         The claim in the source's words, shortened.
     printed : dict of str to str
-        Figures as printed, by the name of their row of a table; a single figure has the name ``""``.
+        Figures as printed, by the name of their table row. A single figure has the name ``""``.
     unit : str
     kind : str
         One of ``count``, ``peak``, ``formula``, ``share``, ``ratio``, ``time``, ``traffic``, ``energy``, ``area``.
     source, version, where : str
-        Title; edition; page, table or section, empty where it is not known.
+        Title; edition; page, table or section, empty if unknown.
     process : str
     voltage : float or None
         V, as the source states it.
     takes : str
-        What the model takes from the source as input.
+        Inputs of the model from the source.
     restates : bool
-        Whether the figure follows from what the model takes in, so that it checks the source's own arithmetic.
+        Whether the figure follows from these inputs, so that it checks the source's own arithmetic.
     why : str
-        Why it is off, or why there is no model.
+        Reason for the deviation, or for the lack of a model.
     """
 
     name: str
@@ -138,9 +138,9 @@ class PublishedFigure:
 
     @cached_property
     def rows(self) -> dict[str, dict[str, float]]:
-        """Each figure by its name: ``low`` and ``high`` as printed, ``modelled``, ``deviation``, ``limit``.
+        """Return the figures by name: ``low`` and ``high`` as printed, ``modelled``, ``deviation``, ``limit``.
 
-        The deviation is from the nearer end of a range: relative, in points for shares.
+        The deviation is from the nearer end of a range: relative, or in points for shares.
         """
         if self.model is None:
             return {}
@@ -161,17 +161,17 @@ class PublishedFigure:
 
     @property
     def worst(self) -> dict[str, float]:
-        """The row with the largest deviation; empty without a model."""
+        """Return the row with the largest deviation; empty without a model."""
         return max(self.rows.values(), key=lambda row: abs(row["deviation"]), default={})
 
     @property
     def holds(self) -> bool:
-        """Whether every row is within its limit; 10^-9 is for rounding of the computer."""
+        """Return whether every row is within its limit; 10^-9 allows for rounding errors."""
         return bool(self.rows) and all(abs(row["deviation"]) <= row["limit"] + 1e-9 for row in self.rows.values())
 
     @property
     def status(self) -> str:
-        """``"reproduced"``, ``"restated"``, ``"off"`` or ``"not modelled"``."""
+        """Return ``"reproduced"``, ``"restated"``, ``"off"`` or ``"not modelled"``."""
         if self.model is None:
             return "not modelled"
         if not self.holds:
@@ -180,7 +180,7 @@ class PublishedFigure:
 
     @property
     def verdict(self) -> str:
-        """The status in words, with the factor or the points by which the model is off, and why."""
+        """Return the status in words, with the model's deviation as a factor or in points, and the reason."""
         if self.status in ("reproduced", "restated"):
             return self.status
         if self.model is None:

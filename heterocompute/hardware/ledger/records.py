@@ -28,7 +28,7 @@ FIGURE = {
 
 
 class PublishedFigures(list[PublishedFigure]):
-    """A list of published figures that a notebook shows as a table: claim, published, here, status, source.
+    """A list of published figures; notebooks show it as a table: claim, published, here, status, source.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def _cells(one: PublishedFigure) -> tuple[str, ...]:
 
 
 def published(name: str | Sequence[str] | None = None) -> PublishedFigures:
-    """Return published figures, each with what the model gives for it and a status.
+    """Return published figures, each with the model's result and a status.
 
     Parameters
     ----------
@@ -76,13 +76,13 @@ def published(name: str | Sequence[str] | None = None) -> PublishedFigures:
     Raises
     ------
     ValueError
-        No such name; the message has the nearest ones.
+        The name is unknown; the message has the nearest ones.
 
     Notes
     -----
-    A figure is reproduced where the model deviates by no more than half a unit of the last printed digit plus the
-    stated error of the model for this kind of quantity: 0 for counts, 3 % for peaks, 5 % for formulas, 5 points for
-    shares, 15 % for ratios of two results of one model, 25 % for time, traffic, energy and area. Sources: each record.
+    A figure is reproduced if the model deviates by no more than half a unit of the last printed digit plus the stated
+    error of the model for this kind of quantity: 0 for counts, 3 % for peaks, 5 % for formulas, 5 points for shares,
+    15 % for ratios of two results of one model, 25 % for time, traffic, energy and area. Each record has its source.
 
     Examples
     --------

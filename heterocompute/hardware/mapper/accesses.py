@@ -75,22 +75,22 @@ class Access:
 
 @dataclass(frozen=True)
 class Stats:
-    """What a mapping costs.
+    """The accesses, cycles and energy of a mapping.
 
     Attributes
     ----------
     accesses : dict of (str, str) to Access
-        By level and tensor; ``stats["Buffer", "W"]`` is short for it.
+        By level and tensor; ``stats["Buffer", "W"]`` is a shorthand.
     cycles : int
-        Loops in time, less what is skipped; more where a bandwidth is too low.
+        Loops in time, without skipped ones; more if a bandwidth is too low.
     computes : int
         Multiply-adds of the problem.
     actual_computes : int
-        Those that are not gated or skipped.
+        Multiply-adds that are neither gated nor skipped.
     mac_energy : float
         pJ.
     leakage : dict of str to float
-        pJ by level.
+        pJ per level.
     utilisation : float
         Share of the multipliers that the mapping uses.
     """
@@ -108,26 +108,26 @@ class Stats:
 
     @property
     def energy(self) -> float:
-        """All energy in pJ."""
+        """Return the total energy in pJ."""
         return self.mac_energy + sum(self.level_energy(level) for level in self.leakage)
 
     @property
     def edp(self) -> float:
-        """Energy times delay, pJ x cycles."""
+        """Return energy times delay, pJ x cycles."""
         return self.energy * self.cycles
 
     @property
     def energy_per_compute(self) -> float:
-        """pJ a multiply-add of the problem."""
+        """Return pJ per multiply-add of the problem."""
         return self.energy / self.computes
 
     @property
     def arithmetic_share(self) -> float:
-        """Share of the energy that goes into multiply-adds; 0 where nothing costs anything."""
+        """Return the share of the energy in multiply-adds; 0 if the energy is 0."""
         return self.mac_energy / self.energy if self.energy else 0.0
 
     def level_energy(self, level: str) -> float:
-        """Energy of a level in pJ, leakage included.
+        """Return the energy of a level in pJ, including leakage.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class Stats:
         return self.leakage[level] + sum(a.energy for (name, _), a in self.accesses.items() if name == level)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers, for JSON.
+        """Return everything as plain values, for JSON.
 
         Returns
         -------
@@ -169,7 +169,7 @@ class Stats:
 
     @property
     def summary(self) -> str:
-        """Cycles and energy in a sentence."""
+        """Return cycles and energy in a sentence."""
         return (
             f"{self.cycles} cycles, {self.energy:.2f} pJ ({self.energy_per_compute:.4f} a multiply-add, "
             f"{self.arithmetic_share:.1%} of it arithmetic), utilisation {self.utilisation:.1%}"
@@ -177,7 +177,7 @@ class Stats:
 
 
 def evaluate(problem: Problem, arch: Arch, mapping: Mapping) -> Stats:
-    """Count what a mapping reads and writes, and what that costs.
+    """Count the accesses of a mapping, and compute its cycles and energy.
 
     Parameters
     ----------
@@ -192,9 +192,9 @@ def evaluate(problem: Problem, arch: Arch, mapping: Mapping) -> Stats:
     Raises
     ------
     ValueError
-        A mapping that does not fit: which level, and by how much.
+        The mapping does not fit; the message has the level and the excess.
     TypeError
-        No problem, no machine or no mapping.
+        An argument is not a Problem, Arch or Mapping.
 
     References
     ----------

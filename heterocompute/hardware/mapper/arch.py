@@ -40,32 +40,32 @@ def _names(what: str, value: Any) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Level:
-    """One level of storage, `instances` times.
+    """One storage level, with `instances` copies.
 
     Parameters
     ----------
     name : str
     words : int, dict of str to int, or None
-        Capacity of one instance in words, shared by all tensors or for each its own; None: unlimited.
+        Capacity of one instance in words, shared by all tensors or given per tensor. None: unlimited.
     keeps : set of str, or None
-        Tensors that it holds, the others pass by; None: all.
+        Tensors that it holds; all others bypass it. None: all.
     read, write, update : float
-        Energy of one access to a vector in pJ; `write` for fills from outside, `update` for results from inside.
+        Energy in pJ of one access to a vector. `write` is for fills from outside, `update` for results from inside.
     leak : float
-        Energy of one cycle of one instance in use, in pJ; those that a mapping leaves idle are off.
+        Energy in pJ per cycle of one instance in use. Instances that a mapping does not use are off.
     block : int
         Words of one vector access.
     instances : int
-        On the whole machine; the number of a level divides that of the next.
+        Number on the whole machine. It divides the number of the next level.
     cluster : int
-        Instances that share their accesses' energy: at most instances / cluster accesses are paid at a time.
+        Instances that share the energy of accesses: at most instances / cluster accesses count at a time.
     read_bandwidth, write_bandwidth, bandwidth : float or None
-        Words a cycle that one instance reads, that it takes in (fills and updates), and both together; None: unlimited.
+        Words per cycle that one instance reads, writes (fills and updates), and both together. None: unlimited.
     compress : dict of str to float
-        Tensors that are stored without their zeros, with the bits of the index beside each word.
+        Tensors that are stored without zeros, with the index bits per word.
     gate, skip : dict of str to set of str
-        ``{"B": {"A"}}``: an access to B is gated (takes its cycle, costs no energy) or skipped (takes no cycle) where A
-        is zero. Only where the level feeds the multipliers with B.
+        ``{"B": {"A"}}``: if A is zero, an access to B is gated (takes its cycle, costs no energy) or skipped (takes no
+        cycle). Applies only if the level feeds the multipliers with B.
 
     Examples
     --------
@@ -123,21 +123,21 @@ class Level:
 
 @dataclass(frozen=True)
 class Arch:
-    """Levels from the outermost in, and the multipliers.
+    """A machine: storage levels from the outermost to the innermost, and the multipliers.
 
     Parameters
     ----------
     levels : sequence of Level
-        The outermost keeps every tensor and has one instance.
+        The outermost level holds every tensor and has one instance.
     mac : float
         Energy of one multiply-add in pJ.
     macs : int, optional
-        Multipliers; by default as many as instances of the last level.
+        Number of multipliers. Default: the instances of the last level.
 
     Raises
     ------
     ValueError, TypeError
-        Names that are not unique, an outermost level that bypasses, instances that do not divide those below.
+        Names are not unique, the outermost level bypasses a tensor, or instances do not divide those of the next level.
 
     Examples
     --------
@@ -169,11 +169,11 @@ class Arch:
 
     @property
     def names(self) -> list[str]:
-        """The names of the levels, outer to inner."""
+        """Return the names of the levels, outer to inner."""
         return [level.name for level in self.levels]
 
     def fanout(self, place: int) -> int:
-        """Instances of the next level below one instance of this one.
+        """Return the instances of the next level under one instance of this one.
 
         Parameters
         ----------

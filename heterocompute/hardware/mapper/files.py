@@ -27,7 +27,7 @@ OURS = ("problem", "arch", "mapping")
 
 @dataclass(frozen=True)
 class Files:
-    """What files hold; None for what they do not.
+    """The contents of files; None for missing parts.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Files:
     arch : Arch or None
     mapping : Mapping or None
     notes : list of str
-        What was left aside, and what lacks an energy.
+        Ignored parts, and parts without an energy.
     """
 
     problem: Problem | None = None
@@ -45,14 +45,14 @@ class Files:
 
 
 def read_yaml(*paths: str | os.PathLike[str]) -> Files:
-    """Read a problem, a machine and a mapping, from one file or several.
+    """Read a problem, a machine and a mapping from one file or several.
 
     Parameters
     ----------
     *paths : path
-        Files in our layout, in TOML or in YAML, or those of a Timeloop v4 exercise: architecture, problem, mapping,
-        sparse optimizations, and the energies that Accelergy wrote (ERT). What of Timeloop is not modelled is refused
-        by its name.
+        Files in this package's layout, in TOML or in YAML, or those of a Timeloop v4 exercise: architecture, problem,
+        mapping, sparse optimizations, and the energies of Accelergy (ERT). Timeloop features that are not modelled
+        raise an error with their name.
 
     Returns
     -------
@@ -61,11 +61,11 @@ def read_yaml(*paths: str | os.PathLike[str]) -> Files:
     Raises
     ------
     ValueError
-        The file, what stands there, and what was wanted.
+        A file is invalid; the message has the file, the entry and the expected value.
     ImportError
-        A file is no TOML, and PyYAML is not installed.
+        A file is not TOML, and PyYAML is not installed.
     OSError
-        A file that cannot be read.
+        A file cannot be read.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def write_yaml(
     arch: Arch | None = None,
     mapping: Mapping | None = None,
 ) -> None:
-    """Write them in our layout: TOML where the path ends in ``.toml``, else YAML.
+    """Write a problem, a machine and a mapping in this package's layout: TOML for a ``.toml`` path, otherwise YAML.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def write_yaml(
     Raises
     ------
     ImportError
-        It shall be YAML, and PyYAML is not installed.
+        The output is YAML, and PyYAML is not installed.
 
     Examples
     --------

@@ -16,16 +16,16 @@ Loop = tuple[str, int]
 
 @dataclass(frozen=True)
 class Mapping:
-    """Loops of each level, outer to inner.
+    """The loops of each level, outer to inner.
 
     Parameters
     ----------
     temporal : dict of str to list of (str, int)
-        Of each level the loops in time, ``(dimension, bound)``, outer to inner; a level that is absent has none.
+        Loops in time per level, ``(dimension, bound)``, outer to inner. A missing level has none.
     spatial : dict of str to list of (str, int), optional
-        Loops that spread over the instances of the next level below, inside the loops in time of the same level.
+        Loops over the instances of the next inner level, inside the loops in time of the same level.
     keeps : dict of str to set of str, optional
-        Of a level the tensors that it holds, in place of what the machine says.
+        Tensors that a level holds, if they differ from the machine's default.
 
     Examples
     --------

@@ -22,26 +22,26 @@ from .problem import Problem
 def mapping_page(
     problem: Problem, arch: Arch, mapping: Mapping | None = None, title: str = "A mapping, by hand"
 ) -> str:
-    """Return a page that shows a mapping and lets one change it.
+    """Return an HTML page that shows a mapping and lets the user change it.
 
     Parameters
     ----------
     problem : Problem
     arch : Arch
     mapping : Mapping, optional
-        Where the sliders stand at first, with one loop a dimension and level; by default all loops run at the
-        outermost level.
+        Initial position of the sliders, with one loop per dimension and level. Default: all loops run at the outermost
+        level.
     title : str, optional
 
     Returns
     -------
     str
-        HTML that fetches nothing and needs no server.
+        HTML that loads no other files and needs no server.
 
     Raises
     ------
     ValueError
-        A mapping that does not fit, or one that splits a dimension twice at one level.
+        The mapping does not fit, or splits a dimension twice at one level.
 
     Examples
     --------

@@ -48,15 +48,15 @@ def named(value: Any, what: str) -> str:
 
 @dataclass(frozen=True)
 class Density:
-    """How many values of a tensor are not zero, and how they lie.
+    """The share and distribution of a tensor's nonzeros.
 
     Parameters
     ----------
     share : float
-        Of the values that are not zero, in (0, 1].
+        Share of nonzeros, in (0, 1].
     kind : {"fixed", "uniform"}
-        ``fixed``: every tile holds the same share, as N:M sparsity does. ``uniform``: the non-zeros lie at random, so
-        counts are expectations, and a compressed tile reserves what suffices for 99 % of the tiles.
+        ``fixed``: every tile holds the same share, as in N:M sparsity. ``uniform``: nonzeros are at random positions.
+        Counts are then expectations, and a compressed tile reserves enough space for 99 % of the tiles.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Density:
 
     @classmethod
     def n_of_m(cls, n: int, m: int) -> Density:
-        """N non-zeros in every group of M values.
+        """Return the density of N nonzeros in every group of M values.
 
         Parameters
         ----------
@@ -102,18 +102,18 @@ class Problem:
     dims : dict of str to int
         Loops and their bounds, each at least 1.
     tensors : dict of str to list of dict
-        Of each tensor its axes, of each axis ``{loop: coefficient}``. The order matters to the dataflows alone: the
+        The axes of each tensor, and for each axis ``{loop: coefficient}``. The order matters only to the dataflows: the
         first tensor that is not the output is the weights, the second the inputs.
     output : str
-        The tensor that is summed into; every other one is read only.
+        The tensor that is summed into. All other tensors are read-only.
     densities : dict of str to Density or float, optional
-        Absent: no value is zero.
+        Default: no zeros.
 
     Raises
     ------
     ValueError, TypeError
-        A bound or coefficient below 1, an axis over an unknown loop, an output that is no tensor, more than 2^53
-        operations.
+        A bound or coefficient is below 1, an axis uses an unknown loop, the output is not a tensor, or there are more
+        than 2^53 operations.
 
     Examples
     --------
@@ -170,12 +170,12 @@ class Problem:
 
     @property
     def computes(self) -> int:
-        """Multiply-adds, the product of all bounds."""
+        """Return the number of multiply-adds, the product of all bounds."""
         return math.prod(self.dims.values())
 
     @property
     def inputs(self) -> list[str]:
-        """The tensors that are only read."""
+        """Return the tensors that are only read."""
         return [tensor for tensor in self.tensors if tensor != self.output]
 
     def _known(self, tensor: str) -> list[Axis]:
@@ -184,7 +184,7 @@ class Problem:
         return self.tensors[tensor]
 
     def words(self, tensor: str) -> int:
-        """Values in the box of a tensor.
+        """Return the number of values in the bounding box of a tensor.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class Problem:
         return tile(self._known(tensor), self.dims)
 
     def density(self, tensor: str) -> float:
-        """Share of a tensor's values that are not zero.
+        """Return the share of nonzeros of a tensor.
 
         Parameters
         ----------
@@ -211,7 +211,7 @@ class Problem:
         return self.densities[tensor].share if tensor in self.densities else 1.0
 
     def relevant(self, tensor: str) -> frozenset[str]:
-        """The loops that move along a tensor.
+        """Return the loops that move along a tensor.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class Problem:
 
     @classmethod
     def gemm(cls, m: int, n: int, k: int) -> Problem:
-        """The product of (M, K) inputs I and (K, N) weights W.
+        """Return the problem of a matmul of (M, K) inputs I and (K, N) weights W.
 
         Parameters
         ----------
@@ -260,7 +260,7 @@ class Problem:
         stride: int = 1,
         dilation: int = 1,
     ) -> Problem:
-        """The seven loops of a convolution; padding counts as values.
+        """Return the problem of a convolution with seven loops; padding counts as values.
 
         Parameters
         ----------
@@ -271,7 +271,7 @@ class Problem:
         r, s : int
             Height and width of the filter.
         n : int, optional
-            Images.
+            Number of images.
         stride, dilation : int, optional
 
         Returns

@@ -36,20 +36,20 @@ Cost = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Found:
-    """The best mapping that a search met.
+    """The best mapping of a search.
 
     Attributes
     ----------
     mapping : Mapping
     stats : Stats
     evaluated : int
-        Mappings that were counted.
+        Number of mappings evaluated.
     exhaustive : bool
-        Whether every mapping was, so that none is better.
+        Whether all mappings were evaluated, so that none is better.
     interrupted : bool
-        Whether Ctrl-C ended it early.
+        Whether Ctrl-C ended the search early.
     dataflow : str or None
-        The preset among whose mappings it was met, None where it was a search without one.
+        The preset that the mapping belongs to; None for a search without presets.
     """
 
     mapping: Mapping
@@ -84,40 +84,41 @@ def search(
     method: str = "auto",
     progress: bool | None = None,
 ) -> Found:
-    """Look for the best mapping.
+    """Search for the best mapping of a problem to a machine.
 
     Parameters
     ----------
     problem : Problem
     arch : Arch
     objective : {"edp", "energy", "delay"}
-        Energy times cycles, pJ, or cycles; where two are equal, the one with less of the other.
+        Energy times cycles, pJ, or cycles. Ties are decided by the remaining quantity.
     budget : int, optional
-        Mappings to try. Where all mappings are no more than that, all are tried. Otherwise walks share it, and the
-        walks of each dataflow have as much again, so that the result is never worse than what one of them finds.
+        Number of mappings to try. If there are no more mappings, all are tried. Otherwise walks share the budget. The
+        walks of each dataflow get the same budget again, so that the result is never worse than that of one dataflow.
     seed : int, optional
-        The same seed gives the same result, however many threads work.
+        The same seed gives the same result for every number of threads.
     workers : int, optional
-        Threads; by default those of the machine.
+        Number of threads. Default: those of the machine.
     dataflow : {"ws", "os", "is", "rs", "nlr", "ws-los", "os-lws"}, optional
         Only mappings of this dataflow; see `dataflow.DATAFLOWS`.
     method : {"auto", "exhaustive", "walk"}
     progress : bool, optional
-        Whether to show a bar on stderr; by default where that is a terminal.
+        Whether to show a progress bar on stderr. Default: if stderr is a terminal.
 
     Returns
     -------
     Found
-        After Ctrl-C the best so far.
+        After Ctrl-C the best mapping so far.
 
     Raises
     ------
     ValueError
-        No mapping fits (which level overflows and by how much), an unknown name, a number out of range.
+        No mapping fits (the message has the level that overflows and by how much), a name is unknown, or a number is
+        out of range.
     TypeError
-        No problem or no machine.
+        problem is not a Problem, or arch is not an Arch.
     NotImplementedError
-        A tensor with an axis over more than two loops, or with one loop in two axes; `evaluate` takes them.
+        A tensor has an axis over more than two loops, or one loop in two axes. `evaluate` supports these.
 
     Examples
     --------

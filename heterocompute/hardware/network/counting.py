@@ -18,32 +18,32 @@ __all__ = ["Counts", "count"]
 
 @dataclass(frozen=True, repr=False)
 class Counts:
-    """What `count` found.
+    """The result of `count`.
 
     Attributes
     ----------
     network : str
     convention : str
-        The tool or rule whose numbers these are.
+        The tool or rule that the numbers follow.
     unit : {"MAC", "FLOP"}
-        What `total` counts; fvcore calls a multiply-add one FLOP.
+        Unit of `total`. fvcore calls a multiply-add one FLOP.
     total : int
         The number that the tool prints.
     macs, flops : int
-        The same as multiply-adds and as operations. Where the tool's unit is a multiply-add, `flops` is twice `macs`,
-        except for fvcore, whose FLOP is a multiply-add: there both are `total`. For ``"torch"`` and ``"flop"``,
-        `macs` is half of `total`.
+        The same as multiply-adds and as operations. If the tool's unit is a multiply-add, `flops` is twice `macs`.
+        Exception: for fvcore, whose FLOP is a multiply-add, both are `total`. For ``"torch"`` and ``"flop"``, `macs` is
+        half of `total`.
     params : int
-        Parameters, biases included; running statistics are none.
+        Number of parameters, including biases but not running statistics.
     activations : int
-        Elements that convolutions and matrix products put out, as fvcore counts them.
+        Output elements of convolutions and matmuls, as fvcore counts them.
     bytes : int
         Bytes of the parameters.
     batch : int
     layers : list of dict
         For each node: ``name``, ``kind``, ``output`` (shape of a sample), ``params``, ``macs``, ``count`` (in the
         convention), ``activations``, ``bytes``, ``loops`` (None, or N, C, K, P, Q, R, S, stride, dilation and groups,
-        as `Network.problems` has them). Multiply-adds and counts are those of the whole batch.
+        as in `Network.problems`). Multiply-adds and counts are those of the whole batch.
     """
 
     network: str
@@ -89,13 +89,13 @@ def count(
     Parameters
     ----------
     model : Network, str, path, torch.nn.Module or sequence of layers
-        A network of `hw.networks` or its name, the path of an ``.onnx`` file, a module (whose forward pass runs once,
-        without memory where it can; every operator that it calls is seen), or layers that follow each other.
+        A network of `hw.networks` or its name, the path of an ``.onnx`` file, a module, or a sequence of layers. The
+        forward pass of a module runs once, if possible without memory, and every operator call is counted.
     input_shape : sequence of int, optional
         Shape of one sample, without a batch. Default: the network's own.
     like : str, optional
         The convention: ``mac``, ``flop``, ``thop``, ``fvcore``, ``ptflops``, ``ptflops-aten``, ``torchinfo``,
-        ``torch``. Each leaves other things out, see ``Counts.leaves_out``.
+        ``torch``. Each omits different operations, see ``Counts.leaves_out``.
     batch : int, optional
     dtype : str, optional
         Type of the stored parameters, for `bytes`.
@@ -107,7 +107,7 @@ def count(
     Raises
     ------
     ValueError
-        Unknown network, convention or type; shapes that do not fit, by the name of the layer.
+        The network, convention or type is unknown, or shapes do not match (the message names the layer).
 
     Examples
     --------

@@ -33,7 +33,7 @@ class Attention:
     width : int
     heads : int
     kv_heads : int, optional
-        Heads of keys and values, where query heads share them. Default: `heads`.
+        Heads of keys and values, if query heads share them. Default: `heads`.
     bias : bool, optional
     residual : bool, optional
         Whether the input is added to the output.
@@ -66,7 +66,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Node:
-    """A layer at its place.
+    """A layer in a network, with its inputs.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Node:
     inputs : tuple of str
         Names of the nodes that feed it.
     memory_of : str, optional
-        The node whose memory the output is in: this one is a view of it, or overwrites it. Default: memory of its own.
+        Node whose memory holds the output, because this node is a view of it or overwrites it. Default: own memory.
     kept : (int, int), optional
         What a backward pass needs of this node: elements of the network's type, and bytes of other types, of one
         sample. Default: the whole output.
@@ -127,21 +127,21 @@ class Flow:
 
 @dataclass(frozen=True)
 class Network:
-    """A graph of layers with the shape of its input.
+    """A graph of layers with its input shape.
 
     Parameters
     ----------
     name : str
     nodes : tuple of Node
-        In an order in which each comes after those that feed it.
+        In topological order: each node after its inputs.
     input_shape : tuple of int
-        Of one sample, without a batch: (channels, height, width), (positions,) of tokens, (width,).
+        Shape of one sample, without a batch: (channels, height, width), (positions,) of tokens, (width,).
     note : str, optional
         Which definition of the network this is.
     frozen : int, optional
         Parameters that are not trained.
     prepared : (int, int), optional
-        What a backward pass needs of values that are made of parameters alone, for any batch: elements and bytes, as
+        What a backward pass needs of values computed from parameters only, for any batch: elements and bytes, as in
         `Node.kept`.
 
     Examples
@@ -178,12 +178,12 @@ class Network:
             known.add(node.name)
 
     def with_input(self, shape: Sequence[int]) -> Network:
-        """Return the network for another input.
+        """Return the network with another input shape.
 
         Parameters
         ----------
         shape : sequence of int
-            Without a batch.
+            Shape without a batch.
 
         Returns
         -------
@@ -196,7 +196,7 @@ class Network:
         return replace(self, input_shape=found, nodes=nodes)
 
     def decoding(self, context: int) -> Network:
-        """Return a transformer that makes one token, with the keys and values of `context` others at hand.
+        """Return a transformer that generates one token, with cached keys and values of `context` tokens.
 
         Parameters
         ----------
@@ -209,7 +209,7 @@ class Network:
         Raises
         ------
         ValueError
-            The network has no attention, or takes no tokens.
+            The network has no attention, or its input is not tokens.
         """
         if len(self.input_shape) != 1 or not any(isinstance(node.layer, Scores) for node in self.nodes):
             raise ValueError(
@@ -226,7 +226,7 @@ class Network:
 
     @kept
     def flows(self) -> tuple[Flow, ...]:
-        """Every node with its shapes.
+        """Return every node with its shapes.
 
         Returns
         -------
@@ -235,7 +235,7 @@ class Network:
         Raises
         ------
         ValueError
-            Shapes do not fit; the message names the node, its input and what it wanted.
+            The shapes do not match; the message names the node, its input and the expected shape.
         """
         shapes: dict[str, Shape] = {INPUT: check_shape(self.input_shape)}
         found = []
@@ -250,7 +250,7 @@ class Network:
         return tuple(found)
 
     def problems(self, batch: int = 1) -> tuple[Loops, ...]:
-        """Return the loops of every layer with a product: C, K, P, Q, R, S, stride, groups, batch.
+        """Return the loops of every layer with a matmul or convolution: C, K, P, Q, R, S, stride, groups, batch.
 
         Parameters
         ----------
@@ -259,7 +259,7 @@ class Network:
         Returns
         -------
         tuple of Loops
-            ``problem()`` of one is what `hw.search` takes.
+            Pass ``problem()`` of one of them to `hw.search`.
 
         Examples
         --------
@@ -272,12 +272,12 @@ class Network:
 
     @property
     def output_shape(self) -> Shape:
-        """The shape of the last node's output, of one sample."""
+        """Return the output shape of the last node, of one sample."""
         return self.flows[-1].output if self.nodes else self.input_shape
 
     @property
     def params(self) -> int:
-        """Parameters of all layers, biases included."""
+        """Return the number of parameters of all layers, including biases."""
         return sum(node.layer.params for node in self.nodes)
 
     def __iter__(self) -> Iterator[Flow]:
@@ -288,7 +288,7 @@ class Network:
 
 
 class Builder:
-    """Puts a network together, node by node.
+    """Build a network node by node.
 
     Parameters
     ----------
@@ -302,11 +302,11 @@ class Builder:
 
     @property
     def last(self) -> str:
-        """The name of the node that was added last."""
+        """Return the name of the node that was added last."""
         return self.nodes[-1].name if self.nodes else INPUT
 
     def add(self, name: str, layer: Layer, *inputs: str) -> str:
-        """Append a node, by default behind the last one, and return its name."""
+        """Append a node, by default after the last one, and return its name."""
         self.nodes.append(Node(name, layer, inputs or (self.last,)))
         return name
 

@@ -62,7 +62,7 @@ def _shape(layer: Any, shape: Any) -> Shape:
 
 @dataclass(frozen=True)
 class Layer:
-    """What every layer answers; the sizes that it does not mention are free."""
+    """Base class of all layers. Sizes that a layer does not mention are free."""
 
     def __post_init__(self) -> None:
         check_fields(self, ("padding", "cached", "held", "biases"))
@@ -74,32 +74,32 @@ class Layer:
 
     @property
     def params(self) -> int:
-        """Parameters, the bias included."""
+        """Return the number of parameters, including the bias."""
         return self.weight_params + self.bias_params
 
     @property
     def weight_params(self) -> int:
-        """Parameters without the bias."""
+        """Return the number of parameters without the bias."""
         return 0
 
     @property
     def bias_params(self) -> int:
-        """Parameters of the bias."""
+        """Return the number of parameters of the bias."""
         return 0
 
     def output_shape(self, *inputs: Shape) -> Shape:
-        """Return the shape of the output of one sample; ValueError if the inputs do not fit."""
+        """Return the output shape of one sample; ValueError if the input shapes do not match."""
         return inputs[0]
 
     def macs(self, *inputs: Shape) -> int:
-        """Return the multiply-adds of matrix products and convolutions of one sample, without the bias."""
+        """Return the multiply-adds of matmuls and convolutions of one sample, without the bias."""
         products = self.gemm(*inputs)
         return math.prod(products) if products else 0
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int] | None:
-        """Return (count, m, n, k) of the products that `macs` counts, of one sample; None if there are none.
+        """Return (count, m, n, k) of the matmuls that `macs` counts, of one sample; None if there are none.
 
-        The operand of n x k is the weight, or that of the cache for products of two activations.
+        The n x k operand is the weight, or the cache for matmuls of two activations.
         """
         return None
 
@@ -116,7 +116,7 @@ class Conv2d(Layer):
     groups : int, optional
     bias : bool, optional
     shared : bool, optional
-        The filters are another layer's: they add multiply-adds, no parameters.
+        The filters belong to another layer: they add multiply-adds but no parameters.
     """
 
     in_channels: int
@@ -163,7 +163,7 @@ class Linear(Layer):
     in_features, out_features : int
     bias : bool, optional
     shared : bool, optional
-        The matrix is another layer's (a tied output layer): it adds multiply-adds, no parameters.
+        The matrix belongs to another layer (a tied output layer): it adds multiply-adds but no parameters.
     """
 
     in_features: int
@@ -190,15 +190,15 @@ class Linear(Layer):
 
 @dataclass(frozen=True)
 class Scores(Layer):
-    """Attention's first product: queries (positions, heads·d) times keys, d = width / heads.
+    """Attention's first matmul: queries (positions, heads·d) times keys, d = width / heads.
 
     Parameters
     ----------
     heads : int
     kv_heads : int, optional
-        Heads of the keys, where several query heads share one.
+        Heads of the keys, if several query heads share one.
     cached : int, optional
-        Positions whose keys are there already.
+        Positions whose keys are already cached.
     """
 
     heads: int
@@ -222,14 +222,14 @@ class Scores(Layer):
 
 @dataclass(frozen=True)
 class Context(Layer):
-    """Attention's second product: weights (heads, positions, keys) times values (positions, kv_heads·d).
+    """Attention's second matmul: weights (heads, positions, keys) times values (positions, kv_heads·d).
 
     Parameters
     ----------
     heads : int
     kv_heads : int, optional
     cached : int, optional
-        Positions whose values are there already.
+        Positions whose values are already cached.
     """
 
     heads: int
@@ -259,7 +259,7 @@ class Context(Layer):
 
 @dataclass(frozen=True)
 class MatMul(Layer):
-    """Product of two activations, (..., m, k) times (..., k, n), leading axes equal."""
+    """Matmul of two activations, (..., m, k) times (..., k, n), with equal leading axes."""
 
     def output_shape(self, *inputs: Shape) -> Shape:
         a, b = inputs
@@ -339,7 +339,7 @@ class Product(Layer):
 
 @dataclass(frozen=True)
 class Embedding(Layer):
-    """A row of a table for each token.
+    """Look up a row of a table for each token.
 
     Parameters
     ----------
@@ -361,13 +361,13 @@ class Embedding(Layer):
 
 @dataclass(frozen=True)
 class AddTable(Layer):
-    """Rows of a table added to a sequence: position or type embeddings.
+    """Add rows of a table to a sequence: position or type embeddings.
 
     Parameters
     ----------
     rows, width : int
     limits : bool, optional
-        Whether the sequence may have no more positions than the table has rows.
+        Whether the table's rows limit the length of the sequence.
     """
 
     rows: int
@@ -387,7 +387,7 @@ class AddTable(Layer):
 
 @dataclass(frozen=True)
 class BatchNorm2d(Layer):
-    """Batch normalization; its running statistics are no parameters.
+    """Batch normalization. Its running statistics do not count as parameters.
 
     Parameters
     ----------
@@ -413,7 +413,7 @@ class BatchNorm2d(Layer):
 
 @dataclass(frozen=True)
 class LayerNorm(Layer):
-    """Normalization of the last axis; without a bias it is RMSNorm's size.
+    """Normalization of the last axis. Without a bias it has the size of RMSNorm.
 
     Parameters
     ----------

@@ -23,18 +23,19 @@ LANGUAGE_MODELS = (".gguf", ".safetensors", ".safetensors.index.json", "config.j
 
 
 def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training: int = 0) -> Network:
-    """Return a network from a name, a list of layers, a file or folder with a model, a torch.nn.Module or a network.
+    """Convert a name, a list of layers, a model file or folder, or a torch.nn.Module to a network.
 
     Parameters
     ----------
     model : Network, str, path, torch.nn.Module, or sequence of layers
         A name of `hw.networks`, also written as ``"Llama-3.1-8B"``; the path of an ``.onnx`` file, of a GGUF file, of a
-        Hugging Face folder of a language model, or of safetensors with ``config.json`` next to it; a module; or layers
-        that follow each other, where a layer may be a pair (name, layer).
+        Hugging Face folder of a language model, or of safetensors with ``config.json`` next to it; a module; or a
+        sequence of layers, where a layer may be a pair (name, layer).
     input_shape : sequence of int, optional
-        Of one sample, without a batch. Needed for a list of layers and for a module.
+        Shape of one sample, without a batch. Required for a list of layers and for a module.
     training : int, optional
-        Samples, 1 or 2, to run a module on as it is trained, to note what a backward pass needs. 0: run it at rest.
+        Samples, 1 or 2, to run a module with in training mode, to find what a backward pass needs. 0: run it in
+        evaluation mode.
 
     Returns
     -------
@@ -43,11 +44,11 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
     Raises
     ------
     OSError
-        A text with a dot or a slash is a path, and the file cannot be read.
+        A str with a dot or a slash is a path, and the file cannot be read.
     ValueError
-        An unknown name, shapes that do not fit, no input shape.
+        The name is unknown, shapes do not match, or there is no input shape.
     TypeError
-        Nothing of these.
+        model has another type.
 
     Examples
     --------

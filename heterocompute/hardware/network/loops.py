@@ -22,21 +22,21 @@ __all__ = ["Loops"]
 
 @dataclass(frozen=True)
 class Loops:
-    """The seven loops of one layer, its stride and its groups.
+    """The seven loops of a layer, with its stride and groups.
 
     Attributes
     ----------
     name : str
     n : int
-        Images, the batch.
+        Images in the batch.
     c, k : int
-        Channels in and out, of all groups together.
+        Input and output channels of all groups together.
     p, q : int
         Height and width of the output.
     r, s : int
         Height and width of the filter.
     stride, dilation, padding : (int, int)
-        Down and across.
+        (vertical, horizontal).
     groups : int
 
     Examples
@@ -68,24 +68,24 @@ class Loops:
 
     @property
     def macs(self) -> int:
-        """Multiply-adds of all groups and images."""
+        """Return the multiply-adds of all groups and images."""
         return self.n * self.c * self.k * self.p * self.q * self.r * self.s // self.groups
 
     @property
     def weights(self) -> int:
-        """Words of the weights."""
+        """Return the number of weights."""
         return self.c * self.k * self.r * self.s // self.groups
 
     @property
     def inputs(self) -> int:
-        """Words of the input that the windows touch, padding included, pixels that a stride passes over too."""
+        """Return the number of input values that the windows span, including padding and pixels that strides skip."""
         high = 1 + self.stride[0] * (self.p - 1) + self.dilation[0] * (self.r - 1)
         wide = 1 + self.stride[1] * (self.q - 1) + self.dilation[1] * (self.s - 1)
         return self.n * self.c * high * wide
 
     @property
     def outputs(self) -> int:
-        """Words of the output."""
+        """Return the number of output values."""
         return self.n * self.k * self.p * self.q
 
     def problem(self) -> Problem:

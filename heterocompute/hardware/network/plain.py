@@ -30,7 +30,7 @@ class Activation(Layer):
     ----------
     kind : str, optional
     functional : bool, optional
-        Called as a function, not as a module: counters that hook modules do not see it.
+        Called as a function instead of a module. Counters that hook modules do not see it.
     """
 
     kind: str = "relu"
@@ -44,7 +44,7 @@ class Softmax(Layer):
 
 @dataclass(frozen=True)
 class MaxPool2d(Layer):
-    """Largest value of a window.
+    """Maximum of each window.
 
     Parameters
     ----------
@@ -65,18 +65,18 @@ class MaxPool2d(Layer):
 
 @dataclass(frozen=True)
 class AvgPool2d(MaxPool2d):
-    """Mean of a window; parameters as `MaxPool2d`."""
+    """Mean of each window; parameters as in `MaxPool2d`."""
 
 
 @dataclass(frozen=True)
 class AdaptiveAvgPool2d(Layer):
-    """Means of windows chosen so that the output has a given size.
+    """Average pooling with windows chosen for a given output size.
 
     Parameters
     ----------
     size : int or (int, int), optional
     functional : bool, optional
-        Called as a function, not as a module: counters that hook modules do not see it.
+        Called as a function instead of a module. Counters that hook modules do not see it.
     """
 
     size: Pair = 1
@@ -89,7 +89,7 @@ class AdaptiveAvgPool2d(Layer):
 
 @dataclass(frozen=True)
 class Flatten(Layer):
-    """All axes as one."""
+    """Reshape all axes to one."""
 
     def output_shape(self, *inputs: Shape) -> Shape:
         return (math.prod(inputs[0]),)
@@ -97,7 +97,7 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class Add(Layer):
-    """Sum of inputs of one shape."""
+    """Sum of inputs of equal shape."""
 
     def output_shape(self, *inputs: Shape) -> Shape:
         if any(shape != inputs[0] for shape in inputs):
@@ -107,7 +107,7 @@ class Add(Layer):
 
 @dataclass(frozen=True)
 class Multiply(Layer):
-    """Product of two inputs, element by element; the second may have axes of size 1."""
+    """Elementwise product of two inputs; the second may have axes of size 1."""
 
     def output_shape(self, *inputs: Shape) -> Shape:
         a, b = inputs
@@ -118,7 +118,7 @@ class Multiply(Layer):
 
 @dataclass(frozen=True)
 class Concat(Layer):
-    """Inputs behind each other along the first axis."""
+    """Concatenation of inputs along the first axis."""
 
     def output_shape(self, *inputs: Shape) -> Shape:
         if any(shape[1:] != inputs[0][1:] for shape in inputs):
@@ -128,7 +128,7 @@ class Concat(Layer):
 
 @dataclass(frozen=True)
 class Select(Layer):
-    """The first position of a sequence, as BERT's pooler takes it; with `last`, the last."""
+    """The first position of a sequence, as in BERT's pooler; the last one with `last`."""
 
     last: bool = False
 

@@ -14,24 +14,24 @@ __all__ = ["ranked"]
 
 
 def ranked(*formats: str, by: str = "energy") -> bool:
-    """Whether a table may rank these formats by their modelled cost.
+    """Tell whether a table may rank these formats by their modelled cost.
 
     Parameters
     ----------
     *formats : str
     by : {"energy", "area"}, optional
-        What is published of formats is energy.
+        Published results of formats are energies.
 
     Returns
     -------
     bool
-        Of every format: it is one of plain integers or fp32, whose circuits are those of the table that the model is
-        made of, or its figures in ``hw.published("formats")`` are all reproduced.
+        True if every format is plain integers or fp32, whose circuits are in the table of the model, or has only
+        reproduced figures in ``hw.published("formats")``.
 
     Raises
     ------
     ValueError
-        Another `by`.
+        `by` has another value.
 
     Examples
     --------

@@ -26,7 +26,7 @@ PARTS = (
 
 @dataclass(frozen=True, repr=False)
 class MacCost:
-    """Energy and area of one multiply-add, one lane's share of what lanes share.
+    """Energy and area of one multiply-add, including one lane's share of shared parts.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class MacCost:
     area : dict of str to float
         um^2 by part.
     density : float
-        Share of the weights that is there; energy is that of one weight of the dense array, area that of one lane.
+        Share of nonzero weights. Energy is per weight of the dense array, area per lane.
     assumptions : tuple of str
     """
 
@@ -55,12 +55,12 @@ class MacCost:
 
     @property
     def energy_pj(self) -> float:
-        """All parts, pJ for one multiply-add of the dense product."""
+        """Return the energy of all parts, in pJ per multiply-add of the dense matmul."""
         return math.fsum(self.energy.values())
 
     @property
     def area_um2(self) -> float:
-        """All parts, um^2 of one lane."""
+        """Return the area of all parts, in um^2 per lane."""
         return math.fsum(self.area.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,25 +90,25 @@ def mac(
     voltage: float | None = None,
     log_sharing: int = 1,
 ) -> MacCost:
-    """Return the energy and area of a multiply-add by part.
+    """Compute the energy and area of a multiply-add, by part.
 
     Parameters
     ----------
     weight_format, activation_format : Format or str
         Any format of `heterocompute.formats`, or fp32, tf32, fp16, bf16.
     accumulator_bits : int, optional
-        Of the integer accumulator, at least the width of one product. Default: 24; where a product is wider than
-        that, its width and 8 bits more, as 24 is for int8. Sums of floats are kept in fp32 where this is above 16,
-        else in fp16.
+        Width of the integer accumulator, at least that of one product. Default: 24, or for wider products their width
+        and 8 bits more, as 24 is for int8. Float sums use fp32 if this is above 16, otherwise fp16.
     vector : int, optional
-        Lanes that share a tree and an accumulator.
+        Lanes that share an adder tree and an accumulator.
     process : str, optional
         ``"45nm"``, the process of the table, or another to which energy and area are scaled.
     voltage : float, optional
-        Volts, for another supply than the process' usual one.
+        Supply voltage in volts, if it is not the usual one of the process.
     log_sharing : int, optional
-        Products of two log numbers that share a conversion. 1: each has a table read of its own. More: the design of
-        LNS-Madam, which adds exponents, sorts the products by the remainder of the exponent, adds up each remainder's
+        Number of products of two log numbers that share a conversion. 1: each reads a table. More: the design of
+        LNS-Madam. It adds exponents, sorts the products by the remainder of the exponent, sums each remainder and
+        converts once per remainder.
         and converts once for each remainder.
 
     Returns
@@ -118,26 +118,26 @@ def mac(
     Raises
     ------
     ValueError
-        No such format or process, a family whose arithmetic is not stated, a width that is not positive, an integer
-        accumulator that is narrower than one product.
+        The format or process is unknown, the arithmetic of a family is not stated, a width is not positive, or an
+        integer accumulator is narrower than one product.
 
     Notes
     -----
-    - Integers: multiplier of the two widths, a tree of vector - 1 adders that grow, one addition to the accumulator for
-      each vector. A zero point is subtracted first: a code has one bit more then.
-    - Integer scales (two-level VS-Quant): an M x M product of the two scales where both operands have one, and its
-      product with the sum of the group, both once for a group. Float scales: the same in floats, then a sum in fp32.
-      Exponent scales: an 8-bit addition.
+    - Integers: a multiplier of the two widths, a tree of vector - 1 growing adders, and one addition to the accumulator
+      per vector. A zero point is subtracted first; the code then has one bit more.
+    - Integer scales (two-level VS-Quant): an M x M product of the two scales if both operands have one, and its product
+      with the sum of the group, both once per group. Float scales: the same in float, then a sum in fp32. Exponent
+      scales: an 8-bit addition.
     - Floats of at most 11 significand bits, with more than one lane: significands multiply as integers, exponents add,
-      every product is shifted to the largest exponent of the vector or group, an integer tree adds them, and one float
-      addition follows (such a unit: Chen et al., "INT v.s. FP", arXiv 2510.25602). Wider floats, and one
-      lane: a float multiplication and a float addition for each product.
-    - Codebooks: a table read for each operand that has one, then as fp16.
-    - Log numbers: an addition of exponents, a table of 2^(-r/gamma) with gamma entries, a shift; with an integer
-      operand, a product with the entry instead of the addition. Sums are integers. With a float operand: the table,
-      then a float multiplication; for gamma 1 an addition of exponents.
+      and every product is shifted to the largest exponent of the vector or group. An integer tree adds the products,
+      and one float addition follows (such a unit: Chen et al., "INT v.s. FP", arXiv 2510.25602). Wider floats, and one
+      lane: a float multiplication and a float addition per product.
+    - Codebooks: a table read per operand with a codebook, then as fp16.
+    - Log numbers: an addition of exponents, a table of 2^(-r/gamma) with gamma entries, and a shift. With an integer
+      operand, a product with the entry replaces the addition. Sums are integers. With a float operand: the table, then
+      a float multiplication; for gamma 1 an addition of exponents.
     - An integer times a float is a float multiplication with the integer's bits as its significand.
-    - N:M sparsity: N/M of the energy of each multiply-add, and the multiplexers that choose activations.
+    - N:M sparsity: N/M of the energy of each multiply-add, and the multiplexers that select activations.
 
     Horowitz, ISSCC 2014; Dai et al., VS-Quant, MLSys 2021, section 6 (the scale product); Zhao et al., LNS-Madam, 2021.
 

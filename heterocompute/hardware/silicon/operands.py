@@ -24,32 +24,32 @@ FLOATS = {
 
 @dataclass(frozen=True)
 class Operand:
-    """What arithmetic sees of a format.
+    """The properties of a format that determine its arithmetic.
 
     Attributes
     ----------
     kind : {"int", "float", "table", "log"}
         Integers; floats; indices of a table of fp16 values; sign and exponent.
     bits : int
-        Of a code.
+        Bits of a code.
     significand : int
-        Of a float, the hidden bit included; 11 for what a table holds.
+        Significand bits of a float, including the hidden bit; 11 for table entries.
     span : int
-        Of a float, octaves from its smallest to its largest exponent; 29 for what a table holds.
+        Octaves from the smallest to the largest exponent of a float; 29 for table entries.
     scale : {"none", "int", "float", "exponent"}
-        What a group's scale is; ``"none"`` where one scale a row waits for the end of the sum.
+        Type of a group's scale; ``"none"`` for one scale per row, which is applied to the final sum.
     scale_bits : int
-        Bits of an integer or exponent scale, significand bits of a float one.
+        Bits of an integer or exponent scale, significand bits of a float scale.
     group : int or None
         Values that share a scale.
     zero_point : bool
         Whether codes have a zero point that is subtracted first.
     gamma : int
-        Steps an octave of a log number.
+        Steps per octave of a log number.
     dim : int
-        Values that one entry of a table holds.
+        Values per table entry.
     pattern : (int, int) or None
-        N of M values are there.
+        N of every M values are nonzero.
     """
 
     kind: str
@@ -99,7 +99,7 @@ def operand(fmt: str | Format) -> Operand:
     Parameters
     ----------
     fmt : Format or str
-        ``"fp32"``, ``"tf32"``, ``"bf16"`` and ``"fp16"`` are known even where they are no format of the package.
+        ``"fp32"``, ``"tf32"``, ``"bf16"`` and ``"fp16"`` are always supported, even if they are not a format here.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def operand(fmt: str | Format) -> Operand:
     Raises
     ------
     ValueError
-        No such format, or a family whose arithmetic is not stated.
+        The format is unknown, or the arithmetic of its family is not stated.
 
     Examples
     --------
@@ -132,18 +132,18 @@ def operand(fmt: str | Format) -> Operand:
 
 
 def state_arithmetic(family: str, arithmetic: Callable[[Any], Operand]) -> None:
-    """State what arithmetic a family of formats asks for.
+    """Register the arithmetic of a family of formats.
 
     Parameters
     ----------
     family : str
     arithmetic : callable
-        Takes a format of the family, returns its `Operand`.
+        Function from a format of the family to its `Operand`.
 
     Raises
     ------
     ValueError
-        The family has one already.
+        The arithmetic of the family is already registered.
 
     Examples
     --------

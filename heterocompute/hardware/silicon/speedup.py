@@ -63,7 +63,7 @@ CHART = (
 
 @dataclass(frozen=True)
 class Overhead:
-    """What `overhead` found: percent computed from `overhead_pj`, beside the printed one.
+    """The result of `overhead`: the percentage computed from `overhead_pj`, and the printed one.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Overhead:
     pj_per_operation : float
     printed_percent : float
     printed_needs_pj : float
-        The overhead over the arithmetic that the printed percentage would need.
+        The overhead over the arithmetic that gives the printed percentage.
     note : str
     """
 
@@ -93,26 +93,26 @@ class Overhead:
 
 
 def overhead(instruction: str, relative_to: str = "math", overhead_pj: float = 30.0) -> Overhead:
-    """Return what fetching and decoding an instruction costs beside its arithmetic.
+    """Compute the energy of fetching and decoding an instruction relative to its arithmetic.
 
     Parameters
     ----------
     instruction : {"hfma", "hdp4a", "hmma", "imma"}
     relative_to : {"math", "total"}, optional
-        What the percentage is of.
+        Reference of the percentage.
     overhead_pj : float, optional
         Energy of fetch, decode and operand fetch.
 
     Returns
     -------
     Overhead
-        Computed and printed percentages, which disagree for hmma and imma: 22 % and 16 % are not 30 pJ over their
+        Computed and printed percentages, which disagree for hmma and imma. 22 % and 16 % are not 30 pJ over their
         arithmetic (27.3 and 18.8 %), but 24.2 and 25.6 pJ over it, or about 31 pJ of the total.
 
     Raises
     ------
     ValueError
-        An unknown instruction or reference, an energy that is not positive.
+        The instruction or reference is unknown, or the energy is not positive.
 
     Examples
     --------
@@ -146,17 +146,17 @@ def overhead(instruction: str, relative_to: str = "math", overhead_pj: float = 3
 
 
 def series() -> list[dict[str, Any]]:
-    """Return the curve of single-chip inference rates, with the gain since its beginning.
+    """Return the curve of single-chip inference rates, with the gain since its start.
 
     Returns
     -------
     list of dict
-        ``device``, ``year``, ``tops`` (10^12 operations/s as printed on the chart; the A100's is its sparse rate, those
-        after it too), ``dtype``, ``gain`` over the first, ``yearly`` (growth a year since the first: 2 is doubling).
+        ``device``, ``year``, ``tops`` (10^12 operations/s as printed on the chart; sparse rates from the A100 on),
+        ``dtype``, ``gain`` over the first, ``yearly`` (growth per year since the first: 2 is doubling).
 
     Notes
     -----
-    317 times in eight years to the A100, with its 2:4 sparsity: twice a year.
+    The gain to the A100, with its 2:4 sparsity, is 317 times in eight years: a factor of two per year.
 
     Examples
     --------
@@ -181,36 +181,42 @@ def explain_gain(
     b_dtype: str | None = None,
     sparse: bool | None = None,
 ) -> dict[str, Any]:
-    """Split the gain of one chip's peak rate over another's into factors whose product is the gain.
+    """Split the gain of one chip's peak rate over another's into factors that multiply to the gain.
 
     Parameters
     ----------
     a, b : str or Device
         The older and the newer chip.
     a_dtype, b_dtype : str, optional
-        The types to compare. Default: those of `series` where the chips are on it, else each chip's fastest type.
+        The types to compare. Default: those of `series` for its chips, otherwise each chip's fastest type.
     sparse : bool, optional
-        Whether b's rate is the sparse one. Default: where it has one.
+        Whether b's rate is the sparse one. Default: if it has one.
 
     Returns
     -------
     dict
-        ``a``, ``b``, ``gain``, and ``factors``: ``sparsity`` (sparse over dense rate), ``number`` (b's rate of
-        `b_dtype` over that of the widest type of the matrix unit), ``instruction`` (that rate over b's fp32 vector
-        rate), ``area`` (of the dies), ``process`` (what b's fp32 vector rate gains beyond the area: density and
-        clock), ``base`` (a's fp32 rate over its rate of `a_dtype`). Where a die's area is not known, ``process and
-        area`` is one factor in place of the two. ``area`` beside `factors` is the ratio of the dies or None, ``note``
-        says whose area is missing.
+        ``a``, ``b``, ``gain``, and ``factors``:
 
-        ``splits``: both splits, ``{split: {factor: {value, printed, counts}}}``. ``rates`` is that of `factors`: ratios
-        of peak rates, whose product is the gain. ``energy`` is that of Dally's lectures: energy of an operation, and
-        what it counts under the same name is another thing. Its ``printed`` are those of the lectures, its ``value`` is
-        computed from the energies that they print and that `mac` is made of, or None; they do not multiply to the gain.
+        - ``sparsity``: sparse over dense rate.
+        - ``number``: b's rate of `b_dtype` over that of the widest type of the matrix unit.
+        - ``instruction``: that rate over b's fp32 vector rate.
+        - ``area``: ratio of the die areas.
+        - ``process``: the gain of b's fp32 vector rate beyond the area, from density and clock.
+        - ``base``: a's fp32 rate over its rate of `a_dtype`.
+
+        If a die area is unknown, ``process and area`` is one factor instead of two. ``area`` next to `factors` is the
+        ratio of the dies or None, and ``note`` names the chip without an area.
+
+        ``splits`` has two splits, ``{split: {factor: {value, printed, counts}}}``. ``rates`` is the split of `factors`:
+        ratios of peak rates, whose product is the gain. ``energy`` is the split of Dally's lectures: energy per
+        operation. Its factors have the same names but count other things, and they do not multiply to the gain. Its
+        ``printed`` values are those of the lectures. Its ``value`` is computed from the energies that the lectures
+        print and that `mac` uses, or is None.
 
     Raises
     ------
     ValueError
-        A device lacks the types.
+        A device does not support the types.
 
     Examples
     --------

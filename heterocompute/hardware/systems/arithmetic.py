@@ -14,16 +14,16 @@ Text = str | Quantity
 
 
 def throughput(count: float, work: Text, time: Text) -> Quantity:
-    """Return count x work / time: operations a second.
+    """Compute count x work / time, in operations per second.
 
     Parameters
     ----------
     count : float
-        Items.
+        Number of items.
     work : str or Quantity
-        Operations of one item, such as ``"1000 op"``; multiply-adds, bytes likewise.
+        Operations per item, such as ``"1000 op"``. Multiply-adds and bytes are accepted too.
     time : str or Quantity
-        For all of them.
+        Time for all items.
 
     Returns
     -------
@@ -32,7 +32,7 @@ def throughput(count: float, work: Text, time: Text) -> Quantity:
     Raises
     ------
     ValueError, TypeError
-        Another kind of unit, none at all; numbers that are not positive.
+        A unit has the wrong dimension or is missing, or a number is not positive.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def throughput(count: float, work: Text, time: Text) -> Quantity:
 
 
 def ratio(a: Text, b: Text) -> float:
-    """Return a / b of two numbers of one kind.
+    """Compute a / b of two quantities with the same dimension.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def ratio(a: Text, b: Text) -> float:
     Raises
     ------
     ValueError, TypeError
-        Two kinds, or none at all.
+        The dimensions differ, or an argument has no unit.
 
     Examples
     --------
@@ -75,22 +75,22 @@ def ratio(a: Text, b: Text) -> float:
 
 
 def precision_ratio(narrow: Text, wide: Text) -> float:
-    """Return the rate in one precision over that in another: FP32 over FP64, for one.
+    """Compute the ratio of the rates in two precisions, such as FP32 over FP64.
 
     Parameters
     ----------
     narrow, wide : str or Quantity
-        Operations a second.
+        Operations per second.
 
     Returns
     -------
     float
-        How many times as fast; 0.5 is half the rate, not half as much again.
+        Ratio of the rates: 0.5 is half the rate, not 50 % more.
 
     Raises
     ------
     ValueError, TypeError
-        Anything but two rates of operations.
+        An argument is not a rate of operations.
 
     Examples
     --------
@@ -102,12 +102,12 @@ def precision_ratio(narrow: Text, wide: Text) -> float:
 
 
 def efficiency(rate: Text, power: Text) -> Quantity:
-    """Return operations a joule: rate / power. What a chip has in place of a data centre's energy ratio.
+    """Compute operations per joule: rate / power. It is a chip's counterpart of a data centre's energy ratio.
 
     Parameters
     ----------
     rate : str or Quantity
-        Operations or multiply-adds a second.
+        Operations or multiply-adds per second.
     power : str or Quantity
 
     Returns
@@ -117,7 +117,7 @@ def efficiency(rate: Text, power: Text) -> Quantity:
     Raises
     ------
     ValueError, TypeError
-        Other kinds of units.
+        A unit has the wrong dimension.
 
     Examples
     --------
@@ -132,12 +132,12 @@ def efficiency(rate: Text, power: Text) -> Quantity:
 
 
 def energy_ratio(facility: Text, equipment: Text) -> float:
-    """Return the energy ratio of a data centre (PUE): all that it takes over what its computers take.
+    """Compute the energy ratio of a data centre (PUE): energy of the facility over energy of its computers.
 
     Parameters
     ----------
     facility, equipment : str or Quantity
-        Both energies, over the same time, or both powers.
+        Both as energies over the same time, or both as powers.
 
     Returns
     -------
@@ -147,8 +147,8 @@ def energy_ratio(facility: Text, equipment: Text) -> float:
     Raises
     ------
     ValueError, TypeError
-        A power and an energy; a rate of operations or a chip, which have no such ratio: see `efficiency`; a facility
-        that takes less than what stands in it.
+        One argument is a power and the other an energy; an argument is a rate of operations or a chip, which have no
+        such ratio (see `efficiency`); or the facility uses less than its equipment.
 
     Notes
     -----
@@ -182,20 +182,20 @@ def dvfs(
     frequency: tuple[Text, Text],
     static: Text = "0 W",
 ) -> dict[str, Quantity]:
-    """Return power, time and energy of a work at another voltage and clock.
+    """Compute power, time and energy of a workload at another voltage and clock.
 
-    Dynamic power goes with V^2 f, static power with V (its current held), the time with 1 / f.
+    Dynamic power scales with V^2 f, static power with V (its current is constant), and time with 1 / f.
 
     Parameters
     ----------
     power : str or Quantity
-        At the first voltage and frequency, all of it.
+        Total power at the first voltage and frequency.
     time : str or Quantity
-        That the work takes there.
+        Time of the workload there.
     voltage, frequency : (str or Quantity, str or Quantity)
         From, to.
     static : str or Quantity, optional
-        The part of `power` that flows at any clock.
+        The part of `power` that does not depend on the clock.
 
     Returns
     -------
@@ -205,11 +205,11 @@ def dvfs(
     Raises
     ------
     ValueError, TypeError
-        Other kinds of units; a static part larger than the whole.
+        A unit has the wrong dimension, or the static part is larger than the whole.
 
     Notes
     -----
-    The time is that of work that the clock bounds; what waits for memory with a clock of its own gains less.
+    The time applies to compute-bound work. Work that waits for memory with its own clock speeds up less.
 
     Examples
     --------

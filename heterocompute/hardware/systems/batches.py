@@ -25,20 +25,20 @@ Bytes = Callable[[int], int]
 
 @dataclass(frozen=True, repr=False)
 class LargestBatch:
-    """What `largest_batch` found.
+    """The result of `largest_batch`.
 
     Attributes
     ----------
     network, device : str
     batch : int
-        The largest that fits; 0 if none does.
+        The largest batch size that fits; 0 if none does.
     bytes, limit : int
-        Of that batch (of batch 1 if none fits), and what there is.
+        Memory of that batch size (of batch size 1 if none fits), and available memory.
     target : int
-        The batch that `changes` are for.
+        The batch size that `changes` aim at.
     changes : list of dict
         ``change``, ``how``, ``saved`` (bytes, of the target), ``batch`` (the largest that fits with it), ``fits``
-        (whether the target does); those that save most first.
+        (whether the target does), the largest savings first.
     """
 
     network: str
@@ -81,23 +81,23 @@ def largest_batch(
     usable: float = USABLE,
     input_shape: Sequence[int] | None = None,
 ) -> LargestBatch:
-    """Return the largest batch that fits into a device's memory, and what makes room for a larger one.
+    """Find the largest batch size that fits a device's memory, and the changes that allow a larger one.
 
     Parameters
     ----------
     model, input_shape
-        As for `count`.
+        As in `count`.
     chip : str or Device
     dtype : str, optional
         Type of weights and activations.
     training : bool, optional
-        Else inference.
+        False: inference.
     optimizer : str, optional
-        As for `memory.training`.
+        As in `memory.training`.
     target : int, optional
-        The batch that is wanted. Default: twice the largest that fits, 1 if none does.
+        The desired batch size. Default: twice the largest that fits, 1 if none does.
     usable : float, optional
-        Share of the memory that programs get. Default: that of a T4, 15,079 of 16,384 MiB.
+        Share of the memory that programs can use. Default: that of a T4, 15,079 of 16,384 MiB.
 
     Returns
     -------
@@ -106,13 +106,13 @@ def largest_batch(
     Raises
     ------
     ValueError
-        The device's memory is not known; as `memory.training` and `memory.infer`.
+        The device's memory is unknown, or as in `memory.training` and `memory.infer`.
 
     Notes
     -----
-    Activations as `memory.training` counts them. Workspaces, fragments and copies of a framework
-    come on top. Checkpointing costs a second forward pass, accumulation none but smaller products. A network of tokens
-    can also take sequences half as long: scores of attention shrink to a quarter, all else to a half.
+    Activations are counted as in `memory.training`. Workspaces, fragmentation and copies of a framework are extra.
+    Checkpointing costs a second forward pass. Accumulation only makes matmuls smaller. A network of tokens can also use
+    sequences of half the length: attention scores shrink to a quarter, everything else to a half.
 
     Examples
     --------

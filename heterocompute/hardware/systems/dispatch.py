@@ -33,7 +33,7 @@ Rates = Mapping[str, float]
 
 @dataclass(frozen=True, repr=False)
 class Dispatch:
-    """What `dispatch` found.
+    """The result of `dispatch`.
 
     Attributes
     ----------
@@ -42,16 +42,16 @@ class Dispatch:
         The devices of the plan in the order of their first layers, joined by " + ".
     seconds : float
     energy : float or None
-        Joules at the devices' power limits; None where one's is not known.
+        Joules at the devices' power limits; None if one of them is unknown.
     plan : list of dict
-        A row a layer: ``layer``, ``device``, ``seconds``, ``copy_seconds`` (before it), ``bound``.
+        One row per layer: ``layer``, ``device``, ``seconds``, ``copy_seconds`` (before it), ``bound``.
     back_seconds : float
-        The copy of the result to the home.
+        Time to copy the result to the home device.
     alone : list of dict
-        A row a device, as if it ran everything: ``device``, ``seconds``, ``energy``, ``copies`` (seconds), ``why``:
-        the reason where it cannot.
+        One row per device, as if it ran everything: ``device``, ``seconds``, ``energy``, ``copies`` (seconds), ``why``:
+        the reason if it cannot.
     flips : list of dict
-        Where the choice changes over sizes: ``size`` (the first with the new one), ``before``, ``after``.
+        Sizes at which the choice changes: ``size`` (the first with the new one), ``before``, ``after``.
     """
 
     objective: str
@@ -88,12 +88,12 @@ class Dispatch:
 
 
 def product_work(m: int, n: int, k: int, dtype: str = "fp32") -> dict[str, Any]:
-    """Return the product of two matrices as work for `dispatch`: both come, the result goes.
+    """Return the matmul of two matrices as work for `dispatch`: both operands are copied in, the result out.
 
     Parameters
     ----------
     m, n, k : int
-        Rows and columns of the result, and what is summed over.
+        Rows and columns of the result, and the length of the sums.
     dtype : str, optional
 
     Returns
@@ -127,30 +127,30 @@ def dispatch(
     launch: Rates | None = None,
     sizes: tuple[int, int] | None = None,
 ) -> Dispatch:
-    """Say which devices should run an operation or a network, and from which size on the answer changes.
+    """Choose the devices for an operation or a network, and find the sizes at which the choice changes.
 
     Parameters
     ----------
     op : Network, str, layers, sequence of dict, or callable
-        As for `roofline`; or work such as `product_work` makes, one or several after each other; or with `sizes` a
+        As in `roofline`; or work, such as the result of `product_work`, once or as a sequence; or with `sizes` a
         callable that returns one of these for a size.
     devices : iterable of str or Device
-        The first is the home, where data lie before and after.
+        The first is the home device, which holds the data before and after.
     objective : {"time", "energy"}, optional
-        Energy is time at the device's power limit, copies at those of both ends.
+        Energy is time at the device's power limit; copies count at the limits of both ends.
     dtype : str or mapping of str to str, optional
-        What devices compute in; by name of the device where they differ, ``"*"`` for the others. Copies have the
-        bytes of the home's.
+        Type that devices compute in. A mapping gives it by device name, ``"*"`` for the rest. Copies have the bytes of
+        the home device's type.
     format : Format or str, optional
-        Of weights in memory.
+        Format of the weights in memory.
     batch : int, optional
     input_shape : sequence of int, optional
     links : mapping of str to float, optional
-        B/s one way between a device and the home. Default: the device's PCIe link.
+        B/s one way between a device and the home device. Default: the device's PCIe link.
     launch : mapping of str to float, optional
-        Seconds that a device takes to begin a layer.
+        Seconds that a device needs to start a layer.
     sizes : (int, int), optional
-        The least and the largest size to ask `op` for; the plan returned is that of the largest.
+        The smallest and the largest size to call `op` with. The returned plan is that of the largest.
 
     Returns
     -------
@@ -159,11 +159,12 @@ def dispatch(
     Raises
     ------
     ValueError
-        No device, an unknown objective, a home that cannot run the work where no other can, wrong sizes.
+        There is no device, the objective is unknown, the sizes are invalid, or no device, including the home device,
+        can run the work.
 
     Notes
     -----
-    A bound, as the roofline is: devices reach a part of it, and how large a part differs.
+    The times are lower bounds, as in the roofline model. Devices reach different fractions of them.
 
     Examples
     --------

@@ -45,30 +45,31 @@ Sample = dict[str, Any]
 
 
 def read_smi(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return what a log of nvidia-smi says of each GPU.
+    """Summarize a log of nvidia-smi for each GPU.
 
     Parameters
     ----------
     path : str or os.PathLike
-        Of ``--query-gpu=... --format=csv`` (with the line of names; ``nounits`` too), or of ``dmon``.
+        Output of ``--query-gpu=... --format=csv`` (with the header line; also with ``nounits``), or of ``dmon``.
 
     Returns
     -------
     list of dict
-        A GPU each: ``gpu``, ``samples``; means of ``busy`` (percent of the time in which a kernel ran), ``memory_busy``
-        (percent), ``watts``, ``clock`` (Hz), ``celsius``; the largest ``memory`` and ``memory_total`` (bytes);
-        ``seconds`` between the first sample and the last, ``joules`` in them. What the log lacks is absent.
+        One row per GPU: ``gpu``, ``samples``; means of ``busy`` (percent of the time in which a kernel ran),
+        ``memory_busy`` (percent), ``watts``, ``clock`` (Hz), ``celsius``; the largest ``memory`` and ``memory_total``
+        (bytes); ``seconds`` between the first sample and the last, and ``joules`` in that time. Columns that are not in
+        the log are absent.
 
     Raises
     ------
     ValueError
-        No log of nvidia-smi, no sample, a value that is no number.
+        The file is not a log of nvidia-smi, has no sample, or a value is not a number.
     OSError
         The file cannot be read.
 
     Notes
     -----
-    ``busy`` is the meter `utilization` calls nvml: it says nothing about how many multiprocessors work.
+    ``busy`` is the meter that `utilization` calls nvml. It does not show how many multiprocessors work.
 
     Examples
     --------

@@ -70,25 +70,25 @@ class Feed:
 
 @dataclass(frozen=True, repr=False)
 class PipelineRun:
-    """What `pipeline` found.
+    """The result of `pipeline`.
 
     Attributes
     ----------
     feed : Feed
         What was simulated.
     seconds : float
-        From the first read to the end of the last step and what follows it.
+        From the first read to the end of the last step and the work after it.
     step_seconds : float
-        A step, from the end of the first step to the end of the last.
+        Mean time of a step, from the end of the first step to the end of the last.
     utilization : float
         Share of `seconds` in which the device runs a step.
     waiting : float
         Seconds in which the device waits for a batch or its copy.
     causes : list of dict
-        ``cause``, ``change``, ``saved`` (seconds of the run that the change alone would save) and ``step_seconds``
-        with it, the largest first; only those that save anything.
+        ``cause``, ``change``, ``saved`` (seconds of the run that this change alone saves) and ``step_seconds`` with it,
+        the largest first. Changes that save nothing are left out.
     events : list of (str, int, float, float, str)
-        Lane, batch, begin, end, what: the whole run.
+        Lane, batch, begin, end and description of every event of the run.
     """
 
     feed: Feed
@@ -101,7 +101,7 @@ class PipelineRun:
 
     @property
     def stages(self) -> list[dict[str, Any]]:
-        """Busy seconds of each stage, over all workers: ``stage``, ``seconds``, ``each`` (of a batch)."""
+        """Return the busy seconds of each stage, over all workers: ``stage``, ``seconds``, ``each`` (per batch)."""
         busy: dict[str, float] = {}
         for _, _, begin, end, what in self.events:
             busy[what] = busy.get(what, 0.0) + end - begin
@@ -118,12 +118,12 @@ class PipelineRun:
         return {"steps": self.feed.steps, **{key: getattr(self, key) for key in keys}}
 
     def to_svg(self, path: str | os.PathLike[str] | None = None, steps: int = SHOWN_STEPS) -> str:
-        """Draw who does what when, for the first steps.
+        """Draw a timeline of the first steps and return the SVG.
 
         Parameters
         ----------
         path : str or os.PathLike, optional
-            Also write it there.
+            Also write the SVG to this path.
         steps : int, optional
 
         Returns
@@ -151,12 +151,12 @@ class PipelineRun:
         return picture
 
     def rehearse(self) -> float:
-        """Run it really, with threads that sleep, and return the measured seconds a step.
+        """Run the pipeline with sleeping threads, and return the measured seconds per step.
 
         Returns
         -------
         float
-            As `step_seconds`. It takes `seconds`.
+            As `step_seconds`. The call takes `seconds`.
         """
         return rehearse(self.feed)
 
@@ -195,31 +195,31 @@ def pipeline(
     checkpoint: tuple[int, float] = (0, 0.0),
     steps: int = 200,
 ) -> PipelineRun:
-    """Simulate a training's input pipeline, and rank what keeps the device from being busy by the seconds it costs.
+    """Simulate a training's input pipeline, and rank the causes of idle device time by the seconds they cost.
 
     Parameters
     ----------
     step : float or sequence of float
-        Seconds of one step on the device; a sequence gives those of each batch, and repeats.
+        Seconds of one step on the device. A sequence gives the seconds of each batch and repeats.
     read, decode, copy : float or sequence of float, optional
-        Seconds of one batch: from storage, in one worker, to the device.
+        Seconds per batch: from storage, in one worker, to the device.
     workers : int, optional
-        Processes that read and decode. 0: the training's own thread does it between steps.
+        Processes that read and decode. 0: the training thread does it between steps.
     prefetch : int, optional
         Batches that each worker keeps ready.
     storage : int, optional
-        Reads that storage serves at once. Default: as many as ask.
+        Concurrent reads that storage serves. Default: unlimited.
     files : int, optional
-        Of a batch, each opened in `open_seconds`: what small files and far storage cost.
+        Files per batch, each opened in `open_seconds`: the cost of small files and remote storage.
     open_seconds : float, optional
     pinned : bool, optional
-        Whether batches lie in pinned memory: the copy runs beside the step.
+        Whether batches are in pinned memory, so that the copy overlaps the step.
     staging : float, optional
-        Seconds a batch of the further copy that pageable memory takes.
+        Seconds per batch of the additional copy of pageable memory.
     metrics : float, optional
         Seconds after each step for losses and metrics that are fetched to the host.
     log, checkpoint : (int, float), optional
-        Every so many steps, so many seconds. 0: never.
+        (interval in steps, seconds). Interval 0: never.
     steps : int, optional
 
     Returns
@@ -229,14 +229,14 @@ def pipeline(
     Raises
     ------
     ValueError
-        Seconds that are negative or no numbers, counts that are not positive.
+        Seconds are negative or not numbers, or counts are not positive.
     TypeError
-        Counts that are no integers.
+        Counts are not integers.
 
     Notes
     -----
-    In the limits it is the sum of the stages (no workers, pageable) and the slowest stage: the longest of storage's
-    share, (read + decode) / workers, copy and step.
+    The limits are the sum of the stages (no workers, pageable) and the slowest stage. The slowest stage is the longest
+    of storage's share, (read + decode) / workers, copy and step.
 
     Examples
     --------

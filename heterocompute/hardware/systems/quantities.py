@@ -45,14 +45,14 @@ _NAMES = {_of(op=1): "op", _of(op=1, s=-1): "op/s", _of(MAC=1): "MAC", _of(MAC=1
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number with its unit.
+    """A number with a unit.
 
     Parameters
     ----------
     value : float
-        In op, MAC, B, s, J, V and their products.
+        In op, MAC, B, s, J, V and products of them.
     dimension : tuple of int
-        Exponents of those six.
+        Exponents of these six units.
 
     Examples
     --------
@@ -66,14 +66,14 @@ class Quantity:
 
     @property
     def unit(self) -> str:
-        """The name of the unit."""
+        """Return the name of the unit."""
         if self.dimension in _NAMES:
             return _NAMES[self.dimension]
         parts = zip(KINDS, self.dimension, strict=True)
         return " ".join(kind if power == 1 else f"{kind}^{power}" for kind, power in parts if power)
 
     def like(self, other: Quantity, what: str) -> Quantity:
-        """Return itself if the other is of the same kind; ValueError names both."""
+        """Return self if the other quantity has the same dimension; otherwise ValueError names both."""
         if not isinstance(other, Quantity):
             raise TypeError(f"{what}: other is {shown(other)}, wanted a Quantity")
         if self.dimension != other.dimension:
@@ -114,16 +114,16 @@ class Quantity:
 
 
 def quantity(value: Any, kind: str | None = None, name: str = "quantity") -> Quantity:
-    """Return a number with its unit from a text.
+    """Parse a number with its unit.
 
     Parameters
     ----------
     value : str or Quantity
-        Such as ``"300 W"``, ``"1.41 GHz"``, ``"312 TFLOP/s"``, ``"3.12 Top/J"``.
+        For example ``"300 W"``, ``"1.41 GHz"``, ``"312 TFLOP/s"``, ``"3.12 Top/J"``.
     kind : str, optional
-        A unit that it has to be of the same kind as.
+        A unit with the required dimension.
     name : str, optional
-        For messages.
+        Name of the argument in messages.
 
     Returns
     -------
@@ -132,9 +132,9 @@ def quantity(value: Any, kind: str | None = None, name: str = "quantity") -> Qua
     Raises
     ------
     TypeError
-        A plain number: it does not say of what.
+        value is a plain number without a unit.
     ValueError
-        An unknown unit, another kind than `kind`.
+        The unit is unknown, or has another dimension than `kind`.
 
     Examples
     --------

@@ -33,36 +33,36 @@ def check_host(
     seconds: float = 0.1,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Compare what `dispatch` would predict for this CPU with the plan of the product itself, and with a measurement.
+    """Compare the prediction of `dispatch` for this CPU with the plan of the matmul and with a measurement.
 
     Parameters
     ----------
     rows, n, k : int
-        Of the product of a (rows, k) array with the transpose of (n, k) weights.
+        Sizes of the matmul of a (rows, k) array with the transpose of (n, k) weights.
     format : Format or str, optional
-        Of the weights.
+        Format of the weights.
     activations : Format or str, optional
-        As for `linear`.
+        As in `linear`.
     chip : Device, optional
         Default: ``host(threads=1)``, this machine in one thread, measured once.
     dtype : str, optional
-        What the CPU computes in. Default: int8 with activations, else fp32.
+        Type that the CPU computes in. Default: int8 with activations, otherwise fp32.
     seconds : float, optional
-        To measure for at least.
+        Least measuring time.
     seed : int, optional
-        Of the numbers.
+        Seed of the numbers.
 
     Returns
     -------
     dict
-        ``bound_seconds`` and ``bound`` of the roofline; ``path`` and ``predicted_seconds`` of the plan that `explain`
-        shows, None where the plan has no time; ``measured_seconds``, the median in one thread; ``share``: bound over
-        measured, what the product reaches of what the model allows.
+        ``bound_seconds`` and ``bound`` of the roofline; ``path`` and ``predicted_seconds`` of the plan in `explain`,
+        None if the plan has no time; ``measured_seconds``, the median in one thread; ``share``, bound over measured,
+        the fraction of the model's limit that the matmul reaches.
 
     Raises
     ------
     ValueError
-        Sizes below 1, a format that cannot be.
+        A size is below 1, or the format is invalid.
 
     Examples
     --------

@@ -17,7 +17,7 @@ __all__ = ["Measurement", "measure", "possible"]
 
 @dataclass(frozen=True)
 class Measurement:
-    """What `measure` found.
+    """The result of `measure`.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Measurement:
 
     @property
     def rate(self) -> float:
-        """Items a second, frames a second of images; infinite below the clock's resolution."""
+        """Return items per second (frames per second for images); infinite below the clock's resolution."""
         return self.batch / self.seconds if self.seconds else float("inf")
 
     def __repr__(self) -> str:
@@ -57,22 +57,22 @@ def measure(
     synchronize: Callable[[], Any] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measurement:
-    """Measure a callable: some runs first that do not count, the device idle before and after each, the median.
+    """Measure a callable after warm-up runs, with the device idle before and after each run, and report the median.
 
     Parameters
     ----------
     call : callable
-        Without arguments.
+        Callable without arguments.
     batch : int, optional
-        Items that one call treats.
+        Items per call.
     warmup : int, optional
-        Runs that do not count: first runs allocate, compile, fill caches.
+        Uncounted first runs, which allocate, compile and fill caches.
     runs : int, optional
-        At least so many.
+        Minimum number of runs.
     seconds : float, optional
-        And at least so long; at most ten times `runs`.
+        Minimum measuring time, with at most ten times `runs`.
     synchronize : callable, optional
-        Waits for the device: ``torch.cuda.synchronize``. Without it a time of a GPU is that of handing work over.
+        Waits for the device: ``torch.cuda.synchronize``. Without it, a GPU time covers only the launch.
     clock : callable, optional
         Returns seconds.
 
@@ -83,9 +83,9 @@ def measure(
     Raises
     ------
     TypeError
-        Something that cannot be called.
+        An argument is not callable.
     ValueError
-        Counts that are not positive.
+        Counts are not positive.
 
     Examples
     --------
@@ -123,30 +123,31 @@ def possible(
     devices: Iterable[str | Device],
     dtype: str = "fp32",
 ) -> list[dict[str, Any]]:
-    """Say of printed timings on which devices they can be true: none is below a device's roofline.
+    """Check on which devices printed timings are possible: none may be below a device's roofline.
 
     Parameters
     ----------
     operations : float
-        Of the work, a multiply-add counting two.
+        Operations of the work, two per multiply-add.
     traffic : float
-        Bytes that it reads and writes at least.
+        Least number of bytes read and written.
     timings : mapping of str to float, or iterable of float
-        Seconds, perhaps by name.
+        Seconds, optionally by name.
     devices : iterable of str or Device
     dtype : str, optional
-        Of the arithmetic; a device without it computes in its fastest type of as many bits or fewer, and says so.
+        Type of the arithmetic. A device that does not support it computes in its fastest type of as many bits or fewer,
+        which the result names.
 
     Returns
     -------
     list of dict
-        A row a timing and device: ``timing``, ``seconds``, ``device``, ``dtype``, ``bound`` (seconds at least),
-        ``possible``, ``share`` (of the bound in the timing: 1 is a device at its limit, above 1 impossible).
+        One row per timing and device: ``timing``, ``seconds``, ``device``, ``dtype``, ``bound`` (least seconds),
+        ``possible``, ``share`` (bound over timing: 1 is a device at its limit, above 1 is impossible).
 
     Raises
     ------
     ValueError
-        Work or times that are not positive, a device without any such rate.
+        The work or times are not positive, or a device has no such rate.
 
     Examples
     --------

@@ -63,7 +63,7 @@ def _multiprocessors(function: str, one: Device) -> tuple[int, _Limits]:
 
 @dataclass(frozen=True)
 class Utilization:
-    """What `utilization` found. Percentages are of the time that `nvml` is a share of.
+    """The result of `utilization`. Percentages refer to the time that `nvml` is a share of.
 
     Attributes
     ----------
@@ -71,10 +71,10 @@ class Utilization:
     sms, blocks, blocks_per_sm : int
         Multiprocessors; blocks of the launch; blocks that one multiprocessor holds at once.
     bound : str
-        What keeps a multiprocessor from more: threads, blocks, registers, shared memory.
+        Resource that limits the blocks per multiprocessor: threads, blocks, registers, shared memory.
     waves : int
     wave_efficiency : float
-        Percent of the places of all waves that have a block.
+        Percent of the block slots of all waves that are used.
     nvml, sm_active, occupancy, tensor_active : float
         Percent.
     """
@@ -112,25 +112,25 @@ def utilization(
     busy_share: float = 1.0,
     sms: int | None = None,
 ) -> Utilization:
-    """Return what the meters of a GPU show of a launch.
+    """Compute the readings of GPU utilization meters for a launch.
 
     Parameters
     ----------
     blocks : int
-        Of the launch.
+        Blocks of the launch.
     chip : str or Device, optional
     threads : int, optional
-        Of a block, up to 1,024.
+        Threads per block, up to 1,024.
     registers : int, optional
-        Of a thread.
+        Registers per thread.
     shared : int, optional
-        Bytes of shared memory of a block.
+        Bytes of shared memory per block.
     tensor_share : float, optional
         Share of a block's time in which the matrix units of its multiprocessor run.
     busy_share : float, optional
         Share of the sampled time in which the kernel runs; the rest is idle.
     sms : int, optional
-        Multiprocessors. Default: those of the chip, where they are known here.
+        Multiprocessors. Default: those of the chip, if known.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def utilization(
     Raises
     ------
     ValueError
-        A chip whose multiprocessors are not known; a block that fits on none; shares outside 0 to 1.
+        The chip's multiprocessors are unknown, a block fits on none, or a share is outside 0 to 1.
 
     Examples
     --------
@@ -187,9 +187,9 @@ def utilization(
 
 
 def saturating_sms(chip: str | Device, latency: float, bytes_a_thread: int = 16, threads: int | None = None) -> int:
-    """Return how many multiprocessors saturate a chip's memory, by Little's law.
+    """Compute how many multiprocessors saturate a chip's memory, by Little's law.
 
-    Bytes in flight are bandwidth times latency; each thread of a multiprocessor has one load on its way.
+    Bytes in flight are bandwidth times latency; each thread of a multiprocessor has one load in flight.
 
     Parameters
     ----------
@@ -197,9 +197,9 @@ def saturating_sms(chip: str | Device, latency: float, bytes_a_thread: int = 16,
     latency : float
         Seconds from a load to its data.
     bytes_a_thread : int, optional
-        That a thread has on its way: 16 is one 128-bit load.
+        Bytes in flight per thread: 16 is one 128-bit load.
     threads : int, optional
-        Of a multiprocessor. Default: the most that it holds.
+        Threads per multiprocessor. Default: the maximum.
 
     Returns
     -------
@@ -208,8 +208,8 @@ def saturating_sms(chip: str | Device, latency: float, bytes_a_thread: int = 16,
     Raises
     ------
     ValueError
-        A chip whose multiprocessors or bandwidth are not known, numbers that are not positive, more multiprocessors
-        than the chip has.
+        The chip's multiprocessors or bandwidth are unknown, a number is not positive, or the result exceeds the
+        multiprocessors of the chip.
 
     Examples
     --------
@@ -233,14 +233,14 @@ def saturating_sms(chip: str | Device, latency: float, bytes_a_thread: int = 16,
 
 
 def hbm_bandwidth(stacks: int, width_bits: int, rate: float) -> float:
-    """Return the bandwidth of stacked memory: stacks x width x rate / 8, all controllers at their full rate.
+    """Compute the bandwidth of stacked memory: stacks x width x rate / 8, all controllers at their full rate.
 
     Parameters
     ----------
     stacks : int
-        That the product uses; a die may have one more.
+        Stacks that the product uses; a die may have one more.
     width_bits : int
-        Of one stack: 1,024 of HBM to HBM3E.
+        Width of one stack: 1,024 from HBM to HBM3E.
     rate : float
         Bits/s of one pin, twice the memory clock.
 
@@ -252,7 +252,7 @@ def hbm_bandwidth(stacks: int, width_bits: int, rate: float) -> float:
     Raises
     ------
     ValueError
-        Numbers that are not positive.
+        A number is not positive.
 
     Examples
     --------

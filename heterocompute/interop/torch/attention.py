@@ -18,7 +18,7 @@ __all__ = ["PackedMultiheadAttention"]
 
 
 class PackedMultiheadAttention(torch.nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention` with packed projections, or some of them packed; made by `convert`.
+    """`torch.nn.MultiheadAttention` with some or all projections packed. Returned by `convert`.
 
     Attributes
     ----------

@@ -44,35 +44,34 @@ def convert(
     Parameters
     ----------
     model : torch.nn.Module
-        On the CPU. Weights that pruning or parametrizations compute are packed as they are computed now.
+        On the CPU. Weights computed by pruning or parametrizations are packed with their present values.
     format : Format, str, mapping, Plan or Rounded
-        One format, or a recipe: pattern -> format, where the first pattern that fits wins and ``"skip"`` or None leaves
-        a layer as it is. A recipe packs the layers that one of its patterns fits. The value of a pattern may also be
-        the rounded weight itself, a QuantizedArray. `heterocompute.ptq.search` and `heterocompute.ptq.quantize` return
-        such weights: they are packed as they are.
+        One format, or a recipe: pattern -> format. The first match applies; ``"skip"`` or None leaves a layer
+        unchanged, and so does no match. A pattern may also map to the rounded weight itself, a QuantizedArray.
+        `heterocompute.ptq.search` and `heterocompute.ptq.quantize` return such weights, which are packed as given.
     activations : Format or str, optional
         Round the inputs of each packed layer to this format.
     include, exclude : str or iterable of str, optional
-        Patterns of names of weights or modules, as of `layers`.
+        Patterns of names of weights or modules, as in `layers`.
     inplace : bool
         Change the model itself. By default the packed layers are put into a copy.
     method : {"rtn", "search", "gptq"}
-        The nearest codes; those under searched scales; or `heterocompute.ptq.gptq` under what the layers are given,
-        where weights that nothing is multiplied by, such as tables that are looked up, have searched scales.
+        Round to nearest; searched scales; or `heterocompute.ptq.gptq` with calibration inputs. With ``"gptq"``, weights
+        that are not multiplied, such as lookup tables, use searched scales.
     calibration : batches or Calibration, optional
-        What ``"gptq"`` needs, as `heterocompute.ptq.calibrate` takes or returns it.
+        Required by ``"gptq"``: batches for `heterocompute.ptq.calibrate`, or its result.
 
     Returns
     -------
     torch.nn.Module
-        The copy, or the model. Where the model itself is one layer, that layer.
+        The copy, or the model. If the model itself is one layer, the packed layer.
 
     Raises
     ------
     TypeError
         The model is not a module, or is not on the CPU.
     ValueError
-        A pattern that fits nothing, no layer to pack, a format that does not fit a weight.
+        A pattern matches nothing, there is no layer to pack, or a format does not fit a weight.
 
     Examples
     --------
@@ -121,17 +120,18 @@ def convert(
 def load_packed(
     model: torch.nn.Module, state: Mapping[str, torch.Tensor], *, strict: bool = True, inplace: bool = False
 ) -> Any:
-    """Load the ``state_dict()`` of a converted model into a model that is not converted.
+    """Load the ``state_dict()`` of a converted model into an unconverted model.
 
     Parameters
     ----------
     model : torch.nn.Module
-        The architecture, of any values; parameters may be on meta.
+        The architecture, with any values. Parameters may be on the meta device.
     state : mapping of str to torch.Tensor
-        Of a converted model: of ``torch.load(file, weights_only=True)`` or ``safetensors.torch.load_file(file)``.
+        State of a converted model, from ``torch.load(file, weights_only=True)`` or
+        ``safetensors.torch.load_file(file)``.
     strict, inplace : bool
-        As of `torch.nn.Module.load_state_dict` and `convert`. What a file of safetensors leaves out of tied layers is
-        taken from the layer that they are tied to.
+        As in `torch.nn.Module.load_state_dict` and `convert`. Tensors that a safetensors file leaves out for tied
+        layers are copied from the layer that they are tied to.
 
     Returns
     -------
@@ -140,11 +140,11 @@ def load_packed(
     Raises
     ------
     TypeError
-        The model is not a module, the state is not a mapping.
+        The model is not a module, or the state is not a mapping.
     ValueError
-        No packed weight in the state, or one of a layer that the model does not have or of another shape.
+        The state holds no packed weight, or one for a missing layer or of another shape.
     RuntimeError
-        Other tensors that do not fit, as of `torch.nn.Module.load_state_dict`.
+        Other tensors do not match, as in `torch.nn.Module.load_state_dict`.
 
     Examples
     --------

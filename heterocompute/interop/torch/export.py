@@ -37,38 +37,37 @@ Array = np.ndarray[Any, Any]
 
 @counts_subnormals
 def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[str], **options: Any) -> None:
-    """Write a converted model as ONNX, with the codes and scales of its packed weights inside.
+    """Write a converted model as ONNX, including the codes and scales of its packed weights.
 
     Parameters
     ----------
     model : torch.nn.Module
-        What `convert` returned. Weights of integers (`Int`, signed `VSQ`) of up to 8 bits; activations of symmetric
-        `Int` with one scale a row.
+        Result of `convert`. Weights must be integers (`Int`, signed `VSQ`) of up to 8 bits, activations symmetric `Int`
+        with one scale per row.
     example : torch.Tensor, tuple of torch.Tensor or dict of str to torch.Tensor
-        The inputs of one call; a dict is passed by keywords.
+        The inputs of one call. A dict is passed as keywords.
     path : str or os.PathLike
         Replaced by renaming if it exists.
     **options
-        Of `torch.onnx.export`, such as ``dynamic_shapes``, ``input_names``, ``output_names``.
+        Options of `torch.onnx.export`, such as ``dynamic_shapes``, ``input_names``, ``output_names``.
 
     Raises
     ------
     ImportError
         onnx is not installed.
     TypeError, ValueError
-        A model without packed weights, or with a format that ONNX has no place for; the message names the layer. An
-        example that the model refuses.
+        The model has no packed weights, ONNX cannot represent a format (the message names the layer), or the model
+        rejects the example.
     OSError
         The file cannot be written.
 
     Notes
     -----
-    A linear layer with symmetric or asymmetric integers of 2, 4 or 8 bits becomes `MatMulNBits` of onnxruntime where
-    its groups, or its rows, divide into blocks of 16, 32, 64 ...; other weights become a `DequantizeLinear` (opset 21).
-    Filters of a transposed convolution with groups are stored as floats. A runtime adds in another order than this
-    package: answers differ in the last digits, and by steps of the codes after rounded activations.
-    PyTorch's new exporter is used where onnxscript is installed, else the one that traces. Models of 2 GiB of float
-    weights or more have no place in one file of ONNX.
+    A linear layer with symmetric or asymmetric integers of 2, 4 or 8 bits becomes `MatMulNBits` of onnxruntime, if its
+    groups or rows divide into blocks of 16, 32, 64 ... Other weights become a `DequantizeLinear` (opset 21). Filters of
+    a grouped transposed convolution are stored as floats. A runtime sums in another order than this package. Results
+    differ in the last digits, and by steps of the codes after rounded activations. PyTorch's new exporter is used if
+    onnxscript is installed, otherwise the tracing one. One ONNX file cannot hold 2 GiB of float weights or more.
 
     Examples
     --------

@@ -75,11 +75,11 @@ class PackedLinear(Packed):
     Parameters
     ----------
     q : QuantizedArray or PackedWeight
-        (out_features, in_features), quantized along the inputs.
+        Shape (out_features, in_features), quantized along in_features.
     bias : torch.Tensor, optional
-        (out_features,). Its gradient and that of x are computed; the weight is frozen.
+        Shape (out_features,). Its gradient and that of x are computed; the weight is frozen.
     activations : Format or str, optional
-        Round inputs to this format, row by row.
+        Round the inputs to this format, per row.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class PackedLinear(Packed):
 
     @classmethod
     def from_module(cls, module: Any, weight: PackedWeight) -> Self:
-        """Take over the bias of a layer."""
+        """Copy the bias of a layer."""
         return cls(weight, getattr(module, "bias", None))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -121,21 +121,21 @@ OF_CONVOLUTIONS = (
 
 
 class _PackedConvolution(Packed):
-    """A convolution with packed filters; made by `convert`.
+    """A convolution with packed filters. Returned by `convert`.
 
-    The filters are (K, C / groups, R, S), also those of a transposed convolution: that is computed as a convolution
-    of x with zeros between its values. Filters of one dimension are (K, C / groups, 1, S). Those of three are
-    (K, C / groups, T R S, 1): each window is stored, and activations are rounded window by window.
+    The filters are (K, C / groups, R, S), including those of a transposed convolution, which is computed as a
+    convolution of x with zeros between its values. 1-D filters are (K, C / groups, 1, S). 3-D filters are
+    (K, C / groups, T R S, 1): each window is stored, and activations are rounded per window.
 
     Attributes
     ----------
     in_channels, out_channels, kernel_size, stride, padding, dilation, groups, transposed, output_padding, padding_mode
-        As of `torch.nn.Conv2d`.
+        As in `torch.nn.Conv2d`.
     """
 
     @classmethod
     def from_module(cls, module: Any, weight: PackedWeight) -> Self:
-        """Take over the bias and the window of a layer."""
+        """Copy the bias and the window of a layer."""
         made = cls(weight, module.bias)
         for name in OF_CONVOLUTIONS:
             setattr(made, name, getattr(module, name))
@@ -229,12 +229,12 @@ class PackedConvTranspose3d(_PackedTransposed):
 
 
 class PackedEmbedding(Packed):
-    """A table of rows that is packed; rows are decoded as they are looked up.
+    """An embedding with a packed table; rows are decoded at lookup.
 
     Parameters
     ----------
     q : QuantizedArray or PackedWeight
-        (num_embeddings, embedding_dim), quantized along the dimension.
+        Shape (num_embeddings, embedding_dim), quantized along embedding_dim.
 
     Examples
     --------
@@ -252,7 +252,7 @@ class PackedEmbedding(Packed):
 
     @classmethod
     def from_module(cls, module: Any, weight: PackedWeight) -> Self:
-        """Take over what a layer says of its rows."""
+        """Copy the row options of a layer."""
         made = cls(weight)
         made.padding_idx = module.padding_idx
         return made
@@ -265,13 +265,13 @@ class PackedEmbedding(Packed):
 
 
 class PackedEmbeddingBag(PackedEmbedding):
-    """A packed table whose rows are summed bag by bag, as of `torch.nn.EmbeddingBag`."""
+    """A packed embedding whose rows are summed per bag, as in `torch.nn.EmbeddingBag`."""
 
     kind = "embedding_bag"
 
     @classmethod
     def from_module(cls, module: Any, weight: PackedWeight) -> Self:
-        """Take over what a layer says of its bags."""
+        """Copy the bag options of a layer."""
         made = cls(weight)
         for name in ("mode", "include_last_offset", "padding_idx"):
             setattr(made, name, getattr(module, name))

@@ -51,30 +51,32 @@ def linear(
     dtype: Any = None,
     activations: Format | str | None = None,
 ) -> Any:
-    """Multiply by a packed weight, x @ q.T + bias; the gradient reaches x and bias, the weight is frozen.
+    """Apply a packed linear layer, ``x @ q.T + bias``. The gradient reaches x and bias; the weight is frozen.
 
     Parameters
     ----------
     x : torch.Tensor
-        (..., in), floats, on the CPU, or on the CUDA device of a PackedWeight. A CUDA device has not run this yet.
+        Floats of shape (..., in), on the CPU or on the CUDA device of a PackedWeight. The latter has not run on a CUDA
+        device yet.
     q : QuantizedArray or PackedWeight
-        (out, in), quantized along in.
+        Shape (out, in), quantized along in.
     bias : torch.Tensor, optional
-        (out,).
+        Shape (out,).
     dtype : torch.dtype, optional
-        Of the answer; None is that of x, under autocast that of autocast. The product is float32 and rounded once.
+        Dtype of the result. Default: that of x, or of autocast if it is active. The matmul is float32, rounded once.
     activations : Format or str, optional
-        Round x to this format, row by row. The gradient of x goes straight through. None is that of a PackedWeight.
+        Round x to this format, per row. The gradient of x passes straight through. Default: the format of the
+        PackedWeight.
 
     Returns
     -------
     torch.Tensor
-        (..., out).
+        Shape (..., out).
 
     Raises
     ------
     TypeError, ValueError
-        As `fake_quantize` and `heterocompute.linear`.
+        As in `fake_quantize` and `heterocompute.linear`.
 
     Examples
     --------
@@ -105,30 +107,30 @@ def conv2d(
     groups: int = 1,
     activations: Format | str | None = None,
 ) -> Any:
-    """Convolve images with packed filters; the gradient reaches x and bias, the filters are frozen.
+    """Convolve images with packed filters. The gradient reaches x and bias; the filters are frozen.
 
     Parameters
     ----------
     x : torch.Tensor
-        (N, C, H, W) or (C, H, W), floats, on the CPU.
+        Floats of shape (N, C, H, W) or (C, H, W), on the CPU.
     q : QuantizedArray or PackedWeight
-        (K, C / groups, R, S), quantized with ``axis=(2, 3, 1)``.
+        Shape (K, C / groups, R, S), quantized with ``axis=(2, 3, 1)``.
     bias : torch.Tensor, optional
-        (K,).
+        Shape (K,).
     stride, padding, dilation : int or pair of int
     groups : int
     activations : Format or str, optional
-        Round x to this format, image by image. None is that of a PackedWeight.
+        Round x to this format, per image. Default: the format of the PackedWeight.
 
     Returns
     -------
     torch.Tensor
-        (N, K, P, Q) or (K, P, Q), in the dtype of x, under autocast in that of autocast.
+        Shape (N, K, P, Q) or (K, P, Q), in the dtype of x, or of autocast if it is active.
 
     Raises
     ------
     TypeError, ValueError
-        As `fake_quantize` and `heterocompute.conv2d`.
+        As in `fake_quantize` and `heterocompute.conv2d`.
 
     Examples
     --------

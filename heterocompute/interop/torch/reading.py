@@ -251,18 +251,18 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             return self.fmt
 
     class QuantLinear(torch.nn.Linear):
-        """torch.nn.Linear with a weight that is rounded in every forward pass: for training.
+        """torch.nn.Linear for training, with a weight that is rounded in every forward pass.
 
-        The product is PyTorch's, of the rounded values, in the dtype of x; `linear` multiplies by what `packed`
-        returns. `weight` is the one before rounding. `torch.nn.MultiheadAttention` and the layers of
-        `torch.nn.Transformer`, which read weights without calling their modules, are given the rounded one.
+        The matmul is PyTorch's, with the rounded values, in the dtype of x. After training, `linear` multiplies by the
+        result of `packed`. `weight` is the unrounded weight. `torch.nn.MultiheadAttention` and the layers of
+        `torch.nn.Transformer` read weights without calling their modules; they get the rounded weight.
 
         Parameters
         ----------
         in_features, out_features, bias, device, dtype
-            As of `torch.nn.Linear`.
+            As in `torch.nn.Linear`.
         fmt : Format or str
-            Along the inputs; ``clip`` as in `heterocompute.quantize`.
+            Format along the inputs; ``clip`` as in `heterocompute.quantize`.
         """
 
         def __init__(

@@ -35,24 +35,24 @@ def fake_quantize(
     rounding: str = "nearest",
     seed: int = 0,
 ) -> Any:
-    """Round a tensor to a format; its gradient goes straight through where the value is in range.
+    """Round a tensor to a format, with a straight-through gradient for values in range.
 
     Parameters
     ----------
     t : torch.Tensor
-        float32, float64, float16 or bfloat16, on the CPU; of a GPU pass ``.cpu()``.
+        float32, float64, float16 or bfloat16, on the CPU. For a GPU tensor pass ``.cpu()``.
     fmt, axis, clip, rounding, seed
         As in `heterocompute.training.fake_quantize`, which states the gradient of each format.
 
     Returns
     -------
     torch.Tensor
-        Of t's dtype; in 16 bits the values are rounded once more.
+        Dtype of t. 16-bit dtypes round the values once more.
 
     Raises
     ------
     TypeError, ValueError
-        As `heterocompute.quantize`; a tensor on another device.
+        As in `heterocompute.quantize`. Also for a tensor on another device.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def fake_quantize(
 def parametrize(
     module: Any, fmt: Format | str, name: str = "weight", axis: int | tuple[int, ...] | None = None, clip: Any = None
 ) -> Any:
-    """Round a module's weight wherever it is used; what is trained is the weight before rounding.
+    """Round a module's weight at each use, while the unrounded weight is trained.
 
     Parameters
     ----------
@@ -82,12 +82,13 @@ def parametrize(
         ``torch.nn.utils.parametrize.remove_parametrizations(module, name)`` leaves the rounded values.
     fmt : Format or str
     name : str
-        Of the parameter, which may have parametrizations, such as `weight_norm`, or be pruned by
-        `torch.nn.utils.prune`: it is rounded after them. What a mask has removed stays 0, and the mask becomes a part
+        Name of the parameter. It may have parametrizations, such as `weight_norm`, or be pruned by
+        `torch.nn.utils.prune`; rounding comes after them. Values removed by a mask stay 0, and the mask becomes a part
         of the parametrization.
     axis : int or tuple of int, optional
-        None is what the module sums along: of convolutions the taps and the channels of the input, (2, 3, 1) of a
-        `Conv2d`, (2, 3, 0) of a `ConvTranspose2d`; of other modules the last one, or (2, 3, 1) of 4 dimensions.
+        Default: the axes that the module sums along. For convolutions these are the taps and the input channels,
+        (2, 3, 1) of a `Conv2d`, (2, 3, 0) of a `ConvTranspose2d`. For other modules it is the last axis, or (2, 3, 1)
+        for 4 dimensions.
     clip
         As in `heterocompute.quantize`.
 
@@ -99,7 +100,7 @@ def parametrize(
     Raises
     ------
     TypeError, ValueError
-        As `fake_quantize`, for the weight as it is.
+        As in `fake_quantize`, for the present weight.
     """
     if OPS.rounds(module, name):
         raise ValueError(f"parametrize: {name} of the module is rounded already, wanted one that is not")
@@ -122,7 +123,7 @@ def parametrize(
 
 
 def packed(module: Any) -> dict[str, Any]:
-    """Return the weights that a network computes with, after training with rounding: what to save, or to round further.
+    """Return the rounded weights of a network after training with rounding, to save or to round further.
 
     Parameters
     ----------
@@ -131,15 +132,15 @@ def packed(module: Any) -> dict[str, Any]:
     Returns
     -------
     dict of str to QuantizedArray or torch.Tensor
-        A QuantizedArray of each weight that `QuantLinear` or `parametrize` rounds, tensors of all else that is saved.
-        Names are those that the network has without rounding and without `torch.nn.utils.prune`.
+        A QuantizedArray for each weight that `QuantLinear` or `parametrize` rounds, tensors for the rest of the state.
+        Names are those of the network without rounding and without `torch.nn.utils.prune`.
 
     Raises
     ------
     TypeError
-        As `fake_quantize`; no module.
+        As in `fake_quantize`, or module is not a module.
     ValueError
-        A format that rounds the 0 of a pruned value to another value.
+        A format rounds the 0 of a pruned value to another value.
 
     Examples
     --------

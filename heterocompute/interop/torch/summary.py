@@ -33,16 +33,16 @@ COLUMNS = [
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary(Tabular):
-    """The result of `summary`; it shows itself as a table, in a terminal and in Jupyter.
+    """The result of `summary`; displays as a table in a terminal and in Jupyter.
 
     Attributes
     ----------
     table : list of dict
-        A row a weight, in the order of the model: ``name kind shape format activations before after reason``. Bytes
-        are those of the weight before packing and now, 0 of a weight that is tied to an earlier one. ``format`` is None
-        of a weight that is not packed; ``reason`` says why, or which weight it is tied to.
+        One row per weight, in the order of the model: ``name kind shape format activations before after reason``.
+        ``before`` and ``after`` are bytes before packing and now, 0 for a weight that is tied to an earlier one.
+        ``format`` is None for a weight that is not packed. ``reason`` tells why, or which weight it is tied to.
     others : int
-        Bytes of all parameters and buffers that are no weights of layers: biases, norms.
+        Bytes of all parameters and buffers that are not weights of layers, such as biases and norms.
     """
 
     table: list[Row]
@@ -50,27 +50,27 @@ class Summary(Tabular):
 
     @property
     def before(self) -> int:
-        """Bytes of the model before packing."""
+        """Return the bytes of the model before packing."""
         return self.others + sum(int(row["before"]) for row in self.table)
 
     @property
     def after(self) -> int:
-        """Bytes of the model now."""
+        """Return the bytes of the model now."""
         return self.others + sum(int(row["after"]) for row in self.table)
 
     def records(self) -> list[Row]:
-        """Return the table: a dict a weight."""
+        """Return the table, one dict per weight."""
         return self.table
 
     def show(self, console: Any = None, more: Sequence[str] = ("records()",)) -> None:
-        """Print the table and the sums.
+        """Print the table and the totals.
 
         Parameters
         ----------
         console : rich.console.Console, optional
             Default: standard output.
         more : sequence of str, optional
-            What shows the columns that a narrow terminal leaves out.
+            How to show the columns that do not fit a narrow terminal.
         """
         console = terminal() if console is None else console
         print_table(COLUMNS, self.table, console, more=more)
@@ -102,12 +102,12 @@ def _activations(layer: Layer) -> str | None:
 
 @counts_subnormals
 def summary(model: torch.nn.Module) -> Summary:
-    """Say of each weight of a model whether it is packed, why not, and how many bytes it takes.
+    """Report for each weight of a model whether it is packed, why not, and its size in bytes.
 
     Parameters
     ----------
     model : torch.nn.Module
-        What `convert` returned, or any other model.
+        Result of `convert`, or any other model.
 
     Returns
     -------

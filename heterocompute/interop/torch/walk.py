@@ -25,29 +25,29 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A weight of a model.
+    """A weight of a model, and whether it can be packed.
 
     Attributes
     ----------
     name : str
-        Of the weight in the model, ``encoder.0.weight``: that of the parameter before pruning or parametrizations.
+        Name of the weight in the model, ``encoder.0.weight``: the parameter before pruning or parametrizations.
     path : str
-        Of the module, ``encoder.0``; empty where the model itself is the layer.
+        Path of the module, ``encoder.0``; empty if the model itself is the layer.
     attribute : str
-        Of the weight in the module.
+        Name of the weight in the module.
     module : torch.nn.Module
         The module that holds the weight.
     kind : str
         ``linear``, ``conv2d``, ``conv_transpose2d``, ``embedding``, ``embedding_bag``, ``attention`` (a projection),
-        ``experts`` (stacked matrices); the name of the class where it is not known.
+        ``experts`` (stacked matrices), or the class name of an unknown module.
     shape : tuple of int
-        Of the weight.
+        Shape of the weight.
     axis : tuple of int
         Axes that the module sums along.
     problem : str
-        Why the weight cannot be packed; empty where it can.
+        Why the weight cannot be packed; empty if it can.
     packed : PackedWeight or None
-        The weight, where it is packed already.
+        The weight, if it is already packed.
     """
 
     name: str
@@ -66,28 +66,27 @@ def layers(
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
 ) -> list[Layer]:
-    """Return the weights of a model, in its order: those that can be packed, and the others with the reason.
+    """Return the weights of a model in its order, each with the reason if it cannot be packed.
 
     Parameters
     ----------
     model : torch.nn.Module
     include : str or iterable of str, optional
-        Patterns of names of weights or modules; only weights that fit one of them are returned.
+        Patterns of names of weights or modules. Only matching weights are returned.
     exclude : str or iterable of str, optional
-        Weights that fit one of these patterns are left out, also against `include`.
+        Matching weights are left out. `exclude` overrides `include`.
 
     Returns
     -------
     list of Layer
-        Parameters of floats with two dimensions or more, and weights that are packed already. A module that is used in
-        two places is returned at each.
+        Float parameters with two dimensions or more, and packed weights. A module that is used twice is returned twice.
 
     Raises
     ------
     TypeError
         The model is not a module.
     ValueError
-        A pattern that fits nothing in the model.
+        A pattern matches nothing in the model.
 
     Examples
     --------

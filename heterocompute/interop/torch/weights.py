@@ -26,22 +26,22 @@ __all__ = ["PRODUCTS", "PackedPart", "PackedWeight", "restored"]
 
 
 class PackedWeight(torch.nn.Module):
-    """A weight in a number format, in the place of a parameter.
+    """A weight in a number format that replaces a parameter.
 
     Parameters
     ----------
     q : QuantizedArray
-        The buffers share its memory where that can be written.
+        The buffers share its memory if the memory is writable.
     activations : Format or str, optional
-        Format that the inputs of products with this weight are rounded to.
+        Format that the inputs of matmuls with this weight are rounded to.
 
     Attributes
     ----------
     text : str
-        Format, shape, axes and source dtype, as the operators of a graph are given them.
+        Format, shape, axes and source dtype, as passed to the operators of a graph.
     shape : torch.Size
     dtype : torch.dtype
-        That of the weight before packing, or what ``.to(dtype)`` of the model said last. Codes and scales keep theirs.
+        Dtype of the weight before packing, or of the last ``.to(dtype)`` of the model. Codes and scales keep theirs.
     device : torch.device
     activations : str or None
 
@@ -78,7 +78,7 @@ class PackedWeight(torch.nn.Module):
         self.shape = torch.Size(q.shape)
 
     def parts(self) -> list[torch.Tensor]:
-        """Return the components, as operators take them."""
+        """Return the components in the order of the operators' arguments."""
         return list(self._buffers.values())
 
     def array(self) -> QuantizedArray:

@@ -52,35 +52,35 @@ def attention(
     window: int | None = None,
     cap: float | None = None,
 ) -> FloatArray:
-    """Return ``softmax(scale q k^T) v``.
+    """Return the attention ``softmax(scale q k^T) v``.
 
     Parameters
     ----------
     q : array_like, shape (..., heads, n, width)
         The queries of the last n tokens.
     k, v : array_like or QuantizedArray, shape (..., kv_heads, m, width)
-        Keys and values of all m tokens, n or more, or 1 or more without `causal` and `window`; or what `KVCache.add`
-        returns. Packed ones are quantized along the last axis and decoded tile by tile. heads is a multiple of
-        kv_heads: query head i uses head ``i // (heads // kv_heads)``.
+        Keys and values of all m tokens, or the result of `KVCache.add`. m is at least n, or at least 1 without `causal`
+        and `window`. Packed keys and values are quantized along the last axis and decoded tile by tile. heads is a
+        multiple of kv_heads: query head i uses head ``i // (heads // kv_heads)``.
     causal : bool
-        A query sees no token after its own.
+        Mask all tokens after the query's own.
     scale : float, optional
         Default: ``width ** -0.5``.
     window : int, optional
-        A query sees only so many tokens, its own the last of them. Default: all.
+        Number of tokens that a query sees, the last of which is its own. Default: all.
     cap : float, optional
-        Scores become ``cap tanh(score / cap)``.
+        Replace each score by ``cap tanh(score / cap)``.
 
     Returns
     -------
     ndarray of float32, shape of q
-        Bitwise identical on every instruction set and number of threads, and for packed keys and values the answer
-        for what they decode to. Working memory: two tiles of 64 keys and 16 tokens of queries per thread.
+        Bitwise identical on every instruction set and number of threads. Packed keys and values give the result of
+        their decoded values. Working memory: two tiles of 64 keys and 16 tokens of queries per thread.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit; keys or values that are quantized along another axis or by a format with a pattern.
+        The shapes do not match, or keys or values are quantized along another axis or by a format with a pattern.
 
     Notes
     -----
@@ -161,23 +161,22 @@ def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], A
 
 
 class KVCache:
-    """The keys and values of all tokens so far, as floats or packed in a format.
+    """Store the keys and values of all tokens so far, in float32 or packed in a format.
 
     Parameters
     ----------
     format : Format or str, optional
-        Of keys and values, each head's of a token quantized along its width when the token is added. Default: float32.
+        Format of keys and values. When a token is added, each head is quantized along its width. Default: float32.
     layers, heads, width : int
-        `heads` counts those of keys.
+        `heads` is the number of key heads.
     batch : int
     windows : sequence of int or None, optional
-        Tokens that each layer still needs; older ones are dropped from memory. Default: all.
+        Number of tokens that each layer needs. Older tokens are dropped from memory. Default: all.
 
     Raises
     ------
     ValueError
-        A format with a pattern, or whose rows share something, such as the scale of the whole tensor or a learned
-        codebook.
+        The format has a pattern, or its rows share data, such as the scale of the whole tensor or a learned codebook.
 
     Examples
     --------
@@ -224,18 +223,18 @@ class KVCache:
 
     @property
     def length(self) -> int:
-        """Tokens that were added to the last layer."""
+        """Return the number of tokens added to the last layer."""
         return self._seen[-1]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tokens in memory, of all layers."""
+        """Return the bytes of the tokens in memory, of all layers."""
         row = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self._parts.values())
         return 2 * row * self.rows * sum(self._held)
 
     @counts_subnormals
     def add(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
-        """Append the keys and values of new tokens.
+        """Append the keys and values of new tokens and return all in memory.
 
         Parameters
         ----------
@@ -245,12 +244,12 @@ class KVCache:
         Returns
         -------
         tuple
-            Keys and values of all tokens in memory, for `attention`; valid until the next call for this layer.
+            Keys and values of all tokens in memory, for `attention`. Valid until the next call for this layer.
 
         Raises
         ------
         ValueError
-            Shapes that do not fit; NaN or infinity that the format does not hold.
+            The shapes do not match, or the format cannot represent a NaN or infinity.
         """
         i = as_int(layer, "KVCache.add: layer", 0, self.layers - 1)
         parts = [
@@ -269,10 +268,10 @@ class KVCache:
         return self._kept(memory[0], begin + n), self._kept(memory[1], begin + n)
 
     def room(self, layer: int, n: int) -> tuple[int, list[Any]]:
-        """Make room for n more tokens of a layer: return the tokens in memory, and the memory of keys and of values.
+        """Reserve memory for n more tokens of a layer; return the number of tokens, and the arrays of keys and values.
 
-        Each is an array (tokens, batch, heads, width), packed if the cache has a format, whose first tokens are filled.
-        Whoever fills the next ones calls `advance`.
+        Each array has shape (tokens, batch, heads, width) and is packed if the cache has a format. Its first tokens are
+        filled. The caller fills the next ones, then calls `advance`.
         """
         self._drop(layer)
         begin, memory = self._held[layer], self._memory[layer]
@@ -282,7 +281,7 @@ class KVCache:
         return begin, memory
 
     def advance(self, layer: int, n: int) -> None:
-        """Count n tokens that were written to the memory of a layer."""
+        """Count n tokens that the caller wrote to the memory of a layer."""
         self._held[layer] += n
         self._seen[layer] += n
 

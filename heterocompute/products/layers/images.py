@@ -26,26 +26,26 @@ def __dir__() -> list[str]:
 def max_pool2d(
     x: Any, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0
 ) -> FloatArray:
-    """Take the largest value of each window.
+    """Compute the maximum of each window.
 
     Parameters
     ----------
     x : array_like, shape (N, C, H, W)
     size : int or pair
     stride : int or pair, optional
-        The size, where it is None.
+        Default: the size.
     padding
-        As in `conv2d`; padding is no value, and NaN is the largest.
+        As in `conv2d`. Padding is ignored, and NaN counts as the largest value.
 
     Returns
     -------
     ndarray of float32, shape (N, C, P, Q)
-        A window on padding alone gives -infinity.
+        A window that covers only padding gives -infinity.
 
     Raises
     ------
     ValueError, TypeError
-        As `conv2d`.
+        As in `conv2d`.
 
     Examples
     --------
@@ -62,25 +62,25 @@ def max_pool2d(
 def avg_pool2d(
     x: Any, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0
 ) -> FloatArray:
-    """Take the mean of each window; padding counts as zeros.
+    """Compute the mean of each window; padding counts as zeros.
 
     Parameters
     ----------
     x : array_like, shape (N, C, H, W)
     size : int or pair
-        The size of the images for the mean of each channel.
+        For global average pooling, the size of the images.
     stride, padding
         As in `max_pool2d`.
 
     Returns
     -------
     ndarray of float32, shape (N, C, P, Q)
-        Sums in float64, row by row, rounded once.
+        Sums are float64, row by row, rounded once.
 
     Raises
     ------
     ValueError, TypeError
-        As `conv2d`.
+        As in `conv2d`.
 
     Examples
     --------
@@ -100,9 +100,9 @@ def avg_pool2d(
 def fold_batch_norm(
     w: Any, bias: Any, gamma: Any, beta: Any, mean: Any, variance: Any, epsilon: float = 1e-5
 ) -> tuple[FloatArray, FloatArray]:
-    """Fold the normalization behind a layer into its filters.
+    """Fold batch normalization into the filters and bias of the layer before it.
 
-    ``gamma (w x + bias - mean) / sqrt(variance + epsilon) + beta`` is a layer itself.
+    ``gamma (w x + bias - mean) / sqrt(variance + epsilon) + beta`` is itself a layer with other weights.
 
     Parameters
     ----------
@@ -115,14 +115,14 @@ def fold_batch_norm(
     Returns
     -------
     tuple of ndarray of float32
-        Filters and bias of a layer without normalization; computed in float64, rounded once.
+        Filters and bias of an equal layer without normalization, computed in float64 and rounded once.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit; a variance plus epsilon that is not above 0.
+        The shapes do not match, or variance plus epsilon is not above 0.
     TypeError
-        Arrays that hold no floats.
+        An argument is not a float array.
 
     Notes
     -----

@@ -25,7 +25,7 @@ RMS_NORM, NORM, SOFTMAX, SILU, GELU, ROPE = range(6)  # hc_layer_kind
 
 @counts_subnormals
 def rms_norm(x: Any, weight: Any = None, epsilon: float = 1e-6) -> FloatArray:
-    """Divide each row by its root mean square.
+    """Normalize each row: divide it by its root mean square.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def rms_norm(x: Any, weight: Any = None, epsilon: float = 1e-6) -> FloatArray:
     Raises
     ------
     ValueError
-        Shapes that do not fit, a negative epsilon.
+        The shapes do not match, or epsilon is negative.
 
     Notes
     -----
@@ -62,13 +62,13 @@ def rms_norm(x: Any, weight: Any = None, epsilon: float = 1e-6) -> FloatArray:
 
 @counts_subnormals
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e-5) -> FloatArray:
-    """Subtract the mean of each row and divide by its standard deviation.
+    """Normalize each row: subtract its mean and divide by its standard deviation.
 
     Parameters
     ----------
     x : array_like, shape (..., n)
     weight, bias : array_like, shape (n,), optional
-        Multiplies each value; is added last.
+        weight multiplies each value; then bias is added.
     epsilon : float
         Added to the variance.
 
@@ -79,7 +79,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e
     Raises
     ------
     ValueError
-        Shapes that do not fit, a negative epsilon.
+        The shapes do not match, or epsilon is negative.
 
     Notes
     -----
@@ -105,9 +105,9 @@ def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
     x : array_like, shape (..., width)
         Queries or keys.
     cosine, sine : array_like, shape (..., half)
-        Of the angles; broadcast over the leading axes of x. Values from 2 half on are not rotated.
+        Of the angles; broadcast over the leading axes of x. Values from index 2 half on are not rotated.
     pairs : bool
-        Rotate (2 i, 2 i + 1), as Meta's LLaMA does; else (i, i + half), as GPT-NeoX does.
+        Rotate the pairs (2 i, 2 i + 1), as Meta's LLaMA does. False: the pairs (i, i + half), as GPT-NeoX does.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
     Raises
     ------
     ValueError
-        Shapes that do not fit.
+        The shapes do not match.
 
     Notes
     -----
@@ -162,7 +162,7 @@ def softmax(x: Any) -> FloatArray:
     Returns
     -------
     ndarray of float32, shape of x
-        NaN in a row that holds NaN or plus infinity, or minus infinity alone.
+        NaN in a row that holds NaN or plus infinity, or only minus infinity.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def swiglu(gate: Any, up: Any) -> FloatArray:
 
     Parameters
     ----------
-    gate, up : array_like, of one shape
+    gate, up : array_like of the same shape
 
     Returns
     -------
@@ -212,7 +212,7 @@ def gelu(x: Any, up: Any = None) -> FloatArray:
     ----------
     x : array_like
     up : array_like, optional
-        Of the shape of x.
+        Same shape as x.
 
     Returns
     -------
@@ -226,7 +226,7 @@ def gelu(x: Any, up: Any = None) -> FloatArray:
     Notes
     -----
     Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016 (arXiv 1606.08415), section 2: the tanh form. It is
-    computed as ``x sigmoid(1.5957691 (x + 0.044715 x^3))``, which is equal.
+    computed as the equal expression ``x sigmoid(1.5957691 (x + 0.044715 x^3))``.
 
     Examples
     --------

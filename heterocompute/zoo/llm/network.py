@@ -38,13 +38,13 @@ WINDOW = 512  # tokens of a window of `perplexity`
 
 
 class LanguageModel:
-    """A language model of a file. Made by `heterocompute.zoo.open_llm`.
+    """A language model read from a file. Returned by `heterocompute.zoo.open_llm`.
 
     Attributes
     ----------
     path : str
     weights : mapping of str to QuantizedArray or ndarray
-        By the names of the file, packed as stored; each is read when it is first asked for.
+        By the names in the file, packed as stored, each read on first access.
     shape : Shape
         Sizes and options, such as ``shape.layers`` and ``shape.context``.
     tokens : Tokens
@@ -66,22 +66,22 @@ class LanguageModel:
 
     @property
     def roles(self) -> dict[str, str]:
-        """Names of the tensors by what they are for, such as ``blk.3.attn_q.weight``: the names of GGUF."""
+        """Return the tensor names by role, such as ``blk.3.attn_q.weight``. Roles are the names of GGUF."""
         return {role: name for role, name in self._roles.items() if role in self._expected}
 
     def remade(self, weights: Mapping[str, Any]) -> LanguageModel:
-        """Return the network with other weights, all of them, by their roles; norms as they multiply."""
+        """Return the network with other weights, given by role and complete; norms hold their actual factors."""
         roles = {role: role for role in weights}
         return LanguageModel(self.path, weights, self.shape, roles, self.tokens, factors=self._factors)
 
     @property
     def matrices(self) -> list[str]:
-        """Names of the tensors that a product multiplies by, the embedding among them."""
+        """Return the names of the matmul weights, including the embedding."""
         return [self._roles[role] for role, shape in self._expected.items() if len(shape) > 1]
 
     @property
     def tables(self) -> list[str]:
-        """Names of the embedding and, if it is a tensor of its own, of the output."""
+        """Return the names of the embedding and, if stored separately, of the output."""
         return [self._roles[role] for role in ("token_embd.weight", "output.weight") if role in self._roles]
 
     @counts_subnormals
@@ -102,7 +102,7 @@ class LanguageModel:
         Raises
         ------
         ValueError
-            The format does not fit the width of a matrix; NaN or infinity in a tensor.
+            The format does not fit the width of a matrix, or a tensor holds NaN or infinity.
         """
         wanted, tables = as_format(fmt, "quantized: fmt"), set(self.tables)
         names = [name for name in self.matrices if name not in tables]
@@ -122,33 +122,33 @@ class LanguageModel:
         kv_cache: Any = None,
         emulate: str | None = None,
     ) -> FloatArray:
-        """Run the network.
+        """Run the network and return the logits.
 
         Parameters
         ----------
         ids : array_like of int, shape (n,) or (batch, n)
             Tokens, as `tokens.encode` returns them; at most `shape.context` of them.
         weights : mapping of str to array, optional
-            Weights that take the place of those of the file, by the same names; others stay as stored.
+            Replacements for weights of the file, by name. All other weights stay as stored.
         activations : Format or str, optional
-            Quantize the input of every product on the fly.
+            Quantize the input of every matmul on the fly.
         kv_cache : Format or str, optional
             Format of the keys and values, quantized along each head.
         emulate : str, optional
-            Multiply the matrices of the layers as given hardware accumulates, see `heterocompute.emulate.parse`.
+            Compute the matmuls of the layers with emulated hardware, see `heterocompute.emulate.parse`.
 
         Returns
         -------
         ndarray of float32, ids.shape + (vocabulary,)
-            The logits of the token after each. Bitwise identical on every instruction set and number of threads.
+            The logits of the token after each token. Bitwise identical on every instruction set and number of threads.
 
         Raises
         ------
         TypeError
             ids are not integers.
         ValueError
-            A token out of range, no tokens, or more than the context; an emulation that does not multiply these
-            formats.
+            A token is out of range, there are no tokens or more than the context, or the emulation does not support
+            these formats.
 
         Examples
         --------
@@ -173,31 +173,31 @@ class LanguageModel:
         kv_cache: Any = None,
         emulate: str | None = None,
     ) -> Any:
-        """Continue a prompt.
+        """Generate a continuation of a prompt.
 
         Parameters
         ----------
         prompt : str, array_like of int (tokens,) or (batch, tokens), or a list of texts or of tokens of any length
-            Prompts of a list of different lengths run one after another, each as if it were alone.
+            Prompts of different lengths run one after another, each independently.
         n : int
-            Tokens to add at most; a text ends earlier at the token that ends texts.
+            Maximum number of tokens to add. Generation stops earlier at the end-of-text token.
         temperature : float
-            0 takes the likeliest token; else tokens are drawn from softmax(logits / temperature).
+            0 selects the most likely token. Otherwise tokens are drawn from softmax(logits / temperature).
         seed : int
-            Of the draws.
+            Seed of the draws.
         weights, activations, kv_cache, emulate
-            As of `logits`.
+            As in `logits`.
 
         Returns
         -------
         str or ndarray of int64
-            The continuation without the prompt: a str for a str, a list of them for a list, tokens (n,) or (batch, n)
-            for tokens. A sequence of a batch that has ended repeats the token that ends texts.
+            The continuation without the prompt: a str for a str, a list of str for a list, tokens (n,) or (batch, n)
+            for tokens. A finished sequence of a batch repeats the end-of-text token.
 
         Raises
         ------
         ValueError
-            An empty prompt, or more tokens than the context holds.
+            A prompt is empty, or the tokens exceed the context.
 
         Examples
         --------
@@ -221,7 +221,7 @@ class LanguageModel:
         return self.tokens.decode(found[: ended[0]] if len(ended) else found)
 
     def _stacked(self, every: list[IntArray]) -> IntArray:
-        """Return sequences as rows of one length: those that ended repeat the token that ends texts."""
+        """Return sequences as rows of equal length; finished sequences repeat the end-of-text token."""
         longest, end = max(map(len, every)), min(self.tokens.ends, default=0)
         return np.stack([np.pad(one, (0, longest - len(one)), constant_values=end) for one in every])
 
@@ -262,18 +262,18 @@ class LanguageModel:
         kv_cache: Any = None,
         emulate: str | None = None,
     ) -> float:
-        """Judge the network by a text: exp of the mean negative log-likelihood of its tokens.
+        """Compute the perplexity of a text: exp of the mean negative log-likelihood of its tokens.
 
         Parameters
         ----------
         text : str or array_like of int
         stride : int, optional
-            Tokens between the beginnings of two windows; every token is predicted once, in the first window that holds
-            it. Default: half a window, so that each token but those of the first window has at least as many before it.
+            Tokens between the starts of two windows. Every token is predicted once, in the first window that holds it.
+            Default: half a window. Each token after the first window then has at least that many tokens before it.
         window : int, optional
-            Tokens that the network sees at a time. Default: 512, or the context if that is smaller.
+            Tokens per window. Default: 512, or the context if that is smaller.
         weights, activations, kv_cache, emulate
-            As of `logits`.
+            As in `logits`.
 
         Returns
         -------
@@ -282,11 +282,11 @@ class LanguageModel:
         Raises
         ------
         ValueError
-            Fewer than two tokens, or a window or stride that does not fit.
+            There are fewer than two tokens, or the window or stride is invalid.
 
         Notes
         -----
-        Each window begins with the token that begins texts, if the model has one. Sums in float64.
+        Each window begins with the beginning-of-text token, if the model has one. Sums are float64.
         """
         sums = self.judged(text, [Way(weights, activations, kv_cache, emulate)], stride, window)
         return float(sums[0]["perplexity"])
@@ -301,30 +301,30 @@ class LanguageModel:
         parts: int = 0,
         states: dict[int, FloatArray] | None = None,
     ) -> list[dict[str, Any]]:
-        """Judge ways to run the network by one text.
+        """Compare several configurations of the network on one text.
 
         Parameters
         ----------
         text : str or array_like of int
         ways : sequence of (weights, activations, kv_cache, emulate)
-            As of `logits`; what is left out is None.
+            As in `logits`; missing entries are None.
         stride, window
-            As of `perplexity`.
+            As in `perplexity`.
         compare : bool
-            Also run the network as stored, and compare the distributions of each way with those.
+            Also run the network as stored, and compare the distributions of each configuration with it.
         parts : int
-            Also divide windows into so many equal parts, and judge the tokens of each part.
+            Also divide windows into this number of equal parts, and evaluate the tokens of each part.
         states : dict, optional
-            Filled with the last states of the network as stored, for the next call with the same text, stride and
-            window: 4 bytes per token and value of the width.
+            Receives the last states of the network as stored, for the next call with the same text, stride and window:
+            4 bytes per token and value of the width.
 
         Returns
         -------
         list of dict
-            One per way: ``perplexity``; with `compare` also ``kl``, the mean of KL(stored || way) in nats, and
-            ``agreement``, the fraction of tokens where both have the same likeliest token; with `parts` also
-            ``by_position``, a list of perplexities: of tokens with few tokens before them in their window first, NaN
-            where a part has no token.
+            One per configuration: ``perplexity``. With `compare` also ``kl``, the mean of KL(stored || configuration)
+            in nats, and ``agreement``, the fraction of tokens with the same most likely token. With `parts` also
+            ``by_position``, a list of perplexities, beginning with the tokens at the start of their window; NaN for a
+            part without tokens.
         """
         ids = self._text_ids(text)
         divided = as_int(parts, "judged: parts", 0, self._window(window))

@@ -24,26 +24,25 @@ FACTORS = "rope_freqs.weight"
 
 
 def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
-    """Open a language model.
+    """Open a language model and return it with its tokenizer.
 
     Parameters
     ----------
     path : str or os.PathLike
-        A GGUF file (or one part of a split one), or a folder of Hugging Face: safetensors, config.json and
-        tokenizer.json. Families: llama, mistral, mixtral, qwen2, qwen3, qwen3moe, phi3, gemma, gemma2,
-        gemma3.
+        A GGUF file (or one part of a split one), or a Hugging Face folder with safetensors, config.json and
+        tokenizer.json. Families: llama, mistral, mixtral, qwen2, qwen3, qwen3moe, phi3, gemma, gemma2, gemma3.
 
     Returns
     -------
     LanguageModel
-        Weights are packed as stored, and each is read when it is first needed.
+        Weights are packed as stored, each read on first access.
 
     Raises
     ------
     ValueError
-        The file is of another kind, describes a family that is not known, lacks a tensor, or contradicts itself.
+        The kind of file or the family is not supported, or the file lacks a tensor or is inconsistent.
     OSError
-        It cannot be read.
+        The file cannot be read.
 
     Examples
     --------

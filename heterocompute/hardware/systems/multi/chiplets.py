@@ -25,13 +25,13 @@ MOST = 1 << 20  # chiplets, and elements of one
 
 @dataclass(frozen=True, repr=False)
 class ChipletTraffic:
-    """What `chiplets` found.
+    """The result of `chiplets`.
 
     Attributes
     ----------
     network : str
     count, elements : int
-        Chiplets, and processing elements of each.
+        Number of chiplets, and of processing elements in each.
     layers : list of dict
         ``name``, ``macs``, ``grid`` (k, c) over chiplets and ``element_grid`` inside one, ``package_bytes``,
         ``chip_bytes`` (of all chiplets together), ``compute_seconds``, ``package_seconds``, ``seconds`` (the longer of
@@ -48,17 +48,17 @@ class ChipletTraffic:
 
     @property
     def package_bytes(self) -> float:
-        """Bytes between chiplets."""
+        """Return the bytes between chiplets."""
         return math.fsum(row["package_bytes"] for row in self.layers)
 
     @property
     def chip_bytes(self) -> float:
-        """Bytes between the elements inside chiplets."""
+        """Return the bytes between the elements inside chiplets."""
         return math.fsum(row["chip_bytes"] for row in self.layers)
 
     @property
     def seconds(self) -> float:
-        """Time of the network, a layer after another."""
+        """Return the time of the network, layer after layer."""
         return math.fsum(row["seconds"] for row in self.layers)
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,25 +92,25 @@ def chiplets(
     link: float = 100e9,
     pj_a_bit: float = 1.285,
 ) -> ChipletTraffic:
-    """Return the traffic of a network between chiplets and inside them; each layer takes the grid that is fastest.
+    """Compute the traffic of a network between chiplets and inside them, with the fastest grid per layer.
 
     Parameters
     ----------
     model, input_shape
-        As for `count`.
+        As in `count`.
     count : int, optional
-        Chiplets.
+        Number of chiplets.
     elements : int, optional
-        Processing elements of a chiplet.
+        Processing elements per chiplet.
     batch : int, optional
     operand_bytes, sum_bytes : float, optional
-        Of an input or output, and of a partial sum. Simba's: 8 and 24 bits.
+        Bytes of an input or output, and of a partial sum. Simba's: 8 and 24 bits.
     element_rate : float, optional
         Operations/s of an element.
     link : float, optional
         B/s out of one chiplet.
     pj_a_bit : float, optional
-        Energy of the package's links. Simba's are 0.82 to 1.75; the default is the middle.
+        Energy of the package's links in pJ per bit. Simba's are 0.82 to 1.75; the default is the middle.
 
     Returns
     -------
@@ -119,7 +119,7 @@ def chiplets(
     Raises
     ------
     ValueError
-        Counts, rates or sizes that are not positive, more than 2^20 chiplets or elements; shapes that do not fit.
+        Counts, rates or sizes are not positive, there are more than 2^20 chiplets or elements, or shapes do not match.
 
     Examples
     --------

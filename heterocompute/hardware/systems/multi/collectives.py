@@ -31,23 +31,23 @@ def allreduce(
     algorithm: str = "ring",
     pipelined: bool = True,
 ) -> float:
-    """Return the time of an all-reduce.
+    """Compute the time of an all-reduce.
 
     Parameters
     ----------
     size : float
         Bytes that each device holds.
     count : int
-        Devices.
+        Number of devices.
     link : float, str, Device or Fabric
-        B/s one way out of each device; or a device, whose fastest link it is (half of the rate of both directions); or
-        a fabric, of which `count` devices take part.
+        B/s one way out of each device; or a device, whose fastest link is used (half of the rate of both directions);
+        or a fabric, of which `count` devices take part.
     latency : float, optional
-        Seconds of each step, added to those of the fabric's tiers.
+        Seconds per step, added to those of the fabric's tiers.
     algorithm : {"ring", "tree", "switch"}, optional
     pipelined : bool, optional
-        Whether pieces pass through the tiers of a fabric one behind another, so that the slowest tier counts; else the
-        tiers follow each other.
+        Whether pieces are pipelined through the tiers of a fabric, so that the slowest tier counts. Otherwise the times
+        of the tiers add up.
 
     Returns
     -------
@@ -57,7 +57,8 @@ def allreduce(
     Raises
     ------
     ValueError
-        A count or a link that is not positive, a negative size or latency, a device without links, another algorithm.
+        A count or link is not positive, a size or latency is negative, the device has no links, or the algorithm is
+        unknown.
 
     Examples
     --------
@@ -97,20 +98,20 @@ COLLECTIVES: Mapping[str, Callable[[int], tuple[float, float]]] = {
 
 
 def collective(kind: str, size: float, count: int, link: float | str | Device, latency: float = 0.0) -> float:
-    """Return the time of a collective other than an all-reduce, at the bandwidth of the busiest link.
+    """Compute the time of a collective other than an all-reduce, at the bandwidth of the busiest link.
 
     Parameters
     ----------
     kind : {"broadcast", "reduce", "scatter", "gather", "all-gather", "reduce-scatter", "all-to-all"}
     size : float
         Bytes: of the whole at the root (broadcast, reduce, scatter, gather), of the whole that each device ends or
-        begins with (all-gather, reduce-scatter), that each device has for all of them (all-to-all).
+        begins with (all-gather, reduce-scatter), that each device has for all devices (all-to-all).
     count : int
-        Devices.
+        Number of devices.
     link : float, str or Device
-        B/s one way out of each device, or a device, whose fastest link it is (half of the rate of both directions).
+        B/s one way out of each device, or a device, whose fastest link is used (half of the rate of both directions).
     latency : float, optional
-        Seconds of each step.
+        Seconds per step.
 
     Returns
     -------
@@ -120,7 +121,7 @@ def collective(kind: str, size: float, count: int, link: float | str | Device, l
     Raises
     ------
     ValueError
-        Another kind, a count or a link that is not positive, a negative size or latency, a device without links.
+        The kind is unknown, a count or link is not positive, a size or latency is negative, or the device has no links.
 
     Notes
     -----
@@ -149,12 +150,12 @@ def collective(kind: str, size: float, count: int, link: float | str | Device, l
 
 
 def reduce_bandwidth(count: int, link: float | str | Device | Fabric, algorithm: str = "ring") -> float:
-    """Return the bytes/s at which data of each device are reduced: size over the time of a large all-reduce.
+    """Compute the bytes/s at which data of each device are reduced: size over the time of a large all-reduce.
 
     Parameters
     ----------
     count, link, algorithm
-        As for `allreduce`.
+        As in `allreduce`.
 
     Returns
     -------

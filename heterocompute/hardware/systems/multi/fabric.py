@@ -24,7 +24,7 @@ class Tier:
     ----------
     name : str
     count : int
-        Devices, or groups of the tier below, that it joins.
+        Number of devices, or of groups of the tier below, that it joins.
     rate : float
         B/s one way out of one device.
     latency : float, optional
@@ -44,7 +44,7 @@ class Tier:
 
 @dataclass(frozen=True)
 class Fabric:
-    """Devices and what joins them.
+    """A system of devices and the links between them.
 
     Parameters
     ----------
@@ -74,18 +74,18 @@ class Fabric:
 
     @property
     def count(self) -> int:
-        """Devices."""
+        """Return the number of devices."""
         return math.prod(tier.count for tier in self.tiers)
 
     @property
     def bisection(self) -> float:
-        """B/s between two halves, both directions together."""
+        """Return B/s between two halves, both directions together."""
         outermost = next((tier for tier in reversed(self.tiers) if tier.count > 1), self.tiers[-1])
         return self.count / 2 * 2 * outermost.rate
 
     @property
     def all_to_all(self) -> float:
-        """B/s that reach all devices together when each sends to each: no tier lets more than its rate pass."""
+        """Return B/s received by all devices together in an all-to-all, limited by the rate of each tier."""
         shares, inside = [], 1
         for tier in self.tiers:
             beyond = (self.count - inside) / max(self.count - 1, 1)
@@ -94,7 +94,7 @@ class Fabric:
         return self.count * min(shares) if self.count > 1 else 0.0
 
     def of(self, count: int) -> Fabric:
-        """Return the fabric of fewer devices, which fill groups in order.
+        """Return the fabric with fewer devices, which fill groups in order.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class Fabric:
         Raises
         ------
         ValueError
-            More devices than there are, or groups that are partly filled.
+            The count is larger than the fabric, or groups are partly filled.
         """
         check_count("fabric", "count", count)
         if count > self.count:
@@ -158,13 +158,13 @@ _SYSTEMS: Mapping[str, tuple[int, float, str, float, int, str]] = MappingProxyTy
 
 
 def fabric(name: str, count: int | None = None) -> Fabric:
-    """Return a system of NVIDIA's by name: NVLink and NVSwitch inside a node, a network between nodes.
+    """Return an NVIDIA system by name: NVLink and NVSwitch inside a node, a network between nodes.
 
     Parameters
     ----------
     name : {"dgx-1-p100", "dgx-1-v100", "dgx-2", "dgx-a100", "dgx-h100", "dgx-h100-nvlink"}
     count : int, optional
-        Devices. Default: one node. Whole nodes beyond that; 1,024 are 128 nodes of a SuperPOD.
+        Number of devices. Default: one node. Larger counts need whole nodes; 1,024 are 128 nodes of a SuperPOD.
 
     Returns
     -------
@@ -173,12 +173,12 @@ def fabric(name: str, count: int | None = None) -> Fabric:
     Raises
     ------
     ValueError
-        An unknown name, more devices than the network joins, a node that is partly filled.
+        The name is unknown, the network joins fewer devices, or a node is partly filled.
 
     Notes
     -----
-    The first NVLink generations of DGX-1 are a cube of rings, not a switch: the rate holds for all-reduce, which uses
-    every link, not between two given chips.
+    The first NVLink generations of DGX-1 are a cube of rings, not a switch. The rate applies to all-reduce, which uses
+    every link, not to two given chips.
 
     Examples
     --------

@@ -45,14 +45,14 @@ TRAININGS = (
 
 
 def growth() -> list[dict[str, Any]]:
-    """Return what training took, network by network, and how fast it grew.
+    """Return the training operations of published networks, and their growth.
 
     Returns
     -------
     list of dict
-        ``name``, ``year``, ``operations``, ``petaflop_days`` (10^15 operations/s for a day), ``gain`` over the
-        first, ``doubling_months`` since the first, None of the first and of those that took less. The printed figures
-        are in ``hw.published("training")``.
+        ``name``, ``year``, ``operations``, ``petaflop_days`` (10^15 operations/s for a day), ``gain`` over the first,
+        ``doubling_months`` since the first. The latter is None for the first and for networks with fewer operations.
+        The printed figures are in ``hw.published("training")``.
 
     Examples
     --------

@@ -22,7 +22,7 @@ def data_parallel(
     overlapped: float = 0.0,
     algorithm: str = "ring",
 ) -> dict[str, float]:
-    """Return what a step of synchronous data-parallel training takes: the same network everywhere, gradients summed.
+    """Compute the time of a step of synchronous data-parallel training: replicated network, summed gradients.
 
     Parameters
     ----------
@@ -31,20 +31,20 @@ def data_parallel(
     gradient_bytes : float
     count : int
     link : float, str, Device or Fabric
-        As for `allreduce`.
+        As in `allreduce`.
     overlapped : float, optional
-        Share of the all-reduce that is hidden behind the backward pass, 0 to 1.
+        Share of the all-reduce that overlaps the backward pass, 0 to 1.
     algorithm : {"ring", "tree", "switch"}, optional
 
     Returns
     -------
     dict
-        ``seconds`` a step, ``allreduce`` (seconds), ``efficiency`` (of `count` devices).
+        ``seconds`` per step, ``allreduce`` (seconds), ``efficiency`` (of `count` devices).
 
     Raises
     ------
     ValueError
-        A share outside 0 to 1, a time that is not positive.
+        The share is outside 0 to 1, or the time is not positive.
 
     Examples
     --------
@@ -68,32 +68,32 @@ def one_process(
     input_bytes: float = 0.0,
     output_bytes: float = 0.0,
 ) -> dict[str, float]:
-    """Return what a step takes where one process feeds all devices, as torch's ``DataParallel`` does.
+    """Compute the time of a step if one process feeds all devices, as torch's ``DataParallel`` does.
 
-    Each step the first device broadcasts the weights, scatters the batch, gathers the outputs, and gets the sum of the
-    gradients; nothing of it hides behind the work. `data_parallel` is ``DistributedDataParallel``.
+    In each step the first device broadcasts the weights, scatters the batch, gathers the outputs, and receives the sum
+    of the gradients. Nothing overlaps the work. `data_parallel` is ``DistributedDataParallel``.
 
     Parameters
     ----------
     step_seconds : float
         Forward and backward pass on one device.
     gradient_bytes : float
-        As many bytes of weights go out.
+        The weights that are sent have as many bytes.
     count : int
     link : float, str or Device
-        As for `collective`.
+        As in `collective`.
     input_bytes, output_bytes : float, optional
-        Of the whole batch.
+        Bytes of the whole batch.
 
     Returns
     -------
     dict
-        ``seconds`` a step, ``moved`` (seconds of the four collectives), ``efficiency`` (of `count` devices).
+        ``seconds`` per step, ``moved`` (seconds of the four collectives), ``efficiency`` (of `count` devices).
 
     Raises
     ------
     ValueError
-        A time that is not positive, negative bytes, a count or a link that is not positive.
+        A time is not positive, bytes are negative, or a count or link is not positive.
 
     Examples
     --------
@@ -112,36 +112,36 @@ def one_process(
 def parameter_server(
     step_seconds: float, gradient_bytes: float, count: int, link: float | str | Device, servers: int = 1
 ) -> dict[str, Any]:
-    """Return what asynchronous data-parallel training reaches: workers push gradients, pull weights, wait for nobody.
+    """Compute the rate of asynchronous data-parallel training, in which workers push gradients and pull weights.
 
     Parameters
     ----------
     step_seconds : float
         Forward and backward pass on one worker.
     gradient_bytes : float
-        As many bytes of weights come back.
+        The weights that are returned have as many bytes.
     count : int
-        Workers.
+        Number of workers.
     link : float, str or Device
         B/s one way of each worker and each server.
     servers : int, optional
-        Which share the weights.
+        Number of servers that share the weights.
 
     Returns
     -------
     dict
-        ``updates`` (a second, of all workers), ``efficiency`` (of `count` workers), ``staleness`` (updates of others
-        between a worker's pull and its push, on average), ``bound``: ``"workers"`` or ``"servers"``.
+        ``updates`` (per second, of all workers), ``efficiency`` (of `count` workers), ``staleness`` (mean number of
+        updates by other workers between a worker's pull and its push), ``bound``: ``"workers"`` or ``"servers"``.
 
     Raises
     ------
     ValueError
-        Numbers that are not positive.
+        A number is not positive.
 
     Notes
     -----
-    Each update sends the gradients in and the weights out; links carry both directions at once. Li et al., "Scaling
-    distributed machine learning with the parameter server", OSDI 2014.
+    Each update sends the gradients in and the weights out; links work in both directions at once. Workers do not wait
+    for each other. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
 
     Examples
     --------
@@ -174,20 +174,20 @@ def tensor_parallel(
     link: float | str | Device | Fabric,
     reductions: int = 4,
 ) -> dict[str, float]:
-    """Return what a step takes when each block of a transformer is cut over devices: outputs are summed in each.
+    """Compute the time of a step if each block of a transformer is cut over devices, with sums of the outputs.
 
     Parameters
     ----------
     step_seconds : float
-        On one device that could hold it all, at the rate that each device reaches.
+        Time on one device that could hold everything, at the rate that each device reaches.
     activation_bytes : float
-        Of one block's output: batch x positions x width x bytes.
+        Bytes of one block's output: batch x positions x width x bytes.
     blocks : int
     count : int
     link : float, str, Device or Fabric
-        As for `allreduce`.
+        As in `allreduce`.
     reductions : int, optional
-        All-reduces a block: 2 forward (attention, feed-forward), 2 backward; 2 more with recomputation; 2 to infer.
+        All-reduces per block: 2 forward (attention, feed-forward), 2 backward; 2 more with recomputation; 2 to infer.
 
     Returns
     -------
@@ -197,12 +197,12 @@ def tensor_parallel(
     Raises
     ------
     ValueError
-        Numbers that are not positive.
+        A number is not positive.
 
     Notes
     -----
-    Shoeybi et al., "Megatron-LM", arXiv 1909.08053, section 3. Nothing is hidden: the sum is needed at once. That
-    narrower products reach less of a chip's rate is not in here.
+    Shoeybi et al., "Megatron-LM", arXiv 1909.08053, section 3. Nothing overlaps, because the sum is needed at once. The
+    lower efficiency of narrower matmuls is not modelled.
 
     Examples
     --------
@@ -221,34 +221,34 @@ def tensor_parallel(
 def pipeline_parallel(
     stages: int | Sequence[float], microbatches: int, interleaved: int = 1, copy_seconds: float = 0.0
 ) -> dict[str, float]:
-    """Return what a batch takes that passes through stages in small pieces, and how long stages wait.
+    """Compute the time of a batch that passes through stages in microbatches, and the share of idle time.
 
     Parameters
     ----------
     stages : int or sequence of float
-        How many equal ones; or the seconds of each for one piece, forward and backward.
+        Number of equal stages, or the seconds of each stage for one microbatch, forward and backward.
     microbatches : int
-        Pieces of a batch.
+        Microbatches per batch.
     interleaved : int, optional
-        Parts of a stage that lie apart, so that filling takes a part of the time. Only of equal stages.
+        Number of separate parts of a stage, which divides the filling time. Only for equal stages.
     copy_seconds : float, optional
-        From one stage to the next, for one piece.
+        Time from one stage to the next, for one microbatch.
 
     Returns
     -------
     dict
-        ``seconds`` (in units of a stage's time if `stages` is a number), ``bubble``: the share of the time in which
-        stages wait, (p - 1) / (m + p - 1) of equal ones; ``efficiency`` = 1 - bubble; ``speedup`` over one device.
+        ``seconds`` (in units of a stage's time if `stages` is a number); ``bubble``, the share of idle time of the
+        stages, (p - 1) / (m + p - 1) for equal ones; ``efficiency`` = 1 - bubble; ``speedup`` over one device.
 
     Raises
     ------
     ValueError
-        Counts or times that are not positive; parts of unequal stages.
+        Counts or times are not positive, or unequal stages have several parts.
 
     Notes
     -----
-    Seconds: the sum of the stages and of the copies between them for the first piece, and the slowest stage for every
-    other. Huang et al., "GPipe", NeurIPS 2019; interleaving: Narayanan et al., SC 2021.
+    Seconds: the sum of the stages and of the copies between them for the first microbatch, and the slowest stage for
+    every other one. Huang et al., "GPipe", NeurIPS 2019; interleaving: Narayanan et al., SC 2021.
 
     Examples
     --------

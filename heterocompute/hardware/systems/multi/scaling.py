@@ -34,40 +34,41 @@ def scaling(
     overlapped: float = 0.0,
     input_shape: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return how training scales over the devices of a fabric in three ways.
+    """Compute how training scales over the devices of a fabric with data, tensor and pipeline parallelism.
 
     Parameters
     ----------
     model, input_shape
-        As for `count`.
+        As in `count`.
     chip : str or Device
     fabric : Fabric
     counts : iterable of int, optional
-        Devices. Default: 1, 2, 4 ... up to those of the fabric.
+        Numbers of devices. Default: 1, 2, 4 ... up to those of the fabric.
     dtype : str, optional
-        Of arithmetic, weights, gradients and activations.
+        Type of arithmetic, weights, gradients and activations.
     batch : int, optional
-        Of one device by data, of all together otherwise; by layers it is cut into as many pieces.
+        Batch size per device for data parallelism, otherwise of all devices. Pipeline parallelism cuts it into as many
+        microbatches.
     utilization : float, optional
-        Share of the roofline that a device reaches. An assumption.
+        Assumed share of the roofline that a device reaches.
     overlapped : float, optional
-        Share of the gradients' sum that is hidden, by data.
+        Share of the sum of gradients that overlaps, for data parallelism.
 
     Returns
     -------
     list of dict
-        A row a count: ``count``; ``data``, ``tensor`` and ``pipeline``, each with ``seconds``, ``efficiency`` and
-        ``throughput`` (samples a second), or None: blocks cut into more parts than heads, a network without attention,
-        fewer layers than devices.
+        One row per count: ``count``; ``data``, ``tensor`` and ``pipeline``, each with ``seconds``, ``efficiency`` and
+        ``throughput`` (samples per second). They are None if blocks are cut into more parts than heads, the network has
+        no attention, or there are fewer layers than devices.
 
     Raises
     ------
     ValueError
-        As of `roofline` and `Fabric.of`.
+        As in `roofline` and `Fabric.of`.
 
     Notes
     -----
-    That weights fit is not asked here (see `memory.training`), nor do smaller products reach less of the roofline.
+    Memory is not checked (see `memory.training`). The lower efficiency of smaller matmuls is not modelled.
 
     Examples
     --------
