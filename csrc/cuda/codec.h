@@ -56,7 +56,7 @@ static inline HC_DEVICE hc_components hc_own_components(const hc_cuda_chunks &ch
     return own;
 }
 
-/* Of a type that float32 holds. */
+/* Load a value whose dtype float32 can hold. */
 static inline HC_DEVICE float hc_load_value(const char *from, int dtype) {
     if (dtype == HC_F32)
         return *(const float *)from;
@@ -137,7 +137,7 @@ static inline HC_DEVICE void hc_store_parts(const hc_cuda_codec &p, int size) {
     }
 }
 
-/* What formats share in which a row or an array gives nothing first, or its largest magnitude as a threshold. */
+/* Shared by formats that need nothing of the whole row or array, or only its largest magnitude as a threshold. */
 struct hc_plain_format {
     static HC_DEVICE void finish(const hc_format *, hc_encode_state *) {}
     static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return false; }

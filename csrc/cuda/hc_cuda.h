@@ -1,4 +1,4 @@
-/* What a program launches on a CUDA device: an operation is a plan, a few steps in order on one stream.
+/* Launches on a CUDA device: an operation is a plan, a few steps in order on one stream.
  *
  *   step = name of a kernel, grid, block, dynamic shared memory, one structure of parameters by value
  *

@@ -38,7 +38,7 @@ void hc_host_copy_wait(int pending);
 template <int N> static inline void hc_copy_wait() { hc_host_copy_wait(N); }
 static inline void hc_atomic_max(uint32_t *at, uint32_t value) { *at = *at > value ? *at : value; }
 
-/* What lanes bring to a collective and take from it. */
+/* Inputs and results of the lanes in a collective. */
 struct hc_host_lanes {
     unsigned char in[32][64], out[32][64];
 };

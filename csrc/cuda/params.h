@@ -1,4 +1,4 @@
-/* What the kernels take: one structure each, by value, with addresses of the device. cuda/hc_cuda.h says which steps an
+/* Parameters of the kernels: one structure each, passed by value, with addresses of the device. cuda/hc_cuda.h says which steps an
  * operation has.
  */
 #ifndef HC_CUDA_PARAMS_H

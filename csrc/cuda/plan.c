@@ -180,7 +180,7 @@ hc_status hc_cuda_refuse(const hc_format *format, const hc_geometry *geometry, b
                 : HC_OK;
 }
 
-/* What the whole row or array must give before a chunk of it is encoded. */
+/* Values of the whole row or array that encoding a chunk needs. */
 typedef enum { NOTHING, ROW_MAXIMA, ARRAY_MAXIMUM } hc_cuda_need;
 static hc_cuda_need need_of(const hc_format *format, bool has_thresholds) {
     const hc_stored_form form = hc_form_of(format);

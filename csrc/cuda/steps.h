@@ -1,4 +1,4 @@
-/* What the planners share: steps and the memory of a plan, chunks, and the kernels of a family. */
+/* Shared by the planners: steps and memory of a plan, chunks, and the kernels of a family. */
 #ifndef HC_CUDA_STEPS_H
 #define HC_CUDA_STEPS_H
 

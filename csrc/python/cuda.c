@@ -12,7 +12,7 @@
 
 enum { NO_ROW = -1 };
 
-/* What a driver says is a RuntimeError, unless it is about memory or a part that is missing. */
+/* Errors of the driver become RuntimeError, except for memory and missing parts. */
 static PyObject *raise_driver(hc_status status, const hc_error *error) {
     if (status != HC_VALUE)
         return hc_raise(status, error);

@@ -64,6 +64,7 @@ def log_multiply(a: QuantizedArray, b: QuantizedArray, *, format: str | Format |
     array([[1.    , 0.25  , 0.0625]], dtype=float32)
     """
     out = _result("log_multiply", a, b, format)
+    _check_stored("log_multiply", a, b)
     gammas = a.format.form.steps, b.format.form.steps
     with np.errstate(over="ignore", under="ignore"):
         scales = a.components["scales"] * b.components["scales"]
@@ -119,6 +120,7 @@ def log_add(a: QuantizedArray, b: QuantizedArray, *, format: str | Format | None
     array([[ 2.  , -0.5 ,  0.25]], dtype=float32)
     """
     out = _result("log_add", a, b, format)
+    _check_stored("log_add", a, b)
     parts = a.components["scales"], b.components["scales"]
     larger = np.maximum(*parts)
     with np.errstate(over="ignore"):
@@ -171,6 +173,14 @@ def _result(name: str, a: Any, b: Any, wanted: Any) -> Log:
         like = Log(max(a.format.bits, b.format.bits), gamma, a.format.group)
         raise ValueError(f"{name}: format is {fmt}, wanted log numbers such as {like}, with gamma {gamma} or more")
     return Log(fmt.bits, fmt.form.steps, fmt.group)
+
+
+def _check_stored(name: str, a: QuantizedArray, b: QuantizedArray) -> None:
+    """Raise for scales that `quantize` never makes: a file or a caller's own components may hold them."""
+    for side, q in (("a", a), ("b", b)):
+        scales = q.components["scales"]
+        if not (np.isfinite(scales) & (scales >= 0)).all():
+            raise ValueError(f"{name}: {side} has a scale that is negative or not finite, expected 0 or more")
 
 
 def _check_scales(name: str, scales: Array, nonzero: Array) -> None:

@@ -63,7 +63,7 @@ class NotRepresentable(ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """What becomes of one weight: a target, or a dtype of plain values; `is_lossy` where it is rounded to that."""
+    """The result of one weight: a target, or a dtype of plain values. `is_lossy`: the weight is rounded to it."""
 
     status: str
     target: Target | str | None = None
@@ -306,7 +306,7 @@ def _planned_as(layout: str, name: str, made: Weight, plan: Plan) -> Plan:
 
 @dataclass(frozen=True)
 class _Made:
-    """What is written for a weight; plain data, so that another process can be sent it."""
+    """The tensors written for a weight: plain data, which can be sent to another process."""
 
     layout: str
     name: str

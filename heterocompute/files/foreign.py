@@ -110,7 +110,7 @@ def foreign_reader(path: str | os.PathLike[str], layout: str) -> Foreign:
 
 
 class Weights(Tensors):
-    """What a reader holds, its weights as they are stored: `weight` and `lent` answer with a `Weight`.
+    """The tensors of a reader, with weights as they are stored: `weight` and `lent` return a `Weight`.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class Weights(Tensors):
 
     @property
     def infos(self) -> dict[str, Info]:
-        """What is known of the weights."""
+        """Description of each weight, by name."""
         return {name: self.info(name) for name in self.weights}
 
     def close(self) -> None:

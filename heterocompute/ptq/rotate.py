@@ -49,6 +49,8 @@ def rotate(net: Any, seed: int = 0) -> Any:
 
     Raises
     ------
+    TypeError
+        `net` is not a LanguageModel.
     ValueError
         The family has norms after attention (gemma2, gemma3), whose weights do not commute with a rotation, or the
         width has no Hadamard matrix.
@@ -65,7 +67,9 @@ def rotate(net: Any, seed: int = 0) -> Any:
     >>> turned = hc.ptq.rotate(net)  # doctest: +SKIP
     >>> turned.perplexity(text, weights=turned.quantized("int4"))  # doctest: +SKIP
     """
-    shape = net.shape
+    shape: Any = getattr(net, "shape", None)
+    if not hasattr(shape, "options"):
+        raise TypeError(f"rotate: net is of type {type(net).__name__}, expected a network of hc.zoo.open_llm")
     if shape.options.post_norms:
         raise ValueError(
             f"rotate: net is {shape.family}, whose norms behind attention do not change places with a rotation; "

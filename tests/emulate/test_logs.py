@@ -137,5 +137,9 @@ def test_bad_arguments() -> None:
             call(a, a, format="int8")
         with pytest.raises(ValueError, match=said.LOG_TOO_LARGE):
             call(huge, huge)
+        for scale in (-1, np.nan, np.inf):
+            parts = {"codes": a.components["codes"], "scales": np.full((3, 1), scale, np.float32)}
+            with pytest.raises(ValueError, match=said.LOG_STORED_SCALE):
+                call(a, hc.QuantizedArray(parts, a.format, a.shape, a.axis))
     with pytest.raises(ValueError, match=said.LOG_TOO_SMALL):
         hc.log_multiply(tiny, tiny)

@@ -68,5 +68,8 @@ def test_experts_biases_and_outputs_of_their_own_are_rotated(tmp_path: Path) -> 
 def test_families_that_cannot_be_rotated_are_refused(tmp_path: Path) -> None:
     net = hc.zoo.open_llm(made.write_gguf(tmp_path / "m.gguf"))
     object.__setattr__(net.shape, "family", "gemma3")
+    for other in (None, np.ones((4, 4), np.float32)):
+        with pytest.raises(TypeError, match="expected a network of hc.zoo.open_llm"):
+            hc.ptq.rotate(other)
     with pytest.raises(ValueError, match="net is gemma3, whose norms behind attention"):
         hc.ptq.rotate(net)

@@ -39,7 +39,7 @@ void hc_condition_broadcast(hc_condition *condition);
 
 void hc_call_once(hc_once *once, void (*function)(void));
 
-/* What a thread runs: memory that outlives its begin. */
+/* The function of a thread. The memory must outlive the start of the thread. */
 typedef struct {
     void (*body)(int number);
     int number;

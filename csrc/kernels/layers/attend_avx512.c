@@ -8,7 +8,7 @@
 #define QUARTERS(a, b, low, high) _mm512_add_ps(_mm512_shuffle_f32x4(a, b, low), _mm512_shuffle_f32x4(a, b, high))
 #define INSIDE(a, b, low, high) _mm512_add_ps(_mm512_shuffle_ps(a, b, low), _mm512_shuffle_ps(a, b, high))
 
-/* Of keys r, 4 + r, 8 + r, 12 + r a quarter each: lanes i and i + 8 are added, then i and i + 4. */
+/* Fold the sums of keys r, 4 + r, 8 + r, 12 + r into a quarter each: add lanes i and i + 8, then i and i + 4. */
 static inline __m512 fold_four(const __m512 *sums) {
     const __m512 low = QUARTERS(sums[0], sums[4], 0x44, 0xee), high = QUARTERS(sums[8], sums[12], 0x44, 0xee);
     return QUARTERS(low, high, 0x88, 0xdd);

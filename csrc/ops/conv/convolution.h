@@ -33,7 +33,7 @@ typedef struct {
     hc_images *images; /* while an algorithm runs: x quantized (quantized/images.h); NULL: floats */
 } hc_convolution;
 
-/* What an algorithm would do: the counts that costs/ has times for. Of floats they follow from shapes alone. */
+/* Work of an algorithm: the counts that costs/ has times for. For floats they follow from shapes alone. */
 typedef struct {
     double products; /* multiply-adds, those of padded tiles included */
     double values;   /* of windows that are gathered, of tiles and answers that are transformed */

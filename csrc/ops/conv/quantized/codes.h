@@ -30,8 +30,8 @@ typedef struct {
     uint32_t *largest;         /* magnitudes of lines, as bits */
 } hc_codes;
 
-/* Of HC_CONV_FOLDED: activations as integers of 8 bits, filters of at most `limbs` limbs of 8 bits (one or two), one scale a row:
- * NULL, or why not. */
+/* HC_CONV_FOLDED needs activations as integers of 8 bits, filters of at most `limbs` limbs of 8 bits (one or two), and one scale
+ * per row. Returns NULL, or the reason why it does not apply. */
 const char *hc_codes_refuse(const hc_convolution *conv, int limbs);
 /* What lies how, for kernels with rows of `form`; a plane for each group, or one of all channels, which is for formats without
  * groups; rows of answers of a band are a multiple of `step` where so many fit. false where one row of windows takes more than
