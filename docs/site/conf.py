@@ -12,6 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import external  # noqa: E402
 import reference  # noqa: E402
 
 import heterocompute  # noqa: E402
@@ -19,7 +20,7 @@ import heterocompute  # noqa: E402
 project = "heterocompute"
 author = "the authors of heterocompute"
 release = heterocompute.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.intersphinx", "sphinx.ext.mathjax", "numpydoc"]
 root_doc = "docs/site/index"
 include_patterns = [
     "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "csrc/README.md", "docs/**",
@@ -54,13 +55,16 @@ suppress_warnings = ["misc.highlighting_failure"]  # output of commands in block
 
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
-numpydoc_xref_param_type = False
+numpydoc_xref_param_type = True
+numpydoc_xref_ignore = "all"  # except the names of external.WORDS and of our public classes
+numpydoc_xref_aliases = external.aliases(reference.public_objects())
 autodoc_typehints = "none"  # numpydoc has them in words
 autodoc_member_order = "bysource"
 add_module_names = False
 default_role = "literal"  # names in docstrings: numpydoc has them in single backquotes
 
 reference.write(HERE / "reference", HERE.parent)
+intersphinx_mapping = external.inventories(HERE / "reference")
 
 
 def setup(app: object) -> None:

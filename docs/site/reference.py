@@ -93,7 +93,7 @@ def used_in(path: str, pages: dict[Path, str]) -> list[Path]:
 
 
 def write(target: Path, docs: Path) -> None:
-    """Write the pages of the reference into a folder, which is made anew."""
+    """Write the pages of the reference into a folder, which is emptied first."""
     shutil.rmtree(target, ignore_errors=True)
     (target / "objects").mkdir(parents=True)
     pages = {
