@@ -22,7 +22,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[2]
 CPUS = ("neoverse-n1", "neoverse-v1", "neoverse-v2")
 # Multiply-adds of one instruction; least share of the peak on V1 and V2, most instructions for one multiply-add.
-KINDS = {"fmla": (4, 0.95, 1.28), "sdot": (16, 0.95, 1.28), "smmla": (32, 0.83, 1.72)}
+KINDS = {"fmla": (4, 0.95, 1.25), "sdot": (16, 0.95, 1.25), "smmla": (32, 0.85, 1.72)}
 KERNELS = {
     "gemm_f32_neon": "fmla",
     "gemm_s8_dotprod": "sdot",

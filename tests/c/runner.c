@@ -3,11 +3,12 @@
  *
  * It needs a C compiler and nothing else, so that it can be built for another machine and run in an emulator. There
  * the argument "emulated" leaves out the fork of a process with threads, which qemu-user does not survive. With
- * "fingerprints", "allocations" or "kernels" it does what fingerprints.h, allocations.h or kernels.h says; with "stack"
- * what fingerprints.h says in a thread whose stack is small.
+ * "fingerprints", "allocations", "kernels" or "cube" it does what fingerprints.h, allocations.h, kernels.h or cube.h
+ * says; with "stack" what fingerprints.h says in a thread whose stack is small.
  */
 #include "allocations.h"
 #include "arrays.h"
+#include "cube.h"
 #include "fingerprints.h"
 #include "guard.h"
 #include "kernels/kernels.h"
@@ -386,6 +387,8 @@ int main(int n_arguments, char **arguments) {
             fingerprints); /* musl gives a thread 128 KiB, pools of users less; -1: there is no such thread */
     if (n_arguments > 1 && strcmp(arguments[1], "kernels") == 0)
         return kernels(n_arguments - 2, arguments + 2);
+    if (n_arguments > 1 && strcmp(arguments[1], "cube") == 0)
+        return cube(n_arguments - 2, arguments + 2);
     is_emulated = n_arguments > 1 && strcmp(arguments[1], "emulated") == 0;
     report(guard_works(), "the guard", "a byte outside the memory goes unseen: nothing below means anything");
     for (int i = -1; i <= HC_N_ISA; i++) {

@@ -23,7 +23,7 @@ void hc_gemm_f32_neon(int64_t k, const float *a, const float *b, float *c, int64
         sum[i][0] = accumulate ? vld1q_f32(c + i * ldc) : vdupq_n_f32(0);
         sum[i][1] = accumulate ? vld1q_f32(c + i * ldc + 4) : vdupq_n_f32(0);
     }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (; k > 0; k--, a += MR, b += NR)
         step(a, b, sum);
 #pragma GCC unroll 12

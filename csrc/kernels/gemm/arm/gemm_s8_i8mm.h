@@ -37,7 +37,7 @@ static inline __attribute__((always_inline)) void step(const int8_t *a, const in
 /* n_steps steps of KR values are added. */
 static inline __attribute__((always_inline)) void add_steps(int64_t n_steps, const int8_t *a, const int8_t *b,
                                                             int32x4_t sum[ROWS][COLUMNS]) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (; n_steps > 0; n_steps--, a += MR * KR, b += NR * KR)
         step(a, b, sum);
 }
