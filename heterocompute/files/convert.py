@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from ..base.container import numpy_dtype
 from ..base.float_env import call_back, converted as as_dtype, counts_subnormals
 from ..base.texts import counted, printable, quoted
 from ..base.values import shown
+from ..base.workers import Workers
 from ..formats import Format, format as parse_format
 from .changes import Change
 from .foreign import Weights, weights_reader
@@ -84,7 +85,7 @@ def convert_checkpoint(
     lossy: str | Format | None = None,
     source: str | None = None,
     progress: Progress | None = None,
-    workers: int | Callable[..., Iterable[Any]] | None = None,
+    workers: Workers = None,
     resume: bool = True,
     shard_size: int | str | None = "5GB",
     dry_run: bool = False,

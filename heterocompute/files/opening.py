@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from ..arrays.base import PackedArray
 from ..arrays.layout import SINGLE, Entry, as_path
@@ -25,7 +25,7 @@ from .containers.torch_files import LegacyTorch, ZipTorch
 from .layouts.table import readers_in, refuse_codes, refuse_layout
 from .safetensors import contents, entries, read_array
 
-__all__ = ["Checkpoint", "check_weights", "load", "open_checkpoint", "reader_of"]
+__all__ = ["Checkpoint", "Place", "check_weights", "load", "open_checkpoint", "place_of", "reader_of"]
 
 
 def reader_of(path: str | os.PathLike[str]) -> Tensors:
@@ -75,6 +75,17 @@ READERS: Mapping[str, Callable[[str], Tensors]] = {
 }
 
 
+class Place(NamedTuple):
+    """Where a checkpoint is, and how it is read."""
+
+    path: str
+    layout: str | None
+
+    def opened(self) -> Checkpoint:
+        """Open it."""
+        return open_checkpoint(self.path, self.layout)
+
+
 class Checkpoint(Mapping[str, Any]):
     """Map names to the arrays of a checkpoint, each read on access. Returned by `open_checkpoint`.
 
@@ -104,7 +115,7 @@ class Checkpoint(Mapping[str, Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path: whoever unpickles it opens the checkpoint again, where that path leads to the same files."""
         self._check_open()
-        return open_checkpoint, (os.path.abspath(self.path), self._layout)
+        return open_checkpoint, place_of(self)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -193,6 +204,11 @@ class Checkpoint(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Checkpoint({self.path!r}, {counted(len(self), 'array')})"
+
+
+def place_of(checkpoint: Checkpoint) -> Place:
+    """Return the path and the layout, with which any process that sees the path opens the checkpoint."""
+    return Place(os.path.abspath(checkpoint.path), checkpoint._layout)
 
 
 def check_weights(arrays: Mapping[str, Any], name: str) -> None:

@@ -6,12 +6,11 @@ its own, which any thread, process or machine can do.
 
 from __future__ import annotations
 
-import contextvars
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +21,9 @@ from ..base.container import nbytes_of
 from ..base.float_env import call_back
 from ..base.magic import INDEX, refuse_other_name
 from ..base.tensors import Tensors
-from ..base.texts import counted, file_name, is_same_file, printable, quoted
+from ..base.texts import file_name, is_same_file, printable, quoted
 from ..base.values import as_int, shown
+from ..base.workers import Workers, checked_workers, in_workers, is_alone
 from ..formats import format as parse_format
 from ..products.quantize import quantize
 from .beside import files_beside
@@ -55,7 +55,6 @@ __all__ = ["Choose", "Progress", "Work", "check_paths", "check_places", "rewrite
 
 # What a checkpoint holds: its plain tensors, and the packed arrays -> changes by name.
 Choose = Callable[[Tensors, Held], Mapping[str, Change]]
-Map = Callable[[Callable[[Shard], int], Sequence[Shard]], Iterable[int]]
 
 UNITS = {
     "kB": 10**3,
@@ -75,12 +74,13 @@ SUFFIX = ".safetensors"
 class Work:
     """Who writes a checkpoint, into which files: see `checkpoint.quantize_checkpoint`."""
 
-    workers: Any = None
+    workers: Workers = None
     resume: bool = True
     shard_size: int | str | None = "5GB"
     consume: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "workers", checked_workers(self.workers, "quantize_checkpoint"))
         for name in ("resume", "consume"):  # a text such as "no" must not delete anything
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"quantize_checkpoint: {name} is {shown(getattr(self, name))}, wanted True or False")
@@ -191,7 +191,7 @@ def rewrite(
     dict
         As of `checkpoint.quantize_checkpoint`.
     """
-    limit, workers = size_of(work.shard_size), _checked(work.workers)
+    limit, workers = size_of(work.shard_size), work.workers
     out = os.path.abspath(file_name(out_path))
     staging = None if out.endswith(SUFFIX) and not os.path.isdir(out) else Staging(out)
     left = staging.source(in_path) if staging else None  # where an earlier run has deleted parts of the checkpoint
@@ -201,10 +201,8 @@ def rewrite(
         reader = located(opened, source)
         refuse_replacing(reader, out_path)
         held = dict(contents(reader, entries(reader)[0]))
-        try:
+        with naming_file(reader):
             changes = choose(opened, held)
-        except ValueError as error:
-            raise ValueError(f"{printable(reader.path)}: {error}") from None
         stay = [
             name for name in held.keys() - changes.keys() if name in reader and is_matrix(name, reader.info(name).shape)
         ]
@@ -267,16 +265,14 @@ def _rewrite_whole(
     layout : str
         Of `layouts.table`.
     """
-    if work.consume or callable(work.workers) or _checked(work.workers) != 1:
+    if work.consume or not is_alone(work.workers):
         raise ValueError(f"quantize_checkpoint: {layout} is one file: consume and workers are for several")
     with reader_of(in_path) as opened:
         reader = located(opened)
         refuse_replacing(reader, out_path)
         held = dict(contents(reader, entries(reader)[0]))
-        try:
+        with naming_file(reader):
             changes = choose(opened, held)
-        except ValueError as error:
-            raise ValueError(f"{printable(reader.path)}: {error}") from None
         model = model_for(layout, opened)[0]
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
@@ -318,6 +314,16 @@ def model_for(layout: str | None, reader: Tensors) -> tuple[Model | None, str | 
         return None, str(error)
 
 
+@contextmanager
+def naming_file(reader: Tensors) -> Iterator[None]:
+    """Put the file before a sentence about its tensors that does not begin with it."""
+    prefix = f"{printable(reader.path)}: "
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{prefix}{str(error).removeprefix(prefix)}") from None
+
+
 def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
     """Raise ValueError where the output would replace a file that is read."""
     for file in {reader.path, *reader.files.values(), *reader.others}:
@@ -356,12 +362,6 @@ def size_of(text: Any) -> int | None:
             f"shard_size is {shown(text)}, wanted a size such as '5GB' or '500MiB', of the units {', '.join(UNITS)}"
         ) from None
     return int(count)
-
-
-def _checked(workers: Any) -> int | Map:
-    if callable(workers):
-        return workers  # type: ignore[no-any-return]
-    return 1 if workers is None else as_int(workers, "workers", 1, 1024)
 
 
 def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None, is_described: bool) -> bool:
@@ -414,31 +414,24 @@ def _row(reader: Located, name: str, entry: Any, change: Change | None) -> dict[
     }
 
 
-def _run(workers: int | Map, shards: Sequence[Shard], done: int, total: int, progress: Progress | None) -> None:
+def _run(workers: Workers, shards: Sequence[Shard], done: int, total: int, progress: Progress | None) -> None:
     """Write shards by the workers, and say how far they are: here tensor by tensor, elsewhere file by file."""
 
     def shifted(begin: int) -> Progress | None:
         return None if progress is None else lambda now, _, name: progress(begin + now, total, name)
 
-    if workers == 1:
+    if is_alone(workers):
         for shard in shards:
             write_shard(shard, shifted(done))
             done += shard.source_bytes
         return
     if progress:
         call_back(progress, done, total, "")
-    found = _in_threads(workers, shards) if isinstance(workers, int) else workers(write_shard, shards)
-    for bytes_done in found or ():
-        done += bytes_done
+    for i, _ in in_workers(workers, write_shard, shards, "quantize_checkpoint"):
+        done += shards[i].source_bytes
         if progress:
             call_back(progress, done, total, "")
     lost = [shard for shard in shards if not os.path.exists(shard.path)]
     if lost:
-        raise ValueError(f"workers: {len(lost)} of {counted(len(shards), 'file')} not there after it returned, "
-                         "wanted a function such as map, which calls what it is given with each item")  # fmt: skip
-
-
-def _in_threads(count: int, shards: Sequence[Shard]) -> Iterable[int]:
-    with ThreadPoolExecutor(count) as pool:  # the core and files let other threads run
-        contexts = [contextvars.copy_context() for _ in shards]
-        yield from pool.map(lambda context, shard: context.run(write_shard, shard), contexts, shards)
+        raise ValueError(f"{printable(lost[0].path)}: is not there after a worker has written it: workers on other "
+                         "machines must see the same paths")  # fmt: skip
