@@ -20,7 +20,7 @@ from .parts import (
     print_table,
     say,
 )
-from .rewriting import IN_LAYOUT, add_files, add_input_and_output, options_of_files
+from .rewriting import IN_LAYOUT, add_files, add_input_and_output, options_of_files, say_part
 
 __all__ = ["register"]
 
@@ -99,6 +99,8 @@ def _show(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     if not summary["written"]:
         say(f"{counted(len(summary['tensors']), 'tensor')}: {said}; nothing is written")
+        return
+    if say_part(arguments, summary):
         return
     before, after = summary["bytes_before"], summary["bytes"]
     sizes = f"{quantity(before, 'B')} -> {quantity(after, 'B')}"

@@ -52,6 +52,7 @@ def quantize_checkpoint(
     consume: bool = False,
     layout: str | None = None,
     needed: bool = False,
+    part: str | None = None,
 ) -> dict[str, Any]:
     """Quantize the tensors of a checkpoint, one file or a folder, and write a new checkpoint.
 
@@ -107,6 +108,9 @@ def quantize_checkpoint(
     needed : bool
         Raise ValueError and write nothing if no tensor is selected, as the command does. By default the copy is
         written, so that the same call serves every file of a checkpoint in parts.
+    part : str, optional
+        ``"2/3"``: write the files of the second of three parts into ``out_path + ".partial"``, on any machine, in any
+        order. `finish_checkpoint` makes the output of them when all are there.
 
     Returns
     -------
@@ -148,7 +152,7 @@ def quantize_checkpoint(
         change_of = in_blocks if layout == "gguf" else packed
         return _chosen(reader, held, options, rounded if fake else change_of)
 
-    work = Work(workers, resume, shard_size, consume)
+    work = Work(workers, resume, shard_size, consume, part)
     if layout is not None and fake:
         check_layout(layout)
         raise ValueError(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: wanted one of them")
@@ -169,6 +173,7 @@ def prune_checkpoint(
     workers: Workers = None,
     resume: bool = True,
     shard_size: int | str | None = "5GB",
+    part: str | None = None,
 ) -> dict[str, Any]:
     """Prune the tensors of a safetensors file into another one.
 
@@ -186,7 +191,7 @@ def prune_checkpoint(
         As in `quantize_checkpoint`.
     recipe : path, or mapping of str to str, optional
         Name pattern -> pattern, or a format with one such as ``"int8+2:4"``, or ``"skip"``.
-    needed, workers, resume, shard_size
+    needed, workers, resume, shard_size, part
         As in `quantize_checkpoint`.
 
     Returns
@@ -223,7 +228,7 @@ def prune_checkpoint(
         _refuse_packed(reader, held, patterns=False)
         return _chosen(reader, held, options, packed)
 
-    return rewrite(in_path, out_path, choose, progress, Work(workers, resume, shard_size))
+    return rewrite(in_path, out_path, choose, progress, Work(workers, resume, shard_size, part=part))
 
 
 @counts_subnormals
@@ -237,6 +242,7 @@ def dequantize_checkpoint(
     workers: Workers = None,
     resume: bool = True,
     shard_size: int | str | None = "5GB",
+    part: str | None = None,
 ) -> dict[str, Any]:
     """Write every packed array of a file as a plain tensor, which any framework loads.
 
@@ -259,7 +265,7 @@ def dequantize_checkpoint(
         shapes. A ``config.json`` goes along without its ``quantization_config``.
     needed : bool
         Raise ValueError, and write nothing, where a safetensors file holds no packed array.
-    workers, resume, shard_size
+    workers, resume, shard_size, part
         As in `quantize_checkpoint`.
 
     Returns
@@ -286,7 +292,7 @@ def dequantize_checkpoint(
     array([[1, -127, 3]], dtype=bfloat16)
     """
     check_paths(in_path, out_path)
-    wanted, work = None if dtype is None else plain_dtype(dtype), Work(workers, resume, shard_size)
+    wanted, work = None if dtype is None else plain_dtype(dtype), Work(workers, resume, shard_size, part=part)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         if layout is None:

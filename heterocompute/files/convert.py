@@ -89,6 +89,7 @@ def convert_checkpoint(
     resume: bool = True,
     shard_size: int | str | None = "5GB",
     dry_run: bool = False,
+    part: str | None = None,
 ) -> dict[str, Any]:
     """Convert a quantized checkpoint to the layout of another program, with exactly equal values.
 
@@ -106,8 +107,8 @@ def convert_checkpoint(
         values. By default such weights raise an error, and nothing is written.
     source : str, optional
         Layout of `in_path`. By default it is detected from the configuration or the tensor names.
-    progress, workers, resume, shard_size
-        As in `quantize_checkpoint`. ONNX is built in memory, GGUF one tensor at a time.
+    progress, workers, resume, shard_size, part
+        As in `quantize_checkpoint`. Each part compares all weights. ONNX is built in memory, GGUF one tensor at a time.
     dry_run : bool
         Compare all weights without writing.
 
@@ -149,7 +150,9 @@ def convert_checkpoint(
     if layout not in TARGETS:
         raise ValueError(f"convert_checkpoint: layout is {shown(layout)}, expected one of {', '.join(TARGETS)}")
     check_paths(in_path, out_path, None if layout == OURS else layout)
-    rounding = _rounding(lossy)
+    rounding, work = _rounding(lossy), Work(workers, resume, shard_size, part=part)
+    if layout in WHOLE and part is not None:
+        raise ValueError(f"convert_checkpoint: {layout} is one file, and part is for several")
     with weights_reader(in_path, source) as reader:
         if not reader.weights:
             raise ValueError(f"{printable(reader.path)}: no weight is quantized in a layout that is read: to quantize "
@@ -182,10 +185,10 @@ def convert_checkpoint(
         with opened(in_path) as reader:
             _write_whole(reader, out_path, layout, plans)
     else:
-        work = Work(workers, resume, shard_size)
         changes = {name: _change(layout, name, plan) for name, plan in plans.items()}
-        rewrite(in_path, out_path, lambda *_: changes, progress, work, partial(_config, layout, plans), source=opened,
-                instead=True)  # fmt: skip
+        described = partial(_config, layout, plans)
+        done = rewrite(in_path, out_path, lambda *_: changes, progress, work, described, source=opened, instead=True)
+        summary |= {"part": done["part"]} if part is not None else {}
     return summary | {"written": True}
 
 

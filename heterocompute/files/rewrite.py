@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from .containers.folder import Located
 from .layouts.gguf import model as gguf_model
 from .layouts.gguf.llama_cpp import Model, model_in
 from .layouts.table import KEY as CONFIG, LAYOUTS, check_layout, described, export, is_matrix
-from .manifest import refuse_links
+from .manifest import MAX_PARTS, refuse_links
 from .opening import reader_of
 from .safetensors import contents, entries, read_array
 from .shards import (
@@ -78,12 +79,17 @@ class Work:
     resume: bool = True
     shard_size: int | str | None = "5GB"
     consume: bool = False
+    part: Any = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "part", None if self.part is None else part_of(self.part))
         object.__setattr__(self, "workers", checked_workers(self.workers, "quantize_checkpoint"))
         for name in ("resume", "consume"):  # a text such as "no" must not delete anything
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"quantize_checkpoint: {name} is {shown(getattr(self, name))}, wanted True or False")
+        if self.part is not None and self.consume:
+            raise ValueError("quantize_checkpoint: consume and part are given, expected one of them: a part does not "
+                             "know what the others still need")  # fmt: skip
 
 
 USUAL = Work()
@@ -194,6 +200,8 @@ def rewrite(
     limit, workers = size_of(work.shard_size), work.workers
     out = os.path.abspath(file_name(out_path))
     staging = None if out.endswith(SUFFIX) and not os.path.isdir(out) else Staging(out)
+    if work.part is not None and staging is None:
+        raise ValueError(f"{printable(out)}: is the name of one file, and parts write a folder")
     left = staging.source(in_path) if staging else None  # where an earlier run has deleted parts of the checkpoint
     with left or source(in_path) as opened:
         if work.consume:
@@ -215,7 +223,7 @@ def rewrite(
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
         is_described = any(value is not None for value in more.values())  # in config.json, which only a folder has
-        is_folder = work.consume or left is not None
+        is_folder = work.consume or left is not None or work.part is not None
         is_folder = is_folder or _is_folder(in_path, out_path, total["bytes"], limit, is_described)
         states = staging.states if staging else {}
         shards = divided(reader, held, changes, metadata, limit if is_folder else None, states, source)
@@ -224,6 +232,10 @@ def rewrite(
     else:
         is_one = not (os.path.isdir(in_path) or work.consume or left is not None)
         beside = files_beside(reader.path, more, instead, is_one) if is_described or not is_one else {}
+        if work.part is not None:
+            _run_part(staging, shards, reader, beside, work, progress)
+            number, count = work.part
+            return _summary(in_path, out_path, rows, held, opened) | {"part": f"{number}/{count}"}
         missing = staging.begin(shards, reader, beside, work.consume, work.resume)
         if missing is not None:
             try:
@@ -265,8 +277,8 @@ def _rewrite_whole(
     layout : str
         Of `layouts.table`.
     """
-    if work.consume or not is_alone(work.workers):
-        raise ValueError(f"quantize_checkpoint: {layout} is one file: consume and workers are for several")
+    if work.consume or work.part is not None or not is_alone(work.workers):
+        raise ValueError(f"quantize_checkpoint: {layout} is one file: consume, part and workers are for several")
     with reader_of(in_path) as opened:
         reader = located(opened)
         refuse_replacing(reader, out_path)
@@ -390,6 +402,58 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
     if others := [name for name in os.listdir(folder or ".") if name.endswith(INDEX) and name != own]:
         raise ValueError(f"{where}: consume might delete what {quoted(min(others))} beside it names: wanted one index")
     refuse_links(opened.path, set(opened.files.values()))
+
+
+def _run_part(
+    staging: Staging,
+    shards: Sequence[Shard],
+    reader: Located,
+    beside: Mapping[str, str | bytes],
+    work: Work,
+    progress: Progress | None,
+) -> None:
+    """Write the shards of one part, while other runs may write the others."""
+    number, count = work.part
+    found = staging.begin_part(shards, reader, beside, count)
+    own = [shard for i, shard in enumerate(found) if part_with(i, len(found), count) == number]
+    for shard in own:
+        if os.path.lexists(shard.path) and not (work.resume and shard.is_whole(shard.path)):
+            os.unlink(shard.path)
+    todo = [shard for shard in own if not os.path.lexists(shard.path)]
+    total = sum(shard.source_bytes for shard in own)
+    _run(work.workers, todo, total - sum(shard.source_bytes for shard in todo), total, progress)
+    if progress:
+        call_back(progress, total, total, "")
+
+
+def part_of(text: Any) -> tuple[int, int]:
+    """Return the number of a part and the count of parts, of a text such as ``"2/3"``.
+
+    Raises
+    ------
+    TypeError
+        No text.
+    ValueError
+        Another text, or no such part.
+
+    Examples
+    --------
+    >>> part_of("2/3")
+    (2, 3)
+    """
+    wanted = "expected a text such as '2/3', the second of three parts"
+    if not isinstance(text, str):
+        raise TypeError(f"part is {shown(text)}, {wanted}")
+    fit = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
+    number, count = (int(fit[1]), int(fit[2])) if fit else (0, 0)
+    if not 1 <= number <= count <= MAX_PARTS:
+        raise ValueError(f"part is {shown(text)}, {wanted}")
+    return number, count
+
+
+def part_with(i: int, n_shards: int, count: int) -> int:
+    """Return the number of the part that writes a shard: neighbours are of one part, since they need the same files."""
+    return i * count // n_shards + 1
 
 
 def _summary(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 from ..arrays.layout import KEY, Entry, file_layout, write_array
-from ..base.container import nbytes_of
+from ..base.container import Reader, nbytes_of
 from ..base.float_env import call_back, counts_subnormals
 from ..base.json_text import strict_json
 from ..base.regular import open_regular
@@ -49,6 +49,7 @@ State = tuple[int, int, str]
 NOWHERE: State = (-1, 0, "")
 SAMPLES, SAMPLE_BYTES = 16, 4096
 MAX_RECEIPT = 1 << 26
+HEAD = "__metadata__"  # in a receipt; no tensor can be called so
 Held = Mapping[str, Entry | None]  # what a checkpoint holds: packed arrays with their entry, plain ones with None
 
 
@@ -119,8 +120,9 @@ class Shard:
         """Tell whether a file is this shard, byte for byte as it was written."""
         head, infos, size = laid_out(*self.layout())
         try:
-            sums = strict_json(read_small(self.receipt, MAX_RECEIPT))
-            if os.path.islink(path) or not isinstance(sums, dict) or sums.keys() != infos.keys():
+            sums = sums_in(self.receipt)
+            sums.pop(HEAD, None)
+            if os.path.islink(path) or sums.keys() != infos.keys():
                 return False
             with open_regular(path) as file:
                 if os.fstat(file.fileno()).st_size != size or file.read(len(head)) != head:
@@ -129,6 +131,39 @@ class Shard:
                 return all(sums[name] == _sum_of(file, info.nbytes) for name, info in places)
         except (OSError, ValueError):
             return False
+
+
+def sums_in(receipt: str) -> dict[str, Any]:
+    """Return what a receipt says: the CRC-32 of each tensor, and under `HEAD` that of all before the tensors.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    sums = strict_json(read_small(receipt, MAX_RECEIPT))
+    if not isinstance(sums, dict):
+        raise ValueError(f"{printable(receipt)}: no receipt")
+    return sums
+
+
+def whole_file(path: str, receipt: str) -> dict[str, Info] | None:
+    """Return the tensors of a file that has the bytes its receipt says, None where it has others or is not there."""
+    try:
+        sums = sums_in(receipt)
+        if os.path.islink(path):
+            return None
+        with Reader(path) as reader, open_regular(path) as file:
+            infos = {name: reader.info(name) for name in reader.names}
+            if sums.keys() != {HEAD, *infos}:
+                return None
+            length = int.from_bytes(file.read(8), "little")
+            file.seek(0)
+            places = sorted(infos.items(), key=lambda item: (item[1].begin, item[1].nbytes))
+            wanted = [(HEAD, 8 + length), *((name, info.nbytes) for name, info in places)]
+            return infos if all(sums[name] == _sum_of(file, count) for name, count in wanted) else None
+    except (OSError, ValueError):
+        return None
 
 
 def _sum_of(file: IO[bytes], count: int) -> int:
@@ -352,7 +387,8 @@ def _write(shard: Shard, progress: Progress | None) -> None:
                 done += bytes_of(reader, name, entry)
             _check_states(shard)
             if shard.receipts:  # before the file has its name
-                write_whole(shard.receipt, json.dumps(writer.sums, ensure_ascii=False))
+                sums = {**writer.sums, HEAD: zlib.crc32(laid_out(stored, metadata)[0])}
+                write_whole(shard.receipt, json.dumps(sums, ensure_ascii=False))
 
 
 def _check_states(shard: Shard) -> None:
