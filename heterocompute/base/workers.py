@@ -275,7 +275,7 @@ def _dask(address: str, name: str) -> Map:
         with client:
             futures = client.map(function, tasks, pure=False)
             try:
-                for _, answer in completed(futures, with_results=True):
+                for _, answer in completed(futures, loop=client.loop, with_results=True):
                     yield answer
             finally:
                 client.cancel(futures)

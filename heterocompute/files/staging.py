@@ -248,6 +248,9 @@ class Staging:
         beside : mapping of str to bytes, or str
             Other files: what they hold, or where to copy it from.
         """
+        for name in os.listdir(self.inner):
+            if TEMPORARY.fullmatch(name):  # of a worker that was killed
+                os.unlink(os.path.join(self.inner, name))
         for name, content in beside.items():
             _put(os.path.join(self.inner, name), content)
         if len(set(weight_map.values())) > 1:

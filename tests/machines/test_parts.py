@@ -145,6 +145,14 @@ def test_a_finish_that_was_ended(source, tmp_path):
     assert bytes_of(tmp_path / "out") == expected and not (tmp_path / "out.partial").exists()
 
 
+def test_what_a_killed_worker_left_does_not_go_along(source, tmp_path):
+    quantized(source, tmp_path / "expected")
+    quantized(source, tmp_path / "out", part="1/1")
+    (tmp_path / "out.partial" / "out" / ".heterocompute-0123456789abcdef.tmp").write_bytes(b"half")
+    hc.finish_checkpoint(tmp_path / "out")
+    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
+
+
 @pytest.mark.parametrize(
     "change", [{"parts": -1}, {"parts": "3"}, {"beside": "x"}, {"beside": ["../x"]}, {"beside": [3]}, {"beside": [""]}]
 )
