@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..base.interrupt import over, seen
+from ..base.places import is_url
 from ..base.regular import check_regular
 from ..base.runtime import use
 from ..base.texts import is_same_file, near_words, printable, sentence, shortened
@@ -217,6 +218,8 @@ def _is_part_of(path: str, folder: Any) -> bool:
 
 
 def _check_output(path: str, folder: bool) -> None:
+    if folder and is_url(path):
+        return  # the store says what is wrong
     if os.path.isdir(path):
         if folder:
             return  # where it is empty

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..base.places import exists, is_folder
 from ..base.texts import counted, printable, quoted
 from .rewrite import part_with
 from .shards import file_names
-from .staging import Staging
+from .stores import staging_of
 
 __all__ = ["finish_checkpoint"]
 
@@ -51,24 +52,23 @@ def finish_checkpoint(out_path: str | os.PathLike[str]) -> dict[str, Any]:
     >>> hc.finish_checkpoint(after)["files"]
     ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors']
     """
-    staging = Staging(out_path)
+    staging = staging_of(out_path)
     where = printable(staging.root)
     if not staging.begun:
-        done = f": {quoted(staging.out)} exists, and may be finished already" if os.path.isdir(staging.out) else ""
+        done = f": {quoted(staging.out)} exists, and may be finished already" if is_folder(staging.out) else ""
         raise ValueError(f"{where}: no part was written here{done}")
     count = staging.begun["parts"]
     if not count:
         raise ValueError(f"{where}: is not written in parts: run the same command again to finish it")
     names = file_names(len(staging.begun["shards"]))
-    if not os.path.isdir(staging.inner) and os.path.isdir(staging.out):  # ended after the renaming
+    is_renamed = staging.is_renamed()
+    if is_renamed:
         staging.inner = staging.out
         files, total, missing = staging.lacking()
-        if not missing:
-            staging.discard()
     else:
         staging.refuse_taken(False)
         files, total, missing = staging.lacking()
-        lost = [name for name in staging.begun["beside"] if not os.path.exists(os.path.join(staging.inner, name))]
+        lost = [name for name in staging.begun["beside"] if not exists(os.path.join(staging.inner, name))]
         if lost and not missing:
             raise ValueError(f"{where}: {quoted(lost[0])} is missing: run any part again")
     if missing:
@@ -77,7 +77,7 @@ def finish_checkpoint(out_path: str | os.PathLike[str]) -> dict[str, Any]:
         again = ", ".join(f"{part}/{count}" for part in parts)
         said = f"{len(missing)} of {counted(len(names), 'file')} not there or not whole ({some})"
         raise ValueError(f"{where}: {said}: run the {'part' if len(parts) == 1 else 'parts'} {again}")
-    if staging.inner != staging.out:
+    if not is_renamed:
         staging.finish(files, total, {})
-        staging.discard()
+    staging.discard()
     return {"output": os.fspath(out_path), "parts": count, "files": names, "bytes": total}

@@ -13,6 +13,7 @@ from ..arrays.layout import SINGLE, Entry, as_path
 from ..base.container import Reader
 from ..base.float_env import counts_subnormals
 from ..base.magic import FIRST_BYTES, INDEX, kind_of
+from ..base.places import absolute, is_folder
 from ..base.regular import open_regular
 from ..base.tensors import Info, Tensors
 from ..base.texts import counted, file_name, printable, quoted
@@ -49,7 +50,7 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
         ONNX without onnx.
     """
     place = file_name(path)
-    if "\0" not in place and os.path.isdir(place):
+    if "\0" not in place and is_folder(place):
         place = index_in(place)
     with open_regular(place) as file:
         kind = kind_of(file.read(FIRST_BYTES) or b"", place)
@@ -57,7 +58,7 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
 
 
 def _open_part(path: str) -> Tensors:
-    if path.endswith(INDEX) or os.path.isdir(path):
+    if path.endswith(INDEX) or is_folder(path):
         raise ValueError(f"{printable(path)}: an index inside an index")
     return reader_of(path)
 
@@ -208,7 +209,7 @@ class Checkpoint(Mapping[str, Any]):
 
 def place_of(checkpoint: Checkpoint) -> Place:
     """Return the path and the layout, with which any process that sees the path opens the checkpoint."""
-    return Place(os.path.abspath(checkpoint.path), checkpoint._layout)
+    return Place(absolute(checkpoint.path), checkpoint._layout)
 
 
 def check_weights(arrays: Mapping[str, Any], name: str) -> None:

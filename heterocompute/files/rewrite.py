@@ -21,6 +21,7 @@ from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
 from ..base.float_env import call_back
 from ..base.magic import INDEX, refuse_other_name
+from ..base.places import absolute, exists, is_folder, is_url, remove
 from ..base.tensors import Tensors
 from ..base.texts import file_name, is_same_file, printable, quoted
 from ..base.values import as_int, shown
@@ -51,6 +52,7 @@ from .shards import (
     write_shard,
 )
 from .staging import Staging
+from .stores import staging_of
 
 __all__ = ["Choose", "Progress", "Work", "check_paths", "check_places", "rewrite", "rewrite_in"]
 
@@ -198,8 +200,8 @@ def rewrite(
         As of `checkpoint.quantize_checkpoint`.
     """
     limit, workers = size_of(work.shard_size), work.workers
-    out = os.path.abspath(file_name(out_path))
-    staging = None if out.endswith(SUFFIX) and not os.path.isdir(out) else Staging(out)
+    out = absolute(file_name(out_path))
+    staging = None if out.endswith(SUFFIX) and not is_folder(out) else staging_of(out)
     if work.part is not None and staging is None:
         raise ValueError(f"{printable(out)}: is the name of one file, and parts write a folder")
     left = staging.source(in_path) if staging else None  # where an earlier run has deleted parts of the checkpoint
@@ -223,14 +225,14 @@ def rewrite(
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
         is_described = any(value is not None for value in more.values())  # in config.json, which only a folder has
-        is_folder = work.consume or left is not None or work.part is not None
-        is_folder = is_folder or _is_folder(in_path, out_path, total["bytes"], limit, is_described)
+        is_several = work.consume or left is not None or work.part is not None
+        is_several = is_several or _is_folder(in_path, out_path, total["bytes"], limit, is_described)
         states = staging.states if staging else {}
-        shards = divided(reader, held, changes, metadata, limit if is_folder else None, states, source)
-    if not is_folder or staging is None:
+        shards = divided(reader, held, changes, metadata, limit if is_several else None, states, source)
+    if not is_several or staging is None:
         _run(workers, placed(shards, [out]), 0, total["bytes_before"], progress)
     else:
-        is_one = not (os.path.isdir(in_path) or work.consume or left is not None)
+        is_one = not (is_folder(file_name(in_path)) or work.consume or left is not None)
         beside = files_beside(reader.path, more, instead, is_one) if is_described or not is_one else {}
         if work.part is not None:
             _run_part(staging, shards, reader, beside, work, progress)
@@ -239,7 +241,7 @@ def rewrite(
         missing = staging.begin(shards, reader, beside, work.consume, work.resume)
         if missing is not None:
             try:
-                todo = [shard for shard in missing if not os.path.exists(shard.path)]
+                todo = [shard for shard in missing if not exists(shard.path)]
                 done = total["bytes_before"] - sum(shard.source_bytes for shard in todo)
                 _run(workers, todo, done, total["bytes_before"], progress)
                 where = {part: os.path.basename(shard.path) for shard in missing for part in shard.layout()[0]}
@@ -252,7 +254,7 @@ def rewrite(
             os.unlink(reader.path)  # the index of what is not there
     if finished:
         finished()
-    if is_folder and staging is not None:
+    if is_several and staging is not None:
         staging.discard()
     if progress:
         call_back(progress, total["bytes_before"], total["bytes_before"], "")
@@ -378,16 +380,18 @@ def size_of(text: Any) -> int | None:
 
 def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None, is_described: bool) -> bool:
     given, wanted = (file_name(path) for path in (in_path, out_path))
-    if os.path.isdir(wanted) or wanted.endswith(os.sep):
+    if is_folder(wanted) or wanted.endswith(os.sep):
         return True
     if wanted.endswith(SUFFIX):
         return False
-    return is_described or os.path.isdir(given) or given.endswith(INDEX) or (limit is not None and size > limit)
+    return is_described or is_folder(given) or given.endswith(INDEX) or (limit is not None and size > limit)
 
 
 def _refuse_consuming(opened: Tensors, out: str) -> None:
     """Raise ValueError where files of the checkpoint cannot be deleted one by one, or not without a loss."""
     where = printable(opened.path)
+    if is_url(opened.path) or is_url(out):
+        raise ValueError(f"{where}: consume deletes files of this machine: expected paths, not URLs")
     if out.endswith(SUFFIX):
         raise ValueError(f"{printable(out)}: consume writes a folder, file by file, and this is the name of one file")
     if not opened.path.endswith(INDEX) or not isinstance(opened, Located):
@@ -417,9 +421,9 @@ def _run_part(
     found = staging.begin_part(shards, reader, beside, count)
     own = [shard for i, shard in enumerate(found) if part_with(i, len(found), count) == number]
     for shard in own:
-        if os.path.lexists(shard.path) and not (work.resume and shard.is_whole(shard.path)):
-            os.unlink(shard.path)
-    todo = [shard for shard in own if not os.path.lexists(shard.path)]
+        if exists(shard.path) and not (work.resume and shard.is_whole(shard.path)):
+            remove(shard.path)
+    todo = [shard for shard in own if not exists(shard.path)]
     total = sum(shard.source_bytes for shard in own)
     _run(work.workers, todo, total - sum(shard.source_bytes for shard in todo), total, progress)
     if progress:
@@ -495,7 +499,7 @@ def _run(workers: Workers, shards: Sequence[Shard], done: int, total: int, progr
         done += shards[i].source_bytes
         if progress:
             call_back(progress, done, total, "")
-    lost = [shard for shard in shards if not os.path.exists(shard.path)]
+    lost = [shard for shard in shards if not exists(shard.path)]
     if lost:
         raise ValueError(f"{printable(lost[0].path)}: is not there after a worker has written it: workers on other "
                          "machines must see the same paths")  # fmt: skip

@@ -21,6 +21,7 @@ from ..arrays.layout import KEY, Entry, file_layout, write_array
 from ..base.container import Reader, nbytes_of
 from ..base.float_env import call_back, counts_subnormals
 from ..base.json_text import strict_json
+from ..base.places import absolute, exists, is_url, put, size_of, state_of_url
 from ..base.regular import open_regular
 from ..base.tensors import CHUNK, Info, Tensors
 from ..base.texts import printable, quoted, read_small, sentence
@@ -125,7 +126,7 @@ class Shard:
             if os.path.islink(path) or sums.keys() != infos.keys():
                 return False
             with open_regular(path) as file:
-                if os.fstat(file.fileno()).st_size != size or file.read(len(head)) != head:
+                if size_of(file) != size or file.read(len(head)) != head:
                     return False
                 places = sorted(infos.items(), key=lambda item: (item[1].begin, item[1].nbytes))
                 return all(sums[name] == _sum_of(file, info.nbytes) for name, info in places)
@@ -179,7 +180,7 @@ def located(reader: Tensors, source: Callable[[str], Tensors] = reader_of) -> Lo
     if isinstance(reader, Located):
         return reader
     infos = {name: reader.info(name) for name in reader.names}
-    found = Located(reader.path, dict.fromkeys(infos, os.path.abspath(reader.path)), infos, reader.metadata, source)
+    found = Located(reader.path, dict.fromkeys(infos, absolute(reader.path)), infos, reader.metadata, source)
     found.others = sorted(reader.others)
     return found
 
@@ -327,6 +328,8 @@ def state_of(file: str) -> State:
     Copies and archives may keep times, and fine-tuned checkpoints have equal sizes.
     """
     try:
+        if is_url(file):
+            return state_of_url(file)
         with open_regular(file) as opened:
             found, samples = os.fstat(opened.fileno()), hashlib.sha256()
             for i in range(SAMPLES):
@@ -351,7 +354,7 @@ def write_shard(shard: Shard, progress: Progress | None = None) -> int:
     int
         Bytes of the source that are done with it.
     """
-    if not (shard.receipts and os.path.exists(shard.path)):  # a pool may run what a worker had done before it was lost
+    if not (shard.receipts and exists(shard.path)):  # a pool may run what a worker had done before it was lost
         _write(shard, progress)
     free(shard)
     return shard.source_bytes
@@ -414,6 +417,9 @@ def _write_one(reader: Tensors, writer: Writer, name: str, entry: Entry | None, 
 
 def write_whole(path: str, content: str | bytes) -> None:
     """Write a small file, which has its name when it is on the disk."""
+    if is_url(path):
+        put(path, content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
+        return
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, f".heterocompute-{os.urandom(8).hex()}.tmp")
     with open(temporary, "xb") as file:  # through no link

@@ -16,6 +16,7 @@ from ..arrays.dense import as_array
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back, counts_subnormals
+from ..base.places import absolute
 from ..base.tensors import Tensors
 from ..base.texts import printable
 from ..base.values import shown
@@ -169,7 +170,7 @@ def round_checkpoint(
             )
         check_places(layout, entries)
         if not is_alone(work.workers):  # each layer is work of its own; what follows finds them all done
-            layers = [Layer(os.path.abspath(reader.path), name, roundings[name].make) for name in changes]
+            layers = [Layer(absolute(reader.path), name, roundings[name].make) for name in changes]
             rounded = in_workers(work.workers, round_one, layers, "ptq")
             for done, (i, _) in enumerate(rounded):
                 if progress:
