@@ -15,9 +15,11 @@ from typing import Any
 
 from ..base.container import numpy_dtype
 from ..base.float_env import call_back, counts_subnormals
-from ..base.texts import counted, printable, quoted
+from ..base.places import absolute
+from ..base.tensors import Info
+from ..base.texts import counted, file_name, printable, quoted
 from ..base.values import shown
-from ..base.workers import Workers
+from ..base.workers import Workers, in_workers, is_alone
 from ..formats import Format, format as parse_format
 from .changes import Change
 from .foreign import Weights, weights_reader
@@ -48,6 +50,7 @@ from .shards import about
 __all__ = ["NotRepresentable", "convert_checkpoint"]
 
 PLAIN = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+GROUPS = 64  # of weights that workers compare: opening a checkpoint takes time
 PLAIN_GGUF = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32",
               "int64": "i64"}  # fmt: skip
 EQUAL, CLOSED, LOSSY, COPIED, REFUSED = "equal", "closed form", "lossy", "copied", "not representable"
@@ -156,7 +159,10 @@ def convert_checkpoint(
         if not reader.weights:
             raise ValueError(f"{printable(reader.path)}: no weight is quantized in a layout that is read: to quantize "
                              "them use quantize_checkpoint")  # fmt: skip
-        plans = _planned(reader, layout, rounding, progress)
+        if is_alone(work.workers) or (has_one_format(layout) and not isinstance(rounding, Format)):
+            plans = _planned(reader, layout, rounding, progress)
+        else:
+            plans = _planned_by(work.workers, in_path, reader, layout, rounding, progress)
         rows = [_row(reader, name, plans.get(name), layout) for name in reader.names]
         infos, found, skipped = reader.infos, reader.layout, dict(reader.skipped)
     summary: dict[str, Any] = {
@@ -221,6 +227,56 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
     if left:
         plans |= _in_common(reader, layout, left, common or [], rounding)
     return plans
+
+
+@dataclass(frozen=True)
+class _Some:
+    """Weights of a checkpoint, each of which becomes what it becomes alone: work that any process can do."""
+
+    path: str
+    source: str
+    layout: str
+    rounding: Format | str | None
+    names: tuple[str, ...]
+
+
+@counts_subnormals
+def plans_of(some: _Some) -> list[tuple[str, Plan, Info, str]]:
+    """Return the plans of some weights, and what the reader knows of each then."""
+    with weights_reader(some.path, some.source) as reader:
+        found = []
+        for name in some.names:
+            with about(reader, name):
+                options = targets_of(some.layout, name, reader.weight(name))
+                if has_one_format(some.layout):
+                    options = [one for one in options if one == some.rounding]
+                plan = _plan(some.layout, name, reader, options, some.rounding)
+                found.append((name, plan, reader.info(name), reader.said(name)))
+    return found
+
+
+def _planned_by(
+    workers: Workers,
+    in_path: str | os.PathLike[str],
+    reader: Weights,
+    layout: str,
+    rounding: Format | str | None,
+    progress: Progress | None,
+) -> dict[str, Plan]:
+    """As `_planned`, by workers."""
+    names = [name for name in reader.names if name in reader.weights]
+    step = -(-len(names) // GROUPS)
+    path = absolute(file_name(in_path))
+    groups = [tuple(names[i : i + step]) for i in range(0, len(names), step)]
+    tasks = [_Some(path, reader.layout, layout, rounding, group) for group in groups]
+    plans: dict[str, Plan] = {}
+    for _, found in in_workers(workers, plans_of, tasks, "convert_checkpoint"):
+        for name, plan, info, said in found:
+            plans[name] = plan
+            reader.know(name, info, said)
+        if progress:
+            call_back(progress, len(plans), len(names), "")
+    return {name: plans[name] for name in names}
 
 
 def _in_common(

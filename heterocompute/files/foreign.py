@@ -174,6 +174,10 @@ class Weights(Tensors):
             self._last = name, found
         return self._last[1]
 
+    def know(self, name: str, info: Info, said: str) -> None:
+        """Take in what another reader of the same file found out about a weight."""
+        self._infos[name], self._said[name] = info, said
+
     def said(self, name: str) -> str:
         """Return what a tensor is stored as."""
         if name not in self.weights:

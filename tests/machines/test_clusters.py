@@ -102,6 +102,9 @@ def test_workers_of_dask_have_the_same_answers(cluster, source, tmp_path, monkey
     assert run(capsys, *words, "--workers", who)[0] == 0
     words[2] = "also"
     assert run(capsys, *words)[0] == 0 and bytes_of(tmp_path / "pruned") == bytes_of(tmp_path / "also")
+    hc.convert_checkpoint("out", "converted", "compressed-tensors", "int4-g32-f16", workers=who)
+    hc.convert_checkpoint("out", "alone", "compressed-tensors", "int4-g32-f16")
+    assert bytes_of(tmp_path / "converted") == bytes_of(tmp_path / "alone")
     code, text, _ = run(capsys, "study", "in/model.safetensors", "--formats", "int4", "--json", "--workers", who)
     rows = [{**row, "seconds": None} for row in hc.study("in/model.safetensors", ["int4"]).table]
     assert code == 0 and json.loads(text)["rows"] == json.loads(json.dumps(rows))

@@ -158,3 +158,35 @@ def test_a_layer_that_cannot_be_rounded_is_named(tmp_path):
         with pytest.raises(ValueError, match=r"model\.safetensors: tensor 'l2\.weight': ") as caught:
             hc.ptq.quantize_checkpoint(path, tmp_path / "out", dict.fromkeys(WEIGHTS, h), workers=workers)
         assert str(caught.value).count("model.safetensors") == 1
+
+
+@pytest.mark.parametrize("layout, lossy", [("compressed-tensors", None), ("awq", "int4-g32-asym-f16"), ("gptq", None)])
+def test_conversions_have_the_same_plans(tmp_path, monkeypatch, layout, lossy):
+    monkeypatch.chdir(tmp_path)
+    packed = {name: hc.quantize(w, "int8-g32-f16") for name, w in WEIGHTS.items()}
+    hc.save("packed.safetensors", {**packed, "bias": np.zeros(3, np.float32)})
+    found = []
+    with ProcessPoolExecutor(1) as pool:
+        for i, workers in enumerate((1, 3, pool.map)):
+            told = []
+            summary = hc.convert_checkpoint(
+                "packed.safetensors", f"out{i}", layout, lossy, workers=workers, shard_size="1kB",
+                progress=lambda *at, t=told: t.append(at),
+            )  # fmt: skip
+            files = {path.name: path.read_bytes() for path in (tmp_path / f"out{i}").iterdir()}
+            found.append((files, summary["tensors"]))
+            assert told[-1][0] == told[-1][1]
+    assert found[1] == found[0] and found[2] == found[0] and len(found[0][0]) > 3
+    with pytest.raises(ValueError, match="not representable in nothing|layout is 'nothing'"):
+        hc.convert_checkpoint("packed.safetensors", "never", "nothing", workers=2)
+
+
+def test_a_weight_that_is_not_representable_is_told_by_workers(tmp_path):
+    path = tmp_path / "packed.safetensors"
+    hc.save(path, {name: hc.quantize(w, "vsq4-g16-s4") for name, w in WEIGHTS.items()})
+    refused = []
+    for workers in (1, 2):
+        with pytest.raises(ValueError, match="4 tensors not representable in compressed-tensors") as caught:
+            hc.convert_checkpoint(path, tmp_path / "out", "compressed-tensors", workers=workers)
+        refused.append((str(caught.value), caught.value.summary))
+    assert refused[0] == refused[1]
