@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from itertools import permutations
 
 import numpy as np
 import pytest
 import said
-from common import run
+from common import run, run_until
 
 import heterocompute as hc
+from heterocompute.base.workers import in_order
 from heterocompute.files.checkpoint import dequantize_checkpoint, prune_checkpoint
 
 RANDOM = np.random.default_rng(11)
@@ -199,3 +201,47 @@ def test_the_command_line_has_parts(source, tmp_path, capsys):
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
     code, _, error = run(capsys, *words, "--part", "3/2")
     assert code == 2 and "'2/3'" in error
+
+
+def part_of(task):
+    source, out, part = task
+    return quantized(source, out, part=part)["part"]
+
+
+@pytest.mark.sweep(every=0)
+@pytest.mark.parametrize("again", range(4))
+def test_parts_at_the_same_time(source, tmp_path, again):
+    """In processes of their own, some twice: none sees half a file of another one."""
+    quantized(source, tmp_path / "expected")
+    parts = [f"{number}/4" for number in (1, 2, 3, 4, 4, 1)][again % 2 :]
+    tasks = [(source, tmp_path / "out", part) for part in ([*parts, "1/4"] if again % 2 else parts)]
+    assert in_order(6, part_of, tasks, "example", processes=True) == [part for _, _, part in tasks]
+    hc.finish_checkpoint(tmp_path / "out")
+    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.sweep(every=5)
+@pytest.mark.parametrize("first", range(5))
+def test_a_part_or_a_finish_that_is_killed_at_any_moment(source, tmp_path, first):
+    quantized(source, tmp_path / "expected")
+    expected, step, finished = bytes_of(tmp_path / "expected"), first, False
+
+    def call():
+        quantized(source, tmp_path / "out", part="1/2")
+        quantized(source, tmp_path / "out", part="2/2")
+        hc.finish_checkpoint(tmp_path / "out")
+
+    while not finished:
+        finished = run_until(step, call)
+        if (tmp_path / "out").exists():  # never a half
+            assert bytes_of(tmp_path / "out") == expected
+            if (tmp_path / "out.partial" / "manifest.json").exists():
+                hc.finish_checkpoint(tmp_path / "out")
+        else:
+            call()
+        assert bytes_of(tmp_path / "out") == expected
+        shutil.rmtree(tmp_path / "out")
+        shutil.rmtree(tmp_path / "out.partial", ignore_errors=True)
+        step += 5
+    assert step > 30
