@@ -291,9 +291,10 @@ def _ray(address: str, name: str) -> Map:
         raise ImportError(f"{name}: workers='ray:...' needs Ray: pip install 'heterocompute[ray]'") from None
 
     def mapped(function: Function, tasks: Sequence[Any]) -> Iterator[Any]:
-        is_ours = not ray.is_initialized()
+        is_ours = not ray.is_initialized()  # else the caller is connected already
         try:
-            ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
+            if is_ours:
+                ray.init(address=address, log_to_driver=False)
         except (OSError, ValueError, RuntimeError) as error:
             raise _unreachable(name, "ray", address, error) from None
         left: list[Any] = []

@@ -65,8 +65,8 @@ def quantize_checkpoint(
     Parameters
     ----------
     in_path, out_path : str or os.PathLike
-        Two different checkpoints. A name ending in ``.safetensors`` is one file; an existing file is replaced. Any
-        other name becomes a new folder in these cases, otherwise one file:
+        Two different checkpoints, also URLs such as ``s3://bucket/model``. A name ending in ``.safetensors`` is one
+        file; an existing file is replaced. Any other name becomes a new folder in these cases, otherwise one file:
 
         - it ends in a separator, or names an empty folder;
         - `in_path` is a folder (its other files, such as the tokenizer, are copied);

@@ -256,6 +256,8 @@ def open_checkpoint(path: str | os.PathLike[str], layout: str | None = None) -> 
     Parameters
     ----------
     path : str or os.PathLike
+        A path, or a URL such as ``s3://bucket/model`` (needs ``heterocompute[remote]``) of any of these except ONNX:
+
         - safetensors, or a folder with an index (or the index).
         - .npz and .npy of NumPy.
         - .pt, .pth and .bin of torch.save, in either layout, without torch and without running a pickle.

@@ -152,11 +152,30 @@ def test_a_scheduler_that_is_not_there(monkeypatch):
 
 @pytest.mark.sweep(every=0)
 def test_workers_of_ray_have_the_same_answers(source, tmp_path, monkeypatch):
-    pytest.importorskip("ray")
+    ray = pytest.importorskip("ray")
     monkeypatch.chdir(tmp_path)
     hc.quantize_checkpoint("in", "expected", "int4-g32", shard_size=SIZE)
     hc.quantize_checkpoint("in", "out", "int4-g32", shard_size=SIZE, workers="ray:local")
-    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
-    with pytest.raises(ValueError, match="has nan"):
-        hc.save(source / "model.safetensors", {**WEIGHTS, "layers.3.weight": np.full((64, 64), np.nan, np.float32)})
-        hc.quantize_checkpoint("in", "nan", "int4-g32", shard_size=SIZE, workers="ray:local")
+    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected") and not ray.is_initialized()
+    ray.init(address="local", num_cpus=2, log_to_driver=False)
+    try:  # what is connected stays so
+        space = {"lanes": [8, 16]}
+        assert hw.explore(space, "digits", workers="ray:auto").table == hw.explore(space, "digits").table
+        studies = [hc.study("in/model.safetensors", ["int4"], workers=workers) for workers in ("ray:auto", 1)]
+        first, second = ([{**row, "seconds": None} for row in one.layers] for one in studies)
+        assert first == second
+        hessians = {name: hc.ptq.Hessian(64) for name in WEIGHTS}
+        for h in hessians.values():
+            h.add(RANDOM.standard_normal((99, 64)))
+        for name, workers in (("a", "ray:auto"), ("b", 1)):
+            hc.ptq.quantize_checkpoint("in", f"{name}.safetensors", hessians, workers=workers)
+        assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+        with pytest.raises(ValueError, match="has nan"):
+            wrong = {**WEIGHTS, "layers.3.weight": np.full((64, 64), np.nan, np.float32)}
+            hc.save(source / "model.safetensors", wrong)
+            hc.quantize_checkpoint("in", "nan", "int4-g32", shard_size=SIZE, workers="ray:auto")
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()
+    with pytest.raises(OSError, match=said.DOES_NOT_ANSWER):
+        in_order("ray:nonsense://x", str, [1], "example")

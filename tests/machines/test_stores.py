@@ -198,9 +198,12 @@ def test_any_error_of_a_store(source, monkeypatch, error):
     assert "broken://a/b" in str(caught.value) and len(str(caught.value)) < 1000
 
 
-def test_a_store_that_loses_what_is_written(source, store, monkeypatch):
+def test_a_store_that_loses_what_is_written(source, store, tmp_path, monkeypatch):
     """Nothing of an object is there when its upload fails, and no file is left on this machine."""
     memory = fsspec.filesystem("memory")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    hc.save(f"{store}/other.safetensors", WEIGHTS)
 
     def fails(*_, **__):
         raise ConnectionError("reset by peer")
@@ -208,7 +211,8 @@ def test_a_store_that_loses_what_is_written(source, store, monkeypatch):
     monkeypatch.setattr(type(memory), "put_file", fails)
     with pytest.raises(OSError, match="model.safetensors: reset by peer"):
         hc.save(f"{store}/model.safetensors", WEIGHTS)
-    assert not places.exists(f"{store}/model.safetensors")
+    assert not places.exists(f"{store}/model.safetensors") and places.exists(f"{store}/other.safetensors")
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_a_store_without_its_package(monkeypatch):
