@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_st
     from .emulate.logs import *
     from .files.checkpoint import quantize_checkpoint as quantize_checkpoint
     from .files.convert import convert_checkpoint as convert_checkpoint
+    from .files.finish import finish_checkpoint as finish_checkpoint
     from .files.gguf import save_gguf as save_gguf
     from .files.opening import Checkpoint as Checkpoint, load as load, open_checkpoint as open_checkpoint
     from .files.safetensors import save as save
@@ -76,6 +77,7 @@ else:  # a type checker would take any name for granted
             "files.checkpoint": "quantize_checkpoint",
             "files.convert": "convert_checkpoint",
             "files.gguf": "save_gguf",
+            "files.finish": "finish_checkpoint",
             "files.opening": "Checkpoint load open_checkpoint",
             "files.safetensors": "save",
             "formats": "GGML MX NF4 NVFP4 VSQ Codebook Float Format Int Log Sparse format formats",

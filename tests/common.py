@@ -10,7 +10,7 @@ import platform
 import signal
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core, reference
+from heterocompute.base import writer
 from heterocompute.cli import command as cli
 
 HANG = 600  # seconds after which a process that takes one is taken for hanging, however busy the machine is
@@ -40,6 +41,31 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[Any, st
         code = exit.code
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+def run_until(step: int, call: Callable[[], object]) -> bool:
+    """Run in a child that is killed at a step, any call that changes files; return whether it came to its end."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] == 0
+    try:
+        left = step
+
+        def count(event: str, *_: object) -> None:
+            nonlocal left
+            if event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "write", "shutil.rmtree"):
+                left -= 1
+                if left < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        for name in ("_write_at", "__exit__"):
+            write = getattr(writer.Writer, name)
+            setattr(writer.Writer, name, lambda *a, write=write: (count("write"), write(*a))[1])
+        call()
+        os._exit(0)
+    finally:
+        os._exit(1)
 
 
 def takes(fmt: hc.Format, value: float, clip: Any = None) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from .json_text import is_count, strict_json
 from .magic import FIRST_BYTES, MAX_HEADER, what_it_is
+from .places import size_of
 from .regular import open_regular
 from .tensors import CHUNK as CHUNK, Info as Info, Tensors
 from .texts import counted, file_name, printable, quoted, sentence
@@ -203,7 +204,7 @@ class Reader(Tensors):
             view = view[n_read:]
 
     def _read_header(self) -> None:
-        size = os.fstat(self._file.fileno()).st_size
+        size = size_of(self._file)
         length = int.from_bytes(self._file.read(8), "little")
         if not size:
             self._fail("is an empty file")

@@ -1,6 +1,6 @@
 """Opening files of the user: regular files only, since a call would wait for a FIFO, and a device may never end.
 
-A link to a regular file is one.
+A link to a regular file is one, and so is an object that a URL names.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import stat
 from typing import Any
+
+from .places import is_url, open_url
 
 __all__ = ["check_regular", "open_regular", "other_kind"]
 
@@ -49,6 +51,7 @@ def open_regular(path: str | os.PathLike[str], buffered: bool = True) -> Any:
     Parameters
     ----------
     path : str or os.PathLike
+        Also a URL such as ``s3://bucket/file``.
     buffered : bool
 
     Returns
@@ -64,6 +67,8 @@ def open_regular(path: str | os.PathLike[str], buffered: bool = True) -> Any:
     """
     if "\0" in os.fsdecode(path):
         raise ValueError(f"{_printable(path)}: no name of a file")
+    if is_url(path):
+        return open_url(os.fsdecode(path), buffered)
     check_regular(path)  # to open a device may move it
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = open(path, "rb", -1 if buffered else 0, opener=lambda name, _: os.open(name, flags))

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterable
 
+from .places import is_url, local_path, size_of
 from .regular import open_regular
 
 __all__ = [
@@ -91,6 +92,9 @@ def near_words(word: str, words: Iterable[str], n: int = 1) -> list[str]:
 
 def is_same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
     """Tell whether two paths mean one file, through links too."""
+    if is_url(first) or is_url(second):
+        return os.fsdecode(first).rstrip("/") == os.fsdecode(second).rstrip("/")
+    first, second = (local_path(os.fsdecode(path)) for path in (first, second))
     try:
         return os.path.samefile(first, second)
     except OSError:
@@ -103,7 +107,7 @@ def sentence(error: BaseException) -> str:
 
 
 def file_name(path: str | bytes | os.PathLike[str]) -> str:
-    """Return a path as a str.
+    """Return a path as a str, also of a URL ``file://``.
 
     Raises
     ------
@@ -119,7 +123,7 @@ def file_name(path: str | bytes | os.PathLike[str]) -> str:
     """
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"path is {path!r:.80}, wanted the name of a file")
-    name = os.fsdecode(path)
+    name = local_path(os.fsdecode(path))
     if len(name) > MAX_PATH or any(len(part) > MAX_PART for part in name.split(os.sep)):
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), shortened(name, MAX_QUOTED))
     return name
@@ -148,7 +152,7 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     path = file_name(path)
     name = printable(path)
     with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
+        size = size_of(file)
         raw = file.read(min(limit, size) + 1) or b""  # as much is allocated; None where the system has nothing yet
     if len(raw) > limit:
         raise ValueError(f"{name}: more than {limit} bytes")

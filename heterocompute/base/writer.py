@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import stat
+import tempfile
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from .container import FILE_NAMES, nbytes_of
 from .magic import MAX_HEADER
+from .places import absolute, is_url, upload
 from .regular import check_regular
 from .tensors import CHUNK, Info, Tensors
 from .texts import file_name, quoted
@@ -131,22 +133,42 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     >>> os.listdir(os.path.dirname(path))
     ['a']
     """
-    place = os.path.realpath(file_name(path))
+    place = _place_of(path)
     check_regular(place)
-    temporary = os.path.join(os.path.dirname(place), f".heterocompute-{os.urandom(8).hex()}.tmp")
+    temporary = _temporary_of(place)
     with _temporaries_lock:
         _temporaries.add(temporary)
     try:
         yield temporary
-        with _temporaries_lock, naming(place):
-            os.replace(temporary, place)
-            _temporaries.discard(temporary)
+        _rename(temporary, place)
     finally:
         with _temporaries_lock:
             if temporary in _temporaries:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
                 _temporaries.discard(temporary)
+
+
+def _place_of(path: str | os.PathLike[str]) -> str:
+    """Return where a file is, through links."""
+    name = file_name(path)
+    return absolute(name) if is_url(name) else os.path.realpath(name)
+
+
+def _temporary_of(place: str) -> str:
+    """Return the name of an unfinished file: in the same folder, for a URL in that of temporary files."""
+    folder = tempfile.gettempdir() if is_url(place) else os.path.dirname(place)
+    return os.path.join(folder, f".heterocompute-{os.urandom(8).hex()}.tmp")
+
+
+def _rename(temporary: str, place: str) -> None:
+    """Give an unfinished file its name; the file of a URL is copied there, whole or not at all."""
+    if is_url(place):
+        upload(temporary, place)
+        return  # whoever made it deletes the one that is here
+    with _temporaries_lock, naming(place):
+        os.replace(temporary, place)
+        _temporaries.discard(temporary)
 
 
 class Writer:
@@ -158,7 +180,7 @@ class Writer:
     Parameters
     ----------
     path : str or os.PathLike
-        The file to create or to replace; a link's target is replaced, and keeps its permission bits.
+        The file to create or to replace, or a URL; a link's target is replaced, and keeps its permission bits.
     tensors : mapping of str to (str, tuple of int)
         Name -> (NumPy's name of the dtype, shape) of everything that will be written.
     metadata : mapping of str to str, optional
@@ -200,14 +222,13 @@ class Writer:
         metadata: Mapping[str, str] | None = None,
         durable: bool = False,
     ) -> None:
-        self.path = os.path.realpath(file_name(path))
+        self.path = _place_of(path)
         self._durable = durable
         self._missing = set(tensors)
         self.sums: dict[str, int] = {}
         head, self._infos, size = laid_out(tensors, metadata)
         self._data_begin = len(head)
-        folder = os.path.dirname(self.path)
-        self._temporary = os.path.join(folder, f".heterocompute-{os.urandom(8).hex()}.tmp")
+        self._temporary = _temporary_of(self.path)
         try:
             self._file = self._create()
             self._write_at(0, memoryview(head))
@@ -219,7 +240,7 @@ class Writer:
 
     def _create(self) -> IO[bytes]:
         check_regular(self.path)
-        mode = os.stat(self.path).st_mode if os.path.exists(self.path) else None
+        mode = os.stat(self.path).st_mode if not is_url(self.path) and os.path.exists(self.path) else None
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         with _temporaries_lock, self._named():
             _temporaries.add(self._temporary)
@@ -282,11 +303,10 @@ class Writer:
                 if self._durable:
                     with self._named():
                         os.fsync(self._file.fileno())
-                with _temporaries_lock, self._named():
+                with self._named():
                     self._file.close()  # first: a full disk may show only here
-                    os.replace(self._temporary, self.path)
-                    _temporaries.discard(self._temporary)
-                if self._durable:
+                _rename(self._temporary, self.path)
+                if self._durable and not is_url(self.path):
                     sync_folder(os.path.dirname(self.path))
         finally:
             self._remove()

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..base.interrupt import over, seen
+from ..base.places import is_url
 from ..base.regular import check_regular
 from ..base.runtime import use
 from ..base.texts import is_same_file, near_words, printable, sentence, shortened
@@ -27,6 +28,7 @@ from . import (
     convert,
     dequantize,
     explore,
+    finish,
     formats,
     hardware,
     info,
@@ -46,8 +48,8 @@ __all__ = ["UsageError", "main"]
 
 # The rooms of the commands, in the order of the help. Each has ``register(command)``; ``command(name, run, text,
 # *examples)`` adds a parser with its help and returns it, for the arguments; ``run(arguments)`` returns the exit code.
-ROOMS = (study, language, formats, quantize, ptq, search, prune, dequantize, convert, inspect, bench, hardware, map,
-         accelerators, reproduce, explore, info, completion)  # fmt: skip
+ROOMS = (study, language, formats, quantize, ptq, search, prune, dequantize, convert, finish, inspect, bench, hardware,
+         map, accelerators, reproduce, explore, info, completion)  # fmt: skip
 
 # What names a file to write, and one to read, in any command.
 WRITTEN = {
@@ -62,7 +64,7 @@ READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recip
 READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels", "text": "--text"}
 # any other file in a folder that is read is part of the checkpoint: weights, configuration, tokenizer
 REPORTS = (".csv", ".html", ".png", ".svg", ".pdf", ".toml", ".yaml")
-FOLDERS = ("quantize", "prune", "dequantize", "convert", "ptq")  # whose OUT may be a folder
+FOLDERS = ("quantize", "prune", "dequantize", "convert", "finish", "ptq")  # whose OUT may be a folder
 READ |= {"device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
 
 
@@ -216,6 +218,8 @@ def _is_part_of(path: str, folder: Any) -> bool:
 
 
 def _check_output(path: str, folder: bool) -> None:
+    if folder and is_url(path):
+        return  # the store says what is wrong
     if os.path.isdir(path):
         if folder:
             return  # where it is empty

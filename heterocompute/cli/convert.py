@@ -19,10 +19,8 @@ from .parts import (
     print_json,
     print_table,
     say,
-    thread_count,
 )
-from .quantize import one_size
-from .rewriting import IN_LAYOUT, add_input_and_output
+from .rewriting import IN_LAYOUT, add_files, add_input_and_output, options_of_files, say_part
 
 __all__ = ["register"]
 
@@ -46,17 +44,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added.add_argument("--from", dest="source", metavar="L", help=f"{IN_LAYOUT}, ...; default: read from IN")
     added.add_argument("--lossy", metavar="F", help="format, f32, f16 or bf16 for weights that are not representable")
     added.add_argument("--dry-run", action="store_true", help="compare all weights and write nothing")
-    added.add_argument("--workers", type=thread_count, metavar="N", help="files written in parallel; default: 1")
-    added.add_argument(
-        "--shard-size",
-        default="5GB",
-        type=one_size,
-        metavar="S",
-        help="maximum size of a file in a folder; default: 5GB",
-    )
-    added.add_argument(
-        "--no-resume", dest="resume", action="store_false", help="rebuild the files that an earlier run has finished"
-    )
+    add_files(added)
     add_threads(added)
 
 
@@ -66,9 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--layout is needed")
     from ..files.convert import NotRepresentable, convert_checkpoint  # 18 ms
 
-    options = {
-        key: getattr(arguments, key) for key in ("lossy", "source", "workers", "resume", "shard_size", "dry_run")
-    }
+    options = {key: getattr(arguments, key) for key in ("lossy", "source", "dry_run")} | options_of_files(arguments)
     message = ""
     with ProgressBar(arguments.command, arguments.input) as progress:
         try:
@@ -113,6 +99,8 @@ def _show(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     if not summary["written"]:
         say(f"{counted(len(summary['tensors']), 'tensor')}: {said}; nothing is written")
+        return
+    if say_part(arguments, summary):
         return
     before, after = summary["bytes_before"], summary["bytes"]
     sizes = f"{quantity(before, 'B')} -> {quantity(after, 'B')}"

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 
 from .parts import add_threads
-from .rewriting import IN_LAYOUT, add_input_and_output, summarize
+from .rewriting import IN_LAYOUT, add_files, add_input_and_output, options_of_files, summarize
 
 __all__ = ["register"]
 
@@ -26,6 +26,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--dtype", type=_one_dtype, metavar="DTYPE", help="f32, f16, bf16 or f64; default: the dtype before packing"
     )
     added.add_argument("--layout", metavar="L", help=f"{IN_LAYOUT}; default: read from its configuration")
+    add_files(added)
     add_threads(added)
 
 
@@ -36,7 +37,13 @@ def run(arguments: argparse.Namespace) -> int:
     return summarize(
         arguments,
         "dequantized",
-        functools.partial(dequantize_checkpoint, dtype=arguments.dtype, layout=arguments.layout, needed=True),
+        functools.partial(
+            dequantize_checkpoint,
+            dtype=arguments.dtype,
+            layout=arguments.layout,
+            needed=True,
+            **options_of_files(arguments),
+        ),
     )
 
 

@@ -12,7 +12,8 @@ from ..base.values import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
 from .hardware import batch_of, show
-from .parts import UsageError, interruptible, note, print_json, thread_count
+from .parts import UsageError, interruptible, note, print_json
+from .rewriting import add_workers
 
 __all__ = ["register"]
 
@@ -43,7 +44,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     found.add_argument(
         "--seed", type=int, default=0, metavar="N", help="random seed; the same seed draws the same points"
     )
-    found.add_argument("--workers", type=thread_count, default=1, metavar="N", help="processes; default: 1")
+    add_workers(found, "processes that evaluate points")
     found.add_argument("--all", action="store_true", help="show every point, not only the Pareto-optimal ones")
     found.add_argument("--csv", metavar="PATH", help="also write every point as CSV")
     found.add_argument("--plot", metavar="PATH", help="also write the plot")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from .parts import UsageError, add_patterns, add_threads, recipe_of
-from .rewriting import add_input_and_output, rewrite
+from .rewriting import add_files, add_input_and_output, options_of_files, rewrite
 
 __all__ = ["register"]
 
@@ -31,6 +32,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         help="pattern of all selected tensors: 2:4, 50%%, global:50%%, block:16x1:50%%, ...",
     )
     add_patterns(added)
+    add_files(added)
     add_threads(added)
 
 
@@ -42,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     from ..files.recipes import parse_pattern_text  # 18 ms
 
     recipe = recipe_of(arguments.recipe, parse_pattern_text)
-    return rewrite(arguments, "pruned", prune_checkpoint, arguments.pattern, recipe)
+    work = functools.partial(prune_checkpoint, **options_of_files(arguments))
+    return rewrite(arguments, "pruned", work, arguments.pattern, recipe)
 
 
 def _one_pattern(text: str) -> Any:

@@ -26,7 +26,7 @@ from .parts import (
     recipe_of,
     say,
 )
-from .rewriting import add_input_and_output
+from .rewriting import add_input_and_output, add_workers
 
 COLUMNS = (
     Column("name", "tensor"),
@@ -66,6 +66,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     ptq.add_argument("--layout", metavar="L", help="layout of another program: compressed-tensors, gptq, awq, ...")
     add_patterns(ptq)
+    add_workers(ptq, "who rounds the layers")
     add_threads(ptq)
     ptq.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
     ptq.add_argument("--html", metavar="PATH", help="also write one page with the table and a plot")
@@ -85,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format is not None:
         formats = {**formats, "*": formats.get("*", arguments.format)}
     text = arguments.calibration
-    options = {"resume": arguments.resume, "known_as": text, "layout": arguments.layout}
+    options = {"resume": arguments.resume, "known_as": text, "layout": arguments.layout,
+               "workers": arguments.workers}  # fmt: skip
     patterns = {"include": arguments.include, "exclude": arguments.exclude}
 
     def work() -> Any:

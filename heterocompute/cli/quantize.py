@@ -6,10 +6,10 @@ import argparse
 import functools
 from collections.abc import Callable
 
-from .parts import UsageError, add_format, add_patterns, add_threads, recipe_of, thread_count
-from .rewriting import add_input_and_output, rewrite
+from .parts import UsageError, add_format, add_patterns, add_threads, recipe_of
+from .rewriting import add_files, add_input_and_output, options_of_files, rewrite
 
-__all__ = ["one_size", "register"]
+__all__ = ["register"]
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -30,19 +30,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--layout", metavar="L", help="layout of another program: compressed-tensors, gptq, awq, gguf, ..."
     )
     add_patterns(added)
-    added.add_argument("--workers", type=thread_count, metavar="N", help="files written in parallel; default: 1")
-    added.add_argument(
-        "--shard-size",
-        default="5GB",
-        type=one_size,
-        metavar="S",
-        help="maximum size of a file in a folder: 5GB (default), 4GiB, ...",
-    )
+    add_files(added)
     added.add_argument(
         "--consume", action="store_true", help="delete each file of the folder IN after it has been quantized"
-    )
-    added.add_argument(
-        "--no-resume", dest="resume", action="store_false", help="rebuild the files that an earlier run has finished"
     )
     add_threads(added)
 
@@ -53,16 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--format or --recipe is needed")
     from ..files.checkpoint import quantize_checkpoint  # 18 ms
 
-    options = ("fake", "workers", "resume", "shard_size", "consume", "layout")
-    work = functools.partial(quantize_checkpoint, **{key: getattr(arguments, key) for key in options})
+    options = {key: getattr(arguments, key) for key in ("fake", "consume", "layout")}
+    work = functools.partial(quantize_checkpoint, **options, **options_of_files(arguments))
     return rewrite(arguments, "quantized", work, arguments.format, recipe_of(arguments.recipe))
-
-
-def one_size(text: str) -> int:
-    """Return the bytes of an argument such as 5GB."""
-    from ..files.rewrite import size_of  # 18 ms
-
-    try:
-        return size_of(text) or 0
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

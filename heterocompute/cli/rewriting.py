@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base.magic import READABLE
-from ..base.texts import counted
+from ..base.texts import counted, printable
+from ..base.workers import checked_workers
 from ..report.numbers import quantity
 from .parts import (
     ProgressBar,
@@ -21,7 +22,16 @@ from .parts import (
     say,
 )
 
-__all__ = ["CHECKPOINT", "IN_LAYOUT", "add_input_and_output", "rewrite", "summarize"]
+__all__ = [
+    "CHECKPOINT",
+    "IN_LAYOUT",
+    "add_files",
+    "add_input_and_output",
+    "add_workers",
+    "options_of_files",
+    "rewrite",
+    "summarize",
+]
 
 CHECKPOINT = f"checkpoint: {READABLE}"
 IN_LAYOUT = "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss or mlx"
@@ -31,6 +41,78 @@ def add_input_and_output(parser: argparse.ArgumentParser) -> None:
     """Add IN and OUT."""
     parser.add_argument("input", metavar="IN", help=CHECKPOINT)
     parser.add_argument("output", metavar="OUT", help="file to write (an existing file is replaced) or new folder")
+
+
+def add_workers(parser: argparse.ArgumentParser, words: str) -> None:
+    """Add --workers."""
+    parser.add_argument(
+        "--workers",
+        type=_one_workers,
+        metavar="W",
+        help=f"{words}: a number, dask:tcp://HOST:8786 or ray:ADDRESS; default: 1",
+    )
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add what says by whom and into which files a checkpoint is written."""
+    add_workers(parser, "who writes the files of a folder")
+    parser.add_argument(
+        "--shard-size",
+        default="5GB",
+        type=_one_size,
+        metavar="S",
+        help="maximum size of a file in a folder: 5GB (default), 4GiB, ...",
+    )
+    parser.add_argument(
+        "--no-resume", dest="resume", action="store_false", help="rebuild the files that an earlier run has finished"
+    )
+    parser.add_argument(
+        "--part",
+        type=_one_part,
+        metavar="K/N",
+        help="write part K of N alone; heterocompute finish OUT makes the output of all parts",
+    )
+
+
+def options_of_files(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what the options of `add_files` say."""
+    return {key: getattr(arguments, key) for key in ("workers", "resume", "shard_size", "part")}
+
+
+def _one_workers(text: str) -> Any:
+    try:
+        return checked_workers(text, "--workers")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("--workers: ")) from None
+
+
+def _one_part(text: str) -> str:
+    from ..files.rewrite import part_of  # 18 ms
+
+    try:
+        part_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def say_part(arguments: argparse.Namespace, summary: dict[str, Any]) -> bool:
+    """Say that a part is written and how the output is made of all, or return False where all is written."""
+    if "part" not in summary:
+        return False
+    output = printable(arguments.output)
+    say(f"{output}.partial: part {summary['part']} written; when all parts are, run: heterocompute finish {output}")
+    return True
+
+
+def _one_size(text: str) -> int:
+    """Return the bytes of an argument such as 5GB."""
+    from ..files.rewrite import size_of  # 18 ms
+
+    try:
+        return size_of(text) or 0
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def rewrite(arguments: argparse.Namespace, done: str, work: Callable[..., Any], change: Any, recipe: Any) -> int:
@@ -46,11 +128,14 @@ def summarize(arguments: argparse.Namespace, done: str, work: Callable[..., Any]
         summary = interruptible(lambda: work(arguments.input, arguments.output, progress=progress.update))
     note_skipped(arguments.input, summary["skipped"])
     note_instead(arguments.output, summary)
-    note_lacking(arguments)
+    if "part" not in summary:
+        note_lacking(arguments)
     if not getattr(arguments, "layout", None) and not getattr(arguments, "fake", False):
         note_short(arguments.output, summary)
     if arguments.json:
         return print_json(summary)
+    if say_part(arguments, summary):
+        return 0
     n_changed = sum(row["format"] is not None for row in summary["tensors"])
     before, after = summary["bytes_before"], summary["bytes"]
     say(

@@ -27,6 +27,7 @@ from .parts import (
     standard_output,
 )
 from .ptq import function_of, names_function
+from .rewriting import add_workers
 
 NETWORKS = ("digits", "adder")  # functions of heterocompute.zoo
 EXAMPLES = 256  # of those that a network that ships was trained on, to calibrate by
@@ -84,6 +85,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--evaluate", metavar="M:F", help="module:function, called with the weights; returns one number or several"
     )
     add_patterns(study)
+    add_workers(study, "who measures the tensors (without times)")
     add_threads(study)
     study.add_argument(
         "--device", metavar="D", help="add modelled time and energy on this chip; 'mac': energy and area in silicon"
@@ -156,7 +158,18 @@ def _check_usage(arguments: argparse.Namespace) -> None:
                 "MODEL out for the network shipped here, or give evaluate in Python"
             )
     if arguments.density:
-        others = ["formats", "activations", "recipe", "device", "device_file", "emulate", "seeds", "data", "labels"]
+        others = [
+            "workers",
+            "formats",
+            "activations",
+            "recipe",
+            "device",
+            "device_file",
+            "emulate",
+            "seeds",
+            "data",
+            "labels",
+        ]
         others += ["methods", "calibration", "evaluate"]
         for option in others:
             if getattr(arguments, option) is not None:
@@ -218,6 +231,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
             seeds=arguments.seeds or 1,
             methods=arguments.methods,
             hessians=calibrated(arguments, weights, axis) if asked else None,
+            workers=arguments.workers,
             **judged,
         )
 

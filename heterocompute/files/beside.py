@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.magic import INDEX
+from ..base.places import is_file, is_url, names_in
 from .configuration import CONFIG, configured
 from .containers.container import inside
 
@@ -57,13 +58,14 @@ def files_beside(
     ValueError
         ``config.json`` is no JSON object, or says such a thing already.
     """
-    folder = os.path.dirname(os.path.realpath(path)) if not os.path.islink(path) else os.path.dirname(path)
+    is_link = is_url(path) or os.path.islink(path)
+    folder = os.path.dirname(path) if is_link else os.path.dirname(os.path.realpath(path))
     found: dict[str, str | bytes] = {}
-    for name in sorted(os.listdir(folder)):
+    for name in names_in(folder):
         place = inside(folder, name)
         if is_one and name != CONFIG:
             continue
-        if place and os.path.isfile(place) and not name.startswith(".") and not name.endswith(WEIGHTS):
+        if place and is_file(place) and not name.startswith(".") and not name.endswith(WEIGHTS):
             found[name] = place
     if None in config.values() or instead:  # plain from now on, or said in another way
         found = {name: place for name, place in found.items() if name not in OLDER_CONFIGS}

@@ -18,6 +18,7 @@ from ..base.float_env import call_back, counts_subnormals
 from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.values import shown
+from ..base.workers import Workers
 from ..formats import Format, format as parse_format, has_pattern
 from .changes import Change, decoded, in_blocks, packed, plain, rounded
 from .containers.container import Container
@@ -45,12 +46,13 @@ def quantize_checkpoint(
     axis: Axis | Mapping[str, Axis] | None = None,
     progress: Progress | None = None,
     fake: bool = False,
-    workers: int | Callable[..., Iterable[Any]] | None = None,
+    workers: Workers = None,
     resume: bool = True,
     shard_size: int | str | None = "5GB",
     consume: bool = False,
     layout: str | None = None,
     needed: bool = False,
+    part: str | None = None,
 ) -> dict[str, Any]:
     """Quantize the tensors of a checkpoint, one file or a folder, and write a new checkpoint.
 
@@ -63,8 +65,8 @@ def quantize_checkpoint(
     Parameters
     ----------
     in_path, out_path : str or os.PathLike
-        Two different checkpoints. A name ending in ``.safetensors`` is one file; an existing file is replaced. Any
-        other name becomes a new folder in these cases, otherwise one file:
+        Two different checkpoints, also URLs such as ``s3://bucket/model``. A name ending in ``.safetensors`` is one
+        file; an existing file is replaced. Any other name becomes a new folder in these cases, otherwise one file:
 
         - it ends in a separator, or names an empty folder;
         - `in_path` is a folder (its other files, such as the tokenizer, are copied);
@@ -85,11 +87,11 @@ def quantize_checkpoint(
     fake : bool
         Write the rounded values as plain tensors of the original dtype (fp8: float32) instead of codes. Any framework
         loads them. 16-bit dtypes round them once more.
-    workers : int or callable, optional
-        Number of threads that write the files of a folder, or a function like `map`. The function gets a function and a
-        list, both picklable, and calls the function with each item. Examples: ``map`` of a concurrent.futures executor
-        or a multiprocessing Pool, ``lambda f, xs: client.gather(client.map(f, xs))`` of Dask. All workers must see the
-        same paths.
+    workers : int, str or callable, optional
+        Number of threads that write the files of a folder, ``"dask:tcp://host:8786"``, ``"ray:ADDRESS"``, or a function
+        like `map`. Such a function gets a function and a list, both picklable, calls the function with each item and
+        returns the results in any order. Examples: ``map`` of a concurrent.futures executor or a multiprocessing Pool.
+        All workers must see the same paths.
     resume : bool
         Reuse the finished files of an earlier run with the same checkpoint and options. An incomplete folder is named
         ``out_path + ".partial"``.
@@ -106,6 +108,9 @@ def quantize_checkpoint(
     needed : bool
         Raise ValueError and write nothing if no tensor is selected, as the command does. By default the copy is
         written, so that the same call serves every file of a checkpoint in parts.
+    part : str, optional
+        ``"2/3"``: write the files of the second of three parts into ``out_path + ".partial"``, on any machine, in any
+        order. `finish_checkpoint` makes the output of them when all are there.
 
     Returns
     -------
@@ -147,7 +152,7 @@ def quantize_checkpoint(
         change_of = in_blocks if layout == "gguf" else packed
         return _chosen(reader, held, options, rounded if fake else change_of)
 
-    work = Work(workers, resume, shard_size, consume)
+    work = Work(workers, resume, shard_size, consume, part)
     if layout is not None and fake:
         check_layout(layout)
         raise ValueError(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: wanted one of them")
@@ -165,6 +170,10 @@ def prune_checkpoint(
     axis: Axis | Mapping[str, Axis] | None = None,
     progress: Progress | None = None,
     needed: bool = False,
+    workers: Workers = None,
+    resume: bool = True,
+    shard_size: int | str | None = "5GB",
+    part: str | None = None,
 ) -> dict[str, Any]:
     """Prune the tensors of a safetensors file into another one.
 
@@ -182,7 +191,7 @@ def prune_checkpoint(
         As in `quantize_checkpoint`.
     recipe : path, or mapping of str to str, optional
         Name pattern -> pattern, or a format with one such as ``"int8+2:4"``, or ``"skip"``.
-    needed : bool
+    needed, workers, resume, shard_size, part
         As in `quantize_checkpoint`.
 
     Returns
@@ -219,7 +228,7 @@ def prune_checkpoint(
         _refuse_packed(reader, held, patterns=False)
         return _chosen(reader, held, options, packed)
 
-    return rewrite(in_path, out_path, choose, progress)
+    return rewrite(in_path, out_path, choose, progress, Work(workers, resume, shard_size, part=part))
 
 
 @counts_subnormals
@@ -230,6 +239,10 @@ def dequantize_checkpoint(
     progress: Progress | None = None,
     layout: str | None = None,
     needed: bool = False,
+    workers: Workers = None,
+    resume: bool = True,
+    shard_size: int | str | None = "5GB",
+    part: str | None = None,
 ) -> dict[str, Any]:
     """Write every packed array of a file as a plain tensor, which any framework loads.
 
@@ -252,6 +265,8 @@ def dequantize_checkpoint(
         shapes. A ``config.json`` goes along without its ``quantization_config``.
     needed : bool
         Raise ValueError, and write nothing, where a safetensors file holds no packed array.
+    workers, resume, shard_size, part
+        As in `quantize_checkpoint`.
 
     Returns
     -------
@@ -277,7 +292,7 @@ def dequantize_checkpoint(
     array([[1, -127, 3]], dtype=bfloat16)
     """
     check_paths(in_path, out_path)
-    wanted = None if dtype is None else plain_dtype(dtype)
+    wanted, work = None if dtype is None else plain_dtype(dtype), Work(workers, resume, shard_size, part=part)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         if layout is None:
@@ -293,9 +308,9 @@ def dequantize_checkpoint(
         with reader_of(in_path) as reader:
             layout = layout_said(reader)
     if layout is None:
-        return rewrite(in_path, out_path, choose, progress)
+        return rewrite(in_path, out_path, choose, progress, work)
     source = partial(foreign_reader, layout=layout)
-    return rewrite(in_path, out_path, choose, progress, describe=lambda *_: {CONFIG_KEY: None}, source=source)
+    return rewrite(in_path, out_path, choose, progress, work, lambda *_: {CONFIG_KEY: None}, source=source)
 
 
 def plain_dtype(text: str) -> str:

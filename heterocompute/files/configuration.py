@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.json_text import strict_json
+from ..base.places import is_folder
 from ..base.texts import printable, read_small
 
 __all__ = ["CONFIG", "configured", "lacking"]
@@ -66,7 +67,7 @@ def lacking(out_path: str) -> str | None:
     out_path : str
         A file or folder in the layout of another program, such as ``"compressed-tensors"``.
     """
-    if not os.path.isdir(out_path):
+    if not is_folder(out_path):
         return (
             f"loaders read the quantization from {CONFIG}, which is not written next to a single file: "
             "give OUT the name of a folder"

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from ..base.container import numpy_dtype
-from ..base.float_env import call_back, converted as as_dtype, counts_subnormals
-from ..base.texts import counted, printable, quoted
+from ..base.float_env import call_back, counts_subnormals
+from ..base.places import absolute
+from ..base.tensors import Info
+from ..base.texts import counted, file_name, printable, quoted
 from ..base.values import shown
+from ..base.workers import Workers, in_workers, is_alone
 from ..formats import Format, format as parse_format
 from .changes import Change
 from .foreign import Weights, weights_reader
 from .gguf import save_gguf
-from .layouts.table import WHOLE, export
+from .layouts.table import LAYOUTS, WHOLE, export
 from .layouts.targets import (
     OURS,
     TARGETS,
@@ -31,14 +32,15 @@ from .layouts.targets import (
     config_in,
     converted,
     entry_in,
+    experts_of,
     has_one_format,
     nearest,
     parts_of,
-    read_back,
     refusal_of,
     rounded,
     targets_of,
     why_not,
+    written,
 )
 from .layouts.weight import Weight, differs, of_values, sqnr_of
 from .rewrite import Progress, Work, check_paths, rewrite
@@ -48,6 +50,7 @@ from .shards import about
 __all__ = ["NotRepresentable", "convert_checkpoint"]
 
 PLAIN = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+GROUPS = 64  # of weights that workers compare: opening a checkpoint takes time
 PLAIN_GGUF = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32",
               "int64": "i64"}  # fmt: skip
 EQUAL, CLOSED, LOSSY, COPIED, REFUSED = "equal", "closed form", "lossy", "copied", "not representable"
@@ -84,10 +87,11 @@ def convert_checkpoint(
     lossy: str | Format | None = None,
     source: str | None = None,
     progress: Progress | None = None,
-    workers: int | Callable[..., Iterable[Any]] | None = None,
+    workers: Workers = None,
     resume: bool = True,
     shard_size: int | str | None = "5GB",
     dry_run: bool = False,
+    part: str | None = None,
 ) -> dict[str, Any]:
     """Convert a quantized checkpoint to the layout of another program, with exactly equal values.
 
@@ -105,8 +109,8 @@ def convert_checkpoint(
         values. By default such weights raise an error, and nothing is written.
     source : str, optional
         Layout of `in_path`. By default it is detected from the configuration or the tensor names.
-    progress, workers, resume, shard_size
-        As in `quantize_checkpoint`. ONNX is built in memory, GGUF one tensor at a time.
+    progress, workers, resume, shard_size, part
+        As in `quantize_checkpoint`. Each part compares all weights. ONNX is built in memory, GGUF one tensor at a time.
     dry_run : bool
         Compare all weights without writing.
 
@@ -148,12 +152,17 @@ def convert_checkpoint(
     if layout not in TARGETS:
         raise ValueError(f"convert_checkpoint: layout is {shown(layout)}, expected one of {', '.join(TARGETS)}")
     check_paths(in_path, out_path, None if layout == OURS else layout)
-    rounding = _rounding(lossy)
+    rounding, work = _rounding(lossy), Work(workers, resume, shard_size, part=part)
+    if layout in WHOLE and part is not None:
+        raise ValueError(f"convert_checkpoint: {layout} is one file, and part is for several")
     with weights_reader(in_path, source) as reader:
         if not reader.weights:
             raise ValueError(f"{printable(reader.path)}: no weight is quantized in a layout that is read: to quantize "
                              "them use quantize_checkpoint")  # fmt: skip
-        plans = _planned(reader, layout, rounding, progress)
+        if is_alone(work.workers) or (has_one_format(layout) and not isinstance(rounding, Format)):
+            plans = _planned(reader, layout, rounding, progress)
+        else:
+            plans = _planned_by(work.workers, in_path, reader, layout, rounding, progress)
         rows = [_row(reader, name, plans.get(name), layout) for name in reader.names]
         infos, found, skipped = reader.infos, reader.layout, dict(reader.skipped)
     summary: dict[str, Any] = {
@@ -181,10 +190,10 @@ def convert_checkpoint(
         with opened(in_path) as reader:
             _write_whole(reader, out_path, layout, plans)
     else:
-        work = Work(workers, resume, shard_size)
         changes = {name: _change(layout, name, plan) for name, plan in plans.items()}
-        rewrite(in_path, out_path, lambda *_: changes, progress, work, partial(_config, layout, plans), source=opened,
-                instead=True)  # fmt: skip
+        described = partial(_config, layout, plans)
+        done = rewrite(in_path, out_path, lambda *_: changes, progress, work, described, source=opened, instead=True)
+        summary |= {"part": done["part"]} if part is not None else {}
     return summary | {"written": True}
 
 
@@ -203,14 +212,13 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
         if progress:
             call_back(progress, i, len(names), name)
         with about(reader, name):
-            weight = reader.weight(name)
-            options = targets_of(layout, name, weight)
+            options = targets_of(layout, name, reader.weight(name))
             if not has_one_format(layout):
-                plans[name] = _plan(layout, name, weight, options, rounding)
+                plans[name] = _plan(layout, name, reader, options, rounding)
             elif rounding is not None and not isinstance(rounding, str):
-                plans[name] = _plan(layout, name, weight, [one for one in options if one == rounding], rounding)
+                plans[name] = _plan(layout, name, reader, [one for one in options if one == rounding], rounding)
             elif not options:
-                plans[name] = _plan(layout, name, weight, [], rounding)
+                plans[name] = _plan(layout, name, reader, [], rounding)
             else:
                 common = options if common is None else [one for one in common if one in options]
     if progress:
@@ -219,6 +227,56 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
     if left:
         plans |= _in_common(reader, layout, left, common or [], rounding)
     return plans
+
+
+@dataclass(frozen=True)
+class _Some:
+    """Weights of a checkpoint, each of which becomes what it becomes alone: work that any process can do."""
+
+    path: str
+    source: str
+    layout: str
+    rounding: Format | str | None
+    names: tuple[str, ...]
+
+
+@counts_subnormals
+def plans_of(some: _Some) -> list[tuple[str, Plan, Info, str]]:
+    """Return the plans of some weights, and what the reader knows of each then."""
+    with weights_reader(some.path, some.source) as reader:
+        found = []
+        for name in some.names:
+            with about(reader, name):
+                options = targets_of(some.layout, name, reader.weight(name))
+                if has_one_format(some.layout):
+                    options = [one for one in options if one == some.rounding]
+                plan = _plan(some.layout, name, reader, options, some.rounding)
+                found.append((name, plan, reader.info(name), reader.said(name)))
+    return found
+
+
+def _planned_by(
+    workers: Workers,
+    in_path: str | os.PathLike[str],
+    reader: Weights,
+    layout: str,
+    rounding: Format | str | None,
+    progress: Progress | None,
+) -> dict[str, Plan]:
+    """As `_planned`, by workers."""
+    names = [name for name in reader.names if name in reader.weights]
+    step = -(-len(names) // GROUPS)
+    path = absolute(file_name(in_path))
+    groups = [tuple(names[i : i + step]) for i in range(0, len(names), step)]
+    tasks = [_Some(path, reader.layout, layout, rounding, group) for group in groups]
+    plans: dict[str, Plan] = {}
+    for _, found in in_workers(workers, plans_of, tasks, "convert_checkpoint"):
+        for name, plan, info, said in found:
+            plans[name] = plan
+            reader.know(name, info, said)
+        if progress:
+            call_back(progress, len(plans), len(names), "")
+    return {name: plans[name] for name in names}
 
 
 def _in_common(
@@ -230,7 +288,7 @@ def _in_common(
         plans: dict[str, Plan] = {}
         for name in names:
             with about(reader, name):
-                plans[name] = _plan(layout, name, reader.weight(name), [option], rounding)
+                plans[name] = _plan(layout, name, reader, [option], rounding)
             if plans[name].status in (REFUSED, LOSSY):
                 break
         else:
@@ -239,8 +297,7 @@ def _in_common(
     for name in names:
         if name not in best:
             with about(reader, name):
-                weight = reader.weight(name)
-                best[name] = _plan(layout, name, weight, targets_of(layout, name, weight), rounding)
+                best[name] = _plan(layout, name, reader, targets_of(layout, name, reader.weight(name)), rounding)
     wanted = next((plan.target for plan in best.values() if plan.status in (EQUAL, CLOSED)), None)
     for name, plan in best.items():
         if plan.status in (EQUAL, CLOSED) and plan.target != wanted:
@@ -249,46 +306,67 @@ def _in_common(
     return best
 
 
-def _plan(layout: str, name: str, weight: Weight, options: list[Target], rounding: Format | str | None) -> Plan:
+def _plan(layout: str, name: str, reader: Weights, options: list[Target], rounding: Format | str | None) -> Plan:
     """Return what becomes of a weight: the first option whose tensors decode to its values, else rounding."""
     reasons = []
     for option in options:
         try:
-            made = converted(layout, weight, option)
-            problem = _difference(layout, name, weight, made)
+            return _proven(layout, name, reader, option)
         except ValueError as error:
             reasons.append(str(error).removeprefix("save: ").removeprefix(f"tensor {quoted(name)}: "))
-            continue
-        if problem is not None:
-            reasons.append(problem)
-            continue
-        is_same = str(option) == weight.said
-        return _planned_as(layout, name, made, Plan(EQUAL if is_same else CLOSED, option))
+    weight = reader.weight(name)
     why, near = why_not(layout, name, weight, reasons), nearest(layout, name, weight)
     if rounding is None:
         return Plan(REFUSED, why=why, nearest="" if near is None else str(near), nbytes=0)
     if isinstance(rounding, str):
-        values = as_dtype(weight.values(), numpy_dtype(rounding))
-        after = of_values(np.asarray(values, np.float32), rounding, values.nbytes)
+        values = weight.values(numpy_dtype(rounding))
+        after = of_values(values, rounding, values.nbytes)
         plan = Plan(LOSSY, rounding, True, why, sqnr_db=sqnr_of(weight, after), stored=(rounding, weight.shape))
         return replace(plan, nbytes=values.nbytes)
     no_place = refusal_of(layout, name, weight.shape, rounding)
     if no_place is not None:
         return Plan(REFUSED, why=no_place, nearest="" if near is None else str(near))
     made = rounded(weight, rounding)
-    return _planned_as(layout, name, made, Plan(LOSSY, rounding, True, why, sqnr_db=sqnr_of(weight, made)))
+    plan = Plan(LOSSY, rounding, True, why, sqnr_db=sqnr_of(weight, made))
+    weight.release()
+    return _planned_as(layout, name, made, plan)
 
 
-def _difference(layout: str, name: str, weight: Weight, made: Weight) -> str | None:
-    """Return how the values of a weight differ from those that a program finds; None if they do not."""
-    pairs = [(weight, made), *read_back(layout, name, made)]
+def _proven(layout: str, name: str, reader: Weights, option: Target) -> Plan:
+    """Return the plan to make a weight an option; ValueError where a program would find other values.
+
+    At most two of these are in memory at a time: the weight, what it is converted to, the tensors that are written, and
+    what is read from them. So the last is compared by a digest of the values.
+    """
+    weight = reader.weight(name)
+    status = EQUAL if str(option) == weight.said else CLOSED
+    made = converted(layout, weight, option)
+    digest = weight.digest().digest()
+    if made.array is not weight.array and made.digest().digest() != digest:
+        _refuse_different([(weight, made)])
+    weight.release()
+    if layout not in LAYOUTS:
+        return _planned_as(layout, name, made, Plan(status, option))
+    tensors, is_ordered = written(layout, name, made), made.order is not None
+    made.release()
+    found: Any = None
+    for one in tensors.read_back():
+        found = one.digest(found)
+    if found.digest() != digest:
+        weight = reader.weight(name)
+        ours = [one for _, one in experts_of(layout, name, converted(layout, weight, option))]
+        _refuse_different(zip(ours, tensors.read_back(), strict=True))
+    return _with_parts(Plan(status, option), tensors.parts, is_ordered)
+
+
+def _refuse_different(pairs: Iterable[tuple[Weight, Weight]]) -> None:
+    """Raise ValueError with the first value of a weight that another one does not have."""
     for before, after in pairs:
         where = differs(before, after)
         if where is not None:
             row, column = where
             first, second = (float(one.rows(row, row + 1)[0, column]) for one in (before, after))
-            return f"the value {first:.9g} in row {row}, column {column} would be {second:.9g}"
-    return None
+            raise ValueError(f"the value {first:.9g} in row {row}, column {column} would be {second:.9g}")
 
 
 def _planned_as(layout: str, name: str, made: Weight, plan: Plan) -> Plan:
@@ -298,10 +376,14 @@ def _planned_as(layout: str, name: str, made: Weight, plan: Plan) -> Plan:
         return replace(plan, stored=entry, nbytes=array.nbytes)
     if layout in WHOLE:
         return replace(plan, stored=(), nbytes=made.nbytes)
-    parts = {key: (part.dtype.name, part.shape, part.nbytes) for key, part in parts_of(layout, name, made).items()}
-    stored = {key: (dtype, shape) for key, (dtype, shape, _) in parts.items()}
-    nbytes = sum(size for _, _, size in parts.values())
-    return replace(plan, stored=stored, nbytes=nbytes, is_ordered=made.order is not None)
+    tensors, is_ordered = written(layout, name, made), made.order is not None
+    return _with_parts(plan, tensors.parts, is_ordered)
+
+
+def _with_parts(plan: Plan, parts: Mapping[str, Any], is_ordered: bool) -> Plan:
+    """Return a plan with the tensors that are stored."""
+    stored = {key: (part.dtype.name, part.shape) for key, part in parts.items()}
+    return replace(plan, stored=stored, nbytes=sum(part.nbytes for part in parts.values()), is_ordered=is_ordered)
 
 
 @dataclass(frozen=True)
@@ -322,8 +404,9 @@ class _Made:
 
     def __call__(self, weight: Weight) -> Any:
         if isinstance(self.target, str):
-            return as_dtype(weight.values(), numpy_dtype(self.target))
+            return weight.values(numpy_dtype(self.target))
         made = self.weight(weight)
+        weight.release()  # before there are three
         return entry_in(made)[1] if self.layout == OURS else parts_of(self.layout, self.name, made)
 
 
@@ -376,7 +459,11 @@ class _Lazy(Mapping[str, Any]):
         assert isinstance(change, _Made)
         with about(self._reader, name):
             weight = self._reader.weight(name)
-            return change(weight) if isinstance(plan.target, str) else entry_in(change.weight(weight))[1]
+            if isinstance(plan.target, str):
+                return change(weight)
+            made = entry_in(change.weight(weight))[1]
+            weight.release()
+            return made
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._reader.names)

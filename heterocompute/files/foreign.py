@@ -152,6 +152,7 @@ class Weights(Tensors):
 
     def close(self) -> None:
         """Close the file."""
+        self._last = None
         self._reader.close()
 
     def __contains__(self, name: str) -> bool:
@@ -165,13 +166,17 @@ class Weights(Tensors):
 
     def weight(self, name: str) -> Weight:
         """Read one weight; the last one is kept."""
-        if self._last is None or self._last[0] != name:
+        if self._last is None or self._last[0] != name or self._last[1].is_released:
             self._last = None
             found = self.weights[name]()
             self._infos[name] = Info("float32", found.shape, found.nbytes)
             self._said[name] = found.said
             self._last = name, found
         return self._last[1]
+
+    def know(self, name: str, info: Info, said: str) -> None:
+        """Take in what another reader of the same file found out about a weight."""
+        self._infos[name], self._said[name] = info, said
 
     def said(self, name: str) -> str:
         """Return what a tensor is stored as."""

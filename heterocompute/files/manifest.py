@@ -1,7 +1,9 @@
 """What an unfinished output says of itself, `OUT.partial/manifest.json`: read as any file of strangers is.
 
-    {"version", "program", "consume", "shards": [[digest, name, ...]], "source": {"path", "metadata", "tensors",
-     "states"}}
+    {"version", "program", "consume", "parts", "beside": [name], "shards": [[digest, name, ...]],
+     "source": {"path", "metadata", "tensors", "states"}}
+
+`parts` is the number of runs that share the work, 0 of a run that does all. `beside` names the other files of OUT.
 
 Only a run that deletes its source says what tensors that had, and where: {name: [file, dtype, shape, bytes]}, and what
 state each file was in, {file: [bytes, time, sample]}. Files are deleted by it later on, so it may name those alone that
@@ -22,13 +24,14 @@ from ..base.texts import printable, quoted, read_small
 from .containers.folder import Located, weight_map
 from .opening import reader_of
 
-__all__ = ["SHARD_NAME", "VERSION", "read_manifest", "refuse_links", "source_in"]
+__all__ = ["MAX_PARTS", "SHARD_NAME", "VERSION", "read_manifest", "refuse_links", "source_in"]
 
-VERSION = 2
+VERSION = 3
 MAX_MANIFEST = 1 << 28
+MAX_PARTS = 100_000
 SHARD_NAME = re.compile(r"model(-(?P<number>\d{5,9})-of-\d{5,9})?\.safetensors")
 DIGEST = re.compile("[0-9a-f]{64}")
-FIELDS = {"version", "program", "consume", "shards", "source"}
+FIELDS = {"version", "program", "consume", "parts", "beside", "shards", "source"}
 
 
 def read_manifest(path: str) -> dict[str, Any]:
@@ -62,6 +65,11 @@ def _check(found: Any) -> None:
     source, shards = found["source"], found["shards"]
     if not _is_text(found["program"]) or type(found["consume"]) is not bool or not isinstance(shards, list):
         raise ValueError("fields of other types")
+    if not is_count(found["parts"]) or found["parts"] > MAX_PARTS or not isinstance(found["beside"], list):
+        raise ValueError("parts of other types")
+    for name in found["beside"]:
+        if not _is_text(name) or name in ("", ".", "..") or "/" in name or os.sep in name or "\0" in name:
+            raise ValueError("beside names what is no file of the folder")
     digests = [_check_shard(i, one) for i, one in enumerate(shards)]
     if len(set(digests)) < len(digests):
         raise ValueError("one shard twice")

@@ -6,13 +6,14 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from ..arrays.base import PackedArray
 from ..arrays.layout import SINGLE, Entry, as_path
 from ..base.container import Reader
 from ..base.float_env import counts_subnormals
 from ..base.magic import FIRST_BYTES, INDEX, kind_of
+from ..base.places import absolute, is_folder
 from ..base.regular import open_regular
 from ..base.tensors import Info, Tensors
 from ..base.texts import counted, file_name, printable, quoted
@@ -25,7 +26,7 @@ from .containers.torch_files import LegacyTorch, ZipTorch
 from .layouts.table import readers_in, refuse_codes, refuse_layout
 from .safetensors import contents, entries, read_array
 
-__all__ = ["Checkpoint", "check_weights", "load", "open_checkpoint", "reader_of"]
+__all__ = ["Checkpoint", "Place", "check_weights", "load", "open_checkpoint", "place_of", "reader_of"]
 
 
 def reader_of(path: str | os.PathLike[str]) -> Tensors:
@@ -49,7 +50,7 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
         ONNX without onnx.
     """
     place = file_name(path)
-    if "\0" not in place and os.path.isdir(place):
+    if "\0" not in place and is_folder(place):
         place = index_in(place)
     with open_regular(place) as file:
         kind = kind_of(file.read(FIRST_BYTES) or b"", place)
@@ -57,7 +58,7 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
 
 
 def _open_part(path: str) -> Tensors:
-    if path.endswith(INDEX) or os.path.isdir(path):
+    if path.endswith(INDEX) or is_folder(path):
         raise ValueError(f"{printable(path)}: an index inside an index")
     return reader_of(path)
 
@@ -73,6 +74,17 @@ READERS: Mapping[str, Callable[[str], Tensors]] = {
     "onnx": Onnx,
     "gguf": lambda place: whole(Gguf(place)),
 }
+
+
+class Place(NamedTuple):
+    """Where a checkpoint is, and how it is read."""
+
+    path: str
+    layout: str | None
+
+    def opened(self) -> Checkpoint:
+        """Open it."""
+        return open_checkpoint(self.path, self.layout)
 
 
 class Checkpoint(Mapping[str, Any]):
@@ -104,7 +116,7 @@ class Checkpoint(Mapping[str, Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path: whoever unpickles it opens the checkpoint again, where that path leads to the same files."""
         self._check_open()
-        return open_checkpoint, (os.path.abspath(self.path), self._layout)
+        return open_checkpoint, place_of(self)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -195,6 +207,11 @@ class Checkpoint(Mapping[str, Any]):
         return f"Checkpoint({self.path!r}, {counted(len(self), 'array')})"
 
 
+def place_of(checkpoint: Checkpoint) -> Place:
+    """Return the path and the layout, with which any process that sees the path opens the checkpoint."""
+    return Place(absolute(checkpoint.path), checkpoint._layout)
+
+
 def check_weights(arrays: Mapping[str, Any], name: str) -> None:
     """Check that the arrays of a mapping are weights, not codes of another program next to their scales.
 
@@ -239,6 +256,8 @@ def open_checkpoint(path: str | os.PathLike[str], layout: str | None = None) -> 
     Parameters
     ----------
     path : str or os.PathLike
+        A path, or a URL such as ``s3://bucket/model`` (needs ``heterocompute[remote]``) of any of these except ONNX:
+
         - safetensors, or a folder with an index (or the index).
         - .npz and .npy of NumPy.
         - .pt, .pth and .bin of torch.save, in either layout, without torch and without running a pickle.

@@ -6,12 +6,12 @@ its own, which any thread, process or machine can do.
 
 from __future__ import annotations
 
-import contextvars
 import json
 import os
+import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,11 @@ from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
 from ..base.float_env import call_back
 from ..base.magic import INDEX, refuse_other_name
+from ..base.places import absolute, exists, is_folder, is_url, remove
 from ..base.tensors import Tensors
-from ..base.texts import counted, file_name, is_same_file, printable, quoted
+from ..base.texts import file_name, is_same_file, printable, quoted
 from ..base.values import as_int, shown
+from ..base.workers import Workers, checked_workers, in_workers, is_alone
 from ..formats import format as parse_format
 from ..products.quantize import quantize
 from .beside import files_beside
@@ -32,7 +34,7 @@ from .containers.folder import Located
 from .layouts.gguf import model as gguf_model
 from .layouts.gguf.llama_cpp import Model, model_in
 from .layouts.table import KEY as CONFIG, LAYOUTS, check_layout, described, export, is_matrix
-from .manifest import refuse_links
+from .manifest import MAX_PARTS, refuse_links
 from .opening import reader_of
 from .safetensors import contents, entries, read_array
 from .shards import (
@@ -50,12 +52,12 @@ from .shards import (
     write_shard,
 )
 from .staging import Staging
+from .stores import staging_of
 
 __all__ = ["Choose", "Progress", "Work", "check_paths", "check_places", "rewrite", "rewrite_in"]
 
 # What a checkpoint holds: its plain tensors, and the packed arrays -> changes by name.
 Choose = Callable[[Tensors, Held], Mapping[str, Change]]
-Map = Callable[[Callable[[Shard], int], Sequence[Shard]], Iterable[int]]
 
 UNITS = {
     "kB": 10**3,
@@ -75,15 +77,21 @@ SUFFIX = ".safetensors"
 class Work:
     """Who writes a checkpoint, into which files: see `checkpoint.quantize_checkpoint`."""
 
-    workers: Any = None
+    workers: Workers = None
     resume: bool = True
     shard_size: int | str | None = "5GB"
     consume: bool = False
+    part: Any = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "part", None if self.part is None else part_of(self.part))
+        object.__setattr__(self, "workers", checked_workers(self.workers, "quantize_checkpoint"))
         for name in ("resume", "consume"):  # a text such as "no" must not delete anything
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"quantize_checkpoint: {name} is {shown(getattr(self, name))}, wanted True or False")
+        if self.part is not None and self.consume:
+            raise ValueError("quantize_checkpoint: consume and part are given, expected one of them: a part does not "
+                             "know what the others still need")  # fmt: skip
 
 
 USUAL = Work()
@@ -191,9 +199,11 @@ def rewrite(
     dict
         As of `checkpoint.quantize_checkpoint`.
     """
-    limit, workers = size_of(work.shard_size), _checked(work.workers)
-    out = os.path.abspath(file_name(out_path))
-    staging = None if out.endswith(SUFFIX) and not os.path.isdir(out) else Staging(out)
+    limit, workers = size_of(work.shard_size), work.workers
+    out = absolute(file_name(out_path))
+    staging = None if out.endswith(SUFFIX) and not is_folder(out) else staging_of(out)
+    if work.part is not None and staging is None:
+        raise ValueError(f"{printable(out)}: is the name of one file, and parts write a folder")
     left = staging.source(in_path) if staging else None  # where an earlier run has deleted parts of the checkpoint
     with left or source(in_path) as opened:
         if work.consume:
@@ -201,10 +211,8 @@ def rewrite(
         reader = located(opened, source)
         refuse_replacing(reader, out_path)
         held = dict(contents(reader, entries(reader)[0]))
-        try:
+        with naming_file(reader):
             changes = choose(opened, held)
-        except ValueError as error:
-            raise ValueError(f"{printable(reader.path)}: {error}") from None
         stay = [
             name for name in held.keys() - changes.keys() if name in reader and is_matrix(name, reader.info(name).shape)
         ]
@@ -217,19 +225,23 @@ def rewrite(
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
         is_described = any(value is not None for value in more.values())  # in config.json, which only a folder has
-        is_folder = work.consume or left is not None
-        is_folder = is_folder or _is_folder(in_path, out_path, total["bytes"], limit, is_described)
+        is_several = work.consume or left is not None or work.part is not None
+        is_several = is_several or _is_folder(in_path, out_path, total["bytes"], limit, is_described)
         states = staging.states if staging else {}
-        shards = divided(reader, held, changes, metadata, limit if is_folder else None, states, source)
-    if not is_folder or staging is None:
+        shards = divided(reader, held, changes, metadata, limit if is_several else None, states, source)
+    if not is_several or staging is None:
         _run(workers, placed(shards, [out]), 0, total["bytes_before"], progress)
     else:
-        is_one = not (os.path.isdir(in_path) or work.consume or left is not None)
+        is_one = not (is_folder(file_name(in_path)) or work.consume or left is not None)
         beside = files_beside(reader.path, more, instead, is_one) if is_described or not is_one else {}
+        if work.part is not None:
+            _run_part(staging, shards, reader, beside, work, progress)
+            number, count = work.part
+            return _summary(in_path, out_path, rows, held, opened) | {"part": f"{number}/{count}"}
         missing = staging.begin(shards, reader, beside, work.consume, work.resume)
         if missing is not None:
             try:
-                todo = [shard for shard in missing if not os.path.exists(shard.path)]
+                todo = [shard for shard in missing if not exists(shard.path)]
                 done = total["bytes_before"] - sum(shard.source_bytes for shard in todo)
                 _run(workers, todo, done, total["bytes_before"], progress)
                 where = {part: os.path.basename(shard.path) for shard in missing for part in shard.layout()[0]}
@@ -242,7 +254,7 @@ def rewrite(
             os.unlink(reader.path)  # the index of what is not there
     if finished:
         finished()
-    if is_folder and staging is not None:
+    if is_several and staging is not None:
         staging.discard()
     if progress:
         call_back(progress, total["bytes_before"], total["bytes_before"], "")
@@ -267,16 +279,14 @@ def _rewrite_whole(
     layout : str
         Of `layouts.table`.
     """
-    if work.consume or callable(work.workers) or _checked(work.workers) != 1:
-        raise ValueError(f"quantize_checkpoint: {layout} is one file: consume and workers are for several")
+    if work.consume or work.part is not None or not is_alone(work.workers):
+        raise ValueError(f"quantize_checkpoint: {layout} is one file: consume, part and workers are for several")
     with reader_of(in_path) as opened:
         reader = located(opened)
         refuse_replacing(reader, out_path)
         held = dict(contents(reader, entries(reader)[0]))
-        try:
+        with naming_file(reader):
             changes = choose(opened, held)
-        except ValueError as error:
-            raise ValueError(f"{printable(reader.path)}: {error}") from None
         model = model_for(layout, opened)[0]
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
@@ -316,6 +326,16 @@ def model_for(layout: str | None, reader: Tensors) -> tuple[Model | None, str | 
         return model_in(reader), None
     except ValueError as error:
         return None, str(error)
+
+
+@contextmanager
+def naming_file(reader: Tensors) -> Iterator[None]:
+    """Put the file before a sentence about its tensors that does not begin with it."""
+    prefix = f"{printable(reader.path)}: "
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{prefix}{str(error).removeprefix(prefix)}") from None
 
 
 def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
@@ -358,24 +378,20 @@ def size_of(text: Any) -> int | None:
     return int(count)
 
 
-def _checked(workers: Any) -> int | Map:
-    if callable(workers):
-        return workers  # type: ignore[no-any-return]
-    return 1 if workers is None else as_int(workers, "workers", 1, 1024)
-
-
 def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None, is_described: bool) -> bool:
     given, wanted = (file_name(path) for path in (in_path, out_path))
-    if os.path.isdir(wanted) or wanted.endswith(os.sep):
+    if is_folder(wanted) or wanted.endswith(os.sep):
         return True
     if wanted.endswith(SUFFIX):
         return False
-    return is_described or os.path.isdir(given) or given.endswith(INDEX) or (limit is not None and size > limit)
+    return is_described or is_folder(given) or given.endswith(INDEX) or (limit is not None and size > limit)
 
 
 def _refuse_consuming(opened: Tensors, out: str) -> None:
     """Raise ValueError where files of the checkpoint cannot be deleted one by one, or not without a loss."""
     where = printable(opened.path)
+    if is_url(opened.path) or is_url(out):
+        raise ValueError(f"{where}: consume deletes files of this machine: expected paths, not URLs")
     if out.endswith(SUFFIX):
         raise ValueError(f"{printable(out)}: consume writes a folder, file by file, and this is the name of one file")
     if not opened.path.endswith(INDEX) or not isinstance(opened, Located):
@@ -390,6 +406,58 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
     if others := [name for name in os.listdir(folder or ".") if name.endswith(INDEX) and name != own]:
         raise ValueError(f"{where}: consume might delete what {quoted(min(others))} beside it names: wanted one index")
     refuse_links(opened.path, set(opened.files.values()))
+
+
+def _run_part(
+    staging: Staging,
+    shards: Sequence[Shard],
+    reader: Located,
+    beside: Mapping[str, str | bytes],
+    work: Work,
+    progress: Progress | None,
+) -> None:
+    """Write the shards of one part, while other runs may write the others."""
+    number, count = work.part
+    found = staging.begin_part(shards, reader, beside, count)
+    own = [shard for i, shard in enumerate(found) if part_with(i, len(found), count) == number]
+    for shard in own:
+        if exists(shard.path) and not (work.resume and shard.is_whole(shard.path)):
+            remove(shard.path)
+    todo = [shard for shard in own if not exists(shard.path)]
+    total = sum(shard.source_bytes for shard in own)
+    _run(work.workers, todo, total - sum(shard.source_bytes for shard in todo), total, progress)
+    if progress:
+        call_back(progress, total, total, "")
+
+
+def part_of(text: Any) -> tuple[int, int]:
+    """Return the number of a part and the count of parts, of a text such as ``"2/3"``.
+
+    Raises
+    ------
+    TypeError
+        No text.
+    ValueError
+        Another text, or no such part.
+
+    Examples
+    --------
+    >>> part_of("2/3")
+    (2, 3)
+    """
+    wanted = "expected a text such as '2/3', the second of three parts"
+    if not isinstance(text, str):
+        raise TypeError(f"part is {shown(text)}, {wanted}")
+    fit = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
+    number, count = (int(fit[1]), int(fit[2])) if fit else (0, 0)
+    if not 1 <= number <= count <= MAX_PARTS:
+        raise ValueError(f"part is {shown(text)}, {wanted}")
+    return number, count
+
+
+def part_with(i: int, n_shards: int, count: int) -> int:
+    """Return the number of the part that writes a shard: neighbours are of one part, since they need the same files."""
+    return i * count // n_shards + 1
 
 
 def _summary(
@@ -414,31 +482,24 @@ def _row(reader: Located, name: str, entry: Any, change: Change | None) -> dict[
     }
 
 
-def _run(workers: int | Map, shards: Sequence[Shard], done: int, total: int, progress: Progress | None) -> None:
+def _run(workers: Workers, shards: Sequence[Shard], done: int, total: int, progress: Progress | None) -> None:
     """Write shards by the workers, and say how far they are: here tensor by tensor, elsewhere file by file."""
 
     def shifted(begin: int) -> Progress | None:
         return None if progress is None else lambda now, _, name: progress(begin + now, total, name)
 
-    if workers == 1:
+    if is_alone(workers):
         for shard in shards:
             write_shard(shard, shifted(done))
             done += shard.source_bytes
         return
     if progress:
         call_back(progress, done, total, "")
-    found = _in_threads(workers, shards) if isinstance(workers, int) else workers(write_shard, shards)
-    for bytes_done in found or ():
-        done += bytes_done
+    for i, _ in in_workers(workers, write_shard, shards, "quantize_checkpoint"):
+        done += shards[i].source_bytes
         if progress:
             call_back(progress, done, total, "")
-    lost = [shard for shard in shards if not os.path.exists(shard.path)]
+    lost = [shard for shard in shards if not exists(shard.path)]
     if lost:
-        raise ValueError(f"workers: {len(lost)} of {counted(len(shards), 'file')} not there after it returned, "
-                         "wanted a function such as map, which calls what it is given with each item")  # fmt: skip
-
-
-def _in_threads(count: int, shards: Sequence[Shard]) -> Iterable[int]:
-    with ThreadPoolExecutor(count) as pool:  # the core and files let other threads run
-        contexts = [contextvars.copy_context() for _ in shards]
-        yield from pool.map(lambda context, shard: context.run(write_shard, shard), contexts, shards)
+        raise ValueError(f"{printable(lost[0].path)}: is not there after a worker has written it: workers on other "
+                         "machines must see the same paths")  # fmt: skip

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 from ..arrays.layout import KEY, Entry, file_layout, write_array
-from ..base.container import nbytes_of
+from ..base.container import Reader, nbytes_of
 from ..base.float_env import call_back, counts_subnormals
 from ..base.json_text import strict_json
+from ..base.places import absolute, exists, is_url, put, size_of, state_of_url
 from ..base.regular import open_regular
 from ..base.tensors import CHUNK, Info, Tensors
 from ..base.texts import printable, quoted, read_small, sentence
@@ -49,6 +50,7 @@ State = tuple[int, int, str]
 NOWHERE: State = (-1, 0, "")
 SAMPLES, SAMPLE_BYTES = 16, 4096
 MAX_RECEIPT = 1 << 26
+HEAD = "__metadata__"  # in a receipt; no tensor can be called so
 Held = Mapping[str, Entry | None]  # what a checkpoint holds: packed arrays with their entry, plain ones with None
 
 
@@ -119,16 +121,50 @@ class Shard:
         """Tell whether a file is this shard, byte for byte as it was written."""
         head, infos, size = laid_out(*self.layout())
         try:
-            sums = strict_json(read_small(self.receipt, MAX_RECEIPT))
-            if os.path.islink(path) or not isinstance(sums, dict) or sums.keys() != infos.keys():
+            sums = sums_in(self.receipt)
+            sums.pop(HEAD, None)
+            if os.path.islink(path) or sums.keys() != infos.keys():
                 return False
             with open_regular(path) as file:
-                if os.fstat(file.fileno()).st_size != size or file.read(len(head)) != head:
+                if size_of(file) != size or file.read(len(head)) != head:
                     return False
                 places = sorted(infos.items(), key=lambda item: (item[1].begin, item[1].nbytes))
                 return all(sums[name] == _sum_of(file, info.nbytes) for name, info in places)
         except (OSError, ValueError):
             return False
+
+
+def sums_in(receipt: str) -> dict[str, Any]:
+    """Return what a receipt says: the CRC-32 of each tensor, and under `HEAD` that of all before the tensors.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    sums = strict_json(read_small(receipt, MAX_RECEIPT))
+    if not isinstance(sums, dict):
+        raise ValueError(f"{printable(receipt)}: no receipt")
+    return sums
+
+
+def whole_file(path: str, receipt: str) -> dict[str, Info] | None:
+    """Return the tensors of a file that has the bytes its receipt says, None where it has others or is not there."""
+    try:
+        sums = sums_in(receipt)
+        if os.path.islink(path):
+            return None
+        with Reader(path) as reader, open_regular(path) as file:
+            infos = {name: reader.info(name) for name in reader.names}
+            if sums.keys() != {HEAD, *infos}:
+                return None
+            length = int.from_bytes(file.read(8), "little")
+            file.seek(0)
+            places = sorted(infos.items(), key=lambda item: (item[1].begin, item[1].nbytes))
+            wanted = [(HEAD, 8 + length), *((name, info.nbytes) for name, info in places)]
+            return infos if all(sums[name] == _sum_of(file, count) for name, count in wanted) else None
+    except (OSError, ValueError):
+        return None
 
 
 def _sum_of(file: IO[bytes], count: int) -> int:
@@ -144,7 +180,7 @@ def located(reader: Tensors, source: Callable[[str], Tensors] = reader_of) -> Lo
     if isinstance(reader, Located):
         return reader
     infos = {name: reader.info(name) for name in reader.names}
-    found = Located(reader.path, dict.fromkeys(infos, os.path.abspath(reader.path)), infos, reader.metadata, source)
+    found = Located(reader.path, dict.fromkeys(infos, absolute(reader.path)), infos, reader.metadata, source)
     found.others = sorted(reader.others)
     return found
 
@@ -292,6 +328,8 @@ def state_of(file: str) -> State:
     Copies and archives may keep times, and fine-tuned checkpoints have equal sizes.
     """
     try:
+        if is_url(file):
+            return state_of_url(file)
         with open_regular(file) as opened:
             found, samples = os.fstat(opened.fileno()), hashlib.sha256()
             for i in range(SAMPLES):
@@ -316,7 +354,7 @@ def write_shard(shard: Shard, progress: Progress | None = None) -> int:
     int
         Bytes of the source that are done with it.
     """
-    if not (shard.receipts and os.path.exists(shard.path)):  # a pool may run what a worker had done before it was lost
+    if not (shard.receipts and exists(shard.path)):  # a pool may run what a worker had done before it was lost
         _write(shard, progress)
     free(shard)
     return shard.source_bytes
@@ -352,7 +390,8 @@ def _write(shard: Shard, progress: Progress | None) -> None:
                 done += bytes_of(reader, name, entry)
             _check_states(shard)
             if shard.receipts:  # before the file has its name
-                write_whole(shard.receipt, json.dumps(writer.sums, ensure_ascii=False))
+                sums = {**writer.sums, HEAD: zlib.crc32(laid_out(stored, metadata)[0])}
+                write_whole(shard.receipt, json.dumps(sums, ensure_ascii=False))
 
 
 def _check_states(shard: Shard) -> None:
@@ -378,6 +417,9 @@ def _write_one(reader: Tensors, writer: Writer, name: str, entry: Entry | None, 
 
 def write_whole(path: str, content: str | bytes) -> None:
     """Write a small file, which has its name when it is on the disk."""
+    if is_url(path):
+        put(path, content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
+        return
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, f".heterocompute-{os.urandom(8).hex()}.tmp")
     with open(temporary, "xb") as file:  # through no link

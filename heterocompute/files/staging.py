@@ -20,14 +20,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..base.magic import INDEX
+from ..base.places import absolute, content_of, exists, is_url, make_folder
 from ..base.texts import file_name, printable, quoted
 from ..base.version import __version__
-from ..base.writer import sync_folder
+from ..base.writer import replacing, sync_folder
 from .containers.folder import Located
 from .manifest import SHARD_NAME, VERSION, read_manifest, source_in
-from .shards import Shard, State, file_names, free, placed, write_whole
+from .shards import Shard, State, file_names, free, placed, whole_file, write_whole
 
-__all__ = ["Staging"]
+__all__ = ["INDEX_NAME", "RECEIPT", "Staging", "put_file"]
 
 TEMPORARY = re.compile(r"\.heterocompute-[0-9a-f]{16}\.tmp")
 RECEIPT = re.compile(r"[0-9a-f]{64}\.json")
@@ -49,12 +50,15 @@ class Staging:
     """
 
     def __init__(self, out_path: str | os.PathLike[str]) -> None:
-        self.out = os.path.abspath(file_name(out_path))
+        self.out = absolute(file_name(out_path))
         self.root = self.out + ".partial"
         self.inner, self._done, self._manifest = (
             os.path.join(self.root, name) for name in ("out", "done", "manifest.json")
         )
-        self.begun: dict[str, Any] = read_manifest(self._manifest) if os.path.lexists(self._manifest) else {}
+        self.begun: dict[str, Any] = read_manifest(self._manifest) if self._is_begun() else {}
+
+    def _is_begun(self) -> bool:
+        return exists(self._manifest) or os.path.lexists(self._manifest)
 
     def _refuse_strangers(self, shards: Sequence[Shard], beside: Collection[str]) -> None:
         """Raise ValueError where the name is taken by what is no unfinished output, or by a link to another place."""
@@ -69,15 +73,20 @@ class Staging:
                 self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or TEMPORARY.fullmatch(name)
                                                          or name in (INDEX_NAME, *beside)),
             }  # fmt: skip
+            listed = {folder: list(os.scandir(folder)) if found[folder] and not strange else [] for folder in ours}
+            if not self.begun and self._is_begun():  # by another part, since this run looked
+                self.begun = read_manifest(self._manifest)
             for folder, is_ours in ours.items():
-                for entry in os.scandir(folder) if found[folder] and not strange else ():
+                for entry in listed[folder]:
                     is_inside = entry.path in found or entry.is_file(follow_symlinks=False)
                     if not (is_ours(entry.name) and is_inside):
                         strange.append(entry.path)
             if strange:
                 raise ValueError(f"{printable(min(strange))}: is in the way: {wanted}, which nothing else may be in")
         for file in (file for shard in shards for file in shard.states):
-            if os.path.commonpath([os.path.realpath(file), os.path.realpath(self.root)]) == os.path.realpath(self.root):
+            if not is_url(file) and os.path.commonpath(
+                [os.path.realpath(file), os.path.realpath(self.root)]
+            ) == os.path.realpath(self.root):
                 raise ValueError(f"{printable(file)}: is read, and in the way: {quoted(self.root)} is the unfinished "
                                  "output")  # fmt: skip
 
@@ -141,7 +150,7 @@ class Staging:
         if not resume and not self.begun.get("consume"):
             self.discard()
         old = self.begun.get("shards", [])
-        if len(old) == len(found) and not os.path.isdir(self.inner) and os.path.isdir(self.out):
+        if len(old) == len(found) and self.is_renamed():
             if all(_called(shard, one, self.out) for shard, one in zip(found, old, strict=True)):
                 for shard in placed(shards, [os.path.join(self.out, name) for name in names], self._done, consume):
                     free(shard)
@@ -165,25 +174,73 @@ class Staging:
             free(shard)
         return found
 
+    def begin_part(
+        self, shards: Sequence[Shard], source: Located, beside: Mapping[str, str | bytes], count: int
+    ) -> list[Shard]:
+        """Make room for some of the shards, while other runs may write the others; return all, with paths.
+
+        Parameters
+        ----------
+        shards, source
+            As of `begin`.
+        beside : mapping of str to bytes, or str
+            As of `finish`, which does not have them.
+        count : int
+            How many runs share the work.
+
+        Raises
+        ------
+        ValueError
+            What is there is of other options; a file that is not ours is in the way.
+        """
+        self._refuse_strangers(shards, beside)
+        self._refuse_taken()
+        names = file_names(len(shards))
+        found = placed(shards, [os.path.join(self.inner, name) for name in names], self._done)
+        digests = [shard.digest for shard in found]
+        if self.begun and (self.begun["parts"], [one[0] for one in self.begun["shards"]]) != (count, digests):
+            others = "other options, another checkpoint or another number of parts"
+            raise ValueError(f"{printable(self.root)}: was begun with {others}: expected the same, or delete it")
+        for folder in (self.inner, self._done):
+            make_folder(folder)
+        if not self.begun:
+            said = [[digest, name] for digest, name in zip(digests, names, strict=True)]
+            self._write(said, source, found, False, count, sorted(beside))
+        for name, content in beside.items():
+            if not exists(place := os.path.join(self.inner, name)):
+                with replacing(place) as temporary:
+                    put_file(temporary, content)
+        return found
+
     def _refuse_lost(self, shards: Sequence[Shard]) -> None:
         for shard in shards:
             for file in shard.states:
-                if not os.path.exists(file):
+                if not exists(file):
                     raise ValueError(
                         f"{printable(file)}: is deleted, but {quoted(shard.tensors[0][0])} and what else was in it is "
                         f"not in {quoted(self.root)}: only the options that this was begun with can finish it"
                     )
 
-    def _write(self, said: Any, source: Located, shards: Sequence[Shard], consume: bool) -> None:
+    def _write(
+        self,
+        said: Any,
+        source: Located,
+        shards: Sequence[Shard],
+        consume: bool,
+        parts: int = 0,
+        beside: Sequence[str] = (),
+    ) -> None:
         states = {file: state for shard in shards for file, state in shard.states.items()}
         tensors = {}
         if consume:
             for name in source.names:
                 info = source.info(name)
                 tensors[name] = (source.files[name], info.dtype, info.shape, info.nbytes)
-        about = {"path": os.path.realpath(source.path), "metadata": source.metadata, "tensors": tensors,
+        path = source.path if is_url(source.path) else os.path.realpath(source.path)
+        about = {"path": path, "metadata": source.metadata, "tensors": tensors,
                  "states": states if consume else {}}  # fmt: skip
-        self.begun = {"version": VERSION, "program": __version__, "consume": consume, "shards": said, "source": about}
+        self.begun = {"version": VERSION, "program": __version__, "consume": consume, "parts": parts,
+                      "beside": list(beside), "shards": said, "source": about}  # fmt: skip
         write_whole(self._manifest, json.dumps(self.begun, ensure_ascii=False))
 
     def finish(self, weight_map: Mapping[str, str], total: int, beside: Mapping[str, str | bytes]) -> None:
@@ -198,18 +255,39 @@ class Staging:
         beside : mapping of str to bytes, or str
             Other files: what they hold, or where to copy it from.
         """
+        for name in os.listdir(self.inner):
+            if TEMPORARY.fullmatch(name):  # of a worker that was killed
+                os.unlink(os.path.join(self.inner, name))
         for name, content in beside.items():
-            place = os.path.join(self.inner, name)
-            if isinstance(content, bytes):
-                write_whole(place, content)
-            else:
-                shutil.copyfile(content, place)
-        if len(set(weight_map.values())) > 1:
-            index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
-            write_whole(os.path.join(self.inner, INDEX_NAME), json.dumps(index, indent=2, ensure_ascii=False) + "\n")
+            put_file(os.path.join(self.inner, name), content)
+        self._write_index(weight_map, total)
         sync_folder(self.inner)
         os.rename(self.inner, self.out)
         sync_folder(os.path.dirname(self.out))
+
+    def _write_index(self, weight_map: Mapping[str, str], total: int) -> None:
+        if len(set(weight_map.values())) > 1:
+            index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+            write_whole(os.path.join(self.inner, INDEX_NAME), json.dumps(index, indent=2, ensure_ascii=False) + "\n")
+
+    def is_renamed(self) -> bool:
+        """Tell whether the output has its name already, because the run that gave it was ended just then."""
+        return not os.path.isdir(self.inner) and os.path.isdir(self.out)
+
+    def lacking(self) -> tuple[dict[str, str], int, list[int]]:
+        """Return which file each tensor is in, the bytes of all, and the numbers of the shards that are not whole."""
+        names = file_names(len(self.begun["shards"]))
+        where: dict[str, str] = {}
+        missing: list[int] = []
+        total = 0
+        for i, ((digest, *_), name) in enumerate(zip(self.begun["shards"], names, strict=True)):
+            infos = whole_file(os.path.join(self.inner, name), os.path.join(self._done, f"{digest}.json"))
+            if infos is None:
+                missing.append(i)
+                continue
+            where |= dict.fromkeys(infos, name)
+            total += sum(info.nbytes for info in infos.values())
+        return where, total, missing
 
     def discard(self) -> None:
         """Delete what is not whole."""
@@ -230,6 +308,14 @@ def _called(shard: Shard, said: Sequence[str], folder: str) -> str | None:
     if digest != shard.digest:
         return None
     return next((name for name in names if shard.is_whole(os.path.join(folder, name))), None)
+
+
+def put_file(place: str, content: str | bytes) -> None:
+    """Write a file: what it holds, or a copy of another one."""
+    if isinstance(content, bytes) or is_url(content) or is_url(place):
+        write_whole(place, content if isinstance(content, bytes) else content_of(content))
+    else:
+        shutil.copyfile(content, place)
 
 
 def _is_folder(path: str) -> bool:

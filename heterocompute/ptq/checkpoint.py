@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,18 +15,20 @@ from ..arrays.components import entry_of
 from ..arrays.dense import as_array
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
-from ..base.float_env import counts_subnormals
+from ..base.float_env import call_back, counts_subnormals
+from ..base.places import absolute
 from ..base.tensors import Tensors
 from ..base.texts import printable
 from ..base.values import shown
 from ..base.version import __version__
+from ..base.workers import Workers, in_workers, is_alone
 from ..files.changes import Change
 from ..files.layouts.table import check_layout, refuse_layout
 from ..files.opening import load, reader_of
 from ..files.rewrite import Progress, Work, check_paths, check_places, rewrite_in
 from ..files.safetensors import save
 from ..files.selection import FirstMatch, check_patterns, select, unknown
-from ..files.shards import state_of
+from ..files.shards import about, state_of
 from ..formats import Format
 from ..products.arguments import as_format
 from .error import layer_axis
@@ -52,6 +54,7 @@ def quantize_checkpoint(
     progress: Progress | None = None,
     resume: bool = True,
     layout: str | None = None,
+    workers: Workers = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Round every layer of a checkpoint with calibration inputs, one by one, and resume interrupted runs.
@@ -77,6 +80,9 @@ def quantize_checkpoint(
     layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
         Layout of another program, as in `hc.quantize_checkpoint`. Formats that it cannot represent raise an error
         before any rounding.
+    workers : int, str or callable, optional
+        As in `hc.quantize_checkpoint`, each with one layer at a time. Results are in ``OUT.parts``, which all workers
+        must see. The output bytes do not depend on them.
 
     Returns
     -------
@@ -114,7 +120,7 @@ def quantize_checkpoint(
     if not isinstance(hessians, Mapping):
         raise TypeError(f"quantize_checkpoint: hessians are {shown(hessians)}, wanted a mapping of names to them")
     check_options(options, "quantize_checkpoint")
-    work = Work(resume=resume)
+    work = Work(workers, resume)
     return round_checkpoint(
         in_path, out_path, hessians, formats, include, exclude, progress, Parts(out_path, resume), work, layout,
         **options,
@@ -163,6 +169,12 @@ def round_checkpoint(
                 str(fmt), entry, Rounding(name, hessians, fmt, entry, options, parts, found)
             )
         check_places(layout, entries)
+        if not is_alone(work.workers):  # each layer is work of its own; what follows finds them all done
+            layers = [Layer(absolute(reader.path), name, roundings[name].make) for name in changes]
+            rounded = in_workers(work.workers, round_one, layers, "ptq")
+            for done, (i, _) in enumerate(rounded):
+                if progress:
+                    call_back(progress, done, len(layers), layers[i].name)
         return changes
 
     def tidy() -> None:
@@ -171,7 +183,8 @@ def round_checkpoint(
                 roundings[name].make(reader.tensor(name))
         parts.remove()
 
-    summary = rewrite_in(layout, in_path, out_path, choose, progress, work, tidy)
+    writing = replace(work, workers=None)  # which takes the parts of the layers
+    summary = rewrite_in(layout, in_path, out_path, choose, progress, writing, tidy)
     for row in summary["tensors"]:
         row |= found.get(row["name"], {})
     return summary
@@ -183,6 +196,22 @@ class Known(Mapping[str, Any]):
     def identity(self, name: str) -> Any:
         """Return what tells a Hessian from others, without making it."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One tensor of a checkpoint, and what rounds it: work that any process can do."""
+
+    path: str
+    name: str
+    rounding: Any
+
+
+@counts_subnormals
+def round_one(layer: Layer) -> None:
+    """Round one layer, and keep the result among the parts."""
+    with reader_of(layer.path) as reader, about(reader, layer.name):
+        layer.rounding.part(reader.tensor(layer.name))
 
 
 def layer_of(name: str, shape: tuple[int, ...], axes: Any) -> tuple[int, ...]:
@@ -206,6 +235,14 @@ class Rounding:
     def __repr__(self) -> str:
         """Return what tells it from others: files of an earlier run are taken by it."""
         return f"Rounding({(self.name, str(self.format), sorted(self.options.items()), self._identity)!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs: of the Hessians this tensor's alone."""
+        hessians = self.hessians
+        if not isinstance(hessians, Known):
+            given = hessians[self.name]
+            hessians = {self.name: given if isinstance(given, Hessian) else os.path.abspath(os.fsdecode(given))}
+        return {**self.__dict__, "hessians": hessians, "found": {}}
 
     @functools.cached_property
     def _identity(self) -> Any:

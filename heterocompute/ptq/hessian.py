@@ -138,6 +138,11 @@ class Hessian:
         """Return what there is of each group, without that dimension where there is one."""
         return parts if self.groups > 1 else parts[0]
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take in what another process has sent: arrays in memory that may be read-only there."""
+        for key, value in state.items():
+            setattr(self, key, np.require(value, requirements="W") if isinstance(value, np.ndarray) else value)
+
     @counts_subnormals
     def full(self) -> Array:
         """Return the matrices, shape (groups, k, k), read-only."""

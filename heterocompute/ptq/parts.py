@@ -16,6 +16,7 @@ import re
 import zlib
 from collections.abc import Callable
 
+from ..base.places import is_url
 from ..base.regular import open_regular
 from ..base.tensors import CHUNK
 from ..base.texts import file_name, printable, read_small
@@ -44,6 +45,9 @@ class Parts:
     """
 
     def __init__(self, out_path: str | os.PathLike[str], resume: bool = True) -> None:
+        if is_url(file_name(out_path)):
+            name = printable(file_name(out_path))
+            raise ValueError(f"{name}: is a URL, and ptq keeps parts beside its output: expected a path")
         self.folder = os.path.abspath(file_name(out_path)) + ".parts"
         if os.path.lexists(self.folder) and (os.path.islink(self.folder) or not os.path.isdir(self.folder)):
             raise ValueError(f"{printable(self.folder)}: is in the way: wanted a folder for what is done of the output")

@@ -26,6 +26,7 @@ from ..base.tensors import Tensors
 from ..base.texts import printable, read_small
 from ..base.values import shown
 from ..base.version import __version__
+from ..base.workers import Workers
 from ..files.containers.numpy_files import Npz
 from ..files.layouts.table import check_layout, refuse_layout
 from ..files.opening import load, reader_of
@@ -64,6 +65,7 @@ def quantize_streamed(
     resume: bool = True,
     known_as: str = "",
     layout: str | None = None,
+    workers: Workers = None,
 ) -> Rounded:
     """Round every layer of a checkpoint under its inputs.
 
@@ -82,9 +84,10 @@ def quantize_streamed(
         Take what an earlier run has left.
     known_as : str
         What names the function in later runs; by default its module and qualified name, which closures share.
-
     layout : str, optional
         As of `quantize_checkpoint`; what has no place in it is refused before the function is called.
+    workers : int, str or callable, optional
+        As of `quantize_checkpoint`: who rounds the layers. This thread alone calls the function.
 
     Returns
     -------
@@ -99,7 +102,7 @@ def quantize_streamed(
     check_paths(in_path, out_path, layout)
     if layout is not None:
         check_layout(layout)
-    parts, work = Parts(out_path, resume), Work(resume=resume)
+    parts, work = Parts(out_path, resume), Work(workers, resume)
     if os.path.isdir(out_path):
         Staging(out_path).refuse_taken(resume)
     parsed = {key: None if fmt is None else as_format(fmt, "ptq: formats") for key, fmt in formats.items()}
@@ -183,7 +186,7 @@ class Inputs(Known):
         check_regular(path)
         if not os.path.exists(path):
             raise ValueError(f"--calibration {shown(path)}: is no file, {WANTED}, or module:function")
-        self._path, where = path, printable(path)
+        self._path, where = os.path.abspath(path), printable(path)  # workers may have other working directories
         with self._opened() as reader:
             for name, what in reader.skipped.items():
                 raise ValueError(f"{where}: array {shown(printable(name))} is {what}, wanted floats")

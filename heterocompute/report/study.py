@@ -244,6 +244,8 @@ def _told(rows: Sequence[Row], chosen: Collection[int]) -> list[int]:
 def time_words(rows: Sequence[Row]) -> str:
     """Return what the time is, and of small weights that it says little."""
     held = rows[0]["bytes"] if rows else 0
+    if rows and all(row.get("seconds") is None for row in rows):
+        return "no times: several workers measured the tensors"
     if held >= SMALL_BYTES:
         return TIME_WORDS
     return f"{TIME_WORDS}; {quantity(held, 'B')} of weights are too few for the time to tell formats apart"

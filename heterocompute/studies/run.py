@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from ..base.float_env import counts_subnormals
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
 from ..base.values import as_int, check_flag
+from ..base.workers import Workers, checked_workers, in_workers, is_alone
 from ..files.selection import axis_of, check_patterns, select
 from ..formats import Format
 from ..products.clock import Clock
@@ -47,7 +49,7 @@ from .asked import (
 from .callers import MODELLED, RESERVED, evaluator, finite, noted, retrainer, seeded, train_again
 from .result import Study
 from .short import notes_on
-from .source import Source, module_of, named, network_of
+from .source import Source, loaded, module_of, named, network_of
 
 NETWORK_FORMATS = (
     "int8 int4 int3 int2 int4-g16 int3-g16 vsq4-g16 vsq4-g16-s4 vsq4-g32-s4 vsq4-g64-s8 "
@@ -78,8 +80,10 @@ def run(
     methods: Any = None,
     hessians: Any = None,
     per_layer: Any = False,
+    workers: Workers = None,
 ) -> Study:
     """Do what `heterocompute.study` describes."""
+    who = checked_workers(workers, "study")
     if is_module(weights):
         weights, evaluate = module_of(weights, evaluate, include, exclude, axis, emulate, retrain)
         include = exclude = None
@@ -136,22 +140,28 @@ def run(
             assert way.fmt is not None
             return quantize(source.load(name), way.fmt, axis=axes[name])
 
-        clock = Clock()
+        asked_of = partial(_Tensor, kinds=tuple(kinds), keeps=call is not None)
+        tensors = [asked_of(name, source.of(name), axes[name], tuple(wanted[name]), known.get(name)) for name in names]
+        found: list[Any] = []
+        if is_alone(who):
+            clock = Clock()
+            for tensor in tensors:
+                found.append(tensor.measured(source.load(tensor.name), clock, step))
+            del clock
+        else:
+            found = [None] * len(tensors)
+            for i, answer in in_workers(who, measured_alone, tensors, "study"):
+                found[i] = answer
+                for way in tensors[i].ways:
+                    step(f"{tensors[i].name}  {way.text}")
         measured: dict[tuple[str, Way], _Measured] = {}
         packed: dict[tuple[str, Way], QuantizedArray] = {}  # what took long to round, and is judged later
         pictures = []
-        for name in names:
-            w = source.load(name)
-            with named(name):
-                subject = _Subject(name, w, axes[name], clock, known.get(name))
-                for way in wanted[name]:
-                    step(f"{name}  {way.text}")
-                    measured[name, way], q = subject.measure(way, kinds)
-                    if call and q is not None and way.slow:
-                        packed[name, way] = q
-                pictures.append(subject.picture())
-            del w, subject  # before the next tensor is read
-        del clock
+        for name, (of_ways, slow, picture) in zip(names, found, strict=True):
+            measured |= {(name, way): one for way, one in of_ways.items()}
+            packed |= {(name, way): one for way, one in slow.items()}
+            pictures.append(picture)
+        del found, tensors
 
         rows = []
         everything = {name: source.original(name) for name in source.names} if call else {}
@@ -227,11 +237,49 @@ class _Measured:
     judged: bool  # there is a Hessian
 
 
+@dataclass(frozen=True)
+class _Tensor:
+    """One tensor and what is measured of it: work that any process can do.
+
+    `source`: the array, or the path and the layout of its checkpoint. `keeps`: whether to return what took long to
+    round.
+    """
+
+    name: str
+    source: Any
+    axis: tuple[int, ...]
+    ways: tuple[Way, ...]
+    hessian: Any
+    kinds: tuple[Format | None, ...]
+    keeps: bool
+
+    def measured(
+        self, w: NDArray[Any], clock: Clock | None, step: Callable[[str], None]
+    ) -> tuple[dict[Way, _Measured], dict[Way, QuantizedArray], dict[str, Any]]:
+        """Return what was measured of each way, what took long to round, and the picture."""
+        found, packed = {}, {}
+        with named(self.name):
+            subject = _Subject(self.name, w, self.axis, clock, self.hessian)
+            for way in self.ways:
+                step(f"{self.name}  {way.text}")
+                found[way], q = subject.measure(way, list(self.kinds))
+                if self.keeps and q is not None and way.slow:
+                    packed[way] = q
+            return found, packed, subject.picture()
+
+
+@counts_subnormals
+def measured_alone(tensor: _Tensor) -> Any:
+    """Measure one tensor where others are measured at the same time: without times, which would be theirs too."""
+    w = loaded(tensor.source, tensor.name)
+    return tensor.measured(w, None, lambda text: None)
+
+
 class _Subject:
     """One tensor as the matrix (rows, reduction) of its product."""
 
     @counts_subnormals
-    def __init__(self, name: str, w: NDArray[Any], axis: tuple[int, ...], clock: Clock, h: Any = None) -> None:
+    def __init__(self, name: str, w: NDArray[Any], axis: tuple[int, ...], clock: Clock | None, h: Any = None) -> None:
         self.name, self.w, self.axis, self.clock, self.h = name, w, axis, clock, h
         self.times: dict[Format | None, list[float | None]] = {}
         refuse_infinite(w, "w")
@@ -273,7 +321,8 @@ class _Subject:
             if self.h is not None:
                 output_db = finite(output_error(w, q, self.h, self.axis).output_db)
         if fmt not in self.times:  # the same for every method
-            self.times[fmt] = [*self.clock.seconds(self.x, operand, kinds)] if w.size else [None] * len(kinds)
+            times: list[float | None] = [None] * len(kinds)
+            self.times[fmt] = [*self.clock.seconds(self.x, operand, kinds)] if w.size and self.clock else times
         seconds = self.times[fmt]
         row = {
             "name": self.name,

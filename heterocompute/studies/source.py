@@ -13,9 +13,9 @@ from ..arrays.dense import as_any, as_array
 from ..arrays.foreign import Unreadable
 from ..base.texts import quoted, sentence
 from ..base.values import shown
-from ..files.opening import Checkpoint, check_weights, open_checkpoint
+from ..files.opening import Checkpoint, Place, check_weights, open_checkpoint, place_of
 
-__all__ = ["Network", "Source", "module_of", "named", "network_of"]
+__all__ = ["Network", "Source", "loaded", "module_of", "named", "network_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -69,6 +69,20 @@ class Source:
     def load(self, name: str) -> Array:
         """Return a tensor of `infos` as an array of floats."""
         return as_array(self._plain[name] if name in self._plain else self._arrays[name], name)
+
+    def of(self, name: str) -> Any:
+        """Return what another process needs to load a tensor of `infos`: its array, or where its checkpoint is."""
+        if isinstance(self._arrays, Checkpoint):
+            return place_of(self._arrays)
+        return self._plain[name] if name in self._plain else self._arrays[name]
+
+
+def loaded(source: Any, name: str) -> Array:
+    """Return a tensor as an array of floats, from what `Source.of` returns."""
+    if not isinstance(source, Place):
+        return as_array(source, name)
+    with source.opened() as checkpoint:
+        return as_array(checkpoint[name], name)
 
 
 class Network(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.float_env import counts_subnormals
+from ..base.workers import Workers, checked_workers, is_alone
 from ..formats import Format
 from .language import is_language_model, study_text
 from .run import run
@@ -38,6 +39,7 @@ def study(
     per_layer: bool = False,
     text: Any = None,
     kv_cache: str | Format | Sequence[str | Format | None] | None = None,
+    workers: Workers = None,
 ) -> Study:
     """Compare number formats on the weights of a model, or on any arrays.
 
@@ -98,6 +100,10 @@ def study(
         all matrices except the embedding and the output. ``"gptq"`` uses the beginning of this text.
     kv_cache : sequence of str, Format or None, optional
         Formats of a language model's keys and values, each combined with each of `activations`. Column ``kv_cache``.
+    workers : int, str or callable, optional
+        Who rounds the tensors and measures their errors, one tensor at a time, as in `quantize_checkpoint`. The numbers
+        do not depend on it, but there are no ``seconds`` unless this thread works alone. `evaluate` and `retrain`
+        run in this thread.
 
     Returns
     -------
@@ -131,6 +137,8 @@ def study(
         for name, value in others.items():
             if value is not None:
                 raise ValueError(f"study: {name} does not apply to a language model, which text judges")
+        if not is_alone(checked_workers(workers, "study")):
+            raise ValueError("study: workers does not apply to a language model, which is evaluated in one process")
         return study_text(
             weights, formats, text, include, exclude, activations, kv_cache, progress, device, methods, emulate,
             per_layer,
@@ -140,5 +148,5 @@ def study(
         raise ValueError(f"study: {name} is for a language model of heterocompute.zoo.open_llm")
     return run(
         weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds,
-        methods, hessians, per_layer,
+        methods, hessians, per_layer, workers,
     )  # fmt: skip

@@ -130,6 +130,7 @@ def test_usage_errors_lead_to_the_help_of_the_command(capsys, command):
         "dequantize": ["a", "b"],
         "convert": ["a", "b"],
         "explore": ["a"],
+        "finish": ["a"],
         "ptq": ["a", "b"],
         "generate": ["a", "b"],
     }

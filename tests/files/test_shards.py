@@ -6,16 +6,13 @@ import concurrent.futures
 import json
 import os
 import shutil
-import signal
-import sys
 
 import numpy as np
 import pytest
 import said
-from common import run
+from common import run, run_until
 
 import heterocompute as hc
-from heterocompute.base import writer as files_writer
 from heterocompute.files.checkpoint import dequantize_checkpoint, quantize_checkpoint
 from heterocompute.files.rewrite import size_of
 
@@ -116,31 +113,6 @@ def test_workers_of_dask_write_the_same_bytes(source, tmp_path):
     with distributed.LocalCluster(**cluster) as local, distributed.Client(local) as client:
         quantized(source, tmp_path / "out", workers=lambda f, items: client.gather(client.map(f, items)))
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
-
-
-def run_until(step, call):
-    """Run in a child that is killed at a step, any call that changes files; return whether it came to its end."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1] == 0
-    try:
-        left = step
-
-        def count(event, *_):
-            nonlocal left
-            if event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "write", "shutil.rmtree"):
-                left -= 1
-                if left < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(count)
-        for name in ("_write_at", "__exit__"):
-            write = getattr(files_writer.Writer, name)
-            setattr(files_writer.Writer, name, lambda *a, write=write: (count("write"), write(*a))[1])
-        call()
-        os._exit(0)
-    finally:
-        os._exit(1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -298,9 +270,9 @@ def test_a_source_that_changes_is_noticed(source, tmp_path):
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"workers": 0}, "workers"), ({"workers": "2"}, "workers"),
-        ({"workers": lambda f, items: None}, "3 of 3 files"), ({"shard_size": "5 GB/s"}, "such as '5GB'"),
-        ({"workers": lambda f, items: map(f, items[:1])}, "2 of 3 files"),
+        ({"workers": 0}, "workers"), ({"workers": "2x"}, "workers"), ({"workers": 1.5}, "workers is 1.5, expected"),
+        ({"workers": lambda f, items: None}, "3 of 3 tasks"), ({"shard_size": "5 GB/s"}, "such as '5GB'"),
+        ({"workers": lambda f, items: map(f, items[:1])}, "2 of 3 tasks"),
         ({"consume": "no"}, "consume is 'no', wanted True or False"), ({"resume": 0}, "resume is 0"),
         ({"shard_size": 0}, "shard_size"), ({"shard_size": 1.5}, "shard_size"), ({"shard_size": "nanGB"}, "shard_size"),
     ],

@@ -101,7 +101,7 @@ def test_workers_are_processes_or_anything_like_map(found: Any) -> None:
     def forgets(function: Any, tasks: Any) -> Iterable[Any]:
         return [function(tasks[0])]
 
-    with pytest.raises(ValueError, match=said.WORKERS_RETURNED_1_RESULTS_OF_2):
+    with pytest.raises(ValueError, match=said.WORKERS_HAS_NOT_RETURNED_1_OF_2):
         hw.explore(space, NET, workers=forgets)
 
 
@@ -151,8 +151,8 @@ def test_refusals(kind: type[Exception], arguments: tuple[Any, ...], words: str)
 
 
 def test_refusals_of_options() -> None:
-    with pytest.raises(TypeError, match=said.WORKERS_IS_TWO_WANTED_A_NUMBER):
-        hw.explore({}, NET, workers="two")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=said.WORKERS_IS_TWO_EXPECTED_A_NUMBER):
+        hw.explore({}, NET, workers="two")
     with pytest.raises(ValueError, match=said.WORKERS_IS_0):
         hw.explore({}, NET, workers=0)
     with pytest.raises(TypeError, match=said.STUDY_IS_3_WANTED_A_STUDY):

@@ -83,6 +83,9 @@ OPTIONAL = {
     "tokenizers",
     "tqdm",
     "lm_eval",
+    "distributed",
+    "ray",
+    "fsspec",
 }
 SLOW = {"rich", "ml_dtypes", "scipy_openblas32", "difflib"}
 SLOW_ROOMS = {("cli", room) for room in ("bench", "emulate", "files", "hardware", "ptq", "report", "studies", "zoo")}

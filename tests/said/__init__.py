@@ -11,6 +11,7 @@ from .formats import *
 from .hardware import *
 from .interop import *
 from .llm import *
+from .machines import *
 from .mapper import *
 from .products import *
 from .pruning import *

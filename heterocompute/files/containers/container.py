@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...base.container import DTYPES, FILE_NAMES, MAX_DIMENSIONS, numpy_dtype
 from ...base.json_text import MAX_TENSORS
+from ...base.places import is_url, size_of
 from ...base.regular import open_regular
 from ...base.tensors import CHUNK, Info, Tensors
 from ...base.texts import counted, file_name, printable, quoted, sentence, shortened
@@ -48,7 +49,7 @@ class Container(Tensors):
         self._loads: dict[str, Load] = {}
         self._file: IO[bytes] = open_regular(self.path)
         try:
-            self.size = os.fstat(self._file.fileno()).st_size
+            self.size = size_of(self._file)
             self._read()
         except BaseException:
             self._file.close()
@@ -154,6 +155,8 @@ def inside(folder: str, name: str) -> str | None:
     """
     if not name or "\0" in name or os.path.isabs(name) or ".." in name.replace("\\", "/").split("/"):
         return None
+    if is_url(folder):
+        return None if "::" in name or "://" in name else f"{folder.rstrip('/')}/{name}"
     root, path = os.path.realpath(folder), os.path.realpath(os.path.join(folder, name))
     blobs = os.path.join(os.path.dirname(os.path.dirname(root)), "blobs")
     is_snapshot = os.path.basename(os.path.dirname(root)) == "snapshots"

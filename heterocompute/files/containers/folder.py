@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...arrays.layout import KEY
 from ...base.json_text import strict_json
 from ...base.magic import INDEX
+from ...base.places import absolute, exists, names_in
 from ...base.tensors import Info, Tensors
 from ...base.texts import printable, quoted, read_small
 from ...base.values import shown
@@ -36,7 +37,7 @@ def index_in(folder: str) -> str:
     ValueError
         There is none, or there are several.
     """
-    names = sorted(os.listdir(folder))
+    names = names_in(folder)
     indices = [name for name in names if name.endswith(INDEX)]
     weights = [name for name in names if name.endswith(".safetensors")]
     first = next((name for name in ALONE if name in names), None)
@@ -178,10 +179,10 @@ class Folder(Located):
 
     def _place(self, part: str) -> str:
         """Return the path of a file that the index names."""
-        path = inside(os.path.dirname(os.path.abspath(self.path)), part)
+        path = inside(os.path.dirname(absolute(self.path)), part)
         if path is None or "/" in part:
             self._fail(f"the index names {shown(part)}, wanted a file of its own folder")
-        if not os.path.exists(path):
+        if not exists(path):
             self._fail(f"the index names {quoted(part)}, which is missing")
         return path
 

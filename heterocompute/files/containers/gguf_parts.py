@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.json_text import MAX_TENSORS
+from ...base.places import absolute, exists
 from ...base.texts import counted, quoted
 from .container import inside
 from .gguf_files import Gguf
@@ -65,7 +66,7 @@ class GgufParts(Gguf):
     def _take_all(self, part: Gguf) -> None:
         numbers = self._numbers(part)
         number, count, n_tensors = numbers
-        folder, own = os.path.split(os.path.abspath(part.path))
+        folder, own = os.path.split(absolute(part.path))
         found = NAME.fullmatch(own)
         if count > MAX_PARTS or not 0 <= number < count:
             self._fail(f"is part {number + 1} of {count}, wanted at most {MAX_PARTS}")
@@ -79,7 +80,7 @@ class GgufParts(Gguf):
                 parts.append(part)
                 continue
             path = inside(folder, name)
-            if path is None or not os.path.exists(path):
+            if path is None or not exists(path):
                 self._fail(f"is part {number + 1} of {count} of a model, of which {quoted(name)} is missing")
             parts.append(Gguf(os.path.join(folder, name)))
             self._parts.append(parts[-1])

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...arrays.layout import KEY as PACKED
 from ...base.json_text import strict_json
+from ...base.places import exists
 from ...base.tensors import Tensors
 from ...base.texts import read_small
 from ...base.values import shown
@@ -65,7 +66,7 @@ def said_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
     if method is not None:
         return shown(method)
     folder = os.path.dirname(reader.path)
-    found = next((name for name in PROGRAM_FILES if os.path.lexists(os.path.join(folder, name))), None)
+    found = next((name for name in PROGRAM_FILES if exists(os.path.join(folder, name))), None)
     if found is not None:
         return f"{PROGRAM_FILES[found]} ({found})"
     if config:
@@ -91,7 +92,7 @@ def _beside(path: str, key: str) -> Any:
         return next(inner)[key]
     except (FileNotFoundError, StopIteration, AttributeError):
         for name in OLDER_CONFIGS:
-            if os.path.lexists(os.path.join(folder, name)):
+            if exists(os.path.join(folder, name)):
                 return _json(folder, name)
         raise FileNotFoundError(path) from None
 

@@ -11,7 +11,8 @@ What is made here is not believed: `convert` decodes both arrays and compares th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -116,7 +117,7 @@ def in_form(q: QuantizedArray, fmt: Format, lowest: bool = False) -> QuantizedAr
     if q.format == fmt:
         return q
     made = _maker(q, fmt, lowest)
-    return joined([made(q[i:j]) for i, j in _pieces(q)])
+    return joined((made(q[i:j]) for i, j in _pieces(q)), len(q))
 
 
 def integers_of(q: QuantizedArray) -> Integers:
@@ -135,18 +136,26 @@ def integers_of(q: QuantizedArray) -> Integers:
     return Integers(q, fmt.bits, zeros, q.scales_expanded()[every], minima, group)
 
 
-def joined(parts: list[QuantizedArray]) -> QuantizedArray:
-    """Return matrices of one format and as many columns below each other."""
-    if len(parts) == 1:
-        return parts[0]
-    first = parts[0]
+def joined(parts: Iterable[QuantizedArray], rows: int) -> QuantizedArray:
+    """Return matrices of one format and as many columns below each other, `rows` in all; each is made when due."""
+    found = iter(parts)
+    first = next(found)
+    if len(first) == rows:
+        return first
     together = {
-        key: part if part.ndim == 0 else np.concatenate([one.components[key] for one in parts])
+        key: part if part.ndim == 0 else np.empty((rows * len(part) // len(first), *part.shape[1:]), part.dtype)
         for key, part in first.components.items()
     }
-    if any(one.components[key] != part for one in parts for key, part in first.components.items() if part.ndim == 0):
-        raise ValueError("rows have scales of the tensor that differ")
-    return QuantizedArray(together, first.format, (sum(map(len, parts)), first.shape[1]), (1,), first.source_dtype)
+    begin = 0
+    for one in itertools.chain([first], found):
+        for key, part in one.components.items():
+            if part.ndim:
+                each = len(part) // len(one)
+                together[key][begin * each : (begin + len(one)) * each] = part
+            elif part != together[key]:
+                raise ValueError("rows have scales of the tensor that differ")
+        begin += len(one)
+    return QuantizedArray(together, first.format, (rows, first.shape[1]), (1,), first.source_dtype)
 
 
 def _pieces(q: QuantizedArray) -> Iterator[tuple[int, int]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...arrays.bits import unpack
+from ...arrays.bits import rows_at_once, unpack
 from ...arrays.components import entry_of
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
@@ -15,7 +16,7 @@ from ...formats import GGML, MX, NF4, NVFP4, Float, Format, Int
 from ...products.quantize import quantize
 from . import scaled
 from .configuration import KEY
-from .forms import forms, has_zero_points, in_form
+from .forms import AT_ONCE, forms, has_zero_points, in_form, joined
 from .gguf.blocks import blocks_name
 from .gguf.model import block_of
 from .linear import Array, Codes
@@ -24,7 +25,7 @@ from .table import LAYOUTS, WHOLE, described, weight_from
 from .weight import Weight, of_blocks
 
 __all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format", "nearest",
-           "parts_of", "read_back", "refusal_of", "rounded", "target_of", "targets_of", "why_not"]  # fmt: skip
+           "parts_of", "refusal_of", "rounded", "target_of", "targets_of", "why_not", "written"]  # fmt: skip
 
 OURS = "heterocompute"
 TARGETS = (OURS, *LAYOUTS, *WHOLE)
@@ -137,7 +138,12 @@ def _in_place(q: QuantizedArray, order: Array) -> QuantizedArray:
 def rounded(weight: Weight, fmt: Format) -> Weight:
     """Return the values of a weight rounded to a format."""
     rows, columns = weight.matrix
-    q = quantize(weight.rows(0, rows).reshape(rows, columns), fmt, 1)
+    if fmt.splits_into_rows and rows and columns:
+        step = rows_at_once(rows, columns, AT_ONCE)
+        pieces = (quantize(weight.rows(i, min(i + step, rows)), fmt, 1) for i in range(0, rows, step))
+        q = joined(pieces, rows)
+    else:
+        q = quantize(weight.rows(0, rows).reshape(rows, columns), fmt, 1)
     return Weight(str(fmt), weight.shape, q.nbytes, q)
 
 
@@ -185,17 +191,31 @@ def _parts_of(layout: str, name: str, weight: Weight) -> dict[str, Array]:
     return parts if len(weight.shape) == 2 or found.stacked is None else found.stacked(name, parts, weight.shape)
 
 
-def read_back(layout: str, name: str, weight: Weight) -> list[tuple[Weight, Weight]]:
-    """Return what stands in the tensors of a weight, and what a program finds there: one pair, or one an expert."""
-    if layout not in LAYOUTS:
-        return []
-    found = LAYOUTS[layout]
-    pairs = []
+@dataclass(frozen=True)
+class Written:
+    """The tensors of a layout of `LAYOUTS` that stand for a weight, by the name of the weight or of its experts."""
+
+    layout: str
+    experts: list[tuple[str, Any, dict[str, Array]]]  # name, configuration, tensors
+
+    @property
+    def parts(self) -> dict[str, Array]:
+        """All tensors by name."""
+        return {key: part for _, _, parts in self.experts for key, part in parts.items()}
+
+    def read_back(self) -> Iterator[Weight]:
+        """Yield what a program finds there: one weight, or one an expert."""
+        for name, config, parts in self.experts:
+            yield weight_from(LAYOUTS[self.layout], name.removesuffix(".weight"), parts, config)
+
+
+def written(layout: str, name: str, weight: Weight) -> Written:
+    """Return the tensors of a layout of `LAYOUTS` that stand for a weight."""
+    experts = []
     for own, one in experts_of(layout, name, weight):
         config = described(layout, {own: target_of(one)}, [], ordered=one.order is not None)[KEY]
-        parts = _parts_of(layout, own, one)
-        pairs.append((one, weight_from(found, own.removesuffix(".weight"), parts, config)))
-    return pairs
+        experts.append((own, config, _parts_of(layout, own, one)))
+    return Written(layout, experts)
 
 
 def target_of(weight: Weight) -> Target:

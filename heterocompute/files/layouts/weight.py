@@ -6,6 +6,7 @@ array has them so.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 
 from ...arrays.bits import rows_at_once
 from ...arrays.quantized import QuantizedArray
+from ...base.float_env import converted
 from . import scaled
 from .forms import AT_ONCE
 from .linear import Array
@@ -72,14 +74,37 @@ class Weight:
         elif self.blocks is not None:
             values = scaled.rows_of(self.blocks, begin, end)
         else:
-            return self._decoded[begin:end]
+            return np.asarray(self._decoded[begin:end], np.float32)
         if self.order is not None:
             values[:, self.order] = values.copy()
         return values
 
-    def values(self) -> Array:
-        """Return all values, float32."""
-        return self.rows(0, self.matrix[0]).reshape(self.shape)
+    def values(self, dtype: Any = np.float32) -> Array:
+        """Return all values in a dtype; float32 values are made of some rows at a time."""
+        found = np.empty(self.matrix, dtype)
+        for begin, end in _pieces(self):
+            found[begin:end] = converted(self.rows(begin, end), found.dtype)
+        return found.reshape(self.shape)
+
+    def digest(self, known: Any = None) -> Any:
+        """Return the digest of all values, the bytes that `differs` compares; `known` is that of the rows above."""
+        found = hashlib.blake2b() if known is None else known
+        for begin, end in _pieces(self):
+            values = self.rows(begin, end) + np.float32(0)  # -0 is 0
+            values[np.isnan(values)] = np.nan
+            found.update(np.ascontiguousarray(values).data)
+        return found
+
+    def release(self) -> None:
+        """Let go of what is held, whoever else knows this weight: it has been converted."""
+        self.__dict__.pop("_decoded", None)
+        for name in ("array", "blocks", "decode"):
+            object.__setattr__(self, name, None)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether nothing is held any longer."""
+        return self.array is None and self.blocks is None and self.decode is None
 
 
 def of_array(q: QuantizedArray, order: Array | None = None) -> Weight:
@@ -109,7 +134,7 @@ def as_matrix(q: QuantizedArray) -> QuantizedArray:
 def _pieces(first: Weight) -> Iterator[tuple[int, int]]:
     rows, columns = first.matrix
     step = rows_at_once(rows, columns, AT_ONCE)
-    if first.array is not None and not first.array.format.splits_into_rows:
+    if (first.array is not None and not first.array.format.splits_into_rows) or not step:
         step = max(rows, 1)
     yield from ((i, min(i + step, rows)) for i in range(0, rows, step))
 

@@ -11,20 +11,20 @@ import itertools
 import math
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
 from typing import Any
 
 from ...base.texts import near_words
 from ...base.values import as_list, check_count, is_several, shown
+from ...base.workers import Workers, checked_workers, in_order
 from ...report.files import Tabular, write_figure
 from ...report.hardware import front_figure
 from ..network.graph import Network
 from ..network.lookup import as_network
 from .design import DATAFLOWS, Design
 from .energies import operands
-from .processes import in_processes
 
 __all__ = ["Exploration", "explore"]
 
@@ -44,7 +44,6 @@ MOST = 10**7
 
 Point = dict[str, Any]
 Task = tuple[Point, tuple[Network, ...], int]
-MapLike = Callable[[Callable[[Task], Point], Sequence[Task]], Iterable[Point]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -169,7 +168,7 @@ def explore(
     batch: int = 1,
     budget: int = 1000,
     seed: int = 0,
-    workers: int | MapLike | None = None,
+    workers: Workers = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Exploration:
     """Evaluate many accelerators on the same networks, and find the Pareto front in energy, area, time or accuracy.
@@ -194,10 +193,9 @@ def explore(
     budget : int, optional
         Maximum number of points. They are drawn at random from a larger space.
     seed : int, optional
-    workers : int or callable, optional
-        Number of processes, or ``workers(function, tasks)``, which returns the results in order, such as the ``map`` of
-        a pool (of processes, MPI; of Dask: ``lambda f, t: client.gather(client.map(f, t))``). Default: this process.
-        (of processes, MPI; of Dask: ``lambda f, t: client.gather(client.map(f, t))``). Default: this process.
+    workers : int, str or callable, optional
+        Number of processes, ``"dask:ADDRESS"``, ``"ray:ADDRESS"``, or a function like `map`, as in
+        `heterocompute.quantize_checkpoint`. Default: this process. The result does not depend on it.
     progress : callable, optional
         Called as ``progress(done, total)``.
 
@@ -210,7 +208,7 @@ def explore(
     ValueError
         A name or value is unknown, the space is empty, a column does not exist, or no point runs the networks.
     TypeError
-        The space is not a mapping, or `workers` is neither an int nor callable.
+        The space is not a mapping, or `workers` has the wrong type.
 
     Notes
     -----
@@ -224,6 +222,7 @@ def explore(
     >>> len(found.table), found.best["dataflow"]
     (4, 'os-lws')
     """
+    who = checked_workers(workers, "explore")
     points = _points(SPACE if space is None else space, budget, seed)
     nets = tuple(as_network(one) for one in _several(networks))
     check_count("explore", "batch", batch)
@@ -231,7 +230,7 @@ def explore(
     known = {**dict.fromkeys((*COSTS, "operations_joule", "operations_mm2", "arithmetic_share"), 0.0), **metrics}
     names = _objective(objective, [known])
     tasks: list[Task] = [(point, nets, batch) for point in points]
-    rows = _run(tasks, workers, progress)
+    rows: list[Point] = in_order(who, point_cost, tasks, "explore", progress, processes=True)
     kept = [row | measured.get(operands(str(row["format"])), metrics) for row in rows if "reason" not in row]
     refused = [row for row in rows if "reason" in row]
     if not kept:
@@ -318,29 +317,6 @@ def _value(row: Mapping[str, Any], name: str) -> float:
     if found is None:
         return math.inf
     return -float(found) if name.startswith("-") else float(found)
-
-
-def _run(tasks: list[Task], workers: int | MapLike | None, progress: Callable[[int, int], None] | None) -> list[Point]:
-    tell = progress or (lambda done, total: None)
-    if workers is None or isinstance(workers, int):
-        count = 1 if workers is None else check_count("explore", "workers", workers)
-        if count == 1:
-            return _told(map(point_cost, tasks), len(tasks), tell)
-        return in_processes(point_cost, tasks, count, tell)
-    if not callable(workers):
-        raise TypeError(f"explore: workers is {shown(workers)}, wanted a number of processes or a function like map")
-    found = _told(workers(point_cost, tasks), len(tasks), tell)
-    if len(found) != len(tasks):
-        raise ValueError(f"explore: workers returned {len(found)} results of {len(tasks)} tasks")
-    return found
-
-
-def _told(results: Iterable[Point], total: int, tell: Callable[[int, int], None]) -> list[Point]:
-    found = []
-    for row in results:
-        found.append(row)
-        tell(len(found), total)
-    return found
 
 
 def point_cost(task: Task) -> Point:

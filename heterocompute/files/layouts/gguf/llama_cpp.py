@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ....base.json_text import strict_json
+from ....base.places import is_file
 from ....base.tensors import Tensors
 from ....base.texts import quoted, read_small
 from ....base.values import shown
@@ -86,7 +87,7 @@ def model_in(reader: Tensors) -> Model:
     """
     folder = os.path.dirname(reader.path)
     place = os.path.join(folder, CONFIG)
-    if not os.path.isfile(place):
+    if not is_file(place):
         raise ValueError(f"{CONFIG} is missing")
     config = _json(place)
     names = {name: reader.info(name).shape for name in reader.names if not name.endswith(DROPPED)}
@@ -192,7 +193,7 @@ def _sizes(shape: Shape, config: Mapping[str, Any]) -> dict[str, Any]:
 def _tokens(folder: str, config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     """Return the keys of the tokenizer that tokenizer.json describes."""
     place = os.path.join(folder, TOKENIZER)
-    if not os.path.isfile(place):
+    if not is_file(place):
         raise ValueError(f"{TOKENIZER} is missing")
     said = _json(place, MAX_TOKENIZER)
     model = said.get("model")
@@ -279,7 +280,7 @@ def _rule(steps: list[Mapping[str, Any]], whole_words: bool) -> str:
 def _ends(folder: str, said: Mapping[str, Any], config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     """Return the tokens that begin and end texts."""
     generation, options = (
-        _json(os.path.join(folder, name)) if os.path.isfile(os.path.join(folder, name)) else {}
+        _json(os.path.join(folder, name)) if is_file(os.path.join(folder, name)) else {}
         for name in (GENERATION, OPTIONS)
     )
     found: dict[str, Any] = {}
@@ -309,8 +310,8 @@ def _processors(found: Any) -> Iterator[Mapping[str, Any]]:
 
 def _template(folder: str) -> str | None:
     place = os.path.join(folder, TEMPLATE)
-    if os.path.isfile(place):
+    if is_file(place):
         return read_small(place, MAX_CONFIG)
     options = os.path.join(folder, OPTIONS)
-    found = _json(options).get("chat_template") if os.path.isfile(options) else None
+    found = _json(options).get("chat_template") if is_file(options) else None
     return found if isinstance(found, str) else None

@@ -1,0 +1,102 @@
+"""An output in an object store, which has no renaming: files have their final names from the beginning.
+
+    OUT.partial/manifest.json, OUT.partial/done/   as of `staging`
+    OUT/                                           the shards, then other files, the index last
+
+So OUT is whole when OUT.partial is gone. A folder of several files without its index is refused by every reader.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from ..base.places import absolute, exists, is_url, names_in, remove
+from ..base.texts import file_name, printable, quoted
+from .containers.folder import Located
+from .manifest import SHARD_NAME
+from .shards import Shard, file_names, placed
+from .staging import INDEX_NAME, RECEIPT, Staging, put_file
+
+__all__ = ["StoreStaging", "staging_of"]
+
+
+def staging_of(out_path: str | os.PathLike[str]) -> Staging:
+    """Return what writes an output folder, by where it is."""
+    return StoreStaging(out_path) if is_url(absolute(file_name(out_path))) else Staging(out_path)
+
+
+class StoreStaging(Staging):
+    """As `Staging`, of a URL."""
+
+    def __init__(self, out_path: str | os.PathLike[str]) -> None:
+        super().__init__(out_path)
+        self.inner = self.out
+
+    def _refuse_strangers(self, shards: Sequence[Shard], beside: Collection[str]) -> None:
+        ours: dict[str, Callable[[str], Any]] = {
+            self.root: lambda name: name in ("done", "manifest.json"),
+            self._done: RECEIPT.fullmatch,
+            # before a manifest is written there is nothing
+            self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or name in (INDEX_NAME, *beside)),
+        }
+        listed = {folder: names_in(folder) for folder in ours}
+        if not self.begun and self._is_begun():  # by another part, since this run looked
+            super().__init__(self.out)
+            self.inner = self.out
+        for folder, is_ours in ours.items():
+            for name in listed[folder]:
+                if not is_ours(name):
+                    self._refuse_taken()
+                    raise ValueError(f"{printable(folder)}/{printable(name)}: is in the way: nothing else may be in an "
+                                     "output that is not whole")  # fmt: skip
+        for file in (file for shard in shards for file in shard.states):
+            if file.startswith((f"{self.root}/", f"{self.out}/")):
+                raise ValueError(f"{printable(file)}: is read, and in the way: {quoted(self.out)} is the output")
+
+    def _refuse_taken(self) -> None:
+        if not self.begun and names_in(self.out):
+            raise ValueError(f"{printable(self.out)}: exists, and is no empty folder: wanted the name of a new one")
+
+    def begin(
+        self, shards: Sequence[Shard], source: Located, beside: Collection[str], consume: bool, resume: bool
+    ) -> list[Shard]:
+        """As of `Staging`; a file that is whole must have the name that it will have."""
+        self._refuse_strangers(shards, beside)
+        self._refuse_taken()
+        names = file_names(len(shards))
+        found = placed(shards, [os.path.join(self.inner, name) for name in names], self._done)
+        old = {name: digest for digest, *said in self.begun.get("shards", []) for name in said}
+        kept = {
+            name
+            for name, shard in zip(names, found, strict=True)
+            if resume and old.get(name) == shard.digest and shard.is_whole(shard.path)
+        }
+        for name in set(names_in(self.inner)) - kept:
+            remove(os.path.join(self.inner, name))
+        said = [[shard.digest, name] for name, shard in zip(names, found, strict=True)]
+        self._write(said, source, found, False)
+        return found
+
+    def finish(self, weight_map: Mapping[str, str], total: int, beside: Mapping[str, str | bytes]) -> None:
+        """Write what goes along, and the index last."""
+        for name, content in beside.items():
+            put_file(os.path.join(self.inner, name), content)
+        self._write_index(weight_map, total)
+
+    def is_renamed(self) -> bool:
+        """Return False: nothing is renamed."""
+        return False
+
+    def discard(self) -> None:
+        """Delete what says that the output is not whole."""
+        if exists(self._manifest):
+            remove(self._manifest)
+        for name in names_in(self._done):
+            remove(os.path.join(self._done, name))
+        self.begun = {}
+
+    def holds_shards(self) -> bool:
+        """Tell whether some shard is there, so that another run has less to do."""
+        return any(name.endswith(".safetensors") for name in names_in(self.inner))

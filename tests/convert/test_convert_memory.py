@@ -1,0 +1,62 @@
+"""Memory of a conversion: the largest tensor twice, whichever layout is read and written, and blocks of rows."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+
+BLOCKS = 40 << 20  # a piece of a file, and some rows taken apart
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    path = tmp_path_factory.mktemp("memory") / "model.safetensors"
+    w = np.random.default_rng(0).standard_normal((12288, 4096), np.float32)
+    hc.save(path, {"fc.weight": hc.quantize(w, "int8-g64-f16")}, layout="compressed-tensors")
+    return path
+
+
+@pytest.mark.sweep(every=4)
+@pytest.mark.parametrize(
+    "layout, lossy",
+    [
+        ("gptq", None),
+        ("heterocompute", None),
+        ("compressed-tensors", None),
+        ("mlx", None),
+        ("compressed-tensors", "int4-g32-f16"),
+        ("awq", "int4-g64-asym-f16"),
+        ("heterocompute", "nf4-g64"),
+    ],
+)
+def test_a_conversion_holds_the_largest_tensor_twice(source, tmp_path, layout, lossy):
+    tracemalloc.start()
+    try:
+        [row] = hc.convert_checkpoint(source, tmp_path / "out", layout, lossy)["tensors"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    largest = max(row["bytes_before"], row["bytes"])
+    assert row["status"] in ("equal", "closed form", "lossy") and 50e6 < largest < 60e6
+    assert peak < 2 * largest + BLOCKS, (peak - 2 * largest) >> 20
+
+
+def test_a_digest_is_that_of_the_values():
+    """0 and -0 are equal, and rows may be digested in pieces."""
+    from heterocompute.files.layouts.weight import of_array, of_values
+
+    q = hc.quantize(np.random.default_rng(1).standard_normal((64, 96), np.float32), "int4-g32")
+    first, second = of_array(q), of_values(q.dequantize(), "float32", 0)
+    assert first.digest().digest() == second.digest().digest()
+    values = q.dequantize()
+    values[values == 0] = -0.0
+    third = of_values(values[32:], "", 0).digest(of_values(values[:32], "", 0).digest())
+    assert third.digest() == first.digest().digest()
+    values[3, 5] += 1
+    assert of_values(values, "", 0).digest().digest() != first.digest().digest()
+    first.release()
+    assert first.is_released and first.array is None
