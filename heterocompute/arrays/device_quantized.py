@@ -119,7 +119,7 @@ class DeviceQuantizedArray(PackedArray):
         if wanted not in (np.float32, np.float64):
             raise NotImplementedError(f"dequantize: dtype is {wanted.name}, a CUDA device writes float32 or float64")
         out = DeviceArray.empty(self._shape, wanted, self.number, self.stream)
-        _core.cuda_dequantize(self.number, self.stream, self._packed(), view_of(out))
+        _core.cuda_dequantize(self.number, self.stream, None, self._packed(), view_of(out))
         return out
 
     def _packed(self) -> tuple[Any, ...]:

@@ -112,7 +112,7 @@ def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importan
     axes = normalize_axes(axis, x.ndim, "quantize")
     with refusals(format=(f"quantize: {fmt}", None)):
         q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
-        row = _core.cuda_quantize(x.number, x.stream, view_of(x), q._packed())
+        row = _core.cuda_quantize(x.number, x.stream, None, view_of(x), q._packed())
     _refuse_row(row, name, x.shape, axes, fmt)
     return q if is_on_device(w) else q.to("cpu")
 
@@ -129,7 +129,7 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
     inputs = () if _is_in_place(x, out) else (x,)
     target = _target(out, x.shape, "fake_quantize", x.number, x.stream, inputs)
     with refusals(format=(f"fake_quantize: {fmt}", None)):
-        row = _core.cuda_fake_quantize(x.number, x.stream, view_of(x), core_format(fmt), axes, view_of(target))
+        row = _core.cuda_fake_quantize(x.number, x.stream, None, view_of(x), core_format(fmt), axes, view_of(target))
     _settle(x.number, x.stream, target)
     _refuse_row(row, name, x.shape, axes, fmt)
     return _answer(target, w, out)
@@ -189,6 +189,7 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
         row = _core.cuda_matmul(
             left.number,
             stream,
+            None,
             rows._packed() if is_packed else view_of(rows),
             is_packed,
             None if fmt is None else core_format(fmt),
