@@ -311,10 +311,12 @@ def device_number(name: Any, caller: str) -> int | None:
 
 
 def in_callers_library(answer: DeviceArray, given: Any) -> Any:
-    """Return an answer as an array of the library of the argument, for PyTorch and CuPy; the memory is shared."""
+    """Return an answer as an array of the argument's library, for PyTorch, CuPy and JAX; the memory is shared."""
     if _is_torch(given):
         return sys.modules["torch"].from_dlpack(answer)
-    cupy = sys.modules.get("cupy")
+    cupy, jax = sys.modules.get("cupy"), sys.modules.get("jax")
     if cupy is not None and isinstance(given, getattr(cupy, "ndarray", ())):
-        return cupy.asarray(answer)
+        return cupy.from_dlpack(answer)  # asarray would wait for the stream
+    if jax is not None and isinstance(given, getattr(jax, "Array", ())):
+        return jax.dlpack.from_dlpack(answer)
     return answer

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base.texts import counted
-from ..formats import Format, has_pattern
+from ..formats import Format
 from .base import PackedArray
 from .components import component_layout, core_format
 from .dense import as_float_dtype
@@ -141,6 +141,9 @@ class DeviceQuantizedArray(PackedArray):
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("pickle: the array is on a CUDA device, expected one on the CPU: call to('cpu') first")
 
+    def _entry(self) -> Any:
+        raise TypeError("save: an array is on a CUDA device, expected arrays on the CPU: call to('cpu') first")
+
     def save(self, path: Any) -> None:
         """Raise TypeError: ``q.to("cpu").save(path)`` writes the array."""
         raise TypeError("save: the array is on a CUDA device, expected one on the CPU: call to('cpu').save(path)")
@@ -185,7 +188,5 @@ def on_device(
     number = device_number(device, "to")
     if number is None:
         return None
-    if has_pattern(format):
-        raise NotImplementedError(f"to: the CUDA kernels do not decode {format}, expected a format without a pattern")
     moved = {name: DeviceArray.from_numpy(part, number, DEFAULT_STREAM) for name, part in parts.items()}
     return DeviceQuantizedArray(moved, format, shape, axis, source_dtype, host)

@@ -11,17 +11,18 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.base import PackedArray
-from ..arrays.components import core_format
+from ..arrays.components import component_layout, core_format
 from ..arrays.dense import as_array, check_dimensions, normalize_axes
 from ..arrays.device import DEFAULT_STREAM, DeviceArray, as_device, c_strides, in_callers_library, is_on_device
 from ..arrays.device_quantized import DeviceQuantizedArray, view_of
 from ..arrays.quantized import QuantizedArray
+from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..base.cuda import has_device
 from ..base.errors import refusals
 from ..base.texts import counted
 from ..base.values import shown
-from ..formats import Format
+from ..formats import Float, Format, Sparse, has_pattern
 from .arguments import as_format
 
 __all__ = ["copied_bytes", "goes_to_device"]
@@ -34,7 +35,26 @@ def goes_to_device(*values: Any) -> bool:
     """
     if runtime.backend_device() is not None:
         return True
-    return any(isinstance(value, DeviceQuantizedArray) or is_on_device(value) for value in values) and has_device()
+    return any(is_there(value) for value in values) and has_device()
+
+
+def refuse_device(name: str, what: str, *values: Any) -> None:
+    """Raise NotImplementedError if a call is one of a CUDA device, which has no kernel for it."""
+    if goes_to_device(*values):
+        place = next((place_of(value) for value in values if is_there(value)), None)
+        how = "hc.use(backend='cpu')" if place is None else "copies on the CPU (q.to('cpu'), x.get(), x.cpu())"
+        where = "" if place is None else f" on {place}"
+        raise NotImplementedError(f"{name}: there is no CUDA kernel for {what}{where}: use {how}")
+
+
+def is_there(value: Any) -> bool:
+    """Tell whether an argument, packed or not, is on a CUDA device."""
+    return isinstance(value, DeviceQuantizedArray) or is_on_device(value)
+
+
+def place_of(value: Any) -> str:
+    """Return the device of an argument that is on one."""
+    return value.device if isinstance(value, DeviceQuantizedArray) else as_device(value, "x").device
 
 
 def _operand(value: Any, name: str, number: int | None, stream: int | None) -> Any:
@@ -92,13 +112,15 @@ def _refuse_options(name: str, fmt: Format, clip: Any, importance: Any = None) -
             )
 
 
-def _refuse_row(row: int, name: str, shape: tuple[int, ...], axes: tuple[int, ...], fmt: Format) -> None:
+def _refuse_row(
+    row: int, name: str, shape: tuple[int, ...], axes: tuple[int, ...], fmt: Format, what: str = "NaN or infinity"
+) -> None:
     if row < 0:
         return
     others = [a for a in range(len(shape)) if a not in axes]
     at = dict(zip(others, np.unravel_index(row, [shape[a] for a in others]) if others else (), strict=True))
     index = ", ".join(str(int(at[a])) if a in at else ":" for a in range(len(shape)))
-    raise ValueError(f"{name} has a value that {fmt} cannot hold (NaN or infinity) at index ({index})")
+    raise ValueError(f"{name} has a value that {fmt} cannot hold ({what}) at index ({index})")
 
 
 def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importance: Any) -> Any:
@@ -110,11 +132,67 @@ def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importan
     number = _place({name: w})
     x = _operand(w, name, number, None)
     axes = normalize_axes(axis, x.ndim, "quantize")
+    q = _nonzeros(x, fmt, axes, name) if has_pattern(fmt) else _quantized(x, fmt, axes, name)
+    return q if is_on_device(w) else q.to("cpu")
+
+
+def _quantized(x: DeviceArray, fmt: Format, axes: tuple[int, ...], name: str) -> DeviceQuantizedArray:
     with refusals(format=(f"quantize: {fmt}", None)):
         q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
         row = _core.cuda_quantize(x.number, x.stream, None, view_of(x), q._packed())
     _refuse_row(row, name, x.shape, axes, fmt)
-    return q if is_on_device(w) else q.to("cpu")
+    return q
+
+
+def _nonzeros(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str) -> DeviceQuantizedArray:
+    """Return the nonzeros of a pattern, quantized if the format says so."""
+    plain, caller = Sparse(Float("fp32"), fmt.n, fmt.m), name.partition(":")[0]
+    if fmt.is_plain and x.dtype != np.float32:
+        raise NotImplementedError(f"{name} has dtype {x.dtype}, expected float32: the CUDA kernel writes float32")
+    layout = component_layout(plain, x.shape, axes, "float32")
+    parts = {key: DeviceArray.empty(size, of, x.number, x.stream) for key, (of, size) in layout.items()}
+    values, positions = parts["values"], parts["metadata"]
+    with refusals(format=(f"{caller}: {fmt}", None)):
+        row = _core.cuda_prune(
+            *(x.number, x.stream, None, view_of(x), fmt.n, fmt.m, axes, values.address, positions.address)
+        )
+    _refuse_row(row, name, x.shape, axes, plain, "NaN")
+    if fmt.is_plain:
+        return DeviceQuantizedArray(parts, plain, x.shape, axes, x.dtype.name, SparseArray._trusted)
+    count = fmt.stored_length(x.shape[axes[-1]])
+    segments = values.reshaped((values.shape[0], values.shape[1] // max(count, 1), count))
+    q = _quantized(segments, fmt.base, (1, 2), name)
+    stored = {**q._components, "metadata": positions}
+    return DeviceQuantizedArray(stored, fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted)
+
+
+def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: Any) -> Any:
+    """Prune an array on a device, as `prune`: N:M by magnitude."""
+    name = "prune: w"
+    if isinstance(w, PackedArray):
+        raise TypeError(f"{name} is {w._named()}, wanted an array of floats")
+    if pattern is None or scores is not None:
+        raise NotImplementedError(
+            f"{name} is for a CUDA device, whose kernel keeps N of M by magnitude, expected that and no scores: "
+            "use it on the CPU"
+        )
+    x = _operand(w, name, _place({name: w}), None)
+    s = _nonzeros(x, Sparse(Float("fp32"), *pattern), normalize_axes(axis, x.ndim, "prune"), name)
+    return s if is_on_device(w) else s.to("cpu")
+
+
+def round_by_chance_on_device(w: Any, fmt: Format, axis: Any, clip: Any, levels: tuple[Any, ...], seed: int) -> Any:
+    """Round an array on a device to the levels of a format, by chance, with the scales of its quantization."""
+    name = "fake_quantize: w"
+    _refuse_options("fake_quantize", fmt, clip)
+    x = _operand(w, name, _place({name: w}), None)
+    axes = normalize_axes(axis, x.ndim, "fake_quantize")
+    out = DeviceArray.empty(x.shape, np.float32, x.number, x.stream)
+    with refusals(format=(f"fake_quantize: {fmt}", None)):
+        q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
+        row = _core.cuda_round_by_chance(x.number, x.stream, None, view_of(x), q._packed(), levels, seed, view_of(out))
+    _refuse_row(row, name, x.shape, axes, fmt)
+    return _answer(out, w, None)
 
 
 def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out: Any) -> Any:
@@ -254,7 +332,7 @@ def _answer(target: DeviceArray, given: Any, out: Any) -> Any:
     """Return an answer where the caller's array is: on the device, or copied to the CPU."""
     if out is not None and is_on_device(out):
         return out
-    if isinstance(given, DeviceQuantizedArray) or is_on_device(given):
+    if is_there(given):
         return in_callers_library(target, given)
     if out is None:
         return target.to_numpy()
@@ -264,6 +342,6 @@ def _answer(target: DeviceArray, given: Any, out: Any) -> Any:
 
 def copied_bytes(x: Any, w: Any, answer: int) -> tuple[int, int]:
     """Return the bytes that a product copies to the device and back."""
-    at_home = [value for value in (x, w) if not (isinstance(value, DeviceQuantizedArray) or is_on_device(value))]
-    back = 0 if isinstance(x, DeviceQuantizedArray) or is_on_device(x) else answer
+    at_home = [value for value in (x, w) if not is_there(value)]
+    back = 0 if is_there(x) else answer
     return sum(value.nbytes for value in at_home), back

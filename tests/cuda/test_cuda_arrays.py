@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from driven import Lent, LentByDlpack
 import heterocompute as hc
 from heterocompute.arrays.device import DeviceArray
 from heterocompute.arrays.device_quantized import DeviceQuantizedArray
+from heterocompute.base.cuda import devices
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +23,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
     """Use the fake driver; a test must free all that it allocates."""
     for name, value in driven.environment().items():
         monkeypatch.setenv(name, value)
+    devices()
     driver = driven.Driver(driven.environment()["HETEROCOMPUTE_CUDA_DRIVER"])
     before = driver.live_bytes()
     yield driver
@@ -48,7 +51,6 @@ FORMATS = [
 @pytest.mark.parametrize("lend", [Lent, LentByDlpack, DeviceArray.from_numpy])
 @pytest.mark.parametrize("text", FORMATS)
 def test_a_device_s_array_stays_there_with_the_bits_of_the_cpu(lend: Any, text: str) -> None:
-    hc.show_config(mode="dicts")
     x = values(5, 96)
     lent = lend(x)
     q = hc.quantize(lent, text)
@@ -83,6 +85,72 @@ def test_products_on_a_device_give_the_bits_of_the_cpu(text: str) -> None:
     product = hc.linear(packed.to("cuda"), there)
     assert product.to_numpy().tobytes() == hc.linear(packed, q).tobytes()
     assert (lent @ there.T if hasattr(lent, "__matmul__") else hc.matmul(lent, there.T)).shape == (3, 5, 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "axis"),
+    [
+        ("2:4", (5, 96), -1),
+        ("int8+2:4", (5, 96), -1),
+        ("vsq4-g16-s4+1:3", (96, 7), 0),
+        ("int4-g28+7:8", (3, 4, 70), (0, 2)),
+    ],
+)
+def test_patterns_are_chosen_on_the_device(text: str, shape: tuple[int, ...], axis: Any) -> None:
+    x = values(*shape)
+    x.flat[3] = np.inf if text == "2:4" else 0
+    q = hc.quantize(Lent(x), text, axis)
+    assert isinstance(q, DeviceQuantizedArray) and q.to("cpu") == hc.quantize(x, text, axis)
+    assert type(q.to("cpu")) is type(hc.quantize(x, text, axis))
+    if text == "2:4":
+        pruned, wanted = hc.prune(Lent(x), text).to("cpu"), hc.prune(x, text)
+        assert pruned == wanted and pruned.to_dense().tobytes() == wanted.to_dense().tobytes()
+        with hc.use(backend="cuda"):
+            assert hc.prune(x, text) == wanted
+
+
+@pytest.mark.parametrize("text", ["int8", "vsq4-g16-s4", "mxfp4", "nf4-g64", "int4-g16-asym"])
+def test_stochastic_rounding_and_its_gradient_are_those_of_the_cpu(text: str) -> None:
+    x = values(5, 96)
+    g = Lent(x)
+    for rounding, seed in (("nearest", 0), ("stochastic", 2**63 + 5)):
+        y, back = hc.training.fake_quantize(Lent(x), text, rounding=rounding, seed=seed)
+        wanted, _ = hc.training.fake_quantize(x, text, rounding=rounding, seed=seed)
+        assert y.device == "cuda:0" and y.to_numpy().tobytes() == wanted.tobytes()
+        assert back(g) is g
+        with pytest.raises(ValueError, match=r"g has shape \(2,\), wanted \(5, 96\)"):
+            back(Lent(x[0, :2]))
+    with hc.use(backend="cuda"):
+        y, _ = hc.training.fake_quantize(x, text, rounding="stochastic", seed=3)
+    assert y.tobytes() == hc.training.fake_quantize(x, text, rounding="stochastic", seed=3)[0].tobytes()
+
+
+@pytest.mark.parametrize(("library", "stream", "waits"), [("cupy", 1, 0), ("cupy", 7, 1), ("jax", 1, 0)])
+def test_the_first_product_stays_in_its_library(
+    library: str, stream: int, waits: int, monkeypatch: pytest.MonkeyPatch, driver: driven.Driver
+) -> None:
+    cp = driven.StandIn(stream)
+    monkeypatch.setitem(sys.modules, library, cp)
+    w, x = values(64, 64), values(64, 64)[::-1].copy()
+    q = hc.quantize(cp.asarray(w), "vsq4-g16-s4")
+    there, before = cp.asarray(x), driver.counts()[3]
+    y = hc.linear(there, q, activations="int8")
+    assert isinstance(y, driven.Imported) and cp.taken == [stream]
+    assert driver.counts()[3] - before == 1 + waits  # to find NaN, and for the library's own stream
+    assert y.get().tobytes() == hc.linear(x, q.to("cpu"), activations="int8").tobytes()
+
+
+def test_a_stream_that_is_captured_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, q = Lent(values(5, 64)), hc.quantize(values(7, 64), "int8").to("cuda")
+    out = DeviceArray.empty((5, 7), np.float32)
+    monkeypatch.setenv("FAKE_DRIVER_CAPTURES", "1")
+    with pytest.raises(RuntimeError, match="cuda: the stream is captured into a graph, and this call waits for it"):
+        hc.linear(x, q, activations="int8", out=out)
+    with pytest.raises(RuntimeError, match="operation not permitted when stream is capturing"):
+        hc.linear(x, q)
+    hc.linear(x, q, out=out)
+    monkeypatch.delenv("FAKE_DRIVER_CAPTURES")
+    assert out.to_numpy().tobytes() == hc.linear(values(5, 64), q.to("cpu")).tobytes()
 
 
 def test_answers_lend_their_memory() -> None:
@@ -207,7 +275,6 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: hc.fake_quantize(lent, "int8", out=there), TypeError, "out"),
         (lambda: hc.fake_quantize(whole, "int8", out=shifted), ValueError, "out shares memory with an input"),
         (lambda: hc.quantize(lent, "int8", clip=0.9), NotImplementedError, "clip is 0.9, expected None"),
-        (lambda: hc.quantize(lent, "int8+2:4"), NotImplementedError, "kernels do not encode patterns: use the CPU"),
         (lambda: hc.quantize(lent, "cb4"), NotImplementedError, "kernels do not encode learned codebooks"),
         (lambda: hc.quantize(lent, "int8", axis=2), ValueError, "axis 2 is out of range"),
         (lambda: hc.quantize(there, "int8"), TypeError, "w is a DeviceQuantizedArray"),
@@ -218,8 +285,24 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: hc.quantize(Lent(x, mask=1), "int8"), TypeError, "w has a mask"),
         (lambda: hc.quantize(Lent(values(0, 64)), "int8"), NotImplementedError, "arrays without a value"),
         (lambda: there.dequantize(np.float16), NotImplementedError, "float32 or float64"),
-        (lambda: hc.prune(lent, "2:4"), TypeError, "wanted an array in the memory of the CPU"),
-        (lambda: hc.quantize(w, "int8+2:4").to("cuda"), NotImplementedError, "without a pattern"),
+        (lambda: hc.prune(lent, "50%"), NotImplementedError, "keeps N of M by magnitude"),
+        (lambda: hc.prune(lent, "2:4", scores=x), NotImplementedError, "expected that and no scores"),
+        (lambda: hc.prune(there, "2:4"), TypeError, "w is a DeviceQuantizedArray"),
+        (
+            lambda: hc.prune(Lent(x.astype(np.float16)), "2:4"),
+            NotImplementedError,
+            "has dtype float16, expected float32",
+        ),
+        (lambda: hc.prune(Lent(x.astype(np.float64)), "2:4"), NotImplementedError, "has dtype float64"),
+        (lambda: hc.quantize(w, "int8+2:4").to("cuda").dequantize(), NotImplementedError, "patterns: use the CPU"),
+        (lambda: hc.conv2d(lent, w), NotImplementedError, "no CUDA kernel for a convolution on cuda:0: use copies"),
+        (lambda: hc.conv2d(x, there), NotImplementedError, "no CUDA kernel for a convolution on cuda:0: use copies"),
+        (lambda: hc.tune(hc.linear, lent, there), ValueError, "a CUDA device has one way"),
+        (lambda: hc.prune_mask(lent, "2:4"), TypeError, "wanted an array in the memory of the CPU"),
+        (lambda: hc.training.fake_quantize(lent, "fp8_e4m3fn"), NotImplementedError, "use interop.torch, or the CPU"),
+        (lambda: hc.training.fake_quantize(lent, "int8", clip=0.5), NotImplementedError, "fmt is int8, expected"),
+        (lambda: hc.training.fake_quantize(lent, "int8", scale=x), NotImplementedError, "scale is given, expected"),
+        (lambda: hc.save("x.safetensors", {"w": there}), TypeError, "save: an array is on a CUDA device"),
         (lambda: q.to("cuda:2"), ValueError, "there is no device 'cuda:2', the driver has 2"),
         (lambda: q.to("gpu"), ValueError, "device is 'gpu', expected 'cpu', 'cuda' or"),
         (lambda: np.asarray(there), TypeError, r"no values on the CPU: call to\('cpu'\)"),
@@ -235,6 +318,8 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
     for call in (lambda: hc.quantize(Lent(bad), "int8"), lambda: hc.fake_quantize(Lent(bad), "int8")):
         with pytest.raises(ValueError, match=r"int8 cannot hold \(NaN or infinity\) at index \(3, :\)"):
             call()
+    with pytest.raises(ValueError, match=r"prune: w has a value that 2:4 cannot hold \(NaN\) at index \(3, :\)"):
+        hc.prune(Lent(bad), "2:4")
     with pytest.raises(ValueError, match="linear: x has a value that int8 cannot hold"):
         hc.linear(Lent(bad), there, activations="int8")
 
