@@ -44,9 +44,14 @@ class Driver:
     def __init__(self, path: str) -> None:
         self.library = ctypes.CDLL(path)
         self.library.fake_driver_live_bytes.restype = ctypes.c_size_t
+        self.library.fake_driver_last_stream.restype = ctypes.c_void_p
 
     def live_bytes(self) -> int:
         return int(self.library.fake_driver_live_bytes())
+
+    def last_stream(self) -> int:
+        """Return the stream of the last launch."""
+        return int(self.library.fake_driver_last_stream() or 0)
 
     def counts(self) -> tuple[int, int, int, int]:
         """Return launches, copies to the device, copies back, and how often the host waited for a stream."""

@@ -30,6 +30,7 @@ unsigned char *region;
 std::map<size_t, allocation> live; // by offset
 size_t used_bytes;
 int launches, uploads, downloads, waits;
+void *last_stream; // of a launch
 std::string fault;
 thread_local void *stack[16];
 thread_local int depth;
@@ -106,7 +107,7 @@ int cuModuleGetFunction(void **function, void *, const char *name) {
 int cuFuncSetAttribute(void *, int, int) { return SUCCESS; }
 
 int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
-                   unsigned threads_z, unsigned shared_bytes, void *, void **, void **extra) {
+                   unsigned threads_z, unsigned shared_bytes, void *stream, void **, void **extra) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!depth)
         return NO_CONTEXT;
@@ -116,6 +117,7 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
     const size_t bytes = *(size_t *)extra[3];
     const unlocked now;
     launches++;
+    last_stream = stream;
     const char *wrong =
         launch((char *)function, grid, block, shared_bytes, extra[1], (uint32_t)bytes, launches % 3);
     if (wrong)
@@ -216,6 +218,7 @@ int cuGetErrorString(int result, const char **text) {
 
 // What a test asks.
 size_t fake_driver_live_bytes(void) { return used_bytes; }
+void *fake_driver_last_stream(void) { return last_stream; }
 void fake_driver_counts(int counts[4]) {
     counts[0] = launches, counts[1] = uploads, counts[2] = downloads, counts[3] = waits;
 }

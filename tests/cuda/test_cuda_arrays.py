@@ -340,31 +340,3 @@ def test_the_second_device_computes_too() -> None:
     y = hc.linear(Lent(x, 1), q.to("cuda:1"), activations="int8")
     assert y.device == "cuda:1"
     assert y.to_numpy().tobytes() == hc.linear(x, q, activations="int8").tobytes()
-
-
-def test_components_of_a_packed_module_on_a_device_are_read_there() -> None:
-    torch = pytest.importorskip("torch")
-    from heterocompute.interop.torch import operators
-
-    q = hc.quantize(values(7, 64), "vsq4-g16-s4")
-    moved = list(q.to("cuda").components.values())
-    array = operators.array_on_device([_Buffer(part, torch) for part in moved], operators.described(q))
-    assert isinstance(array, DeviceQuantizedArray) and array.to("cpu") == q
-    x = values(3, 64)
-    assert (
-        hc.linear(Lent(x), array, activations="int8").to_numpy().tobytes()
-        == hc.linear(x, q, activations="int8").tobytes()
-    )
-
-
-class _Buffer:
-    """A buffer of a module on a device: a PyTorch for the CPU has none."""
-
-    def __init__(self, part: DeviceArray, torch: Any) -> None:
-        self.part, self.shape, self.device = part, part.shape, torch.device("cuda", part.number)
-
-    def contiguous(self) -> _Buffer:
-        return self
-
-    def data_ptr(self) -> int:
-        return self.part.address
