@@ -33,9 +33,13 @@ class DeviceQuantizedArray(PackedArray):
     components : mapping of str to DeviceArray
     device : str
         Such as ``"cuda:0"``.
+    number : int
+        Number of the device.
+    stream : int
+        The CUDA stream that the components are computed on.
     """
 
-    __slots__ = ("__weakref__", "_format", "_host", "_source_dtype")
+    __slots__ = ("__weakref__", "_format", "_host", "_seen", "_source_dtype", "number", "stream")
     _decoder = "to('cpu')"
 
     def __init__(
@@ -50,6 +54,8 @@ class DeviceQuantizedArray(PackedArray):
         self._components: dict[str, Any] = dict(components)
         self._format, self._source_dtype, self._host = format, source_dtype, host
         self._shape, self._axis = tuple(shape), tuple(axis)
+        first = next(iter(components.values()))
+        self.number, self.stream = first.number, first.stream
 
     @classmethod
     def empty(
@@ -67,16 +73,6 @@ class DeviceQuantizedArray(PackedArray):
     @property
     def source_dtype(self) -> str:
         return self._source_dtype
-
-    @property
-    def number(self) -> int:
-        """Number of the device."""
-        return int(next(iter(self._components.values())).number)
-
-    @property
-    def stream(self) -> int:
-        """The CUDA stream that the components are computed on."""
-        return int(next(iter(self._components.values())).stream)
 
     @property
     def T(self) -> Self:  # noqa: N802 (NumPy's name)
@@ -119,13 +115,17 @@ class DeviceQuantizedArray(PackedArray):
         if wanted not in (np.float32, np.float64):
             raise NotImplementedError(f"dequantize: dtype is {wanted.name}, a CUDA device writes float32 or float64")
         out = DeviceArray.empty(self._shape, wanted, self.number, self.stream)
-        _core.cuda_dequantize(self.number, self.stream, None, self._packed(), view_of(out))
+        _core.cuda_dequantize(self.number, self.stream, None, self._packed(), out.view)
         return out
 
     def _packed(self) -> tuple[Any, ...]:
-        """Return what the C core takes for a packed array on a device."""
-        addresses = {name: part.address for name, part in self._components.items()}
-        return core_format(self._format), self._shape, self._axis, addresses
+        """Return what the C core takes for a packed array on a device; the components stay where they are."""
+        try:
+            return self._seen
+        except AttributeError:
+            addresses = {name: part.address for name, part in self._components.items()}
+            self._seen: tuple[Any, ...] = core_format(self._format), self._shape, self._axis, addresses
+            return self._seen
 
     def __eq__(self, other: object) -> bool:
         """Tell whether format, shape, axis and the bytes of all components are the same; copies them to the CPU."""
@@ -168,11 +168,6 @@ class DeviceQuantizedArray(PackedArray):
             f"{type(self).__name__}({self._format}, shape={self._shape}, axis={self._axis}, "
             f"{counted(self.nbytes, 'byte')}, device='{self.device}')"
         )
-
-
-def view_of(array: DeviceArray) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
-    """Return an array on a device as the C core takes it."""
-    return array.address, array.dtype.name, array.shape, array.strides
 
 
 def on_device(
