@@ -377,29 +377,65 @@ PyObject *hc_cuda_dequantize_method(PyObject *self, PyObject *args) {
     return finish_call(&call);
 }
 
-/* cuda_matmul(..., x, whether x is packed, activations or None, w, address of bias or 0, out) */
+/* (..., x, whether x is packed, activations or None, w, address of bias or 0, out) */
+static int parse_matmul(PyObject *args, hc_cuda_call *call) {
+    hc_error error;
+    if (!parse_start(args, 6, call))
+        return 0;
+    PyObject *x = argument(args, 0), *format = argument(args, 2);
+    call->has_a = PyObject_IsTrue(argument(args, 1)) == 1;
+    call->has_format = format != Py_None;
+    if ((call->has_a ? !parse_packed(x, &call->a) : !parse_view(x, &call->x)) ||
+        (call->has_format && !hc_parse_format(format, &call->format)) ||
+        !parse_packed(argument(args, 3), &call->packed) || !parse_view(argument(args, 5), &call->out))
+        return 0;
+    call->bias = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 4));
+    if (PyErr_Occurred())
+        return 0;
+    const hc_status status = call->has_format ? hc_format_check(&call->format, &error) : HC_OK;
+    if (status != HC_OK) {
+        hc_raise(status, &error);
+        return 0;
+    }
+    call->what = MATMUL;
+    call->checks = call->has_format;
+    return 1;
+}
+
 PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args) {
     (void)self;
     hc_cuda_call call;
-    hc_error error;
-    if (!parse_start(args, 6, &call))
+    return parse_matmul(args, &call) ? finish_call(&call) : NULL;
+}
+
+/* (bytes of the workspace, [(kernel, grid, threads of a block)]) of a plan. */
+static PyObject *describe_plan(const hc_cuda_plan *plan) {
+    PyObject *steps = PyList_New(0);
+    for (int i = 0; steps && i < plan->n; i++) {
+        const hc_cuda_step *step = &plan->step[i];
+        PyObject *one = Py_BuildValue("(s(III)I)", step->kernel, step->grid[0], step->grid[1], step->grid[2],
+                                      step->block[0] * step->block[1] * step->block[2]);
+        if (!one || PyList_Append(steps, one) != 0)
+            Py_CLEAR(steps);
+        Py_XDECREF(one);
+    }
+    return steps ? Py_BuildValue("(LN)", (long long)plan->workspace_bytes, steps) : NULL;
+}
+
+/* cuda_matmul_steps(as cuda_matmul), which calls no driver: addresses may be 0. */
+PyObject *hc_cuda_matmul_steps_method(PyObject *self, PyObject *args) {
+    (void)self;
+    hc_cuda_call call;
+    if (!parse_matmul(args, &call))
         return NULL;
-    PyObject *x = argument(args, 0), *format = argument(args, 2);
-    call.has_a = PyObject_IsTrue(argument(args, 1)) == 1;
-    call.has_format = format != Py_None;
-    if ((call.has_a ? !parse_packed(x, &call.a) : !parse_view(x, &call.x)) ||
-        (call.has_format && !hc_parse_format(format, &call.format)) || !parse_packed(argument(args, 3), &call.packed) ||
-        !parse_view(argument(args, 5), &call.out))
-        return NULL;
-    call.bias = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 4));
-    if (PyErr_Occurred())
-        return NULL;
-    const hc_status status = call.has_format ? hc_format_check(&call.format, &error) : HC_OK;
-    if (status != HC_OK)
-        return hc_raise(status, &error);
-    call.what = MATMUL;
-    call.checks = call.has_format;
-    return finish_call(&call);
+    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    if (!plan)
+        return PyErr_NoMemory();
+    hc_error error = {.argument = NULL};
+    const hc_status status = plan_call(&call, NULL, plan, &error);
+    PyObject *answer = status == HC_OK ? describe_plan(plan) : hc_raise(status, &error);
+    hc_free_aligned(plan);
+    return answer;
 }
 
 /* cuda_round_by_chance(..., x, packed, (levels or None, fraction, least, low, high), seed, out): packed is where x is quantized

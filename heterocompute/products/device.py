@@ -367,3 +367,25 @@ def copied_bytes(x: Any, w: Any, answer: int) -> tuple[int, int]:
     at_home = [value for value in (x, w) if not is_there(value)]
     back = 0 if is_there(x) else answer
     return sum(value.nbytes for value in at_home), back
+
+
+def kernels_of(x: Any, w: Any, activations: Any, caller: str) -> list[str]:
+    """Return the kernels of ``linear(x, w)`` in the order of their launches; NotImplementedError if there are none."""
+    fmt = None if activations is None else as_format(activations, f"{caller}: activations")
+    is_packed = isinstance(x, PackedArray)
+    dtype, shape = ("float32", x.shape) if is_packed else (x.dtype.name, x.shape)
+    rows = shape if len(shape) > 1 else (1, *shape)
+    size = 8 if dtype == "float64" else 4
+    given = _described(x) if is_packed else (0, dtype, rows, c_strides(rows, size if dtype[-2:] != "16" else 2))
+    answer = (*rows[:-1], w.shape[0])
+    core = None if fmt is None else core_format(fmt)
+    with refusals(format=(f"{caller}: {fmt}", None)):
+        _, steps = _core.cuda_matmul_steps(
+            *(0, 0, None, given, is_packed, core, _described(w), 0, (0, "float32", answer, c_strides(answer, 4)))
+        )
+    return [kernel for kernel, _, _ in steps]
+
+
+def _described(q: Any) -> tuple[Any, ...]:
+    """Return a packed array, on a device or not, as a plan accepts it."""
+    return core_format(q.format), q.shape, q.axis, dict.fromkeys(q.components, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import driven
@@ -208,7 +209,10 @@ def test_arrays_of_the_cpu_are_copied_where_use_says_so(driver: driven.Driver) -
         assert launches > 4 and uploads and downloads
         rounded = hc.fake_quantize(x, "int8")
         found = hc.explain(hc.linear, x, q, activations="int8")
-        assert found.chosen == "cuda" and "copies" in str(found)
+        there, back = x.nbytes + q.nbytes, 4 * 5 * 7
+        assert found.chosen == "cuda" and "hc_integers_int, hc_gemm_s4_16; copies" in str(found)
+        assert f"copies {there:,} bytes there and {back:,} bytes back" in str(found)
+        assert "copies 140 bytes back" not in str(hc.explain(hc.linear, x, q.to("cuda")))
         with pytest.raises(NotImplementedError, match="conv2d: there is no CUDA kernel"):
             hc.conv2d(values(1, 2, 5, 5), values(3, 2, 3, 3))
         with hc.use(backend="cpu"):
@@ -216,6 +220,32 @@ def test_arrays_of_the_cpu_are_copied_where_use_says_so(driver: driven.Driver) -
     assert q == hc.quantize(w, "vsq4-g16-s4")
     assert y.tobytes() == out.tobytes() == hc.linear(x, q, activations="int8").tobytes()
     assert rounded.tobytes() == hc.fake_quantize(x, "int8").tobytes()
+
+
+def test_threads_compute_at_once_each_with_its_own_backend() -> None:
+    x, w = values(40, 64), values(7, 64)
+    q = hc.quantize(w, "vsq4-g16-s4")
+    there, wanted = q.to("cuda"), hc.linear(x, q, activations="int8").tobytes()
+
+    def work(number: int) -> bytes:
+        with hc.use(backend="cuda" if number % 2 else "cpu", threads=1):
+            assert hc.explain(hc.linear, x, q).chosen == "cuda" if number % 2 else True
+            given = there if number % 2 else q
+            return b"".join({hc.linear(x, given, activations="int8").tobytes() for _ in range(5)})
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(work, range(8))) == {wanted}
+
+
+def test_an_explanation_refuses_what_the_call_refuses() -> None:
+    lent = Lent(values(5, 64))
+    for text, activations in (("nf4-g64", "int8"), ("cb4", None)):
+        q = hc.quantize(values(7, 64), text).to("cuda")
+        with pytest.raises(NotImplementedError, match="the CUDA kernels do not") as raised:
+            hc.linear(lent, q, activations=activations)
+        with pytest.raises(NotImplementedError) as explained:
+            hc.explain(hc.linear, lent, q, activations=activations)
+        assert str(explained.value) == str(raised.value)
 
 
 def test_nothing_is_copied_silently(driver: driven.Driver) -> None:
