@@ -295,18 +295,9 @@ def cuda_matmul(
     out: _OnDevice,
     /,
 ) -> int: ...
-def cuda_matmul_steps(
-    device: int,
-    stream: int,
-    allocate: None,
-    x: _OnDevice | _Packed,
-    is_packed: bool,
-    activations: _Format | None,
-    w: _Packed,
-    bias: int,
-    out: _OnDevice,
-    /,
-) -> tuple[int, list[tuple[str, tuple[int, int, int], int]]]: ...
+def cuda_steps(
+    name: str, arguments: tuple[Any, ...], /
+) -> tuple[int, list[tuple[str, tuple[int, int, int], int, int]]]: ...
 def cuda_round_by_chance(
     device: int,
     stream: int,

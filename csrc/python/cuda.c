@@ -335,46 +335,43 @@ static int parse_start(PyObject *args, Py_ssize_t n, hc_cuda_call *call) {
 }
 static PyObject *argument(PyObject *args, int number) { return PyTuple_GET_ITEM(args, AFTER_START + number); }
 
-PyObject *hc_cuda_quantize_method(PyObject *self, PyObject *args) {
-    (void)self;
-    hc_cuda_call call;
-    if (!parse_start(args, 2, &call) || !parse_view(argument(args, 0), &call.x) ||
-        !parse_packed(argument(args, 1), &call.packed))
-        return NULL;
-    call.what = QUANTIZE;
-    call.checks = true;
-    if (call.allocate)
-        return PyErr_Format(PyExc_TypeError, "cuda_quantize: allocate is given, expected None");
-    return finish_call(&call);
+/* (..., x, packed) */
+static int parse_quantize(PyObject *args, hc_cuda_call *call) {
+    if (!parse_start(args, 2, call) || !parse_view(argument(args, 0), &call->x) ||
+        !parse_packed(argument(args, 1), &call->packed))
+        return 0;
+    call->what = QUANTIZE;
+    call->checks = true;
+    if (call->allocate)
+        PyErr_SetString(PyExc_TypeError, "cuda_quantize: allocate is given, expected None");
+    return !call->allocate;
 }
 
-PyObject *hc_cuda_fake_quantize_method(PyObject *self, PyObject *args) {
-    (void)self;
-    hc_cuda_call call;
+/* (..., x, format, axes, out) */
+static int parse_fake_quantize(PyObject *args, hc_cuda_call *call) {
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS];
     hc_error error;
-    if (!parse_start(args, 4, &call) || !parse_view(argument(args, 0), &call.x) ||
-        !hc_parse_format(argument(args, 1), &call.format) ||
-        !hc_parse_axes(argument(args, 2), call.axes, &call.n_axes) || !parse_view(argument(args, 3), &call.out))
-        return NULL;
+    if (!parse_start(args, 4, call) || !parse_view(argument(args, 0), &call->x) ||
+        !hc_parse_format(argument(args, 1), &call->format) ||
+        !hc_parse_axes(argument(args, 2), call->axes, &call->n_axes) || !parse_view(argument(args, 3), &call->out))
+        return 0;
     const hc_status status =
-        hc_layout(&call.format, call.x.ndim, call.x.shape, call.n_axes, call.axes, &geometry, layout, &error);
+        hc_layout(&call->format, call->x.ndim, call->x.shape, call->n_axes, call->axes, &geometry, layout, &error);
     if (status != HC_OK)
-        return hc_raise(status, &error);
-    call.what = FAKE_QUANTIZE;
-    call.checks = true;
-    return finish_call(&call);
+        hc_raise(status, &error);
+    call->what = FAKE_QUANTIZE;
+    call->checks = true;
+    return status == HC_OK;
 }
 
-PyObject *hc_cuda_dequantize_method(PyObject *self, PyObject *args) {
-    (void)self;
-    hc_cuda_call call;
-    if (!parse_start(args, 2, &call) || !parse_packed(argument(args, 0), &call.packed) ||
-        !parse_view(argument(args, 1), &call.out))
-        return NULL;
-    call.what = DEQUANTIZE;
-    return finish_call(&call);
+/* (..., packed, out) */
+static int parse_dequantize(PyObject *args, hc_cuda_call *call) {
+    if (!parse_start(args, 2, call) || !parse_packed(argument(args, 0), &call->packed) ||
+        !parse_view(argument(args, 1), &call->out))
+        return 0;
+    call->what = DEQUANTIZE;
+    return 1;
 }
 
 /* (..., x, whether x is packed, activations or None, w, address of bias or 0, out) */
@@ -402,19 +399,25 @@ static int parse_matmul(PyObject *args, hc_cuda_call *call) {
     return 1;
 }
 
-PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args) {
-    (void)self;
-    hc_cuda_call call;
-    return parse_matmul(args, &call) ? finish_call(&call) : NULL;
-}
+#define HC_CUDA_METHOD(name)                                                                                           \
+    PyObject *hc_cuda_##name##_method(PyObject *self, PyObject *args) {                                                \
+        (void)self;                                                                                                    \
+        hc_cuda_call call;                                                                                             \
+        return parse_##name(args, &call) ? finish_call(&call) : NULL;                                                  \
+    }
+HC_CUDA_METHOD(quantize)
+HC_CUDA_METHOD(fake_quantize)
+HC_CUDA_METHOD(dequantize)
+HC_CUDA_METHOD(matmul)
+#undef HC_CUDA_METHOD
 
-/* (bytes of the workspace, [(kernel, grid, threads of a block)]) of a plan. */
+/* (bytes of the workspace, [(kernel, grid, threads of a block, bytes of shared memory)]) of a plan. */
 static PyObject *describe_plan(const hc_cuda_plan *plan) {
     PyObject *steps = PyList_New(0);
     for (int i = 0; steps && i < plan->n; i++) {
         const hc_cuda_step *step = &plan->step[i];
-        PyObject *one = Py_BuildValue("(s(III)I)", step->kernel, step->grid[0], step->grid[1], step->grid[2],
-                                      step->block[0] * step->block[1] * step->block[2]);
+        PyObject *one = Py_BuildValue("(s(III)II)", step->kernel, step->grid[0], step->grid[1], step->grid[2],
+                                      step->block[0] * step->block[1] * step->block[2], step->shared_bytes);
         if (!one || PyList_Append(steps, one) != 0)
             Py_CLEAR(steps);
         Py_XDECREF(one);
@@ -422,11 +425,27 @@ static PyObject *describe_plan(const hc_cuda_plan *plan) {
     return steps ? Py_BuildValue("(LN)", (long long)plan->workspace_bytes, steps) : NULL;
 }
 
-/* cuda_matmul_steps(as cuda_matmul), which calls no driver: addresses may be 0. */
-PyObject *hc_cuda_matmul_steps_method(PyObject *self, PyObject *args) {
+/* cuda_steps(name of a method, its arguments), which calls no driver: addresses may be 0. */
+PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     (void)self;
+    static const struct {
+        const char *name;
+        int (*parse)(PyObject *args, hc_cuda_call *call);
+    } METHODS[] = {{"quantize", parse_quantize},
+                   {"fake_quantize", parse_fake_quantize},
+                   {"dequantize", parse_dequantize},
+                   {"matmul", parse_matmul}};
+    const char *name;
+    PyObject *arguments;
+    if (!PyArg_ParseTuple(args, "sO!", &name, &PyTuple_Type, &arguments))
+        return NULL;
+    size_t i = 0;
+    while (i < sizeof METHODS / sizeof *METHODS && strcmp(METHODS[i].name, name) != 0)
+        i++;
+    if (i == sizeof METHODS / sizeof *METHODS)
+        return PyErr_Format(PyExc_ValueError, "cuda_steps: there is no method %s", name);
     hc_cuda_call call;
-    if (!parse_matmul(args, &call))
+    if (!METHODS[i].parse(arguments, &call))
         return NULL;
     hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
     if (!plan)

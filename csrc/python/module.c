@@ -413,8 +413,9 @@ static PyMethodDef METHODS[] = {
     {"cuda_dequantize", hc_cuda_dequantize_method, METH_VARARGS, "cuda_dequantize(*start, packed, out) -> -1"},
     {"cuda_matmul", hc_cuda_matmul_method, METH_VARARGS,
      "cuda_matmul(*start, x, whether it is packed, activations, w, bias, out) -> first row that is refused, or -1"},
-    {"cuda_matmul_steps", hc_cuda_matmul_steps_method, METH_VARARGS,
-     "cuda_matmul_steps(as cuda_matmul) -> (bytes of the workspace, [(kernel, grid, threads of a block)])"},
+    {"cuda_steps", hc_cuda_steps_method, METH_VARARGS,
+     "cuda_steps(\"matmul\", its arguments) -> (bytes of the workspace, [(kernel, grid, threads, bytes of shared "
+     "memory)])"},
     {"cuda_round_by_chance", hc_cuda_chance_method, METH_VARARGS,
      "cuda_round_by_chance(*start, x, packed, levels, seed, out) -> first row that is refused, or -1"},
     {"cuda_prune", hc_cuda_prune_method, METH_VARARGS,

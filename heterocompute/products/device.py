@@ -380,10 +380,9 @@ def kernels_of(x: Any, w: Any, activations: Any, caller: str) -> list[str]:
     answer = (*rows[:-1], w.shape[0])
     core = None if fmt is None else core_format(fmt)
     with refusals(format=(f"{caller}: {fmt}", None)):
-        _, steps = _core.cuda_matmul_steps(
-            *(0, 0, None, given, is_packed, core, _described(w), 0, (0, "float32", answer, c_strides(answer, 4)))
-        )
-    return [kernel for kernel, _, _ in steps]
+        out = 0, "float32", answer, c_strides(answer, 4)
+        _, steps = _core.cuda_steps("matmul", (0, 0, None, given, is_packed, core, _described(w), 0, out))
+    return [step[0] for step in steps]
 
 
 def _described(q: Any) -> tuple[Any, ...]:
