@@ -281,6 +281,16 @@ template <typename format> static inline HC_DEVICE void hc_decode_block(const hc
     hc_store_chunks(p.chunks, p.geometry, p.x);
 }
 
+/* The column of its run that a kept value stands for. */
+static inline HC_DEVICE int64_t hc_whole_column(const hc_cuda_integers &p, int64_t row, int64_t run, int64_t kept) {
+    const hc_component &metadata = p.parts.part[HC_METADATA];
+    const int bits = hc_position_bits(p.format.m);
+    const int64_t at = (run * p.geometry.run_length + kept) * bits;
+    const uint8_t *byte = metadata.data + row * metadata.row_stride + at / 8;
+    const int high = at % 8 + bits > 8 ? byte[1] << 8 : 0, position = (byte[0] | high) >> at % 8 & ((1 << bits) - 1);
+    return kept / p.format.n * p.format.m + hc_min(position, p.format.m - 1);
+}
+
 /* Integers of a chunk to their places among the segments. */
 template <typename format> static inline HC_DEVICE void hc_integers_block(const hc_cuda_integers &p) {
     const int slot = (int)threadIdx.x;
@@ -297,20 +307,36 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
         p.scales[chunk.row] = row_scale;
     const int64_t padded_run = p.geometry.padded / p.geometry.runs;
     for (int c = 0; c < chunk.columns; c++) {
-        const int64_t column = chunk.first + c, run = column / padded_run, in_run = column % padded_run;
-        if (in_run >= p.geometry.run_length)
+        const int64_t column = chunk.first + c, run = column / padded_run, kept = column % padded_run;
+        if (kept >= p.geometry.run_length)
+            continue;
+        /* in whole columns; of a pattern, the first kept value of a block stands for it where a segment begins */
+        const int64_t in_run = p.format.m ? hc_whole_column(p, chunk.row, run, kept) : kept;
+        const int64_t begin = p.format.m ? kept / p.format.n * p.format.m : kept;
+        const bool is_first = !p.format.m || kept % p.format.n == 0;
+        if (p.mode == HC_INT_GROUPED && is_first && (p.per_run ? begin % p.group == 0 : column == 0)) {
+            const int64_t segment = p.per_run ? run * p.per_run + begin / p.group : 0;
+            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / p.geometry.group : 0];
+        }
+        /* the last block of a run may reach beyond it, where its values are zeros */
+        if (p.format.m && in_run >= p.geometry.whole_length && !p.metadata)
             continue;
         /* of a row with one segment, a column of the row */
-        const int64_t logical = p.per_run ? in_run : run * p.geometry.run_length + in_run;
-        const int64_t segment = p.per_run ? run * p.per_run + in_run / p.group : 0,
-                      at = p.per_run ? in_run % p.group : logical;
+        const int64_t logical = p.per_run ? in_run : run * p.geometry.whole_length + in_run;
+        const int64_t in_segment = p.per_run ? begin / p.group : 0, segment = run * p.per_run + in_segment;
+        const int64_t at = p.per_run ? in_run - in_segment * p.group : logical;
         const int64_t place =
             p.for_nibbles ? at / 128 * 128 + at / 8 % 4 * 32 + at % 2 * 16 + at / 32 % 4 * 4 + at / 2 % 4 : at;
+        if (p.metadata) {
+            const int64_t whole = segment * p.length + at, block = whole / 4;
+            p.integers[chunk.row * (p.ld / 2) + block * 2 + kept % 2] = values[c];
+            hc_atomic_or(p.metadata + chunk.row * (p.ld / 32) + block / 8, (uint32_t)(whole % 4)
+                                                                               << (block % 8 * 4 + kept % 2 * 2));
+            continue;
+        }
         for (int limb = 0; limb < limbs; limb++)
             p.integers[(limb * p.geometry.rows + chunk.row) * p.ld + segment * p.length + place] =
                 values[limb * ld + c];
-        if (p.mode == HC_INT_GROUPED && at == 0)
-            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / p.geometry.group : 0];
     }
 }
 

@@ -1,30 +1,13 @@
-/* Integer matmul: tiles of y on the int8 units, exact within a segment, with the CPU's last operations.
- *
- *   folded    y = float32((float64(s_x) * float64(s_w)) * float64(S))
- *   grouped   acc = fma(float32(s_x s_w), float32(dot), acc), segments ascending
+/* Integer matmul: tiles of y on the int8 units, exact within a segment, with the CPU's last operations (epilogue.h).
  *
  * Rows of x and w lie as hc_integers_<family> left them. Both arrive in shared memory 64 bytes of k at a time, some steps ahead;
  * rows stand 80 bytes apart there, so that the eight rows of a matrix touch all banks.
  */
-#include "cuda/codec.h"
+#include "cuda/epilogue.h"
 
 namespace {
 
 enum { STEP = 64, PITCH = 80 };
-
-template <bool is_grouped, typename integer>
-static inline HC_DEVICE void store(const hc_cuda_gemm &p, int64_t row, int64_t column, integer dot, float sum) {
-    if (row >= p.m || column >= p.n)
-        return;
-    float y = sum;
-    if (!is_grouped)
-        y = (float)((double)p.x_scales[row] * (double)p.w_scales[column] * (double)dot);
-    else if (y != y)
-        y = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
-    if (p.bias)
-        y += p.bias[column];
-    *(float *)(p.y + row * p.y_row + column * p.y_column) = y;
-}
 
 /* A block computes BM x BN, each of its warps WM x WN. */
 template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES> struct tile {
@@ -86,11 +69,9 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES> struct ti
                         for (int j = 0; j < NI; j++)
 #pragma unroll
                             for (int r = 0; r < 4; r++) {
-                                const int64_t y_row = row + warp_row + i * 16 + lane / 4 + r / 2 * 8;
-                                const int64_t y_column = column + warp_column + j * 8 + lane % 4 * 2 + r % 2;
-                                const float scale = p.x_scales[hc_min(y_row, p.m - 1) * p.segments + segment] *
-                                                    p.w_scales[hc_min(y_column, p.n - 1) * p.segments + segment];
-                                sums[i][j][r] = fmaf(scale, (float)dots[i][j][r], sums[i][j][r]);
+                                add_segment(p, row + warp_row + i * 16 + lane / 4 + r / 2 * 8,
+                                            column + warp_column + j * 8 + lane % 4 * 2 + r % 2, segment, dots[i][j][r],
+                                            &sums[i][j][r]);
                                 dots[i][j][r] = 0;
                             }
                     rest = p.length;
@@ -154,10 +135,7 @@ template <bool is_grouped> struct wide {
                     if (rest > 0 || segment == p.segments)
                         continue;
                     for (int r = 0; r < 4; r++) {
-                        const int64_t y_row = hc_min(row + lane / 4 + r / 2 * 8, p.m - 1);
-                        const float scale = p.x_scales[y_row * p.segments + segment] *
-                                            p.w_scales[hc_min(y_column + r % 2, p.n - 1) * p.segments + segment];
-                        sums[r] = fmaf(scale, (float)dots[r], sums[r]);
+                        add_segment(p, row + lane / 4 + r / 2 * 8, y_column + r % 2, segment, dots[r], &sums[r]);
                         dots[r] = 0;
                     }
                     rest = p.length;

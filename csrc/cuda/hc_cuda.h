@@ -24,6 +24,7 @@ typedef struct {
         hc_cuda_integers integers;
         hc_cuda_gemm gemm;
         hc_cuda_gemm_s4 gemm_s4;
+        hc_cuda_gemm_24 gemm_24;
         hc_cuda_gemv gemv;
         hc_cuda_sgemm sgemm;
         hc_cuda_chance chance;

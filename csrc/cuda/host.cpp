@@ -308,6 +308,54 @@ void hc_mma_bytes(int32_t c[4], const uint32_t a[4], const uint32_t b[2], bool a
 
 void hc_mma_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[2]) { hc_mma_bytes(c, a, b, true, true); }
 
+/* PTX ISA, "Matrix Fragments for sparse mma.m16n8k64": byte i of register r of a is kept value 4 (lane % 4) + i (+ 16 for
+ * r >= 2) of row lane / 4 (+ 8 for odd r), and of b column lane / 4, row 4 (lane % 4) + i + 16 r. */
+static void multiply_sparse_bytes(hc_host_lanes *lanes) {
+    int a[16][64] = {}, b[64][8], kept[16][32];
+    for (int lane = 0; lane < 32; lane++) {
+        const int8_t *in = (const int8_t *)lanes->in[lane] + 16;
+        for (int r = 0; r < 4; r++)
+            for (int i = 0; i < 4; i++) {
+                kept[lane / 4 + r % 2 * 8][lane % 4 * 4 + i + r / 2 * 16] = in[r * 4 + i];
+                b[lane % 4 * 4 + i + r * 16][lane / 4] = in[16 + r * 4 + i];
+            }
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        uint32_t places;
+        memcpy(&places, lanes->in[lane] + 48, 4);
+        const int row = lane / 4 + lane % 2 * 8, half = lane / 2 % 2;
+        for (int block = 0; block < 8; block++) {
+            const int first = places >> (block * 4) & 3, second = places >> (block * 4 + 2) & 3;
+            if (first >= second)
+                fault("names the places %d and %d of a block of four, expected ascending ones", first, second);
+            const int *two = kept[row] + half * 16 + block * 2;
+            a[row][half * 32 + block * 4 + first] = two[0];
+            a[row][half * 32 + block * 4 + second] = two[1];
+        }
+    }
+    for (int lane = 0; lane < 32; lane++)
+        for (int r = 0; r < 4; r++) {
+            int32_t sum;
+            memcpy(&sum, lanes->in[lane] + r * 4, 4);
+            int64_t total = sum;
+            for (int k = 0; k < 64; k++)
+                total += a[lane / 4 + r / 2 * 8][k] * b[k][lane % 4 * 2 + r % 2];
+            if (total != (int32_t)total)
+                fault("adds products beyond 32 bits");
+            sum = (int32_t)total;
+            memcpy(lanes->out[lane] + r * 4, &sum, 4);
+        }
+}
+
+void hc_mma_sparse_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[4], uint32_t places) {
+    unsigned char in[52];
+    memcpy(in, c, 16);
+    memcpy(in + 16, a, 16);
+    memcpy(in + 32, b, 16);
+    memcpy(in + 48, &places, 4);
+    hc_host_collective(multiply_sparse_bytes, "sparse mma", in, sizeof in, c, 16);
+}
+
 static void exchange_xor(hc_host_lanes *lanes) {
     for (int lane = 0; lane < 32; lane++) {
         int mask;

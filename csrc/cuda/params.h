@@ -53,7 +53,9 @@ typedef struct {
     int32_t n_limbs;
     int32_t for_nibbles; /* columns in the order of hc_gemm_s4: 32 t + 8 j + 2 i + h at 32 j + 16 h + 4 t + i of 128 */
     int8_t *integers;    /* (limbs, rows, ld), the lowest limb first, the highest with a sign */
-    float *scales;       /* (rows, segments), or (rows) of the mode FOLDED */
+    uint32_t *
+        metadata; /* of a 2:4 pattern: (rows, ld / 32), as mma.sp takes it; integers are then (rows, ld / 2) kept ones */
+    float *scales; /* (rows, segments), or (rows) of the mode FOLDED */
 } hc_cuda_integers;
 
 /* hc_gemm_*: y[i, j] = sum_k x_i[k] w_j[k] (+ bias[j]), both as hc_cuda_integers left them. */
@@ -66,6 +68,12 @@ typedef struct {
     char *y;
     int64_t y_row, y_column; /* bytes */
 } hc_cuda_gemm;
+
+/* hc_gemm_24_*: the same, w as hc_integers_<family> leaves a 2:4 pattern; ld is a multiple of 128, length of 64. */
+typedef struct {
+    hc_cuda_gemm gemm;
+    const uint32_t *metadata;
+} hc_cuda_gemm_24;
 
 /* hc_gemm_s4_*: folded, w as it is stored, in codes of 4 bits with or without a scale of 4 bits for every 16. */
 typedef struct {

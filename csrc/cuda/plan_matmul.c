@@ -11,6 +11,7 @@ enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
 enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64, PITCH = 80, K_BYTES = 32 /* of an mma */ };
+enum { SPARSE_STEP = 128, SPARSE_K = 64 /* columns, of a stage and of a sparse mma */ };
 
 /* One side of a matmul. */
 typedef struct {
@@ -22,7 +23,9 @@ typedef struct {
 
 static hc_status load_side(hc_cuda_side *side, hc_error *error) {
     const hc_format_ops *ops = hc_format_find(side->format.family);
-    const hc_status status = hc_cuda_refuse(&side->format, &side->geometry, false, error);
+    hc_format whole = side->format; /* what a pattern drops is zeros among the integers */
+    whole.n = whole.m = 0;
+    const hc_status status = hc_cuda_refuse(&whole, &side->geometry, false, error);
     if (status != HC_OK)
         return status;
     memset(side->form, 0, sizeof side->form);
@@ -34,32 +37,47 @@ static hc_status load_side(hc_cuda_side *side, hc_error *error) {
     return HC_OK;
 }
 
+/* Whole columns of a group. */
+static int64_t group_of(const hc_cuda_side *side) {
+    const int64_t group = side->geometry.group;
+    return !side->format.group ? 0 : side->format.m ? group / side->format.n * side->format.m : group;
+}
+
 /* Columns of a segment, 0 for the whole row; -1: the groups of the two sides do not nest. */
 static int64_t segment_of(const hc_cuda_side *x, const hc_cuda_side *w) {
-    const int64_t a = x->format.group ? x->geometry.group : 0, b = w->format.group ? w->geometry.group : 0;
+    const int64_t a = group_of(x), b = group_of(w);
     if (a == 0 || b == 0)
         return a + b;
+    if (x->geometry.groups_per_run == 1 || w->geometry.groups_per_run == 1) /* which ends with the run, as all do */
+        return x->geometry.groups_per_run > 1 ? a : w->geometry.groups_per_run > 1 ? b : hc_max(a, b);
     return a % b == 0 ? b : b % a == 0 ? a : -1;
 }
 
-static hc_status add_integers(const hc_cuda_side *side, hc_int_mode mode, int64_t group, bool for_nibbles,
-                              int8_t *integers, float *scales, hc_cuda_plan *plan, hc_error *error) {
+/* Whether a segment ends inside a block of the side's pattern. */
+static bool cuts_blocks(const hc_cuda_side *side, int64_t group) {
+    return side->format.m && group < side->geometry.whole_length && group % side->format.m;
+}
+
+static hc_status add_integers(const hc_cuda_side *side, const hc_cuda_gemm *gemm, int64_t group, bool for_nibbles,
+                              int8_t *integers, uint32_t *metadata, float *scales, hc_cuda_plan *plan,
+                              hc_error *error) {
     hc_cuda_integers p = {.format = side->format,
                           .geometry = side->geometry,
                           .parts = side->parts,
-                          .mode = mode,
-                          .n_limbs = side->form[mode].n_limbs,
+                          .mode = gemm->mode,
+                          .n_limbs = side->form[gemm->mode].n_limbs,
                           .for_nibbles = for_nibbles,
                           .group = group,
                           .integers = integers,
+                          .metadata = metadata,
+                          .segments = gemm->segments,
+                          .length = gemm->length,
+                          .ld = gemm->ld,
                           .scales = scales};
     const hc_status status = hc_cuda_plan_chunks(&side->format, &side->geometry, 1, false, &p.chunks, error);
     if (status != HC_OK)
         return status;
-    p.per_run = group ? hc_ceil_div(side->geometry.run_length, group) : 0;
-    p.segments = group ? side->geometry.runs * p.per_run : 1;
-    p.length = (int32_t)hc_round_up(group ? group : side->geometry.columns, K_BYTES);
-    p.ld = hc_round_up(p.segments * p.length, for_nibbles ? NIBBLES_STEP : STEP_BYTES);
+    p.per_run = group ? hc_ceil_div(side->geometry.whole_length, group) : 0;
     p.chunks.own_bytes = hc_max(p.chunks.groups, 1) * (int32_t)sizeof(float);
     const int64_t each = p.chunks.ld * p.n_limbs + p.chunks.own_bytes;
     p.chunks.threads = (int32_t)hc_min(p.chunks.threads, (HC_CUDA_SHARED_BYTES - 16) / each);
@@ -216,6 +234,20 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda
     step->params.gemm_s4 = p;
 }
 
+static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_plan *plan) {
+    static const struct {
+        const char *kernel[HC_INT_GROUPED + 1];
+        int x_rows, stages;
+    } TILES[] = {{{"hc_gemm_24_16_folded", "hc_gemm_24_16_grouped"}, 16, 3},
+                 {{"hc_gemm_24_64_folded", "hc_gemm_24_64_grouped"}, 64, 2}};
+    const int tile = gemm->m > 16, w_rows = 128, w_bytes = SPARSE_STEP / 2 + 16 + SPARSE_STEP / 8;
+    const int stage_bytes = w_rows * w_bytes + TILES[tile].x_rows * (SPARSE_STEP + 16);
+    hc_cuda_step *step = hc_cuda_add_step(plan, "gemm_24", TILES[tile].kernel[gemm->mode],
+                                          hc_ceil_div(gemm->m, TILES[tile].x_rows), hc_ceil_div(gemm->n, w_rows), 128,
+                                          stage_bytes * TILES[tile].stages, sizeof step->params.gemm_24);
+    step->params.gemm_24 = (hc_cuda_gemm_24){*gemm, places};
+}
+
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *packed,
                               const float *bias, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                               hc_error *error) {
@@ -242,32 +274,38 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     const int64_t group = mode == HC_INT_FOLDED ? 0 : segment_of(&a, &w);
     if (!a.form[mode].available || !w.form[mode].available)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply these two formats: use the CPU");
-    if (group < 0 || w.geometry.rows > MOST_ROWS || a.geometry.columns != w.geometry.columns ||
-        (group && a.geometry.runs != w.geometry.runs) || !has_even_rows(out))
+    if (group < 0 || (group && (cuts_blocks(&a, group) || cuts_blocks(&w, group))) || w.geometry.rows > MOST_ROWS ||
+        a.geometry.whole_columns != w.geometry.whole_columns || (group && a.geometry.runs != w.geometry.runs) ||
+        !has_even_rows(out))
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply arrays of these shapes: use the CPU");
-    const int64_t columns = group ? group : a.geometry.columns;
+    const int64_t columns = group ? group : a.geometry.whole_columns;
     const int x_limbs = a.form[mode].n_limbs, w_limbs = w.form[mode].n_limbs;
     const int64_t most = (int64_t)a.form[mode].max_abs * w.form[mode].max_abs;
     if (columns > INT64_MAX / most)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not add %lld products in 64 bits: use the CPU",
                        (long long)columns);
     const bool is_wide = x_limbs > 1 || w_limbs > 1 || columns > INT32_MAX / most;
-    const int64_t segments = group ? w.geometry.runs * hc_ceil_div(w.geometry.run_length, group) : 1;
+    const int64_t segments = group ? w.geometry.runs * hc_ceil_div(w.geometry.whole_length, group) : 1;
     hc_cuda_gemm gemm = gemm_of(out);
     gemm.m = a.geometry.rows;
     gemm.n = w.geometry.rows;
     gemm.mode = mode;
     gemm.segments = segments;
-    gemm.length = (int32_t)hc_round_up(columns, K_BYTES);
     const bool is_packed = mode == HC_INT_FOLDED && !is_wide && gemm.m <= NIBBLES_MOST && reads_nibbles(&w);
-    gemm.ld = hc_round_up(segments * gemm.length, is_packed ? NIBBLES_STEP : STEP_BYTES);
+    const bool is_24 = !is_wide && w.format.n == 2 && w.format.m == 4 && w.geometry.runs == 1;
+    gemm.length = (int32_t)hc_round_up(columns, is_24 ? SPARSE_K : K_BYTES);
+    gemm.ld = hc_round_up(segments * gemm.length, is_packed ? NIBBLES_STEP : is_24 ? SPARSE_STEP : STEP_BYTES);
     gemm.bias = bias;
     gemm.x_limbs = x_limbs;
     gemm.w_limbs = w_limbs;
     hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
     uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, gemm.m * (int64_t)sizeof *row_maxima);
     int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_limbs * gemm.m * gemm.ld);
-    int8_t *w_integers = hc_cuda_reserve(workspace, plan, is_packed ? 0 : w_limbs * gemm.n * gemm.ld);
+    int8_t *w_integers = hc_cuda_reserve(workspace, plan,
+                                         is_packed ? 0
+                                         : is_24   ? gemm.n * (gemm.ld / 2)
+                                                   : w_limbs * gemm.n * gemm.ld);
+    uint32_t *places = is_24 ? hc_cuda_reserve(workspace, plan, gemm.n * (gemm.ld / 8)) : NULL;
     hc_cuda_add_clear(plan, state, plan->workspace_bytes);
     float *x_scales = hc_cuda_reserve(workspace, plan, gemm.m * segments * (int64_t)sizeof(float));
     float *w_scales = hc_cuda_reserve(workspace, plan, gemm.n * segments * (int64_t)sizeof(float));
@@ -283,15 +321,19 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
                                       row_maxima, plan, error);
     }
     if (status == HC_OK)
-        status = add_integers(&a, mode, group, is_packed, x_integers, x_scales, plan, error);
+        status = add_integers(&a, &gemm, group, is_packed, x_integers, NULL, x_scales, plan, error);
     if (status == HC_OK && is_packed) {
         add_nibbles(&gemm, &w, plan);
         return HC_OK;
     }
     if (status == HC_OK)
-        status = add_integers(&w, mode, group, false, w_integers, w_scales, plan, error);
+        status = add_integers(&w, &gemm, group, false, w_integers, places, w_scales, plan, error);
     if (status != HC_OK)
         return status;
+    if (is_24) {
+        add_24(&gemm, places, plan);
+        return HC_OK;
+    }
     static const struct {
         const char *kernel[HC_INT_GROUPED + 1];
         int rows, columns, threads, stages; /* wide: one stage of all limbs */

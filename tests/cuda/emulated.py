@@ -162,9 +162,12 @@ def view(array: np.ndarray[Any, Any]) -> View:
 
 def format_of(spec: hc.Format) -> Format:
     """Describe a format."""
-    bits, group, *options = spec.core_params()
-    made = Format(FAMILIES.index(spec.family), bits, group)
+    base = spec.base if isinstance(spec, hc.Sparse) else spec
+    bits, group, *options = base.core_params()
+    made = Format(FAMILIES.index(base.family), bits, group)
     made.option[: len(options)] = options
+    if base is not spec:
+        made.n, made.m = spec.n, spec.m
     return made
 
 

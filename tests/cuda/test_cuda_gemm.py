@@ -44,6 +44,28 @@ def test_weights_that_stay_packed_give_the_same_bits(w_text: str, m: int, n: int
     assert any(name.startswith("hc_gemm_s4") for name in emulated.launched)
 
 
+PATTERNS = [
+    *[("int8", "int8+2:4"), ("int8", "vsq4-g16-s4+2:4"), ("int4-g32", "int4-g64+2:4"), ("int8", "int4-g12+2:4")],
+    *[("int8", "vsq4-g16-s4+1:4"), ("int8", "int8+3:7"), ("int4-g32", "int4-g32+4:8"), ("int16", "int8+2:4")],
+    *[("vsq4-g16-s4", "vsq4-g16+2:4"), ("int8+2:4", "int4"), ("int8+2:4", "vsq4-g16-s4+2:4"), ("int8", "int4-g16-asym+1:2")],
+]
+
+
+@pytest.mark.parametrize(("x_text", "w_text"), PATTERNS)
+def test_patterns_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate([(1, 3, 16), (17, 140, 102), (70, 9, 256)]):
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q, packed = hc.quantize(w, w_text), hc.quantize(x, x_text)
+        assert emulated.linear(packed, q, bias, order=order).tobytes() == hc.linear(packed, q, bias).tobytes()
+        is_sparse = w_text.endswith("2:4") and x_text != "int16"
+        assert emulated.launched[-1].startswith("hc_gemm_24" if is_sparse else "hc_gemm")
+        if "+" not in x_text:
+            wanted = hc.linear(x, q, bias, activations=x_text)
+            assert emulated.linear(x, q, bias, hc.format(x_text), order).tobytes() == wanted.tobytes()
+
+
 @pytest.mark.parametrize(
     "text",
     [
