@@ -25,6 +25,12 @@ static inline __device__ void hc_barrier() { __syncthreads(); }
 static inline __device__ void hc_atomic_max(uint32_t *at, uint32_t value) { atomicMax(at, value); }
 static inline __device__ void hc_atomic_or(uint32_t *at, uint32_t value) { atomicOr(at, value); }
 
+/* 16 bytes of global memory that no kernel writes meanwhile, to registers. */
+static inline __device__ void hc_load_16(float to[4], const void *from) {
+    const float4 four = __ldg((const float4 *)from);
+    to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+}
+
 /* 16 bytes from global to shared memory, which lie there after the wait for their group, and a barrier. */
 static inline __device__ void hc_copy_16(void *shared, const void *global) {
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);

@@ -198,6 +198,12 @@ void hc_barrier() {
     yield();
 }
 
+void hc_load_16(float to[4], const void *from) {
+    if ((uintptr_t)from % 16)
+        fault("loads 16 bytes that are not aligned");
+    memcpy(to, from, 16);
+}
+
 void hc_copy_16(void *to, const void *from) {
     fibre &self = fibres[current];
     if ((uintptr_t)to % 16 || (uintptr_t)from % 16)

@@ -31,6 +31,7 @@ struct hc_host_kernel {
 
 unsigned char *hc_shared();
 void hc_barrier();
+void hc_load_16(float to[4], const void *from);
 void hc_copy_16(void *shared, const void *global);
 void hc_copy_16_or_zeros(void *shared, const void *global, bool is_there);
 void hc_copy_commit();

@@ -113,7 +113,7 @@ typedef struct {
     hc_cuda_state *state;
 } hc_cuda_prune;
 
-/* hc_gemv_<family>: y[v, j] = sum_k x_v[k] c_j[k], codes as they are stored, in the order of few vectors. */
+/* hc_gemv_<family> and _b<bits of a code>_v<vectors>: y[v, j] = sum_k x_v[k] c_j[k], codes as they are stored, in the order of few vectors. */
 typedef struct {
     hc_format format;
     hc_geometry geometry;
@@ -121,6 +121,7 @@ typedef struct {
     hc_row_view x; /* rows over k at one stride, of float values that float32 holds */
     int64_t vectors;
     int32_t lanes, ld; /* threads of a row: 16 with groups, else 8; a thread's shared floats */
+    float table[16];   /* what codes of 4 bits stand for, where words of them are read */
     const float *bias;
     char *y;
     int64_t y_row, y_column; /* bytes */

@@ -118,6 +118,29 @@ static bool has_even_rows(const hc_view *out) {
     return true;
 }
 
+/* Bits of a code where codes can be read by words, and x four values at a time; then fills the table. */
+static int word_bits(hc_cuda_gemv *gemv) {
+    const hc_format *format = &gemv->format;
+    const hc_geometry *g = &gemv->geometry;
+    const hc_component *codes = &gemv->parts.part[HC_CODES];
+    hc_stored_form form = hc_form_of(format);
+    hc_form_fill_table(format, &form);
+    for (int i = 0; i < 16 && hc_form_is_nibbles(&form); i++)
+        form.table[i] = (float)(i < 8 ? i : i - 16);
+    if (!(hc_form_is_nibbles(&form) || hc_form_has_table(&form) || hc_form_is_bytes(&form)) ||
+        !hc_cuda_words_kernel_of(format->family, form.bits, false))
+        return 0;
+    const bool has_groups = gemv->lanes == 16;
+    const int64_t word = has_groups || form.bits == 8 ? 8 : 4, group = has_groups ? g->group : 8;
+    const bool has_words = (uintptr_t)codes->data % 8 == 0 && codes->row_stride % word == 0 &&
+                           (!has_groups || group * form.bits % 64 == 0);
+    const hc_row_view *x = &gemv->x;
+    const bool has_fours = x->dtype == HC_F32 && x->column_stride == sizeof(float) && (uintptr_t)x->data % 16 == 0 &&
+                           x->rows.stride[0] % 16 == 0 && (g->runs == 1 || !has_groups || g->run_length % 4 == 0);
+    memcpy(gemv->table, form.table, sizeof gemv->table);
+    return has_words && has_fours ? form.bits : 0;
+}
+
 /* x as float values, in the order that their number of rows and the format of w have. */
 static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
                              void *workspace, hc_cuda_plan *plan, hc_error *error) {
@@ -152,6 +175,16 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
         if (gemv.x.rows.n > 1 || (!has_groups && geometry.runs > 1 && geometry.padded != geometry.columns))
             return hc_fail(error, HC_UNSUPPORTED,
                            "the CUDA kernels do not multiply vectors at several strides: use the CPU");
+        const int bits = word_bits(&gemv);
+        if (bits) {
+            hc_cuda_step *step =
+                hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
+                                 hc_cuda_words_kernel_of(packed->format.family, bits, gemv.vectors > 1),
+                                 hc_ceil_div(geometry.rows * gemv.lanes, HC_CUDA_MAX_THREADS), 1, HC_CUDA_MAX_THREADS,
+                                 sizeof gemv.table, sizeof gemv);
+            step->params.gemv = gemv;
+            return HC_OK;
+        }
         const int threads =
             (int)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / (gemv.ld * (int64_t)sizeof(float)) / 32 * 32);
         if (threads < 32)

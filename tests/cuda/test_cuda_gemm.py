@@ -91,3 +91,23 @@ def test_floats_times_packed_weights_give_the_bits_of_the_cpu(text: str) -> None
         bias = rng.standard_normal(n).astype(np.float32)
         q = hc.quantize(w, text)
         assert emulated.linear(x, q, bias, order=order).tobytes() == hc.linear(x, q, bias).tobytes()
+
+
+WORDS = [
+    *["int8", "int4", "int4-g16", "int8-g32-f16", "vsq4-g16-s4", "vsq8-g64-s10", "vsq4-g32", "mxfp4", "nvfp4"],
+    *["nf4-g64", "q8_0", "q4_0"],
+]
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_vectors_by_words_of_codes_give_the_bits_of_the_cpu(text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate([(1, 9, 64), (1, 3, 1056), (3, 17, 576), (8, 5, 200)]):
+        memory = np.zeros((m * k + 4,), np.float32)
+        first = -memory.ctypes.data % 16 // 4
+        x, w = memory[first : first + m * k].reshape(m, k), rng.standard_normal((n, k)).astype(np.float32)
+        x[:] = rng.standard_normal((m, k)).astype(np.float32)
+        q = hc.quantize(w, text)
+        assert emulated.linear(x, q, order=order).tobytes() == hc.linear(x, q).tobytes()
+        if k % 64 == 0:
+            assert emulated.launched[-1].endswith("_v1" if m == 1 else "_v8")

@@ -20,4 +20,6 @@ struct ggml_functions : hc_plain_format {
 HC_ENCODERS(ggml, ggml_functions)
 HC_DECODERS(ggml, ggml_functions)
 HC_GEMV(ggml, ggml_functions)
+HC_GEMV_WORDS(ggml, ggml_functions, 4)
+HC_GEMV_WORDS(ggml, ggml_functions, 8)
 HC_INTEGERS(ggml, ggml_functions)
