@@ -1,95 +1,35 @@
 /* Integer matmul: tiles of y on the int8 units, exact within a segment, with the CPU's last operations (epilogue.h).
  *
- * Rows of x and w lie as hc_integers_<family> left them. Both arrive in shared memory 64 bytes of k at a time, some steps ahead;
- * rows stand 80 bytes apart there, so that the eight rows of a matrix touch all banks.
+ * Rows of x and w lie as hc_integers_<family> left them.
  */
-#include "cuda/epilogue.h"
+#include "cuda/tile.h"
 
 namespace {
 
-enum { STEP = 64, PITCH = 80 };
+/* Rows as they lie. A row beyond the last is the last again, and its sums are not stored. */
+template <int N> struct rows {
+    typedef hc_cuda_gemm params;
+    const int8_t *x[N];
+    const params &p;
 
-/* A block computes BM x BN, each of its warps WM x WN. */
-template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES> struct tile {
-    enum { WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * 32, STAGE_BYTES = (BM + BN) * PITCH };
-    enum { MI = WM / 16, NI = WN / 8 };
-
-    static HC_DEVICE void load(const hc_cuda_gemm &p, int64_t row, int64_t column, int64_t step) {
-        unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
-        for (int i = (int)threadIdx.x; i < (BM + BN) * (STEP / 16); i += THREADS) {
-            const int line = i / (STEP / 16), piece = i % (STEP / 16) * 16;
-            /* a row beyond the last is the last again, and its sums are not stored */
-            const int8_t *from =
-                line < BM ? p.x + hc_min(row + line, p.m - 1) * p.ld : p.w + hc_min(column + line - BM, p.n - 1) * p.ld;
-            hc_copy_16(stage + line * PITCH + piece, from + step * STEP + piece);
-        }
+    HC_DEVICE rows(const params &given, int64_t row, int pitch) : p(given) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = p.x + hc_min(row + i * pitch, p.m - 1) * p.ld;
     }
-
-    static HC_DEVICE void run(const hc_cuda_gemm &p) {
-        const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-        const int warp_row = warp / WARPS_N * WM, warp_column = warp % WARPS_N * WN;
-        const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN, steps = p.ld / STEP;
-        int32_t dots[MI][NI][4] = {};
-        float sums[MI][NI][4] = {};
-        for (int64_t i = 0; i < STAGES - 1; i++) {
-            if (i < steps)
-                load(p, row, column, i);
-            hc_copy_commit();
-        }
-        int64_t segment = 0, rest = p.length; /* bytes of k until the segment ends */
-        for (int64_t step = 0; step < steps; step++) {
-            hc_copy_wait<STAGES - 2>();
-            hc_barrier();
-            if (step + STAGES - 1 < steps)
-                load(p, row, column, step + STAGES - 1);
-            hc_copy_commit();
-            const unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
-#pragma unroll
-            for (int k = 0; k < STEP; k += 32) {
-                uint32_t a[MI][4], b[NI / 2][4];
-#pragma unroll
-                for (int i = 0; i < MI; i++)
-                    hc_load_matrix_x4(a[i], stage + (warp_row + i * 16 + lane % 16) * PITCH + k + lane / 16 * 16);
-#pragma unroll
-                for (int j = 0; j < NI / 2; j++)
-                    hc_load_matrix_x4(b[j], stage + (BM + warp_column + j * 16 + lane % 8 + lane / 16 * 8) * PITCH + k +
-                                                lane / 8 % 2 * 16);
-#pragma unroll
-                for (int i = 0; i < MI; i++)
-#pragma unroll
-                    for (int j = 0; j < NI; j++)
-                        hc_mma_s8(dots[i][j], a[i], b[j / 2] + j % 2 * 2);
-                rest -= 32;
-                if constexpr (is_grouped) {
-                    if (rest > 0 || segment == p.segments)
-                        continue;
-#pragma unroll
-                    for (int i = 0; i < MI; i++)
-#pragma unroll
-                        for (int j = 0; j < NI; j++)
-#pragma unroll
-                            for (int r = 0; r < 4; r++) {
-                                add_segment(p, row + warp_row + i * 16 + lane / 4 + r / 2 * 8,
-                                            column + warp_column + j * 8 + lane % 4 * 2 + r % 2, segment, dots[i][j][r],
-                                            &sums[i][j][r]);
-                                dots[i][j][r] = 0;
-                            }
-                    rest = p.length;
-                    segment++;
-                }
-            }
-        }
-        hc_copy_wait<0>();
-#pragma unroll
-        for (int i = 0; i < MI; i++)
-#pragma unroll
-            for (int j = 0; j < NI; j++)
-#pragma unroll
-                for (int r = 0; r < 4; r++) {
-                    const int64_t y_row = row + warp_row + i * 16 + lane / 4 + r / 2 * 8;
-                    const int64_t y_column = column + warp_column + j * 8 + lane % 4 * 2 + r % 2;
-                    store<is_grouped>(p, y_row, y_column, dots[i][j][r], sums[i][j][r]);
-                }
+    HC_DEVICE void copy_x(void *to, int i, int64_t k) const { hc_copy_16(to, x[i] + k); }
+    HC_DEVICE void copy_w(void *to, int64_t column, int64_t k) const {
+        hc_copy_16(to, p.w + hc_min(column, p.n - 1) * p.ld + k);
+    }
+    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) {
+        return p.x_scales[hc_min(row, p.m - 1) * p.segments + segment];
+    }
+    static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
+        return p.w_scales[hc_min(column, p.n - 1) * p.segments + segment];
+    }
+    template <bool is_grouped>
+    static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {
+        ::store<is_grouped>(p, row, column, dot, sum);
     }
 };
 
@@ -151,9 +91,9 @@ template <bool is_grouped> struct wide {
 } // namespace
 
 #define HC_TILES(mode, is_grouped)                                                                                     \
-    HC_KERNEL(hc_gemm_s8_16_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 16, 128, 16, 32, 3>::run(p); }               \
-    HC_KERNEL(hc_gemm_s8_64_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 64, 64, 32, 32, 3>::run(p); }                \
-    HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256) { tile<is_grouped, 128, 128, 64, 32, 2>::run(p); }
+    HC_KERNEL(hc_gemm_s8_16_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 16, 128, 16, 32, 3, rows>::run(p); }               \
+    HC_KERNEL(hc_gemm_s8_64_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 64, 64, 32, 32, 3, rows>::run(p); }                \
+    HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256) { tile<is_grouped, 128, 128, 64, 32, 3, rows>::run(p); }
 HC_KERNEL(hc_gemm_wide_folded, hc_cuda_gemm, 128) { wide<false>::run(p); }
 HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>::run(p); }
 HC_TILES(folded, false)
