@@ -29,6 +29,8 @@ typedef struct {
         hc_cuda_sgemm sgemm;
         hc_cuda_chance chance;
         hc_cuda_prune prune;
+        hc_cuda_conv_integers conv_integers;
+        hc_cuda_conv_floats conv_floats;
         hc_cuda_clear clear;
     } params;
 } hc_cuda_step;
@@ -61,6 +63,11 @@ hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const float *thresholds, 
  * values that take the format `activations`, or, with NULL, meet w as they are: its workspace has no state. */
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *w, const float *bias,
                               const hc_view *out, void *workspace, hc_cuda_plan *plan, hc_error *error);
+
+/* x, out: (image, channel, h, w) of any strides; w: packed along (2, 3, 1). The bits of hc_conv2d. */
+hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, const hc_packed *w,
+                              const hc_window *window, bool relu, const float *bias, const hc_view *out,
+                              void *workspace, hc_cuda_plan *plan, hc_error *error);
 
 /* out = x rounded by chance, float32, with the scales of q (hc_round_by_chance). */
 hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_levels *levels, uint64_t seed,

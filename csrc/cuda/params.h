@@ -137,6 +137,39 @@ typedef struct {
     int64_t y_row, y_column;
 } hc_cuda_sgemm;
 
+/* hc_conv_*: y[i, k, p, q] = sum over (r, s, c) of x under the window times filter k, of every group of channels. */
+typedef struct {
+    int64_t height, width, out_height, out_width, windows; /* of all images */
+    int64_t s, taps, stride[2], pad[2], dilation[2];
+    int64_t filters, channels, groups; /* of a group; groups of channels */
+    const float *bias;
+    int32_t relu, spare;
+    char *y;
+    int64_t y_stride[4]; /* bytes, of (image, filter, p, q) */
+} hc_cuda_conv;
+
+/* hc_conv_s8_*, hc_conv_direct_*: both sides as hc_integers_<family> left them; a pixel of a group is whole segments. */
+typedef struct {
+    hc_cuda_conv conv;
+    int64_t ld, segments;          /* of a filter */
+    int64_t pixel, pixel_segments; /* bytes and segments of a pixel */
+    int64_t image_bytes, image_segments;
+    int64_t x_limb_bytes, w_limb_bytes;
+    int32_t length, mode;
+    int32_t x_limbs, w_limbs;
+    const int8_t *x, *w;
+    const float *x_scales, *w_scales;
+} hc_cuda_conv_integers;
+
+/* hc_conv_f32: x as it is, w decoded, (filters, taps, channels); one chain of fma. */
+typedef struct {
+    hc_cuda_conv conv;
+    const char *x;
+    int64_t x_stride[4]; /* bytes, of (image, channel, h, w) */
+    int32_t x_dtype, spare;
+    const float *w;
+} hc_cuda_conv_floats;
+
 typedef struct {
     void *data;
     int64_t bytes;

@@ -1,5 +1,5 @@
 /* Steps of a matmul: both sides become rows of integers, or w stays packed, or x meets float values (cuda/hc_cuda.h). */
-#include "cuda/steps.h"
+#include "cuda/sides.h"
 
 #include "base/layout.h"
 #include "formats/format.h"
@@ -12,96 +12,6 @@ enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64, PITCH = 80, K_BYTES = 32 /* of an mma */ };
 enum { SPARSE_STEP = 128, SPARSE_K = 64 /* columns, of a stage and of a sparse mma */ };
-
-/* One side of a matmul. */
-typedef struct {
-    hc_format format;
-    hc_geometry geometry;
-    hc_components parts;
-    hc_int_form form[HC_N_INT_MODES];
-} hc_cuda_side;
-
-static hc_status load_side(hc_cuda_side *side, hc_error *error) {
-    const hc_format_ops *ops = hc_format_find(side->format.family);
-    hc_format whole = side->format; /* what a pattern drops is zeros among the integers */
-    whole.n = whole.m = 0;
-    const hc_status status = hc_cuda_refuse(&whole, &side->geometry, false, error);
-    if (status != HC_OK)
-        return status;
-    memset(side->form, 0, sizeof side->form);
-    for (int mode = 0;
-         mode <= HC_INT_GROUPED && ops->int_form && hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS); mode++) {
-        ops->int_form(&side->format, (hc_int_mode)mode, &side->form[mode]);
-        side->form[mode].available = side->form[mode].available && !side->form[mode].has_minima;
-    }
-    return HC_OK;
-}
-
-/* Whole columns of a group. */
-static int64_t group_of(const hc_cuda_side *side) {
-    const int64_t group = side->geometry.group;
-    return !side->format.group ? 0 : side->format.m ? group / side->format.n * side->format.m : group;
-}
-
-/* Columns of a segment, 0 for the whole row; -1: the groups of the two sides do not nest. */
-static int64_t segment_of(const hc_cuda_side *x, const hc_cuda_side *w) {
-    const int64_t a = group_of(x), b = group_of(w);
-    if (a == 0 || b == 0)
-        return a + b;
-    if (x->geometry.groups_per_run == 1 || w->geometry.groups_per_run == 1) /* which ends with the run, as all do */
-        return x->geometry.groups_per_run > 1 ? a : w->geometry.groups_per_run > 1 ? b : hc_max(a, b);
-    return a % b == 0 ? b : b % a == 0 ? a : -1;
-}
-
-/* Whether a segment ends inside a block of the side's pattern. */
-static bool cuts_blocks(const hc_cuda_side *side, int64_t group) {
-    return side->format.m && group < side->geometry.whole_length && group % side->format.m;
-}
-
-static hc_status add_integers(const hc_cuda_side *side, const hc_cuda_gemm *gemm, int64_t group, bool for_nibbles,
-                              int8_t *integers, uint32_t *metadata, float *scales, hc_cuda_plan *plan,
-                              hc_error *error) {
-    hc_cuda_integers p = {.format = side->format,
-                          .geometry = side->geometry,
-                          .parts = side->parts,
-                          .mode = gemm->mode,
-                          .n_limbs = side->form[gemm->mode].n_limbs,
-                          .for_nibbles = for_nibbles,
-                          .group = group,
-                          .integers = integers,
-                          .metadata = metadata,
-                          .segments = gemm->segments,
-                          .length = gemm->length,
-                          .ld = gemm->ld,
-                          .scales = scales};
-    const hc_status status = hc_cuda_plan_chunks(&side->format, &side->geometry, 1, false, &p.chunks, error);
-    if (status != HC_OK)
-        return status;
-    p.per_run = group ? hc_ceil_div(side->geometry.whole_length, group) : 0;
-    p.chunks.own_bytes = hc_max(p.chunks.groups, 1) * (int32_t)sizeof(float);
-    const int64_t each = p.chunks.ld * p.n_limbs + p.chunks.own_bytes;
-    p.chunks.threads = (int32_t)hc_min(p.chunks.threads, (HC_CUDA_SHARED_BYTES - 16) / each);
-    hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(side->format.family),
-                                          hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS),
-                                          hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads,
-                                          hc_cuda_shared_bytes(&p.chunks, p.n_limbs), sizeof p);
-    step->params.integers = p;
-    return HC_OK;
-}
-
-/* Where workspace is reserved for what a format stores of rows. */
-static void reserve_parts(const hc_format *format, const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan,
-                          hc_components *parts) {
-    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
-    hc_format_layout(format, geometry, layout);
-    memset(parts, 0, sizeof *parts);
-    for (int i = 0; i < HC_N_COMPONENTS; i++)
-        if (layout[i].present) {
-            const int64_t bytes = hc_component_bytes(&layout[i]);
-            parts->part[i].row_stride = layout[i].per_row ? bytes : 0;
-            parts->part[i].data = hc_cuda_reserve(workspace, plan, layout[i].per_row ? bytes * geometry->rows : bytes);
-        }
-}
 
 static hc_cuda_gemm gemm_of(const hc_view *out) {
     hc_cuda_gemm gemm = {.y = out->data};
@@ -197,20 +107,10 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
         step->params.gemv = gemv;
         return HC_OK;
     }
-    hc_cuda_codec codec = {.format = packed->format, .geometry = geometry, .parts = packed->components};
-    status = hc_cuda_plan_chunks(&packed->format, &geometry, sizeof(float), false, &codec.chunks, error);
+    const float *decoded;
+    status = hc_cuda_decode_rows(packed, &geometry, workspace, plan, &decoded, error);
     if (status != HC_OK)
         return status;
-    float *decoded = hc_cuda_reserve(workspace, plan, geometry.rows * geometry.columns * (int64_t)sizeof *decoded);
-    hc_view values = {.data = decoded, .dtype = HC_F32, .ndim = 3};
-    values.shape[0] = geometry.rows;
-    values.shape[1] = geometry.runs;
-    values.shape[2] = geometry.run_length;
-    for (int i = 2, size = sizeof(float); i >= 0; i--)
-        values.strides[i] = i == 2 ? size : values.strides[i + 1] * values.shape[i + 1];
-    static const int axes[] = {1, 2};
-    hc_rows_init(&codec.x, &values, &geometry, 2, axes);
-    hc_cuda_add_codec(plan, HC_CUDA_DECODE, &codec, sizeof(float));
     hc_cuda_sgemm sgemm = {.m = rows.rows,
                            .n = geometry.rows,
                            .k = geometry.columns,
@@ -296,20 +196,20 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
                      ? hc_cuda_packed_geometry(x->packed, &a.geometry, error)
                      : hc_format_geometry(activations, x->dense->ndim, x->dense->shape, 1, &last, &a.geometry, error);
     if (status == HC_OK)
-        status = load_side(&a, error);
+        status = hc_cuda_load_side(&a, error);
     if (status == HC_OK)
-        status = load_side(&w, error);
+        status = hc_cuda_load_side(&w, error);
     if (status != HC_OK)
         return status;
     w.parts = packed->components;
     const hc_int_mode mode =
         a.form[HC_INT_FOLDED].available && w.form[HC_INT_FOLDED].available ? HC_INT_FOLDED : HC_INT_GROUPED;
-    const int64_t group = mode == HC_INT_FOLDED ? 0 : segment_of(&a, &w);
+    const int64_t group = mode == HC_INT_FOLDED ? 0 : hc_cuda_segment_of(&a, &w);
     if (!a.form[mode].available || !w.form[mode].available)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply these two formats: use the CPU");
-    if (group < 0 || (group && (cuts_blocks(&a, group) || cuts_blocks(&w, group))) || w.geometry.rows > MOST_ROWS ||
-        a.geometry.whole_columns != w.geometry.whole_columns || (group && a.geometry.runs != w.geometry.runs) ||
-        !has_even_rows(out))
+    if (group < 0 || (group && (hc_cuda_cuts_blocks(&a, group) || hc_cuda_cuts_blocks(&w, group))) ||
+        w.geometry.rows > MOST_ROWS || a.geometry.whole_columns != w.geometry.whole_columns ||
+        (group && a.geometry.runs != w.geometry.runs) || !has_even_rows(out))
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply arrays of these shapes: use the CPU");
     const int64_t columns = group ? group : a.geometry.whole_columns;
     const int x_limbs = a.form[mode].n_limbs, w_limbs = w.form[mode].n_limbs;
@@ -349,18 +249,30 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     if (x->packed) {
         a.parts = x->packed->components;
     } else {
-        reserve_parts(&a.format, &a.geometry, workspace, plan, &a.parts);
+        hc_cuda_reserve_parts(&a.format, &a.geometry, workspace, plan, &a.parts);
         status = hc_cuda_add_quantize(x->dense, NULL, &a.format, &a.geometry, 1, &last, &a.parts, NULL, state,
                                       row_maxima, plan, error);
     }
-    if (status == HC_OK)
-        status = add_integers(&a, &gemm, group, is_packed, x_integers, NULL, x_scales, plan, error);
+    const hc_cuda_integers integers = {
+        .mode = mode, .group = group, .segments = segments, .length = gemm.length, .ld = gemm.ld};
+    if (status == HC_OK) {
+        hc_cuda_integers of_x = integers;
+        of_x.for_nibbles = is_packed;
+        of_x.integers = x_integers;
+        of_x.scales = x_scales;
+        status = hc_cuda_add_integers(&a, of_x, plan, error);
+    }
     if (status == HC_OK && is_packed) {
         add_nibbles(&gemm, &w, plan);
         return HC_OK;
     }
-    if (status == HC_OK)
-        status = add_integers(&w, &gemm, group, false, w_integers, places, w_scales, plan, error);
+    if (status == HC_OK) {
+        hc_cuda_integers of_w = integers;
+        of_w.integers = w_integers;
+        of_w.metadata = places;
+        of_w.scales = w_scales;
+        status = hc_cuda_add_integers(&w, of_w, plan, error);
+    }
     if (status != HC_OK)
         return status;
     if (is_24) {

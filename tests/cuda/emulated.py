@@ -293,3 +293,33 @@ def prune(
     addresses = [ctypes.c_void_p(made[name].ctypes.data) for name in ("values", "metadata")]
     run("prune", view(x), n, m, len(axes), (ctypes.c_int * len(axes))(*axes), *addresses, order=order)
     return made
+
+
+class Window(ctypes.Structure):
+    """hc_window of csrc/hc.h."""
+
+    _fields_ = [
+        ("stride", ctypes.c_int64 * 2),
+        ("pad_before", ctypes.c_int64 * 2),
+        ("dilation", ctypes.c_int64 * 2),
+        ("groups", ctypes.c_int64),
+    ]
+
+
+def conv2d(
+    x: np.ndarray[Any, Any],
+    w: Any,
+    shape: tuple[int, ...],
+    window: Window,
+    bias: np.ndarray[Any, Any] | None = None,
+    activations: hc.Format | None = None,
+    relu: bool = False,
+    order: int = 0,
+) -> np.ndarray[Any, Any]:
+    """Return the convolution of x with packed filters; the answer has this shape."""
+    out = np.full(shape, np.nan, np.float32)
+    added = None if bias is None else ctypes.c_void_p(bias.ctypes.data)
+    spec = format_of(activations) if activations else None
+    filters = packed(w, w.components)
+    run("conv2d", view(x), spec, filters, window, ctypes.c_bool(relu), added, view(out), order=order)
+    return out

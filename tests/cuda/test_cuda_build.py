@@ -40,7 +40,7 @@ def test_matmul_kernels_keep_all_values_in_registers(source: str, architecture: 
         pytest.skip("no nvcc")
     with mock.patch("setuptools.setup"):
         flags = runpy.run_path(str(emulated.ROOT / "setup.py"))["NVCC_FLAGS"]
-    command = [nvcc, *flags, f"-arch={architecture}", "-Xptxas", "-v", "-cubin", f"csrc/cuda/{source}.cu"]
+    command = [nvcc, *flags, f"-arch={architecture}", "-Xptxas", "-v", "-cubin", f"csrc/cuda/matmul/{source}.cu"]
     done = subprocess.run(
         [*command, "-o", str(tmp_path / "kernels.cubin")], cwd=emulated.ROOT, capture_output=True, text=True
     )

@@ -10,7 +10,7 @@
 #ifndef HC_CUDA_TILE_H
 #define HC_CUDA_TILE_H
 
-#include "cuda/epilogue.h"
+#include "cuda/matmul/epilogue.h"
 
 namespace {
 
@@ -79,8 +79,8 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template 
                     for (int i = 0; i < MI; i++)
 #pragma unroll
                         for (int r = 0; r < 4; r += 2) {
-                            const float x_scale = operands::x_scale(
-                                p, row + warp_row + i * 16 + lane / 4 + r / 2 * 8, segment);
+                            const float x_scale =
+                                operands::x_scale(p, row + warp_row + i * 16 + lane / 4 + r / 2 * 8, segment);
 #pragma unroll
                             for (int j = 0; j < NI; j++)
 #pragma unroll

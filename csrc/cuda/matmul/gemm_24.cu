@@ -4,7 +4,7 @@
  * low bits. Segments, sums and scales are those of gemm.cu. A stage is 128 columns of k: 64 kept bytes and 16 of places a row
  * of w, 128 bytes a row of x. Rows stand 16 bytes further apart, so that the eight rows of a matrix touch all banks.
  */
-#include "cuda/epilogue.h"
+#include "cuda/matmul/epilogue.h"
 
 namespace {
 
