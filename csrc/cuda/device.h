@@ -18,7 +18,7 @@
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ type p)
 
 static inline __device__ unsigned char *hc_shared() {
-    extern __shared__ __align__(16) unsigned char hc_shared_bytes[];
+    extern __shared__ __align__(1024) unsigned char hc_shared_bytes[];
     return hc_shared_bytes;
 }
 static inline __device__ void hc_barrier() { __syncthreads(); }

@@ -31,6 +31,7 @@ typedef struct {
         hc_cuda_prune prune;
         hc_cuda_conv_integers conv_integers;
         hc_cuda_conv_floats conv_floats;
+        hc_cuda_check check;
         hc_cuda_clear clear;
     } params;
 } hc_cuda_step;
@@ -39,6 +40,7 @@ enum { HC_CUDA_MAX_STEPS = 8 };
 typedef struct {
     int n;
     int64_t workspace_bytes;
+    int32_t architecture; /* 90: of compute capability 9.0; said before planning, 0: any */
     hc_cuda_step step[HC_CUDA_MAX_STEPS];
 } hc_cuda_plan;
 
@@ -75,6 +77,11 @@ hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_lev
 /* values, metadata: as hc_prune fills them, of float values that float32 holds. */
 hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
                              uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error);
+
+/* What the instructions of device.h make of words, and, of a device that has them, those of matmul/wgmma.h: for comparison with
+ * their definitions. */
+hc_status hc_cuda_plan_check(const uint32_t *in, uint32_t *out, bool of_warpgroups, hc_cuda_plan *plan,
+                             hc_error *error);
 
 /* The host build (params.h) runs all steps of a plan; NULL, or what went wrong. */
 const char *hc_cuda_host_run(const hc_cuda_plan *plan, uint32_t order);

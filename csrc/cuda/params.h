@@ -137,6 +137,14 @@ typedef struct {
     int64_t y_row, y_column;
 } hc_cuda_sgemm;
 
+/* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.
+ * hc_check_90a: 64 and 128 rows of 128 bytes are read, their products (64, 128) written. */
+enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 49, HC_CUDA_CHECK_90A_IN = (64 + 128) * 32 };
+typedef struct {
+    const uint32_t *in; /* on 16 bytes */
+    uint32_t *out;
+} hc_cuda_check;
+
 /* hc_conv_*: y[i, k, p, q] = sum over (r, s, c) of x under the window times filter k, of every group of channels. */
 typedef struct {
     int64_t height, width, out_height, out_width, windows; /* of all images */

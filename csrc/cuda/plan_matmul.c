@@ -11,6 +11,7 @@ enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
 enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64, PITCH = 80, K_BYTES = 32 /* of an mma */ };
+enum { HOPPER_TILE = 128, HOPPER_LEAST = 128 /* rows */ };
 enum { SPARSE_STEP = 128, SPARSE_K = 64 /* columns, of a stage and of a sparse mma */ };
 
 static hc_cuda_gemm gemm_of(const hc_view *out) {
@@ -286,6 +287,14 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
                  {{"hc_gemm_s8_64_folded", "hc_gemm_s8_64_grouped"}, 64, 64, 128, 3},
                  {{"hc_gemm_s8_128_folded", "hc_gemm_s8_128_grouped"}, 128, 128, 256, 3},
                  {{"hc_gemm_wide_folded", "hc_gemm_wide_grouped"}, 16, 32, 128, 1}};
+    if (!is_wide && plan->architecture == HC_CUDA_HOPPER && gemm.m >= HOPPER_LEAST) {
+        static const char *const KERNELS[] = {"hc_gemm_90a_folded", "hc_gemm_90a_grouped"};
+        hc_cuda_step *step =
+            hc_cuda_add_step(plan, "gemm_90a", KERNELS[mode], hc_ceil_div(gemm.m, HOPPER_TILE),
+                             hc_ceil_div(gemm.n, HOPPER_TILE), 256, 4 * 2 * HOPPER_TILE * 128, sizeof gemm);
+        step->params.gemm = gemm;
+        return HC_OK;
+    }
     const int tile = is_wide ? 3 : gemm.m <= 16 ? 0 : gemm.m < 128 ? 1 : 2;
     hc_cuda_step *step = hc_cuda_add_step(
         plan, "gemm", TILES[tile].kernel[mode], hc_ceil_div(gemm.m, TILES[tile].rows),

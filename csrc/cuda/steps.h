@@ -4,6 +4,7 @@
 
 #include "cuda/hc_cuda.h"
 
+enum { HC_CUDA_HOPPER = 90 /* architecture of the modules that end in _90a */ };
 enum { HC_CUDA_MAX_THREADS = 128, HC_CUDA_SHARED_BYTES = 48 << 10 };
 
 typedef enum {

@@ -24,8 +24,9 @@ static PyObject *raise_driver(hc_status status, const hc_error *error) {
 PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return Py_BuildValue(
-        "{sNsNsNsNsNsNsNsN}", "conv2d", PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize), "dequantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
+        "{sNsNsNsNsNsNsNsNsN}", "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize),
+        "dequantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
         "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
@@ -222,6 +223,7 @@ static hc_status plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_pl
 static hc_status launch_planned(const hc_cuda_call *call, hc_cuda_plan *plan, int64_t *row, bool *is_driver,
                                 hc_error *error) {
     void *workspace = NULL;
+    plan->architecture = hc_cuda_architecture(call->device);
     hc_status status = plan_call(call, NULL, plan, error);
     if (status != HC_OK)
         return status;
@@ -340,4 +342,29 @@ PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args) {
     call.what = MATMUL;
     call.checks = call.has_format;
     return finish_call(&call);
+}
+
+/* cuda_check(device, address of words, address of answers, whether of warpgroups) */
+PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int device, of_warpgroups;
+    unsigned long long in, out;
+    if (!PyArg_ParseTuple(args, "iKKp", &device, &in, &out, &of_warpgroups))
+        return NULL;
+    hc_error error;
+    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    if (!plan)
+        return PyErr_NoMemory();
+    plan->architecture = hc_cuda_architecture(device);
+    hc_status status =
+        hc_cuda_plan_check((const uint32_t *)(uintptr_t)in, (uint32_t *)(uintptr_t)out, of_warpgroups, plan, &error);
+    const bool is_driver = status == HC_OK;
+    if (is_driver) {
+        Py_BEGIN_ALLOW_THREADS status = hc_cuda_launch(device, plan, NULL, &error);
+        Py_END_ALLOW_THREADS
+    }
+    hc_free_aligned(plan);
+    if (status == HC_OK)
+        return Py_NewRef(Py_None);
+    return is_driver ? raise_driver(status, &error) : hc_raise(status, &error);
 }

@@ -405,6 +405,8 @@ static PyMethodDef METHODS[] = {
      "cuda_copy(device, stream, address, buffer, whether to the device), which waits"},
     {"cuda_wait", hc_cuda_wait_method, METH_VARARGS, "cuda_wait(device, stream)"},
     {"cuda_place", hc_cuda_place_method, METH_O, "cuda_place(address) -> its device, -1: none"},
+    {"cuda_check", hc_cuda_check_method, METH_VARARGS,
+     "cuda_check(device, address of words, address of answers, whether of warpgroups)"},
     {"cuda_quantize", hc_cuda_quantize_method, METH_VARARGS,
      "cuda_quantize(device, stream, x, packed) -> first row that is refused, or -1"},
     {"cuda_fake_quantize", hc_cuda_fake_quantize_method, METH_VARARGS,

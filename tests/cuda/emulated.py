@@ -99,7 +99,7 @@ class Error(ctypes.Structure):
 class PlanHead(ctypes.Structure):
     """What an hc_cuda_plan begins with."""
 
-    _fields_ = [("n", ctypes.c_int), ("workspace_bytes", ctypes.c_int64)]
+    _fields_ = [("n", ctypes.c_int), ("workspace_bytes", ctypes.c_int64), ("architecture", ctypes.c_int32)]
 
 
 class Unsupported(Exception):
@@ -187,9 +187,10 @@ def packed(q: Any, components: dict[str, np.ndarray[Any, Any]]) -> Packed:
     return made
 
 
-def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True) -> int:
+def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True, architecture: int = 0) -> int:
     """Plan with the core and run on the host; return `illegal` of the state."""
     error, plan = Error(), ctypes.create_string_buffer(PLAN_BYTES)
+    PlanHead.from_buffer(plan).architecture = architecture
     call = function_of(planner)
     passed = [ctypes.byref(a) if isinstance(a, (ctypes.Structure, ctypes.Array)) else a for a in arguments]
     address = None
@@ -242,7 +243,12 @@ def dequantize(q: Any, dtype: Any = np.float32, order: int = 0) -> np.ndarray[An
 
 
 def linear(
-    x: Any, w: Any, bias: np.ndarray[Any, Any] | None = None, activations: hc.Format | None = None, order: int = 0
+    x: Any,
+    w: Any,
+    bias: np.ndarray[Any, Any] | None = None,
+    activations: hc.Format | None = None,
+    order: int = 0,
+    architecture: int = 0,
 ) -> np.ndarray[Any, Any]:
     """Return x @ w.T + bias; x is an array with `activations`, or packed."""
     out = np.full((*x.shape[:-1], w.shape[0]), np.nan, np.float32)
@@ -251,7 +257,7 @@ def linear(
     setattr(operand, "dense" if isinstance(x, np.ndarray) else "packed", ctypes.addressof(described))
     added = None if bias is None else ctypes.c_void_p(bias.ctypes.data)
     spec = format_of(activations) if activations else None
-    run("matmul", operand, spec, packed(w, w.components), added, view(out), order=order)
+    run("matmul", operand, spec, packed(w, w.components), added, view(out), order=order, architecture=architecture)
     return out
 
 
@@ -323,3 +329,10 @@ def conv2d(
     filters = packed(w, w.components)
     run("conv2d", view(x), spec, filters, window, ctypes.c_bool(relu), added, view(out), order=order)
     return out
+
+
+def check(words: np.ndarray[Any, Any], answers: np.ndarray[Any, Any], of_warpgroups: bool = False) -> None:
+    """Fill answers with what the instructions make of words."""
+    addresses = [ctypes.c_void_p(array.ctypes.data) for array in (words, answers)]
+    architecture = 90 if of_warpgroups else 80
+    run("check", *addresses, ctypes.c_bool(of_warpgroups), workspace=False, architecture=architecture)

@@ -44,6 +44,18 @@ def test_weights_that_stay_packed_give_the_same_bits(w_text: str, m: int, n: int
     assert any(name.startswith("hc_gemm_s4") for name in emulated.launched)
 
 
+@pytest.mark.parametrize(("x_text", "w_text"), [("int8", "int8"), ("int8", "vsq4-g16-s4"), ("int4-g32", "int4-g64")])
+def test_warpgroups_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate([(128, 9, 96), (131, 140, 700)]):
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q = hc.quantize(w, w_text)
+        got = emulated.linear(x, q, bias, hc.format(x_text), order, architecture=90)
+        assert got.tobytes() == hc.linear(x, q, bias, activations=x_text).tobytes()
+        assert emulated.launched[-1].startswith("hc_gemm_90a")
+
+
 PATTERNS = [
     *[("int8", "int8+2:4"), ("int8", "vsq4-g16-s4+2:4"), ("int4-g32", "int4-g64+2:4"), ("int8", "int4-g12+2:4")],
     *[("int8", "vsq4-g16-s4+1:4"), ("int8", "int8+3:7"), ("int4-g32", "int4-g32+4:8"), ("int16", "int8+2:4")],

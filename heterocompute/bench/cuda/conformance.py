@@ -10,6 +10,7 @@ from ...arrays.device import DeviceArray
 from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
 from ..measure import CheckFailed, Options, Table
+from .instructions import check_instructions
 
 Array = np.ndarray[Any, Any]
 
@@ -23,7 +24,7 @@ def conformance(options: Options) -> Table:
     """Compare all kernels with the CPU; CheckFailed names the first result that differs."""
     rng = np.random.default_rng(0)
     shapes = SHAPES[1:2] if options.quick else SHAPES
-    counts: dict[str, int] = {}
+    counts = {f"instruction: {name}": count for name, count in check_instructions(options).items()}
 
     def same(name: str, what: str, found: DeviceArray, wanted: Array) -> None:
         if found.to_numpy().tobytes() != wanted.tobytes():
