@@ -32,6 +32,8 @@ typedef struct {
         hc_cuda_conv_integers conv_integers;
         hc_cuda_conv_floats conv_floats;
         hc_cuda_check check;
+        hc_cuda_layer layer;
+        hc_cuda_attend attend;
         hc_cuda_clear clear;
     } params;
 } hc_cuda_step;
@@ -77,6 +79,10 @@ hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_lev
 /* values, metadata: as hc_prune fills them, of float values that float32 holds. */
 hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
                              uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error);
+
+/* The bits of hc_run_layer and hc_attend_all, whose rules hold. */
+hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error *error);
+hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_cuda_plan *plan, hc_error *error);
 
 /* What the instructions of device.h make of words, and, of a device that has them, those of matmul/wgmma.h: for comparison with
  * their definitions. */

@@ -178,6 +178,26 @@ typedef struct {
     const float *w;
 } hc_cuda_conv_floats;
 
+/* hc_norm, hc_softmax, hc_gate, hc_rope: an hc_layer (hc.h), its kind as what it asks of the kernel. */
+typedef struct {
+    int64_t rows, n, half, repeat, turns;
+    const float *x, *weight, *bias;
+    float *y;
+    float epsilon;
+    int32_t is_centered, is_gelu, pairs;
+} hc_cuda_layer;
+
+/* hc_attend: an hc_attention (hc.h) whose keys and values are floats; steps in floats. */
+typedef struct {
+    int64_t heads, kv_heads, n, m, width;
+    const float *q, *k, *v;
+    float *out;
+    int64_t q_step[3], k_step[3], v_step[3], out_step[3];
+    int64_t window;
+    float scale, cap;
+    int32_t causal, spare;
+} hc_cuda_attend;
+
 typedef struct {
     void *data;
     int64_t bytes;

@@ -24,7 +24,8 @@ static PyObject *raise_driver(hc_status status, const hc_error *error) {
 PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return Py_BuildValue(
-        "{sNsNsNsNsNsNsNsNsN}", "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d",
+        "{sNsNsNsNsNsNsNsNsNsNsN}", "layer", PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_attention), "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize),
         "dequantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",

@@ -336,3 +336,80 @@ def check(words: np.ndarray[Any, Any], answers: np.ndarray[Any, Any], of_warpgro
     addresses = [ctypes.c_void_p(array.ctypes.data) for array in (words, answers)]
     architecture = 90 if of_warpgroups else 80
     run("check", *addresses, ctypes.c_bool(of_warpgroups), workspace=False, architecture=architecture)
+
+
+class Layer(ctypes.Structure):
+    """hc_layer of csrc/hc.h."""
+
+    _fields_ = [
+        ("kind", ctypes.c_int),
+        ("rows", ctypes.c_int64),
+        ("n", ctypes.c_int64),
+        ("x", ctypes.c_void_p),
+        ("weight", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("y", ctypes.c_void_p),
+        ("epsilon", ctypes.c_float),
+        ("half", ctypes.c_int64),
+        ("repeat", ctypes.c_int64),
+        ("turns", ctypes.c_int64),
+        ("pairs", ctypes.c_bool),
+    ]
+
+
+def layer(kind: int, x: np.ndarray[Any, Any], weight: Any = None, bias: Any = None, **others: Any) -> Any:
+    """Return the answer of a layer of `hc_layer_kind`."""
+    order = others.pop("order", 0)
+    out = np.full(x.shape, np.nan, np.float32)
+    made = Layer(kind, x.size // x.shape[-1], x.shape[-1], x.ctypes.data, y=out.ctypes.data, **others)
+    made.weight = None if weight is None else weight.ctypes.data
+    made.bias = None if bias is None else bias.ctypes.data
+    run("layer", made, workspace=False, order=order)
+    return out
+
+
+class KeptTokens(ctypes.Structure):
+    """hc_kept of csrc/hc.h."""
+
+    _fields_ = [("packed", ctypes.c_void_p), ("data", ctypes.c_void_p), ("step", ctypes.c_int64 * 3)]
+
+
+class Attention(ctypes.Structure):
+    """hc_attention of csrc/hc.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int64) for name in ("batch", "heads", "kv_heads", "n", "m", "width")],
+        ("q", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("q_step", ctypes.c_int64 * 3),
+        ("out_step", ctypes.c_int64 * 3),
+        ("k", KeptTokens),
+        ("v", KeptTokens),
+        ("causal", ctypes.c_bool),
+        ("window", ctypes.c_int64),
+        ("scale", ctypes.c_float),
+        ("cap", ctypes.c_float),
+    ]
+
+
+def attention(
+    q: np.ndarray[Any, Any], k: Any, v: Any, causal: bool, window: int, scale: float, cap: float, order: int = 0
+) -> np.ndarray[Any, Any]:
+    """Return attention over plain or packed keys and values, (batch, heads, tokens, width)."""
+    out = np.full(q.shape, np.nan, np.float32)
+    batch, heads, n, width = q.shape
+    kv_heads, m = k.shape[1:3]
+    made = Attention(batch, heads, kv_heads, n, m, width, q.ctypes.data, out.ctypes.data)
+    made.q_step[:] = made.out_step[:] = [heads * n * width, n * width, width]
+    held = []
+    for kept, given in ((made.k, k), (made.v, v)):
+        unit = 1
+        if isinstance(given, np.ndarray):
+            kept.data, unit = given.ctypes.data, width
+        else:
+            held.append(packed(given, given.components))
+            kept.packed = ctypes.addressof(held[-1])
+        kept.step[:] = [kv_heads * m * unit, m * unit, unit]
+    made.causal, made.window, made.scale, made.cap = causal, window, scale, cap
+    run("attention", made, order=order)
+    return out
