@@ -24,6 +24,8 @@ typedef struct {
         hc_cuda_integers integers;
         hc_cuda_gemm gemm;
         hc_cuda_gemm_s4 gemm_s4;
+        hc_cuda_minima minima;
+        hc_cuda_add_minima add_minima;
         hc_cuda_gemm_24 gemm_24;
         hc_cuda_gemv gemv;
         hc_cuda_sgemm sgemm;
@@ -38,7 +40,7 @@ typedef struct {
     } params;
 } hc_cuda_step;
 
-enum { HC_CUDA_MAX_STEPS = 8 };
+enum { HC_CUDA_MAX_STEPS = 10 };
 typedef struct {
     int n;
     int64_t workspace_bytes;

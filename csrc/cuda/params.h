@@ -69,6 +69,21 @@ typedef struct {
     int64_t y_row, y_column; /* bytes */
 } hc_cuda_gemm;
 
+/* hc_minima_<family>: what is added in each segment of a row of w. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry; /* of one run */
+    hc_components parts;
+    int64_t segments, group; /* of a row; columns of a segment */
+    float *minima;           /* (rows, segments) */
+} hc_cuda_minima;
+
+/* hc_add_minima: y += sum over segments of minimum times the sum of x there, after a gemm without bias. */
+typedef struct {
+    hc_cuda_gemm gemm;
+    const float *minima;
+} hc_cuda_add_minima;
+
 /* hc_gemm_24_*: the same, w as hc_integers_<family> leaves a 2:4 pattern; ld is a multiple of 128, length of 64. */
 typedef struct {
     hc_cuda_gemm gemm;

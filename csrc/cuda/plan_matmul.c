@@ -182,6 +182,46 @@ static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_pla
     step->params.gemm_24 = (hc_cuda_gemm_24){*gemm, places};
 }
 
+/* The tile of integers for so many rows. */
+static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, hc_cuda_plan *plan) {
+    if (!is_wide && plan->architecture == HC_CUDA_HOPPER && gemm->m >= HOPPER_LEAST) {
+        static const char *const KERNELS[] = {"hc_gemm_90a_folded", "hc_gemm_90a_grouped"};
+        hc_cuda_step *step =
+            hc_cuda_add_step(plan, "gemm_90a", KERNELS[gemm->mode], hc_ceil_div(gemm->m, HOPPER_TILE),
+                             hc_ceil_div(gemm->n, HOPPER_TILE), 256, 4 * 2 * HOPPER_TILE * 128, sizeof *gemm);
+        step->params.gemm = *gemm;
+        return;
+    }
+    static const struct {
+        const char *kernel[HC_INT_GROUPED + 1];
+        int rows, columns, threads, stages; /* wide: one stage of all limbs */
+    } TILES[] = {{{"hc_gemm_s8_16_folded", "hc_gemm_s8_16_grouped"}, 16, 128, 128, 3},
+                 {{"hc_gemm_s8_64_folded", "hc_gemm_s8_64_grouped"}, 64, 64, 128, 3},
+                 {{"hc_gemm_s8_128_folded", "hc_gemm_s8_128_grouped"}, 128, 128, 256, 3},
+                 {{"hc_gemm_wide_folded", "hc_gemm_wide_grouped"}, 16, 32, 128, 1}};
+    const int tile = is_wide ? 3 : gemm->m <= 16 ? 0 : gemm->m < 128 ? 1 : 2;
+    hc_cuda_step *step = hc_cuda_add_step(
+        plan, "gemm", TILES[tile].kernel[gemm->mode], hc_ceil_div(gemm->m, TILES[tile].rows),
+        hc_ceil_div(gemm->n, TILES[tile].columns), TILES[tile].threads,
+        (gemm->x_limbs * TILES[tile].rows + gemm->w_limbs * TILES[tile].columns) * PITCH * TILES[tile].stages,
+        sizeof *gemm);
+    step->params.gemm = *gemm;
+}
+
+/* After a gemm without bias. */
+static void add_minima(const hc_cuda_gemm *gemm, const hc_cuda_side *w, int64_t group, const float *bias, float *minima,
+                       hc_cuda_plan *plan) {
+    hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(w->format.family), "hc_minima_ggml",
+                                          hc_ceil_div(gemm->n * gemm->segments, HC_CUDA_MAX_THREADS), 1,
+                                          HC_CUDA_MAX_THREADS, 0, sizeof step->params.minima);
+    step->params.minima = (hc_cuda_minima){w->format, w->geometry, w->parts, gemm->segments, group, minima};
+    step =
+        hc_cuda_add_step(plan, "minima", "hc_add_minima", gemm->m, hc_ceil_div(gemm->n, HC_CUDA_MAX_THREADS),
+                         HC_CUDA_MAX_THREADS, gemm->segments * (int64_t)sizeof(float), sizeof step->params.add_minima);
+    step->params.add_minima = (hc_cuda_add_minima){*gemm, minima};
+    step->params.add_minima.gemm.bias = bias;
+}
+
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *packed,
                               const float *bias, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                               hc_error *error) {
@@ -206,7 +246,9 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     const hc_int_mode mode =
         a.form[HC_INT_FOLDED].available && w.form[HC_INT_FOLDED].available ? HC_INT_FOLDED : HC_INT_GROUPED;
     const int64_t group = mode == HC_INT_FOLDED ? 0 : hc_cuda_segment_of(&a, &w);
-    if (!a.form[mode].available || !w.form[mode].available)
+    const bool has_minima = w.form[mode].has_minima;
+    if (!a.form[mode].available || !w.form[mode].available || a.form[mode].has_minima ||
+        (has_minima && (w.geometry.runs > 1 || w.format.m > 0)))
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply these two formats: use the CPU");
     if (group < 0 || (group && (hc_cuda_cuts_blocks(&a, group) || hc_cuda_cuts_blocks(&w, group))) ||
         w.geometry.rows > MOST_ROWS || a.geometry.whole_columns != w.geometry.whole_columns ||
@@ -220,6 +262,9 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
                        (long long)columns);
     const bool is_wide = x_limbs > 1 || w_limbs > 1 || columns > INT32_MAX / most;
     const int64_t segments = group ? w.geometry.runs * hc_ceil_div(w.geometry.whole_length, group) : 1;
+    if (has_minima && segments > HC_CUDA_SHARED_BYTES / (int64_t)sizeof(float))
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not add minima of %lld groups: use the CPU",
+                       (long long)segments);
     hc_cuda_gemm gemm = gemm_of(out);
     gemm.m = a.geometry.rows;
     gemm.n = w.geometry.rows;
@@ -229,7 +274,7 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     const bool is_24 = !is_wide && w.format.n == 2 && w.format.m == 4 && w.geometry.runs == 1;
     gemm.length = (int32_t)hc_round_up(columns, is_24 ? SPARSE_K : K_BYTES);
     gemm.ld = hc_round_up(segments * gemm.length, is_packed ? NIBBLES_STEP : is_24 ? SPARSE_STEP : STEP_BYTES);
-    gemm.bias = bias;
+    gemm.bias = has_minima ? NULL : bias;
     gemm.x_limbs = x_limbs;
     gemm.w_limbs = w_limbs;
     hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
@@ -243,6 +288,7 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     hc_cuda_add_clear(plan, state, plan->workspace_bytes);
     float *x_scales = hc_cuda_reserve(workspace, plan, gemm.m * segments * (int64_t)sizeof(float));
     float *w_scales = hc_cuda_reserve(workspace, plan, gemm.n * segments * (int64_t)sizeof(float));
+    float *minima = has_minima ? hc_cuda_reserve(workspace, plan, gemm.n * segments * (int64_t)sizeof(float)) : NULL;
     gemm.x = x_integers;
     gemm.w = w_integers;
     gemm.x_scales = x_scales;
@@ -280,26 +326,8 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
         add_24(&gemm, places, plan);
         return HC_OK;
     }
-    static const struct {
-        const char *kernel[HC_INT_GROUPED + 1];
-        int rows, columns, threads, stages; /* wide: one stage of all limbs */
-    } TILES[] = {{{"hc_gemm_s8_16_folded", "hc_gemm_s8_16_grouped"}, 16, 128, 128, 3},
-                 {{"hc_gemm_s8_64_folded", "hc_gemm_s8_64_grouped"}, 64, 64, 128, 3},
-                 {{"hc_gemm_s8_128_folded", "hc_gemm_s8_128_grouped"}, 128, 128, 256, 3},
-                 {{"hc_gemm_wide_folded", "hc_gemm_wide_grouped"}, 16, 32, 128, 1}};
-    if (!is_wide && plan->architecture == HC_CUDA_HOPPER && gemm.m >= HOPPER_LEAST) {
-        static const char *const KERNELS[] = {"hc_gemm_90a_folded", "hc_gemm_90a_grouped"};
-        hc_cuda_step *step =
-            hc_cuda_add_step(plan, "gemm_90a", KERNELS[mode], hc_ceil_div(gemm.m, HOPPER_TILE),
-                             hc_ceil_div(gemm.n, HOPPER_TILE), 256, 4 * 2 * HOPPER_TILE * 128, sizeof gemm);
-        step->params.gemm = gemm;
-        return HC_OK;
-    }
-    const int tile = is_wide ? 3 : gemm.m <= 16 ? 0 : gemm.m < 128 ? 1 : 2;
-    hc_cuda_step *step = hc_cuda_add_step(
-        plan, "gemm", TILES[tile].kernel[mode], hc_ceil_div(gemm.m, TILES[tile].rows),
-        hc_ceil_div(gemm.n, TILES[tile].columns), TILES[tile].threads,
-        (x_limbs * TILES[tile].rows + w_limbs * TILES[tile].columns) * PITCH * TILES[tile].stages, sizeof gemm);
-    step->params.gemm = gemm;
+    add_gemm(&gemm, is_wide, plan);
+    if (has_minima)
+        add_minima(&gemm, &w, group, bias, minima, plan);
     return HC_OK;
 }

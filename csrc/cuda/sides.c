@@ -15,10 +15,8 @@ hc_status hc_cuda_load_side(hc_cuda_side *side, hc_error *error) {
         return status;
     memset(side->form, 0, sizeof side->form);
     for (int mode = 0;
-         mode <= HC_INT_GROUPED && ops->int_form && hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS); mode++) {
+         mode <= HC_INT_GROUPED && ops->int_form && hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS); mode++)
         ops->int_form(&side->format, (hc_int_mode)mode, &side->form[mode]);
-        side->form[mode].available = side->form[mode].available && !side->form[mode].has_minima;
-    }
     return HC_OK;
 }
 

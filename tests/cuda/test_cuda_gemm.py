@@ -13,6 +13,7 @@ PAIRS = [
     *[("int8", "int4-g32-f16"), ("int4-g32", "int4-g32"), ("vsq4-g16", "vsq8-g64"), ("vsq4-g16-s4", "int4-g64")],
     *[("int8", "int4-g16-asym"), ("int4-g24", "int4-g48"), ("int8", "mxint8"), ("mxfp4", "mxfp4"), ("nvfp4", "nvfp4")],
     *[("int8", "q8_0"), ("int8", "q4_0"), ("int8", "vsq4-g16-s6"), ("vsq8-g16-s8", "vsq8-g16-s10"), ("int16", "int8")],
+    *[("int8", "q4_1"), ("int8", "q4_k"), ("int4-g16", "q5_1"), ("int16", "q4_k"), ("int8", "q2_k")],
     *[("int24", "vsq4-g16-s4"), ("int16", "int4-g32-f16"), ("vsq4-g16-s6", "int4-g16")],
 ]
 SHAPES = [(1, 3, 16), (17, 65, 100), (129, 9, 64)]

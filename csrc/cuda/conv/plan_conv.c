@@ -188,7 +188,8 @@ hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, co
         return status;
     const hc_int_mode mode =
         a.form[HC_INT_FOLDED].available && w.form[HC_INT_FOLDED].available ? HC_INT_FOLDED : HC_INT_GROUPED;
-    if (a.form[mode].available && w.form[mode].available)
+    const bool has_minima = a.form[mode].has_minima || w.form[mode].has_minima;
+    if (a.form[mode].available && w.form[mode].available && !has_minima)
         return add_integers(&conv, x, &a, &w, mode, workspace, plan, error);
     return add_rounded(&conv, x, activations, &a.geometry, packed, &w.geometry, workspace, plan, error);
 }
