@@ -150,6 +150,23 @@ hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *er
     return result ? fail_at(result, "asking for a device", error) : HC_OK;
 }
 
+static int architectures[HC_CUDA_MAX_DEVICES];
+
+int hc_cuda_architecture(int device) {
+    hc_cuda_device description;
+    hc_error error;
+    hc_mutex_lock(&mutex);
+    int found = device >= 0 && device < HC_CUDA_MAX_DEVICES ? architectures[device] : 0;
+    hc_mutex_unlock(&mutex);
+    if (!found && hc_cuda_describe(device, &description, &error) == HC_OK) {
+        found = description.major * 10 + description.minor;
+        hc_mutex_lock(&mutex);
+        architectures[device] = found;
+        hc_mutex_unlock(&mutex);
+    }
+    return found;
+}
+
 /* The context of a device, made on first use; the mutex is held. */
 static hc_status make_context(int device, hc_error *error) {
     if (contexts[device])

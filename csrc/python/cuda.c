@@ -24,8 +24,10 @@ static PyObject *raise_driver(hc_status status, const hc_error *error) {
 PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return Py_BuildValue(
-        "{sNsNsNsNsNsNsN}", "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize), "dequantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
+        "{sNsNsNsNsNsNsNsNsNsNsN}", "layer", PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_attention), "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize),
+        "dequantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
         "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
@@ -293,6 +295,7 @@ static unsigned long long ask_for(PyObject *allocate, int64_t bytes) {
 static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
     hc_error error = {.argument = NULL};
     int64_t row = NO_ROW;
+    plan->architecture = hc_cuda_architecture(call->device);
     hc_status status = plan_call(call, NULL, plan, &error);
     if (status != HC_OK)
         return hc_raise(status, &error);
@@ -425,7 +428,7 @@ static PyObject *describe_plan(const hc_cuda_plan *plan) {
     return steps ? Py_BuildValue("(LN)", (long long)plan->workspace_bytes, steps) : NULL;
 }
 
-/* cuda_steps(name of a method, its arguments), which calls no driver: addresses may be 0. */
+/* cuda_steps(name of a method, its arguments[, architecture]), which launches nothing: addresses may be 0. */
 PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     (void)self;
     static const struct {
@@ -437,7 +440,8 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
                    {"matmul", parse_matmul}};
     const char *name;
     PyObject *arguments;
-    if (!PyArg_ParseTuple(args, "sO!", &name, &PyTuple_Type, &arguments))
+    int architecture = 0;
+    if (!PyArg_ParseTuple(args, "sO!|i", &name, &PyTuple_Type, &arguments, &architecture))
         return NULL;
     size_t i = 0;
     while (i < sizeof METHODS / sizeof *METHODS && strcmp(METHODS[i].name, name) != 0)
@@ -451,6 +455,7 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     if (!plan)
         return PyErr_NoMemory();
     hc_error error = {.argument = NULL};
+    plan->architecture = architecture ? architecture : hc_cuda_architecture(call.device);
     const hc_status status = plan_call(&call, NULL, plan, &error);
     PyObject *answer = status == HC_OK ? describe_plan(plan) : hc_raise(status, &error);
     hc_free_aligned(plan);
@@ -507,4 +512,29 @@ PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args) {
     call.what = PRUNE;
     call.checks = true;
     return finish_call(&call);
+}
+
+/* cuda_check(device, address of words, address of answers, whether of warpgroups) */
+PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int device, of_warpgroups;
+    unsigned long long in, out;
+    if (!PyArg_ParseTuple(args, "iKKp", &device, &in, &out, &of_warpgroups))
+        return NULL;
+    hc_error error;
+    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    if (!plan)
+        return PyErr_NoMemory();
+    plan->architecture = hc_cuda_architecture(device);
+    hc_status status =
+        hc_cuda_plan_check((const uint32_t *)(uintptr_t)in, (uint32_t *)(uintptr_t)out, of_warpgroups, plan, &error);
+    const bool is_driver = status == HC_OK;
+    if (is_driver) {
+        Py_BEGIN_ALLOW_THREADS status = hc_cuda_launch(device, plan, NULL, &error);
+        Py_END_ALLOW_THREADS
+    }
+    hc_free_aligned(plan);
+    if (status == HC_OK)
+        return Py_NewRef(Py_None);
+    return is_driver ? raise_driver(status, &error) : hc_raise(status, &error);
 }

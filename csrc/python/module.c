@@ -405,6 +405,8 @@ static PyMethodDef METHODS[] = {
      "cuda_copy(device, stream, address, buffer, whether to the device), which waits"},
     {"cuda_wait", hc_cuda_wait_method, METH_VARARGS, "cuda_wait(device, stream)"},
     {"cuda_place", hc_cuda_place_method, METH_O, "cuda_place(address) -> its device, -1: none"},
+    {"cuda_check", hc_cuda_check_method, METH_VARARGS,
+     "cuda_check(device, address of words, address of answers, whether of warpgroups)"},
     /* start: device, stream, and None, or a function bytes -> address for callers that do not wait */
     {"cuda_quantize", hc_cuda_quantize_method, METH_VARARGS,
      "cuda_quantize(*start, x, packed) -> first row that is refused, or -1"},
@@ -414,7 +416,7 @@ static PyMethodDef METHODS[] = {
     {"cuda_matmul", hc_cuda_matmul_method, METH_VARARGS,
      "cuda_matmul(*start, x, whether it is packed, activations, w, bias, out) -> first row that is refused, or -1"},
     {"cuda_steps", hc_cuda_steps_method, METH_VARARGS,
-     "cuda_steps(\"matmul\", its arguments) -> (bytes of the workspace, [(kernel, grid, threads, bytes of shared "
+     "cuda_steps(\"matmul\", its arguments[, architecture]) -> (bytes of the workspace, [(kernel, grid, threads, bytes of shared "
      "memory)])"},
     {"cuda_round_by_chance", hc_cuda_chance_method, METH_VARARGS,
      "cuda_round_by_chance(*start, x, packed, levels, seed, out) -> first row that is refused, or -1"},

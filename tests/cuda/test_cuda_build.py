@@ -95,7 +95,7 @@ def test_matmul_kernels_keep_all_values_in_registers(source: str, architecture: 
         "-Xptxas",
         "-v",
         "-cubin",
-        f"csrc/cuda/{source}.cu",
+        f"csrc/cuda/matmul/{source}.cu",
     ]
     done = subprocess.run(
         [*command, "-o", str(tmp_path / "kernels.cubin")], cwd=emulated.ROOT, capture_output=True, text=True

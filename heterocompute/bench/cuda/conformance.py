@@ -14,6 +14,7 @@ from ...products.quantize import fake_quantize, quantize
 from ...pruning.prune import prune
 from ...training.straight_through import fake_quantize as by_chance
 from ..measure import CheckFailed, Options, Table
+from .instructions import check_instructions
 
 __all__ = ["conformance"]
 
@@ -109,5 +110,6 @@ def conformance(options: Options) -> Table:
     comparison = Comparison(options)
     for what in comparison.steps():
         options.say(f"checks {what}")
-    rows = [{"name": name, "cases": count} for name, count in comparison.counts.items()]
+    counts = {f"instruction: {name}": count for name, count in check_instructions(options).items()}
+    rows = [{"name": name, "cases": count} for name, count in {**counts, **comparison.counts}.items()]
     return {"title": "results equal to those of the CPU, bit for bit", "threads": 1, "rows": rows}
