@@ -296,6 +296,19 @@ def cuda_matmul(
     out: _OnDevice,
     /,
 ) -> int: ...
+def cuda_conv2d(
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    x: _OnDevice,
+    activations: _Format | None,
+    w: _Packed,
+    window: tuple[tuple[int, int], tuple[int, int], tuple[int, int], int],
+    relu: bool,
+    bias: int,
+    out: _OnDevice,
+    /,
+) -> int: ...
 def cuda_steps(
     name: str, arguments: tuple[Any, ...], architecture: int = 0, /
 ) -> tuple[int, list[tuple[str, tuple[int, int, int], int, int]]]: ...

@@ -196,7 +196,7 @@ static int parse_packed(PyObject *object, hc_packed *packed) {
 
 /* An operation with its arguments, planned twice: for the size of its workspace, and with it. */
 typedef struct {
-    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CHANCE, PRUNE } what;
+    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CONV2D, CHANCE, PRUNE } what;
     int device;
     void *stream;
     PyObject *allocate; /* of the caller, who does not wait: an answer with a value that is refused is NaN; or NULL */
@@ -208,6 +208,8 @@ typedef struct {
     const float *bias;
     hc_levels levels;
     uint64_t seed;
+    hc_window window; /* of conv2d */
+    bool relu;
     int n, m; /* prune: n of m values, and where they are stored */
     float *values;
     uint8_t *metadata;
@@ -224,6 +226,9 @@ static hc_status plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_pl
                                           workspace, plan, error);
     case DEQUANTIZE:
         return hc_cuda_plan_dequantize(&call->packed, &call->out, plan, error);
+    case CONV2D:
+        return hc_cuda_plan_conv2d(&call->x, call->has_format ? &call->format : NULL, &call->packed, &call->window,
+                                   call->relu, call->bias, &call->out, workspace, plan, error);
     case PRUNE:
         return hc_cuda_plan_prune(&call->x, call->n, call->m, call->n_axes, call->axes, call->values, call->metadata,
                                   workspace, plan, error);
@@ -402,6 +407,34 @@ static int parse_matmul(PyObject *args, hc_cuda_call *call) {
     return 1;
 }
 
+/* (..., x as (image, channel, h, w), activations or None, w, window, relu, address of bias or 0, out); the window is (stride,
+ * padding before, dilation, groups), pairs of (down, across). */
+static int parse_conv2d(PyObject *args, hc_cuda_call *call) {
+    hc_error error;
+    if (!parse_start(args, 7, call))
+        return 0;
+    PyObject *format = argument(args, 1), *window = argument(args, 3);
+    call->has_format = format != Py_None;
+    long long stride[2], pad[2], dilation[2], groups;
+    if (!parse_view(argument(args, 0), &call->x) || (call->has_format && !hc_parse_format(format, &call->format)) ||
+        !parse_packed(argument(args, 2), &call->packed) || !parse_view(argument(args, 6), &call->out) ||
+        !PyTuple_Check(window) ||
+        !PyArg_ParseTuple(window, "(LL)(LL)(LL)L", &stride[0], &stride[1], &pad[0], &pad[1], &dilation[0], &dilation[1],
+                          &groups))
+        return 0;
+    call->window = (hc_window){{stride[0], stride[1]}, {pad[0], pad[1]}, {dilation[0], dilation[1]}, groups};
+    call->relu = PyObject_IsTrue(argument(args, 4)) == 1;
+    call->bias = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 5));
+    if (PyErr_Occurred())
+        return 0;
+    const hc_status status = call->has_format ? hc_format_check(&call->format, &error) : HC_OK;
+    if (status != HC_OK)
+        hc_raise(status, &error);
+    call->what = CONV2D;
+    call->checks = call->has_format;
+    return status == HC_OK;
+}
+
 #define HC_CUDA_METHOD(name)                                                                                           \
     PyObject *hc_cuda_##name##_method(PyObject *self, PyObject *args) {                                                \
         (void)self;                                                                                                    \
@@ -412,6 +445,7 @@ HC_CUDA_METHOD(quantize)
 HC_CUDA_METHOD(fake_quantize)
 HC_CUDA_METHOD(dequantize)
 HC_CUDA_METHOD(matmul)
+HC_CUDA_METHOD(conv2d)
 #undef HC_CUDA_METHOD
 
 /* (bytes of the workspace, [(kernel, grid, threads of a block, bytes of shared memory)]) of a plan. */
@@ -437,7 +471,8 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     } METHODS[] = {{"quantize", parse_quantize},
                    {"fake_quantize", parse_fake_quantize},
                    {"dequantize", parse_dequantize},
-                   {"matmul", parse_matmul}};
+                   {"matmul", parse_matmul},
+                   {"conv2d", parse_conv2d}};
     const char *name;
     PyObject *arguments;
     int architecture = 0;
