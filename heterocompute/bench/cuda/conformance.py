@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from ...arrays.device import DeviceArray
+from ...products.conv import conv2d
 from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
 from ...pruning.prune import prune
@@ -27,6 +28,11 @@ PATTERNS = ("2:4", "1:3", "int8+2:4", "vsq4-g16-s4+2:4")
 DTYPES: tuple[Any, ...] = (np.float32, np.float16, ml_dtypes.bfloat16, np.float64)
 SHAPES = ((1, 64), (5, 96), (33, 256), (200, 1024))  # rows and columns of x
 TILES = (1, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 300)  # rows of x: each tile of the matmul kernels, and one more
+CONVOLUTIONS: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
+    ((2, 5, 6, 7), (9, 5, 3, 3), {"padding": 1}),
+    ((1, 40, 9, 8), (70, 40, 3, 3), {"stride": 2, "padding": 1, "dilation": 2}),
+    ((1, 6, 7, 6), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
+)
 ROWS, LARGE = 70, (300, 4096)  # of weights
 
 
@@ -97,6 +103,17 @@ class Comparison:
             there = DeviceArray.from_numpy(x)
             self.same_parts("patterns", text, quantize(there, text), quantize(x, text))
         self.same_parts("patterns", "prune 2:4", prune(DeviceArray.from_numpy(x), "2:4"), prune(x, "2:4"))
+        yield "convolutions"
+        for shape, filters, options in CONVOLUTIONS:
+            image, w, bias = self.values(*shape), self.values(*filters), self.values(filters[0])
+            there, bias_there = DeviceArray.from_numpy(image), DeviceArray.from_numpy(bias)
+            for text in ("int8", "vsq4-g16-s4", "int4-g32"):
+                q = quantize(w, text, (2, 3, 1))
+                for activations in (None, "int8"):
+                    algorithm = "auto" if activations else "direct"
+                    wanted = conv2d(image, q, bias, activations=activations, algorithm=algorithm, **options)
+                    y = conv2d(there, q.to("cuda"), bias_there, activations=activations, **options)
+                    self.same("conv2d", f"{activations} {text} {shape} {filters}", y, wanted)
         n, k = (40, 128) if self.options.quick else LARGE
         w, bias = self.values(n, k), self.values(n)
         for m in TILES[3:5] if self.options.quick else TILES:
