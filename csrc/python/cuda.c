@@ -225,6 +225,7 @@ static hc_status launch_planned(const hc_cuda_call *call, hc_cuda_plan *plan, in
                                 hc_error *error) {
     void *workspace = NULL;
     plan->architecture = hc_cuda_architecture(call->device);
+    plan->device_order = false;
     hc_status status = plan_call(call, NULL, plan, error);
     if (status != HC_OK)
         return status;
