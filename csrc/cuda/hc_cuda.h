@@ -37,6 +37,7 @@ typedef struct {
         hc_cuda_layer layer;
         hc_cuda_attend attend;
         hc_cuda_clear clear;
+        hc_cuda_poison poison;
     } params;
 } hc_cuda_step;
 
@@ -82,6 +83,9 @@ hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_lev
 /* values, metadata: as hc_prune fills them, of float values that float32 holds. */
 hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
                              uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error);
+
+/* Adds a step to a plan whose workspace has a state: n values become NaN if the plan refuses one. For callers that cannot wait. */
+void hc_cuda_add_poison(hc_cuda_plan *plan, const void *workspace, float *y, int64_t n);
 
 /* The bits of hc_run_layer and hc_attend_all, whose rules hold. */
 hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error *error);

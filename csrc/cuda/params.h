@@ -218,6 +218,13 @@ typedef struct {
     int64_t bytes;
 } hc_cuda_clear;
 
+/* hc_poison: n values become NaN if a kernel refused one of its values. */
+typedef struct {
+    const hc_cuda_state *state;
+    float *y;
+    int64_t n;
+} hc_cuda_poison;
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -78,6 +78,12 @@ void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes) {
     step->params.clear = (hc_cuda_clear){data, bytes};
 }
 
+void hc_cuda_add_poison(hc_cuda_plan *plan, const void *workspace, float *y, int64_t n) {
+    hc_cuda_step *step = hc_cuda_add_step(plan, "poison", "hc_poison", hc_min(hc_ceil_div(n, 16 * 256), CLEAR_BLOCKS), 1,
+                                          256, 0, sizeof step->params.poison);
+    step->params.poison = (hc_cuda_poison){workspace, y, n};
+}
+
 /* Bytes of each component of a row with so many columns or groups. */
 static void component_bytes(const hc_format *format, int64_t group, int64_t columns, int32_t bytes[HC_N_COMPONENTS]) {
     const hc_format_ops *ops = hc_format_find(format->family);

@@ -54,7 +54,9 @@ PyObject *hc_cuda_open_method(PyObject *self, PyObject *args) {
             Py_CLEAR(devices);
         Py_XDECREF(one);
     }
-    return devices ? Py_BuildValue("(iN)", hc_cuda_driver_version(), devices) : NULL;
+    return devices ? Py_BuildValue("(iNN)", hc_cuda_driver_version(), devices,
+                                   PyBool_FromLong(hc_cuda_uses_images()))
+                   : NULL;
 }
 
 PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args) {
@@ -194,155 +196,330 @@ static int parse_packed(PyObject *object, hc_packed *packed) {
 
 /* An operation with its arguments, planned twice: for the size of its workspace, and with it. */
 typedef struct {
-    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL } what;
+    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CHANCE, PRUNE } what;
     int device;
     void *stream;
+    PyObject *allocate; /* of the caller, who does not wait: an answer with a value that is refused is NaN; or NULL */
     hc_view x, out;
-    hc_packed a, packed; /* packed: the answer of quantize, the right side of matmul */
+    hc_packed a, packed; /* packed: the answer of quantize, the right side of matmul, the scales of chance */
     hc_format format;
     int n_axes, axes[HC_MAX_DIMS];
     bool has_a, has_format, checks; /* checks: the plan begins with a state that says what was refused */
     const float *bias;
+    hc_levels levels;
+    uint64_t seed;
+    int n, m; /* prune: n of m values, and where they are stored */
+    float *values;
+    uint8_t *metadata;
 } hc_cuda_call;
 
 static hc_status plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error) {
     const hc_operand x = {call->has_a ? NULL : &call->x, call->has_a ? &call->a : NULL};
     switch (call->what) {
     case QUANTIZE:
+    case CHANCE: /* first: hc_cuda_plan_chance needs the scales */
         return hc_cuda_plan_quantize(&call->x, NULL, &call->packed, workspace, plan, error);
     case FAKE_QUANTIZE:
         return hc_cuda_plan_fake_quantize(&call->x, NULL, &call->format, call->n_axes, call->axes, &call->out,
                                           workspace, plan, error);
     case DEQUANTIZE:
         return hc_cuda_plan_dequantize(&call->packed, &call->out, plan, error);
+    case PRUNE:
+        return hc_cuda_plan_prune(&call->x, call->n, call->m, call->n_axes, call->axes, call->values, call->metadata,
+                                  workspace, plan, error);
     default:
         return hc_cuda_plan_matmul(&x, call->has_format ? &call->format : NULL, &call->packed, call->bias, &call->out,
                                    workspace, plan, error);
     }
 }
 
-static hc_status launch_planned(const hc_cuda_call *call, hc_cuda_plan *plan, int64_t *row, bool *is_driver,
-                                hc_error *error) {
-    void *workspace = NULL;
-    plan->architecture = hc_cuda_architecture(call->device);
-    plan->device_order = false;
-    hc_status status = plan_call(call, NULL, plan, error);
-    if (status != HC_OK)
-        return status;
-    *is_driver = true;
-    if (plan->workspace_bytes > 0) {
-        status = hc_cuda_allocate(call->device, plan->workspace_bytes, call->stream, &workspace, error);
+/* Launches a plan that begins with a state, and what follows it. */
+static hc_status launch_all(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    if (call->what == CHANCE) {
+        hc_status status = hc_cuda_launch(call->device, plan, call->stream, error);
         if (status == HC_OK)
-            status = plan_call(call, workspace, plan, error);
+            status = hc_cuda_plan_chance(&call->x, &call->packed, &call->levels, call->seed, &call->out, plan, error);
+        if (status != HC_OK)
+            return status;
     }
+    if (call->checks && call->allocate) {
+        int64_t n = 1;
+        for (int i = 0; i < call->out.ndim; i++)
+            n *= call->out.shape[i];
+        hc_cuda_add_poison(plan, workspace, call->out.data, n);
+    }
+    return hc_cuda_launch(call->device, plan, call->stream, error);
+}
+
+/* With a workspace, or NULL where the plan needs none. */
+static hc_status launch_planned(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, int64_t *row,
+                                hc_error *error) {
+    hc_status status = workspace ? plan_call(call, workspace, plan, error) : HC_OK;
     if (status == HC_OK)
-        status = hc_cuda_launch(call->device, plan, call->stream, error);
-    if (status == HC_OK && call->checks) {
+        status = launch_all(call, workspace, plan, error);
+    if (status == HC_OK && call->checks && !call->allocate) {
         hc_cuda_state state;
         status = hc_cuda_download(call->device, &state, workspace, sizeof state, call->stream, error);
         if (status == HC_OK && state.illegal)
             *row = (int64_t)UINT32_MAX - state.illegal;
     }
-    if (workspace)
-        hc_cuda_free(call->device, workspace, call->stream);
     return status;
 }
 
-static hc_status launch_call(const hc_cuda_call *call, int64_t *row, bool *is_driver, hc_error *error) {
-    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
-    if (!plan)
-        return hc_fail(error, HC_MEMORY, "cuda: out of memory");
-    const hc_status status = launch_planned(call, plan, row, is_driver, error);
-    hc_free_aligned(plan);
+static hc_status launch_alone(const hc_cuda_call *call, hc_cuda_plan *plan, int64_t *row, hc_error *error) {
+    void *workspace = NULL;
+    if (plan->workspace_bytes == 0)
+        return launch_planned(call, NULL, plan, row, error);
+    if (call->checks && hc_cuda_is_captured(call->device, call->stream))
+        return hc_fail(error, HC_VALUE,
+                       "cuda: the stream is captured into a graph, and this call waits for it: call it before, or use "
+                       "heterocompute.interop.torch");
+    hc_status status = hc_cuda_allocate(call->device, plan->workspace_bytes, call->stream, &workspace, error);
+    if (status != HC_OK)
+        return status;
+    status = launch_planned(call, workspace, plan, row, error);
+    hc_cuda_free(call->device, workspace, call->stream);
     return status;
+}
+
+/* An address that `allocate` returns for so many bytes; 0 with an exception. */
+static unsigned long long ask_for(PyObject *allocate, int64_t bytes) {
+    PyObject *answer = PyObject_CallFunction(allocate, "L", (long long)bytes);
+    const unsigned long long address = answer ? PyLong_AsUnsignedLongLong(answer) : 0;
+    Py_XDECREF(answer);
+    if (address == 0 && !PyErr_Occurred())
+        PyErr_SetString(PyExc_MemoryError, "cuda: out of memory");
+    return PyErr_Occurred() ? 0 : address;
+}
+
+static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
+    hc_error error = {.argument = NULL};
+    int64_t row = NO_ROW;
+    hc_status status = plan_call(call, NULL, plan, &error);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    void *workspace = NULL;
+    if (call->allocate && plan->workspace_bytes > 0) {
+        workspace = (void *)(uintptr_t)ask_for(call->allocate, plan->workspace_bytes);
+        if (!workspace)
+            return NULL;
+    }
+    if (call->allocate)
+        HC_WITHOUT_GIL(launch_planned(call, workspace, plan, &row, &error));
+    else
+        HC_WITHOUT_GIL(launch_alone(call, plan, &row, &error));
+    return status == HC_OK ? PyLong_FromLongLong(row) : raise_driver(status, &error);
+}
+
+/* NULL, with an exception: there is no memory. */
+static hc_cuda_plan *new_plan(int architecture) {
+    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    if (!plan) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    plan->architecture = architecture;
+    plan->device_order = false;
+    return plan;
 }
 
 /* The first row with a value that the format refuses, or -1. */
 static PyObject *finish_call(const hc_cuda_call *call) {
-    hc_error error = {.argument = NULL};
-    hc_status status;
-    int64_t row = NO_ROW;
-    bool is_driver = false;
-    HC_WITHOUT_GIL(launch_call(call, &row, &is_driver, &error));
-    if (status != HC_OK)
-        return is_driver ? raise_driver(status, &error) : hc_raise(status, &error);
-    return PyLong_FromLongLong(row);
+    hc_cuda_plan *plan = new_plan(hc_cuda_architecture(call->device));
+    if (!plan)
+        return NULL;
+    PyObject *answer = finish_planned(call, plan);
+    hc_free_aligned(plan);
+    return answer;
 }
 
+/* Every call begins with (device, stream, allocate): allocate is None, and the call waits for what it checks, or a function
+ * of a number of bytes that returns an address, and it does not. */
+enum { AFTER_START = 3 };
 static int parse_start(PyObject *args, Py_ssize_t n, hc_cuda_call *call) {
     memset(call, 0, sizeof *call);
-    if (PyTuple_GET_SIZE(args) != n) {
-        PyErr_Format(PyExc_TypeError, "wanted %zd arguments, got %zd", n, PyTuple_GET_SIZE(args));
+    if (PyTuple_GET_SIZE(args) != AFTER_START + n) {
+        PyErr_Format(PyExc_TypeError, "wanted %zd arguments, got %zd", AFTER_START + n, PyTuple_GET_SIZE(args));
         return 0;
     }
     call->device = (int)PyLong_AsLong(PyTuple_GET_ITEM(args, 0));
     call->stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args, 1));
+    call->allocate = PyTuple_GET_ITEM(args, 2) == Py_None ? NULL : PyTuple_GET_ITEM(args, 2);
     return !PyErr_Occurred();
 }
+static PyObject *argument(PyObject *args, int number) { return PyTuple_GET_ITEM(args, AFTER_START + number); }
 
-PyObject *hc_cuda_quantize_method(PyObject *self, PyObject *args) {
-    (void)self;
-    hc_cuda_call call;
-    if (!parse_start(args, 4, &call) || !parse_view(PyTuple_GET_ITEM(args, 2), &call.x) ||
-        !parse_packed(PyTuple_GET_ITEM(args, 3), &call.packed))
-        return NULL;
-    call.what = QUANTIZE;
-    call.checks = true;
-    return finish_call(&call);
+/* (..., x, packed) */
+static int parse_quantize(PyObject *args, hc_cuda_call *call) {
+    if (!parse_start(args, 2, call) || !parse_view(argument(args, 0), &call->x) ||
+        !parse_packed(argument(args, 1), &call->packed))
+        return 0;
+    call->what = QUANTIZE;
+    call->checks = true;
+    if (call->allocate)
+        PyErr_SetString(PyExc_TypeError, "cuda_quantize: allocate is given, expected None");
+    return !call->allocate;
 }
 
-PyObject *hc_cuda_fake_quantize_method(PyObject *self, PyObject *args) {
-    (void)self;
-    hc_cuda_call call;
+/* (..., x, format, axes, out) */
+static int parse_fake_quantize(PyObject *args, hc_cuda_call *call) {
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS];
     hc_error error;
-    if (!parse_start(args, 6, &call) || !parse_view(PyTuple_GET_ITEM(args, 2), &call.x) ||
-        !hc_parse_format(PyTuple_GET_ITEM(args, 3), &call.format) ||
-        !hc_parse_axes(PyTuple_GET_ITEM(args, 4), call.axes, &call.n_axes) ||
-        !parse_view(PyTuple_GET_ITEM(args, 5), &call.out))
-        return NULL;
+    if (!parse_start(args, 4, call) || !parse_view(argument(args, 0), &call->x) ||
+        !hc_parse_format(argument(args, 1), &call->format) ||
+        !hc_parse_axes(argument(args, 2), call->axes, &call->n_axes) || !parse_view(argument(args, 3), &call->out))
+        return 0;
     const hc_status status =
-        hc_layout(&call.format, call.x.ndim, call.x.shape, call.n_axes, call.axes, &geometry, layout, &error);
+        hc_layout(&call->format, call->x.ndim, call->x.shape, call->n_axes, call->axes, &geometry, layout, &error);
     if (status != HC_OK)
-        return hc_raise(status, &error);
-    call.what = FAKE_QUANTIZE;
-    call.checks = true;
-    return finish_call(&call);
+        hc_raise(status, &error);
+    call->what = FAKE_QUANTIZE;
+    call->checks = true;
+    return status == HC_OK;
 }
 
-PyObject *hc_cuda_dequantize_method(PyObject *self, PyObject *args) {
-    (void)self;
-    hc_cuda_call call;
-    if (!parse_start(args, 4, &call) || !parse_packed(PyTuple_GET_ITEM(args, 2), &call.packed) ||
-        !parse_view(PyTuple_GET_ITEM(args, 3), &call.out))
-        return NULL;
-    call.what = DEQUANTIZE;
-    return finish_call(&call);
+/* (..., packed, out) */
+static int parse_dequantize(PyObject *args, hc_cuda_call *call) {
+    if (!parse_start(args, 2, call) || !parse_packed(argument(args, 0), &call->packed) ||
+        !parse_view(argument(args, 1), &call->out))
+        return 0;
+    call->what = DEQUANTIZE;
+    return 1;
 }
 
-/* cuda_matmul(device, stream, x, whether x is packed, activations or None, w, address of bias or 0, out) */
-PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args) {
-    (void)self;
-    hc_cuda_call call;
+/* (..., x, whether x is packed, activations or None, w, address of bias or 0, out) */
+static int parse_matmul(PyObject *args, hc_cuda_call *call) {
     hc_error error;
-    if (!parse_start(args, 8, &call))
+    if (!parse_start(args, 6, call))
+        return 0;
+    PyObject *x = argument(args, 0), *format = argument(args, 2);
+    call->has_a = PyObject_IsTrue(argument(args, 1)) == 1;
+    call->has_format = format != Py_None;
+    if ((call->has_a ? !parse_packed(x, &call->a) : !parse_view(x, &call->x)) ||
+        (call->has_format && !hc_parse_format(format, &call->format)) ||
+        !parse_packed(argument(args, 3), &call->packed) || !parse_view(argument(args, 5), &call->out))
+        return 0;
+    call->bias = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 4));
+    if (PyErr_Occurred())
+        return 0;
+    const hc_status status = call->has_format ? hc_format_check(&call->format, &error) : HC_OK;
+    if (status != HC_OK) {
+        hc_raise(status, &error);
+        return 0;
+    }
+    call->what = MATMUL;
+    call->checks = call->has_format;
+    return 1;
+}
+
+#define HC_CUDA_METHOD(name)                                                                                           \
+    PyObject *hc_cuda_##name##_method(PyObject *self, PyObject *args) {                                                \
+        (void)self;                                                                                                    \
+        hc_cuda_call call;                                                                                             \
+        return parse_##name(args, &call) ? finish_call(&call) : NULL;                                                  \
+    }
+HC_CUDA_METHOD(quantize)
+HC_CUDA_METHOD(fake_quantize)
+HC_CUDA_METHOD(dequantize)
+HC_CUDA_METHOD(matmul)
+#undef HC_CUDA_METHOD
+
+/* (bytes of the workspace, [(kernel, grid, threads of a block, bytes of shared memory)]) of a plan. */
+static PyObject *describe_plan(const hc_cuda_plan *plan) {
+    PyObject *steps = PyList_New(0);
+    for (int i = 0; steps && i < plan->n; i++) {
+        const hc_cuda_step *step = &plan->step[i];
+        PyObject *one = Py_BuildValue("(s(III)II)", step->kernel, step->grid[0], step->grid[1], step->grid[2],
+                                      step->block[0] * step->block[1] * step->block[2], step->shared_bytes);
+        if (!one || PyList_Append(steps, one) != 0)
+            Py_CLEAR(steps);
+        Py_XDECREF(one);
+    }
+    return steps ? Py_BuildValue("(LN)", (long long)plan->workspace_bytes, steps) : NULL;
+}
+
+/* cuda_steps(name of a method, its arguments), which calls no driver: addresses may be 0. */
+PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
+    (void)self;
+    static const struct {
+        const char *name;
+        int (*parse)(PyObject *args, hc_cuda_call *call);
+    } METHODS[] = {{"quantize", parse_quantize},
+                   {"fake_quantize", parse_fake_quantize},
+                   {"dequantize", parse_dequantize},
+                   {"matmul", parse_matmul}};
+    const char *name;
+    PyObject *arguments;
+    if (!PyArg_ParseTuple(args, "sO!", &name, &PyTuple_Type, &arguments))
         return NULL;
-    PyObject *x = PyTuple_GET_ITEM(args, 2), *format = PyTuple_GET_ITEM(args, 4);
-    call.has_a = PyObject_IsTrue(PyTuple_GET_ITEM(args, 3)) == 1;
-    call.has_format = format != Py_None;
-    if ((call.has_a ? !parse_packed(x, &call.a) : !parse_view(x, &call.x)) ||
-        (call.has_format && !hc_parse_format(format, &call.format)) ||
-        !parse_packed(PyTuple_GET_ITEM(args, 5), &call.packed) || !parse_view(PyTuple_GET_ITEM(args, 7), &call.out))
+    size_t i = 0;
+    while (i < sizeof METHODS / sizeof *METHODS && strcmp(METHODS[i].name, name) != 0)
+        i++;
+    if (i == sizeof METHODS / sizeof *METHODS)
+        return PyErr_Format(PyExc_ValueError, "cuda_steps: there is no method %s", name);
+    hc_cuda_call call;
+    if (!METHODS[i].parse(arguments, &call))
         return NULL;
-    call.bias = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args, 6));
+    hc_cuda_plan *plan = new_plan(0);
+    if (!plan)
+        return NULL;
+    hc_error error = {.argument = NULL};
+    const hc_status status = plan_call(&call, NULL, plan, &error);
+    PyObject *answer = status == HC_OK ? describe_plan(plan) : hc_raise(status, &error);
+    hc_free_aligned(plan);
+    return answer;
+}
+
+/* cuda_round_by_chance(..., x, packed, (levels or None, fraction, least, low, high), seed, out): packed is where x is quantized
+ * to, for its scales. */
+PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args) {
+    (void)self;
+    hc_cuda_call call;
+    PyObject *table;
+    hc_view levels;
+    hc_held held = {.count = 0};
+    if (!parse_start(args, 5, &call) || !parse_view(argument(args, 0), &call.x) ||
+        !parse_packed(argument(args, 1), &call.packed) || !parse_view(argument(args, 4), &call.out) ||
+        !PyTuple_Check(argument(args, 2)) ||
+        !PyArg_ParseTuple(argument(args, 2), "Odddd", &table, &call.levels.fraction, &call.levels.least,
+                          &call.levels.low, &call.levels.high))
+        return NULL;
+    call.seed = PyLong_AsUnsignedLongLong(argument(args, 3));
     if (PyErr_Occurred())
         return NULL;
-    const hc_status status = call.has_format ? hc_format_check(&call.format, &error) : HC_OK;
-    if (status != HC_OK)
-        return hc_raise(status, &error);
-    call.what = MATMUL;
-    call.checks = call.has_format;
+    if (table != Py_None) {
+        if (!hc_parse_view(table, "levels", &levels, &held))
+            return hc_give_up(&held);
+        if (levels.dtype != HC_F64 || levels.ndim != 1 || levels.strides[0] != 8 || levels.shape[0] > 256) {
+            PyErr_SetString(PyExc_ValueError, "levels: wanted at most 256 contiguous float64");
+            return hc_give_up(&held);
+        }
+        call.levels.n = (int)levels.shape[0];
+        call.levels.table = levels.data;
+    }
+    call.what = CHANCE;
+    call.checks = true;
+    PyObject *answer = finish_call(&call);
+    hc_give_up(&held);
+    return answer;
+}
+
+/* cuda_prune(..., x, n, m, axes, address of values, address of metadata) */
+PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args) {
+    (void)self;
+    hc_cuda_call call;
+    if (!parse_start(args, 6, &call) || !parse_view(argument(args, 0), &call.x) ||
+        !hc_parse_axes(argument(args, 3), call.axes, &call.n_axes))
+        return NULL;
+    call.n = (int)PyLong_AsLong(argument(args, 1));
+    call.m = (int)PyLong_AsLong(argument(args, 2));
+    call.values = (float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 4));
+    call.metadata = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 5));
+    if (PyErr_Occurred())
+        return NULL;
+    call.what = PRUNE;
+    call.checks = true;
     return finish_call(&call);
 }
 
@@ -354,10 +531,9 @@ PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "iKKp", &device, &in, &out, &of_warpgroups))
         return NULL;
     hc_error error;
-    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    hc_cuda_plan *plan = new_plan(hc_cuda_architecture(device));
     if (!plan)
-        return PyErr_NoMemory();
-    plan->architecture = hc_cuda_architecture(device);
+        return NULL;
     hc_status status =
         hc_cuda_plan_check((const uint32_t *)(uintptr_t)in, (uint32_t *)(uintptr_t)out, of_warpgroups, plan, &error);
     const bool is_driver = status == HC_OK;

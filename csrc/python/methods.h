@@ -42,6 +42,9 @@ PyObject *hc_cuda_quantize_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_fake_quantize_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_dequantize_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args);
 
 /* direct.c: direct_types(types...), and direct(run, is_linear, a, b, bias, activations, out) -> answer or None. */
 PyObject *hc_direct_types_method(PyObject *self, PyObject *args);

@@ -18,6 +18,7 @@ from ..base.float_env import converted, counts_subnormals
 from ..base.values import shown
 from ..formats import Format
 from .arguments import FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, tell
+from .device import refuse_device
 from .matmul import _along
 from .quantize import quantize
 from .tuned import choice, product_key
@@ -240,8 +241,7 @@ def prepared(
     accuracy: Any = "default",
 ) -> Call:
     """Check the arguments of `conv2d` and make the answer's array; `caller` is the function that errors name."""
-    if runtime.backend_device() is not None:
-        raise NotImplementedError(f"{caller}: there is no CUDA kernel for a convolution: use hc.use(backend='cpu')")
+    refuse_device(caller, "a convolution", x, w)
     image = as_array(x, f"{caller}: x")
     filters = as_operand(w, f"{caller}: w")
     if layout not in ("NCHW", "NHWC"):

@@ -13,7 +13,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.base import PackedArray
 from ..arrays.components import core_format
-from ..arrays.device import is_on_device
+from ..arrays.device import as_device, is_on_device
 from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
@@ -24,7 +24,7 @@ from ..formats import Format, has_pattern
 from .arguments import as_format, as_operand, core_operand, is_compressed
 from .conv import ERRORS, conv2d, convolution_key, prepared
 from .csr import compressed_product, multiply
-from .device import copied_bytes, goes_to_device
+from .device import copied_bytes, goes_to_device, kernels_of
 from .matmul import _checked_product, linear, matmul
 from .tuned import choice, product_key, times
 
@@ -190,7 +190,7 @@ def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
     left, right = (given["a"], given["b"]) if function is matmul else (given["x"], given["w"])
     if goes_to_device(left, right):
         turned = right if function is matmul else getattr(right, "T", right)
-        return Asked(_on_device(caller, left, turned), "", function.__name__, False)
+        return Asked(_on_device(caller, left, turned, given.get("activations")), "", function.__name__, False)
     if function is matmul:
         explanation, key, blas = _product(caller, given["a"], given["b"], given.get("activations"))
         return Asked(explanation, key, "matmul", blas)
@@ -230,18 +230,20 @@ def _product(caller: str, a: Any, b: Any, activations: Any) -> tuple[Explanation
     return found[0]
 
 
-def _on_device(caller: str, a: Any, b: Any) -> Explanation:
-    """Return the explanation of a product on a CUDA device, with the bytes that are copied."""
+def _on_device(caller: str, a: Any, b: Any, activations: Any) -> Explanation:
+    """Return the explanation of a product on a CUDA device: its kernels, and the bytes that are copied."""
     if not isinstance(b, (QuantizedArray, DeviceQuantizedArray)):
         raise NotImplementedError(f"{caller}: the right operand is not quantized, expected a quantized one on a device")
-    a = a if isinstance(a, PackedArray) or is_on_device(a) else as_operand(a, f"{caller}: a")
+    if not isinstance(a, PackedArray):
+        a = as_device(a, f"{caller}: a") if is_on_device(a) else as_operand(a, f"{caller}: a")
     if not a.shape or len(b.shape) != 2 or a.shape[-1] != b.shape[0]:
         raise ValueError(f"{caller}: shapes {shown(a.shape)} and {shown(b.shape)} do not fit on a CUDA device")
     answer = 4 * prod(a.shape[:-1]) * b.shape[1]
     there, back = copied_bytes(a, b, answer)
     copies = f"copies {there:,} bytes there and {back:,} bytes back" if there or back else "copies nothing"
     moved = answer + sum(value.nbytes for value in (a, b) if hasattr(value, "nbytes"))
-    candidate = Candidate("cuda", None, f"kernels of the CUDA device; {copies}")
+    kernels = ", ".join(kernels_of(a, b.T, activations, caller))
+    candidate = Candidate("cuda", None, f"{kernels}; {copies}")
     return Explanation("cuda", (candidate,), 2 * prod(a.shape) * b.shape[1], moved)
 
 
