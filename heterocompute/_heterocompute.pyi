@@ -284,6 +284,20 @@ def cuda_fake_quantize(
     /,
 ) -> int: ...
 def cuda_dequantize(device: int, stream: int, allocate: _Allocate, packed: _Packed, out: _OnDevice, /) -> int: ...
+def cuda_conv2d(
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    x: _OnDevice,
+    activations: _Format | None,
+    w: _Packed,
+    window: tuple[int, ...],
+    groups: int,
+    relu: bool,
+    bias: int,
+    out: _OnDevice,
+    /,
+) -> int: ...
 def cuda_matmul(
     device: int,
     stream: int,

@@ -196,7 +196,7 @@ static int parse_packed(PyObject *object, hc_packed *packed) {
 
 /* An operation with its arguments, planned twice: for the size of its workspace, and with it. */
 typedef struct {
-    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CHANCE, PRUNE } what;
+    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CONV2D, CHANCE, PRUNE } what;
     int device;
     void *stream;
     PyObject *allocate; /* of the caller, who does not wait: an answer with a value that is refused is NaN; or NULL */
@@ -206,6 +206,8 @@ typedef struct {
     int n_axes, axes[HC_MAX_DIMS];
     bool has_a, has_format, checks; /* checks: the plan begins with a state that says what was refused */
     const float *bias;
+    hc_window window;
+    bool relu;
     hc_levels levels;
     uint64_t seed;
     int n, m; /* prune: n of m values, and where they are stored */
@@ -224,6 +226,9 @@ static hc_status plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_pl
                                           workspace, plan, error);
     case DEQUANTIZE:
         return hc_cuda_plan_dequantize(&call->packed, &call->out, plan, error);
+    case CONV2D:
+        return hc_cuda_plan_conv2d(&call->x, call->has_format ? &call->format : NULL, &call->packed, &call->window,
+                                   call->relu, call->bias, &call->out, workspace, plan, error);
     case PRUNE:
         return hc_cuda_plan_prune(&call->x, call->n, call->m, call->n_axes, call->axes, call->values, call->metadata,
                                   workspace, plan, error);
@@ -413,6 +418,33 @@ static int parse_matmul(PyObject *args, hc_cuda_call *call) {
     return 1;
 }
 
+/* (..., x, activations or None, w, (stride, padding before, dilation: two each), groups, relu, address of bias or 0, out) */
+static int parse_conv2d(PyObject *args, hc_cuda_call *call) {
+    if (!parse_start(args, 8, call))
+        return 0;
+    PyObject *format = argument(args, 1);
+    hc_window *w = &call->window;
+    call->has_format = format != Py_None;
+    if (!parse_view(argument(args, 0), &call->x) || (call->has_format && !hc_parse_format(format, &call->format)) ||
+        !parse_packed(argument(args, 2), &call->packed) ||
+        !PyArg_ParseTuple(argument(args, 3), "LLLLLL", &w->stride[0], &w->stride[1], &w->pad_before[0],
+                          &w->pad_before[1], &w->dilation[0], &w->dilation[1]) ||
+        !parse_view(argument(args, 7), &call->out))
+        return 0;
+    w->groups = PyLong_AsLongLong(argument(args, 4));
+    call->relu = PyObject_IsTrue(argument(args, 5)) == 1;
+    call->bias = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 6));
+    if (PyErr_Occurred())
+        return 0;
+    hc_error error;
+    const hc_status status = call->has_format ? hc_format_check(&call->format, &error) : HC_OK;
+    if (status != HC_OK)
+        hc_raise(status, &error);
+    call->what = CONV2D;
+    call->checks = call->has_format;
+    return status == HC_OK;
+}
+
 #define HC_CUDA_METHOD(name)                                                                                           \
     PyObject *hc_cuda_##name##_method(PyObject *self, PyObject *args) {                                                \
         (void)self;                                                                                                    \
@@ -423,6 +455,7 @@ HC_CUDA_METHOD(quantize)
 HC_CUDA_METHOD(fake_quantize)
 HC_CUDA_METHOD(dequantize)
 HC_CUDA_METHOD(matmul)
+HC_CUDA_METHOD(conv2d)
 #undef HC_CUDA_METHOD
 
 /* (bytes of the workspace, [(kernel, grid, threads of a block, bytes of shared memory)]) of a plan. */
@@ -448,7 +481,8 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     } METHODS[] = {{"quantize", parse_quantize},
                    {"fake_quantize", parse_fake_quantize},
                    {"dequantize", parse_dequantize},
-                   {"matmul", parse_matmul}};
+                   {"matmul", parse_matmul},
+                   {"conv2d", parse_conv2d}};
     const char *name;
     PyObject *arguments;
     if (!PyArg_ParseTuple(args, "sO!", &name, &PyTuple_Type, &arguments))

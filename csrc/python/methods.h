@@ -37,6 +37,7 @@ PyObject *hc_cuda_free_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_copy_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_wait_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_place_method(PyObject *self, PyObject *address);
+PyObject *hc_cuda_conv2d_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_check_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_quantize_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_fake_quantize_method(PyObject *self, PyObject *args);

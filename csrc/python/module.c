@@ -415,6 +415,9 @@ static PyMethodDef METHODS[] = {
     {"cuda_dequantize", hc_cuda_dequantize_method, METH_VARARGS, "cuda_dequantize(*start, packed, out) -> -1"},
     {"cuda_matmul", hc_cuda_matmul_method, METH_VARARGS,
      "cuda_matmul(*start, x, whether it is packed, activations, w, bias, out) -> first row that is refused, or -1"},
+    {"cuda_conv2d", hc_cuda_conv2d_method, METH_VARARGS,
+     "cuda_conv2d(*start, x, activations, w, stride, padding and dilation, groups, relu, bias, out) -> first row that is "
+     "refused, or -1"},
     {"cuda_steps", hc_cuda_steps_method, METH_VARARGS,
      "cuda_steps(\"matmul\", its arguments) -> (bytes of the workspace, [(kernel, grid, threads, bytes of shared "
      "memory)])"},

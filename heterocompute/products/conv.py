@@ -18,7 +18,7 @@ from ..base.float_env import converted, counts_subnormals
 from ..base.values import shown
 from ..formats import Format
 from .arguments import FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, tell
-from .device import refuse_device
+from .device import conv2d_on_device, goes_to_device, refuse_device
 from .matmul import _along
 from .quantize import quantize
 from .tuned import choice, product_key
@@ -141,6 +141,10 @@ def conv2d(
     array([[ 8., 12.],
            [20., 24.]], dtype=float32)
     """
+    if goes_to_device(x, w):
+        check_options("conv2d", algorithm, layout, relu, accuracy)
+        where = (stride, padding, dilation, groups)
+        return conv2d_on_device(x, w, bias, where, activations, algorithm, layout, out, bool(relu))
     call = prepared(
         "conv2d", x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, relu, accuracy
     )
@@ -244,16 +248,11 @@ def prepared(
     refuse_device(caller, "a convolution", x, w)
     image = as_array(x, f"{caller}: x")
     filters = as_operand(w, f"{caller}: w")
-    if layout not in ("NCHW", "NHWC"):
-        raise ValueError(f"{caller}: layout is {shown(layout)}, wanted 'NCHW' or 'NHWC'")
+    check_options(caller, algorithm, layout, relu, accuracy)
     if image.ndim != 4:
         raise ValueError(f"{caller}: x has shape {image.shape}, wanted four dimensions, {' '.join(layout)}")
     if filters.ndim != 4:
         raise ValueError(f"{caller}: w has shape {filters.shape}, wanted four dimensions, (K, C / groups, R, S)")
-    if not isinstance(relu, (bool, np.bool_)):
-        raise TypeError(f"{caller}: relu is {shown(relu)}, wanted a bool")
-    if accuracy not in ("default", "strict"):
-        raise ValueError(f"{caller}: accuracy is {shown(accuracy)}, wanted 'default' or 'strict'")
     nchw = image if layout == "NCHW" else image.transpose(0, 3, 1, 2)
     window = as_window(caller, nchw.shape[2:], filters.shape[2:], stride, padding, dilation, groups, nchw.shape[1])
     _check_algorithm(caller, algorithm, window)
@@ -273,10 +272,20 @@ def prepared(
     return Call(image, filters, result, window, core)
 
 
-def _check_algorithm(caller: str, algorithm: Any, window: Window) -> None:
+def check_options(caller: str, algorithm: Any, layout: Any, relu: Any, accuracy: Any) -> None:
+    """Check what a convolution is told besides arrays and its window."""
+    if layout not in ("NCHW", "NHWC"):
+        raise ValueError(f"{caller}: layout is {shown(layout)}, wanted 'NCHW' or 'NHWC'")
+    if not isinstance(relu, (bool, np.bool_)):
+        raise TypeError(f"{caller}: relu is {shown(relu)}, wanted a bool")
+    if accuracy not in ("default", "strict"):
+        raise ValueError(f"{caller}: accuracy is {shown(accuracy)}, wanted 'default' or 'strict'")
     if algorithm not in ("auto", *ALGORITHMS):
         wanted = f"'auto' or one of {', '.join(ALGORITHMS)}"
         raise ValueError(f"{caller}: algorithm is {shown(algorithm)}, wanted {wanted}")
+
+
+def _check_algorithm(caller: str, algorithm: Any, window: Window) -> None:
     suited = {(1, 1): ((3, 3), (1, 3), (3, 1)), (2, 2): ((3, 3), (5, 5), (7, 7))}
     if algorithm.startswith("winograd") and (
         window.kernel not in suited.get(window.stride, ()) or window.dilation != (1, 1)

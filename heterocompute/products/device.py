@@ -24,6 +24,7 @@ from ..base.texts import counted
 from ..base.values import shown
 from ..formats import Float, Format, Sparse, has_pattern
 from .arguments import as_format
+from .window import as_window
 
 __all__ = ["copied_bytes", "goes_to_device"]
 
@@ -295,6 +296,60 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     if row >= 0:
         assert fmt is not None
         _refuse_row(row, x_name, left.shape, (left.ndim - 1,), fmt)
+    return _answer(target, x, out)
+
+
+def conv2d_on_device(
+    x: Any,
+    w: Any,
+    bias: Any,
+    where: tuple[Any, ...],
+    activations: Any,
+    algorithm: Any,
+    layout: Any,
+    out: Any,
+    relu: bool,
+) -> Any:
+    """Convolve images on a device, as `conv2d`: w is quantized; `where` is stride, padding, dilation and groups."""
+    name, is_last = "conv2d", layout == "NHWC"
+    if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)) or algorithm not in ("auto", "implicit"):
+        raise NotImplementedError(
+            f"conv2d: there is no CUDA kernel for {'dense filters' if algorithm == 'auto' else shown(algorithm)}, expected "
+            "quantized filters and algorithm 'auto': use copies on the CPU (q.to('cpu'), x.get(), x.cpu())"
+        )
+    if w.ndim != 4 or w.axis != (2, 3, 1):
+        raise ValueError(
+            f"conv2d: w has shape {w.shape} and axis {w.axis}, expected (K, C / groups, R, S) and (2, 3, 1)"
+        )
+    fmt = None if activations is None else as_format(activations, "conv2d: activations")
+    found, number = _gathered(name, x=x, w=w, bias=bias, out=out)
+    images = _operand(x, found.get("x"), "conv2d: x", number)
+    filters = _operand(w, found.get("w"), "conv2d: w", number, images.stream)
+    if images.ndim != 4:
+        raise ValueError(f"conv2d: x has shape {images.shape}, wanted four dimensions, {' '.join(layout)}")
+    added = None
+    if bias is not None:
+        added = _bias(_operand(bias, found.get("bias"), "conv2d: bias", number, images.stream), w.shape[0], name)
+    order = (0, 3, 1, 2) if is_last else (0, 1, 2, 3)
+    n, channels, *size = (images.shape[i] for i in order)
+    window = as_window(name, tuple(size), w.shape[2:], *where, channels)
+    shape = (n, w.shape[0], *window.answer)
+    final = (n, *window.answer, w.shape[0]) if is_last else shape
+    target = _target(out, found.get("out"), final, name, images.number, images.stream, (images, filters, added))
+    views = [
+        (one.address, one.view[1], tuple(one.shape[i] for i in order), tuple(one.strides[i] for i in order))
+        for one in (images, target)
+    ]
+    with refusals(format=(f"conv2d: {fmt}", None)):
+        row = _core.cuda_conv2d(
+            *(images.number, images.stream, None, views[0], None if fmt is None else core_format(fmt)),
+            *(filters._packed(), (*window.stride, *window.before, *window.dilation), window.groups, relu),
+            *(0 if added is None else added.address, views[1]),
+        )
+    _settle(images.number, images.stream, filters, added, target)
+    if row >= 0:
+        assert fmt is not None
+        _refuse_row(row, "conv2d: x", images.shape, (1, 2, 3), fmt)
     return _answer(target, x, out)
 
 

@@ -99,7 +99,12 @@ class Error(ctypes.Structure):
 class PlanHead(ctypes.Structure):
     """What an hc_cuda_plan begins with."""
 
-    _fields_ = [("n", ctypes.c_int), ("workspace_bytes", ctypes.c_int64), ("architecture", ctypes.c_int32), ("device_order", ctypes.c_bool)]
+    _fields_ = [
+        ("n", ctypes.c_int),
+        ("workspace_bytes", ctypes.c_int64),
+        ("architecture", ctypes.c_int32),
+        ("device_order", ctypes.c_bool),
+    ]
 
 
 class Unsupported(Exception):

@@ -259,6 +259,26 @@ def test_nothing_is_copied_silently(driver: driven.Driver) -> None:
         hc.explain(hc.linear, lent, lent)
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(("text", "activations"), [("int8", "int8"), ("vsq4-g16-s4", None), ("nf4-g64", "int8")])
+def test_convolutions_on_a_device_give_the_bits_of_the_cpu(layout: str, text: str, activations: str | None) -> None:
+    x, w, bias = values(2, 16, 7, 6), values(10, 8, 3, 3), values(10)
+    x = x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    q = hc.quantize(w, text, axis=(2, 3, 1))
+    words: dict[str, Any] = {"stride": 2, "padding": "same", "groups": 2, "layout": layout, "relu": True}
+    wanted = hc.conv2d(x, q, bias, activations=activations, **words)
+    made: Any = hc.conv2d(Lent(x), q.to("cuda"), Lent(bias), activations=activations, **words)
+    assert isinstance(made, DeviceArray) and made.to_numpy().tobytes() == wanted.tobytes()
+    with hc.use(backend="cuda"):
+        out = np.empty(wanted.shape, np.float32)
+        assert hc.conv2d(x, q, bias, activations=activations, out=out, **words) is out
+    assert out.tobytes() == wanted.tobytes()
+    if activations:
+        x[1, 3, 2, 1] = np.nan
+        with pytest.raises(ValueError, match=r"conv2d: x has a value that int8 cannot hold .* at index \(1, :, :, :\)"):
+            hc.conv2d(Lent(x), q.to("cuda"), activations=activations, **words)
+
+
 def test_streams_that_differ_are_waited_for(driver: driven.Driver) -> None:
     x, w, bias = values(5, 64), values(7, 64), values(7)
     q = hc.quantize(w, "int8")
@@ -280,6 +300,7 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
     x, w = values(5, 64), values(7, 64)
     q = hc.quantize(w, "int8")
     lent, there = Lent(x), q.to("cuda")
+    images, filters = Lent(values(1, 2, 5, 5)), hc.quantize(values(3, 2, 3, 3), "int8", axis=(2, 3, 1)).to("cuda")
     whole = DeviceArray.from_numpy(values(5, 64))
     shifted = DeviceArray(whole, whole.address + 4, (5, 64), whole.dtype, whole.strides, 0, 1)
     cases: list[tuple[Any, type[Exception], str]] = [
@@ -325,8 +346,15 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         ),
         (lambda: hc.prune(Lent(x.astype(np.float64)), "2:4"), NotImplementedError, "has dtype float64"),
         (lambda: hc.quantize(w, "int8+2:4").to("cuda").dequantize(), NotImplementedError, "patterns: use the CPU"),
-        (lambda: hc.conv2d(lent, w), NotImplementedError, "no CUDA kernel for a convolution on cuda:0: use copies"),
-        (lambda: hc.conv2d(x, there), NotImplementedError, "no CUDA kernel for a convolution on cuda:0: use copies"),
+        (lambda: hc.conv2d(lent, w), NotImplementedError, "no CUDA kernel for dense filters, expected quantized"),
+        (lambda: hc.conv2d(x, there), ValueError, r"and axis \(1,\), expected \(K, C / groups, R, S\) and \(2, 3, 1\)"),
+        (lambda: hc.conv2d(lent, filters), ValueError, "conv2d: x has shape .*, wanted four dimensions, N C H W"),
+        (
+            lambda: hc.conv2d(images, filters, algorithm="fft"),
+            NotImplementedError,
+            "no CUDA kernel for 'fft', expected",
+        ),
+        (lambda: hc.conv2d(images, filters, relu=1), TypeError, "conv2d: relu is 1, wanted a bool"),
         (lambda: hc.tune(hc.linear, lent, there), ValueError, "a CUDA device has one way"),
         (lambda: hc.prune_mask(lent, "2:4"), TypeError, "wanted an array in the memory of the CPU"),
         (lambda: hc.training.fake_quantize(lent, "fp8_e4m3fn"), NotImplementedError, "use interop.torch, or the CPU"),

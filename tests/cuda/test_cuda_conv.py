@@ -49,7 +49,13 @@ def test_convolutions_give_the_bits_of_the_cpu(x_text: str | None, w_text: str) 
         wanted = hc.conv2d(x, q, bias, activations=x_text, **keywords)
         got = emulated.conv2d(x, q, wanted.shape, window_of(**keywords), bias, activations, order=number)
         assert got.tobytes() == wanted.tobytes()
-    names = {"hc_conv_f32", "hc_conv_s8_folded", "hc_conv_s8_grouped", "hc_conv_direct_folded", "hc_conv_direct_grouped"}
+    names = {
+        "hc_conv_f32",
+        "hc_conv_s8_folded",
+        "hc_conv_s8_grouped",
+        "hc_conv_direct_folded",
+        "hc_conv_direct_grouped",
+    }
     assert emulated.launched[-1] in names
 
 

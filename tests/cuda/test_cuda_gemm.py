@@ -60,7 +60,12 @@ def test_warpgroups_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
 PATTERNS = [
     *[("int8", "int8+2:4"), ("int8", "vsq4-g16-s4+2:4"), ("int4-g32", "int4-g64+2:4"), ("int8", "int4-g12+2:4")],
     *[("int8", "vsq4-g16-s4+1:4"), ("int8", "int8+3:7"), ("int4-g32", "int4-g32+4:8"), ("int16", "int8+2:4")],
-    *[("vsq4-g16-s4", "vsq4-g16+2:4"), ("int8+2:4", "int4"), ("int8+2:4", "vsq4-g16-s4+2:4"), ("int8", "int4-g16-asym+1:2")],
+    *[
+        ("vsq4-g16-s4", "vsq4-g16+2:4"),
+        ("int8+2:4", "int4"),
+        ("int8+2:4", "vsq4-g16-s4+2:4"),
+        ("int8", "int4-g16-asym+1:2"),
+    ],
 ]
 
 

@@ -22,7 +22,12 @@ def values(*shape: int) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("order", [0, 1, 5])
 def test_layers_give_the_bits_of_the_cpu(shape: tuple[int, ...], order: int) -> None:
-    x, up, weight, bias = values(*shape), values(*shape)[::-1].copy(), values(shape[-1]), values(shape[-1] + 1)[1:].copy()
+    x, up, weight, bias = (
+        values(*shape),
+        values(*shape)[::-1].copy(),
+        values(shape[-1]),
+        values(shape[-1] + 1)[1:].copy(),
+    )
     epsilon = float(np.float32(1e-5))
     pairs = [
         (emulated.layer(RMS_NORM, x, weight, epsilon=epsilon, order=order), rms_norm(x, weight, epsilon)),

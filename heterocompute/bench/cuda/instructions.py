@@ -1,6 +1,7 @@
 """What each special instruction of the CUDA kernels does with given words, as NumPy computes it.
 
-``csrc/cuda/check/check.cu`` runs every instruction once. Lane ``i`` of a warp reads ``words[:, i]`` and writes ``answers[:, i]``.
+``csrc/cuda/check/check.cu`` runs every instruction once. Lane ``i`` of a warp reads ``words[:, i]`` and writes
+``answers[:, i]``.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ def _bytes(registers: Array, dtype: Any) -> Array:
 
 
 def _left(registers: Array, dtype: Any = np.int8) -> Array:
-    """Return the 16 x 32 left operand: register r of a lane is row lane / 4 + 8 (r % 2), columns 4 (lane % 4) + 16 (r / 2) on."""
+    """Return the 16 x 32 left operand.
+
+    Register r of a lane is row lane / 4 + 8 (r % 2), columns 4 (lane % 4) + 16 (r / 2) on.
+    """
     values, matrix = _bytes(registers, dtype), np.empty((16, 32), np.int64)
     for r in range(4):
         for i in range(4):
@@ -75,7 +79,10 @@ def _sums(c: Array, product: Array) -> Array:
 
 
 def expand(kept: Array, places: Array) -> Array:
-    """Return the 16 x 64 left operand of the kept 16 x 32: a lane has places of a row, of 32 columns from 32 (lane / 2 % 2) on."""
+    """Return the 16 x 64 left operand of the kept 16 x 32.
+
+    A lane has the places of a row, of 32 columns from 32 (lane / 2 % 2) on.
+    """
     whole = np.zeros((16, 64), np.int64)
     for lane in range(32):
         row, half = lane // 4 + lane % 2 * 8, lane // 2 % 2
