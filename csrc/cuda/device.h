@@ -89,6 +89,13 @@ static inline __device__ void hc_mma_sparse_s8(int32_t c[4], const uint32_t a[4]
                  : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(places));
 }
+/* c += a b of 16 x 16 and 16 x 8 bfloat16, summed in an order and with roundings of the device's own. */
+static inline __device__ void hc_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 static inline __device__ uint32_t hc_shuffle_xor(uint32_t value, int mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }

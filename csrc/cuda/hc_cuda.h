@@ -46,6 +46,7 @@ typedef struct {
     int n;
     int64_t workspace_bytes;
     int32_t architecture; /* 90: of compute capability 9.0; said before planning, 0: any */
+    bool device_order;    /* likewise: sums of floats may take the order of the matrix units (hc_gemm_bf16) */
     hc_cuda_step step[HC_CUDA_MAX_STEPS];
 } hc_cuda_plan;
 

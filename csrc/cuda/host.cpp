@@ -384,6 +384,46 @@ void hc_mma_sparse_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[4], ui
     hc_host_collective(multiply_sparse_bytes, "sparse mma", in, sizeof in, c, 16);
 }
 
+static double bfloat16_at(const unsigned char *from) {
+    uint32_t bits = (uint32_t)(from[0] | from[1] << 8) << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+/* PTX ISA, "Matrix Fragments for mma.m16n8k16": half i of register r is row lane / 4 (+ 8 for odd r), column 2 (lane % 4) + i
+ * (+ 8 for r >= 2) of a, and column lane / 4, row 2 (lane % 4) + i (+ 8 for r = 1) of b. */
+static void multiply_bfloat16(hc_host_lanes *lanes) {
+    double a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; lane++) {
+        const unsigned char *in = lanes->in[lane] + 16;
+        for (int i = 0; i < 2; i++) {
+            for (int r = 0; r < 4; r++)
+                a[lane / 4 + r % 2 * 8][lane % 4 * 2 + i + r / 2 * 8] = bfloat16_at(in + r * 4 + i * 2);
+            for (int r = 0; r < 2; r++)
+                b[lane % 4 * 2 + i + r * 8][lane / 4] = bfloat16_at(in + 16 + r * 4 + i * 2);
+        }
+    }
+    for (int lane = 0; lane < 32; lane++)
+        for (int r = 0; r < 4; r++) {
+            float sum;
+            memcpy(&sum, lanes->in[lane] + r * 4, 4);
+            double total = sum;
+            for (int k = 0; k < 16; k++)
+                total += a[lane / 4 + r / 2 * 8][k] * b[k][lane % 4 * 2 + r % 2];
+            sum = (float)total;
+            memcpy(lanes->out[lane] + r * 4, &sum, 4);
+        }
+}
+
+void hc_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+    unsigned char in[40];
+    memcpy(in, c, 16);
+    memcpy(in + 16, a, 16);
+    memcpy(in + 32, b, 8);
+    hc_host_collective(multiply_bfloat16, "mma of bfloat16", in, sizeof in, c, 16);
+}
+
 /* Products of a warpgroup, whose threads name the same operands, product by product. */
 
 uint32_t hc_shared_address(const void *at) { return (uint32_t)((const unsigned char *)at - hc_shared()); }

@@ -52,6 +52,7 @@ void hc_load_matrix_x4(uint32_t to[4], const void *shared);
 void hc_mma_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[2]);
 void hc_mma_bytes(int32_t c[4], const uint32_t a[4], const uint32_t b[2], bool a_is_signed, bool b_is_signed);
 void hc_mma_sparse_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[4], uint32_t places);
+void hc_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]); /* rounds each sum once */
 uint32_t hc_shuffle_xor(uint32_t value, int mask);
 
 #endif

@@ -142,7 +142,7 @@ typedef struct {
     int64_t y_row, y_column; /* bytes */
 } hc_cuda_gemv;
 
-/* hc_sgemm: y[i, j] = one chain of fma over k, ascending; w holds decoded values. */
+/* hc_sgemm: y[i, j] = one chain of fma over k, ascending; w holds decoded values. hc_gemm_bf16: the sum in the device's order. */
 typedef struct {
     int64_t m, n, k;
     hc_row_view x;
@@ -154,7 +154,7 @@ typedef struct {
 
 /* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.
  * hc_check_90a: 64 and 128 rows of 128 bytes are read, their products (64, 128) written. */
-enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 49, HC_CUDA_CHECK_90A_IN = (64 + 128) * 32 };
+enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 53, HC_CUDA_CHECK_90A_IN = (64 + 128) * 32 };
 typedef struct {
     const uint32_t *in; /* on 16 bytes */
     uint32_t *out;

@@ -70,7 +70,7 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                        "the CUDA kernels do not multiply arrays of these shapes or float64: use the CPU");
     const hc_cuda_gemm to = gemm_of(out);
     const hc_format_ops *ops = hc_format_find(packed->format.family);
-    if (rows.rows <= GEMV_MOST) {
+    if (rows.rows <= GEMV_MOST && !plan->device_order) {
         const bool has_groups = ops->has_groups(&packed->format);
         hc_cuda_gemv gemv = {.format = packed->format,
                              .geometry = geometry,
@@ -121,9 +121,11 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            .y_row = to.y_row,
                            .y_column = to.y_column};
     hc_rows_init(&sgemm.x, x, &rows, 1, &last);
-    hc_cuda_step *step =
-        hc_cuda_add_step(plan, "gemm", "hc_sgemm", hc_ceil_div(sgemm.m, SGEMM_TILE), hc_ceil_div(sgemm.n, SGEMM_TILE),
-                         256, 2 * 16 * (SGEMM_TILE + 4) * 4, sizeof sgemm);
+    const int64_t x_tiles = hc_ceil_div(sgemm.m, SGEMM_TILE), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
+    hc_cuda_step *step = plan->device_order ? hc_cuda_add_step(plan, "gemm_bf16", "hc_gemm_bf16", x_tiles, w_tiles, 128,
+                                                               4 * SGEMM_TILE * PITCH, sizeof sgemm)
+                                            : hc_cuda_add_step(plan, "gemm", "hc_sgemm", x_tiles, w_tiles, 256,
+                                                               2 * 16 * (SGEMM_TILE + 4) * 4, sizeof sgemm);
     step->params.sgemm = sgemm;
     return HC_OK;
 }

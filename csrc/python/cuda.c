@@ -300,7 +300,6 @@ static unsigned long long ask_for(PyObject *allocate, int64_t bytes) {
 static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
     hc_error error = {.argument = NULL};
     int64_t row = NO_ROW;
-    plan->architecture = hc_cuda_architecture(call->device);
     hc_status status = plan_call(call, NULL, plan, &error);
     if (status != HC_OK)
         return hc_raise(status, &error);
@@ -317,11 +316,23 @@ static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
     return status == HC_OK ? PyLong_FromLongLong(row) : raise_driver(status, &error);
 }
 
+/* Memory for a plan for a device of an architecture; NULL with an exception. */
+static hc_cuda_plan *new_plan(int architecture) {
+    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    if (!plan) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    plan->architecture = architecture;
+    plan->device_order = false;
+    return plan;
+}
+
 /* The first row with a value that the format refuses, or -1. */
 static PyObject *finish_call(const hc_cuda_call *call) {
-    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    hc_cuda_plan *plan = new_plan(hc_cuda_architecture(call->device));
     if (!plan)
-        return PyErr_NoMemory();
+        return NULL;
     PyObject *answer = finish_planned(call, plan);
     hc_free_aligned(plan);
     return answer;
@@ -486,11 +497,10 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     hc_cuda_call call;
     if (!METHODS[i].parse(arguments, &call))
         return NULL;
-    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    hc_cuda_plan *plan = new_plan(architecture ? architecture : hc_cuda_architecture(call.device));
     if (!plan)
-        return PyErr_NoMemory();
+        return NULL;
     hc_error error = {.argument = NULL};
-    plan->architecture = architecture ? architecture : hc_cuda_architecture(call.device);
     const hc_status status = plan_call(&call, NULL, plan, &error);
     PyObject *answer = status == HC_OK ? describe_plan(plan) : hc_raise(status, &error);
     hc_free_aligned(plan);
@@ -557,10 +567,9 @@ PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "iKKp", &device, &in, &out, &of_warpgroups))
         return NULL;
     hc_error error;
-    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    hc_cuda_plan *plan = new_plan(hc_cuda_architecture(device));
     if (!plan)
-        return PyErr_NoMemory();
-    plan->architecture = hc_cuda_architecture(device);
+        return NULL;
     hc_status status =
         hc_cuda_plan_check((const uint32_t *)(uintptr_t)in, (uint32_t *)(uintptr_t)out, of_warpgroups, plan, &error);
     const bool is_driver = status == HC_OK;

@@ -99,7 +99,12 @@ class Error(ctypes.Structure):
 class PlanHead(ctypes.Structure):
     """What an hc_cuda_plan begins with."""
 
-    _fields_ = [("n", ctypes.c_int), ("workspace_bytes", ctypes.c_int64), ("architecture", ctypes.c_int32)]
+    _fields_ = [
+        ("n", ctypes.c_int),
+        ("workspace_bytes", ctypes.c_int64),
+        ("architecture", ctypes.c_int32),
+        ("device_order", ctypes.c_bool),
+    ]
 
 
 class Unsupported(Exception):
@@ -187,10 +192,11 @@ def packed(q: Any, components: dict[str, np.ndarray[Any, Any]]) -> Packed:
     return made
 
 
-def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True, architecture: int = 0) -> int:
-    """Plan with the core and run on the host; return `illegal` of the state."""
+def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True, **said: Any) -> int:
+    """Plan with the core and run on the host; return `illegal` of the state. `said`: what a plan is told before."""
     error, plan = Error(), ctypes.create_string_buffer(PLAN_BYTES)
-    PlanHead.from_buffer(plan).architecture = architecture
+    for name, value in said.items():
+        setattr(PlanHead.from_buffer(plan), name, value)
     call = function_of(planner)
     passed = [ctypes.byref(a) if isinstance(a, (ctypes.Structure, ctypes.Array)) else a for a in arguments]
     address = None
@@ -248,7 +254,7 @@ def linear(
     bias: np.ndarray[Any, Any] | None = None,
     activations: hc.Format | None = None,
     order: int = 0,
-    architecture: int = 0,
+    **said: Any,
 ) -> np.ndarray[Any, Any]:
     """Return x @ w.T + bias; x is an array with `activations`, or packed."""
     out = np.full((*x.shape[:-1], w.shape[0]), np.nan, np.float32)
@@ -257,7 +263,7 @@ def linear(
     setattr(operand, "dense" if isinstance(x, np.ndarray) else "packed", ctypes.addressof(described))
     added = None if bias is None else ctypes.c_void_p(bias.ctypes.data)
     spec = format_of(activations) if activations else None
-    run("matmul", operand, spec, packed(w, w.components), added, view(out), order=order, architecture=architecture)
+    run("matmul", operand, spec, packed(w, w.components), added, view(out), order=order, **said)
     return out
 
 

@@ -129,3 +129,18 @@ def test_vectors_by_words_of_codes_give_the_bits_of_the_cpu(text: str) -> None:
         assert emulated.linear(x, q, order=order).tobytes() == hc.linear(x, q).tobytes()
         if k % 64 == 0:
             assert emulated.launched[-1].endswith("_v1" if m == 1 else "_v8")
+
+
+@pytest.mark.parametrize("text", ["int4-g32-f16", "vsq4-g16-s4", "nf4-g64", "fp8_e4m3fn-row"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_sums_in_the_order_of_the_device_are_within_their_bound(text: str, dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate([(3, 5, 40), (70, 66, 333)]):
+        x, w = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q = hc.quantize(w, text)
+        got = emulated.linear(x, q, bias, order=order, device_order=True).astype(np.float64)
+        assert emulated.launched[-1] == "hc_gemm_bf16"
+        wide, decoded = x.astype(np.float64), q.dequantize().astype(np.float64)
+        exact, sizes = wide @ decoded.T + bias, np.abs(wide) @ np.abs(decoded).T + np.abs(bias)
+        assert (np.abs(got - exact) <= (3 * 2.0**-16 + (3 * k + 2) * 2.0**-22) * sizes).all()

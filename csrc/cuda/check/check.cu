@@ -3,10 +3,17 @@
  *
  *   in    0 to 3 c, 4 to 7 a, 8 to 11 b, 12 places of a 2:4 pattern, 13 to 16 what is copied and loaded
  *   out   0 mma s8, 4 mma of bytes by sign (u u, s u, u s), 16 sparse mma, 20 ldmatrix, 24 shuffles by 1 to 16,
- *         29 copies, 33 copies or zeros, 37 loads, 41 maximum, 42 or, 43 x y + z, fma, x / y, root of |x|, x y / 2^120 (floats), 48 double to float
+ *         29 copies, 33 copies or zeros, 37 loads, 41 maximum, 42 or, 43 x y + z, fma, x / y, root of |x|, x y / 2^120 (floats), 48 double to float,
+ *         49 mma of the bfloat16 that the lowest signed bytes of halves of a and b are, added to c as floats
  */
 #include "cuda/definition.h"
 #include "cuda/device.h"
+
+/* Two bfloat16, each the value of the lowest byte of a half. */
+static inline HC_DEVICE uint32_t halves_of(uint32_t word) {
+    const uint32_t low = hc_f32_bits((float)(int8_t)word), high = hc_f32_bits((float)(int8_t)(word >> 16));
+    return low >> 16 | (high & 0xffff0000u);
+}
 
 HC_KERNEL(hc_check_instructions, hc_cuda_check, 32) {
     const int lane = (int)threadIdx.x;
@@ -60,4 +67,14 @@ HC_KERNEL(hc_check_instructions, hc_cuda_check, 32) {
                            sqrtf(fabsf(x)), x * y * 7.5231638e-37f, (float)((double)x * (double)y)};
     for (int i = 0; i < 6; i++)
         out[(43 + i) * 32] = found[i] != found[i] ? 0x7fc00000 : hc_f32_bits(found[i]);
+    uint32_t left[4], right[2];
+    for (int i = 0; i < 4; i++) {
+        left[i] = halves_of(a[i]);
+        four[i] = (float)(int32_t)c[i];
+    }
+    for (int i = 0; i < 2; i++)
+        right[i] = halves_of(b[i]);
+    hc_mma_bf16(four, left, right);
+    for (int i = 0; i < 4; i++)
+        out[(49 + i) * 32] = hc_f32_bits(four[i]);
 }

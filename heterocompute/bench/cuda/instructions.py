@@ -1,6 +1,7 @@
 """What each special instruction of the CUDA kernels does with given words, as NumPy computes it.
 
-``csrc/cuda/check/check.cu`` runs every instruction once. Lane ``i`` of a warp reads ``words[:, i]`` and writes ``answers[:, i]``.
+``csrc/cuda/check/check.cu`` runs every instruction once. Lane ``i`` of a warp reads ``words[:, i]`` and writes
+``answers[:, i]``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..measure import CheckFailed, Options
 
 Array = np.ndarray[Any, Any]
 
-WORDS, ANSWERS = 17, 49  # of a lane
+WORDS, ANSWERS = 17, 53  # of a lane
 PARTS = {
     "mma of signed bytes": slice(0, 4),
     "mma of unsigned bytes": slice(4, 8),
@@ -30,6 +31,7 @@ PARTS = {
     "atomic maximum and or": slice(41, 43),
     "float32 without contraction, rounded correctly, with subnormals": slice(43, 48),
     "float64 to float32": slice(48, 49),
+    "mma of bfloat16": slice(49, 53),
 }
 LANES = np.arange(32)
 SMALL = np.float32(2.0**-120)
@@ -50,7 +52,10 @@ def _bytes(registers: Array, dtype: Any) -> Array:
 
 
 def _left(registers: Array, dtype: Any = np.int8) -> Array:
-    """Return the 16 x 32 left operand: register r of a lane is row lane / 4 + 8 (r % 2), columns 4 (lane % 4) + 16 (r / 2) on."""
+    """Return the 16 x 32 left operand.
+
+    Register r of a lane is row lane / 4 + 8 (r % 2), columns 4 (lane % 4) + 16 (r / 2) on.
+    """
     values, matrix = _bytes(registers, dtype), np.empty((16, 32), np.int64)
     for r in range(4):
         for i in range(4):
@@ -74,7 +79,10 @@ def _sums(c: Array, product: Array) -> Array:
 
 
 def expand(kept: Array, places: Array) -> Array:
-    """Return the 16 x 64 left operand of the kept 16 x 32: a lane has places of a row, of 32 columns from 32 (lane / 2 % 2) on."""
+    """Return the 16 x 64 left operand of the kept 16 x 32.
+
+    A lane has the places of a row, of 32 columns from 32 (lane / 2 % 2) on.
+    """
     whole = np.zeros((16, 64), np.int64)
     for lane in range(32):
         row, half = lane // 4 + lane % 2 * 8, lane // 2 % 2
@@ -86,7 +94,7 @@ def expand(kept: Array, places: Array) -> Array:
 
 
 def answers_of(words: Array) -> Array:
-    """Return what the instructions make of the words, (49, 32)."""
+    """Return what the instructions make of the words, (53, 32)."""
     c, a, b, moved = words[:4], words[4:8], words[8:12], words[13:17]
     answers = np.empty((ANSWERS, 32), np.uint32)
     kinds = [(np.int8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8), (np.uint8, np.int8)]
@@ -107,6 +115,13 @@ def answers_of(words: Array) -> Array:
         found.append((x.astype(np.float64) * y.astype(np.float64)).astype(np.float32))
     for i, values in enumerate(found):
         answers[43 + i] = np.where(np.isnan(values), np.uint32(0x7FC00000), values.view(np.uint32))
+    left, right = np.empty((16, 16), np.int64), np.empty((16, 8), np.int64)
+    for r in range(4):
+        for i in range(2):
+            left[LANES // 4 + r % 2 * 8, LANES % 4 * 2 + i + r // 2 * 8] = _bytes(a, np.int8)[r, :, 2 * i]
+            if r < 2:
+                right[LANES % 4 * 2 + i + r * 8, LANES // 4] = _bytes(b, np.int8)[r, :, 2 * i]
+    answers[49:53] = _sums(c, left @ right).view(np.int32).astype(np.float32).view(np.uint32)
     return answers
 
 
