@@ -309,6 +309,24 @@ def cuda_conv2d(
     out: _OnDevice,
     /,
 ) -> int: ...
+def cuda_layer(
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    kind: int,
+    rows: int,
+    n: int,
+    x: int,
+    weight: int,
+    bias: int,
+    y: int,
+    epsilon: float,
+    half: int,
+    repeat: int,
+    turns: int,
+    pairs: bool,
+    /,
+) -> int: ...
 def cuda_steps(
     name: str, arguments: tuple[Any, ...], architecture: int = 0, /
 ) -> tuple[int, list[tuple[str, tuple[int, int, int], int, int]]]: ...

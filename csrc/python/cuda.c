@@ -196,7 +196,7 @@ static int parse_packed(PyObject *object, hc_packed *packed) {
 
 /* An operation with its arguments, planned twice: for the size of its workspace, and with it. */
 typedef struct {
-    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CONV2D, CHANCE, PRUNE } what;
+    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CONV2D, CHANCE, PRUNE, LAYER } what;
     int device;
     void *stream;
     PyObject *allocate; /* of the caller, who does not wait: an answer with a value that is refused is NaN; or NULL */
@@ -209,6 +209,7 @@ typedef struct {
     hc_levels levels;
     uint64_t seed;
     hc_window window; /* of conv2d */
+    hc_layer layer;
     bool relu;
     int n, m; /* prune: n of m values, and where they are stored */
     float *values;
@@ -229,6 +230,8 @@ static hc_status plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_pl
     case CONV2D:
         return hc_cuda_plan_conv2d(&call->x, call->has_format ? &call->format : NULL, &call->packed, &call->window,
                                    call->relu, call->bias, &call->out, workspace, plan, error);
+    case LAYER:
+        return hc_cuda_plan_layer(&call->layer, plan, error);
     case PRUNE:
         return hc_cuda_plan_prune(&call->x, call->n, call->m, call->n_axes, call->axes, call->values, call->metadata,
                                   workspace, plan, error);
@@ -556,6 +559,40 @@ PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args) {
         return NULL;
     call.what = PRUNE;
     call.checks = true;
+    return finish_call(&call);
+}
+
+/* cuda_layer(..., kind, rows, n, addresses of x, weight, bias and y, epsilon, half, repeat, turns, whether of pairs): as layer of
+ * csrc/python/layers.c; an address may be 0 where that has None. */
+PyObject *hc_cuda_layer_method(PyObject *self, PyObject *args) {
+    (void)self;
+    hc_cuda_call call;
+    int kind, pairs;
+    long long rows, n, half, repeat, turns;
+    unsigned long long x, weight, bias, y;
+    if (!parse_start(args, 12, &call))
+        return NULL;
+    PyObject *rest = PyTuple_GetSlice(args, AFTER_START, AFTER_START + 12);
+    const bool fits = rest && PyArg_ParseTuple(rest, "iLLKKKKfLLLp", &kind, &rows, &n, &x, &weight, &bias, &y,
+                                               &call.layer.epsilon, &half, &repeat, &turns, &pairs);
+    Py_XDECREF(rest);
+    if (!fits)
+        return NULL;
+    if (kind < 0 || kind >= HC_N_LAYERS ||
+        (kind == HC_LAYER_ROPE && (half < 0 || 2 * half > n || repeat < 1 || turns < 1)))
+        return PyErr_Format(PyExc_ValueError, "layer: sizes that do not fit");
+    call.layer.kind = (hc_layer_kind)kind;
+    call.layer.rows = rows;
+    call.layer.n = n;
+    call.layer.x = (const float *)(uintptr_t)x;
+    call.layer.weight = (const float *)(uintptr_t)weight;
+    call.layer.bias = (const float *)(uintptr_t)bias;
+    call.layer.y = (float *)(uintptr_t)y;
+    call.layer.half = half;
+    call.layer.repeat = repeat;
+    call.layer.turns = turns;
+    call.layer.pairs = pairs;
+    call.what = LAYER;
     return finish_call(&call);
 }
 

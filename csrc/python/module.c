@@ -420,6 +420,8 @@ static PyMethodDef METHODS[] = {
      "cuda_conv2d(*start, x, activations, w, (stride, padding, dilation, groups), relu, bias, out) -> first image that "
      "is "
      "refused, or -1"},
+    {"cuda_layer", hc_cuda_layer_method, METH_VARARGS,
+     "cuda_layer(*start, kind, rows, n, x, weight, bias, y, epsilon, half, repeat, turns, pairs) -> -1"},
     {"cuda_steps", hc_cuda_steps_method, METH_VARARGS,
      "cuda_steps(\"matmul\", its arguments[, architecture]) -> (bytes of the workspace, [(kernel, grid, threads, bytes "
      "of shared "

@@ -247,6 +247,40 @@ def test_convolutions_on_a_device_give_the_bits_of_the_cpu(
             hc.conv2d(Lent(x), there, **options)
 
 
+def test_layers_of_transformers_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, x, up, weight = hc.layers, values(3, 5, 12), values(3, 5, 12)[::-1].copy(), values(12)
+    cosine, sine = values(5, 4), values(6, 4)[1:].copy()
+    calls: list[tuple[Any, tuple[Any, ...]]] = [
+        (layers.rms_norm, (x, weight)),
+        (layers.rms_norm, (x,)),
+        (layers.layer_norm, (x, weight, weight[::-1].copy())),
+        (layers.softmax, (x,)),
+        (layers.swiglu, (x, up)),
+        (layers.gelu, (x,)),
+        (layers.gelu, (x[0, 0], up[0, 0])),
+        (layers.rope, (x, cosine, sine)),
+        (lambda *given: layers.rope(*given, pairs=True), (x, cosine, sine)),
+    ]
+    for function, given in calls:
+        y = function(*(Lent(one) for one in given))
+        assert y.device == "cuda:0" and y.to_numpy().tobytes() == function(*given).tobytes()
+    cp = driven.StandIn()
+    monkeypatch.setitem(sys.modules, "cupy", cp)
+    assert layers.softmax(cp.asarray(x)).get().tobytes() == layers.softmax(x).tobytes()
+    lent = Lent(x)
+    for call, kind, sentence in (
+        (lambda: layers.rms_norm(lent, weight), TypeError, "an argument is not on cuda:0"),
+        (lambda: layers.rms_norm(x, Lent(weight)), TypeError, "x is on the CPU and another argument on a device"),
+        (lambda: layers.swiglu(lent, Lent(up, 1)), TypeError, "an argument is not on cuda:0, expected all on one"),
+        (lambda: layers.softmax(Lent(x.astype(np.float16))), NotImplementedError, "expected contiguous float32"),
+        (lambda: layers.rope(lent, Lent(values(1, 4)), Lent(values(1, 4))), NotImplementedError, r"\(tokens, half\)"),
+        (lambda: layers.rms_norm(lent, Lent(values(5))), ValueError, r"has shape \(5,\), expected \(12,\)"),
+        (lambda: hc.attention(lent, lent, lent), TypeError, "wanted an array in the memory of the CPU"),
+    ):
+        with pytest.raises(kind, match=sentence):
+            call()
+
+
 def test_threads_compute_at_once_each_with_its_own_backend() -> None:
     x, w = values(40, 64), values(7, 64)
     q = hc.quantize(w, "vsq4-g16-s4")
