@@ -144,7 +144,8 @@ def conv2d(
     if goes_to_device(x, w):
         check_options("conv2d", algorithm, layout, relu, accuracy)
         where = (stride, padding, dilation, groups)
-        return conv2d_on_device(x, w, bias, where, activations, algorithm, layout, out, bool(relu))
+        answer: FloatArray = conv2d_on_device(x, w, bias, where, activations, algorithm, layout, out, bool(relu))
+        return answer
     call = prepared(
         "conv2d", x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, relu, accuracy
     )

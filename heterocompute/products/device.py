@@ -313,9 +313,10 @@ def conv2d_on_device(
     """Convolve images on a device, as `conv2d`: w is quantized; `where` is stride, padding, dilation and groups."""
     name, is_last = "conv2d", layout == "NHWC"
     if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)) or algorithm not in ("auto", "implicit"):
+        what = "dense filters" if algorithm in ("auto", "implicit") else shown(algorithm)
         raise NotImplementedError(
-            f"conv2d: there is no CUDA kernel for {'dense filters' if algorithm == 'auto' else shown(algorithm)}, expected "
-            "quantized filters and algorithm 'auto': use copies on the CPU (q.to('cpu'), x.get(), x.cpu())"
+            f"conv2d: there is no CUDA kernel for {what}, expected quantized filters and algorithm 'auto': "
+            "use copies on the CPU (q.to('cpu'), x.get(), x.cpu())"
         )
     if w.ndim != 4 or w.axis != (2, 3, 1):
         raise ValueError(
@@ -332,7 +333,8 @@ def conv2d_on_device(
         added = _bias(_operand(bias, found.get("bias"), "conv2d: bias", number, images.stream), w.shape[0], name)
     order = (0, 3, 1, 2) if is_last else (0, 1, 2, 3)
     n, channels, *size = (images.shape[i] for i in order)
-    window = as_window(name, tuple(size), w.shape[2:], *where, channels)
+    stride, padding, dilation, groups = where
+    window = as_window(name, tuple(size), w.shape[2:], stride, padding, dilation, groups, channels)
     shape = (n, w.shape[0], *window.answer)
     final = (n, *window.answer, w.shape[0]) if is_last else shape
     target = _target(out, found.get("out"), final, name, images.number, images.stream, (images, filters, added))
