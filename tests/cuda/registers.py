@@ -2,8 +2,8 @@
 
     python tests/cuda/registers.py [--arch sm_90a] [source.cu ...]
 
-Registers and spills are those of ``ptxas -v``, instructions those of ``cuobjdump -sass``. The exit status is 1 if a matmul or a
-convolution spills or uses local memory.
+Registers and spills are those of ``ptxas -v``, instructions those of ``cuobjdump -sass``. The exit status is 1 if a
+matmul or a convolution spills or uses local memory.
 """
 
 from __future__ import annotations

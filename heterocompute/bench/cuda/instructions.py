@@ -48,7 +48,8 @@ def random_words(rng: np.random.Generator) -> Array:
 
 def _bytes(registers: Array, dtype: Any) -> Array:
     """Return the bytes (registers, lanes, 4) of words (registers, lanes), the lowest first."""
-    return np.ascontiguousarray(registers).view(np.uint8).reshape(*registers.shape, 4).view(dtype).astype(np.int64)
+    made: Array = np.ascontiguousarray(registers).view(np.uint8).reshape(*registers.shape, 4).view(dtype)
+    return made.astype(np.int64)
 
 
 def _left(registers: Array, dtype: Any = np.int8) -> Array:
@@ -75,7 +76,8 @@ def _right(registers: Array, dtype: Any = np.int8) -> Array:
 def _sums(c: Array, product: Array) -> Array:
     """Return the accumulators: register r of a lane is row lane / 4 + 8 (r / 2), column 2 (lane % 4) + r % 2."""
     rows, columns = np.arange(4)[:, None] // 2 * 8 + LANES // 4, np.arange(4)[:, None] % 2 + LANES % 4 * 2
-    return (c.view(np.int32) + product[rows, columns]).astype(np.int32).view(np.uint32)
+    made: Array = (c.view(np.int32) + product[rows, columns]).astype(np.int32)
+    return made.view(np.uint32)
 
 
 def expand(kept: Array, places: Array) -> Array:
@@ -98,8 +100,8 @@ def answers_of(words: Array) -> Array:
     c, a, b, moved = words[:4], words[4:8], words[8:12], words[13:17]
     answers = np.empty((ANSWERS, 32), np.uint32)
     kinds = [(np.int8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8), (np.uint8, np.int8)]
-    for i, (left, right) in enumerate(kinds):
-        answers[4 * i : 4 * i + 4] = _sums(c, _left(a, left) @ _right(b[:2], right))
+    for i, (of_a, of_b) in enumerate(kinds):
+        answers[4 * i : 4 * i + 4] = _sums(c, _left(a, of_a) @ _right(b[:2], of_b))
     answers[16:20] = _sums(c, expand(_left(a), words[12]) @ _right(b))
     rows = np.ascontiguousarray(moved.T)  # lane i names row i % 8 of matrix i / 8
     answers[20:24] = rows.reshape(4, 8, 4)[:, LANES // 4, LANES % 4]

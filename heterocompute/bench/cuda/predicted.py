@@ -24,7 +24,7 @@ __all__ = ["predicted"]
 
 MMA_SHARE, WGMMA_SHARE = 0.629, 0.95
 HOPPER = ("h100", "h200", "h800")  # compute capability 9.0; plans for others use no kernel of one architecture
-REGISTERS = {"hc_gemm_s4": 70, "hc_gemm_s8_16": 118, "hc_gemm_s8_64": 152, "hc_gemm_s8_128": 224, "hc_sgemm": 60}
+REGISTERS = {"hc_gemm_s4": 70, "hc_gemm_s8_16": 63, "hc_gemm_s8_64": 94, "hc_gemm_s8_128": 122, "hc_gemm_24_64": 136}
 CODECS = ("int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64")
 VALUES = (65536, 1024)
 Step = tuple[str, tuple[int, int, int], int, int]

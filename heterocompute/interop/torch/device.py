@@ -60,7 +60,7 @@ def product(x: Any, q: Packed, activations: str) -> Any:
 
 
 def convolved(x: Any, q: Packed, window: Any, activations: str) -> Any:
-    """Return the float32 convolution of images (N, C, H, W) of any strides; window: stride, padding, dilation, groups."""
+    """Return the float32 convolution of images (N, C, H, W); window is stride, padding, dilation and groups."""
     stride, padding, dilation, groups = window
     where = as_window("conv2d", x.shape[2:], q[1][2:], stride, padding, dilation, groups, x.shape[1])
     core_window = convolution_window(where, x.shape[1], q[1])
