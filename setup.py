@@ -153,7 +153,7 @@ class BuildExt(build_ext):
     def compile_cuda(self, nvcc: str, source: str) -> str | None:
         """Compile a .cu file to a fatbin unless one is newer than all that it was made of; None if that fails."""
         stem = Path(source).stem
-        code = CUDA_MATMUL_CODE if stem.startswith("gemm") else CUDA_CODE
+        code = CUDA_MATMUL_CODE if Path(source).parent.name == "matmul" else CUDA_CODE
         if stem.endswith("_90a"):  # instructions that no other device has
             code = {"90a": "sm_90a"}
         command = [nvcc, "-fatbin", *NVCC_FLAGS]

@@ -362,19 +362,26 @@ template <int BITS> static inline HC_DEVICE float hc_gemv_code(const float *tabl
 template <int BITS, int CODES, int CHAINS, int MOST>
 static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *table, const uint32_t *words,
                                            const char *x, float (*chains)[CHAINS]) {
-    enum { IN_WORD = 32 / BITS };
+    enum { IN_WORD = 32 / BITS, UNROLLED = MOST == 1 || CHAINS > 1 ? IN_WORD / 4 : 1 /* chains are registers */ };
 #pragma unroll
-    for (int c = 0; c < CODES; c += 4)
+    for (int w = 0; w < CODES / IN_WORD; w++)
+#pragma unroll(UNROLLED)
+        for (int c = 0; c < IN_WORD; c += 4) {
+            const uint32_t word = words[w] >> BITS * c;
+            float codes[4], four[4];
 #pragma unroll
-        for (int v = 0; v < MOST; v++) {
-            if (v >= (int)p.vectors)
-                continue;
-            float four[4];
-            hc_load_16(four, x + v * p.x.rows.stride[0] + c * (int)sizeof(float));
+            for (int i = 0; i < 4; i++)
+                codes[i] = hc_gemv_code<BITS>(table, word, i);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float *chain = &chains[v][CHAINS == 1 ? 0 : c + i];
-                *chain = fmaf(four[i], hc_gemv_code<BITS>(table, words[(c + i) / IN_WORD], (c + i) % IN_WORD), *chain);
+            for (int v = 0; v < MOST; v++) {
+                if (v >= (int)p.vectors)
+                    continue;
+                hc_load_16(four, x + v * p.x.rows.stride[0] + (w * IN_WORD + c) * (int)sizeof(float));
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    float *chain = &chains[v][CHAINS == 1 ? 0 : w * IN_WORD + c + i];
+                    *chain = fmaf(four[i], codes[i], *chain);
+                }
             }
         }
 }
@@ -404,11 +411,10 @@ static inline HC_DEVICE void hc_gemv_rows(const hc_cuda_gemv &p) {
         const hc_code_tile out = {BITS ? &first_code : codes, columns, &scale, 1, &row_scale};
         if (!BITS || has_groups || first == lane * span)
             format::decode_codes(&p.format, &g, &p.parts, &tile, &out);
-        int c = 0;
         if constexpr (BITS != 0) {
             enum { CODES = has_groups ? 64 / BITS : 8, WORDS = CODES * BITS / 32 };
             const uint8_t *from = p.parts.part[HC_CODES].data + row * p.parts.part[HC_CODES].row_stride;
-            for (; c + CODES <= values; c += CODES) {
+            for (int c = 0; c < values; c += CODES) { /* whole pieces, as the planner saw to */
                 uint32_t words[WORDS];
                 memcpy(words, __builtin_assume_aligned(from + (first + c) * BITS / 8, sizeof words), sizeof words);
                 if constexpr (has_groups)
@@ -416,23 +422,8 @@ static inline HC_DEVICE void hc_gemv_rows(const hc_cuda_gemv &p) {
                 else
                     hc_gemv_piece<BITS, CODES, CHAINS, MOST>(p, shared, words, x, sums);
             }
-            from += (first + c) * BITS / 8;
-            for (int i = 0; c + i < values; i++) { /* less than a piece */
-                const float code = hc_gemv_code<BITS>(shared, from[i * BITS / 8], i % (8 / BITS));
-                for (int v = 0; v < vectors; v++) {
-                    const float value = *(const float *)(x + v * p.x.rows.stride[0] + (c + i) * (int)sizeof(float));
-#pragma unroll
-                    for (int w = 0; w < MOST; w++)
-#pragma unroll
-                        for (int j = 0; j < CHAINS; j++)
-                            if (w == v && (has_groups || j == i)) {
-                                float *sum = has_groups ? &chains[w][0] : &sums[w][j];
-                                *sum = fmaf(value, code, *sum);
-                            }
-                }
-            }
         } else {
-            for (; c < values; c += CHAINS)
+            for (int c = 0; c < values; c += CHAINS)
 #pragma unroll
                 for (int i = 0; i < CHAINS; i++) {
                     if (c + i >= values)
@@ -476,8 +467,16 @@ static inline HC_DEVICE void hc_gemv_rows(const hc_cuda_gemv &p) {
     }
 }
 
-template <typename format, int BITS, int MOST> static inline HC_DEVICE void hc_gemv_block(const hc_cuda_gemv &p) {
-    if (p.lanes == 16)
+/* The formats of a family that have groups, have none, or are of both kinds. */
+enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
+
+template <typename format, int kinds, int BITS, int MOST>
+static inline HC_DEVICE void hc_gemv_block(const hc_cuda_gemv &p) {
+    if constexpr (kinds == HC_WITH_GROUPS)
+        hc_gemv_rows<format, true, BITS, MOST>(p);
+    else if constexpr (kinds == HC_WITHOUT_GROUPS)
+        hc_gemv_rows<format, false, BITS, MOST>(p);
+    else if (p.lanes == 16)
         hc_gemv_rows<format, true, BITS, MOST>(p);
     else
         hc_gemv_rows<format, false, BITS, MOST>(p);
@@ -489,12 +488,14 @@ template <typename format, int BITS, int MOST> static inline HC_DEVICE void hc_g
     HC_KERNEL(hc_encode_##family, hc_cuda_codec, 128) { hc_encode_block<format>(p); }
 #define HC_DECODERS(family, format)                                                                                    \
     HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128) { hc_decode_block<format>(p); }
-#define HC_GEMV(family, format)                                                                                        \
-    HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { hc_gemv_block<format, 0, HC_GEMV_VECTORS>(p); }
+#define HC_GEMV(family, format, kinds)                                                                                 \
+    HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { hc_gemv_block<format, kinds, 0, HC_GEMV_VECTORS>(p); }
 /* Those that read words of so many bits a code: of one vector, and of up to eight. */
-#define HC_GEMV_WORDS(family, format, bits)                                                                            \
-    HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128) { hc_gemv_block<format, bits, 1>(p); }               \
-    HC_KERNEL(hc_gemv_##family##_b##bits##_v8, hc_cuda_gemv, 128) { hc_gemv_block<format, bits, HC_GEMV_VECTORS>(p); }
+#define HC_GEMV_WORDS(family, format, kinds, bits)                                                                     \
+    HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128) { hc_gemv_block<format, kinds, bits, 1>(p); }        \
+    HC_KERNEL(hc_gemv_##family##_b##bits##_v8, hc_cuda_gemv, 128) {                                                    \
+        hc_gemv_block<format, kinds, bits, HC_GEMV_VECTORS>(p);                                                        \
+    }
 #define HC_INTEGERS(family, format)                                                                                    \
     HC_KERNEL(hc_integers_##family, hc_cuda_integers, 128) { hc_integers_block<format>(p); }
 

@@ -43,8 +43,9 @@ static int word_bits(hc_cuda_gemv *gemv) {
         return 0;
     const bool has_groups = gemv->lanes == 16;
     const int64_t word = has_groups || form.bits == 8 ? 8 : 4, group = has_groups ? g->group : 8;
-    const bool has_words = (uintptr_t)codes->data % 8 == 0 && codes->row_stride % word == 0 &&
-                           (!has_groups || group * form.bits % 64 == 0);
+    const bool has_words =
+        (uintptr_t)codes->data % 8 == 0 && codes->row_stride % word == 0 &&
+        (has_groups ? group * form.bits % 64 == 0 && g->run_length * form.bits % 64 == 0 : g->columns % 8 == 0);
     const hc_row_view *x = &gemv->x;
     const bool has_fours = x->dtype == HC_F32 && x->column_stride == sizeof(float) && (uintptr_t)x->data % 16 == 0 &&
                            x->rows.stride[0] % 16 == 0 && (g->runs == 1 || !has_groups || g->run_length % 4 == 0);
@@ -122,8 +123,8 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            .y_column = to.y_column};
     hc_rows_init(&sgemm.x, x, &rows, 1, &last);
     const int64_t x_tiles = hc_ceil_div(sgemm.m, SGEMM_TILE), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
-    hc_cuda_step *step = plan->device_order ? hc_cuda_add_step(plan, "gemm_bf16", "hc_gemm_bf16", x_tiles, w_tiles, 128,
-                                                               4 * SGEMM_TILE * PITCH, sizeof sgemm)
+    hc_cuda_step *step = plan->device_order ? hc_cuda_add_step(plan, "floats_bf16", "hc_gemm_bf16", x_tiles, w_tiles,
+                                                               128, 4 * SGEMM_TILE * PITCH, sizeof sgemm)
                                             : hc_cuda_add_step(plan, "gemm", "hc_sgemm", x_tiles, w_tiles, 256,
                                                                2 * 16 * (SGEMM_TILE + 4) * 4, sizeof sgemm);
     step->params.sgemm = sgemm;
@@ -165,7 +166,7 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda
     const int tile = p.m <= 16 ? 0 : p.m <= 32 ? 1 : 2, threads = 256, columns = 32;
     const int stage_bytes = TILES[tile].rows * (NIBBLES_STEP + 16) + threads * 16;
     hc_cuda_step *step = hc_cuda_add_step(
-        plan, "gemm_s4", TILES[tile].kernel, hc_ceil_div(p.m, TILES[tile].rows), hc_ceil_div(p.n, columns), threads,
+        plan, "packed_s4", TILES[tile].kernel, hc_ceil_div(p.m, TILES[tile].rows), hc_ceil_div(p.n, columns), threads,
         hc_max(stage_bytes * TILES[tile].stages, threads * TILES[tile].rows), sizeof p);
     step->params.gemm_s4 = p;
 }
@@ -178,7 +179,7 @@ static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_pla
                  {{"hc_gemm_24_64_folded", "hc_gemm_24_64_grouped"}, 64, 2}};
     const int tile = gemm->m > 16, w_rows = 128, w_bytes = SPARSE_STEP / 2 + 16 + SPARSE_STEP / 8;
     const int stage_bytes = w_rows * w_bytes + TILES[tile].x_rows * (SPARSE_STEP + 16);
-    hc_cuda_step *step = hc_cuda_add_step(plan, "gemm_24", TILES[tile].kernel[gemm->mode],
+    hc_cuda_step *step = hc_cuda_add_step(plan, "sparse_24", TILES[tile].kernel[gemm->mode],
                                           hc_ceil_div(gemm->m, TILES[tile].x_rows), hc_ceil_div(gemm->n, w_rows), 128,
                                           stage_bytes * TILES[tile].stages, sizeof step->params.gemm_24);
     step->params.gemm_24 = (hc_cuda_gemm_24){*gemm, places};
@@ -189,7 +190,7 @@ static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, hc_cuda_plan *plan)
     if (!is_wide && plan->architecture == HC_CUDA_HOPPER && gemm->m >= HOPPER_LEAST) {
         static const char *const KERNELS[] = {"hc_gemm_90a_folded", "hc_gemm_90a_grouped"};
         hc_cuda_step *step =
-            hc_cuda_add_step(plan, "gemm_90a", KERNELS[gemm->mode], hc_ceil_div(gemm->m, HOPPER_TILE),
+            hc_cuda_add_step(plan, "warpgroup_90a", KERNELS[gemm->mode], hc_ceil_div(gemm->m, HOPPER_TILE),
                              hc_ceil_div(gemm->n, HOPPER_TILE), 256, 4 * 2 * HOPPER_TILE * 128, sizeof *gemm);
         step->params.gemm = *gemm;
         return;

@@ -78,7 +78,7 @@ def test_kernels_are_built_where_there_is_a_compiler(
 
 @pytest.mark.sweep(every=0)
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("source", ["gemm", "gemm_s4"])
+@pytest.mark.parametrize("source", ["gemm", "packed_s4", "sparse_24"])
 def test_matmul_kernels_keep_all_values_in_registers(source: str, architecture: str, tmp_path: Path) -> None:
     packaged = Path(sysconfig.get_path("purelib"), "nvidia/cu13/bin/nvcc")
     nvcc = shutil.which("nvcc") or (str(packaged) if packaged.exists() else None)

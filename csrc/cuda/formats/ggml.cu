@@ -19,9 +19,9 @@ struct ggml_functions : hc_plain_format {
 
 HC_ENCODERS(ggml, ggml_functions)
 HC_DECODERS(ggml, ggml_functions)
-HC_GEMV(ggml, ggml_functions)
-HC_GEMV_WORDS(ggml, ggml_functions, 4)
-HC_GEMV_WORDS(ggml, ggml_functions, 8)
+HC_GEMV(ggml, ggml_functions, HC_BOTH)
+HC_GEMV_WORDS(ggml, ggml_functions, HC_WITH_GROUPS, 4)
+HC_GEMV_WORDS(ggml, ggml_functions, HC_WITH_GROUPS, 8)
 HC_INTEGERS(ggml, ggml_functions)
 
 /* A thread a segment, which lies in one group. */
