@@ -30,7 +30,7 @@ def test_the_benchmark_checks_every_kernel() -> None:
     assert len(instructions) >= 14
     others = [row for row in checked["rows"] if row not in instructions]
     assert {row["name"]: row["cases"] > 5 for row in others} == dict.fromkeys(
-        ("quantize", "dequantize", "fake_quantize", "linear", "stochastic rounding", "patterns"), True
+        ("quantize", "dequantize", "fake_quantize", "linear", "stochastic rounding", "patterns", "conv2d"), True
     )
     assert len(timed) == 3 and all(row["seconds"] > 0 for table in timed for row in table["rows"])
     missing = {**os.environ, "HETEROCOMPUTE_CUDA_DRIVER": "/nonexistent.so"}

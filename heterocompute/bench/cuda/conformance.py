@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from ...arrays.device import DeviceArray
+from ...products.conv import conv2d
 from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
 from ...pruning.prune import prune
@@ -25,6 +26,8 @@ CODECS = (*INTEGERS, "int4-g16-asym", "vsq8-g64", "mxfp8_e4m3", "fp8_e4m3fn-row"
 CHANCES = ("int8", "vsq4-g16-s4", "mxfp4", "nf4-g64")
 PATTERNS = ("2:4", "1:3", "int8+2:4", "vsq4-g16-s4+2:4")
 DTYPES: tuple[Any, ...] = (np.float32, np.float16, ml_dtypes.bfloat16, np.float64)
+SPARSE = ("int8+2:4", "int8+1:4")  # their products with floats have no kernel
+IMAGES = (("int8", "int8"), ("int4-g16", "int4-g16"), ("vsq4-g16-s4", None), ("nf4-g64", "int8"))
 SHAPES = ((1, 64), (5, 96), (33, 256), (200, 1024))  # rows and columns of x
 TILES = (1, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 300)  # rows of x: each tile of the matmul kernels, and one more
 ROWS, LARGE = 70, (300, 4096)  # of weights
@@ -63,10 +66,25 @@ class Comparison:
         """Compare the products of one format of weights with float and with rounded activations."""
         there, bias_there, q = DeviceArray.from_numpy(x), DeviceArray.from_numpy(bias), quantize(w, text)
         moved = q.to("cuda")
-        for activations in (None, "int8", "vsq4-g16-s4") if text in INTEGERS else (None,):
+        others = ("int8", "vsq4-g16-s4") if text in (*INTEGERS, *SPARSE, "q4_1") else ()
+        for activations in others if text in SPARSE else (None, *others):
             what = f"{activations} {text} {x.shape} {w.shape}"
             y = linear(there, moved, bias_there, activations)
             self.same("linear", what, y, linear(x, q, bias, activations))
+
+    def windows(self, channels: int, filters: int, groups: int) -> None:
+        """Compare convolutions of images, by pairs of formats."""
+        x, w, bias = (
+            self.values(2, channels, 9, 7),
+            self.values(filters, channels // groups, 3, 3),
+            self.values(filters),
+        )
+        there, bias_there = DeviceArray.from_numpy(x), DeviceArray.from_numpy(bias)
+        for text, activations in IMAGES:
+            q = quantize(w, text, (2, 3, 1))
+            words: dict[str, Any] = {"padding": 1, "groups": groups, "activations": activations, "relu": True}
+            found = conv2d(there, q.to("cuda"), bias_there, **words)
+            self.same("conv2d", f"{activations} {text} {w.shape}", found, conv2d(x, q, bias, **words))
 
     def steps(self) -> Iterator[str]:
         """Compare everything, a part at a time, and yield what comes next."""
@@ -97,11 +115,14 @@ class Comparison:
             there = DeviceArray.from_numpy(x)
             self.same_parts("patterns", text, quantize(there, text), quantize(x, text))
         self.same_parts("patterns", "prune 2:4", prune(DeviceArray.from_numpy(x), "2:4"), prune(x, "2:4"))
+        yield "convolutions"
+        for sizes in ((20, 9, 1), (6, 6, 6)) if self.options.quick else ((20, 9, 1), (6, 6, 6), (128, 96, 2)):
+            self.windows(*sizes)
         n, k = (40, 128) if self.options.quick else LARGE
         w, bias = self.values(n, k), self.values(n)
         for m in TILES[3:5] if self.options.quick else TILES:
             yield f"tiles of the matmul, {m} x {k} x {n}"
-            for text in ("vsq4-g16-s4", "int8", "int4-g32-f16"):
+            for text in ("vsq4-g16-s4", "int8", "int4-g32-f16", "int8+2:4", "int8+1:4", "q4_1"):
                 self.products(text, self.values(m, k), w, bias)
 
 
