@@ -79,8 +79,8 @@ void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes) {
 }
 
 void hc_cuda_add_poison(hc_cuda_plan *plan, const void *workspace, float *y, int64_t n) {
-    hc_cuda_step *step = hc_cuda_add_step(plan, "poison", "hc_poison", hc_min(hc_ceil_div(n, 16 * 256), CLEAR_BLOCKS), 1,
-                                          256, 0, sizeof step->params.poison);
+    hc_cuda_step *step = hc_cuda_add_step(plan, "poison", "hc_poison", hc_min(hc_ceil_div(n, 16 * 256), CLEAR_BLOCKS),
+                                          1, 256, 0, sizeof step->params.poison);
     step->params.poison = (hc_cuda_poison){workspace, y, n};
 }
 
