@@ -284,20 +284,6 @@ def cuda_fake_quantize(
     /,
 ) -> int: ...
 def cuda_dequantize(device: int, stream: int, allocate: _Allocate, packed: _Packed, out: _OnDevice, /) -> int: ...
-def cuda_conv2d(
-    device: int,
-    stream: int,
-    allocate: _Allocate,
-    x: _OnDevice,
-    activations: _Format | None,
-    w: _Packed,
-    window: tuple[int, ...],
-    groups: int,
-    relu: bool,
-    bias: int,
-    out: _OnDevice,
-    /,
-) -> int: ...
 def cuda_matmul(
     device: int,
     stream: int,
@@ -310,8 +296,39 @@ def cuda_matmul(
     out: _OnDevice,
     /,
 ) -> int: ...
+def cuda_conv2d(
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    x: _OnDevice,
+    activations: _Format | None,
+    w: _Packed,
+    window: tuple[tuple[int, int], tuple[int, int], tuple[int, int], int],
+    relu: bool,
+    bias: int,
+    out: _OnDevice,
+    /,
+) -> int: ...
+def cuda_layer(
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    kind: int,
+    rows: int,
+    n: int,
+    x: int,
+    weight: int,
+    bias: int,
+    y: int,
+    epsilon: float,
+    half: int,
+    repeat: int,
+    turns: int,
+    pairs: bool,
+    /,
+) -> int: ...
 def cuda_steps(
-    name: str, arguments: tuple[Any, ...], /
+    name: str, arguments: tuple[Any, ...], architecture: int = 0, /
 ) -> tuple[int, list[tuple[str, tuple[int, int, int], int, int]]]: ...
 def cuda_round_by_chance(
     device: int,

@@ -85,10 +85,9 @@ static hc_status open_library(const char *path, hc_error *error) {
         return hc_fail(error, HC_UNSUPPORTED, "cuda: no driver (%s): install the NVIDIA driver", reason);
     brings_kernels = hc_library_symbol(library, "hc_cuda_brings_kernels") != NULL;
     if (!brings_kernels && !hc_cuda_module(0, &image))
-        return hc_fail(
-            error, HC_UNSUPPORTED,
-            "cuda: heterocompute was built without CUDA kernels: build it where there is nvcc 13, with "
-            "HETEROCOMPUTE_CUDA=1");
+        return hc_fail(error, HC_UNSUPPORTED,
+                       "cuda: heterocompute was built without CUDA kernels: build it where there is nvcc 13, with "
+                       "HETEROCOMPUTE_CUDA=1");
 #define F(field, symbol, arguments)                                                                                    \
     *(void **)&cu.field = hc_library_symbol(library, symbol);                                                          \
     if (!cu.field)                                                                                                     \

@@ -41,7 +41,7 @@ typedef struct {
     } params;
 } hc_cuda_step;
 
-enum { HC_CUDA_MAX_STEPS = 10 };
+enum { HC_CUDA_MAX_STEPS = 12 };
 typedef struct {
     int n;
     int64_t workspace_bytes;

@@ -397,7 +397,8 @@ static PyMethodDef METHODS[] = {
     {"write_dlpack", hc_write_dlpack, METH_VARARGS,
      "write_dlpack(owner, device, address, code, bits, shape, strides in items) -> capsule"},
     {"cuda_open", hc_cuda_open_method, METH_VARARGS,
-     "cuda_open(library) -> (version of the driver, [(name, major, minor, bytes)], whether the kernels are of this build)"},
+     "cuda_open(library) -> (version of the driver, [(name, major, minor, bytes)], whether the kernels are of this "
+     "build)"},
     {"cuda_modules", hc_cuda_modules_method, METH_NOARGS, "cuda_modules() -> {name: bytes} of what was built"},
     {"cuda_allocate", hc_cuda_allocate_method, METH_VARARGS, "cuda_allocate(device, stream, bytes) -> address"},
     {"cuda_free", hc_cuda_free_method, METH_VARARGS, "cuda_free(device, stream, address)"},
@@ -416,10 +417,14 @@ static PyMethodDef METHODS[] = {
     {"cuda_matmul", hc_cuda_matmul_method, METH_VARARGS,
      "cuda_matmul(*start, x, whether it is packed, activations, w, bias, out) -> first row that is refused, or -1"},
     {"cuda_conv2d", hc_cuda_conv2d_method, METH_VARARGS,
-     "cuda_conv2d(*start, x, activations, w, stride, padding and dilation, groups, relu, bias, out) -> first row that is "
+     "cuda_conv2d(*start, x, activations, w, (stride, padding, dilation, groups), relu, bias, out) -> first image that "
+     "is "
      "refused, or -1"},
+    {"cuda_layer", hc_cuda_layer_method, METH_VARARGS,
+     "cuda_layer(*start, kind, rows, n, x, weight, bias, y, epsilon, half, repeat, turns, pairs) -> -1"},
     {"cuda_steps", hc_cuda_steps_method, METH_VARARGS,
-     "cuda_steps(\"matmul\", its arguments) -> (bytes of the workspace, [(kernel, grid, threads, bytes of shared "
+     "cuda_steps(\"matmul\", its arguments[, architecture]) -> (bytes of the workspace, [(kernel, grid, threads, bytes "
+     "of shared "
      "memory)])"},
     {"cuda_round_by_chance", hc_cuda_chance_method, METH_VARARGS,
      "cuda_round_by_chance(*start, x, packed, levels, seed, out) -> first row that is refused, or -1"},

@@ -141,6 +141,11 @@ class DeviceArray:
         strides = c_strides(shape, self.dtype.itemsize)
         return DeviceArray(self, self.address, shape, self.dtype, strides, self.number, self.stream)
 
+    def transposed(self, axes: Sequence[int]) -> DeviceArray:
+        """Return an array with its dimensions in another order; the memory is shared."""
+        shape, strides = ([of[a] for a in axes] for of in (self.shape, self.strides))
+        return DeviceArray(self, self.address, shape, self.dtype, strides, self.number, self.stream)
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self.dtype.name == "bfloat16":

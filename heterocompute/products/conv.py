@@ -18,7 +18,8 @@ from ..base.float_env import converted, counts_subnormals
 from ..base.values import shown
 from ..formats import Format
 from .arguments import FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, tell
-from .device import conv2d_on_device, goes_to_device, refuse_device
+from .device import goes_to_device
+from .device_conv import conv2d_on_device
 from .matmul import _along
 from .quantize import quantize
 from .tuned import choice, product_key
@@ -142,9 +143,10 @@ def conv2d(
            [20., 24.]], dtype=float32)
     """
     if goes_to_device(x, w):
-        check_options("conv2d", algorithm, layout, relu, accuracy)
-        where = (stride, padding, dilation, groups)
-        answer: FloatArray = conv2d_on_device(x, w, bias, where, activations, algorithm, layout, out, bool(relu))
+        _check_words("conv2d", layout, relu, accuracy)
+        answer: FloatArray = conv2d_on_device(
+            x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, bool(relu)
+        )
         return answer
     call = prepared(
         "conv2d", x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, relu, accuracy
@@ -246,10 +248,9 @@ def prepared(
     accuracy: Any = "default",
 ) -> Call:
     """Check the arguments of `conv2d` and make the answer's array; `caller` is the function that errors name."""
-    refuse_device(caller, "a convolution", x, w)
     image = as_array(x, f"{caller}: x")
     filters = as_operand(w, f"{caller}: w")
-    check_options(caller, algorithm, layout, relu, accuracy)
+    _check_words(caller, layout, relu, accuracy)
     if image.ndim != 4:
         raise ValueError(f"{caller}: x has shape {image.shape}, wanted four dimensions, {' '.join(layout)}")
     if filters.ndim != 4:
@@ -273,20 +274,19 @@ def prepared(
     return Call(image, filters, result, window, core)
 
 
-def check_options(caller: str, algorithm: Any, layout: Any, relu: Any, accuracy: Any) -> None:
-    """Check what a convolution is told besides arrays and its window."""
+def _check_words(caller: str, layout: Any, relu: Any, accuracy: Any) -> None:
     if layout not in ("NCHW", "NHWC"):
         raise ValueError(f"{caller}: layout is {shown(layout)}, wanted 'NCHW' or 'NHWC'")
     if not isinstance(relu, (bool, np.bool_)):
         raise TypeError(f"{caller}: relu is {shown(relu)}, wanted a bool")
     if accuracy not in ("default", "strict"):
         raise ValueError(f"{caller}: accuracy is {shown(accuracy)}, wanted 'default' or 'strict'")
-    if algorithm not in ("auto", *ALGORITHMS):
-        wanted = f"'auto' or one of {', '.join(ALGORITHMS)}"
-        raise ValueError(f"{caller}: algorithm is {shown(algorithm)}, wanted {wanted}")
 
 
 def _check_algorithm(caller: str, algorithm: Any, window: Window) -> None:
+    if algorithm not in ("auto", *ALGORITHMS):
+        wanted = f"'auto' or one of {', '.join(ALGORITHMS)}"
+        raise ValueError(f"{caller}: algorithm is {shown(algorithm)}, wanted {wanted}")
     suited = {(1, 1): ((3, 3), (1, 3), (3, 1)), (2, 2): ((3, 3), (5, 5), (7, 7))}
     if algorithm.startswith("winograd") and (
         window.kernel not in suited.get(window.stride, ()) or window.dilation != (1, 1)

@@ -24,9 +24,17 @@ from ..base.texts import counted
 from ..base.values import shown
 from ..formats import Float, Format, Sparse, has_pattern
 from .arguments import as_format
-from .window import as_window
 
-__all__ = ["copied_bytes", "goes_to_device"]
+__all__ = [
+    "answer_of",
+    "copied_bytes",
+    "gathered",
+    "goes_to_device",
+    "on_their_device",
+    "refuse_row",
+    "settle",
+    "target_of",
+]
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -41,26 +49,12 @@ def goes_to_device(*values: Any) -> bool:
     return any(is_there(value) for value in values) and has_device()
 
 
-def refuse_device(name: str, what: str, *values: Any) -> None:
-    """Raise NotImplementedError if a call is one of a CUDA device, which has no kernel for it."""
-    if goes_to_device(*values):
-        place = next((place_of(value) for value in values if is_there(value)), None)
-        how = "hc.use(backend='cpu')" if place is None else "copies on the CPU (q.to('cpu'), x.get(), x.cpu())"
-        where = "" if place is None else f" on {place}"
-        raise NotImplementedError(f"{name}: there is no CUDA kernel for {what}{where}: use {how}")
-
-
 def is_there(value: Any) -> bool:
     """Tell whether an argument, packed or not, is on a CUDA device."""
     return isinstance(value, DeviceQuantizedArray) or is_on_device(value)
 
 
-def place_of(value: Any) -> str:
-    """Return the device of an argument that is on one."""
-    return value.device if isinstance(value, DeviceQuantizedArray) else as_device(value, "x").device
-
-
-def _gathered(caller: str, **values: Any) -> tuple[dict[str, Any], int | None]:
+def gathered(caller: str, **values: Any) -> tuple[dict[str, Any], int | None]:
     """Return the arguments that are on a device, each read once, and that device, else the device of `use`.
 
     ValueError if the arguments are on several devices.
@@ -79,7 +73,7 @@ def _gathered(caller: str, **values: Any) -> tuple[dict[str, Any], int | None]:
     return found, next(iter(numbers), runtime.backend_device())
 
 
-def _operand(value: Any, made: Any, name: str, number: int | None, stream: int | None = None) -> Any:
+def on_their_device(value: Any, made: Any, name: str, number: int | None, stream: int | None = None) -> Any:
     """Return an argument on a device, `made` if it is there; arrays of the CPU are copied there if `use` says so."""
     if made is not None:
         if stream is not None and made.stream != stream:
@@ -97,7 +91,7 @@ def _operand(value: Any, made: Any, name: str, number: int | None, stream: int |
     return DeviceArray.from_numpy(as_array(value, name), number or 0, DEFAULT_STREAM if stream is None else stream)
 
 
-def _settle(number: int, stream: int, *operands: Any) -> None:
+def settle(number: int, stream: int, *operands: Any) -> None:
     """Wait for a call if an operand belongs to another stream, on which its memory may be freed."""
     if any(value is not None and value.stream != stream for value in operands):
         _core.cuda_wait(number, stream)
@@ -112,7 +106,7 @@ def _refuse_options(name: str, fmt: Format, clip: Any, importance: Any = None) -
             )
 
 
-def _refuse_row(
+def refuse_row(
     row: int, name: str, shape: tuple[int, ...], axes: tuple[int, ...], fmt: Format, what: str = "NaN or infinity"
 ) -> None:
     if row < 0:
@@ -129,8 +123,8 @@ def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importan
     if isinstance(w, PackedArray):
         raise TypeError(f"{name} is {w._named()}, wanted an array of floats")
     _refuse_options("quantize", fmt, clip, importance)
-    found, number = _gathered("quantize", w=w)
-    x = _operand(w, found.get("w"), name, number)
+    found, number = gathered("quantize", w=w)
+    x = on_their_device(w, found.get("w"), name, number)
     axes = normalize_axes(axis, x.ndim, "quantize")
     q = _nonzeros(x, fmt, axes, name) if has_pattern(fmt) else _quantized(x, fmt, axes, name)
     return q if is_on_device(w) else q.to("cpu")
@@ -140,7 +134,7 @@ def _quantized(x: DeviceArray, fmt: Format, axes: tuple[int, ...], name: str) ->
     with refusals(format=(f"quantize: {fmt}", None)):
         q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
         row = _core.cuda_quantize(x.number, x.stream, None, x.view, q._packed())
-    _refuse_row(row, name, x.shape, axes, fmt)
+    refuse_row(row, name, x.shape, axes, fmt)
     return q
 
 
@@ -156,7 +150,7 @@ def _nonzeros(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str) -> 
         row = _core.cuda_prune(
             *(x.number, x.stream, None, x.view, fmt.n, fmt.m, axes, values.address, positions.address)
         )
-    _refuse_row(row, name, x.shape, axes, plain, "NaN")
+    refuse_row(row, name, x.shape, axes, plain, "NaN")
     if fmt.is_plain:
         return DeviceQuantizedArray(parts, plain, x.shape, axes, x.dtype.name, SparseArray._trusted)
     count = fmt.stored_length(x.shape[axes[-1]])
@@ -176,8 +170,8 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
             f"{name} is for a CUDA device, whose kernel keeps N of M by magnitude, expected that and no scores: "
             "use it on the CPU"
         )
-    found, number = _gathered("prune", w=w)
-    x = _operand(w, found.get("w"), name, number)
+    found, number = gathered("prune", w=w)
+    x = on_their_device(w, found.get("w"), name, number)
     s = _nonzeros(x, Sparse(Float("fp32"), *pattern), normalize_axes(axis, x.ndim, "prune"), name)
     return s if is_on_device(w) else s.to("cpu")
 
@@ -186,15 +180,15 @@ def round_by_chance_on_device(w: Any, fmt: Format, axis: Any, clip: Any, levels:
     """Round an array on a device to the levels of a format, by chance, with the scales of its quantization."""
     name = "fake_quantize: w"
     _refuse_options("fake_quantize", fmt, clip)
-    found, number = _gathered("fake_quantize", w=w)
-    x = _operand(w, found.get("w"), name, number)
+    found, number = gathered("fake_quantize", w=w)
+    x = on_their_device(w, found.get("w"), name, number)
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     out = DeviceArray.empty(x.shape, np.float32, x.number, x.stream)
     with refusals(format=(f"fake_quantize: {fmt}", None)):
         q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
         row = _core.cuda_round_by_chance(x.number, x.stream, None, x.view, q._packed(), levels, seed, out.view)
-    _refuse_row(row, name, x.shape, axes, fmt)
-    return _answer(out, w, None)
+    refuse_row(row, name, x.shape, axes, fmt)
+    return answer_of(out, w, None)
 
 
 def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out: Any) -> Any:
@@ -203,20 +197,20 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
     if isinstance(w, PackedArray):
         raise TypeError(f"{name} is {w._named()}, wanted an array of floats")
     _refuse_options("fake_quantize", fmt, clip)
-    found, number = _gathered("fake_quantize", w=w, out=out)
-    x, given = _operand(w, found.get("w"), name, number), found.get("out")
+    found, number = gathered("fake_quantize", w=w, out=out)
+    x, given = on_their_device(w, found.get("w"), name, number), found.get("out")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     inputs = () if _is_in_place(x, given) else (x,)  # the kernels read each value before they write it
-    target = _target(out, given, x.shape, "fake_quantize", x.number, x.stream, inputs)
+    target = target_of(out, given, x.shape, "fake_quantize", x.number, x.stream, inputs)
     try:
         row = _core.cuda_fake_quantize(x.number, x.stream, None, x.view, core_format(fmt), axes, target.view)
     except Refused:
         with refusals(format=(f"fake_quantize: {fmt}", None)):
             raise
     if target.stream != x.stream:
-        _settle(x.number, x.stream, target)
-    _refuse_row(row, name, x.shape, axes, fmt)
-    return _answer(target, w, out)
+        settle(x.number, x.stream, target)
+    refuse_row(row, name, x.shape, axes, fmt)
+    return answer_of(target, w, out)
 
 
 def matmul_on_device(a: Any, b: Any, activations: Any, out: Any) -> Any:
@@ -254,12 +248,14 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
         if weights.stream != left.stream:
             _core.cuda_wait(weights.number, weights.stream)
     else:
-        found, number = _gathered(name, **{words[0]: x, words[1]: w}, bias=bias, out=out)
-        left = _operand(x, found.get(words[0]), x_name, number)
-        weights = _operand(w, found.get(words[1]), f"{name}: {words[1]}", number, left.stream)
+        found, number = gathered(name, **{words[0]: x, words[1]: w}, bias=bias, out=out)
+        left = on_their_device(x, found.get(words[0]), x_name, number)
+        weights = on_their_device(w, found.get(words[1]), f"{name}: {words[1]}", number, left.stream)
         given, added = found.get("out"), None
         if bias is not None:
-            added = _bias(_operand(bias, found.get("bias"), f"{name}: bias", number, left.stream), w.shape[0], name)
+            added = _bias(
+                on_their_device(bias, found.get("bias"), f"{name}: bias", number, left.stream), w.shape[0], name
+            )
     is_packed = isinstance(left, DeviceQuantizedArray)
     if fmt is not None and is_packed:
         raise ValueError(f"{name}: activations is for a dense {words[0]}, this one is quantized")
@@ -272,7 +268,7 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     (n, k), stream = weights.shape, left.stream
     if left.shape[-1] != k:
         raise ValueError(f"{x_name} has {counted(left.shape[-1], 'feature')} but {words[1]} has {counted(k, 'column')}")
-    target = _target(out, given, (*left.shape[:-1], n), name, left.number, stream, (left, weights, added))
+    target = target_of(out, given, (*left.shape[:-1], n), name, left.number, stream, (left, weights, added))
     rows, to = left, target
     if left.ndim == 1:
         rows = DeviceArray(left, left.address, (1, k), left.dtype, (0, *left.strides), left.number, stream)
@@ -292,67 +288,11 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     except Refused:
         with refusals(format=(f"{name}: {fmt}", None)):
             raise
-    _settle(left.number, stream, weights, added, target)
+    settle(left.number, stream, weights, added, target)
     if row >= 0:
         assert fmt is not None
-        _refuse_row(row, x_name, left.shape, (left.ndim - 1,), fmt)
-    return _answer(target, x, out)
-
-
-def conv2d_on_device(
-    x: Any,
-    w: Any,
-    bias: Any,
-    where: tuple[Any, ...],
-    activations: Any,
-    algorithm: Any,
-    layout: Any,
-    out: Any,
-    relu: bool,
-) -> Any:
-    """Convolve images on a device, as `conv2d`: w is quantized; `where` is stride, padding, dilation and groups."""
-    name, is_last = "conv2d", layout == "NHWC"
-    if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)) or algorithm not in ("auto", "implicit"):
-        what = "dense filters" if algorithm in ("auto", "implicit") else shown(algorithm)
-        raise NotImplementedError(
-            f"conv2d: there is no CUDA kernel for {what}, expected quantized filters and algorithm 'auto': "
-            "use copies on the CPU (q.to('cpu'), x.get(), x.cpu())"
-        )
-    if w.ndim != 4 or w.axis != (2, 3, 1):
-        raise ValueError(
-            f"conv2d: w has shape {w.shape} and axis {w.axis}, expected (K, C / groups, R, S) and (2, 3, 1)"
-        )
-    fmt = None if activations is None else as_format(activations, "conv2d: activations")
-    found, number = _gathered(name, x=x, w=w, bias=bias, out=out)
-    images = _operand(x, found.get("x"), "conv2d: x", number)
-    filters = _operand(w, found.get("w"), "conv2d: w", number, images.stream)
-    if images.ndim != 4:
-        raise ValueError(f"conv2d: x has shape {images.shape}, wanted four dimensions, {' '.join(layout)}")
-    added = None
-    if bias is not None:
-        added = _bias(_operand(bias, found.get("bias"), "conv2d: bias", number, images.stream), w.shape[0], name)
-    order = (0, 3, 1, 2) if is_last else (0, 1, 2, 3)
-    n, channels, *size = (images.shape[i] for i in order)
-    stride, padding, dilation, groups = where
-    window = as_window(name, tuple(size), w.shape[2:], stride, padding, dilation, groups, channels)
-    shape = (n, w.shape[0], *window.answer)
-    final = (n, *window.answer, w.shape[0]) if is_last else shape
-    target = _target(out, found.get("out"), final, name, images.number, images.stream, (images, filters, added))
-    views = [
-        (one.address, one.view[1], tuple(one.shape[i] for i in order), tuple(one.strides[i] for i in order))
-        for one in (images, target)
-    ]
-    with refusals(format=(f"conv2d: {fmt}", None)):
-        row = _core.cuda_conv2d(
-            *(images.number, images.stream, None, views[0], None if fmt is None else core_format(fmt)),
-            *(filters._packed(), (*window.stride, *window.before, *window.dilation), window.groups, relu),
-            *(0 if added is None else added.address, views[1]),
-        )
-    _settle(images.number, images.stream, filters, added, target)
-    if row >= 0:
-        assert fmt is not None
-        _refuse_row(row, "conv2d: x", images.shape, (1, 2, 3), fmt)
-    return _answer(target, x, out)
+        refuse_row(row, x_name, left.shape, (left.ndim - 1,), fmt)
+    return answer_of(target, x, out)
 
 
 def _bias(added: DeviceArray, n: int, name: str) -> DeviceArray:
@@ -363,7 +303,7 @@ def _bias(added: DeviceArray, n: int, name: str) -> DeviceArray:
     return added
 
 
-def _target(
+def target_of(
     out: Any,
     made: DeviceArray | None,
     shape: tuple[int, ...],
@@ -408,7 +348,7 @@ def _end(array: DeviceArray) -> int:
     return array.address + reach + array.dtype.itemsize
 
 
-def _answer(target: DeviceArray, given: Any, out: Any) -> Any:
+def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:
     """Return an answer where the caller's array is: on the device, or copied to the CPU."""
     if out is None:
         if type(given) is DeviceArray:

@@ -25,6 +25,7 @@ from .arguments import as_format, as_operand, core_operand, is_compressed
 from .conv import ERRORS, conv2d, convolution_key, prepared
 from .csr import compressed_product, multiply
 from .device import copied_bytes, goes_to_device, kernels_of
+from .device_conv import convolution_kernels
 from .matmul import _checked_product, linear, matmul
 from .tuned import choice, product_key, times
 
@@ -183,7 +184,10 @@ def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
     """Explain a call, and return what else `tune` needs to know of it."""
     function, *rest = arguments if arguments and callable(arguments[0]) else (matmul, *arguments)
     if function is conv2d:
-        return Asked(*_convolution(caller, bound(caller, conv2d, rest, options)), "conv2d", False)
+        given = bound(caller, conv2d, rest, options)
+        if goes_to_device(given["x"], given["w"]):
+            return Asked(_convolution_on_device(caller, given), "", "conv2d", False)
+        return Asked(*_convolution(caller, given), "conv2d", False)
     if function not in (matmul, linear):
         raise TypeError(f"{caller}: the function is {shown(function)}, wanted matmul, linear or conv2d")
     given = bound(caller, function, rest, options)
@@ -230,6 +234,25 @@ def _product(caller: str, a: Any, b: Any, activations: Any) -> tuple[Explanation
     return found[0]
 
 
+def _convolution_on_device(caller: str, given: dict[str, Any]) -> Explanation:
+    """Return the explanation of a convolution on a CUDA device: its kernels, and the bytes that are copied."""
+    x, w = given["x"], given["w"]
+    if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)) or w.ndim != 4:
+        raise NotImplementedError(f"{caller}: the filters are not quantized, expected quantized ones on a device")
+    image = as_device(x, f"{caller}: x") if is_on_device(x) else as_operand(x, f"{caller}: x")
+    if image.ndim != 4:
+        raise ValueError(f"{caller}: x has shape {image.shape}, wanted four dimensions")
+    kernels, size = convolution_kernels(**{**given, "x": image})
+    candidate = Candidate("cuda", None, f"{', '.join(kernels)}; {_copies(image, w, 4 * size)}")
+    operations = 2 * size * prod(w.shape[1:])
+    return Explanation("cuda", (candidate,), operations, image.nbytes + w.nbytes + 4 * size)
+
+
+def _copies(x: Any, w: Any, answer: int) -> str:
+    there, back = copied_bytes(x, w, answer)
+    return f"copies {there:,} bytes there and {back:,} bytes back" if there or back else "copies nothing"
+
+
 def _on_device(caller: str, a: Any, b: Any, activations: Any) -> Explanation:
     """Return the explanation of a product on a CUDA device: its kernels, and the bytes that are copied."""
     if not isinstance(b, (QuantizedArray, DeviceQuantizedArray)):
@@ -239,11 +262,9 @@ def _on_device(caller: str, a: Any, b: Any, activations: Any) -> Explanation:
     if not a.shape or len(b.shape) != 2 or a.shape[-1] != b.shape[0]:
         raise ValueError(f"{caller}: shapes {shown(a.shape)} and {shown(b.shape)} do not fit on a CUDA device")
     answer = 4 * prod(a.shape[:-1]) * b.shape[1]
-    there, back = copied_bytes(a, b, answer)
-    copies = f"copies {there:,} bytes there and {back:,} bytes back" if there or back else "copies nothing"
     moved = answer + sum(value.nbytes for value in (a, b) if hasattr(value, "nbytes"))
     kernels = ", ".join(kernels_of(a, b.T, activations, caller))
-    candidate = Candidate("cuda", None, f"{kernels}; {copies}")
+    candidate = Candidate("cuda", None, f"{kernels}; {_copies(a, b, answer)}")
     return Explanation("cuda", (candidate,), 2 * prod(a.shape) * b.shape[1], moved)
 
 

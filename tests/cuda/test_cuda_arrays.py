@@ -213,13 +213,72 @@ def test_arrays_of_the_cpu_are_copied_where_use_says_so(driver: driven.Driver) -
         assert found.chosen == "cuda" and "hc_integers_int, hc_gemm_s4_16; copies" in str(found)
         assert f"copies {there:,} bytes there and {back:,} bytes back" in str(found)
         assert "copies 140 bytes back" not in str(hc.explain(hc.linear, x, q.to("cuda")))
-        with pytest.raises(NotImplementedError, match="conv2d: there is no CUDA kernel"):
-            hc.conv2d(values(1, 2, 5, 5), values(3, 2, 3, 3))
         with hc.use(backend="cpu"):
             assert hc.explain(hc.linear, x, q).chosen != "cuda"
     assert q == hc.quantize(w, "vsq4-g16-s4")
     assert y.tobytes() == out.tobytes() == hc.linear(x, q, activations="int8").tobytes()
     assert rounded.tobytes() == hc.fake_quantize(x, "int8").tobytes()
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(("text", "activations"), [("int8", "int8"), ("vsq4-g16-s4", None), ("int4-g32", "int8")])
+def test_convolutions_on_a_device_give_the_bits_of_the_cpu(
+    layout: str, text: str, activations: Any, driver: driven.Driver
+) -> None:
+    shape, final = ((2, 6, 5, 4), (2, 4, 5, 4)) if layout == "NCHW" else ((2, 5, 4, 6), (2, 5, 4, 4))
+    x, w, bias = values(*shape), values(4, 3, 3, 3), values(4)
+    q = hc.quantize(w, text, axis=(2, 3, 1))
+    options: dict[str, Any] = {"padding": 1, "groups": 2, "activations": activations, "layout": layout, "relu": True}
+    wanted = hc.conv2d(x, q, bias, algorithm="auto" if activations else "direct", **options)
+    there, lent, added = q.to("cuda"), Lent(x), Lent(bias)
+    y = hc.conv2d(lent, there, added, **options)
+    assert y.device == "cuda:0" and y.shape == final and y.to_numpy().tobytes() == wanted.tobytes()
+    out = DeviceArray.empty(final, np.float32)
+    before = driver.counts()
+    assert hc.conv2d(lent, there, added, out=out, **options) is out
+    assert driver.counts()[1] == before[1] and out.to_numpy().tobytes() == wanted.tobytes()
+    found = hc.explain(hc.conv2d, lent, there, added, **options)
+    assert found.chosen == "cuda" and "hc_conv_" in str(found) and "copies nothing" in str(found)
+    with hc.use(backend="cuda"):
+        assert hc.conv2d(x, q, bias, **options).tobytes() == wanted.tobytes()
+    if activations:
+        x[1, 2, 3, 1] = np.nan
+        with pytest.raises(ValueError, match=r"conv2d: x has a value that int8 cannot hold .* at index \(1, :, :, :\)"):
+            hc.conv2d(Lent(x), there, **options)
+
+
+def test_layers_of_transformers_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, x, up, weight = hc.layers, values(3, 5, 12), values(3, 5, 12)[::-1].copy(), values(12)
+    cosine, sine = values(5, 4), values(6, 4)[1:].copy()
+    calls: list[tuple[Any, tuple[Any, ...]]] = [
+        (layers.rms_norm, (x, weight)),
+        (layers.rms_norm, (x,)),
+        (layers.layer_norm, (x, weight, weight[::-1].copy())),
+        (layers.softmax, (x,)),
+        (layers.swiglu, (x, up)),
+        (layers.gelu, (x,)),
+        (layers.gelu, (x[0, 0], up[0, 0])),
+        (layers.rope, (x, cosine, sine)),
+        (lambda *given: layers.rope(*given, pairs=True), (x, cosine, sine)),
+    ]
+    for function, given in calls:
+        y = function(*(Lent(one) for one in given))
+        assert y.device == "cuda:0" and y.to_numpy().tobytes() == function(*given).tobytes()
+    cp = driven.StandIn()
+    monkeypatch.setitem(sys.modules, "cupy", cp)
+    assert layers.softmax(cp.asarray(x)).get().tobytes() == layers.softmax(x).tobytes()
+    lent = Lent(x)
+    for call, kind, sentence in (
+        (lambda: layers.rms_norm(lent, weight), TypeError, "an argument is not on cuda:0"),
+        (lambda: layers.rms_norm(x, Lent(weight)), TypeError, "x is on the CPU and another argument on a device"),
+        (lambda: layers.swiglu(lent, Lent(up, 1)), TypeError, "an argument is not on cuda:0, expected all on one"),
+        (lambda: layers.softmax(Lent(x.astype(np.float16))), NotImplementedError, "expected contiguous float32"),
+        (lambda: layers.rope(lent, Lent(values(1, 4)), Lent(values(1, 4))), NotImplementedError, r"\(tokens, half\)"),
+        (lambda: layers.rms_norm(lent, Lent(values(5))), ValueError, r"has shape \(5,\), expected \(12,\)"),
+        (lambda: hc.attention(lent, lent, lent), TypeError, "wanted an array in the memory of the CPU"),
+    ):
+        with pytest.raises(kind, match=sentence):
+            call()
 
 
 def test_threads_compute_at_once_each_with_its_own_backend() -> None:
@@ -259,26 +318,6 @@ def test_nothing_is_copied_silently(driver: driven.Driver) -> None:
         hc.explain(hc.linear, lent, lent)
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize(("text", "activations"), [("int8", "int8"), ("vsq4-g16-s4", None), ("nf4-g64", "int8")])
-def test_convolutions_on_a_device_give_the_bits_of_the_cpu(layout: str, text: str, activations: str | None) -> None:
-    x, w, bias = values(2, 16, 7, 6), values(10, 8, 3, 3), values(10)
-    x = x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    q = hc.quantize(w, text, axis=(2, 3, 1))
-    words: dict[str, Any] = {"stride": 2, "padding": "same", "groups": 2, "layout": layout, "relu": True}
-    wanted = hc.conv2d(x, q, bias, activations=activations, **words)
-    made: Any = hc.conv2d(Lent(x), q.to("cuda"), Lent(bias), activations=activations, **words)
-    assert isinstance(made, DeviceArray) and made.to_numpy().tobytes() == wanted.tobytes()
-    with hc.use(backend="cuda"):
-        out = np.empty(wanted.shape, np.float32)
-        assert hc.conv2d(x, q, bias, activations=activations, out=out, **words) is out
-    assert out.tobytes() == wanted.tobytes()
-    if activations:
-        x[1, 3, 2, 1] = np.nan
-        with pytest.raises(ValueError, match=r"conv2d: x has a value that int8 cannot hold .* at index \(1, :, :, :\)"):
-            hc.conv2d(Lent(x), q.to("cuda"), activations=activations, **words)
-
-
 def test_streams_that_differ_are_waited_for(driver: driven.Driver) -> None:
     x, w, bias = values(5, 64), values(7, 64), values(7)
     q = hc.quantize(w, "int8")
@@ -300,7 +339,8 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
     x, w = values(5, 64), values(7, 64)
     q = hc.quantize(w, "int8")
     lent, there = Lent(x), q.to("cuda")
-    images, filters = Lent(values(1, 2, 5, 5)), hc.quantize(values(3, 2, 3, 3), "int8", axis=(2, 3, 1)).to("cuda")
+    image, filters = Lent(values(1, 2, 5, 5)), values(3, 2, 3, 3)
+    packed = hc.quantize(filters, "int8", axis=(2, 3, 1))
     whole = DeviceArray.from_numpy(values(5, 64))
     shifted = DeviceArray(whole, whole.address + 4, (5, 64), whole.dtype, whole.strides, 0, 1)
     cases: list[tuple[Any, type[Exception], str]] = [
@@ -346,15 +386,20 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         ),
         (lambda: hc.prune(Lent(x.astype(np.float64)), "2:4"), NotImplementedError, "has dtype float64"),
         (lambda: hc.quantize(w, "int8+2:4").to("cuda").dequantize(), NotImplementedError, "patterns: use the CPU"),
-        (lambda: hc.conv2d(lent, w), NotImplementedError, "no CUDA kernel for dense filters, expected quantized"),
-        (lambda: hc.conv2d(x, there), ValueError, r"and axis \(1,\), expected \(K, C / groups, R, S\) and \(2, 3, 1\)"),
-        (lambda: hc.conv2d(lent, filters), ValueError, "conv2d: x has shape .*, wanted four dimensions, N C H W"),
+        (lambda: hc.conv2d(image, filters), NotImplementedError, "w is not quantized, expected quantized filters"),
+        (lambda: hc.conv2d(image, packed), TypeError, "conv2d: w is in the memory of the CPU"),
+        (lambda: hc.conv2d(lent, packed.to("cuda")), ValueError, r"x has shape \(5, 64\), wanted four dimensions"),
+        (lambda: hc.conv2d(image, there), ValueError, r"expected four dimensions and \(2, 3, 1\)"),
+        (lambda: hc.conv2d(image, packed.to("cuda"), algorithm="fft"), NotImplementedError, "'auto' or 'direct'"),
+        (lambda: hc.conv2d(image, packed.to("cuda"), layout="CHW"), ValueError, "wanted 'NCHW' or 'NHWC'"),
+        (lambda: hc.conv2d(image, packed.to("cuda"), Lent(values(4))), ValueError, r"float32 with shape \(3,\)"),
         (
-            lambda: hc.conv2d(images, filters, algorithm="fft"),
-            NotImplementedError,
-            "no CUDA kernel for 'fft', expected",
+            lambda: hc.conv2d(Lent(values(1, 3, 5, 5)), packed.to("cuda")),
+            ValueError,
+            "x has 3 channels and w 3 filters",
         ),
-        (lambda: hc.conv2d(images, filters, relu=1), TypeError, "conv2d: relu is 1, wanted a bool"),
+        (lambda: hc.conv2d(image, packed.to("cuda"), out=image), ValueError, "out is float32 with shape"),
+        (lambda: hc.explain(hc.conv2d, image, filters), NotImplementedError, "expected quantized ones"),
         (lambda: hc.tune(hc.linear, lent, there), ValueError, "a CUDA device has one way"),
         (lambda: hc.prune_mask(lent, "2:4"), TypeError, "wanted an array in the memory of the CPU"),
         (lambda: hc.training.fake_quantize(lent, "fp8_e4m3fn"), NotImplementedError, "use interop.torch, or the CPU"),

@@ -26,12 +26,10 @@ def test_the_benchmark_checks_every_kernel() -> None:
     )
     assert done.returncode == 0, done.stderr
     checked, *timed = json.loads(done.stdout)["benchmarks"]["cuda"]["tables"]
-    instructions = [row for row in checked["rows"] if row["name"].startswith("instruction: ")]
-    assert len(instructions) >= 14
-    others = [row for row in checked["rows"] if row not in instructions]
-    assert {row["name"]: row["cases"] > 5 for row in others} == dict.fromkeys(
-        ("quantize", "dequantize", "fake_quantize", "linear", "stochastic rounding", "patterns", "conv2d"), True
-    )
+    counts = {row["name"]: row["cases"] for row in checked["rows"]}
+    operations = "quantize dequantize fake_quantize linear conv2d".split() + ["stochastic rounding", "patterns"]
+    assert all(counts[name] > 5 for name in operations)
+    assert any(name.startswith("instruction: ") for name in counts)
     assert len(timed) == 3 and all(row["seconds"] > 0 for table in timed for row in table["rows"])
     missing = {**os.environ, "HETEROCOMPUTE_CUDA_DRIVER": "/nonexistent.so"}
     done = subprocess.run(command, env=missing, capture_output=True, text=True, timeout=120)
@@ -68,8 +66,10 @@ def test_predicted_times_are_bounds_of_the_plans() -> None:
     rows = {row["name"]: row for row in h100["rows"]}
     vector = rows["float32 x vsq4-g16-s4, 1 x 16384 x 16384"]
     assert vector["seconds"] == pytest.approx((16384**2 * 4.25 / 8 + 4 * 3 * 16384) / 3.35e12, rel=1e-3)
-    assert vector["isa"] == "hc_gemv_vsq_b4_v1" and vector["bound"] == "memory"
-    assert rows["int8 x int8, 4096 x 8192 x 8192, to int8"]["bound"] == "arithmetic"
+    assert vector["isa"].startswith("hc_gemv_vsq") and vector["bound"] == "memory"
+    many = rows["int8 x int8, 4096 x 8192 x 8192, to int8"]
+    assert many["bound"] == "arithmetic" and many["isa"].endswith("hc_gemm_90a_folded")
+    assert predicted("a100-sxm-80gb")["rows"][3]["isa"].endswith("hc_gemm_s8_128_folded")
     assert rows["quantize int8"]["ratio"] < 0.6 < 0.99 < rows["quantize mxfp4"]["ratio"]  # x is read twice, once
     for one, other in zip(h100["rows"], h200["rows"], strict=True):
         assert one["name"] == other["name"] and 0 < other["seconds"] <= one["seconds"]

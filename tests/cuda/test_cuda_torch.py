@@ -208,6 +208,22 @@ def rounding_to(text: str, rounding: str) -> Any:
     return lambda t: ht.fake_quantize(t, text, rounding=rounding, seed=7)
 
 
+@pytest.mark.parametrize("activations", [None, "int8"])
+def test_a_packed_convolution_stays_there(
+    activations: Any, monkeypatch: pytest.MonkeyPatch, driver: driven.Driver
+) -> None:
+    x, bias = values(2, 6, 5, 4), values(4)
+    q = hc.quantize(values(4, 3, 3, 3).numpy(), "int8", axis=(2, 3, 1))
+    weight, given = moved_weight(q, activations), there(x)
+    before = driver.counts()
+    y = captured(monkeypatch, lambda: ht.conv2d(given, weight, padding=1, groups=2))
+    assert [now - then for now, then in zip(driver.counts(), before, strict=True)][1:] == [0, 0, 0]
+    wanted = torch.from_numpy(hc.conv2d(x.numpy(), q, padding=1, groups=2, activations=activations))
+    assert isinstance(y, Tensor) and torch.equal(y.at_home(), wanted)
+    with_bias = ht.conv2d(given, weight, there(bias), padding=1, groups=2)
+    assert torch.equal(with_bias.at_home(), wanted + bias.reshape(1, -1, 1, 1))
+
+
 def test_a_value_that_a_format_lacks_makes_the_answer_nan() -> None:
     x = values(5, 64)
     x[3, 7] = float("inf")
@@ -231,7 +247,8 @@ def _constant(weight: Any) -> Any:
 def test_what_is_not_there_is_one_sentence() -> None:
     q = hc.quantize(values(7, 64).numpy(), "int8")
     x, weight = there(values(5, 64)), moved_weight(q)
-    filters = moved_weight(hc.quantize(values(2, 4, 1, 1).numpy(), "int8", axis=(2, 3, 1)))
+    q4 = hc.quantize(values(2, 4, 1, 1).numpy(), "int8", axis=(2, 3, 1))
+    filters = moved_weight(q4)
     cases: list[tuple[Any, type[Exception], str]] = [
         (lambda: ht.linear(x, PackedWeight(q)), TypeError, "the packed weight is on cpu, expected cuda:0"),
         (lambda: ht.linear(values(5, 64), weight), TypeError, "the packed weight is on cuda:0, expected the CPU"),
@@ -241,7 +258,8 @@ def test_what_is_not_there_is_one_sentence() -> None:
         (lambda: ht.fake_quantize(x, "int8+2:4"), NotImplementedError, r"fmt is int8\+2:4, expected no pattern"),
         (lambda: ht.fake_quantize(x, "bf16", rounding="stochastic"), NotImplementedError, "a format with scales"),
         (lambda: ht.fake_quantize(x, "cb4"), NotImplementedError, "do not encode learned codebooks"),
-        (lambda: ht.conv2d(there(values(1, 4, 5, 5)), filters), TypeError, "expected the CPU"),
+        (lambda: ht.conv2d(there(values(1, 4, 5, 5)), PackedWeight(q4)), TypeError, "is on cpu, expected cuda:0"),
+        (lambda: ht.conv2d(there(values(1, 3, 5, 5)), filters), ValueError, "x has 3 channels and w 2 filters of 4"),
     ]  # fmt: skip
     for call, kind, sentence in cases:
         with pytest.raises(kind, match=sentence) as raised:

@@ -12,6 +12,7 @@ import warnings
 from ...base.cuda import devices
 from ..measure import CheckFailed, Options, Table
 from .conformance import conformance
+from .predicted import predicted
 from .sanitizer import sanitized
 from .timings import codecs, matmuls, vectors
 
@@ -22,8 +23,6 @@ SANITIZER_SECONDS = 310  # what the sanitizer may take, at most
 def measure(options: Options) -> list[Table]:
     """Check and time the first device; no table where there is none, CheckFailed where a check was asked for."""
     if options.predict:
-        from .predicted import predicted  # hw takes 60 ms
-
         return [predicted(options.predict)]
     begin = time.monotonic()
     try:

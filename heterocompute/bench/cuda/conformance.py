@@ -27,9 +27,13 @@ CHANCES = ("int8", "vsq4-g16-s4", "mxfp4", "nf4-g64")
 PATTERNS = ("2:4", "1:3", "int8+2:4", "vsq4-g16-s4+2:4")
 DTYPES: tuple[Any, ...] = (np.float32, np.float16, ml_dtypes.bfloat16, np.float64)
 SPARSE = ("int8+2:4", "int8+1:4")  # their products with floats have no kernel
-IMAGES = (("int8", "int8"), ("int4-g16", "int4-g16"), ("vsq4-g16-s4", None), ("nf4-g64", "int8"))
 SHAPES = ((1, 64), (5, 96), (33, 256), (200, 1024))  # rows and columns of x
 TILES = (1, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 300)  # rows of x: each tile of the matmul kernels, and one more
+CONVOLUTIONS: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
+    ((2, 5, 6, 7), (9, 5, 3, 3), {"padding": 1}),
+    ((1, 40, 9, 8), (70, 40, 3, 3), {"stride": 2, "padding": 1, "dilation": 2}),
+    ((1, 6, 7, 6), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
+)
 ROWS, LARGE = 70, (300, 4096)  # of weights
 
 
@@ -72,20 +76,6 @@ class Comparison:
             y = linear(there, moved, bias_there, activations)
             self.same("linear", what, y, linear(x, q, bias, activations))
 
-    def windows(self, channels: int, filters: int, groups: int) -> None:
-        """Compare convolutions of images, by pairs of formats."""
-        x, w, bias = (
-            self.values(2, channels, 9, 7),
-            self.values(filters, channels // groups, 3, 3),
-            self.values(filters),
-        )
-        there, bias_there = DeviceArray.from_numpy(x), DeviceArray.from_numpy(bias)
-        for text, activations in IMAGES:
-            q = quantize(w, text, (2, 3, 1))
-            words: dict[str, Any] = {"padding": 1, "groups": groups, "activations": activations, "relu": True}
-            found = conv2d(there, q.to("cuda"), bias_there, **words)
-            self.same("conv2d", f"{activations} {text} {w.shape}", found, conv2d(x, q, bias, **words))
-
     def steps(self) -> Iterator[str]:
         """Compare everything, a part at a time, and yield what comes next."""
         shapes = SHAPES[1:2] if self.options.quick else SHAPES
@@ -116,8 +106,16 @@ class Comparison:
             self.same_parts("patterns", text, quantize(there, text), quantize(x, text))
         self.same_parts("patterns", "prune 2:4", prune(DeviceArray.from_numpy(x), "2:4"), prune(x, "2:4"))
         yield "convolutions"
-        for sizes in ((20, 9, 1), (6, 6, 6)) if self.options.quick else ((20, 9, 1), (6, 6, 6), (128, 96, 2)):
-            self.windows(*sizes)
+        for shape, filters, options in CONVOLUTIONS:
+            image, w, bias = self.values(*shape), self.values(*filters), self.values(filters[0])
+            there, bias_there = DeviceArray.from_numpy(image), DeviceArray.from_numpy(bias)
+            for text in ("int8", "vsq4-g16-s4", "int4-g32"):
+                q = quantize(w, text, (2, 3, 1))
+                for activations in (None, "int8"):
+                    algorithm = "auto" if activations else "direct"
+                    wanted = conv2d(image, q, bias, activations=activations, algorithm=algorithm, **options)
+                    y = conv2d(there, q.to("cuda"), bias_there, activations=activations, **options)
+                    self.same("conv2d", f"{activations} {text} {shape} {filters}", y, wanted)
         n, k = (40, 128) if self.options.quick else LARGE
         w, bias = self.values(n, k), self.values(n)
         for m in TILES[3:5] if self.options.quick else TILES:
@@ -129,9 +127,8 @@ class Comparison:
 def conformance(options: Options) -> Table:
     """Compare all kernels with the CPU; CheckFailed names the first result that differs."""
     comparison = Comparison(options)
-    for name, count in check_instructions(options).items():
-        comparison.counts[f"instruction: {name}"] = count
     for what in comparison.steps():
         options.say(f"checks {what}")
-    rows = [{"name": name, "cases": count} for name, count in comparison.counts.items()]
+    counts = {f"instruction: {name}": count for name, count in check_instructions(options).items()}
+    rows = [{"name": name, "cases": count} for name, count in {**counts, **comparison.counts}.items()]
     return {"title": "results equal to those of the CPU, bit for bit", "threads": 1, "rows": rows}

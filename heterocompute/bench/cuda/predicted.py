@@ -2,8 +2,9 @@
 
     time of a call = sum over its kernels of max(bytes / bandwidth, operations / (rate * efficiency of the waves))
 
-The bytes are those that a kernel must read and write once. The rate of `mma.sync` is MMA_SHARE of the peak on Hopper:
-Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499). Launches take no time.
+The bytes are those that a kernel must read and write once. On Hopper `mma.sync` has MMA_SHARE of the peak rate and
+`wgmma` has WGMMA_SHARE: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv
+2402.13499). Launches take no time.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from ..measure import Row, Table
 
 __all__ = ["predicted"]
 
-MMA_SHARE = 0.629
-REGISTERS = {"hc_gemm_s4": 70, "hc_gemm_s8_16": 118, "hc_gemm_s8_64": 152, "hc_gemm_s8_128": 224, "hc_sgemm": 60}
+MMA_SHARE, WGMMA_SHARE = 0.629, 0.95
+HOPPER = ("h100", "h200", "h800")  # compute capability 9.0; plans for others use no kernel of one architecture
+REGISTERS = {"hc_gemm_s4": 70, "hc_gemm_s8_16": 63, "hc_gemm_s8_64": 94, "hc_gemm_s8_128": 122, "hc_gemm_24_64": 136}
 CODECS = ("int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64")
 VALUES = (65536, 1024)
 Step = tuple[str, tuple[int, int, int], int, int]
@@ -65,7 +67,14 @@ def _products(chip: Device) -> list[Row]:
             rows.append(_row(text, seconds, bound, dense["int8"] / seconds, "speed of dense int8, >= 1.15", kernels))
             continue
         rows.append(
-            _row(f"{text}, to int8", seconds, bound, ideal / seconds, "speed of int8 at its peak, >= 0.45", kernels)
+            _row(
+                f"{text}, to int8",
+                seconds,
+                bound,
+                ideal / seconds,
+                f"speed of int8 at its peak, >= {0.7 if '90a' in kernels else 0.45}",
+                kernels,
+            )
         )
         ideal = operations / chip.peak("bf16")
         rows.append(
@@ -101,8 +110,9 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
     fmt = None if activations is None else core_format(parse_format(activations))
     x, y = (0, "float32", (m, k), (4 * k, 4)), (0, "float32", (m, n), (4 * n, 4))
     q = _packed(parse_format(weights), (n, k))
-    _, steps = _core.cuda_steps("matmul", (0, 0, None, x, False, fmt, q, 0, y))
-    packed, integers = _nbytes(weights, (n, k)), n * k
+    architecture = 90 if chip.name.startswith(HOPPER) else 80
+    _, steps = _core.cuda_steps("matmul", (0, 0, None, x, False, fmt, q, 0, y), architecture)
+    packed, integers = _nbytes(weights, (n, k)), n * k // (2 if weights.endswith("2:4") else 1)
     held = _nbytes(activations, (m, k)) if activations else 0
     seconds, parts, of_w = 0.0, dict[str, float](), 0
     for step in steps:
@@ -136,8 +146,10 @@ def _kind(kernel: str) -> str:
 def _arithmetic(chip: Device, step: Step, operations: float) -> float:
     """Return the seconds that the arithmetic of a kernel takes, with the waves of its blocks; 0 of a codec."""
     kernel, grid, threads, shared = step
-    if kernel.startswith("hc_gemm"):
-        rate = chip.peak("int8") * MMA_SHARE * (2.0 if "24" in kernel else 1.0)
+    if kernel.startswith("hc_gemm_90a"):
+        rate = chip.peak("int8") * WGMMA_SHARE
+    elif kernel.startswith("hc_gemm_"):
+        rate = chip.peak("int8", sparse=kernel.startswith("hc_gemm_24")) * MMA_SHARE
     elif kernel.startswith(("hc_sgemm", "hc_gemv")):
         rate = chip.peak("fp32")
     else:

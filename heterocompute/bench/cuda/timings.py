@@ -128,7 +128,9 @@ def matmuls(options: Options) -> Table:
             rows.append(_ratio(row, found[names[0]], found[name], "speed of dense int8, >= 1.15"))
         elif torch:
             int8, bf16 = (found[other] for other in [*calls][len(names) :])
-            rows.append(_ratio({**row, "name": f"{name}, to int8"}, int8, found[name], "speed of int8, >= 0.45"))
+            rows.append(
+                _ratio({**row, "name": f"{name}, to int8"}, int8, found[name], "speed of int8, >= 0.7 (sm_90a), 0.45")
+            )
             rows.append(_ratio({**row, "name": f"{name}, to bf16"}, bf16, found[name], "speed of bf16, >= 1.3"))
         else:
             rows.append(row)

@@ -23,10 +23,12 @@ from ...base.errors import refusals
 from ...base.texts import counted
 from ...formats import Format, has_pattern
 from ...products.arguments import as_format
+from ...products.device_conv import convolution_window
+from ...products.window import as_window
 from ...training.passing import bounds_of
 from ...training.stochastic import levels_of
 
-__all__ = ["decoded", "passed", "product", "rounded"]
+__all__ = ["convolved", "decoded", "passed", "product", "rounded"]
 
 NAMES = {
     torch.float32: "float32",
@@ -54,6 +56,21 @@ def product(x: Any, q: Packed, activations: str) -> Any:
     with refusals(format=(f"linear: {fmt}", None)):
         core = None if fmt is None else core_format(fmt)
         _core.cuda_matmul(*_start(x), rows, False, core, _packed(q, x), 0, answer)
+    return y
+
+
+def convolved(x: Any, q: Packed, window: Any, activations: str) -> Any:
+    """Return the float32 convolution of images (N, C, H, W); window is stride, padding, dilation and groups."""
+    stride, padding, dilation, groups = window
+    where = as_window("conv2d", x.shape[2:], q[1][2:], stride, padding, dilation, groups, x.shape[1])
+    core_window = convolution_window(where, x.shape[1], q[1])
+    fmt = as_format(activations, "conv2d: activations") if activations else None
+    y = x.new_empty((x.shape[0], q[1][0], *where.answer), dtype=torch.float32)
+    if y.numel() == 0:
+        return y
+    with refusals(format=(f"conv2d: {fmt}", None)):
+        core = None if fmt is None else core_format(fmt)
+        _core.cuda_conv2d(*_start(x), _view(x), core, _packed(q, x), core_window, False, 0, _view(y))
     return y
 
 

@@ -209,6 +209,8 @@ def defined() -> SimpleNamespace:
 
     def convolve(x: Any, q: Any, text: str, window: Any, activations: str) -> Any:
         stride, padding, dilation, groups = _window(window)
+        if x.device.type == "cuda":
+            return device.convolved(_bare_values(x), on_device(q, text), _window(window), activations)
         w = array_of(q, text)
         y = conv2d(array(x), w, None, stride, padding, dilation, groups, activations or None)
         return torch.from_numpy(y)
@@ -223,7 +225,8 @@ def defined() -> SimpleNamespace:
 
     def convolve_back(g: Any, q: Any, text: str, window: Any, height: int, width: int) -> Any:
         stride, padding, dilation, groups = _window(window)
-        w = torch.from_numpy(array_of(q, text).dequantize())
+        is_there = g.device.type == "cuda"
+        w = device.decoded(on_device(q, text)) if is_there else torch.from_numpy(array_of(q, text).dequantize())
         size = (g.shape[0], w.shape[1] * groups, height, width)
         return torch.nn.grad.conv2d_input(size, w, g.float(), stride, padding, dilation, groups).contiguous()
 

@@ -119,7 +119,7 @@ def conv2d(
     Parameters
     ----------
     x : torch.Tensor
-        Floats of shape (N, C, H, W) or (C, H, W), on the CPU.
+        Floats of shape (N, C, H, W) or (C, H, W), on the CPU or on the CUDA device of a PackedWeight.
     q : QuantizedArray or PackedWeight
         Shape (K, C / groups, R, S), quantized with ``axis=(2, 3, 1)``.
     bias : torch.Tensor, optional

@@ -1,10 +1,11 @@
-/* The binding of CUDA: memory of a device, and operations on arrays there.
+/* The binding of CUDA: operations on arrays on a device.
  *
  *   view = (address, dtype, shape, strides in bytes)      packed = (format, shape, axes, {component: address}), C order
  *
  * Every function has been told legal sizes by heterocompute/arrays/device.py. Functions with a device and a stream begin with both.
  */
-#include "cuda/driver.h"
+#include "python/cuda/raise.h"
+
 #include "python/call.h"
 #include "python/methods.h"
 
@@ -12,132 +13,18 @@
 
 enum { NO_ROW = -1 };
 
-/* Errors of the driver become RuntimeError, except for memory and missing parts. */
-static PyObject *raise_driver(hc_status status, const hc_error *error) {
-    if (status != HC_VALUE)
-        return hc_raise(status, error);
-    PyErr_SetString(PyExc_RuntimeError, error->text);
-    return NULL;
-}
-
 /* Addresses of the planners and modules, for tests that run the kernels on the host. */
 PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return Py_BuildValue(
         "{sNsNsNsNsNsNsNsNsNsNsN}", "layer", PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_attention), "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize),
-        "dequantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_attention), "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check),
+        "conv2d", PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize), "dequantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
         "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
-}
-
-PyObject *hc_cuda_open_method(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *path;
-    if (!PyArg_ParseTuple(args, "O&", PyUnicode_FSConverter, &path))
-        return NULL;
-    hc_error error;
-    hc_status status = hc_cuda_open(PyBytes_AS_STRING(path), &error);
-    Py_DECREF(path);
-    if (status != HC_OK)
-        return raise_driver(status, &error);
-    PyObject *devices = PyList_New(0);
-    for (int i = 0; devices && i < hc_cuda_devices(); i++) {
-        hc_cuda_device device;
-        status = hc_cuda_describe(i, &device, &error);
-        PyObject *one = status == HC_OK
-                            ? Py_BuildValue("(siiL)", device.name, device.major, device.minor, (long long)device.bytes)
-                            : raise_driver(status, &error);
-        if (!one || PyList_Append(devices, one) != 0)
-            Py_CLEAR(devices);
-        Py_XDECREF(one);
-    }
-    return devices ? Py_BuildValue("(iNN)", hc_cuda_driver_version(), devices,
-                                   PyBool_FromLong(hc_cuda_uses_images()))
-                   : NULL;
-}
-
-PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args) {
-    (void)self, (void)args;
-    PyObject *found = PyDict_New();
-    hc_cuda_image image;
-    for (int i = 0; found && hc_cuda_module(i, &image); i++) {
-        PyObject *bytes = PyLong_FromLongLong(image.bytes);
-        if (!bytes || PyDict_SetItemString(found, image.name, bytes) != 0)
-            Py_CLEAR(found);
-        Py_XDECREF(bytes);
-    }
-    return found;
-}
-
-PyObject *hc_cuda_allocate_method(PyObject *self, PyObject *args) {
-    (void)self;
-    int device;
-    unsigned long long stream;
-    long long bytes;
-    if (!PyArg_ParseTuple(args, "iKL", &device, &stream, &bytes))
-        return NULL;
-    void *address = NULL;
-    hc_error error;
-    hc_status status;
-    Py_BEGIN_ALLOW_THREADS status = hc_cuda_allocate(device, bytes, (void *)(uintptr_t)stream, &address, &error);
-    Py_END_ALLOW_THREADS return status == HC_OK ? PyLong_FromUnsignedLongLong((uintptr_t)address)
-                                                : raise_driver(status, &error);
-}
-
-PyObject *hc_cuda_free_method(PyObject *self, PyObject *args) {
-    (void)self;
-    int device;
-    unsigned long long stream, address;
-    if (!PyArg_ParseTuple(args, "iKK", &device, &stream, &address))
-        return NULL;
-    hc_cuda_free(device, (void *)(uintptr_t)address, (void *)(uintptr_t)stream);
-    return Py_NewRef(Py_None);
-}
-
-/* cuda_copy(device, stream, address, contiguous buffer, whether to the device) */
-PyObject *hc_cuda_copy_method(PyObject *self, PyObject *args) {
-    (void)self;
-    int device, uploads;
-    unsigned long long stream, number;
-    PyObject *object;
-    Py_buffer buffer;
-    if (!PyArg_ParseTuple(args, "iKKOp", &device, &stream, &number, &object, &uploads) ||
-        PyObject_GetBuffer(object, &buffer, uploads ? PyBUF_ANY_CONTIGUOUS : PyBUF_ANY_CONTIGUOUS | PyBUF_WRITABLE) !=
-            0)
-        return NULL;
-    hc_error error;
-    hc_status status;
-    void *address = (void *)(uintptr_t)number, *at = (void *)(uintptr_t)stream;
-    Py_BEGIN_ALLOW_THREADS if (uploads) status = hc_cuda_upload(device, address, buffer.buf, buffer.len, at, &error);
-    else status = hc_cuda_download(device, buffer.buf, address, buffer.len, at, &error);
-    Py_END_ALLOW_THREADS PyBuffer_Release(&buffer);
-    return status == HC_OK ? Py_NewRef(Py_None) : raise_driver(status, &error);
-}
-
-PyObject *hc_cuda_wait_method(PyObject *self, PyObject *args) {
-    (void)self;
-    int device;
-    unsigned long long stream;
-    if (!PyArg_ParseTuple(args, "iK", &device, &stream))
-        return NULL;
-    hc_error error;
-    hc_status status;
-    Py_BEGIN_ALLOW_THREADS status = hc_cuda_wait(device, (void *)(uintptr_t)stream, &error);
-    Py_END_ALLOW_THREADS return status == HC_OK ? Py_NewRef(Py_None) : raise_driver(status, &error);
-}
-
-/* cuda_place(address) -> device, or -1 */
-PyObject *hc_cuda_place_method(PyObject *self, PyObject *object) {
-    (void)self;
-    const unsigned long long address = PyLong_AsUnsignedLongLong(object);
-    if (PyErr_Occurred())
-        return NULL;
-    int device = -1;
-    hc_error error;
-    return PyLong_FromLong(hc_cuda_place((void *)(uintptr_t)address, &device, &error) == HC_OK ? device : -1);
 }
 
 static int parse_view(PyObject *object, hc_view *view) {
@@ -196,7 +83,7 @@ static int parse_packed(PyObject *object, hc_packed *packed) {
 
 /* An operation with its arguments, planned twice: for the size of its workspace, and with it. */
 typedef struct {
-    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CONV2D, CHANCE, PRUNE } what;
+    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CONV2D, CHANCE, PRUNE, LAYER } what;
     int device;
     void *stream;
     PyObject *allocate; /* of the caller, who does not wait: an answer with a value that is refused is NaN; or NULL */
@@ -206,10 +93,11 @@ typedef struct {
     int n_axes, axes[HC_MAX_DIMS];
     bool has_a, has_format, checks; /* checks: the plan begins with a state that says what was refused */
     const float *bias;
-    hc_window window;
-    bool relu;
     hc_levels levels;
     uint64_t seed;
+    hc_window window; /* of conv2d */
+    hc_layer layer;
+    bool relu;
     int n, m; /* prune: n of m values, and where they are stored */
     float *values;
     uint8_t *metadata;
@@ -229,6 +117,8 @@ static hc_status plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_pl
     case CONV2D:
         return hc_cuda_plan_conv2d(&call->x, call->has_format ? &call->format : NULL, &call->packed, &call->window,
                                    call->relu, call->bias, &call->out, workspace, plan, error);
+    case LAYER:
+        return hc_cuda_plan_layer(&call->layer, plan, error);
     case PRUNE:
         return hc_cuda_plan_prune(&call->x, call->n, call->m, call->n_axes, call->axes, call->values, call->metadata,
                                   workspace, plan, error);
@@ -313,10 +203,10 @@ static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
         HC_WITHOUT_GIL(launch_planned(call, workspace, plan, &row, &error));
     else
         HC_WITHOUT_GIL(launch_alone(call, plan, &row, &error));
-    return status == HC_OK ? PyLong_FromLongLong(row) : raise_driver(status, &error);
+    return status == HC_OK ? PyLong_FromLongLong(row) : hc_raise_driver(status, &error);
 }
 
-/* NULL, with an exception: there is no memory. */
+/* Memory for a plan for a device of an architecture; NULL with an exception. */
 static hc_cuda_plan *new_plan(int architecture) {
     hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
     if (!plan) {
@@ -418,25 +308,26 @@ static int parse_matmul(PyObject *args, hc_cuda_call *call) {
     return 1;
 }
 
-/* (..., x, activations or None, w, (stride, padding before, dilation: two each), groups, relu, address of bias or 0, out) */
+/* (..., x as (image, channel, h, w), activations or None, w, window, relu, address of bias or 0, out); the window is (stride,
+ * padding before, dilation, groups), pairs of (down, across). */
 static int parse_conv2d(PyObject *args, hc_cuda_call *call) {
-    if (!parse_start(args, 8, call))
+    hc_error error;
+    if (!parse_start(args, 7, call))
         return 0;
-    PyObject *format = argument(args, 1);
-    hc_window *w = &call->window;
+    PyObject *format = argument(args, 1), *window = argument(args, 3);
     call->has_format = format != Py_None;
+    long long stride[2], pad[2], dilation[2], groups;
     if (!parse_view(argument(args, 0), &call->x) || (call->has_format && !hc_parse_format(format, &call->format)) ||
-        !parse_packed(argument(args, 2), &call->packed) ||
-        !PyArg_ParseTuple(argument(args, 3), "LLLLLL", &w->stride[0], &w->stride[1], &w->pad_before[0],
-                          &w->pad_before[1], &w->dilation[0], &w->dilation[1]) ||
-        !parse_view(argument(args, 7), &call->out))
+        !parse_packed(argument(args, 2), &call->packed) || !parse_view(argument(args, 6), &call->out) ||
+        !PyTuple_Check(window) ||
+        !PyArg_ParseTuple(window, "(LL)(LL)(LL)L", &stride[0], &stride[1], &pad[0], &pad[1], &dilation[0], &dilation[1],
+                          &groups))
         return 0;
-    w->groups = PyLong_AsLongLong(argument(args, 4));
-    call->relu = PyObject_IsTrue(argument(args, 5)) == 1;
-    call->bias = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 6));
+    call->window = (hc_window){{stride[0], stride[1]}, {pad[0], pad[1]}, {dilation[0], dilation[1]}, groups};
+    call->relu = PyObject_IsTrue(argument(args, 4)) == 1;
+    call->bias = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 5));
     if (PyErr_Occurred())
         return 0;
-    hc_error error;
     const hc_status status = call->has_format ? hc_format_check(&call->format, &error) : HC_OK;
     if (status != HC_OK)
         hc_raise(status, &error);
@@ -472,7 +363,7 @@ static PyObject *describe_plan(const hc_cuda_plan *plan) {
     return steps ? Py_BuildValue("(LN)", (long long)plan->workspace_bytes, steps) : NULL;
 }
 
-/* cuda_steps(name of a method, its arguments), which calls no driver: addresses may be 0. */
+/* cuda_steps(name of a method, its arguments[, architecture]), which launches nothing: addresses may be 0. */
 PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     (void)self;
     static const struct {
@@ -485,7 +376,8 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
                    {"conv2d", parse_conv2d}};
     const char *name;
     PyObject *arguments;
-    if (!PyArg_ParseTuple(args, "sO!", &name, &PyTuple_Type, &arguments))
+    int architecture = 0;
+    if (!PyArg_ParseTuple(args, "sO!|i", &name, &PyTuple_Type, &arguments, &architecture))
         return NULL;
     size_t i = 0;
     while (i < sizeof METHODS / sizeof *METHODS && strcmp(METHODS[i].name, name) != 0)
@@ -495,7 +387,7 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     hc_cuda_call call;
     if (!METHODS[i].parse(arguments, &call))
         return NULL;
-    hc_cuda_plan *plan = new_plan(0);
+    hc_cuda_plan *plan = new_plan(architecture ? architecture : hc_cuda_architecture(call.device));
     if (!plan)
         return NULL;
     hc_error error = {.argument = NULL};
@@ -557,6 +449,40 @@ PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args) {
     return finish_call(&call);
 }
 
+/* cuda_layer(..., kind, rows, n, addresses of x, weight, bias and y, epsilon, half, repeat, turns, whether of pairs): as layer of
+ * csrc/python/layers.c; an address may be 0 where that has None. */
+PyObject *hc_cuda_layer_method(PyObject *self, PyObject *args) {
+    (void)self;
+    hc_cuda_call call;
+    int kind, pairs;
+    long long rows, n, half, repeat, turns;
+    unsigned long long x, weight, bias, y;
+    if (!parse_start(args, 12, &call))
+        return NULL;
+    PyObject *rest = PyTuple_GetSlice(args, AFTER_START, AFTER_START + 12);
+    const bool fits = rest && PyArg_ParseTuple(rest, "iLLKKKKfLLLp", &kind, &rows, &n, &x, &weight, &bias, &y,
+                                               &call.layer.epsilon, &half, &repeat, &turns, &pairs);
+    Py_XDECREF(rest);
+    if (!fits)
+        return NULL;
+    if (kind < 0 || kind >= HC_N_LAYERS ||
+        (kind == HC_LAYER_ROPE && (half < 0 || 2 * half > n || repeat < 1 || turns < 1)))
+        return PyErr_Format(PyExc_ValueError, "layer: sizes that do not fit");
+    call.layer.kind = (hc_layer_kind)kind;
+    call.layer.rows = rows;
+    call.layer.n = n;
+    call.layer.x = (const float *)(uintptr_t)x;
+    call.layer.weight = (const float *)(uintptr_t)weight;
+    call.layer.bias = (const float *)(uintptr_t)bias;
+    call.layer.y = (float *)(uintptr_t)y;
+    call.layer.half = half;
+    call.layer.repeat = repeat;
+    call.layer.turns = turns;
+    call.layer.pairs = pairs;
+    call.what = LAYER;
+    return finish_call(&call);
+}
+
 /* cuda_check(device, address of words, address of answers, whether of warpgroups) */
 PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
     (void)self;
@@ -578,5 +504,5 @@ PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
     hc_free_aligned(plan);
     if (status == HC_OK)
         return Py_NewRef(Py_None);
-    return is_driver ? raise_driver(status, &error) : hc_raise(status, &error);
+    return is_driver ? hc_raise_driver(status, &error) : hc_raise(status, &error);
 }
