@@ -26,6 +26,7 @@ CODECS = (*INTEGERS, "int4-g16-asym", "vsq8-g64", "mxfp8_e4m3", "fp8_e4m3fn-row"
 CHANCES = ("int8", "vsq4-g16-s4", "mxfp4", "nf4-g64")
 PATTERNS = ("2:4", "1:3", "int8+2:4", "vsq4-g16-s4+2:4")
 DTYPES: tuple[Any, ...] = (np.float32, np.float16, ml_dtypes.bfloat16, np.float64)
+SPARSE = ("int8+2:4", "int8+1:4")  # their products with floats have no kernel
 SHAPES = ((1, 64), (5, 96), (33, 256), (200, 1024))  # rows and columns of x
 TILES = (1, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 300)  # rows of x: each tile of the matmul kernels, and one more
 CONVOLUTIONS: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
@@ -69,7 +70,8 @@ class Comparison:
         """Compare the products of one format of weights with float and with rounded activations."""
         there, bias_there, q = DeviceArray.from_numpy(x), DeviceArray.from_numpy(bias), quantize(w, text)
         moved = q.to("cuda")
-        for activations in (None, "int8", "vsq4-g16-s4") if text in INTEGERS else (None,):
+        others = ("int8", "vsq4-g16-s4") if text in (*INTEGERS, *SPARSE, "q4_1") else ()
+        for activations in others if text in SPARSE else (None, *others):
             what = f"{activations} {text} {x.shape} {w.shape}"
             y = linear(there, moved, bias_there, activations)
             self.same("linear", what, y, linear(x, q, bias, activations))
@@ -118,7 +120,7 @@ class Comparison:
         w, bias = self.values(n, k), self.values(n)
         for m in TILES[3:5] if self.options.quick else TILES:
             yield f"tiles of the matmul, {m} x {k} x {n}"
-            for text in ("vsq4-g16-s4", "int8", "int4-g32-f16"):
+            for text in ("vsq4-g16-s4", "int8", "int4-g32-f16", "int8+2:4", "int8+1:4", "q4_1"):
                 self.products(text, self.values(m, k), w, bias)
 
 
