@@ -8,7 +8,7 @@ runs on every CPU is never compiled with AVX flags. A file named *_simd.c is com
     HETEROCOMPUTE_WERROR=1       warnings are errors
     HETEROCOMPUTE_DEBUG=1        HC_ASSERT and HC_ASSUME check
     HETEROCOMPUTE_SANITIZE=address,undefined
-    HETEROCOMPUTE_CUDA=0|1       never build the kernels of csrc/cuda/, or always; else they are built if there is nvcc
+    HETEROCOMPUTE_CUDA=0|1       never build the kernels of csrc/cuda/, or fail without them; else nvcc decides
 """
 
 import os
@@ -81,17 +81,13 @@ elif "-g" not in os.environ.get("CFLAGS", "").split():
 
 # Same bits as on the CPU: no contraction, subnormals in full, quotients and roots rounded correctly.
 NVCC_FLAGS = ["-std=c++20", "-O3", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-Icsrc"]
-NVCC_FLAGS += ["-Werror", "all-warnings", "--compress-mode=size"]
-# A cubin serves later minor versions of its major one too, and PTX serves what comes after all of them.
-CUDA_CODE = {"80": "[sm_80,compute_80]", "90": "sm_90", "100": "sm_100", "120": "sm_120"}
-CUDA_MATMUL_CODE = {
-    "80": "[sm_80,compute_80]",
-    "86": "sm_86",
-    "89": "sm_89",
-    "90a": "sm_90a",
-    "100": "sm_100",
-    "120": "sm_120",
-}
+NVCC_FLAGS += ["--compress-mode=size"]
+if os.environ.get("HETEROCOMPUTE_WERROR") == "1":
+    NVCC_FLAGS += ["-Werror", "all-warnings"]
+# A cubin also serves later minor versions of its major version (sm_80: 86 and 89). The driver compiles the PTX on
+# other devices, once. All fatbins together stay below 2 MB, so that the codecs have one cubin.
+CUDA_CODE = {"80": "compute_80", "90": "sm_90"}
+CUDA_MATMUL_CODE = {"80": "[sm_80,compute_80]", "90a": "sm_90a", "100": "sm_100", "120": "sm_120"}
 
 
 def target_machine() -> str:
@@ -135,15 +131,16 @@ class BuildExt(build_ext):
         stale = Counter(tuple(flags) for source, flags in jobs if not is_current(self.target_of(ext, source, flags)))
         nvcc = find_nvcc()
         with ThreadPoolExecutor(self.parallel or os.cpu_count() or 1) as pool:
-            if nvcc:
-                modules = list(pool.map(lambda source: self.compile_cuda(nvcc, source), CUDA_SOURCES))
+            made = list(pool.map(lambda source: self.compile_cuda(nvcc, source), CUDA_SOURCES)) if nvcc else []
+            modules = [path for path in made if path]
+            if modules and len(modules) == len(made):  # else one of them failed, as was printed
                 jobs = [(source, [*flags, *self.list_modules(source, modules)]) for source, flags in jobs]
             header = INTRINSICS.get(machine)
             several = [flags for flags, count in stale.items() if count >= ENOUGH and len(flags) > len(FLAGS)]
             if header is None or is_ccache(self.compiler.compiler_so[0]):  # which would compile such files each time
                 several = []
-            made = pool.map(lambda flags: self.precompile(ext, [*flags], header or ""), several)
-            self.read_once = dict(zip(several, made, strict=True))
+            read = pool.map(lambda flags: self.precompile(ext, [*flags], header or ""), several)
+            self.read_once = dict(zip(several, read, strict=True))
             objects = list(pool.map(lambda job: self.compile(ext, *job), jobs))
         for folder in map(self.folder_of, [ext] * len(several), several):
             Path(folder, PRECOMPILED).unlink(missing_ok=True)  # 24 MB each
@@ -153,9 +150,12 @@ class BuildExt(build_ext):
         self.force = self.compiler.force = True
         super().build_extension(link)
 
-    def compile_cuda(self, nvcc: str, source: str) -> str:
-        """Compile a .cu file to a fatbin unless one is newer than all that it was made of."""
-        code = CUDA_MATMUL_CODE if Path(source).stem.startswith("gemm") else CUDA_CODE
+    def compile_cuda(self, nvcc: str, source: str) -> str | None:
+        """Compile a .cu file to a fatbin unless one is newer than all that it was made of; None if that fails."""
+        stem = Path(source).stem
+        code = CUDA_MATMUL_CODE if Path(source).parent.name == "matmul" else CUDA_CODE
+        if stem.endswith("_90a"):  # instructions that no other device has
+            code = {"90a": "sm_90a"}
         command = [nvcc, "-fatbin", *NVCC_FLAGS]
         for virtual, real in code.items():
             command += ["-gencode", f"arch=compute_{virtual},code={real}"]
@@ -167,7 +167,7 @@ class BuildExt(build_ext):
             command += ["-MD", "-MF", str(target.with_suffix(".d")), source, "-o", str(made)]
             print(" ".join(command), flush=True)
             if subprocess.run(command).returncode:
-                raise SystemExit(f"heterocompute: {nvcc} fails on {source}; HETEROCOMPUTE_CUDA=0 builds without CUDA")
+                return without_cuda(f"{nvcc} fails on {source}")
             os.utime(made, (begun, begun))  # a source that changed meanwhile is newer
             os.replace(made, target)
         return str(target)
@@ -260,25 +260,34 @@ def is_ccache(command: str) -> bool:
     return "ccache" in Path(command).name or (place is not None and "ccache" in Path(place).resolve().name)
 
 
+def without_cuda(reason: str) -> None:
+    """Print why the build has no CUDA kernels; end it if HETEROCOMPUTE_CUDA=1 demands them."""
+    if os.environ.get("HETEROCOMPUTE_CUDA") == "1":
+        raise SystemExit(f"heterocompute: HETEROCOMPUTE_CUDA is 1, but {reason}")
+    print(f"heterocompute: built without CUDA kernels: {reason}", flush=True)
+
+
 def find_nvcc() -> str | None:
-    """Return the compiler of CUDA, of the PATH or of NVIDIA's packages; None unless HETEROCOMPUTE_CUDA is 1."""
-    wanted = os.environ.get("HETEROCOMPUTE_CUDA", "0")
-    if wanted not in {"0", "1"}:
+    """Return the compiler of CUDA, of the PATH or of NVIDIA's packages; None, with one line, where there is none."""
+    wanted = os.environ.get("HETEROCOMPUTE_CUDA") or None
+    if wanted not in {"0", "1", None}:
         raise SystemExit(f"heterocompute: HETEROCOMPUTE_CUDA is '{wanted}', expected 0 or 1")
     if wanted == "0":
         return None
     if target_machine() not in ISA_FLAGS or sys.platform != "linux":
-        raise SystemExit(
-            "heterocompute: HETEROCOMPUTE_CUDA is 1, but CUDA is built on Linux on x86-64 and aarch64 alone"
-        )
-    packages = [Path(sysconfig.get_path("purelib"), "nvidia/cu13/bin/nvcc")]
-    nvcc = shutil.which("nvcc") or next((str(path) for path in packages if path.exists()), None)
-    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout if nvcc else ""
+        return without_cuda("the kernels are built on Linux on x86-64 and aarch64 alone")
+    packaged = Path(sysconfig.get_path("purelib"), "nvidia/cu13/bin/nvcc")
+    nvcc = shutil.which("nvcc") or (str(packaged) if packaged.exists() else None)
+    if not nvcc:
+        return without_cuda("there is no nvcc; the extra [cuda-build] brings it")
+    try:
+        said = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
+    except OSError:
+        return without_cuda(f"{nvcc} cannot be run")
     release = re.search(r"release (\d+)\.", said)
-    if nvcc and release and int(release[1]) >= 13:
-        return nvcc
-    reason = f"{nvcc} is older than CUDA 13" if nvcc else "there is no nvcc"
-    raise SystemExit(f"heterocompute: {reason}; install CUDA 13, or unset HETEROCOMPUTE_CUDA")
+    if not release or int(release[1]) < 13:
+        return without_cuda(f"{nvcc} is older than CUDA 13")
+    return nvcc
 
 
 def is_current(target: str) -> bool:

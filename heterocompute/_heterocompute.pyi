@@ -15,6 +15,7 @@ _Clip: TypeAlias = tuple[int, float]  # (kind, value) of hc_clip
 _Packed: TypeAlias = tuple[Any, ...]
 _Floats: TypeAlias = NDArray[Any]  # float16, float32, float64; uint16 stands for bfloat16
 _OnDevice: TypeAlias = tuple[int, str, tuple[int, ...], tuple[int, ...]]  # (address, dtype, shape, strides in bytes)
+_Allocate: TypeAlias = Callable[[int], int] | None  # bytes -> address, of a caller who does not wait
 _Operand: TypeAlias = _Floats | _Packed
 
 def cuda_addresses() -> dict[str, int]: ...
@@ -263,27 +264,93 @@ def write_dlpack(
     strides: tuple[int, ...],
     /,
 ) -> object: ...
-def cuda_open(library: str | bytes | PathLike[str], /) -> tuple[int, list[tuple[str, int, int, int]]]: ...
+def cuda_open(library: str | bytes | PathLike[str], /) -> tuple[int, list[tuple[str, int, int, int]], bool]: ...
 def cuda_modules() -> dict[str, int]: ...
 def cuda_allocate(device: int, stream: int, nbytes: int, /) -> int: ...
 def cuda_free(device: int, stream: int, address: int, /) -> None: ...
 def cuda_copy(device: int, stream: int, address: int, buffer: NDArray[Any], uploads: bool, /) -> None: ...
 def cuda_wait(device: int, stream: int, /) -> None: ...
 def cuda_place(address: int, /) -> int: ...
-def cuda_quantize(device: int, stream: int, x: _OnDevice, packed: _Packed, /) -> int: ...
+def cuda_check(device: int, words: int, answers: int, of_warpgroups: bool, /) -> None: ...
+def cuda_quantize(device: int, stream: int, allocate: None, x: _OnDevice, packed: _Packed, /) -> int: ...
 def cuda_fake_quantize(
-    device: int, stream: int, x: _OnDevice, params: _Format, axes: tuple[int, ...], out: _OnDevice, /
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    x: _OnDevice,
+    params: _Format,
+    axes: tuple[int, ...],
+    out: _OnDevice,
+    /,
 ) -> int: ...
-def cuda_dequantize(device: int, stream: int, packed: _Packed, out: _OnDevice, /) -> int: ...
+def cuda_dequantize(device: int, stream: int, allocate: _Allocate, packed: _Packed, out: _OnDevice, /) -> int: ...
 def cuda_matmul(
     device: int,
     stream: int,
+    allocate: _Allocate,
     x: _OnDevice | _Packed,
     is_packed: bool,
     activations: _Format | None,
     w: _Packed,
     bias: int,
     out: _OnDevice,
+    /,
+) -> int: ...
+def cuda_conv2d(
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    x: _OnDevice,
+    activations: _Format | None,
+    w: _Packed,
+    window: tuple[tuple[int, int], tuple[int, int], tuple[int, int], int],
+    relu: bool,
+    bias: int,
+    out: _OnDevice,
+    /,
+) -> int: ...
+def cuda_layer(
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    kind: int,
+    rows: int,
+    n: int,
+    x: int,
+    weight: int,
+    bias: int,
+    y: int,
+    epsilon: float,
+    half: int,
+    repeat: int,
+    turns: int,
+    pairs: bool,
+    /,
+) -> int: ...
+def cuda_steps(
+    name: str, arguments: tuple[Any, ...], architecture: int = 0, /
+) -> tuple[int, list[tuple[str, tuple[int, int, int], int, int]]]: ...
+def cuda_round_by_chance(
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    x: _OnDevice,
+    packed: _Packed,
+    levels: tuple[NDArray[np.float64] | None, float, float, float, float],
+    seed: int,
+    out: _OnDevice,
+    /,
+) -> int: ...
+def cuda_prune(
+    device: int,
+    stream: int,
+    allocate: None,
+    x: _OnDevice,
+    n: int,
+    m: int,
+    axes: tuple[int, ...],
+    values: int,
+    metadata: int,
     /,
 ) -> int: ...
 def blas_open(path: str | bytes | PathLike[str] | None, *names: str) -> tuple[str, str]: ...

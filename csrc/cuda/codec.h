@@ -281,6 +281,16 @@ template <typename format> static inline HC_DEVICE void hc_decode_block(const hc
     hc_store_chunks(p.chunks, p.geometry, p.x);
 }
 
+/* The column of its run that a kept value stands for. */
+static inline HC_DEVICE int64_t hc_whole_column(const hc_cuda_integers &p, int64_t row, int64_t run, int64_t kept) {
+    const hc_component &metadata = p.parts.part[HC_METADATA];
+    const int bits = hc_position_bits(p.format.m);
+    const int64_t at = (run * p.geometry.run_length + kept) * bits;
+    const uint8_t *byte = metadata.data + row * metadata.row_stride + at / 8;
+    const int high = at % 8 + bits > 8 ? byte[1] << 8 : 0, position = (byte[0] | high) >> at % 8 & ((1 << bits) - 1);
+    return kept / p.format.n * p.format.m + hc_min(position, p.format.m - 1);
+}
+
 /* Integers of a chunk to their places among the segments. */
 template <typename format> static inline HC_DEVICE void hc_integers_block(const hc_cuda_integers &p) {
     const int slot = (int)threadIdx.x;
@@ -297,67 +307,141 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
         p.scales[chunk.row] = row_scale;
     const int64_t padded_run = p.geometry.padded / p.geometry.runs;
     for (int c = 0; c < chunk.columns; c++) {
-        const int64_t column = chunk.first + c, run = column / padded_run, in_run = column % padded_run;
-        if (in_run >= p.geometry.run_length)
+        const int64_t column = chunk.first + c, run = column / padded_run, kept = column % padded_run;
+        if (kept >= p.geometry.run_length)
+            continue;
+        /* in whole columns; of a pattern, the first kept value of a block stands for it where a segment begins */
+        const int64_t in_run = p.format.m ? hc_whole_column(p, chunk.row, run, kept) : kept;
+        const int64_t begin = p.format.m ? kept / p.format.n * p.format.m : kept;
+        const bool is_first = !p.format.m || kept % p.format.n == 0;
+        if (p.mode == HC_INT_GROUPED && is_first && (p.per_run ? begin % p.group == 0 : column == 0)) {
+            const int64_t segment = p.per_run ? run * p.per_run + begin / p.group : 0;
+            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / p.geometry.group : 0];
+        }
+        /* the last block of a run may reach beyond it, where its values are zeros */
+        if (p.format.m && in_run >= p.geometry.whole_length && !p.metadata)
             continue;
         /* of a row with one segment, a column of the row */
-        const int64_t logical = p.per_run ? in_run : run * p.geometry.run_length + in_run;
-        const int64_t segment = p.per_run ? run * p.per_run + in_run / p.group : 0,
-                      at = p.per_run ? in_run % p.group : logical;
+        const int64_t logical = p.per_run ? in_run : run * p.geometry.whole_length + in_run;
+        const int64_t in_segment = p.per_run ? begin / p.group : 0, segment = run * p.per_run + in_segment;
+        const int64_t at = p.per_run ? in_run - in_segment * p.group : logical;
         const int64_t place =
             p.for_nibbles ? at / 128 * 128 + at / 8 % 4 * 32 + at % 2 * 16 + at / 32 % 4 * 4 + at / 2 % 4 : at;
+        if (p.metadata) {
+            const int64_t whole = segment * p.length + at, block = whole / 4;
+            p.integers[chunk.row * (p.ld / 2) + block * 2 + kept % 2] = values[c];
+            hc_atomic_or(p.metadata + chunk.row * (p.ld / 32) + block / 8, (uint32_t)(whole % 4)
+                                                                               << (block % 8 * 4 + kept % 2 * 2));
+            continue;
+        }
         for (int limb = 0; limb < limbs; limb++)
             p.integers[(limb * p.geometry.rows + chunk.row) * p.ld + segment * p.length + place] =
                 values[limb * ld + c];
-        if (p.mode == HC_INT_GROUPED && at == 0)
-            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / p.geometry.group : 0];
     }
 }
 
 /* Few vectors of floats times packed rows, in the CPU's order. With groups, thread i of 16 has the groups i, i + 16, ...: one chain
- * of fma in a group, one over its groups. Without, thread i of 8 has the columns 8 i to 8 i + 7 of every 64, an accumulator each. */
+ * of fma in a group, one over its groups. Without, thread i of 8 has the columns 8 i to 8 i + 7 of every 64, an accumulator each.
+ *
+ * BITS 0: a thread decodes a piece of its row to shared memory. 4 and 8: it loads codes by words, and x by four values; codes of
+ * 4 bits stand for entries of a table, those of 8 are integers with a sign. */
 enum { HC_GEMV_VECTORS = 8 };
 
 static inline HC_DEVICE float hc_shuffle_add(float value, int mask) {
     return value + hc_f32_from_bits(hc_shuffle_xor(hc_f32_bits(value), mask));
 }
 
-template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv_rows(const hc_cuda_gemv &p) {
-    enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8, MOST = HC_GEMV_VECTORS };
+/* The value of code i of a word. */
+template <int BITS> static inline HC_DEVICE float hc_gemv_code(const float *table, uint32_t word, int i) {
+    if (BITS == 4)
+        return table[word >> 4 * i & 15];
+    return hc_f32_from_bits(0x4b000000u | ((word >> 8 * i & 255) ^ 128)) - 8388736.0f; /* 2^23 + code + 128, exactly */
+}
+
+/* CODES values of x times those of a word, or of two: of one chain (CHAINS 1) or a chain each. */
+template <int BITS, int CODES, int CHAINS, int MOST>
+static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *table, const uint32_t *words,
+                                           const char *x, float (*chains)[CHAINS]) {
+    enum { IN_WORD = 32 / BITS, UNROLLED = MOST == 1 || CHAINS > 1 ? IN_WORD / 4 : 1 /* chains are registers */ };
+#pragma unroll
+    for (int w = 0; w < CODES / IN_WORD; w++)
+#pragma unroll(UNROLLED)
+        for (int c = 0; c < IN_WORD; c += 4) {
+            const uint32_t word = words[w] >> BITS * c;
+            float codes[4], four[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                codes[i] = hc_gemv_code<BITS>(table, word, i);
+#pragma unroll
+            for (int v = 0; v < MOST; v++) {
+                if (v >= (int)p.vectors)
+                    continue;
+                hc_load_16(four, x + v * p.x.rows.stride[0] + (w * IN_WORD + c) * (int)sizeof(float));
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    float *chain = &chains[v][CHAINS == 1 ? 0 : w * IN_WORD + c + i];
+                    *chain = fmaf(four[i], codes[i], *chain);
+                }
+            }
+        }
+}
+
+template <typename format, bool has_groups, int BITS, int MOST>
+static inline HC_DEVICE void hc_gemv_rows(const hc_cuda_gemv &p) {
+    enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8 };
     const hc_geometry &g = p.geometry;
     const int lane = (int)threadIdx.x % LANES, vectors = (int)p.vectors;
     const int64_t wanted = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES, row = hc_min(wanted, g.rows - 1);
     const int64_t padded_run = g.padded / g.runs, span = has_groups ? g.group : 8;
-    float *codes = (float *)hc_shared() + (int64_t)threadIdx.x * p.ld, scale = 1, row_scale = 1;
-    float sums[MOST][CHAINS] = {};
+    float *shared = (float *)hc_shared(), *codes = BITS ? NULL : shared + (int64_t)threadIdx.x * p.ld;
+    float scale = 1, row_scale = 1, first_code, sums[MOST][CHAINS] = {};
+    if constexpr (BITS == 4) {
+        for (int i = (int)threadIdx.x; i < 16; i += (int)blockDim.x)
+            shared[i] = p.table[i];
+        hc_barrier();
+    }
     for (int64_t first = lane * span; first < g.padded; first += LANES * span) {
         const int columns = (int)hc_min(span, g.padded - first);
-        const hc_tile tile = {row, 1, first, columns};
-        const hc_code_tile out = {codes, columns, &scale, 1, &row_scale};
-        format::decode_codes(&p.format, &g, &p.parts, &tile, &out);
         /* a group lies in one run, and is padded at its end */
         const int64_t run = has_groups ? first / padded_run : 0, in_run = first - run * padded_run;
         const int values = (int)hc_min(columns, has_groups ? g.run_length - in_run : g.columns - first);
         const char *x = p.x.data + (has_groups ? run * g.run_length + in_run : first) * p.x.column_stride;
-        float chains[MOST] = {};
-        for (int c = 0; c < values; c += CHAINS)
-#pragma unroll
-            for (int i = 0; i < CHAINS; i++) {
-                if (c + i >= values)
-                    continue;
-#pragma unroll
-                for (int v = 0; v < MOST; v++) {
-                    if (v >= vectors)
-                        continue;
-                    float *sum = has_groups ? &chains[v] : &sums[v][i];
-                    const char *at = x + v * p.x.rows.stride[0] + (c + i) * p.x.column_stride;
-                    *sum = fmaf(hc_load_value(at, p.x.dtype), codes[c + i], *sum);
-                }
+        float chains[MOST][1] = {};
+        const hc_tile tile = {row, 1, first, BITS ? 1 : columns};
+        const hc_code_tile out = {BITS ? &first_code : codes, columns, &scale, 1, &row_scale};
+        if (!BITS || has_groups || first == lane * span)
+            format::decode_codes(&p.format, &g, &p.parts, &tile, &out);
+        if constexpr (BITS != 0) {
+            enum { CODES = has_groups ? 64 / BITS : 8, WORDS = CODES * BITS / 32 };
+            const uint8_t *from = p.parts.part[HC_CODES].data + row * p.parts.part[HC_CODES].row_stride;
+            for (int c = 0; c < values; c += CODES) { /* whole pieces, as the planner saw to */
+                uint32_t words[WORDS];
+                memcpy(words, __builtin_assume_aligned(from + (first + c) * BITS / 8, sizeof words), sizeof words);
+                if constexpr (has_groups)
+                    hc_gemv_piece<BITS, CODES, 1, MOST>(p, shared, words, x + c * (int)sizeof(float), chains);
+                else
+                    hc_gemv_piece<BITS, CODES, CHAINS, MOST>(p, shared, words, x, sums);
             }
+        } else {
+            for (int c = 0; c < values; c += CHAINS)
+#pragma unroll
+                for (int i = 0; i < CHAINS; i++) {
+                    if (c + i >= values)
+                        continue;
+#pragma unroll
+                    for (int v = 0; v < MOST; v++) {
+                        if (v >= vectors)
+                            continue;
+                        float *sum = has_groups ? &chains[v][0] : &sums[v][i];
+                        const char *at = x + v * p.x.rows.stride[0] + (c + i) * p.x.column_stride;
+                        *sum = fmaf(hc_load_value(at, p.x.dtype), codes[c + i], *sum);
+                    }
+                }
+        }
 #pragma unroll
         for (int v = 0; v < MOST; v++)
             if (has_groups && v < vectors)
-                sums[v][0] = fmaf(scale, chains[v], sums[v][0]);
+                sums[v][0] = fmaf(scale, chains[v][0], sums[v][0]);
     }
 #pragma unroll
     for (int v = 0; v < MOST; v++) {
@@ -383,11 +467,19 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
     }
 }
 
-template <typename format> static inline HC_DEVICE void hc_gemv_block(const hc_cuda_gemv &p) {
-    if (p.lanes == 16)
-        hc_gemv_rows<format, true>(p);
+/* The formats of a family that have groups, have none, or are of both kinds. */
+enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
+
+template <typename format, int kinds, int BITS, int MOST>
+static inline HC_DEVICE void hc_gemv_block(const hc_cuda_gemv &p) {
+    if constexpr (kinds == HC_WITH_GROUPS)
+        hc_gemv_rows<format, true, BITS, MOST>(p);
+    else if constexpr (kinds == HC_WITHOUT_GROUPS)
+        hc_gemv_rows<format, false, BITS, MOST>(p);
+    else if (p.lanes == 16)
+        hc_gemv_rows<format, true, BITS, MOST>(p);
     else
-        hc_gemv_rows<format, false>(p);
+        hc_gemv_rows<format, false, BITS, MOST>(p);
 }
 
 /* The kernels of a family; `format` names the functions of its definition. */
@@ -396,8 +488,14 @@ template <typename format> static inline HC_DEVICE void hc_gemv_block(const hc_c
     HC_KERNEL(hc_encode_##family, hc_cuda_codec, 128) { hc_encode_block<format>(p); }
 #define HC_DECODERS(family, format)                                                                                    \
     HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128) { hc_decode_block<format>(p); }
-#define HC_GEMV(family, format)                                                                                        \
-    HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { hc_gemv_block<format>(p); }
+#define HC_GEMV(family, format, kinds)                                                                                 \
+    HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { hc_gemv_block<format, kinds, 0, HC_GEMV_VECTORS>(p); }
+/* Those that read words of so many bits a code: of one vector, and of up to eight. */
+#define HC_GEMV_WORDS(family, format, kinds, bits)                                                                     \
+    HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128) { hc_gemv_block<format, kinds, bits, 1>(p); }        \
+    HC_KERNEL(hc_gemv_##family##_b##bits##_v8, hc_cuda_gemv, 128) {                                                    \
+        hc_gemv_block<format, kinds, bits, HC_GEMV_VECTORS>(p);                                                        \
+    }
 #define HC_INTEGERS(family, format)                                                                                    \
     HC_KERNEL(hc_integers_##family, hc_cuda_integers, 128) { hc_integers_block<format>(p); }
 

@@ -18,11 +18,18 @@
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ type p)
 
 static inline __device__ unsigned char *hc_shared() {
-    extern __shared__ __align__(16) unsigned char hc_shared_bytes[];
+    extern __shared__ __align__(1024) unsigned char hc_shared_bytes[];
     return hc_shared_bytes;
 }
 static inline __device__ void hc_barrier() { __syncthreads(); }
 static inline __device__ void hc_atomic_max(uint32_t *at, uint32_t value) { atomicMax(at, value); }
+static inline __device__ void hc_atomic_or(uint32_t *at, uint32_t value) { atomicOr(at, value); }
+
+/* 16 bytes of global memory that no kernel writes meanwhile, to registers. */
+static inline __device__ void hc_load_16(float to[4], const void *from) {
+    const float4 four = __ldg((const float4 *)from);
+    to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+}
 
 /* 16 bytes from global to shared memory, which lie there after the wait for their group, and a barrier. */
 static inline __device__ void hc_copy_16(void *shared, const void *global) {
@@ -72,6 +79,22 @@ static inline __device__ void hc_mma_bytes(int32_t c[4], const uint32_t a[4], co
         HC_MMA_BYTES("u8", "s8");
     else
         HC_MMA_BYTES("u8", "u8");
+}
+/* c += a b of 16 x 64 and 64 x 8 signed bytes; of four neighbours in a row of a two are there, at the two places that 4 bits of
+ * `places` name: lane i has those of row i / 4 + 8 (i % 2), columns 32 (i / 2 % 2) on. */
+static inline __device__ void hc_mma_sparse_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[4],
+                                               uint32_t places) {
+    asm volatile("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, 0x0;"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(places));
+}
+/* c += a b of 16 x 16 and 16 x 8 bfloat16, summed in an order and with roundings of the device's own. */
+static inline __device__ void hc_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 static inline __device__ uint32_t hc_shuffle_xor(uint32_t value, int mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);

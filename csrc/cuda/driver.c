@@ -40,6 +40,7 @@ typedef unsigned long long cu_address;
     F(upload, "cuMemcpyHtoDAsync_v2", (cu_address to, const void *from, size_t bytes, void *stream))                   \
     F(download, "cuMemcpyDtoHAsync_v2", (void *to, cu_address from, size_t bytes, void *stream))                       \
     F(wait, "cuStreamSynchronize", (void *stream))                                                                     \
+    F(capture, "cuStreamIsCapturing", (void *stream, int *status))                                                     \
     F(pointer, "cuPointerGetAttribute", (void *value, int attribute, cu_address address))                              \
     F(text, "cuGetErrorString", (cu_result result, const char **text))
 
@@ -84,9 +85,9 @@ static hc_status open_library(const char *path, hc_error *error) {
         return hc_fail(error, HC_UNSUPPORTED, "cuda: no driver (%s): install the NVIDIA driver", reason);
     brings_kernels = hc_library_symbol(library, "hc_cuda_brings_kernels") != NULL;
     if (!brings_kernels && !hc_cuda_module(0, &image))
-        return hc_fail(
-            error, HC_UNSUPPORTED,
-            "cuda: heterocompute was built without CUDA kernels: install it with HETEROCOMPUTE_CUDA=1 and nvcc");
+        return hc_fail(error, HC_UNSUPPORTED,
+                       "cuda: heterocompute was built without CUDA kernels: build it where there is nvcc 13, with "
+                       "HETEROCOMPUTE_CUDA=1");
 #define F(field, symbol, arguments)                                                                                    \
     *(void **)&cu.field = hc_library_symbol(library, symbol);                                                          \
     if (!cu.field)                                                                                                     \
@@ -120,6 +121,7 @@ hc_status hc_cuda_open(const char *path, hc_error *error) {
 
 int hc_cuda_devices(void) { return is_open ? n_devices : 0; }
 int hc_cuda_driver_version(void) { return version; }
+bool hc_cuda_uses_images(void) { return is_open && !brings_kernels; }
 
 static hc_status check_device(int device, hc_error *error) {
     if (device < 0 || device >= hc_cuda_devices())
@@ -145,6 +147,23 @@ hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *er
         result = cu.attribute(&description->minor, COMPUTE_MINOR, handle);
     description->bytes = (int64_t)bytes;
     return result ? fail_at(result, "asking for a device", error) : HC_OK;
+}
+
+static int architectures[HC_CUDA_MAX_DEVICES];
+
+int hc_cuda_architecture(int device) {
+    hc_cuda_device description;
+    hc_error error;
+    hc_mutex_lock(&mutex);
+    int found = device >= 0 && device < HC_CUDA_MAX_DEVICES ? architectures[device] : 0;
+    hc_mutex_unlock(&mutex);
+    if (!found && hc_cuda_describe(device, &description, &error) == HC_OK) {
+        found = description.major * 10 + description.minor;
+        hc_mutex_lock(&mutex);
+        architectures[device] = found;
+        hc_mutex_unlock(&mutex);
+    }
+    return found;
 }
 
 /* The context of a device, made on first use; the mutex is held. */
@@ -219,6 +238,16 @@ hc_status hc_cuda_download(int device, void *to, const void *from, int64_t bytes
 hc_status hc_cuda_wait(int device, void *stream, hc_error *error) {
     const hc_status status = enter(device, error);
     return status == HC_OK ? leave(cu.wait(stream), "the work on the device", error) : status;
+}
+
+bool hc_cuda_is_captured(int device, void *stream) {
+    hc_error error;
+    int status = 0;
+    if (enter(device, &error) != HC_OK)
+        return false;
+    const cu_result result = cu.capture(stream, &status);
+    leave(0, "", &error);
+    return result == 0 && status != 0;
 }
 
 hc_status hc_cuda_place(const void *address, int *device, hc_error *error) {

@@ -19,8 +19,10 @@ typedef struct {
  * build has no kernels, there is no driver or no device. A library that has the symbol hc_cuda_brings_kernels brings them
  * itself (tests/cuda/fake_driver.cpp): it is given the name of a module in place of its image. */
 hc_status hc_cuda_open(const char *library, hc_error *error);
-int hc_cuda_devices(void);        /* 0 before hc_cuda_open */
-int hc_cuda_driver_version(void); /* 13000 is 13.0 */
+int hc_cuda_devices(void);            /* 0 before hc_cuda_open */
+int hc_cuda_driver_version(void);     /* 13000 is 13.0 */
+int hc_cuda_architecture(int device); /* 90: compute capability 9.0; 0: there is no such device */
+bool hc_cuda_uses_images(void);       /* the kernels are those of this build, not of the library */
 hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *error);
 
 /* `stream` is a CUstream: 0 and 1 are the default stream. Memory is freed on the stream that it was allocated on. */
@@ -30,6 +32,8 @@ void hc_cuda_free(int device, void *address, void *stream);
 hc_status hc_cuda_upload(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error);
 hc_status hc_cuda_download(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error);
 hc_status hc_cuda_wait(int device, void *stream, hc_error *error);
+/* Whether work on the stream becomes part of a CUDA graph, so that nothing may wait for it. */
+bool hc_cuda_is_captured(int device, void *stream);
 /* The device whose memory an address is in; HC_VALUE where it is in none's. */
 hc_status hc_cuda_place(const void *address, int *device, hc_error *error);
 /* Launches all steps of a plan, and waits for none. */

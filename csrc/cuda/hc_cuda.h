@@ -24,18 +24,29 @@ typedef struct {
         hc_cuda_integers integers;
         hc_cuda_gemm gemm;
         hc_cuda_gemm_s4 gemm_s4;
+        hc_cuda_minima minima;
+        hc_cuda_add_minima add_minima;
+        hc_cuda_gemm_24 gemm_24;
         hc_cuda_gemv gemv;
         hc_cuda_sgemm sgemm;
         hc_cuda_chance chance;
         hc_cuda_prune prune;
+        hc_cuda_conv_integers conv_integers;
+        hc_cuda_conv_floats conv_floats;
+        hc_cuda_check check;
+        hc_cuda_layer layer;
+        hc_cuda_attend attend;
         hc_cuda_clear clear;
+        hc_cuda_poison poison;
     } params;
 } hc_cuda_step;
 
-enum { HC_CUDA_MAX_STEPS = 8 };
+enum { HC_CUDA_MAX_STEPS = 12 };
 typedef struct {
     int n;
     int64_t workspace_bytes;
+    int32_t architecture; /* 90: of compute capability 9.0; said before planning, 0: any */
+    bool device_order;    /* likewise: sums of floats may take the order of the matrix units (hc_gemm_bf16) */
     hc_cuda_step step[HC_CUDA_MAX_STEPS];
 } hc_cuda_plan;
 
@@ -61,12 +72,29 @@ hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const float *thresholds, 
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *w, const float *bias,
                               const hc_view *out, void *workspace, hc_cuda_plan *plan, hc_error *error);
 
+/* x, out: (image, channel, h, w) of any strides; w: packed along (2, 3, 1). The bits of hc_conv2d. */
+hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, const hc_packed *w,
+                              const hc_window *window, bool relu, const float *bias, const hc_view *out,
+                              void *workspace, hc_cuda_plan *plan, hc_error *error);
+
 /* out = x rounded by chance, float32, with the scales of q (hc_round_by_chance). */
 hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_levels *levels, uint64_t seed,
                               const hc_view *out, hc_cuda_plan *plan, hc_error *error);
 /* values, metadata: as hc_prune fills them, of float values that float32 holds. */
 hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
                              uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error);
+
+/* Adds a step to a plan whose workspace has a state: n values become NaN if the plan refuses one. For callers that cannot wait. */
+void hc_cuda_add_poison(hc_cuda_plan *plan, const void *workspace, float *y, int64_t n);
+
+/* The bits of hc_run_layer and hc_attend_all, whose rules hold. */
+hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error *error);
+hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_cuda_plan *plan, hc_error *error);
+
+/* What the instructions of device.h make of words, and, of a device that has them, those of matmul/wgmma.h: for comparison with
+ * their definitions. */
+hc_status hc_cuda_plan_check(const uint32_t *in, uint32_t *out, bool of_warpgroups, hc_cuda_plan *plan,
+                             hc_error *error);
 
 /* The host build (params.h) runs all steps of a plan; NULL, or what went wrong. */
 const char *hc_cuda_host_run(const hc_cuda_plan *plan, uint32_t order);

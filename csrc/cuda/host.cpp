@@ -1,6 +1,7 @@
 /* Blocks in turn, threads as fibres: host.h says what for. A fault ends the launch with a sentence. */
 #include "cuda/host.h"
 #include "cuda/hc_cuda.h"
+#include "cuda/matmul/wgmma.h"
 
 #include <algorithm>
 #include <mutex>
@@ -34,6 +35,14 @@ struct copy {
     int group;
 };
 
+/* Of a warpgroup: it has its effect when it is waited for. */
+struct product {
+    int32_t *c;
+    uint64_t a, b;
+    bool adds;
+    int group;
+};
+
 enum waiting { RUNS, AT_BARRIER, AT_COLLECTIVE, ENDED };
 
 struct fibre {
@@ -42,7 +51,12 @@ struct fibre {
     hc_dim3 index;
     waiting at;
     std::vector<copy> copies;
-    int groups; /* committed */
+    int groups;       /* committed */
+    bool is_unfenced; /* a copy arrived that matrix units cannot see yet */
+    bool is_fenced;   /* registers, for products of a warpgroup */
+    std::vector<product> products;
+    uint64_t operands;  /* of all products so far */
+    int32_t before[64]; /* accumulators before the products at hand */
     void *fake_stack;
 };
 
@@ -105,6 +119,8 @@ void start() {
     fibre &self = fibres[current];
     if (!self.copies.empty())
         fault("ends with copies that nothing waited for");
+    if (!self.products.empty())
+        fault("ends with products that nothing waited for");
     self.at = ENDED;
     HC_LEAVE(NULL, scheduler_stack, scheduler_stack_bytes);
     swapcontext(&self.context, &scheduler);
@@ -136,6 +152,9 @@ void prepare(unsigned n) {
         self.at = RUNS;
         self.copies.clear();
         self.groups = 0;
+        self.is_unfenced = self.is_fenced = false;
+        self.products.clear();
+        self.operands = 0;
         self.fake_stack = NULL;
         getcontext(&self.context);
         self.context.uc_stack.ss_sp = self.stack;
@@ -183,6 +202,9 @@ void run_block(const std::vector<unsigned> &order) {
             one.at = RUNS;
     }
     check_guards();
+    for (unsigned i = 0; i < n; i++)
+        if (fibres[i].operands != fibres[i / 128 * 128].operands)
+            fault("multiplies other operands than thread %u of its warpgroup", i / 128 * 128);
 }
 
 } // namespace
@@ -196,6 +218,12 @@ unsigned char *hc_shared() { return shared.data() + GUARD_BYTES; }
 void hc_barrier() {
     fibres[current].at = AT_BARRIER;
     yield();
+}
+
+void hc_load_16(float to[4], const void *from) {
+    if ((uintptr_t)from % 16)
+        fault("loads 16 bytes that are not aligned");
+    memcpy(to, from, 16);
 }
 
 void hc_copy_16(void *to, const void *from) {
@@ -220,7 +248,7 @@ void hc_host_copy_wait(int pending) {
         if (one.group >= self.groups - pending)
             self.copies[kept++] = one;
         else
-            memcpy(one.to, one.from, 16);
+            memcpy(one.to, one.from, 16), self.is_unfenced = true;
     }
     self.copies.resize(kept);
 }
@@ -307,6 +335,168 @@ void hc_mma_bytes(int32_t c[4], const uint32_t a[4], const uint32_t b[2], bool a
 }
 
 void hc_mma_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[2]) { hc_mma_bytes(c, a, b, true, true); }
+
+/* PTX ISA, "Matrix Fragments for sparse mma.m16n8k64": byte i of register r of a is kept value 4 (lane % 4) + i (+ 16 for
+ * r >= 2) of row lane / 4 (+ 8 for odd r), and of b column lane / 4, row 4 (lane % 4) + i + 16 r. */
+static void multiply_sparse_bytes(hc_host_lanes *lanes) {
+    int a[16][64] = {}, b[64][8], kept[16][32];
+    for (int lane = 0; lane < 32; lane++) {
+        const int8_t *in = (const int8_t *)lanes->in[lane] + 16;
+        for (int r = 0; r < 4; r++)
+            for (int i = 0; i < 4; i++) {
+                kept[lane / 4 + r % 2 * 8][lane % 4 * 4 + i + r / 2 * 16] = in[r * 4 + i];
+                b[lane % 4 * 4 + i + r * 16][lane / 4] = in[16 + r * 4 + i];
+            }
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        uint32_t places;
+        memcpy(&places, lanes->in[lane] + 48, 4);
+        const int row = lane / 4 + lane % 2 * 8, half = lane / 2 % 2;
+        for (int block = 0; block < 8; block++) {
+            const int first = places >> (block * 4) & 3, second = places >> (block * 4 + 2) & 3;
+            if (first >= second)
+                fault("names the places %d and %d of a block of four, expected ascending ones", first, second);
+            const int *two = kept[row] + half * 16 + block * 2;
+            a[row][half * 32 + block * 4 + first] = two[0];
+            a[row][half * 32 + block * 4 + second] = two[1];
+        }
+    }
+    for (int lane = 0; lane < 32; lane++)
+        for (int r = 0; r < 4; r++) {
+            int32_t sum;
+            memcpy(&sum, lanes->in[lane] + r * 4, 4);
+            int64_t total = sum;
+            for (int k = 0; k < 64; k++)
+                total += a[lane / 4 + r / 2 * 8][k] * b[k][lane % 4 * 2 + r % 2];
+            if (total != (int32_t)total)
+                fault("adds products beyond 32 bits");
+            sum = (int32_t)total;
+            memcpy(lanes->out[lane] + r * 4, &sum, 4);
+        }
+}
+
+void hc_mma_sparse_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[4], uint32_t places) {
+    unsigned char in[52];
+    memcpy(in, c, 16);
+    memcpy(in + 16, a, 16);
+    memcpy(in + 32, b, 16);
+    memcpy(in + 48, &places, 4);
+    hc_host_collective(multiply_sparse_bytes, "sparse mma", in, sizeof in, c, 16);
+}
+
+static double bfloat16_at(const unsigned char *from) {
+    uint32_t bits = (uint32_t)(from[0] | from[1] << 8) << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+/* PTX ISA, "Matrix Fragments for mma.m16n8k16": half i of register r is row lane / 4 (+ 8 for odd r), column 2 (lane % 4) + i
+ * (+ 8 for r >= 2) of a, and column lane / 4, row 2 (lane % 4) + i (+ 8 for r = 1) of b. */
+static void multiply_bfloat16(hc_host_lanes *lanes) {
+    double a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; lane++) {
+        const unsigned char *in = lanes->in[lane] + 16;
+        for (int i = 0; i < 2; i++) {
+            for (int r = 0; r < 4; r++)
+                a[lane / 4 + r % 2 * 8][lane % 4 * 2 + i + r / 2 * 8] = bfloat16_at(in + r * 4 + i * 2);
+            for (int r = 0; r < 2; r++)
+                b[lane % 4 * 2 + i + r * 8][lane / 4] = bfloat16_at(in + 16 + r * 4 + i * 2);
+        }
+    }
+    for (int lane = 0; lane < 32; lane++)
+        for (int r = 0; r < 4; r++) {
+            float sum;
+            memcpy(&sum, lanes->in[lane] + r * 4, 4);
+            double total = sum;
+            for (int k = 0; k < 16; k++)
+                total += a[lane / 4 + r / 2 * 8][k] * b[k][lane % 4 * 2 + r % 2];
+            sum = (float)total;
+            memcpy(lanes->out[lane] + r * 4, &sum, 4);
+        }
+}
+
+void hc_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+    unsigned char in[40];
+    memcpy(in, c, 16);
+    memcpy(in + 16, a, 16);
+    memcpy(in + 32, b, 8);
+    hc_host_collective(multiply_bfloat16, "mma of bfloat16", in, sizeof in, c, 16);
+}
+
+/* Products of a warpgroup, whose threads name the same operands, product by product. */
+
+uint32_t hc_shared_address(const void *at) { return (uint32_t)((const unsigned char *)at - hc_shared()); }
+
+void hc_fence_shared() { fibres[current].is_unfenced = false; }
+
+void hc_wgmma_fence() { fibres[current].is_fenced = true; }
+
+static void agree(hc_host_lanes *lanes) {
+    for (int lane = 1; lane < 32; lane++)
+        if (memcmp(lanes->in[lane], lanes->in[0], 17) != 0)
+            fault("multiplies by descriptors that differ among lanes");
+}
+
+void hc_wgmma_s8(int32_t (&c)[64], uint64_t a, uint64_t b, bool adds) {
+    fibre &self = fibres[current];
+    unsigned char in[17], out;
+    memcpy(in, &a, 8);
+    memcpy(in + 8, &b, 8);
+    in[16] = adds;
+    hc_host_collective(agree, "wgmma", in, sizeof in, &out, 1);
+    self.operands = (self.operands * 31 + a) * 31 + b;
+    for (const fibre &one : fibres)
+        if (one.is_unfenced)
+            fault("multiplies shared memory that no fence followed");
+    if (!self.is_fenced)
+        fault("multiplies before a fence of its registers");
+    if (self.products.empty())
+        memcpy(self.before, c, sizeof self.before);
+    else if (self.products[0].c != c)
+        fault("multiplies into other registers before it waited");
+    self.products.push_back({c, a, b, adds, self.groups});
+    memset(c, UNARRIVED, sizeof c);
+}
+
+/* Byte k of a row of an operand. */
+static int8_t operand_at(uint64_t descriptor, int row, int k) {
+    const uint32_t begin = (uint32_t)(descriptor & 0x3fff) << 4, pitch = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
+    if (descriptor >> 62 != 1 || descriptor >> 49 & 7)
+        fault("multiplies by a descriptor of another layout");
+    uint32_t at = begin + row / 8 * pitch + row % 8 * 128 + k;
+    at ^= (at >> 7 & 7) << 4;
+    if (at >= shared_bytes) {
+        fault("multiplies what lies beyond its %zu bytes of shared memory", shared_bytes);
+        return 0;
+    }
+    return (int8_t)hc_shared()[at];
+}
+
+void hc_wgmma_commit() {}
+
+void hc_host_wgmma_wait(int pending) {
+    fibre &self = fibres[current];
+    if (pending > 0)
+        fault("waits for a part of its products");
+    const int lane = current % 32, warp = current % 128 / 32;
+    for (size_t i = 0; i < self.products.size(); i++) {
+        const product &one = self.products[i];
+        for (int j = 0; j < 64; j++) {
+            const int row = warp * 16 + lane / 4 + j / 2 % 2 * 8, column = j / 4 * 8 + lane % 4 * 2 + j % 2;
+            int64_t total = one.adds ? self.before[j] : 0;
+            for (int k = 0; k < 32; k++)
+                total += operand_at(one.a, row, k) * operand_at(one.b, column, k);
+            if (total != (int32_t)total)
+                fault("adds products beyond 32 bits");
+            self.before[j] = (int32_t)total;
+        }
+    }
+    if (!self.products.empty())
+        memcpy(self.products[0].c, self.before, sizeof self.before);
+    self.products.clear();
+    self.is_fenced = false;
+}
 
 static void exchange_xor(hc_host_lanes *lanes) {
     for (int lane = 0; lane < 32; lane++) {

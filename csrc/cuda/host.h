@@ -31,12 +31,14 @@ struct hc_host_kernel {
 
 unsigned char *hc_shared();
 void hc_barrier();
+void hc_load_16(float to[4], const void *from);
 void hc_copy_16(void *shared, const void *global);
 void hc_copy_16_or_zeros(void *shared, const void *global, bool is_there);
 void hc_copy_commit();
 void hc_host_copy_wait(int pending);
 template <int N> static inline void hc_copy_wait() { hc_host_copy_wait(N); }
 static inline void hc_atomic_max(uint32_t *at, uint32_t value) { *at = *at > value ? *at : value; }
+static inline void hc_atomic_or(uint32_t *at, uint32_t value) { *at |= value; }
 
 /* Inputs and results of the lanes in a collective. */
 struct hc_host_lanes {
@@ -49,6 +51,8 @@ void hc_host_collective(hc_host_collective_fn *what, const char *name, const voi
 void hc_load_matrix_x4(uint32_t to[4], const void *shared);
 void hc_mma_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[2]);
 void hc_mma_bytes(int32_t c[4], const uint32_t a[4], const uint32_t b[2], bool a_is_signed, bool b_is_signed);
+void hc_mma_sparse_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[4], uint32_t places);
+void hc_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]); /* rounds each sum once */
 uint32_t hc_shuffle_xor(uint32_t value, int mask);
 
 #endif

@@ -53,7 +53,9 @@ typedef struct {
     int32_t n_limbs;
     int32_t for_nibbles; /* columns in the order of hc_gemm_s4: 32 t + 8 j + 2 i + h at 32 j + 16 h + 4 t + i of 128 */
     int8_t *integers;    /* (limbs, rows, ld), the lowest limb first, the highest with a sign */
-    float *scales;       /* (rows, segments), or (rows) of the mode FOLDED */
+    uint32_t *
+        metadata; /* of a 2:4 pattern: (rows, ld / 32), as mma.sp takes it; integers are then (rows, ld / 2) kept ones */
+    float *scales; /* (rows, segments), or (rows) of the mode FOLDED */
 } hc_cuda_integers;
 
 /* hc_gemm_*: y[i, j] = sum_k x_i[k] w_j[k] (+ bias[j]), both as hc_cuda_integers left them. */
@@ -66,6 +68,27 @@ typedef struct {
     char *y;
     int64_t y_row, y_column; /* bytes */
 } hc_cuda_gemm;
+
+/* hc_minima_<family>: what is added in each segment of a row of w. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry; /* of one run */
+    hc_components parts;
+    int64_t segments, group; /* of a row; columns of a segment */
+    float *minima;           /* (rows, segments) */
+} hc_cuda_minima;
+
+/* hc_add_minima: y += sum over segments of minimum times the sum of x there, after a gemm without bias. */
+typedef struct {
+    hc_cuda_gemm gemm;
+    const float *minima;
+} hc_cuda_add_minima;
+
+/* hc_gemm_24_*: the same, w as hc_integers_<family> leaves a 2:4 pattern; ld is a multiple of 128, length of 64. */
+typedef struct {
+    hc_cuda_gemm gemm;
+    const uint32_t *metadata;
+} hc_cuda_gemm_24;
 
 /* hc_gemm_s4_*: folded, w as it is stored, in codes of 4 bits with or without a scale of 4 bits for every 16. */
 typedef struct {
@@ -105,7 +128,7 @@ typedef struct {
     hc_cuda_state *state;
 } hc_cuda_prune;
 
-/* hc_gemv_<family>: y[v, j] = sum_k x_v[k] c_j[k], codes as they are stored, in the order of few vectors. */
+/* hc_gemv_<family> and _b<bits of a code>_v<vectors>: y[v, j] = sum_k x_v[k] c_j[k], codes as they are stored, in the order of few vectors. */
 typedef struct {
     hc_format format;
     hc_geometry geometry;
@@ -113,12 +136,13 @@ typedef struct {
     hc_row_view x; /* rows over k at one stride, of float values that float32 holds */
     int64_t vectors;
     int32_t lanes, ld; /* threads of a row: 16 with groups, else 8; a thread's shared floats */
+    float table[16];   /* what codes of 4 bits stand for, where words of them are read */
     const float *bias;
     char *y;
     int64_t y_row, y_column; /* bytes */
 } hc_cuda_gemv;
 
-/* hc_sgemm: y[i, j] = one chain of fma over k, ascending; w holds decoded values. */
+/* hc_sgemm: y[i, j] = one chain of fma over k, ascending; w holds decoded values. hc_gemm_bf16: the sum in the device's order. */
 typedef struct {
     int64_t m, n, k;
     hc_row_view x;
@@ -128,10 +152,78 @@ typedef struct {
     int64_t y_row, y_column;
 } hc_cuda_sgemm;
 
+/* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.
+ * hc_check_90a: 64 and 128 rows of 128 bytes are read, their products (64, 128) written. */
+enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 53, HC_CUDA_CHECK_90A_IN = (64 + 128) * 32 };
+typedef struct {
+    const uint32_t *in; /* on 16 bytes */
+    uint32_t *out;
+} hc_cuda_check;
+
+/* hc_conv_*: y[i, k, p, q] = sum over (r, s, c) of x under the window times filter k, of every group of channels. */
+typedef struct {
+    int64_t height, width, out_height, out_width, windows; /* of all images */
+    int64_t s, taps, stride[2], pad[2], dilation[2];
+    int64_t filters, channels, groups; /* of a group; groups of channels */
+    const float *bias;
+    int32_t relu, spare;
+    char *y;
+    int64_t y_stride[4]; /* bytes, of (image, filter, p, q) */
+} hc_cuda_conv;
+
+/* hc_conv_s8_*, hc_conv_direct_*: both sides as hc_integers_<family> left them; a pixel of a group is whole segments. */
+typedef struct {
+    hc_cuda_conv conv;
+    int64_t ld, segments;          /* of a filter */
+    int64_t pixel, pixel_segments; /* bytes and segments of a pixel */
+    int64_t image_bytes, image_segments;
+    int64_t x_limb_bytes, w_limb_bytes;
+    int32_t length, mode;
+    int32_t x_limbs, w_limbs;
+    const int8_t *x, *w;
+    const float *x_scales, *w_scales;
+} hc_cuda_conv_integers;
+
+/* hc_conv_f32: x as it is, w decoded, (filters, taps, channels); one chain of fma. */
+typedef struct {
+    hc_cuda_conv conv;
+    const char *x;
+    int64_t x_stride[4]; /* bytes, of (image, channel, h, w) */
+    int32_t x_dtype, spare;
+    const float *w;
+} hc_cuda_conv_floats;
+
+/* hc_norm, hc_softmax, hc_gate, hc_rope: an hc_layer (hc.h), its kind as what it asks of the kernel. */
+typedef struct {
+    int64_t rows, n, half, repeat, turns;
+    const float *x, *weight, *bias;
+    float *y;
+    float epsilon;
+    int32_t is_centered, is_gelu, pairs;
+} hc_cuda_layer;
+
+/* hc_attend: an hc_attention (hc.h) whose keys and values are floats; steps in floats. */
+typedef struct {
+    int64_t heads, kv_heads, n, m, width;
+    const float *q, *k, *v;
+    float *out;
+    int64_t q_step[3], k_step[3], v_step[3], out_step[3];
+    int64_t window;
+    float scale, cap;
+    int32_t causal, spare;
+} hc_cuda_attend;
+
 typedef struct {
     void *data;
     int64_t bytes;
 } hc_cuda_clear;
+
+/* hc_poison: n values become NaN if a kernel refused one of its values. */
+typedef struct {
+    const hc_cuda_state *state;
+    float *y;
+    int64_t n;
+} hc_cuda_poison;
 
 #ifdef __cplusplus
 extern "C" {

@@ -33,6 +33,19 @@ static const struct {
 #undef FAMILY
 };
 
+/* Of those that read words: of codes of 4 and of 8 bits, of one vector and of several. */
+static const char *const WORDS[][2][2] = {
+#define WORDS(name, bits) {"hc_gemv_" #name "_b" #bits "_v1", "hc_gemv_" #name "_b" #bits "_v8"}
+    {WORDS(int, 4), WORDS(int, 8)},   {WORDS(vsq, 4), WORDS(vsq, 8)}, {{NULL}, {NULL}},        {{NULL}, {NULL}},
+    {WORDS(mx, 4), {NULL}},           {WORDS(nvfp4, 4), {NULL}},      {WORDS(nf4, 4), {NULL}}, {{NULL}, {NULL}},
+    {WORDS(ggml, 4), WORDS(ggml, 8)},
+#undef WORDS
+};
+
+const char *hc_cuda_words_kernel_of(int32_t family, int bits, bool several) {
+    return bits == 4 || bits == 8 ? WORDS[family][bits == 8][several] : NULL;
+}
+
 const char *hc_cuda_module_of(int32_t family) { return FAMILIES[family].module; }
 const char *hc_cuda_kernel_of(int32_t family, hc_cuda_kernel kernel) { return FAMILIES[family].kernel[kernel]; }
 
@@ -63,6 +76,12 @@ void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes) {
     hc_cuda_step *step = hc_cuda_add_step(plan, "gemm", "hc_clear", hc_min(hc_ceil_div(bytes, 16 * 256), CLEAR_BLOCKS),
                                           1, 256, 0, sizeof step->params.clear);
     step->params.clear = (hc_cuda_clear){data, bytes};
+}
+
+void hc_cuda_add_poison(hc_cuda_plan *plan, const void *workspace, float *y, int64_t n) {
+    hc_cuda_step *step = hc_cuda_add_step(plan, "poison", "hc_poison", hc_min(hc_ceil_div(n, 16 * 256), CLEAR_BLOCKS),
+                                          1, 256, 0, sizeof step->params.poison);
+    step->params.poison = (hc_cuda_poison){workspace, y, n};
 }
 
 /* Bytes of each component of a row with so many columns or groups. */

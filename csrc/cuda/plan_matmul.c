@@ -1,5 +1,5 @@
 /* Steps of a matmul: both sides become rows of integers, or w stays packed, or x meets float values (cuda/hc_cuda.h). */
-#include "cuda/steps.h"
+#include "cuda/sides.h"
 
 #include "base/layout.h"
 #include "formats/format.h"
@@ -11,79 +11,8 @@ enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
 enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64, PITCH = 80, K_BYTES = 32 /* of an mma */ };
-
-/* One side of a matmul. */
-typedef struct {
-    hc_format format;
-    hc_geometry geometry;
-    hc_components parts;
-    hc_int_form form[HC_N_INT_MODES];
-} hc_cuda_side;
-
-static hc_status load_side(hc_cuda_side *side, hc_error *error) {
-    const hc_format_ops *ops = hc_format_find(side->format.family);
-    const hc_status status = hc_cuda_refuse(&side->format, &side->geometry, false, error);
-    if (status != HC_OK)
-        return status;
-    memset(side->form, 0, sizeof side->form);
-    for (int mode = 0;
-         mode <= HC_INT_GROUPED && ops->int_form && hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS); mode++) {
-        ops->int_form(&side->format, (hc_int_mode)mode, &side->form[mode]);
-        side->form[mode].available = side->form[mode].available && !side->form[mode].has_minima;
-    }
-    return HC_OK;
-}
-
-/* Columns of a segment, 0 for the whole row; -1: the groups of the two sides do not nest. */
-static int64_t segment_of(const hc_cuda_side *x, const hc_cuda_side *w) {
-    const int64_t a = x->format.group ? x->geometry.group : 0, b = w->format.group ? w->geometry.group : 0;
-    if (a == 0 || b == 0)
-        return a + b;
-    return a % b == 0 ? b : b % a == 0 ? a : -1;
-}
-
-static hc_status add_integers(const hc_cuda_side *side, hc_int_mode mode, int64_t group, bool for_nibbles,
-                              int8_t *integers, float *scales, hc_cuda_plan *plan, hc_error *error) {
-    hc_cuda_integers p = {.format = side->format,
-                          .geometry = side->geometry,
-                          .parts = side->parts,
-                          .mode = mode,
-                          .n_limbs = side->form[mode].n_limbs,
-                          .for_nibbles = for_nibbles,
-                          .group = group,
-                          .integers = integers,
-                          .scales = scales};
-    const hc_status status = hc_cuda_plan_chunks(&side->format, &side->geometry, 1, false, &p.chunks, error);
-    if (status != HC_OK)
-        return status;
-    p.per_run = group ? hc_ceil_div(side->geometry.run_length, group) : 0;
-    p.segments = group ? side->geometry.runs * p.per_run : 1;
-    p.length = (int32_t)hc_round_up(group ? group : side->geometry.columns, K_BYTES);
-    p.ld = hc_round_up(p.segments * p.length, for_nibbles ? NIBBLES_STEP : STEP_BYTES);
-    p.chunks.own_bytes = hc_max(p.chunks.groups, 1) * (int32_t)sizeof(float);
-    const int64_t each = p.chunks.ld * p.n_limbs + p.chunks.own_bytes;
-    p.chunks.threads = (int32_t)hc_min(p.chunks.threads, (HC_CUDA_SHARED_BYTES - 16) / each);
-    hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(side->format.family),
-                                          hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS),
-                                          hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads,
-                                          hc_cuda_shared_bytes(&p.chunks, p.n_limbs), sizeof p);
-    step->params.integers = p;
-    return HC_OK;
-}
-
-/* Where workspace is reserved for what a format stores of rows. */
-static void reserve_parts(const hc_format *format, const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan,
-                          hc_components *parts) {
-    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
-    hc_format_layout(format, geometry, layout);
-    memset(parts, 0, sizeof *parts);
-    for (int i = 0; i < HC_N_COMPONENTS; i++)
-        if (layout[i].present) {
-            const int64_t bytes = hc_component_bytes(&layout[i]);
-            parts->part[i].row_stride = layout[i].per_row ? bytes : 0;
-            parts->part[i].data = hc_cuda_reserve(workspace, plan, layout[i].per_row ? bytes * geometry->rows : bytes);
-        }
-}
+enum { HOPPER_TILE = 128, HOPPER_LEAST = 128 /* rows */ };
+enum { SPARSE_STEP = 128, SPARSE_K = 64 /* columns, of a stage and of a sparse mma */ };
 
 static hc_cuda_gemm gemm_of(const hc_view *out) {
     hc_cuda_gemm gemm = {.y = out->data};
@@ -98,6 +27,30 @@ static bool has_even_rows(const hc_view *out) {
         if (out->shape[i] > 1 && out->strides[i] != out->strides[i + 1] * out->shape[i + 1])
             return false;
     return true;
+}
+
+/* Bits of a code where codes can be read by words, and x four values at a time; then fills the table. */
+static int word_bits(hc_cuda_gemv *gemv) {
+    const hc_format *format = &gemv->format;
+    const hc_geometry *g = &gemv->geometry;
+    const hc_component *codes = &gemv->parts.part[HC_CODES];
+    hc_stored_form form = hc_form_of(format);
+    hc_form_fill_table(format, &form);
+    for (int i = 0; i < 16 && hc_form_is_nibbles(&form); i++)
+        form.table[i] = (float)(i < 8 ? i : i - 16);
+    if (!(hc_form_is_nibbles(&form) || hc_form_has_table(&form) || hc_form_is_bytes(&form)) ||
+        !hc_cuda_words_kernel_of(format->family, form.bits, false))
+        return 0;
+    const bool has_groups = gemv->lanes == 16;
+    const int64_t word = has_groups || form.bits == 8 ? 8 : 4, group = has_groups ? g->group : 8;
+    const bool has_words =
+        (uintptr_t)codes->data % 8 == 0 && codes->row_stride % word == 0 &&
+        (has_groups ? group * form.bits % 64 == 0 && g->run_length * form.bits % 64 == 0 : g->columns % 8 == 0);
+    const hc_row_view *x = &gemv->x;
+    const bool has_fours = x->dtype == HC_F32 && x->column_stride == sizeof(float) && (uintptr_t)x->data % 16 == 0 &&
+                           x->rows.stride[0] % 16 == 0 && (g->runs == 1 || !has_groups || g->run_length % 4 == 0);
+    memcpy(gemv->table, form.table, sizeof gemv->table);
+    return has_words && has_fours ? form.bits : 0;
 }
 
 /* x as float values, in the order that their number of rows and the format of w have. */
@@ -118,7 +71,7 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                        "the CUDA kernels do not multiply arrays of these shapes or float64: use the CPU");
     const hc_cuda_gemm to = gemm_of(out);
     const hc_format_ops *ops = hc_format_find(packed->format.family);
-    if (rows.rows <= GEMV_MOST) {
+    if (rows.rows <= GEMV_MOST && !plan->device_order) {
         const bool has_groups = ops->has_groups(&packed->format);
         hc_cuda_gemv gemv = {.format = packed->format,
                              .geometry = geometry,
@@ -134,6 +87,16 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
         if (gemv.x.rows.n > 1 || (!has_groups && geometry.runs > 1 && geometry.padded != geometry.columns))
             return hc_fail(error, HC_UNSUPPORTED,
                            "the CUDA kernels do not multiply vectors at several strides: use the CPU");
+        const int bits = word_bits(&gemv);
+        if (bits) {
+            hc_cuda_step *step =
+                hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
+                                 hc_cuda_words_kernel_of(packed->format.family, bits, gemv.vectors > 1),
+                                 hc_ceil_div(geometry.rows * gemv.lanes, HC_CUDA_MAX_THREADS), 1, HC_CUDA_MAX_THREADS,
+                                 sizeof gemv.table, sizeof gemv);
+            step->params.gemv = gemv;
+            return HC_OK;
+        }
         const int threads =
             (int)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / (gemv.ld * (int64_t)sizeof(float)) / 32 * 32);
         if (threads < 32)
@@ -146,20 +109,10 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
         step->params.gemv = gemv;
         return HC_OK;
     }
-    hc_cuda_codec codec = {.format = packed->format, .geometry = geometry, .parts = packed->components};
-    status = hc_cuda_plan_chunks(&packed->format, &geometry, sizeof(float), false, &codec.chunks, error);
+    const float *decoded;
+    status = hc_cuda_decode_rows(packed, &geometry, workspace, plan, &decoded, error);
     if (status != HC_OK)
         return status;
-    float *decoded = hc_cuda_reserve(workspace, plan, geometry.rows * geometry.columns * (int64_t)sizeof *decoded);
-    hc_view values = {.data = decoded, .dtype = HC_F32, .ndim = 3};
-    values.shape[0] = geometry.rows;
-    values.shape[1] = geometry.runs;
-    values.shape[2] = geometry.run_length;
-    for (int i = 2, size = sizeof(float); i >= 0; i--)
-        values.strides[i] = i == 2 ? size : values.strides[i + 1] * values.shape[i + 1];
-    static const int axes[] = {1, 2};
-    hc_rows_init(&codec.x, &values, &geometry, 2, axes);
-    hc_cuda_add_codec(plan, HC_CUDA_DECODE, &codec, sizeof(float));
     hc_cuda_sgemm sgemm = {.m = rows.rows,
                            .n = geometry.rows,
                            .k = geometry.columns,
@@ -169,9 +122,11 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            .y_row = to.y_row,
                            .y_column = to.y_column};
     hc_rows_init(&sgemm.x, x, &rows, 1, &last);
-    hc_cuda_step *step =
-        hc_cuda_add_step(plan, "gemm", "hc_sgemm", hc_ceil_div(sgemm.m, SGEMM_TILE), hc_ceil_div(sgemm.n, SGEMM_TILE),
-                         256, 2 * 16 * (SGEMM_TILE + 4) * 4, sizeof sgemm);
+    const int64_t x_tiles = hc_ceil_div(sgemm.m, SGEMM_TILE), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
+    hc_cuda_step *step = plan->device_order ? hc_cuda_add_step(plan, "floats_bf16", "hc_gemm_bf16", x_tiles, w_tiles,
+                                                               128, 4 * SGEMM_TILE * PITCH, sizeof sgemm)
+                                            : hc_cuda_add_step(plan, "gemm", "hc_sgemm", x_tiles, w_tiles, 256,
+                                                               2 * 16 * (SGEMM_TILE + 4) * 4, sizeof sgemm);
     step->params.sgemm = sgemm;
     return HC_OK;
 }
@@ -211,9 +166,63 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda
     const int tile = p.m <= 16 ? 0 : p.m <= 32 ? 1 : 2, threads = 256, columns = 32;
     const int stage_bytes = TILES[tile].rows * (NIBBLES_STEP + 16) + threads * 16;
     hc_cuda_step *step = hc_cuda_add_step(
-        plan, "gemm_s4", TILES[tile].kernel, hc_ceil_div(p.m, TILES[tile].rows), hc_ceil_div(p.n, columns), threads,
+        plan, "packed_s4", TILES[tile].kernel, hc_ceil_div(p.m, TILES[tile].rows), hc_ceil_div(p.n, columns), threads,
         hc_max(stage_bytes * TILES[tile].stages, threads * TILES[tile].rows), sizeof p);
     step->params.gemm_s4 = p;
+}
+
+static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_plan *plan) {
+    static const struct {
+        const char *kernel[HC_INT_GROUPED + 1];
+        int x_rows, stages;
+    } TILES[] = {{{"hc_gemm_24_16_folded", "hc_gemm_24_16_grouped"}, 16, 3},
+                 {{"hc_gemm_24_64_folded", "hc_gemm_24_64_grouped"}, 64, 2}};
+    const int tile = gemm->m > 16, w_rows = 128, w_bytes = SPARSE_STEP / 2 + 16 + SPARSE_STEP / 8;
+    const int stage_bytes = w_rows * w_bytes + TILES[tile].x_rows * (SPARSE_STEP + 16);
+    hc_cuda_step *step = hc_cuda_add_step(plan, "sparse_24", TILES[tile].kernel[gemm->mode],
+                                          hc_ceil_div(gemm->m, TILES[tile].x_rows), hc_ceil_div(gemm->n, w_rows), 128,
+                                          stage_bytes * TILES[tile].stages, sizeof step->params.gemm_24);
+    step->params.gemm_24 = (hc_cuda_gemm_24){*gemm, places};
+}
+
+/* The tile of integers for so many rows. */
+static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, hc_cuda_plan *plan) {
+    if (!is_wide && plan->architecture == HC_CUDA_HOPPER && gemm->m >= HOPPER_LEAST) {
+        static const char *const KERNELS[] = {"hc_gemm_90a_folded", "hc_gemm_90a_grouped"};
+        hc_cuda_step *step =
+            hc_cuda_add_step(plan, "warpgroup_90a", KERNELS[gemm->mode], hc_ceil_div(gemm->m, HOPPER_TILE),
+                             hc_ceil_div(gemm->n, HOPPER_TILE), 256, 4 * 2 * HOPPER_TILE * 128, sizeof *gemm);
+        step->params.gemm = *gemm;
+        return;
+    }
+    static const struct {
+        const char *kernel[HC_INT_GROUPED + 1];
+        int rows, columns, threads, stages; /* wide: one stage of all limbs */
+    } TILES[] = {{{"hc_gemm_s8_16_folded", "hc_gemm_s8_16_grouped"}, 16, 128, 128, 3},
+                 {{"hc_gemm_s8_64_folded", "hc_gemm_s8_64_grouped"}, 64, 64, 128, 3},
+                 {{"hc_gemm_s8_128_folded", "hc_gemm_s8_128_grouped"}, 128, 128, 256, 3},
+                 {{"hc_gemm_wide_folded", "hc_gemm_wide_grouped"}, 16, 32, 128, 1}};
+    const int tile = is_wide ? 3 : gemm->m <= 16 ? 0 : gemm->m < 128 ? 1 : 2;
+    hc_cuda_step *step = hc_cuda_add_step(
+        plan, "gemm", TILES[tile].kernel[gemm->mode], hc_ceil_div(gemm->m, TILES[tile].rows),
+        hc_ceil_div(gemm->n, TILES[tile].columns), TILES[tile].threads,
+        (gemm->x_limbs * TILES[tile].rows + gemm->w_limbs * TILES[tile].columns) * PITCH * TILES[tile].stages,
+        sizeof *gemm);
+    step->params.gemm = *gemm;
+}
+
+/* After a gemm without bias. */
+static void add_minima(const hc_cuda_gemm *gemm, const hc_cuda_side *w, int64_t group, const float *bias, float *minima,
+                       hc_cuda_plan *plan) {
+    hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(w->format.family), "hc_minima_ggml",
+                                          hc_ceil_div(gemm->n * gemm->segments, HC_CUDA_MAX_THREADS), 1,
+                                          HC_CUDA_MAX_THREADS, 0, sizeof step->params.minima);
+    step->params.minima = (hc_cuda_minima){w->format, w->geometry, w->parts, gemm->segments, group, minima};
+    step =
+        hc_cuda_add_step(plan, "minima", "hc_add_minima", gemm->m, hc_ceil_div(gemm->n, HC_CUDA_MAX_THREADS),
+                         HC_CUDA_MAX_THREADS, gemm->segments * (int64_t)sizeof(float), sizeof step->params.add_minima);
+    step->params.add_minima = (hc_cuda_add_minima){*gemm, minima};
+    step->params.add_minima.gemm.bias = bias;
 }
 
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *packed,
@@ -231,46 +240,58 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
                      ? hc_cuda_packed_geometry(x->packed, &a.geometry, error)
                      : hc_format_geometry(activations, x->dense->ndim, x->dense->shape, 1, &last, &a.geometry, error);
     if (status == HC_OK)
-        status = load_side(&a, error);
+        status = hc_cuda_load_side(&a, error);
     if (status == HC_OK)
-        status = load_side(&w, error);
+        status = hc_cuda_load_side(&w, error);
     if (status != HC_OK)
         return status;
     w.parts = packed->components;
     const hc_int_mode mode =
         a.form[HC_INT_FOLDED].available && w.form[HC_INT_FOLDED].available ? HC_INT_FOLDED : HC_INT_GROUPED;
-    const int64_t group = mode == HC_INT_FOLDED ? 0 : segment_of(&a, &w);
-    if (!a.form[mode].available || !w.form[mode].available)
+    const int64_t group = mode == HC_INT_FOLDED ? 0 : hc_cuda_segment_of(&a, &w);
+    const bool has_minima = w.form[mode].has_minima;
+    if (!a.form[mode].available || !w.form[mode].available || a.form[mode].has_minima ||
+        (has_minima && (w.geometry.runs > 1 || w.format.m > 0)))
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply these two formats: use the CPU");
-    if (group < 0 || w.geometry.rows > MOST_ROWS || a.geometry.columns != w.geometry.columns ||
+    if (group < 0 || (group && (hc_cuda_cuts_blocks(&a, group) || hc_cuda_cuts_blocks(&w, group))) ||
+        w.geometry.rows > MOST_ROWS || a.geometry.whole_columns != w.geometry.whole_columns ||
         (group && a.geometry.runs != w.geometry.runs) || !has_even_rows(out))
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply arrays of these shapes: use the CPU");
-    const int64_t columns = group ? group : a.geometry.columns;
+    const int64_t columns = group ? group : a.geometry.whole_columns;
     const int x_limbs = a.form[mode].n_limbs, w_limbs = w.form[mode].n_limbs;
     const int64_t most = (int64_t)a.form[mode].max_abs * w.form[mode].max_abs;
     if (columns > INT64_MAX / most)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not add %lld products in 64 bits: use the CPU",
                        (long long)columns);
     const bool is_wide = x_limbs > 1 || w_limbs > 1 || columns > INT32_MAX / most;
-    const int64_t segments = group ? w.geometry.runs * hc_ceil_div(w.geometry.run_length, group) : 1;
+    const int64_t segments = group ? w.geometry.runs * hc_ceil_div(w.geometry.whole_length, group) : 1;
+    if (has_minima && segments > HC_CUDA_SHARED_BYTES / (int64_t)sizeof(float))
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not add minima of %lld groups: use the CPU",
+                       (long long)segments);
     hc_cuda_gemm gemm = gemm_of(out);
     gemm.m = a.geometry.rows;
     gemm.n = w.geometry.rows;
     gemm.mode = mode;
     gemm.segments = segments;
-    gemm.length = (int32_t)hc_round_up(columns, K_BYTES);
     const bool is_packed = mode == HC_INT_FOLDED && !is_wide && gemm.m <= NIBBLES_MOST && reads_nibbles(&w);
-    gemm.ld = hc_round_up(segments * gemm.length, is_packed ? NIBBLES_STEP : STEP_BYTES);
-    gemm.bias = bias;
+    const bool is_24 = !is_wide && w.format.n == 2 && w.format.m == 4 && w.geometry.runs == 1;
+    gemm.length = (int32_t)hc_round_up(columns, is_24 ? SPARSE_K : K_BYTES);
+    gemm.ld = hc_round_up(segments * gemm.length, is_packed ? NIBBLES_STEP : is_24 ? SPARSE_STEP : STEP_BYTES);
+    gemm.bias = has_minima ? NULL : bias;
     gemm.x_limbs = x_limbs;
     gemm.w_limbs = w_limbs;
     hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
     uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, gemm.m * (int64_t)sizeof *row_maxima);
     int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_limbs * gemm.m * gemm.ld);
-    int8_t *w_integers = hc_cuda_reserve(workspace, plan, is_packed ? 0 : w_limbs * gemm.n * gemm.ld);
+    int8_t *w_integers = hc_cuda_reserve(workspace, plan,
+                                         is_packed ? 0
+                                         : is_24   ? gemm.n * (gemm.ld / 2)
+                                                   : w_limbs * gemm.n * gemm.ld);
+    uint32_t *places = is_24 ? hc_cuda_reserve(workspace, plan, gemm.n * (gemm.ld / 8)) : NULL;
     hc_cuda_add_clear(plan, state, plan->workspace_bytes);
     float *x_scales = hc_cuda_reserve(workspace, plan, gemm.m * segments * (int64_t)sizeof(float));
     float *w_scales = hc_cuda_reserve(workspace, plan, gemm.n * segments * (int64_t)sizeof(float));
+    float *minima = has_minima ? hc_cuda_reserve(workspace, plan, gemm.n * segments * (int64_t)sizeof(float)) : NULL;
     gemm.x = x_integers;
     gemm.w = w_integers;
     gemm.x_scales = x_scales;
@@ -278,32 +299,38 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     if (x->packed) {
         a.parts = x->packed->components;
     } else {
-        reserve_parts(&a.format, &a.geometry, workspace, plan, &a.parts);
+        hc_cuda_reserve_parts(&a.format, &a.geometry, workspace, plan, &a.parts);
         status = hc_cuda_add_quantize(x->dense, NULL, &a.format, &a.geometry, 1, &last, &a.parts, NULL, state,
                                       row_maxima, plan, error);
     }
-    if (status == HC_OK)
-        status = add_integers(&a, mode, group, is_packed, x_integers, x_scales, plan, error);
+    const hc_cuda_integers integers = {
+        .mode = mode, .group = group, .segments = segments, .length = gemm.length, .ld = gemm.ld};
+    if (status == HC_OK) {
+        hc_cuda_integers of_x = integers;
+        of_x.for_nibbles = is_packed;
+        of_x.integers = x_integers;
+        of_x.scales = x_scales;
+        status = hc_cuda_add_integers(&a, of_x, plan, error);
+    }
     if (status == HC_OK && is_packed) {
         add_nibbles(&gemm, &w, plan);
         return HC_OK;
     }
-    if (status == HC_OK)
-        status = add_integers(&w, mode, group, false, w_integers, w_scales, plan, error);
+    if (status == HC_OK) {
+        hc_cuda_integers of_w = integers;
+        of_w.integers = w_integers;
+        of_w.metadata = places;
+        of_w.scales = w_scales;
+        status = hc_cuda_add_integers(&w, of_w, plan, error);
+    }
     if (status != HC_OK)
         return status;
-    static const struct {
-        const char *kernel[HC_INT_GROUPED + 1];
-        int rows, columns, threads, stages; /* wide: one stage of all limbs */
-    } TILES[] = {{{"hc_gemm_s8_16_folded", "hc_gemm_s8_16_grouped"}, 16, 128, 128, 3},
-                 {{"hc_gemm_s8_64_folded", "hc_gemm_s8_64_grouped"}, 64, 64, 128, 3},
-                 {{"hc_gemm_s8_128_folded", "hc_gemm_s8_128_grouped"}, 128, 128, 256, 2},
-                 {{"hc_gemm_wide_folded", "hc_gemm_wide_grouped"}, 16, 32, 128, 1}};
-    const int tile = is_wide ? 3 : gemm.m <= 16 ? 0 : gemm.m < 128 ? 1 : 2;
-    hc_cuda_step *step = hc_cuda_add_step(
-        plan, "gemm", TILES[tile].kernel[mode], hc_ceil_div(gemm.m, TILES[tile].rows),
-        hc_ceil_div(gemm.n, TILES[tile].columns), TILES[tile].threads,
-        (x_limbs * TILES[tile].rows + w_limbs * TILES[tile].columns) * PITCH * TILES[tile].stages, sizeof gemm);
-    step->params.gemm = gemm;
+    if (is_24) {
+        add_24(&gemm, places, plan);
+        return HC_OK;
+    }
+    add_gemm(&gemm, is_wide, plan);
+    if (has_minima)
+        add_minima(&gemm, &w, group, bias, minima, plan);
     return HC_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "cuda/hc_cuda.h"
 
+enum { HC_CUDA_HOPPER = 90 /* architecture of the modules that end in _90a */ };
 enum { HC_CUDA_MAX_THREADS = 128, HC_CUDA_SHARED_BYTES = 48 << 10 };
 
 typedef enum {
@@ -18,6 +19,7 @@ typedef enum {
 /* NULL: there is none. */
 const char *hc_cuda_module_of(int32_t family);
 const char *hc_cuda_kernel_of(int32_t family, hc_cuda_kernel kernel);
+const char *hc_cuda_words_kernel_of(int32_t family, int bits, bool several);
 
 hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
                                int threads, int64_t shared_bytes, int64_t params_bytes);

@@ -37,10 +37,16 @@ PyObject *hc_cuda_free_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_copy_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_wait_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_place_method(PyObject *self, PyObject *address);
+PyObject *hc_cuda_check_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_quantize_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_fake_quantize_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_dequantize_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_conv2d_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_layer_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args);
 
 /* direct.c: direct_types(types...), and direct(run, is_linear, a, b, bias, activations, out) -> answer or None. */
 PyObject *hc_direct_types_method(PyObject *self, PyObject *args);

@@ -397,7 +397,8 @@ static PyMethodDef METHODS[] = {
     {"write_dlpack", hc_write_dlpack, METH_VARARGS,
      "write_dlpack(owner, device, address, code, bits, shape, strides in items) -> capsule"},
     {"cuda_open", hc_cuda_open_method, METH_VARARGS,
-     "cuda_open(library) -> (version of the driver, [(name, major, minor, bytes)])"},
+     "cuda_open(library) -> (version of the driver, [(name, major, minor, bytes)], whether the kernels are of this "
+     "build)"},
     {"cuda_modules", hc_cuda_modules_method, METH_NOARGS, "cuda_modules() -> {name: bytes} of what was built"},
     {"cuda_allocate", hc_cuda_allocate_method, METH_VARARGS, "cuda_allocate(device, stream, bytes) -> address"},
     {"cuda_free", hc_cuda_free_method, METH_VARARGS, "cuda_free(device, stream, address)"},
@@ -405,14 +406,30 @@ static PyMethodDef METHODS[] = {
      "cuda_copy(device, stream, address, buffer, whether to the device), which waits"},
     {"cuda_wait", hc_cuda_wait_method, METH_VARARGS, "cuda_wait(device, stream)"},
     {"cuda_place", hc_cuda_place_method, METH_O, "cuda_place(address) -> its device, -1: none"},
+    {"cuda_check", hc_cuda_check_method, METH_VARARGS,
+     "cuda_check(device, address of words, address of answers, whether of warpgroups)"},
+    /* start: device, stream, and None, or a function bytes -> address for callers that do not wait */
     {"cuda_quantize", hc_cuda_quantize_method, METH_VARARGS,
-     "cuda_quantize(device, stream, x, packed) -> first row that is refused, or -1"},
+     "cuda_quantize(*start, x, packed) -> first row that is refused, or -1"},
     {"cuda_fake_quantize", hc_cuda_fake_quantize_method, METH_VARARGS,
-     "cuda_fake_quantize(device, stream, x, format, axes, out) -> first row that is refused, or -1"},
-    {"cuda_dequantize", hc_cuda_dequantize_method, METH_VARARGS, "cuda_dequantize(device, stream, packed, out) -> -1"},
+     "cuda_fake_quantize(*start, x, format, axes, out) -> first row that is refused, or -1"},
+    {"cuda_dequantize", hc_cuda_dequantize_method, METH_VARARGS, "cuda_dequantize(*start, packed, out) -> -1"},
     {"cuda_matmul", hc_cuda_matmul_method, METH_VARARGS,
-     "cuda_matmul(device, stream, x, whether it is packed, activations, w, bias, out) -> first row that is refused, or "
-     "-1"},
+     "cuda_matmul(*start, x, whether it is packed, activations, w, bias, out) -> first row that is refused, or -1"},
+    {"cuda_conv2d", hc_cuda_conv2d_method, METH_VARARGS,
+     "cuda_conv2d(*start, x, activations, w, (stride, padding, dilation, groups), relu, bias, out) -> first image that "
+     "is "
+     "refused, or -1"},
+    {"cuda_layer", hc_cuda_layer_method, METH_VARARGS,
+     "cuda_layer(*start, kind, rows, n, x, weight, bias, y, epsilon, half, repeat, turns, pairs) -> -1"},
+    {"cuda_steps", hc_cuda_steps_method, METH_VARARGS,
+     "cuda_steps(\"matmul\", its arguments[, architecture]) -> (bytes of the workspace, [(kernel, grid, threads, bytes "
+     "of shared "
+     "memory)])"},
+    {"cuda_round_by_chance", hc_cuda_chance_method, METH_VARARGS,
+     "cuda_round_by_chance(*start, x, packed, levels, seed, out) -> first row that is refused, or -1"},
+    {"cuda_prune", hc_cuda_prune_method, METH_VARARGS,
+     "cuda_prune(*start, x, n, m, axes, values, metadata) -> first row that is refused, or -1"},
     {"blas_open", hc_blas_open_method, METH_VARARGS,
      "blas_open(path, gemm, gemv, set_threads, get_threads, config, core) -> (text of config, name of core); "
      "blas_open(None): there is none"},

@@ -107,7 +107,10 @@ class PackedArray(NDArrayOperatorsMixin):
 
     def _as_floats(self, name: str) -> Array:
         """Return the values for a function that takes arrays of floats; TypeError where these must be asked for."""
-        raise TypeError(f"{name} is {self._named()}; take its {self._decoder} first, or numpy.asarray().astype()")
+        more = (
+            "" if self._decoder.startswith("to(") else ", or numpy.asarray().astype()"
+        )  # which has no values on a device
+        raise TypeError(f"{name} is {self._named()}; take its {self._decoder} first{more}")
 
     # What all have.
 

@@ -72,7 +72,7 @@ class DeviceArray:
     >>> DeviceArray.from_numpy(x, 0).to_numpy()  # doctest: +SKIP
     """
 
-    __slots__ = ("__weakref__", "_owner", "address", "dtype", "number", "shape", "stream", "strides")
+    __slots__ = ("__weakref__", "_owner", "_view", "address", "dtype", "number", "shape", "stream", "strides")
 
     def __init__(
         self,
@@ -86,6 +86,7 @@ class DeviceArray:
     ) -> None:
         self._owner, self.address, self.number, self.stream = owner, address, number, stream or DEFAULT_STREAM
         self.shape, self.dtype, self.strides = tuple(shape), dtype, tuple(strides)
+        self._view: tuple[int, str, tuple[int, ...], tuple[int, ...]] | None = None
 
     @classmethod
     def empty(cls, shape: Sequence[int], dtype: Any, number: int = 0, stream: int = DEFAULT_STREAM) -> DeviceArray:
@@ -127,9 +128,22 @@ class DeviceArray:
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
+    @property
+    def view(self) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
+        """The array as the C core accepts it."""
+        if self._view is None:
+            name = "float32" if self.dtype.char == "f" else self.dtype.name
+            self._view = self.address, name, self.shape, self.strides
+        return self._view
+
     def reshaped(self, shape: Sequence[int]) -> DeviceArray:
         """Return a contiguous array with another shape; the memory is shared."""
         strides = c_strides(shape, self.dtype.itemsize)
+        return DeviceArray(self, self.address, shape, self.dtype, strides, self.number, self.stream)
+
+    def transposed(self, axes: Sequence[int]) -> DeviceArray:
+        """Return an array with its dimensions in another order; the memory is shared."""
+        shape, strides = ([of[a] for a in axes] for of in (self.shape, self.strides))
         return DeviceArray(self, self.address, shape, self.dtype, strides, self.number, self.stream)
 
     @property
@@ -216,8 +230,10 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
         The stream that will use the array. Default: the stream of the array.
     """
     if isinstance(value, DeviceArray):
-        made = value
-    elif getattr(value, "requires_grad", False) is True:
+        if stream is not None and value.stream != stream:
+            _core.cuda_wait(value.number, value.stream)
+        return value
+    if getattr(value, "requires_grad", False) is True:
         word = name.split(": ")[-1]
         raise Unreadable(f"{name} is a tensor that requires a gradient, which would be lost here: pass {word}.detach()")
     elif _is_torch(value) or not _has_interface(value):
@@ -311,10 +327,12 @@ def device_number(name: Any, caller: str) -> int | None:
 
 
 def in_callers_library(answer: DeviceArray, given: Any) -> Any:
-    """Return an answer as an array of the library of the argument, for PyTorch and CuPy; the memory is shared."""
+    """Return an answer as an array of the argument's library, for PyTorch, CuPy and JAX; the memory is shared."""
     if _is_torch(given):
         return sys.modules["torch"].from_dlpack(answer)
-    cupy = sys.modules.get("cupy")
+    cupy, jax = sys.modules.get("cupy"), sys.modules.get("jax")
     if cupy is not None and isinstance(given, getattr(cupy, "ndarray", ())):
-        return cupy.asarray(answer)
+        return cupy.from_dlpack(answer)  # asarray would wait for the stream
+    if jax is not None and isinstance(given, getattr(jax, "Array", ())):
+        return jax.dlpack.from_dlpack(answer)
     return answer

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base.texts import counted
-from ..formats import Format, has_pattern
+from ..formats import Format
 from .base import PackedArray
 from .components import component_layout, core_format
 from .dense import as_float_dtype
@@ -33,9 +33,13 @@ class DeviceQuantizedArray(PackedArray):
     components : mapping of str to DeviceArray
     device : str
         Such as ``"cuda:0"``.
+    number : int
+        Number of the device.
+    stream : int
+        The CUDA stream that the components are computed on.
     """
 
-    __slots__ = ("__weakref__", "_format", "_host", "_source_dtype")
+    __slots__ = ("__weakref__", "_format", "_host", "_seen", "_source_dtype", "number", "stream")
     _decoder = "to('cpu')"
 
     def __init__(
@@ -50,6 +54,8 @@ class DeviceQuantizedArray(PackedArray):
         self._components: dict[str, Any] = dict(components)
         self._format, self._source_dtype, self._host = format, source_dtype, host
         self._shape, self._axis = tuple(shape), tuple(axis)
+        first = next(iter(components.values()))
+        self.number, self.stream = first.number, first.stream
 
     @classmethod
     def empty(
@@ -67,16 +73,6 @@ class DeviceQuantizedArray(PackedArray):
     @property
     def source_dtype(self) -> str:
         return self._source_dtype
-
-    @property
-    def number(self) -> int:
-        """Number of the device."""
-        return int(next(iter(self._components.values())).number)
-
-    @property
-    def stream(self) -> int:
-        """The CUDA stream that the components are computed on."""
-        return int(next(iter(self._components.values())).stream)
 
     @property
     def T(self) -> Self:  # noqa: N802 (NumPy's name)
@@ -119,13 +115,17 @@ class DeviceQuantizedArray(PackedArray):
         if wanted not in (np.float32, np.float64):
             raise NotImplementedError(f"dequantize: dtype is {wanted.name}, a CUDA device writes float32 or float64")
         out = DeviceArray.empty(self._shape, wanted, self.number, self.stream)
-        _core.cuda_dequantize(self.number, self.stream, self._packed(), view_of(out))
+        _core.cuda_dequantize(self.number, self.stream, None, self._packed(), out.view)
         return out
 
     def _packed(self) -> tuple[Any, ...]:
-        """Return what the C core takes for a packed array on a device."""
-        addresses = {name: part.address for name, part in self._components.items()}
-        return core_format(self._format), self._shape, self._axis, addresses
+        """Return what the C core takes for a packed array on a device; the components stay where they are."""
+        try:
+            return self._seen
+        except AttributeError:
+            addresses = {name: part.address for name, part in self._components.items()}
+            self._seen: tuple[Any, ...] = core_format(self._format), self._shape, self._axis, addresses
+            return self._seen
 
     def __eq__(self, other: object) -> bool:
         """Tell whether format, shape, axis and the bytes of all components are the same; copies them to the CPU."""
@@ -140,6 +140,9 @@ class DeviceQuantizedArray(PackedArray):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("pickle: the array is on a CUDA device, expected one on the CPU: call to('cpu') first")
+
+    def _entry(self) -> Any:
+        raise TypeError("save: an array is on a CUDA device, expected arrays on the CPU: call to('cpu') first")
 
     def save(self, path: Any) -> None:
         """Raise TypeError: ``q.to("cpu").save(path)`` writes the array."""
@@ -167,11 +170,6 @@ class DeviceQuantizedArray(PackedArray):
         )
 
 
-def view_of(array: DeviceArray) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
-    """Return an array on a device as the C core takes it."""
-    return array.address, array.dtype.name, array.shape, array.strides
-
-
 def on_device(
     parts: Mapping[str, Array],
     format: Format,
@@ -185,7 +183,5 @@ def on_device(
     number = device_number(device, "to")
     if number is None:
         return None
-    if has_pattern(format):
-        raise NotImplementedError(f"to: the CUDA kernels do not decode {format}, expected a format without a pattern")
     moved = {name: DeviceArray.from_numpy(part, number, DEFAULT_STREAM) for name, part in parts.items()}
     return DeviceQuantizedArray(moved, format, shape, axis, source_dtype, host)

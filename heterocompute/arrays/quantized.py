@@ -214,7 +214,7 @@ class QuantizedArray(PackedArray):
         Raises
         ------
         NotImplementedError
-            There is no driver or no device, the build has no CUDA kernels, or the format has a pattern.
+            There is no driver or no device, or the build has no CUDA kernels.
         MemoryError
             The device is out of memory.
 

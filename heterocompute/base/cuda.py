@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import NamedTuple
 
 from .. import _heterocompute as _core
@@ -31,17 +32,22 @@ class Device(NamedTuple):
     nbytes: int
 
 
-_open: dict[str, tuple[int, tuple[Device, ...]]] = {}  # the driver of this process by its path
+_warned: list[bool] = []
+NOT_RUN = (
+    "cuda: the kernels of this version have not been run on a GPU; `heterocompute bench cuda --check` compares them "
+    "with the CPU"
+)
+_open: dict[str, tuple[int, tuple[Device, ...], bool]] = {}  # the driver of this process by its path
 
 
-def _driver() -> tuple[int, tuple[Device, ...]]:
-    """Return the version of the driver and its devices."""
+def _driver() -> tuple[int, tuple[Device, ...], bool]:
+    """Return the version of the driver, its devices, and whether it runs the kernels of this build."""
     path = os.environ.get("HETEROCOMPUTE_CUDA_DRIVER") or DRIVER
     if path not in _open:
         if _open:
             raise NotImplementedError(f"cuda: this process uses the driver {shown(next(iter(_open)))} already")
-        version, found = _core.cuda_open(path)
-        _open[path] = version, tuple(Device(*one) for one in found)
+        version, found, uses_images = _core.cuda_open(path)
+        _open[path] = version, tuple(Device(*one) for one in found), uses_images
     return _open[path]
 
 
@@ -60,8 +66,17 @@ def devices() -> tuple[Device, ...]:
     ------
     NotImplementedError
         The build has no kernels, or there is no driver or no device. The message says which.
+
+    Warns
+    -----
+    RuntimeWarning
+        Once in a process: the kernels have not been run on a GPU.
     """
-    return _driver()[1]
+    _, found, uses_images = _driver()
+    if uses_images and not _warned:
+        _warned.append(True)
+        warnings.warn(NOT_RUN, RuntimeWarning, stacklevel=2)
+    return found
 
 
 def check_device(number: int, name: str) -> int:
@@ -78,7 +93,7 @@ def cuda_text() -> str:
     size = sum(built.values()) / 1e6
     kernels = f"kernels for sm_80 to sm_120 ({len(built)} modules, {size:.1f} MB)" if built else "built without kernels"
     try:
-        version, found = _driver()
+        version, found, _ = _driver()
     except (NotImplementedError, RuntimeError) as problem:
         reason = str(problem).removeprefix("cuda: ")
         return f"{kernels}; {reason}" if built else reason

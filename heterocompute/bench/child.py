@@ -1,4 +1,7 @@
-"""The process that runs one benchmark: NAME [--quick] [--check] THREADS..., one JSON object on standard output."""
+"""The process that runs one benchmark: NAME [OPTIONS] THREADS..., one JSON object on standard output.
+
+The options are --quick, --check and --predict=DEVICE.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     name, *rest = sys.argv[1:]
     threads = [int(text) for text in rest if not text.startswith("-")]
-    options = Options(quick="--quick" in rest, threads=threads, name=name, check="--check" in rest)
+    devices = [text.partition("=")[2] for text in rest if text.startswith("--predict=")]
+    options = Options("--quick" in rest, threads, name, check="--check" in rest, predict="".join(devices))
     results = os.dup(1)
     os.dup2(2, 1)  # what a peer prints goes to stderr
     try:

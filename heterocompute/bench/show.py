@@ -49,6 +49,10 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "excess": ("excess", lambda value: f"{value:.2g}"),
     "to_first": ("to fewest threads", lambda value: f"{value:.2f} x"),
     "growth": ("growth", lambda value: f"{value:.2f}"),
+    "bound": ("bound", str),
+    "result": ("result", str),
+    "ratio": ("ratio", lambda value: f"{value:.2f}"),
+    "goal": ("goal of the ratio", str),
     "of_numpy": ("of numpy's", lambda value: f"{value:.2f} x"),
 }
 

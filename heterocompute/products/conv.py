@@ -18,6 +18,8 @@ from ..base.float_env import converted, counts_subnormals
 from ..base.values import shown
 from ..formats import Format
 from .arguments import FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, tell
+from .device import goes_to_device
+from .device_conv import conv2d_on_device
 from .matmul import _along
 from .quantize import quantize
 from .tuned import choice, product_key
@@ -140,6 +142,12 @@ def conv2d(
     array([[ 8., 12.],
            [20., 24.]], dtype=float32)
     """
+    if goes_to_device(x, w):
+        _check_words("conv2d", layout, relu, accuracy)
+        answer: FloatArray = conv2d_on_device(
+            x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, bool(relu)
+        )
+        return answer
     call = prepared(
         "conv2d", x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, relu, accuracy
     )
@@ -240,20 +248,13 @@ def prepared(
     accuracy: Any = "default",
 ) -> Call:
     """Check the arguments of `conv2d` and make the answer's array; `caller` is the function that errors name."""
-    if runtime.backend_device() is not None:
-        raise NotImplementedError(f"{caller}: there is no CUDA kernel for a convolution: use hc.use(backend='cpu')")
     image = as_array(x, f"{caller}: x")
     filters = as_operand(w, f"{caller}: w")
-    if layout not in ("NCHW", "NHWC"):
-        raise ValueError(f"{caller}: layout is {shown(layout)}, wanted 'NCHW' or 'NHWC'")
+    _check_words(caller, layout, relu, accuracy)
     if image.ndim != 4:
         raise ValueError(f"{caller}: x has shape {image.shape}, wanted four dimensions, {' '.join(layout)}")
     if filters.ndim != 4:
         raise ValueError(f"{caller}: w has shape {filters.shape}, wanted four dimensions, (K, C / groups, R, S)")
-    if not isinstance(relu, (bool, np.bool_)):
-        raise TypeError(f"{caller}: relu is {shown(relu)}, wanted a bool")
-    if accuracy not in ("default", "strict"):
-        raise ValueError(f"{caller}: accuracy is {shown(accuracy)}, wanted 'default' or 'strict'")
     nchw = image if layout == "NCHW" else image.transpose(0, 3, 1, 2)
     window = as_window(caller, nchw.shape[2:], filters.shape[2:], stride, padding, dilation, groups, nchw.shape[1])
     _check_algorithm(caller, algorithm, window)
@@ -271,6 +272,15 @@ def prepared(
     operands = (runtime.run(), core_view(nchw), core_operand(filters), bias_array)
     core = (*operands, *where, core_fmt, target, name, accuracy == "strict", bool(relu))
     return Call(image, filters, result, window, core)
+
+
+def _check_words(caller: str, layout: Any, relu: Any, accuracy: Any) -> None:
+    if layout not in ("NCHW", "NHWC"):
+        raise ValueError(f"{caller}: layout is {shown(layout)}, wanted 'NCHW' or 'NHWC'")
+    if not isinstance(relu, (bool, np.bool_)):
+        raise TypeError(f"{caller}: relu is {shown(relu)}, wanted a bool")
+    if accuracy not in ("default", "strict"):
+        raise ValueError(f"{caller}: accuracy is {shown(accuracy)}, wanted 'default' or 'strict'")
 
 
 def _check_algorithm(caller: str, algorithm: Any, window: Window) -> None:

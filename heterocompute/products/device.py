@@ -11,20 +11,32 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.base import PackedArray
-from ..arrays.components import core_format
+from ..arrays.components import component_layout, core_format
 from ..arrays.dense import as_array, check_dimensions, normalize_axes
 from ..arrays.device import DEFAULT_STREAM, DeviceArray, as_device, c_strides, in_callers_library, is_on_device
-from ..arrays.device_quantized import DeviceQuantizedArray, view_of
+from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.quantized import QuantizedArray
+from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..base.cuda import has_device
-from ..base.errors import refusals
+from ..base.errors import Refused, refusals
 from ..base.texts import counted
 from ..base.values import shown
-from ..formats import Format
+from ..formats import Float, Format, Sparse, has_pattern
 from .arguments import as_format
 
-__all__ = ["copied_bytes", "goes_to_device"]
+__all__ = [
+    "answer_of",
+    "copied_bytes",
+    "gathered",
+    "goes_to_device",
+    "on_their_device",
+    "refuse_row",
+    "settle",
+    "target_of",
+]
+
+_FLOAT32 = np.dtype(np.float32)
 
 
 def goes_to_device(*values: Any) -> bool:
@@ -34,18 +46,38 @@ def goes_to_device(*values: Any) -> bool:
     """
     if runtime.backend_device() is not None:
         return True
-    return any(isinstance(value, DeviceQuantizedArray) or is_on_device(value) for value in values) and has_device()
+    return any(is_there(value) for value in values) and has_device()
 
 
-def _operand(value: Any, name: str, number: int | None, stream: int | None) -> Any:
-    """Return an argument on a device; arrays of the CPU are copied there if `use` says so."""
-    if isinstance(value, DeviceQuantizedArray):
-        if stream is not None and value.stream != stream:
-            _core.cuda_wait(value.number, value.stream)
-        return value
-    if is_on_device(value):
-        made = as_device(value, name, stream)
-        check_dimensions(made, name)  # type: ignore[arg-type]
+def is_there(value: Any) -> bool:
+    """Tell whether an argument, packed or not, is on a CUDA device."""
+    return isinstance(value, DeviceQuantizedArray) or is_on_device(value)
+
+
+def gathered(caller: str, **values: Any) -> tuple[dict[str, Any], int | None]:
+    """Return the arguments that are on a device, each read once, and that device, else the device of `use`.
+
+    ValueError if the arguments are on several devices.
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, DeviceQuantizedArray):
+            found[name] = value
+        elif is_on_device(value):
+            found[name] = as_device(value, f"{caller}: {name}")
+            check_dimensions(found[name], f"{caller}: {name}")
+    numbers = {one.number: name for name, one in reversed(found.items())}
+    if len(numbers) > 1:
+        listed = " and ".join(f"{name} on cuda:{number}" for number, name in reversed(numbers.items()))
+        raise ValueError(f"{caller}: {listed}, expected all on one device")
+    return found, next(iter(numbers), runtime.backend_device())
+
+
+def on_their_device(value: Any, made: Any, name: str, number: int | None, stream: int | None = None) -> Any:
+    """Return an argument on a device, `made` if it is there; arrays of the CPU are copied there if `use` says so."""
+    if made is not None:
+        if stream is not None and made.stream != stream:
+            _core.cuda_wait(made.number, made.stream)
         return made
     if runtime.backend_device() is None:
         raise TypeError(
@@ -59,28 +91,10 @@ def _operand(value: Any, name: str, number: int | None, stream: int | None) -> A
     return DeviceArray.from_numpy(as_array(value, name), number or 0, DEFAULT_STREAM if stream is None else stream)
 
 
-def _settle(number: int, stream: int, *operands: Any) -> None:
+def settle(number: int, stream: int, *operands: Any) -> None:
     """Wait for a call if an operand belongs to another stream, on which its memory may be freed."""
     if any(value is not None and value.stream != stream for value in operands):
         _core.cuda_wait(number, stream)
-
-
-def _place(values: dict[str, Any]) -> int | None:
-    """Return the device that the arguments are on, else that of `use`; ValueError if they are on several."""
-    found: dict[int, str] = {}
-    for name, value in values.items():
-        if isinstance(value, DeviceQuantizedArray):
-            found.setdefault(value.number, name)
-        elif value is not None and is_on_device(value):
-            found.setdefault(as_device(value, name).number, name)
-    if len(found) > 1:
-        listed = " and ".join(f"{name.split(': ')[-1]} on cuda:{number}" for number, name in found.items())
-        raise ValueError(f"{name_of(values)}: {listed}, expected all on one device")
-    return next(iter(found), runtime.backend_device())
-
-
-def name_of(values: dict[str, Any]) -> str:
-    return next(iter(values)).partition(":")[0]
 
 
 def _refuse_options(name: str, fmt: Format, clip: Any, importance: Any = None) -> None:
@@ -92,13 +106,15 @@ def _refuse_options(name: str, fmt: Format, clip: Any, importance: Any = None) -
             )
 
 
-def _refuse_row(row: int, name: str, shape: tuple[int, ...], axes: tuple[int, ...], fmt: Format) -> None:
+def refuse_row(
+    row: int, name: str, shape: tuple[int, ...], axes: tuple[int, ...], fmt: Format, what: str = "NaN or infinity"
+) -> None:
     if row < 0:
         return
     others = [a for a in range(len(shape)) if a not in axes]
     at = dict(zip(others, np.unravel_index(row, [shape[a] for a in others]) if others else (), strict=True))
     index = ", ".join(str(int(at[a])) if a in at else ":" for a in range(len(shape)))
-    raise ValueError(f"{name} has a value that {fmt} cannot hold (NaN or infinity) at index ({index})")
+    raise ValueError(f"{name} has a value that {fmt} cannot hold ({what}) at index ({index})")
 
 
 def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importance: Any) -> Any:
@@ -107,14 +123,72 @@ def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importan
     if isinstance(w, PackedArray):
         raise TypeError(f"{name} is {w._named()}, wanted an array of floats")
     _refuse_options("quantize", fmt, clip, importance)
-    number = _place({name: w})
-    x = _operand(w, name, number, None)
+    found, number = gathered("quantize", w=w)
+    x = on_their_device(w, found.get("w"), name, number)
     axes = normalize_axes(axis, x.ndim, "quantize")
+    q = _nonzeros(x, fmt, axes, name) if has_pattern(fmt) else _quantized(x, fmt, axes, name)
+    return q if is_on_device(w) else q.to("cpu")
+
+
+def _quantized(x: DeviceArray, fmt: Format, axes: tuple[int, ...], name: str) -> DeviceQuantizedArray:
     with refusals(format=(f"quantize: {fmt}", None)):
         q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
-        row = _core.cuda_quantize(x.number, x.stream, view_of(x), q._packed())
-    _refuse_row(row, name, x.shape, axes, fmt)
-    return q if is_on_device(w) else q.to("cpu")
+        row = _core.cuda_quantize(x.number, x.stream, None, x.view, q._packed())
+    refuse_row(row, name, x.shape, axes, fmt)
+    return q
+
+
+def _nonzeros(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str) -> DeviceQuantizedArray:
+    """Return the nonzeros of a pattern, quantized if the format says so."""
+    plain, caller = Sparse(Float("fp32"), fmt.n, fmt.m), name.partition(":")[0]
+    if fmt.is_plain and x.dtype != np.float32:
+        raise NotImplementedError(f"{name} has dtype {x.dtype}, expected float32: the CUDA kernel writes float32")
+    layout = component_layout(plain, x.shape, axes, "float32")
+    parts = {key: DeviceArray.empty(size, of, x.number, x.stream) for key, (of, size) in layout.items()}
+    values, positions = parts["values"], parts["metadata"]
+    with refusals(format=(f"{caller}: {fmt}", None)):
+        row = _core.cuda_prune(
+            *(x.number, x.stream, None, x.view, fmt.n, fmt.m, axes, values.address, positions.address)
+        )
+    refuse_row(row, name, x.shape, axes, plain, "NaN")
+    if fmt.is_plain:
+        return DeviceQuantizedArray(parts, plain, x.shape, axes, x.dtype.name, SparseArray._trusted)
+    count = fmt.stored_length(x.shape[axes[-1]])
+    segments = values.reshaped((values.shape[0], values.shape[1] // max(count, 1), count))
+    q = _quantized(segments, fmt.base, (1, 2), name)
+    stored = {**q._components, "metadata": positions}
+    return DeviceQuantizedArray(stored, fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted)
+
+
+def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: Any) -> Any:
+    """Prune an array on a device, as `prune`: N:M by magnitude."""
+    name = "prune: w"
+    if isinstance(w, PackedArray):
+        raise TypeError(f"{name} is {w._named()}, wanted an array of floats")
+    if pattern is None or scores is not None:
+        raise NotImplementedError(
+            f"{name} is for a CUDA device, whose kernel keeps N of M by magnitude, expected that and no scores: "
+            "use it on the CPU"
+        )
+    found, number = gathered("prune", w=w)
+    x = on_their_device(w, found.get("w"), name, number)
+    s = _nonzeros(x, Sparse(Float("fp32"), *pattern), normalize_axes(axis, x.ndim, "prune"), name)
+    return s if is_on_device(w) else s.to("cpu")
+
+
+def round_by_chance_on_device(w: Any, fmt: Format, axis: Any, clip: Any, levels: tuple[Any, ...], seed: int) -> Any:
+    """Round an array on a device to the levels of a format, by chance, with the scales of its quantization."""
+    name = "fake_quantize: w"
+    _refuse_options("fake_quantize", fmt, clip)
+    found, number = gathered("fake_quantize", w=w)
+    x = on_their_device(w, found.get("w"), name, number)
+    axes = normalize_axes(axis, x.ndim, "fake_quantize")
+    out = DeviceArray.empty(x.shape, np.float32, x.number, x.stream)
+    with refusals(format=(f"fake_quantize: {fmt}", None)):
+        q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
+        row = _core.cuda_round_by_chance(x.number, x.stream, None, x.view, q._packed(), levels, seed, out.view)
+    refuse_row(row, name, x.shape, axes, fmt)
+    return answer_of(out, w, None)
 
 
 def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out: Any) -> Any:
@@ -123,16 +197,20 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
     if isinstance(w, PackedArray):
         raise TypeError(f"{name} is {w._named()}, wanted an array of floats")
     _refuse_options("fake_quantize", fmt, clip)
-    number = _place({name: w, "fake_quantize: out": out})
-    x = _operand(w, name, number, None)
+    found, number = gathered("fake_quantize", w=w, out=out)
+    x, given = on_their_device(w, found.get("w"), name, number), found.get("out")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
-    inputs = () if _is_in_place(x, out) else (x,)
-    target = _target(out, x.shape, "fake_quantize", x.number, x.stream, inputs)
-    with refusals(format=(f"fake_quantize: {fmt}", None)):
-        row = _core.cuda_fake_quantize(x.number, x.stream, view_of(x), core_format(fmt), axes, view_of(target))
-    _settle(x.number, x.stream, target)
-    _refuse_row(row, name, x.shape, axes, fmt)
-    return _answer(target, w, out)
+    inputs = () if _is_in_place(x, given) else (x,)  # the kernels read each value before they write it
+    target = target_of(out, given, x.shape, "fake_quantize", x.number, x.stream, inputs)
+    try:
+        row = _core.cuda_fake_quantize(x.number, x.stream, None, x.view, core_format(fmt), axes, target.view)
+    except Refused:
+        with refusals(format=(f"fake_quantize: {fmt}", None)):
+            raise
+    if target.stream != x.stream:
+        settle(x.number, x.stream, target)
+    refuse_row(row, name, x.shape, axes, fmt)
+    return answer_of(target, w, out)
 
 
 def matmul_on_device(a: Any, b: Any, activations: Any, out: Any) -> Any:
@@ -162,11 +240,22 @@ def linear_on_device(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> A
 
 def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, words: tuple[str, str]) -> Any:
     """Return x @ w.T + bias."""
-    x_name, w_name = (f"{name}: {word}" for word in words)
+    x_name = f"{name}: {words[0]}"
     fmt = None if activations is None else as_format(activations, f"{name}: activations")
-    number = _place({x_name: x, w_name: w, f"{name}: bias": bias, f"{name}: out": out})
-    left = _operand(x, x_name, number, None)
-    weights = _operand(w, w_name, number, left.stream)
+    is_usual = type(x) is DeviceArray and type(w) is DeviceQuantizedArray and bias is None and out is None
+    if is_usual and x.number == w.number:
+        left, weights, given, added = x, w, None, None  # as below, without the search
+        if weights.stream != left.stream:
+            _core.cuda_wait(weights.number, weights.stream)
+    else:
+        found, number = gathered(name, **{words[0]: x, words[1]: w}, bias=bias, out=out)
+        left = on_their_device(x, found.get(words[0]), x_name, number)
+        weights = on_their_device(w, found.get(words[1]), f"{name}: {words[1]}", number, left.stream)
+        given, added = found.get("out"), None
+        if bias is not None:
+            added = _bias(
+                on_their_device(bias, found.get("bias"), f"{name}: bias", number, left.stream), w.shape[0], name
+            )
     is_packed = isinstance(left, DeviceQuantizedArray)
     if fmt is not None and is_packed:
         raise ValueError(f"{name}: activations is for a dense {words[0]}, this one is quantized")
@@ -179,31 +268,34 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     (n, k), stream = weights.shape, left.stream
     if left.shape[-1] != k:
         raise ValueError(f"{x_name} has {counted(left.shape[-1], 'feature')} but {words[1]} has {counted(k, 'column')}")
-    added = None if bias is None else _bias(bias, n, name, left.number, stream)
-    target = _target(out, (*left.shape[:-1], n), name, left.number, stream, (left, weights, added))
+    target = target_of(out, given, (*left.shape[:-1], n), name, left.number, stream, (left, weights, added))
     rows, to = left, target
     if left.ndim == 1:
         rows = DeviceArray(left, left.address, (1, k), left.dtype, (0, *left.strides), left.number, stream)
         to = DeviceArray(target, target.address, (1, n), target.dtype, (0, *target.strides), left.number, stream)
-    with refusals(format=(f"{name}: {fmt}", None)):
+    try:
         row = _core.cuda_matmul(
             left.number,
             stream,
-            rows._packed() if is_packed else view_of(rows),
+            None,
+            rows._packed() if is_packed else rows.view,
             is_packed,
             None if fmt is None else core_format(fmt),
             weights._packed(),
             0 if added is None else added.address,
-            view_of(to),
+            to.view,
         )
-    _settle(left.number, stream, weights, added, target)
-    if fmt is not None:
-        _refuse_row(row, x_name, left.shape, (left.ndim - 1,), fmt)
-    return _answer(target, x, out)
+    except Refused:
+        with refusals(format=(f"{name}: {fmt}", None)):
+            raise
+    settle(left.number, stream, weights, added, target)
+    if row >= 0:
+        assert fmt is not None
+        refuse_row(row, x_name, left.shape, (left.ndim - 1,), fmt)
+    return answer_of(target, x, out)
 
 
-def _bias(bias: Any, n: int, name: str, number: int, stream: int) -> DeviceArray:
-    added: DeviceArray = _operand(bias, f"{name}: bias", number, stream)
+def _bias(added: DeviceArray, n: int, name: str) -> DeviceArray:
     if added.shape != (n,):
         raise ValueError(f"{name}: bias has shape {added.shape}, wanted ({n},)")
     if added.dtype != np.float32 or (n > 1 and added.strides != (4,)):
@@ -211,36 +303,43 @@ def _bias(bias: Any, n: int, name: str, number: int, stream: int) -> DeviceArray
     return added
 
 
-def _target(
-    out: Any, shape: tuple[int, ...], name: str, number: int, stream: int, inputs: tuple[Any, ...]
+def target_of(
+    out: Any,
+    made: DeviceArray | None,
+    shape: tuple[int, ...],
+    name: str,
+    number: int,
+    stream: int,
+    inputs: tuple[Any, ...],
 ) -> DeviceArray:
-    """Return the array that an answer is written to: a new one, or `out` after its checks."""
-    if out is None or not is_on_device(out):
+    """Return the array that an answer is written to: a new one, or `out`, `made` if it is there, after its checks."""
+    if made is None:
         if out is not None and runtime.backend_device() is None:
             raise TypeError(f"{name}: out is in the memory of the CPU, expected an array on cuda:{number}")
         if out is not None and not (isinstance(out, np.ndarray) and out.dtype == np.float32 and out.shape == shape):
             raise ValueError(f"{name}: out is {shown(out)}, expected a float32 ndarray with shape {shape}")
-        return DeviceArray.empty(shape, np.float32, number, stream)
-    made = as_device(out, f"{name}: out", stream)
+        return DeviceArray.empty(shape, _FLOAT32, number, stream)
+    if isinstance(made, DeviceQuantizedArray):
+        raise TypeError(f"{name}: out is {made._named()}, expected an array of float32")
+    if made.stream != stream:
+        _core.cuda_wait(made.number, made.stream)
     if made.dtype != np.float32 or made.shape != shape:
         raise ValueError(f"{name}: out is {made.dtype} with shape {made.shape}, wanted float32 with shape {shape}")
-    target = DeviceArray(out, made.address, made.shape, made.dtype, made.strides, number, made.stream)
-    if any(n > 1 and a != b for n, a, b in zip(shape, made.strides, c_strides(shape, 4), strict=True)):
+    contiguous = zip(shape, made.strides, c_strides(shape, 4), strict=True)
+    if any(n > 1 and a != b for n, a, b in contiguous):
         raise NotImplementedError(f"{name}: out has strides {made.strides}, expected C order on a CUDA device")
+    first, end = made.address, made.address + made.nbytes
     for value in inputs:
         parts: Any = value.components.values() if isinstance(value, DeviceQuantizedArray) else (value,)
         for part in parts:
-            if part is not None and part.address < made.address + made.nbytes and made.address < _end(part):
+            if part is not None and part.address < end and first < _end(part):
                 raise ValueError(f"{name}: out shares memory with an input")
-    return target
+    return made
 
 
-def _is_in_place(x: DeviceArray, out: Any) -> bool:
-    """Tell whether an answer is written just where x is: the kernels read each value before they write it."""
-    if out is None or not is_on_device(out):
-        return False
-    made = as_device(out, "fake_quantize: out")
-    return (made.address, made.strides, made.dtype) == (x.address, x.strides, x.dtype)
+def _is_in_place(x: DeviceArray, made: Any) -> bool:
+    """Tell whether an answer is written just where x is."""
+    return isinstance(made, DeviceArray) and (made.address, made.strides, made.dtype) == (x.address, x.strides, x.dtype)
 
 
 def _end(array: DeviceArray) -> int:
@@ -249,20 +348,40 @@ def _end(array: DeviceArray) -> int:
     return array.address + reach + array.dtype.itemsize
 
 
-def _answer(target: DeviceArray, given: Any, out: Any) -> Any:
+def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:
     """Return an answer where the caller's array is: on the device, or copied to the CPU."""
-    if out is not None and is_on_device(out):
-        return out
-    if isinstance(given, DeviceQuantizedArray) or is_on_device(given):
-        return in_callers_library(target, given)
     if out is None:
-        return target.to_numpy()
-    out[...] = target.to_numpy()
+        if type(given) is DeviceArray:
+            return target
+        return in_callers_library(target, given) if is_there(given) else target.to_numpy()
+    if not is_on_device(out):
+        out[...] = target.to_numpy()
     return out
 
 
 def copied_bytes(x: Any, w: Any, answer: int) -> tuple[int, int]:
     """Return the bytes that a product copies to the device and back."""
-    at_home = [value for value in (x, w) if not (isinstance(value, DeviceQuantizedArray) or is_on_device(value))]
-    back = 0 if isinstance(x, DeviceQuantizedArray) or is_on_device(x) else answer
+    at_home = [value for value in (x, w) if not is_there(value)]
+    back = 0 if is_there(x) else answer
     return sum(value.nbytes for value in at_home), back
+
+
+def kernels_of(x: Any, w: Any, activations: Any, caller: str) -> list[str]:
+    """Return the kernels of ``linear(x, w)`` in the order of their launches; NotImplementedError if there are none."""
+    fmt = None if activations is None else as_format(activations, f"{caller}: activations")
+    is_packed = isinstance(x, PackedArray)
+    dtype, shape = ("float32", x.shape) if is_packed else (x.dtype.name, x.shape)
+    rows = shape if len(shape) > 1 else (1, *shape)
+    size = 8 if dtype == "float64" else 4
+    given = _described(x) if is_packed else (0, dtype, rows, c_strides(rows, size if dtype[-2:] != "16" else 2))
+    answer = (*rows[:-1], w.shape[0])
+    core = None if fmt is None else core_format(fmt)
+    with refusals(format=(f"{caller}: {fmt}", None)):
+        out = 0, "float32", answer, c_strides(answer, 4)
+        _, steps = _core.cuda_steps("matmul", (0, 0, None, given, is_packed, core, _described(w), 0, out))
+    return [step[0] for step in steps]
+
+
+def _described(q: Any) -> tuple[Any, ...]:
+    """Return a packed array, on a device or not, as a plan accepts it."""
+    return core_format(q.format), q.shape, q.axis, dict.fromkeys(q.components, 0)

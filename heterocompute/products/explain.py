@@ -13,7 +13,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.base import PackedArray
 from ..arrays.components import core_format
-from ..arrays.device import is_on_device
+from ..arrays.device import as_device, is_on_device
 from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
@@ -24,7 +24,8 @@ from ..formats import Format, has_pattern
 from .arguments import as_format, as_operand, core_operand, is_compressed
 from .conv import ERRORS, conv2d, convolution_key, prepared
 from .csr import compressed_product, multiply
-from .device import copied_bytes, goes_to_device
+from .device import copied_bytes, goes_to_device, kernels_of
+from .device_conv import convolution_kernels
 from .matmul import _checked_product, linear, matmul
 from .tuned import choice, product_key, times
 
@@ -183,14 +184,17 @@ def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
     """Explain a call, and return what else `tune` needs to know of it."""
     function, *rest = arguments if arguments and callable(arguments[0]) else (matmul, *arguments)
     if function is conv2d:
-        return Asked(*_convolution(caller, bound(caller, conv2d, rest, options)), "conv2d", False)
+        given = bound(caller, conv2d, rest, options)
+        if goes_to_device(given["x"], given["w"]):
+            return Asked(_convolution_on_device(caller, given), "", "conv2d", False)
+        return Asked(*_convolution(caller, given), "conv2d", False)
     if function not in (matmul, linear):
         raise TypeError(f"{caller}: the function is {shown(function)}, wanted matmul, linear or conv2d")
     given = bound(caller, function, rest, options)
     left, right = (given["a"], given["b"]) if function is matmul else (given["x"], given["w"])
     if goes_to_device(left, right):
         turned = right if function is matmul else getattr(right, "T", right)
-        return Asked(_on_device(caller, left, turned), "", function.__name__, False)
+        return Asked(_on_device(caller, left, turned, given.get("activations")), "", function.__name__, False)
     if function is matmul:
         explanation, key, blas = _product(caller, given["a"], given["b"], given.get("activations"))
         return Asked(explanation, key, "matmul", blas)
@@ -230,18 +234,37 @@ def _product(caller: str, a: Any, b: Any, activations: Any) -> tuple[Explanation
     return found[0]
 
 
-def _on_device(caller: str, a: Any, b: Any) -> Explanation:
-    """Return the explanation of a product on a CUDA device, with the bytes that are copied."""
+def _convolution_on_device(caller: str, given: dict[str, Any]) -> Explanation:
+    """Return the explanation of a convolution on a CUDA device: its kernels, and the bytes that are copied."""
+    x, w = given["x"], given["w"]
+    if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)) or w.ndim != 4:
+        raise NotImplementedError(f"{caller}: the filters are not quantized, expected quantized ones on a device")
+    image = as_device(x, f"{caller}: x") if is_on_device(x) else as_operand(x, f"{caller}: x")
+    if image.ndim != 4:
+        raise ValueError(f"{caller}: x has shape {image.shape}, wanted four dimensions")
+    kernels, size = convolution_kernels(**{**given, "x": image})
+    candidate = Candidate("cuda", None, f"{', '.join(kernels)}; {_copies(image, w, 4 * size)}")
+    operations = 2 * size * prod(w.shape[1:])
+    return Explanation("cuda", (candidate,), operations, image.nbytes + w.nbytes + 4 * size)
+
+
+def _copies(x: Any, w: Any, answer: int) -> str:
+    there, back = copied_bytes(x, w, answer)
+    return f"copies {there:,} bytes there and {back:,} bytes back" if there or back else "copies nothing"
+
+
+def _on_device(caller: str, a: Any, b: Any, activations: Any) -> Explanation:
+    """Return the explanation of a product on a CUDA device: its kernels, and the bytes that are copied."""
     if not isinstance(b, (QuantizedArray, DeviceQuantizedArray)):
         raise NotImplementedError(f"{caller}: the right operand is not quantized, expected a quantized one on a device")
-    a = a if isinstance(a, PackedArray) or is_on_device(a) else as_operand(a, f"{caller}: a")
+    if not isinstance(a, PackedArray):
+        a = as_device(a, f"{caller}: a") if is_on_device(a) else as_operand(a, f"{caller}: a")
     if not a.shape or len(b.shape) != 2 or a.shape[-1] != b.shape[0]:
         raise ValueError(f"{caller}: shapes {shown(a.shape)} and {shown(b.shape)} do not fit on a CUDA device")
     answer = 4 * prod(a.shape[:-1]) * b.shape[1]
-    there, back = copied_bytes(a, b, answer)
-    copies = f"copies {there:,} bytes there and {back:,} bytes back" if there or back else "copies nothing"
     moved = answer + sum(value.nbytes for value in (a, b) if hasattr(value, "nbytes"))
-    candidate = Candidate("cuda", None, f"kernels of the CUDA device; {copies}")
+    kernels = ", ".join(kernels_of(a, b.T, activations, caller))
+    candidate = Candidate("cuda", None, f"{kernels}; {_copies(a, b, answer)}")
     return Explanation("cuda", (candidate,), 2 * prod(a.shape) * b.shape[1], moved)
 
 

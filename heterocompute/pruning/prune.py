@@ -17,6 +17,7 @@ from ..arrays.sparse import choose
 from ..base.float_env import counts_subnormals
 from ..base.values import shown
 from ..formats import parse_pattern
+from ..products.device import goes_to_device, prune_on_device
 
 __all__ = ["prune", "prune_mask"]
 
@@ -75,8 +76,10 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     >>> hc.prune(np.float32([[1, -4, 3, 2]]), "75%")
     array([[ 0., -4.,  0.,  0.]], dtype=float32)
     """
-    values, axes, given = _arguments(w, axis, scores, "prune")
     nm = parsed(pattern, "prune")
+    if goes_to_device(w):
+        return prune_on_device(w, nm, axis, scores)
+    values, axes, given = _arguments(w, axis, scores, "prune")
     if nm is None:
         if values.dtype == np.float64:
             _check_range(values)

@@ -19,6 +19,8 @@ from ..base.float_env import counts_subnormals
 from ..base.values import as_real, shown
 from ..formats import Format
 from ..products.arguments import as_format
+from ..products.device import goes_to_device
+from .device import rounded_on_device
 from .learned_scale import rounded_with_scale
 from .passing import passed, rounded
 from .stochastic import as_seed
@@ -93,10 +95,12 @@ def fake_quantize(
     (array([ 0. ,  1.5, -1.5,  0. ], dtype=float32), array([1., 2., 0., 4.], dtype=float32))
     """
     fmt = as_format(fmt, "fake_quantize: fmt")
-    x = as_array(w, "fake_quantize: w")
     if rounding not in ("nearest", "stochastic"):
         raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, wanted 'nearest' or 'stochastic'")
     chosen = as_seed(seed)
+    if goes_to_device(w):
+        return rounded_on_device(w, fmt, axis, clip, rounding, chosen, scale)
+    x = as_array(w, "fake_quantize: w")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     if scale is not None:
         if clip is not None or rounding != "nearest":

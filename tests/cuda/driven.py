@@ -44,9 +44,14 @@ class Driver:
     def __init__(self, path: str) -> None:
         self.library = ctypes.CDLL(path)
         self.library.fake_driver_live_bytes.restype = ctypes.c_size_t
+        self.library.fake_driver_last_stream.restype = ctypes.c_void_p
 
     def live_bytes(self) -> int:
         return int(self.library.fake_driver_live_bytes())
+
+    def last_stream(self) -> int:
+        """Return the stream of the last launch."""
+        return int(self.library.fake_driver_last_stream() or 0)
 
     def counts(self) -> tuple[int, int, int, int]:
         """Return launches, copies to the device, copies back, and how often the host waited for a stream."""
@@ -87,3 +92,42 @@ class LentByDlpack:
         items = c_strides(self.shape, 1)
         lent = self.lent
         return core.write_dlpack(lent, self.device, lent.address, self.code, 8 * self.itemsize, self.shape, items)
+
+
+class Imported(Lent):
+    """An array of a stand-in for CuPy or JAX: it shares the memory of what it was made from."""
+
+    def __init__(self, array: Any) -> None:
+        if isinstance(array, np.ndarray):
+            super().__init__(array)
+        else:
+            self.lent, self.shape = array, array.shape
+            self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+    def __del__(self) -> None:
+        if not hasattr(self, "lent"):
+            super().__del__()
+
+    def get(self) -> np.ndarray[Any, Any]:
+        found = self.__cuda_array_interface__
+        made = np.empty(found["shape"], found["typestr"])
+        core.cuda_copy(0, 1, found["data"][0], made.reshape(-1).view(np.uint8), False)
+        return made
+
+
+class StandIn:
+    """What a program calls of CuPy or JAX; `taken` are the streams on which it asked for arrays of others."""
+
+    Array = ndarray = Imported
+
+    def __init__(self, stream: int = 1) -> None:
+        self.stream, self.taken, self.dlpack = stream, list[int](), self
+
+    def asarray(self, array: np.ndarray[Any, Any]) -> Imported:
+        return Imported(array)
+
+    def from_dlpack(self, array: Any) -> Imported:
+        assert array.__dlpack_device__() == (2, 0)
+        self.taken.append(self.stream)
+        array.__dlpack__(stream=self.stream)
+        return Imported(array)

@@ -99,7 +99,12 @@ class Error(ctypes.Structure):
 class PlanHead(ctypes.Structure):
     """What an hc_cuda_plan begins with."""
 
-    _fields_ = [("n", ctypes.c_int), ("workspace_bytes", ctypes.c_int64)]
+    _fields_ = [
+        ("n", ctypes.c_int),
+        ("workspace_bytes", ctypes.c_int64),
+        ("architecture", ctypes.c_int32),
+        ("device_order", ctypes.c_bool),
+    ]
 
 
 class Unsupported(Exception):
@@ -162,9 +167,12 @@ def view(array: np.ndarray[Any, Any]) -> View:
 
 def format_of(spec: hc.Format) -> Format:
     """Describe a format."""
-    bits, group, *options = spec.core_params()
-    made = Format(FAMILIES.index(spec.family), bits, group)
+    base = spec.base if isinstance(spec, hc.Sparse) else spec
+    bits, group, *options = base.core_params()
+    made = Format(FAMILIES.index(base.family), bits, group)
     made.option[: len(options)] = options
+    if base is not spec:
+        made.n, made.m = spec.n, spec.m
     return made
 
 
@@ -184,9 +192,11 @@ def packed(q: Any, components: dict[str, np.ndarray[Any, Any]]) -> Packed:
     return made
 
 
-def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True) -> int:
-    """Plan with the core and run on the host; return `illegal` of the state."""
+def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True, **said: Any) -> int:
+    """Plan with the core and run on the host; return `illegal` of the state. `said`: what a plan is told before."""
     error, plan = Error(), ctypes.create_string_buffer(PLAN_BYTES)
+    for name, value in said.items():
+        setattr(PlanHead.from_buffer(plan), name, value)
     call = function_of(planner)
     passed = [ctypes.byref(a) if isinstance(a, (ctypes.Structure, ctypes.Array)) else a for a in arguments]
     address = None
@@ -239,7 +249,12 @@ def dequantize(q: Any, dtype: Any = np.float32, order: int = 0) -> np.ndarray[An
 
 
 def linear(
-    x: Any, w: Any, bias: np.ndarray[Any, Any] | None = None, activations: hc.Format | None = None, order: int = 0
+    x: Any,
+    w: Any,
+    bias: np.ndarray[Any, Any] | None = None,
+    activations: hc.Format | None = None,
+    order: int = 0,
+    **said: Any,
 ) -> np.ndarray[Any, Any]:
     """Return x @ w.T + bias; x is an array with `activations`, or packed."""
     out = np.full((*x.shape[:-1], w.shape[0]), np.nan, np.float32)
@@ -248,7 +263,7 @@ def linear(
     setattr(operand, "dense" if isinstance(x, np.ndarray) else "packed", ctypes.addressof(described))
     added = None if bias is None else ctypes.c_void_p(bias.ctypes.data)
     spec = format_of(activations) if activations else None
-    run("matmul", operand, spec, packed(w, w.components), added, view(out), order=order)
+    run("matmul", operand, spec, packed(w, w.components), added, view(out), order=order, **said)
     return out
 
 
@@ -290,3 +305,117 @@ def prune(
     addresses = [ctypes.c_void_p(made[name].ctypes.data) for name in ("values", "metadata")]
     run("prune", view(x), n, m, len(axes), (ctypes.c_int * len(axes))(*axes), *addresses, order=order)
     return made
+
+
+class Window(ctypes.Structure):
+    """hc_window of csrc/hc.h."""
+
+    _fields_ = [
+        ("stride", ctypes.c_int64 * 2),
+        ("pad_before", ctypes.c_int64 * 2),
+        ("dilation", ctypes.c_int64 * 2),
+        ("groups", ctypes.c_int64),
+    ]
+
+
+def conv2d(
+    x: np.ndarray[Any, Any],
+    w: Any,
+    shape: tuple[int, ...],
+    window: Window,
+    bias: np.ndarray[Any, Any] | None = None,
+    activations: hc.Format | None = None,
+    relu: bool = False,
+    order: int = 0,
+) -> np.ndarray[Any, Any]:
+    """Return the convolution of x with packed filters; the answer has this shape."""
+    out = np.full(shape, np.nan, np.float32)
+    added = None if bias is None else ctypes.c_void_p(bias.ctypes.data)
+    spec = format_of(activations) if activations else None
+    filters = packed(w, w.components)
+    run("conv2d", view(x), spec, filters, window, ctypes.c_bool(relu), added, view(out), order=order)
+    return out
+
+
+def check(words: np.ndarray[Any, Any], answers: np.ndarray[Any, Any], of_warpgroups: bool = False) -> None:
+    """Fill answers with what the instructions make of words."""
+    addresses = [ctypes.c_void_p(array.ctypes.data) for array in (words, answers)]
+    architecture = 90 if of_warpgroups else 80
+    run("check", *addresses, ctypes.c_bool(of_warpgroups), workspace=False, architecture=architecture)
+
+
+class Layer(ctypes.Structure):
+    """hc_layer of csrc/hc.h."""
+
+    _fields_ = [
+        ("kind", ctypes.c_int),
+        ("rows", ctypes.c_int64),
+        ("n", ctypes.c_int64),
+        ("x", ctypes.c_void_p),
+        ("weight", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("y", ctypes.c_void_p),
+        ("epsilon", ctypes.c_float),
+        ("half", ctypes.c_int64),
+        ("repeat", ctypes.c_int64),
+        ("turns", ctypes.c_int64),
+        ("pairs", ctypes.c_bool),
+    ]
+
+
+def layer(kind: int, x: np.ndarray[Any, Any], weight: Any = None, bias: Any = None, **others: Any) -> Any:
+    """Return the answer of a layer of `hc_layer_kind`."""
+    order = others.pop("order", 0)
+    out = np.full(x.shape, np.nan, np.float32)
+    made = Layer(kind, x.size // x.shape[-1], x.shape[-1], x.ctypes.data, y=out.ctypes.data, **others)
+    made.weight = None if weight is None else weight.ctypes.data
+    made.bias = None if bias is None else bias.ctypes.data
+    run("layer", made, workspace=False, order=order)
+    return out
+
+
+class KeptTokens(ctypes.Structure):
+    """hc_kept of csrc/hc.h."""
+
+    _fields_ = [("packed", ctypes.c_void_p), ("data", ctypes.c_void_p), ("step", ctypes.c_int64 * 3)]
+
+
+class Attention(ctypes.Structure):
+    """hc_attention of csrc/hc.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int64) for name in ("batch", "heads", "kv_heads", "n", "m", "width")],
+        ("q", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("q_step", ctypes.c_int64 * 3),
+        ("out_step", ctypes.c_int64 * 3),
+        ("k", KeptTokens),
+        ("v", KeptTokens),
+        ("causal", ctypes.c_bool),
+        ("window", ctypes.c_int64),
+        ("scale", ctypes.c_float),
+        ("cap", ctypes.c_float),
+    ]
+
+
+def attention(
+    q: np.ndarray[Any, Any], k: Any, v: Any, causal: bool, window: int, scale: float, cap: float, order: int = 0
+) -> np.ndarray[Any, Any]:
+    """Return attention over plain or packed keys and values, (batch, heads, tokens, width)."""
+    out = np.full(q.shape, np.nan, np.float32)
+    batch, heads, n, width = q.shape
+    kv_heads, m = k.shape[1:3]
+    made = Attention(batch, heads, kv_heads, n, m, width, q.ctypes.data, out.ctypes.data)
+    made.q_step[:] = made.out_step[:] = [heads * n * width, n * width, width]
+    held = []
+    for kept, given in ((made.k, k), (made.v, v)):
+        unit = 1
+        if isinstance(given, np.ndarray):
+            kept.data, unit = given.ctypes.data, width
+        else:
+            held.append(packed(given, given.components))
+            kept.packed = ctypes.addressof(held[-1])
+        kept.step[:] = [kv_heads * m * unit, m * unit, unit]
+    made.causal, made.window, made.scale, made.cap = causal, window, scale, cap
+    run("attention", made, order=order)
+    return out

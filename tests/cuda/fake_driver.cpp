@@ -16,7 +16,7 @@
 namespace {
 
 typedef unsigned long long address;
-enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_CONTEXT = 201, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
+enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_CONTEXT = 201, NOT_FOUND = 500, LAUNCH_FAILED = 719, CAPTURED = 900 };
 enum { GUARD = 256, N_DEVICES = 2 };
 const size_t REGION = size_t(1) << 30;
 
@@ -30,6 +30,7 @@ unsigned char *region;
 std::map<size_t, allocation> live; // by offset
 size_t used_bytes;
 int launches, uploads, downloads, waits;
+void *last_stream; // of a launch
 std::string fault;
 thread_local void *stack[16];
 thread_local int depth;
@@ -40,6 +41,9 @@ size_t limit() {
     const char *text = getenv("FAKE_DRIVER_BYTES");
     return text ? strtoull(text, NULL, 10) : REGION;
 }
+
+// A stream that becomes part of a graph: nothing may be allocated, copied from the host or waited for.
+bool is_captured() { return getenv("FAKE_DRIVER_CAPTURES") != NULL; }
 
 bool start() {
     if (region)
@@ -103,7 +107,7 @@ int cuModuleGetFunction(void **function, void *, const char *name) {
 int cuFuncSetAttribute(void *, int, int) { return SUCCESS; }
 
 int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
-                   unsigned threads_z, unsigned shared_bytes, void *, void **, void **extra) {
+                   unsigned threads_z, unsigned shared_bytes, void *stream, void **, void **extra) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!depth)
         return NO_CONTEXT;
@@ -113,6 +117,7 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
     const size_t bytes = *(size_t *)extra[3];
     const unlocked now;
     launches++;
+    last_stream = stream;
     const char *wrong =
         launch((char *)function, grid, block, shared_bytes, extra[1], (uint32_t)bytes, launches % 3);
     if (wrong)
@@ -127,6 +132,8 @@ int cuMemAllocAsync(address *made, size_t bytes, void *) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!depth)
         return NO_CONTEXT;
+    if (is_captured())
+        return CAPTURED;
     if (used_bytes + bytes > limit())
         return OUT_OF_MEMORY;
     const size_t whole = (bytes + 2 * GUARD + 511) / 256 * 256; // the device's addresses are multiples of 256
@@ -161,6 +168,8 @@ int cuMemFreeAsync(address at, void *) {
 int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, void *) {
     const std::lock_guard<std::mutex> lock(mutex);
     size_t offset;
+    if (is_captured())
+        return CAPTURED;
     if (!find(to, bytes, &offset))
         return INVALID_VALUE;
     const unlocked now;
@@ -171,6 +180,8 @@ int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, void *) {
 int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, void *) {
     const std::lock_guard<std::mutex> lock(mutex);
     size_t offset;
+    if (is_captured())
+        return CAPTURED;
     if (!find(from, bytes, &offset))
         return INVALID_VALUE;
     const unlocked now;
@@ -178,7 +189,10 @@ int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, void *) {
     return memcpy(to, (const void *)from, bytes), SUCCESS;
 }
 
-int cuStreamSynchronize(void *) { return waits++, fault.empty() ? SUCCESS : LAUNCH_FAILED; }
+int cuStreamSynchronize(void *) {
+    return is_captured() ? CAPTURED : (waits++, fault.empty() ? SUCCESS : LAUNCH_FAILED);
+}
+int cuStreamIsCapturing(void *, int *status) { return *status = is_captured(), SUCCESS; }
 
 int cuPointerGetAttribute(void *value, int attribute, address at) {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -197,12 +211,14 @@ int cuGetErrorString(int result, const char **text) {
             : result == INVALID_VALUE  ? "invalid argument"
             : result == LAUNCH_FAILED  ? (fault.empty() ? "launch failed" : fault.c_str())
             : result == NO_CONTEXT     ? "invalid device context"
+            : result == CAPTURED       ? "operation not permitted when stream is capturing"
                                        : "unknown error";
     return SUCCESS;
 }
 
 // What a test asks.
 size_t fake_driver_live_bytes(void) { return used_bytes; }
+void *fake_driver_last_stream(void) { return last_stream; }
 void fake_driver_counts(int counts[4]) {
     counts[0] = launches, counts[1] = uploads, counts[2] = downloads, counts[3] = waits;
 }

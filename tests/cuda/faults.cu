@@ -1,5 +1,5 @@
 /* Kernels with one fault each, which the host build must find; `params` says where they write. */
-#include "cuda/device.h"
+#include "cuda/matmul/wgmma.h"
 
 struct fault_params {
     float *out;
@@ -49,6 +49,45 @@ HC_KERNEL(adds_beyond_32_bits, fault_params, 32) {
     const uint32_t ones[4] = {0x01010101, 0x01010101, 0x01010101, 0x01010101};
     hc_mma_s8(c, ones, ones);
     p.out[threadIdx.x] = (float)c[0];
+}
+
+HC_KERNEL(places_descend, fault_params, 32) {
+    int32_t c[4] = {};
+    const uint32_t zeros[4] = {};
+    hc_mma_sparse_s8(c, zeros, zeros, 0x44444441);
+    p.out[threadIdx.x] = (float)c[0];
+}
+
+/* Products of a warpgroup: each kernel leaves out, or does wrong, what its name says. */
+template <bool fences_shared, bool fences_registers, bool waits>
+static void multiply(const fault_params &p, int shift) {
+    int32_t c[64] = {};
+    for (int i = (int)threadIdx.x; i < 192 * 8; i += 128)
+        hc_copy_16(hc_shared() + i * 16, p.in);
+    hc_copy_commit();
+    hc_copy_wait<0>();
+    if (fences_shared)
+        hc_fence_shared();
+    hc_barrier();
+    const uint64_t a = hc_descriptor(hc_shared_address(hc_shared()));
+    if (fences_registers)
+        hc_wgmma_fence();
+    hc_wgmma_s8(c, a + (threadIdx.x >= 64 ? (uint64_t)shift : 0), a + 512, false);
+    hc_wgmma_commit();
+    if (waits)
+        hc_wgmma_wait<0>();
+    p.out[threadIdx.x % 64] = (float)c[0];
+}
+HC_KERNEL(shared_memory_without_fence, fault_params, 128) { multiply<false, true, true>(p, 0); }
+HC_KERNEL(registers_without_fence, fault_params, 128) { multiply<true, false, true>(p, 0); }
+HC_KERNEL(products_without_wait, fault_params, 128) { multiply<true, true, false>(p, 0); }
+HC_KERNEL(other_operands, fault_params, 128) { multiply<true, true, true>(p, 2); }
+HC_KERNEL(other_layout, fault_params, 128) {
+    int32_t c[64] = {};
+    hc_wgmma_fence();
+    hc_wgmma_s8(c, 0, 0, false);
+    hc_wgmma_wait<0>();
+    p.out[threadIdx.x % 64] = (float)c[0];
 }
 
 /* A barrier is missing: what thread 0 reads depends on the order of the threads. */

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import driven
@@ -14,6 +16,7 @@ from driven import Lent, LentByDlpack
 import heterocompute as hc
 from heterocompute.arrays.device import DeviceArray
 from heterocompute.arrays.device_quantized import DeviceQuantizedArray
+from heterocompute.base.cuda import devices
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +24,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
     """Use the fake driver; a test must free all that it allocates."""
     for name, value in driven.environment().items():
         monkeypatch.setenv(name, value)
+    devices()
     driver = driven.Driver(driven.environment()["HETEROCOMPUTE_CUDA_DRIVER"])
     before = driver.live_bytes()
     yield driver
@@ -48,7 +52,6 @@ FORMATS = [
 @pytest.mark.parametrize("lend", [Lent, LentByDlpack, DeviceArray.from_numpy])
 @pytest.mark.parametrize("text", FORMATS)
 def test_a_device_s_array_stays_there_with_the_bits_of_the_cpu(lend: Any, text: str) -> None:
-    hc.show_config(mode="dicts")
     x = values(5, 96)
     lent = lend(x)
     q = hc.quantize(lent, text)
@@ -85,6 +88,72 @@ def test_products_on_a_device_give_the_bits_of_the_cpu(text: str) -> None:
     assert (lent @ there.T if hasattr(lent, "__matmul__") else hc.matmul(lent, there.T)).shape == (3, 5, 7)
 
 
+@pytest.mark.parametrize(
+    ("text", "shape", "axis"),
+    [
+        ("2:4", (5, 96), -1),
+        ("int8+2:4", (5, 96), -1),
+        ("vsq4-g16-s4+1:3", (96, 7), 0),
+        ("int4-g28+7:8", (3, 4, 70), (0, 2)),
+    ],
+)
+def test_patterns_are_chosen_on_the_device(text: str, shape: tuple[int, ...], axis: Any) -> None:
+    x = values(*shape)
+    x.flat[3] = np.inf if text == "2:4" else 0
+    q = hc.quantize(Lent(x), text, axis)
+    assert isinstance(q, DeviceQuantizedArray) and q.to("cpu") == hc.quantize(x, text, axis)
+    assert type(q.to("cpu")) is type(hc.quantize(x, text, axis))
+    if text == "2:4":
+        pruned, wanted = hc.prune(Lent(x), text).to("cpu"), hc.prune(x, text)
+        assert pruned == wanted and pruned.to_dense().tobytes() == wanted.to_dense().tobytes()
+        with hc.use(backend="cuda"):
+            assert hc.prune(x, text) == wanted
+
+
+@pytest.mark.parametrize("text", ["int8", "vsq4-g16-s4", "mxfp4", "nf4-g64", "int4-g16-asym"])
+def test_stochastic_rounding_and_its_gradient_are_those_of_the_cpu(text: str) -> None:
+    x = values(5, 96)
+    g = Lent(x)
+    for rounding, seed in (("nearest", 0), ("stochastic", 2**63 + 5)):
+        y, back = hc.training.fake_quantize(Lent(x), text, rounding=rounding, seed=seed)
+        wanted, _ = hc.training.fake_quantize(x, text, rounding=rounding, seed=seed)
+        assert y.device == "cuda:0" and y.to_numpy().tobytes() == wanted.tobytes()
+        assert back(g) is g
+        with pytest.raises(ValueError, match=r"g has shape \(2,\), wanted \(5, 96\)"):
+            back(Lent(x[0, :2]))
+    with hc.use(backend="cuda"):
+        y, _ = hc.training.fake_quantize(x, text, rounding="stochastic", seed=3)
+    assert y.tobytes() == hc.training.fake_quantize(x, text, rounding="stochastic", seed=3)[0].tobytes()
+
+
+@pytest.mark.parametrize(("library", "stream", "waits"), [("cupy", 1, 0), ("cupy", 7, 1), ("jax", 1, 0)])
+def test_the_first_product_stays_in_its_library(
+    library: str, stream: int, waits: int, monkeypatch: pytest.MonkeyPatch, driver: driven.Driver
+) -> None:
+    cp = driven.StandIn(stream)
+    monkeypatch.setitem(sys.modules, library, cp)
+    w, x = values(64, 64), values(64, 64)[::-1].copy()
+    q = hc.quantize(cp.asarray(w), "vsq4-g16-s4")
+    there, before = cp.asarray(x), driver.counts()[3]
+    y = hc.linear(there, q, activations="int8")
+    assert isinstance(y, driven.Imported) and cp.taken == [stream]
+    assert driver.counts()[3] - before == 1 + waits  # to find NaN, and for the library's own stream
+    assert y.get().tobytes() == hc.linear(x, q.to("cpu"), activations="int8").tobytes()
+
+
+def test_a_stream_that_is_captured_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, q = Lent(values(5, 64)), hc.quantize(values(7, 64), "int8").to("cuda")
+    out = DeviceArray.empty((5, 7), np.float32)
+    monkeypatch.setenv("FAKE_DRIVER_CAPTURES", "1")
+    with pytest.raises(RuntimeError, match="cuda: the stream is captured into a graph, and this call waits for it"):
+        hc.linear(x, q, activations="int8", out=out)
+    with pytest.raises(RuntimeError, match="operation not permitted when stream is capturing"):
+        hc.linear(x, q)
+    hc.linear(x, q, out=out)
+    monkeypatch.delenv("FAKE_DRIVER_CAPTURES")
+    assert out.to_numpy().tobytes() == hc.linear(values(5, 64), q.to("cpu")).tobytes()
+
+
 def test_answers_lend_their_memory() -> None:
     q = hc.quantize(Lent(values(4, 32)), "int8")
     y = q.dequantize()
@@ -119,7 +188,7 @@ def test_bfloat16_comes_by_dlpack() -> None:
     x = values(4, 64).astype(ml_dtypes.bfloat16)
     lent = LentByDlpack(x, code=4)
     assert hc.quantize(lent, "int8").to("cpu") == hc.quantize(x, "int8")
-    assert lent.asked == [1, 1]
+    assert lent.asked == [1]
 
 
 def test_strides_are_read_where_they_are() -> None:
@@ -140,14 +209,102 @@ def test_arrays_of_the_cpu_are_copied_where_use_says_so(driver: driven.Driver) -
         assert launches > 4 and uploads and downloads
         rounded = hc.fake_quantize(x, "int8")
         found = hc.explain(hc.linear, x, q, activations="int8")
-        assert found.chosen == "cuda" and "copies" in str(found)
-        with pytest.raises(NotImplementedError, match="conv2d: there is no CUDA kernel"):
-            hc.conv2d(values(1, 2, 5, 5), values(3, 2, 3, 3))
+        there, back = x.nbytes + q.nbytes, 4 * 5 * 7
+        assert found.chosen == "cuda" and "hc_integers_int, hc_gemm_s4_16; copies" in str(found)
+        assert f"copies {there:,} bytes there and {back:,} bytes back" in str(found)
+        assert "copies 140 bytes back" not in str(hc.explain(hc.linear, x, q.to("cuda")))
         with hc.use(backend="cpu"):
             assert hc.explain(hc.linear, x, q).chosen != "cuda"
     assert q == hc.quantize(w, "vsq4-g16-s4")
     assert y.tobytes() == out.tobytes() == hc.linear(x, q, activations="int8").tobytes()
     assert rounded.tobytes() == hc.fake_quantize(x, "int8").tobytes()
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(("text", "activations"), [("int8", "int8"), ("vsq4-g16-s4", None), ("int4-g32", "int8")])
+def test_convolutions_on_a_device_give_the_bits_of_the_cpu(
+    layout: str, text: str, activations: Any, driver: driven.Driver
+) -> None:
+    shape, final = ((2, 6, 5, 4), (2, 4, 5, 4)) if layout == "NCHW" else ((2, 5, 4, 6), (2, 5, 4, 4))
+    x, w, bias = values(*shape), values(4, 3, 3, 3), values(4)
+    q = hc.quantize(w, text, axis=(2, 3, 1))
+    options: dict[str, Any] = {"padding": 1, "groups": 2, "activations": activations, "layout": layout, "relu": True}
+    wanted = hc.conv2d(x, q, bias, algorithm="auto" if activations else "direct", **options)
+    there, lent, added = q.to("cuda"), Lent(x), Lent(bias)
+    y = hc.conv2d(lent, there, added, **options)
+    assert y.device == "cuda:0" and y.shape == final and y.to_numpy().tobytes() == wanted.tobytes()
+    out = DeviceArray.empty(final, np.float32)
+    before = driver.counts()
+    assert hc.conv2d(lent, there, added, out=out, **options) is out
+    assert driver.counts()[1] == before[1] and out.to_numpy().tobytes() == wanted.tobytes()
+    found = hc.explain(hc.conv2d, lent, there, added, **options)
+    assert found.chosen == "cuda" and "hc_conv_" in str(found) and "copies nothing" in str(found)
+    with hc.use(backend="cuda"):
+        assert hc.conv2d(x, q, bias, **options).tobytes() == wanted.tobytes()
+    if activations:
+        x[1, 2, 3, 1] = np.nan
+        with pytest.raises(ValueError, match=r"conv2d: x has a value that int8 cannot hold .* at index \(1, :, :, :\)"):
+            hc.conv2d(Lent(x), there, **options)
+
+
+def test_layers_of_transformers_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, x, up, weight = hc.layers, values(3, 5, 12), values(3, 5, 12)[::-1].copy(), values(12)
+    cosine, sine = values(5, 4), values(6, 4)[1:].copy()
+    calls: list[tuple[Any, tuple[Any, ...]]] = [
+        (layers.rms_norm, (x, weight)),
+        (layers.rms_norm, (x,)),
+        (layers.layer_norm, (x, weight, weight[::-1].copy())),
+        (layers.softmax, (x,)),
+        (layers.swiglu, (x, up)),
+        (layers.gelu, (x,)),
+        (layers.gelu, (x[0, 0], up[0, 0])),
+        (layers.rope, (x, cosine, sine)),
+        (lambda *given: layers.rope(*given, pairs=True), (x, cosine, sine)),
+    ]
+    for function, given in calls:
+        y = function(*(Lent(one) for one in given))
+        assert y.device == "cuda:0" and y.to_numpy().tobytes() == function(*given).tobytes()
+    cp = driven.StandIn()
+    monkeypatch.setitem(sys.modules, "cupy", cp)
+    assert layers.softmax(cp.asarray(x)).get().tobytes() == layers.softmax(x).tobytes()
+    lent = Lent(x)
+    for call, kind, sentence in (
+        (lambda: layers.rms_norm(lent, weight), TypeError, "an argument is not on cuda:0"),
+        (lambda: layers.rms_norm(x, Lent(weight)), TypeError, "x is on the CPU and another argument on a device"),
+        (lambda: layers.swiglu(lent, Lent(up, 1)), TypeError, "an argument is not on cuda:0, expected all on one"),
+        (lambda: layers.softmax(Lent(x.astype(np.float16))), NotImplementedError, "expected contiguous float32"),
+        (lambda: layers.rope(lent, Lent(values(1, 4)), Lent(values(1, 4))), NotImplementedError, r"\(tokens, half\)"),
+        (lambda: layers.rms_norm(lent, Lent(values(5))), ValueError, r"has shape \(5,\), expected \(12,\)"),
+        (lambda: hc.attention(lent, lent, lent), TypeError, "wanted an array in the memory of the CPU"),
+    ):
+        with pytest.raises(kind, match=sentence):
+            call()
+
+
+def test_threads_compute_at_once_each_with_its_own_backend() -> None:
+    x, w = values(40, 64), values(7, 64)
+    q = hc.quantize(w, "vsq4-g16-s4")
+    there, wanted = q.to("cuda"), hc.linear(x, q, activations="int8").tobytes()
+
+    def work(number: int) -> bytes:
+        with hc.use(backend="cuda" if number % 2 else "cpu", threads=1):
+            assert hc.explain(hc.linear, x, q).chosen == "cuda" if number % 2 else True
+            given = there if number % 2 else q
+            return b"".join({hc.linear(x, given, activations="int8").tobytes() for _ in range(5)})
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(work, range(8))) == {wanted}
+
+
+def test_an_explanation_refuses_what_the_call_refuses() -> None:
+    lent = Lent(values(5, 64))
+    for text, activations in (("nf4-g64", "int8"), ("cb4", None)):
+        q = hc.quantize(values(7, 64), text).to("cuda")
+        with pytest.raises(NotImplementedError, match="the CUDA kernels do not") as raised:
+            hc.linear(lent, q, activations=activations)
+        with pytest.raises(NotImplementedError) as explained:
+            hc.explain(hc.linear, lent, q, activations=activations)
+        assert str(explained.value) == str(raised.value)
 
 
 def test_nothing_is_copied_silently(driver: driven.Driver) -> None:
@@ -182,6 +339,8 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
     x, w = values(5, 64), values(7, 64)
     q = hc.quantize(w, "int8")
     lent, there = Lent(x), q.to("cuda")
+    image, filters = Lent(values(1, 2, 5, 5)), values(3, 2, 3, 3)
+    packed = hc.quantize(filters, "int8", axis=(2, 3, 1))
     whole = DeviceArray.from_numpy(values(5, 64))
     shifted = DeviceArray(whole, whole.address + 4, (5, 64), whole.dtype, whole.strides, 0, 1)
     cases: list[tuple[Any, type[Exception], str]] = [
@@ -207,7 +366,6 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: hc.fake_quantize(lent, "int8", out=there), TypeError, "out"),
         (lambda: hc.fake_quantize(whole, "int8", out=shifted), ValueError, "out shares memory with an input"),
         (lambda: hc.quantize(lent, "int8", clip=0.9), NotImplementedError, "clip is 0.9, expected None"),
-        (lambda: hc.quantize(lent, "int8+2:4"), NotImplementedError, "kernels do not encode patterns: use the CPU"),
         (lambda: hc.quantize(lent, "cb4"), NotImplementedError, "kernels do not encode learned codebooks"),
         (lambda: hc.quantize(lent, "int8", axis=2), ValueError, "axis 2 is out of range"),
         (lambda: hc.quantize(there, "int8"), TypeError, "w is a DeviceQuantizedArray"),
@@ -218,8 +376,36 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: hc.quantize(Lent(x, mask=1), "int8"), TypeError, "w has a mask"),
         (lambda: hc.quantize(Lent(values(0, 64)), "int8"), NotImplementedError, "arrays without a value"),
         (lambda: there.dequantize(np.float16), NotImplementedError, "float32 or float64"),
-        (lambda: hc.prune(lent, "2:4"), TypeError, "wanted an array in the memory of the CPU"),
-        (lambda: hc.quantize(w, "int8+2:4").to("cuda"), NotImplementedError, "without a pattern"),
+        (lambda: hc.prune(lent, "50%"), NotImplementedError, "keeps N of M by magnitude"),
+        (lambda: hc.prune(lent, "2:4", scores=x), NotImplementedError, "expected that and no scores"),
+        (lambda: hc.prune(there, "2:4"), TypeError, "w is a DeviceQuantizedArray"),
+        (
+            lambda: hc.prune(Lent(x.astype(np.float16)), "2:4"),
+            NotImplementedError,
+            "has dtype float16, expected float32",
+        ),
+        (lambda: hc.prune(Lent(x.astype(np.float64)), "2:4"), NotImplementedError, "has dtype float64"),
+        (lambda: hc.quantize(w, "int8+2:4").to("cuda").dequantize(), NotImplementedError, "patterns: use the CPU"),
+        (lambda: hc.conv2d(image, filters), NotImplementedError, "w is not quantized, expected quantized filters"),
+        (lambda: hc.conv2d(image, packed), TypeError, "conv2d: w is in the memory of the CPU"),
+        (lambda: hc.conv2d(lent, packed.to("cuda")), ValueError, r"x has shape \(5, 64\), wanted four dimensions"),
+        (lambda: hc.conv2d(image, there), ValueError, r"expected four dimensions and \(2, 3, 1\)"),
+        (lambda: hc.conv2d(image, packed.to("cuda"), algorithm="fft"), NotImplementedError, "'auto' or 'direct'"),
+        (lambda: hc.conv2d(image, packed.to("cuda"), layout="CHW"), ValueError, "wanted 'NCHW' or 'NHWC'"),
+        (lambda: hc.conv2d(image, packed.to("cuda"), Lent(values(4))), ValueError, r"float32 with shape \(3,\)"),
+        (
+            lambda: hc.conv2d(Lent(values(1, 3, 5, 5)), packed.to("cuda")),
+            ValueError,
+            "x has 3 channels and w 3 filters",
+        ),
+        (lambda: hc.conv2d(image, packed.to("cuda"), out=image), ValueError, "out is float32 with shape"),
+        (lambda: hc.explain(hc.conv2d, image, filters), NotImplementedError, "expected quantized ones"),
+        (lambda: hc.tune(hc.linear, lent, there), ValueError, "a CUDA device has one way"),
+        (lambda: hc.prune_mask(lent, "2:4"), TypeError, "wanted an array in the memory of the CPU"),
+        (lambda: hc.training.fake_quantize(lent, "fp8_e4m3fn"), NotImplementedError, "use interop.torch, or the CPU"),
+        (lambda: hc.training.fake_quantize(lent, "int8", clip=0.5), NotImplementedError, "fmt is int8, expected"),
+        (lambda: hc.training.fake_quantize(lent, "int8", scale=x), NotImplementedError, "scale is given, expected"),
+        (lambda: hc.save("x.safetensors", {"w": there}), TypeError, "save: an array is on a CUDA device"),
         (lambda: q.to("cuda:2"), ValueError, "there is no device 'cuda:2', the driver has 2"),
         (lambda: q.to("gpu"), ValueError, "device is 'gpu', expected 'cpu', 'cuda' or"),
         (lambda: np.asarray(there), TypeError, r"no values on the CPU: call to\('cpu'\)"),
@@ -235,6 +421,8 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
     for call in (lambda: hc.quantize(Lent(bad), "int8"), lambda: hc.fake_quantize(Lent(bad), "int8")):
         with pytest.raises(ValueError, match=r"int8 cannot hold \(NaN or infinity\) at index \(3, :\)"):
             call()
+    with pytest.raises(ValueError, match=r"prune: w has a value that 2:4 cannot hold \(NaN\) at index \(3, :\)"):
+        hc.prune(Lent(bad), "2:4")
     with pytest.raises(ValueError, match="linear: x has a value that int8 cannot hold"):
         hc.linear(Lent(bad), there, activations="int8")
 
@@ -255,31 +443,3 @@ def test_the_second_device_computes_too() -> None:
     y = hc.linear(Lent(x, 1), q.to("cuda:1"), activations="int8")
     assert y.device == "cuda:1"
     assert y.to_numpy().tobytes() == hc.linear(x, q, activations="int8").tobytes()
-
-
-def test_components_of_a_packed_module_on_a_device_are_read_there() -> None:
-    torch = pytest.importorskip("torch")
-    from heterocompute.interop.torch import operators
-
-    q = hc.quantize(values(7, 64), "vsq4-g16-s4")
-    moved = list(q.to("cuda").components.values())
-    array = operators.array_on_device([_Buffer(part, torch) for part in moved], operators.described(q))
-    assert isinstance(array, DeviceQuantizedArray) and array.to("cpu") == q
-    x = values(3, 64)
-    assert (
-        hc.linear(Lent(x), array, activations="int8").to_numpy().tobytes()
-        == hc.linear(x, q, activations="int8").tobytes()
-    )
-
-
-class _Buffer:
-    """A buffer of a module on a device: a PyTorch for the CPU has none."""
-
-    def __init__(self, part: DeviceArray, torch: Any) -> None:
-        self.part, self.shape, self.device = part, part.shape, torch.device("cuda", part.number)
-
-    def contiguous(self) -> _Buffer:
-        return self
-
-    def data_ptr(self) -> int:
-        return self.part.address

@@ -7,7 +7,10 @@ import re
 import runpy
 import shutil
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import emulated
@@ -31,16 +34,69 @@ def test_a_build_has_all_modules_or_none() -> None:
     assert found in (set(), MODULES)
 
 
+def build_functions(monkeypatch: pytest.MonkeyPatch, wanted: str | None, path: Path) -> dict[str, Any]:
+    """Return what setup.py defines, on a machine with this PATH and value of HETEROCOMPUTE_CUDA."""
+    monkeypatch.delenv("HETEROCOMPUTE_CUDA", raising=False)
+    if wanted is not None:
+        monkeypatch.setenv("HETEROCOMPUTE_CUDA", wanted)
+    monkeypatch.setenv("PATH", str(path))
+    monkeypatch.chdir(emulated.ROOT)
+    with mock.patch("setuptools.setup"):
+        found = runpy.run_path("setup.py")
+    found["sysconfig"] = mock.Mock(get_path=lambda _: str(path / "site-packages"))
+    found["find_nvcc"].__globals__.update(sysconfig=found["sysconfig"])
+    return found
+
+
+def pretend(path: Path, release: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernels are built on Linux")
+def test_kernels_are_built_where_there_is_a_compiler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = build_functions(monkeypatch, None, tmp_path)["find_nvcc"]
+    assert find() is None
+    line = "heterocompute: built without CUDA kernels: there is no nvcc; the extra [cuda-build] brings it\n"
+    assert capsys.readouterr().out == line
+    packaged = pretend(tmp_path / "site-packages/nvidia/cu13/bin/nvcc", "13.0")
+    assert find() == packaged
+    mine = pretend(tmp_path / "nvcc", "13.1")
+    assert find() == mine and capsys.readouterr().out == ""
+    pretend(tmp_path / "nvcc", "12.8")
+    assert find() is None and "nvcc is older than CUDA 13\n" in capsys.readouterr().out
+    assert build_functions(monkeypatch, "0", tmp_path)["find_nvcc"]() is None and capsys.readouterr().out == ""
+    with pytest.raises(SystemExit, match="HETEROCOMPUTE_CUDA is 1, but .*nvcc is older than CUDA 13"):
+        build_functions(monkeypatch, "1", tmp_path)["find_nvcc"]()
+    with pytest.raises(SystemExit, match="HETEROCOMPUTE_CUDA is 'yes', expected 0 or 1"):
+        build_functions(monkeypatch, "yes", tmp_path)["find_nvcc"]()
+
+
 @pytest.mark.sweep(every=0)
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("source", ["gemm", "gemm_s4"])
+@pytest.mark.parametrize("source", ["gemm", "packed_s4", "sparse_24"])
 def test_matmul_kernels_keep_all_values_in_registers(source: str, architecture: str, tmp_path: Path) -> None:
-    nvcc = shutil.which("nvcc")
+    packaged = Path(sysconfig.get_path("purelib"), "nvidia/cu13/bin/nvcc")
+    nvcc = shutil.which("nvcc") or (str(packaged) if packaged.exists() else None)
     if not nvcc:
         pytest.skip("no nvcc")
     with mock.patch("setuptools.setup"):
         flags = runpy.run_path(str(emulated.ROOT / "setup.py"))["NVCC_FLAGS"]
-    command = [nvcc, *flags, f"-arch={architecture}", "-Xptxas", "-v", "-cubin", f"csrc/cuda/{source}.cu"]
+    command = [
+        nvcc,
+        *flags,
+        "-Werror",
+        "all-warnings",
+        f"-arch={architecture}",
+        "-Xptxas",
+        "-v",
+        "-cubin",
+        f"csrc/cuda/matmul/{source}.cu",
+    ]
     done = subprocess.run(
         [*command, "-o", str(tmp_path / "kernels.cubin")], cwd=emulated.ROOT, capture_output=True, text=True
     )

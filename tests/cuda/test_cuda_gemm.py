@@ -13,6 +13,7 @@ PAIRS = [
     *[("int8", "int4-g32-f16"), ("int4-g32", "int4-g32"), ("vsq4-g16", "vsq8-g64"), ("vsq4-g16-s4", "int4-g64")],
     *[("int8", "int4-g16-asym"), ("int4-g24", "int4-g48"), ("int8", "mxint8"), ("mxfp4", "mxfp4"), ("nvfp4", "nvfp4")],
     *[("int8", "q8_0"), ("int8", "q4_0"), ("int8", "vsq4-g16-s6"), ("vsq8-g16-s8", "vsq8-g16-s10"), ("int16", "int8")],
+    *[("int8", "q4_1"), ("int8", "q4_k"), ("int4-g16", "q5_1"), ("int16", "q4_k"), ("int8", "q2_k")],
     *[("int24", "vsq4-g16-s4"), ("int16", "int4-g32-f16"), ("vsq4-g16-s6", "int4-g16")],
 ]
 SHAPES = [(1, 3, 16), (17, 65, 100), (129, 9, 64)]
@@ -44,6 +45,45 @@ def test_weights_that_stay_packed_give_the_same_bits(w_text: str, m: int, n: int
     assert any(name.startswith("hc_gemm_s4") for name in emulated.launched)
 
 
+@pytest.mark.parametrize(("x_text", "w_text"), [("int8", "int8"), ("int8", "vsq4-g16-s4"), ("int4-g32", "int4-g64")])
+def test_warpgroups_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate([(128, 9, 96), (131, 140, 700)]):
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q = hc.quantize(w, w_text)
+        got = emulated.linear(x, q, bias, hc.format(x_text), order, architecture=90)
+        assert got.tobytes() == hc.linear(x, q, bias, activations=x_text).tobytes()
+        assert emulated.launched[-1].startswith("hc_gemm_90a")
+
+
+PATTERNS = [
+    *[("int8", "int8+2:4"), ("int8", "vsq4-g16-s4+2:4"), ("int4-g32", "int4-g64+2:4"), ("int8", "int4-g12+2:4")],
+    *[("int8", "vsq4-g16-s4+1:4"), ("int8", "int8+3:7"), ("int4-g32", "int4-g32+4:8"), ("int16", "int8+2:4")],
+    *[
+        ("vsq4-g16-s4", "vsq4-g16+2:4"),
+        ("int8+2:4", "int4"),
+        ("int8+2:4", "vsq4-g16-s4+2:4"),
+        ("int8", "int4-g16-asym+1:2"),
+    ],
+]
+
+
+@pytest.mark.parametrize(("x_text", "w_text"), PATTERNS)
+def test_patterns_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate([(1, 3, 16), (17, 140, 102), (70, 9, 256)]):
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q, packed = hc.quantize(w, w_text), hc.quantize(x, x_text)
+        assert emulated.linear(packed, q, bias, order=order).tobytes() == hc.linear(packed, q, bias).tobytes()
+        is_sparse = w_text.endswith("2:4") and x_text != "int16"
+        assert emulated.launched[-1].startswith("hc_gemm_24" if is_sparse else "hc_gemm")
+        if "+" not in x_text:
+            wanted = hc.linear(x, q, bias, activations=x_text)
+            assert emulated.linear(x, q, bias, hc.format(x_text), order).tobytes() == wanted.tobytes()
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -69,3 +109,38 @@ def test_floats_times_packed_weights_give_the_bits_of_the_cpu(text: str) -> None
         bias = rng.standard_normal(n).astype(np.float32)
         q = hc.quantize(w, text)
         assert emulated.linear(x, q, bias, order=order).tobytes() == hc.linear(x, q, bias).tobytes()
+
+
+WORDS = [
+    *["int8", "int4", "int4-g16", "int8-g32-f16", "vsq4-g16-s4", "vsq8-g64-s10", "vsq4-g32", "mxfp4", "nvfp4"],
+    *["nf4-g64", "q8_0", "q4_0"],
+]
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_vectors_by_words_of_codes_give_the_bits_of_the_cpu(text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate([(1, 9, 64), (1, 3, 1056), (3, 17, 576), (8, 5, 200)]):
+        memory = np.zeros((m * k + 4,), np.float32)
+        first = -memory.ctypes.data % 16 // 4
+        x, w = memory[first : first + m * k].reshape(m, k), rng.standard_normal((n, k)).astype(np.float32)
+        x[:] = rng.standard_normal((m, k)).astype(np.float32)
+        q = hc.quantize(w, text)
+        assert emulated.linear(x, q, order=order).tobytes() == hc.linear(x, q).tobytes()
+        if k % 64 == 0:  # else pieces are cut
+            assert emulated.launched[-1].endswith("_v1" if m == 1 else "_v8")
+
+
+@pytest.mark.parametrize("text", ["int4-g32-f16", "vsq4-g16-s4", "nf4-g64", "fp8_e4m3fn-row"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_sums_in_the_order_of_the_device_are_within_their_bound(text: str, dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate([(3, 5, 40), (70, 66, 333)]):
+        x, w = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q = hc.quantize(w, text)
+        got = emulated.linear(x, q, bias, order=order, device_order=True).astype(np.float64)
+        assert emulated.launched[-1] == "hc_gemm_bf16"
+        wide, decoded = x.astype(np.float64), q.dequantize().astype(np.float64)
+        exact, sizes = wide @ decoded.T + bias, np.abs(wide) @ np.abs(decoded).T + np.abs(bias)
+        assert (np.abs(got - exact) <= (3 * 2.0**-16 + (3 * k + 2) * 2.0**-22) * sizes).all()

@@ -19,4 +19,4 @@ struct float_functions : hc_plain_format {
 HC_ENCODERS(float, float_functions)
 HC_DECODERS(float, float_functions)
 HC_CHANCE(float, float_functions)
-HC_GEMV(float, float_functions)
+HC_GEMV(float, float_functions, HC_WITHOUT_GROUPS)

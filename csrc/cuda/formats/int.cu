@@ -19,5 +19,7 @@ struct int_functions : hc_plain_format {
 HC_ENCODERS(int, int_functions)
 HC_DECODERS(int, int_functions)
 HC_CHANCE(int, int_functions)
-HC_GEMV(int, int_functions)
+HC_GEMV(int, int_functions, HC_BOTH)
+HC_GEMV_WORDS(int, int_functions, HC_BOTH, 4)
+HC_GEMV_WORDS(int, int_functions, HC_BOTH, 8)
 HC_INTEGERS(int, int_functions)

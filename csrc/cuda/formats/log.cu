@@ -18,4 +18,4 @@ struct log_functions : hc_plain_format {
 HC_ENCODERS(log, log_functions)
 HC_DECODERS(log, log_functions)
 HC_CHANCE(log, log_functions)
-HC_GEMV(log, log_functions)
+HC_GEMV(log, log_functions, HC_BOTH)

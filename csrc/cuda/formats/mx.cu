@@ -19,5 +19,6 @@ struct mx_functions : hc_plain_format {
 HC_ENCODERS(mx, mx_functions)
 HC_DECODERS(mx, mx_functions)
 HC_CHANCE(mx, mx_functions)
-HC_GEMV(mx, mx_functions)
+HC_GEMV(mx, mx_functions, HC_WITH_GROUPS)
+HC_GEMV_WORDS(mx, mx_functions, HC_WITH_GROUPS, 4)
 HC_INTEGERS(mx, mx_functions)

@@ -18,4 +18,5 @@ struct nf4_functions : hc_plain_format {
 HC_ENCODERS(nf4, nf4_functions)
 HC_DECODERS(nf4, nf4_functions)
 HC_CHANCE(nf4, nf4_functions)
-HC_GEMV(nf4, nf4_functions)
+HC_GEMV(nf4, nf4_functions, HC_WITH_GROUPS)
+HC_GEMV_WORDS(nf4, nf4_functions, HC_WITH_GROUPS, 4)

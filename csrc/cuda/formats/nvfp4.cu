@@ -20,5 +20,6 @@ struct nvfp4_functions : hc_plain_format {
 HC_ENCODERS(nvfp4, nvfp4_functions)
 HC_DECODERS(nvfp4, nvfp4_functions)
 HC_CHANCE(nvfp4, nvfp4_functions)
-HC_GEMV(nvfp4, nvfp4_functions)
+HC_GEMV(nvfp4, nvfp4_functions, HC_WITH_GROUPS)
+HC_GEMV_WORDS(nvfp4, nvfp4_functions, HC_WITH_GROUPS, 4)
 HC_INTEGERS(nvfp4, nvfp4_functions)

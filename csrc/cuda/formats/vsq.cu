@@ -22,5 +22,7 @@ struct vsq_functions : hc_plain_format {
 HC_ENCODERS(vsq, vsq_functions)
 HC_DECODERS(vsq, vsq_functions)
 HC_CHANCE(vsq, vsq_functions)
-HC_GEMV(vsq, vsq_functions)
+HC_GEMV(vsq, vsq_functions, HC_WITH_GROUPS)
+HC_GEMV_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 4)
+HC_GEMV_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 8)
 HC_INTEGERS(vsq, vsq_functions)

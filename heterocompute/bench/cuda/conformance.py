@@ -2,49 +2,133 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ...arrays.device import DeviceArray
+from ...products.conv import conv2d
 from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
+from ...pruning.prune import prune
+from ...training.straight_through import fake_quantize as by_chance
 from ..measure import CheckFailed, Options, Table
+from .instructions import check_instructions
+
+__all__ = ["conformance"]
 
 Array = np.ndarray[Any, Any]
 
 INTEGERS = ("int8", "int4", "int4-g32-f16", "vsq4-g16-s4", "mxint8", "mxfp4", "nvfp4", "q8_0", "int16")
 CODECS = (*INTEGERS, "int4-g16-asym", "vsq8-g64", "mxfp8_e4m3", "fp8_e4m3fn-row", "bf16", "nf4-g64", "log4-2", "q4_1")
+CHANCES = ("int8", "vsq4-g16-s4", "mxfp4", "nf4-g64")
+PATTERNS = ("2:4", "1:3", "int8+2:4", "vsq4-g16-s4+2:4")
+DTYPES: tuple[Any, ...] = (np.float32, np.float16, ml_dtypes.bfloat16, np.float64)
+SPARSE = ("int8+2:4", "int8+1:4")  # their products with floats have no kernel
 SHAPES = ((1, 64), (5, 96), (33, 256), (200, 1024))  # rows and columns of x
-ROWS = 70  # of weights
+TILES = (1, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 300)  # rows of x: each tile of the matmul kernels, and one more
+CONVOLUTIONS: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
+    ((2, 5, 6, 7), (9, 5, 3, 3), {"padding": 1}),
+    ((1, 40, 9, 8), (70, 40, 3, 3), {"stride": 2, "padding": 1, "dilation": 2}),
+    ((1, 6, 7, 6), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
+)
+ROWS, LARGE = 70, (300, 4096)  # of weights
+
+
+class Comparison:
+    """Counts results that are equal; CheckFailed names the first that is not."""
+
+    def __init__(self, options: Options) -> None:
+        self.options, self.counts, self.rng = options, dict[str, int](), np.random.default_rng(0)
+
+    def values(self, *shape: int) -> Array:
+        return self.rng.standard_normal(shape, dtype=np.float32)
+
+    def same(self, name: str, what: str, found: Any, wanted: Array) -> None:
+        if found.to_numpy().tobytes() != wanted.tobytes():
+            raise CheckFailed(f"{name} {what}: the device gives other bits than the CPU")
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def same_parts(self, name: str, what: str, found: Any, wanted: Any) -> None:
+        for part, values in wanted.components.items():
+            self.same(name, f"{what} {part}", found.components[part], values)
+
+    def codecs(self, text: str, x: Array, axis: Any) -> None:
+        """Compare one format on one array: its components, its values and its rounding."""
+        what = f"{text} {x.dtype} {x.shape} axis {axis}"
+        there = DeviceArray.from_numpy(x)
+        q: Any = quantize(there, text, axis)
+        wanted = quantize(x, text, axis)
+        self.same_parts("quantize", what, q, wanted)
+        self.same("dequantize", what, q.dequantize(), wanted.dequantize())
+        self.same("dequantize", what, q.dequantize(np.float64), wanted.dequantize(np.float64))
+        self.same("fake_quantize", what, fake_quantize(there, text, axis), fake_quantize(x, text, axis))
+
+    def products(self, text: str, x: Array, w: Array, bias: Array) -> None:
+        """Compare the products of one format of weights with float and with rounded activations."""
+        there, bias_there, q = DeviceArray.from_numpy(x), DeviceArray.from_numpy(bias), quantize(w, text)
+        moved = q.to("cuda")
+        others = ("int8", "vsq4-g16-s4") if text in (*INTEGERS, *SPARSE, "q4_1") else ()
+        for activations in others if text in SPARSE else (None, *others):
+            what = f"{activations} {text} {x.shape} {w.shape}"
+            y = linear(there, moved, bias_there, activations)
+            self.same("linear", what, y, linear(x, q, bias, activations))
+
+    def steps(self) -> Iterator[str]:
+        """Compare everything, a part at a time, and yield what comes next."""
+        shapes = SHAPES[1:2] if self.options.quick else SHAPES
+        for m, k in shapes:
+            x, w, bias = self.values(m, k), self.values(ROWS, k), self.values(ROWS)
+            x[m // 2, ::3] = 0
+            for text in CODECS:
+                yield f"{text}, {m} x {k}"
+                self.codecs(text, x, -1)
+                self.products(text, x, w, bias)
+        yield "dtypes, axes and strides"
+        x = self.values(6, 32, 40)
+        for text in ("int8", "vsq4-g16-s4") if self.options.quick else CODECS:
+            for dtype in DTYPES:
+                self.codecs(text, x[0].astype(dtype), -1)
+            self.codecs(text, x, (0, 1))
+            self.codecs(text, x, 1)
+        yield "stochastic rounding"
+        x = self.values(*shapes[-1])
+        for text in CHANCES:
+            for seed in (0, 2**64 - 1):
+                found, _ = by_chance(DeviceArray.from_numpy(x), text, rounding="stochastic", seed=seed)
+                wanted, _ = by_chance(x, text, rounding="stochastic", seed=seed)
+                self.same("stochastic rounding", f"{text} {seed}", found, wanted)
+        yield "patterns"
+        for text in PATTERNS:
+            there = DeviceArray.from_numpy(x)
+            self.same_parts("patterns", text, quantize(there, text), quantize(x, text))
+        self.same_parts("patterns", "prune 2:4", prune(DeviceArray.from_numpy(x), "2:4"), prune(x, "2:4"))
+        yield "convolutions"
+        for shape, filters, options in CONVOLUTIONS:
+            image, w, bias = self.values(*shape), self.values(*filters), self.values(filters[0])
+            there, bias_there = DeviceArray.from_numpy(image), DeviceArray.from_numpy(bias)
+            for text in ("int8", "vsq4-g16-s4", "int4-g32"):
+                q = quantize(w, text, (2, 3, 1))
+                for activations in (None, "int8"):
+                    algorithm = "auto" if activations else "direct"
+                    wanted = conv2d(image, q, bias, activations=activations, algorithm=algorithm, **options)
+                    y = conv2d(there, q.to("cuda"), bias_there, activations=activations, **options)
+                    self.same("conv2d", f"{activations} {text} {shape} {filters}", y, wanted)
+        n, k = (40, 128) if self.options.quick else LARGE
+        w, bias = self.values(n, k), self.values(n)
+        for m in TILES[3:5] if self.options.quick else TILES:
+            yield f"tiles of the matmul, {m} x {k} x {n}"
+            for text in ("vsq4-g16-s4", "int8", "int4-g32-f16", "int8+2:4", "int8+1:4", "q4_1"):
+                self.products(text, self.values(m, k), w, bias)
 
 
 def conformance(options: Options) -> Table:
     """Compare all kernels with the CPU; CheckFailed names the first result that differs."""
-    rng = np.random.default_rng(0)
-    shapes = SHAPES[1:2] if options.quick else SHAPES
-    counts: dict[str, int] = {}
-
-    def same(name: str, what: str, found: DeviceArray, wanted: Array) -> None:
-        if found.to_numpy().tobytes() != wanted.tobytes():
-            raise CheckFailed(f"{name} {what}: the device gives other bits than the CPU")
-        counts[name] = counts.get(name, 0) + 1
-
-    for m, k in shapes:
-        x, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (ROWS, k), (ROWS,)))
-        x[m // 2, ::3] = 0
-        x_there, bias_there = DeviceArray.from_numpy(x), DeviceArray.from_numpy(bias)
-        for text in CODECS:
-            options.say(f"checks {text}, {m} x {k}")
-            q, there = quantize(x, text), quantize(x_there, text)
-            for part, values in q.components.items():
-                same("quantize", f"{text} {part} {m} x {k}", there.components[part], values)  # type: ignore[arg-type]
-            same("dequantize", f"{text} {m} x {k}", there.dequantize(), q.dequantize())  # type: ignore[arg-type]
-            rounded: Any = fake_quantize(x_there, text)
-            same("fake_quantize", f"{text} {m} x {k}", rounded, fake_quantize(x, text))
-            weights = quantize(w, text)
-            for activations in (None, "int8", "vsq4-g16-s4") if text in INTEGERS else (None,):
-                y: Any = linear(x_there, weights.to("cuda"), bias_there, activations)
-                same("linear", f"{activations} {text} {m} x {k}", y, linear(x, weights, bias, activations))
-    rows = [{"name": name, "cases": count} for name, count in counts.items()]
+    comparison = Comparison(options)
+    for what in comparison.steps():
+        options.say(f"checks {what}")
+    counts = {f"instruction: {name}": count for name, count in check_instructions(options).items()}
+    rows = [{"name": name, "cases": count} for name, count in {**counts, **comparison.counts}.items()]
     return {"title": "results equal to those of the CPU, bit for bit", "threads": 1, "rows": rows}

@@ -22,13 +22,12 @@ import torch
 
 from ...arrays.components import VALUES, component_layout, layout_of
 from ...arrays.dense import as_array, normalize_axes
-from ...arrays.device import DeviceArray, c_strides, torch_stream
-from ...arrays.device_quantized import DeviceQuantizedArray
 from ...arrays.quantized import QuantizedArray
 from ...products.arguments import as_format
 from ...products.conv import conv2d
 from ...products.matmul import linear as product, matmul
 from ...training.passing import note_of, passed, rounded
+from . import device
 
 __all__ = ["array_of", "axes_text", "defined", "described", "functions", "is_plain", "parts_of", "rows_of"]
 
@@ -72,20 +71,10 @@ def _about(text: str) -> tuple[Any, ...]:
     return fmt, tuple(shape), tuple(axis), dtype, {name: kind for name, (kind, _) in layout.items()}
 
 
-def array_on_device(parts: Sequence[Any], text: str) -> DeviceQuantizedArray:
-    """Return the packed weight of components on a CUDA device; it shares the memory of the tensors.
-
-    Raises
-    ------
-    TypeError
-        A component is on another device.
-    """
-    fmt, shape, axis, dtype, kinds = _about(text)
-    place = next((part.device for part in parts if part.device.type != "cuda"), None)
-    if place is not None:
-        raise TypeError(f"interop.torch: the packed weight is on {place}, expected a CUDA device: move the model there")
-    found = {name: _as_device(part, kind) for (name, kind), part in zip(kinds.items(), parts, strict=True)}
-    return DeviceQuantizedArray(found, fmt, shape, axis, dtype, QuantizedArray._trusted)
+def on_device(parts: Sequence[Any], text: str) -> device.Packed:
+    """Return a packed weight on a CUDA device as `device` takes it; it shares the memory of contiguous tensors."""
+    fmt, shape, axis, _, kinds = _about(text)
+    return fmt, shape, axis, {name: part.detach().contiguous() for name, part in zip(kinds, parts, strict=True)}
 
 
 def array_of(parts: Sequence[Any], text: str) -> QuantizedArray:
@@ -128,12 +117,17 @@ def rows_of(q: QuantizedArray, ids: Any) -> Any:
     return found.dequantize().reshape(*ids.shape, length)
 
 
-def _as_device(part: Any, kind: Any) -> DeviceArray:
-    """Return a component on a CUDA device, read on the current stream of PyTorch."""
-    part = part.contiguous()
-    stream = torch_stream(part)
-    shape, steps = tuple(part.shape), c_strides(part.shape, kind.itemsize)
-    return DeviceArray(part, part.data_ptr(), shape, kind, steps, part.device.index or 0, stream)
+def _rows_on_device(ids: Any, q: device.Packed) -> Any:
+    """Return the values of some rows of a packed matrix; PyTorch checks the indices, as of any tensor there."""
+    fmt, shape, axis, parts = q
+    layout, flat = layout_of(fmt, shape, axis), ids.reshape(-1)
+    chosen = {name: part.index_select(0, flat) if layout[name][2] else part for name, part in parts.items()}
+    return device.decoded((fmt, (flat.shape[0], shape[1]), axis, chosen)).reshape((*ids.shape, shape[1]))
+
+
+def _bare_values(t: Any) -> Any:
+    """Return a tensor without its gradient, whose memory holds its values."""
+    return t.detach().resolve_neg()
 
 
 def _as_ndarray(part: Any) -> Any:
@@ -166,7 +160,11 @@ def defined() -> SimpleNamespace:
     raw: dict[str, Any] = {}
 
     def round_forward(t: Any, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
-        parsed, x = as_format(fmt, "fake_quantize: fmt"), array(t)
+        parsed = as_format(fmt, "fake_quantize: fmt")
+        if t.device.type == "cuda":
+            axes = normalize_axes(_axes(axis), t.dim(), "fake_quantize")
+            return device.rounded(_bare_values(t), parsed, axes, _clip_of(clip), rounding, seed % 2**64)
+        x = array(t)
         y, note = rounded(x, parsed, normalize_axes(_axes(axis), x.ndim, "fake_quantize"), _clip_of(clip), rounding,
                           seed % 2**64)  # fmt: skip
         return torch.from_numpy(y).to(t.dtype), torch.from_numpy(np.empty(0, np.uint8) if note is None else note)
@@ -176,10 +174,14 @@ def defined() -> SimpleNamespace:
         axes = normalize_axes(_axes(axis), len(shape), "fake_quantize")
         note = note_of(as_format(fmt, "fake_quantize: fmt"), _clip_of(clip), shape, axes)
         kind, size = (np.uint8, (0,)) if note is None else note
+        if t.device.type == "cuda" and note is not None:
+            kind, size = np.float32, shape
         of_note = t.new_empty(size, dtype=torch.uint8 if kind is np.uint8 else torch.float32)
         return torch.empty_like(t, memory_format=torch.contiguous_format), of_note
 
     def pass_forward(g: Any, note: Any, fmt: str, axis: str) -> Any:
+        if g.device.type == "cuda":
+            return device.passed(_bare_values(g), note)
         axes = normalize_axes(_axes(axis), g.ndim, "fake_quantize")
         found = passed(array(g).astype(np.float32, copy=False), note.numpy(), as_format(fmt, "fmt"), axes)
         return torch.from_numpy(found).to(g.dtype)
@@ -189,7 +191,7 @@ def defined() -> SimpleNamespace:
 
     def times(x: Any, q: Any, text: str, activations: str) -> Any:
         if x.device.type == "cuda":
-            return product(x.detach(), array_on_device(q, text), activations=activations or None)
+            return device.product(_bare_values(x), on_device(q, text), activations)
         return torch.from_numpy(product(array(x), array_of(q, text), activations=activations or None))
 
     def times_fake(x: Any, q: Any, text: str, activations: str) -> Any:
@@ -198,7 +200,7 @@ def defined() -> SimpleNamespace:
 
     def back(g: Any, q: Any, text: str) -> Any:
         if g.device.type == "cuda":
-            return torch.matmul(g.float(), torch.from_dlpack(array_on_device(q, text).dequantize()))
+            return _bare_values(g).to(torch.float32).matmul(device.decoded(on_device(q, text)))
         return torch.from_numpy(matmul(array(g), array_of(q, text).dequantize()))
 
     def back_fake(g: Any, q: Any, text: str) -> Any:
@@ -207,6 +209,8 @@ def defined() -> SimpleNamespace:
 
     def convolve(x: Any, q: Any, text: str, window: Any, activations: str) -> Any:
         stride, padding, dilation, groups = _window(window)
+        if x.device.type == "cuda":
+            return device.convolved(_bare_values(x), on_device(q, text), _window(window), activations)
         w = array_of(q, text)
         y = conv2d(array(x), w, None, stride, padding, dilation, groups, activations or None)
         return torch.from_numpy(y)
@@ -221,7 +225,8 @@ def defined() -> SimpleNamespace:
 
     def convolve_back(g: Any, q: Any, text: str, window: Any, height: int, width: int) -> Any:
         stride, padding, dilation, groups = _window(window)
-        w = torch.from_numpy(array_of(q, text).dequantize())
+        is_there = g.device.type == "cuda"
+        w = device.decoded(on_device(q, text)) if is_there else torch.from_numpy(array_of(q, text).dequantize())
         size = (g.shape[0], w.shape[1] * groups, height, width)
         return torch.nn.grad.conv2d_input(size, w, g.float(), stride, padding, dilation, groups).contiguous()
 
@@ -231,6 +236,8 @@ def defined() -> SimpleNamespace:
         return g.new_empty((g.shape[0], channels, height, width), dtype=torch.float32)
 
     def rows(ids: Any, q: Any, text: str) -> Any:
+        if ids.device.type == "cuda":
+            return _rows_on_device(ids, on_device(q, text))
         return torch.from_numpy(rows_of(array_of(q, text), ids.numpy()))
 
     def rows_fake(ids: Any, q: Any, text: str) -> Any:

@@ -32,9 +32,14 @@ _has_gradients, _is_tracing = torch.is_grad_enabled, torch._C._is_tracing
 
 def is_direct(x: Any) -> bool:
     """Tell whether a call with this input can go to the core at once."""
+    return is_unobserved(x) and bool(x.is_cpu)
+
+
+def is_unobserved(x: Any) -> bool:
+    """Tell whether no gradient, compiler or transform of PyTorch observes a call with this input."""
     if torch.compiler.is_compiling() or not is_plain(x) or (x.requires_grad and _has_gradients()):
         return False
-    return bool(forward_ad._current_level < 0 and x.is_cpu and x.layout is torch.strided and not _is_tracing())
+    return bool(forward_ad._current_level < 0 and x.layout is torch.strided and not _is_tracing())
 
 
 def as_core(t: torch.Tensor) -> Any:
@@ -56,8 +61,7 @@ def linear(
     Parameters
     ----------
     x : torch.Tensor
-        Floats of shape (..., in), on the CPU or on the CUDA device of a PackedWeight. The latter has not run on a CUDA
-        device yet.
+        Floats of shape (..., in), on the CPU or on the CUDA device of a PackedWeight.
     q : QuantizedArray or PackedWeight
         Shape (out, in), quantized along in.
     bias : torch.Tensor, optional
@@ -93,6 +97,9 @@ def linear(
         y = torch.from_numpy(core_linear(as_core(x), _array(q, "linear"), inner, activations))
         return _finished(y, x, bias if inner is None else None, "linear", dtype)
     check_tensor(x, "linear: x")
+    if x.is_cuda and is_unobserved(x):
+        y = OPS.raw["linear"](x, *_constant(q), _text(activations, "linear"))
+        return _finished(y, x, bias, "linear", dtype)
     times = OPS.linear if OPS.is_traced() or _is_tracing() else OPS.eager.linear
     return _finished(times(x, *_constant(q), _text(activations, "linear")), x, bias, "linear", dtype)
 
@@ -112,7 +119,7 @@ def conv2d(
     Parameters
     ----------
     x : torch.Tensor
-        Floats of shape (N, C, H, W) or (C, H, W), on the CPU.
+        Floats of shape (N, C, H, W) or (C, H, W), on the CPU or on the CUDA device of a PackedWeight.
     q : QuantizedArray or PackedWeight
         Shape (K, C / groups, R, S), quantized with ``axis=(2, 3, 1)``.
     bias : torch.Tensor, optional
@@ -308,7 +315,8 @@ def _finished(y: torch.Tensor, x: torch.Tensor, bias: Any, name: str, dtype: Any
             raise ValueError(f"{name}: bias has shape {tuple(bias.shape)}, wanted {(y.shape[dim],)}")
         y = y + (bias if dim < 0 else bias.reshape(-1, *[1] * (y.dim() - 2)))
     if dtype is None:
-        dtype = _autocast_dtype("cpu") if _is_autocast("cpu") else x.dtype
+        kind = x.device.type
+        dtype = _autocast_dtype(kind) if _is_autocast(kind) else x.dtype
     return y if y.dtype is dtype else y.to(dtype)
 
 

@@ -1,6 +1,6 @@
 """Rounding with a gradient, as an operator that autograd and torch.compile know: weights in training.
 
-`fake_quantize` has the gradient of `heterocompute.training.fake_quantize`. Tensors are those of the CPU, not copied.
+`fake_quantize` has the gradient of `heterocompute.training.fake_quantize`. Tensors are not copied.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def fake_quantize(
     Parameters
     ----------
     t : torch.Tensor
-        float32, float64, float16 or bfloat16, on the CPU. For a GPU tensor pass ``.cpu()``.
+        float32, float64, float16 or bfloat16, on the CPU or on a CUDA device. A CUDA device has no kernels for `clip`
+        and for patterns. A NaN or an infinity that the format lacks makes all values of its result NaN.
     fmt, axis, clip, rounding, seed
         As in `heterocompute.training.fake_quantize`, which states the gradient of each format.
 
@@ -197,7 +198,7 @@ class _Operators:
         self.constant_of, self.is_traced = constant_of, is_traced
         made = defined()
         self.fake_quantize, self.linear, self.conv2d = made.fake_quantize, made.linear, made.conv2d
-        self.rows = made.rows
+        self.rows, self.raw = made.rows, made.raw
         self.eager = functions(made)
 
         modules = defined_modules(fake_quantize, self.rounds)

@@ -20,7 +20,8 @@ from ...arrays.stored import check_source, wrong_part
 from ...base.values import shown
 from ...formats import Format, format as parse_format
 from ...products.arguments import as_format
-from .operators import array_of, array_on_device, described, parts_of
+from .device import decoded
+from .operators import array_of, described, on_device, parts_of
 
 __all__ = ["PRODUCTS", "PackedPart", "PackedWeight", "restored"]
 
@@ -116,7 +117,7 @@ class PackedWeight(torch.nn.Module):
     def dequantize(self) -> torch.Tensor:
         """Return the values as a float32 tensor of `shape`."""
         if self.device.type == "cuda":
-            return torch.from_dlpack(array_on_device(self.parts(), self.text).dequantize())
+            return decoded(on_device(self.parts(), self.text))
         return torch.from_numpy(self.array().dequantize())
 
     def size(self, dim: int | None = None) -> Any:

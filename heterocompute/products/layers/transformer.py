@@ -13,10 +13,12 @@ import numpy as np
 
 from ... import _heterocompute as _core
 from ...arrays.dense import as_array
+from ...arrays.device import DeviceArray
 from ...base import runtime
 from ...base.float_env import converted, counts_subnormals
 from ...base.values import as_real, check_flag, shown
 from ..arguments import FloatArray
+from .device import floats_there, in_library_of_first, layer_there
 
 __all__ = ["as_floats", "gelu", "layer_norm", "rms_norm", "rope", "softmax", "swiglu"]
 
@@ -24,6 +26,7 @@ RMS_NORM, NORM, SOFTMAX, SILU, GELU, ROPE = range(6)  # hc_layer_kind
 
 
 @counts_subnormals
+@in_library_of_first
 def rms_norm(x: Any, weight: Any = None, epsilon: float = 1e-6) -> FloatArray:
     """Normalize each row: divide it by its root mean square.
 
@@ -56,11 +59,12 @@ def rms_norm(x: Any, weight: Any = None, epsilon: float = 1e-6) -> FloatArray:
     array([[0.84852815, 1.1313709 ],
            [0.        , 1.4142137 ]], dtype=float32)
     """
-    xs = as_floats(x, "rms_norm: x")
+    xs = _floats(x, "rms_norm: x")
     return _layer("rms_norm", RMS_NORM, xs, _vector(weight, xs, "rms_norm: weight"), None, epsilon)
 
 
 @counts_subnormals
+@in_library_of_first
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e-5) -> FloatArray:
     """Normalize each row: subtract its mean and divide by its standard deviation.
 
@@ -91,12 +95,13 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e
     >>> hc.layers.layer_norm(np.float32([1, 3]), bias=np.float32([0, 10]), epsilon=0.0)
     array([-1., 11.], dtype=float32)
     """
-    xs = as_floats(x, "layer_norm: x")
+    xs = _floats(x, "layer_norm: x")
     w, b = _vector(weight, xs, "layer_norm: weight"), _vector(bias, xs, "layer_norm: bias")
     return _layer("layer_norm", NORM, xs, w, b, epsilon)
 
 
 @counts_subnormals
+@in_library_of_first
 def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
     """Rotate pairs of values by the angles of their positions.
 
@@ -130,7 +135,7 @@ def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
     array([[ 1.,  2.],
            [-2.,  1.]], dtype=float32)
     """
-    xs, cos, sin = as_floats(x, "rope: x"), as_floats(cosine, "rope: cosine"), as_floats(sine, "rope: sine")
+    xs, cos, sin = _floats(x, "rope: x"), _floats(cosine, "rope: cosine"), _floats(sine, "rope: sine")
     turned = check_flag("rope", "pairs", pairs)
     if not xs.ndim or not cos.ndim or cos.shape != sin.shape or 2 * cos.shape[-1] > xs.shape[-1]:
         raise ValueError(
@@ -142,6 +147,10 @@ def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
         repeat, turns = lead[-1], cos.shape[0]
     elif cos.ndim == 2 and lead[-1:] == cos.shape[:1]:
         repeat, turns = 1, cos.shape[0]
+    elif isinstance(cos, DeviceArray) or isinstance(sin, DeviceArray):
+        raise NotImplementedError(
+            f"rope: cosine has shape {cos.shape}, expected (tokens, half) or (tokens, 1, half) on a CUDA device"
+        )
     else:
         try:
             cos, sin = (np.ascontiguousarray(np.broadcast_to(part, (*lead, half))) for part in (cos, sin))
@@ -152,6 +161,7 @@ def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
 
 
 @counts_subnormals
+@in_library_of_first
 def softmax(x: Any) -> FloatArray:
     """Return ``exp(x) / sum(exp(x))`` along the last axis, computed from ``x - max(x)``.
 
@@ -170,10 +180,11 @@ def softmax(x: Any) -> FloatArray:
     >>> hc.layers.softmax(np.float32([0, 0, -np.inf]))
     array([0.5, 0.5, 0. ], dtype=float32)
     """
-    return _layer("softmax", SOFTMAX, as_floats(x, "softmax: x"))
+    return _layer("softmax", SOFTMAX, _floats(x, "softmax: x"))
 
 
 @counts_subnormals
+@in_library_of_first
 def swiglu(gate: Any, up: Any) -> FloatArray:
     """Return ``gate sigmoid(gate) up``.
 
@@ -200,11 +211,12 @@ def swiglu(gate: Any, up: Any) -> FloatArray:
     >>> hc.layers.swiglu(np.float32([0, 20]), np.float32([3, 3]))
     array([ 0., 60.], dtype=float32)
     """
-    xs = as_floats(gate, "swiglu: gate")
+    xs = _floats(gate, "swiglu: gate")
     return _layer("swiglu", SILU, xs, _same(up, xs, "swiglu: up"))
 
 
 @counts_subnormals
+@in_library_of_first
 def gelu(x: Any, up: Any = None) -> FloatArray:
     """Return ``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``, times `up`.
 
@@ -234,7 +246,7 @@ def gelu(x: Any, up: Any = None) -> FloatArray:
     >>> hc.layers.gelu(np.float32([-20, 0, 20]))
     array([-0.,  0., 20.], dtype=float32)
     """
-    xs = as_floats(x, "gelu: x")
+    xs = _floats(x, "gelu: x")
     return _layer("gelu", GELU, xs, None if up is None else _same(up, xs, "gelu: up"))
 
 
@@ -246,17 +258,23 @@ def as_floats(x: Any, name: str) -> FloatArray:
     return np.ascontiguousarray(found) if found.ndim else found  # which makes one dimension of none
 
 
+def _floats(x: Any, name: str) -> Any:
+    """Return an array as contiguous float32, on the device that it is on."""
+    there = floats_there(x, name)
+    return as_floats(x, name) if there is None else there
+
+
 def _vector(value: Any, xs: FloatArray, name: str) -> FloatArray | None:
     if value is None:
         return None
-    found = as_floats(value, name)
+    found: FloatArray = _floats(value, name)
     if not xs.ndim or found.shape != xs.shape[-1:]:
         raise ValueError(f"{name} has shape {found.shape}, expected {xs.shape[-1:]}")
     return found
 
 
 def _same(value: Any, xs: FloatArray, name: str) -> FloatArray:
-    found = as_floats(value, name)
+    found: FloatArray = _floats(value, name)
     if found.shape != xs.shape:
         raise ValueError(f"{name} has shape {found.shape}, expected {xs.shape}")
     return found
@@ -273,6 +291,11 @@ def _layer(
         if kind in (SILU, GELU):
             return _layer(name, kind, xs.reshape(1), None if weight is None else weight.reshape(1)).reshape(())
         raise ValueError(f"{name}: x has no dimensions, expected (..., n)")
+    if isinstance(xs, DeviceArray):
+        more = added, half, repeat, turns, pairs
+        return layer_there(name, kind, xs, weight, bias, more)
+    if isinstance(weight, DeviceArray) or isinstance(bias, DeviceArray):
+        raise TypeError(f"{name}: x is on the CPU and another argument on a device, expected all on one device")
     out = np.empty(xs.shape, np.float32)
     n = xs.shape[-1]
     rows = xs.size // n if n else 0

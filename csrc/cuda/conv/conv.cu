@@ -1,0 +1,181 @@
+/* Convolution as a matmul whose rows are windows, gathered piece by piece: nothing is stored of them.
+ *
+ *   k = (tap, channel): a pixel of a group of channels lies whole, so that a piece of 16 bytes is of one tap
+ *
+ * A tap beyond the image has zeros, and 0 for its scale. Groups of few filters have a kernel without matrix units.
+ */
+#include "cuda/matmul/tile.h"
+
+namespace {
+
+/* The window of an answer: its image and its first tap, which may lie outside. */
+struct corner {
+    int64_t image;
+    int h, w;
+};
+
+static inline HC_DEVICE corner corner_of(const hc_cuda_conv &p, int64_t window) {
+    const int64_t line = window / p.out_width, image = line / p.out_height;
+    return {image, (int)((line - image * p.out_height) * p.stride[0] - p.pad[0]),
+            (int)((window - line * p.out_width) * p.stride[1] - p.pad[1])};
+}
+
+/* The index of the pixel under a tap in its plane; -1 outside. */
+static inline HC_DEVICE int64_t pixel_of(const hc_cuda_conv &p, const corner &c, int tap) {
+    const int r = tap / (int)p.s;
+    const int64_t h = c.h + r * p.dilation[0], w = c.w + (tap - r * (int)p.s) * p.dilation[1];
+    return h < 0 || h >= p.height || w < 0 || w >= p.width ? -1 : h * p.width + w;
+}
+
+/* Bias, and what is below 0 becomes 0; NaN stays. */
+static inline HC_DEVICE void finish(const hc_cuda_conv &p, int64_t window, int64_t filter, float value) {
+    const int64_t line = window / p.out_width, image = line / p.out_height, h = line - image * p.out_height;
+    const int64_t w = window - line * p.out_width;
+    if (p.bias)
+        value += p.bias[filter];
+    if (p.relu && value <= 0)
+        value = 0;
+    *(float *)(p.y + image * p.y_stride[0] + filter * p.y_stride[1] + h * p.y_stride[2] + w * p.y_stride[3]) = value;
+}
+
+static inline HC_DEVICE float canonical(float value) { return value != value ? hc_f32_from_bits(0x7fc00000) : value; }
+
+static inline HC_DEVICE float scale_at(const hc_cuda_conv_integers &p, const corner &c, int64_t group,
+                                       int64_t segment) {
+    const int tap = (int)(segment / p.pixel_segments);
+    const int64_t pixel = pixel_of(p.conv, c, tap), plane = group * p.conv.height * p.conv.width;
+    if (pixel < 0)
+        return 0;
+    return p
+        .x_scales[c.image * p.image_segments + (plane + pixel) * p.pixel_segments + segment - tap * p.pixel_segments];
+}
+
+/* Rows are windows of the group blockIdx.z. */
+template <int N> struct windows {
+    typedef hc_cuda_conv_integers params;
+    const params &p;
+    corner at[N];
+
+    HC_DEVICE windows(const params &given, int64_t row, int pitch) : p(given) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            at[i] = corner_of(p.conv, hc_min(row + i * pitch, p.conv.windows - 1));
+    }
+    HC_DEVICE void copy_x(void *to, int i, int64_t k) const {
+        const int tap = (int)((uint32_t)k / (uint32_t)p.pixel);
+        const int64_t inside = k - tap * p.pixel, plane = blockIdx.z * p.conv.height * p.conv.width;
+        const int64_t pixel = tap < p.conv.taps ? pixel_of(p.conv, at[i], tap) : -1;
+        const int8_t *image = p.x + at[i].image * p.image_bytes;
+        hc_copy_16_or_zeros(to, pixel < 0 ? image : image + (plane + pixel) * p.pixel + inside, pixel >= 0);
+    }
+    HC_DEVICE void copy_w(void *to, int64_t column, int64_t k) const {
+        hc_copy_16(to, p.w + (blockIdx.z * p.conv.filters + hc_min(column, p.conv.filters - 1)) * p.ld + k);
+    }
+    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) {
+        return scale_at(p, corner_of(p.conv, hc_min(row, p.conv.windows - 1)), blockIdx.z, segment);
+    }
+    static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
+        return p.w_scales[(blockIdx.z * p.conv.filters + hc_min(column, p.conv.filters - 1)) * p.segments + segment];
+    }
+    template <bool is_grouped>
+    static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {
+        if (row >= p.conv.windows || column >= p.conv.filters)
+            return;
+        const int64_t filter = blockIdx.z * p.conv.filters + column,
+                      image = row / (p.conv.out_height * p.conv.out_width);
+        finish(p.conv, row, filter,
+               is_grouped ? canonical(sum)
+                          : (float)((double)p.x_scales[image] * (double)p.w_scales[filter] * (double)dot));
+    }
+};
+
+static inline HC_DEVICE int64_t integer_at(const int8_t *from, int limbs, int64_t limb_bytes) {
+    int64_t value = from[(limbs - 1) * limb_bytes];
+    for (int i = limbs - 2; i >= 0; i--)
+        value = value * 256 + (uint8_t)from[i * limb_bytes];
+    return value;
+}
+
+/* A thread an answer; neighbouring threads have neighbouring windows. */
+template <bool is_grouped> static inline HC_DEVICE void direct(const hc_cuda_conv_integers &p) {
+    const hc_cuda_conv &v = p.conv;
+    const int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (index >= v.windows * v.filters * v.groups)
+        return;
+    const int64_t filter = index / v.windows, window = index - filter * v.windows, group = filter / v.filters;
+    const corner c = corner_of(v, window);
+    const int8_t *plane = p.x + c.image * p.image_bytes + group * v.height * v.width * p.pixel;
+    int64_t dot = 0;
+    float sum = 0;
+    for (int tap = 0; tap < v.taps; tap++) {
+        const int64_t pixel = pixel_of(v, c, tap);
+        for (int64_t s = 0; s < p.pixel_segments; s++) {
+            for (int i = 0; i < p.length && pixel >= 0; i++)
+                dot += integer_at(plane + pixel * p.pixel + s * p.length + i, p.x_limbs, p.x_limb_bytes) *
+                       integer_at(p.w + filter * p.ld + tap * p.pixel + s * p.length + i, p.w_limbs, p.w_limb_bytes);
+            if (is_grouped) {
+                const int64_t segment = tap * p.pixel_segments + s;
+                const float scale = scale_at(p, c, group, segment) * p.w_scales[filter * p.segments + segment];
+                sum = fmaf(scale, (float)dot, sum);
+                dot = 0;
+            }
+        }
+    }
+    finish(v, window, filter,
+           is_grouped ? canonical(sum)
+                      : (float)((double)p.x_scales[c.image] * (double)p.w_scales[filter] * (double)dot));
+}
+
+} // namespace
+
+HC_KERNEL(hc_conv_s8_folded, hc_cuda_conv_integers, 128) { tile<false, 64, 64, 32, 32, 3, windows>::run(p); }
+HC_KERNEL(hc_conv_s8_grouped, hc_cuda_conv_integers, 128) { tile<true, 64, 64, 32, 32, 3, windows>::run(p); }
+HC_KERNEL(hc_conv_direct_folded, hc_cuda_conv_integers, 128) { direct<false>(p); }
+HC_KERNEL(hc_conv_direct_grouped, hc_cuda_conv_integers, 128) { direct<true>(p); }
+
+/* A thread has 4 x 4 answers, each one chain of fma over k, of which 16 go through shared memory at a time (hc_sgemm). */
+HC_KERNEL(hc_conv_f32, hc_cuda_conv_floats, 256) {
+    enum { TILE = 64, K = 16, LD = TILE + 4 };
+    float (*x)[LD] = (float (*)[LD])hc_shared(), (*w)[LD] = x + K;
+    const hc_cuda_conv &v = p.conv;
+    const int thread = (int)threadIdx.x;
+    const int64_t row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE, all = v.taps * v.channels;
+    corner at[TILE * K / 256];
+#pragma unroll
+    for (int i = 0; i < TILE * K / 256; i++)
+        at[i] = corner_of(v, hc_min(row + (thread + i * 256) / K, v.windows - 1));
+    float sums[4][4] = {};
+    for (int64_t k = 0; k < all; k += K) {
+        const int64_t here = k + thread % K; /* of all values that this thread loads */
+        const int tap = (int)(here / v.channels);
+        const int64_t channel = blockIdx.z * v.channels + here - tap * v.channels;
+        hc_barrier();
+#pragma unroll
+        for (int i = 0; i < TILE * K / 256; i++) {
+            const int line = (thread + i * 256) / K;
+            const int r = tap / (int)v.s;
+            const int64_t h = at[i].h + r * v.dilation[0], q = at[i].w + (tap - r * (int)v.s) * v.dilation[1];
+            const bool is_there = here < all && h >= 0 && h < v.height && q >= 0 && q < v.width;
+            const char *from =
+                p.x + at[i].image * p.x_stride[0] + channel * p.x_stride[1] + h * p.x_stride[2] + q * p.x_stride[3];
+            x[thread % K][line] = is_there ? hc_load_value(from, p.x_dtype) : 0.0f;
+            w[thread % K][line] = here < all && column + line < v.filters
+                                      ? p.w[(blockIdx.z * v.filters + column + line) * all + here]
+                                      : 0.0f;
+        }
+        hc_barrier();
+        const int steps = (int)hc_min(K, all - k);
+        for (int s = 0; s < steps; s++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    sums[i][j] = fmaf(x[s][thread / 16 * 4 + i], w[s][thread % 16 * 4 + j], sums[i][j]);
+    }
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) {
+            const int64_t window = row + thread / 16 * 4 + i, filter = column + thread % 16 * 4 + j;
+            if (window < v.windows && filter < v.filters)
+                finish(v, window, blockIdx.z * v.filters + filter, sums[i][j]);
+        }
+}

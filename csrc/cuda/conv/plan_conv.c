@@ -1,0 +1,195 @@
+/* Steps of a convolution: images and filters become rows of integers, or filters decode to floats (cuda/hc_cuda.h). */
+#include "cuda/sides.h"
+
+#include "formats/format.h"
+#include "ops/codec/rows.h"
+
+enum { TILE = 64, THREADS = 128, FLOAT_THREADS = 256, STAGES = 3, PITCH = 80, STEP_BYTES = 64 };
+enum { PIECE = 16, K_BYTES = 32 /* of an mma */, FEW_FILTERS = 8, MOST_GROUPS = 65535 };
+
+static const int AXES[] = {1, 3, 4, 2};
+
+static hc_cuda_conv conv_of(const hc_view *x, const hc_packed *w, const hc_window *window, bool relu, const float *bias,
+                            const hc_view *out) {
+    hc_cuda_conv conv = {.height = x->shape[2],
+                         .width = x->shape[3],
+                         .out_height = out->shape[2],
+                         .out_width = out->shape[3],
+                         .windows = x->shape[0] * out->shape[2] * out->shape[3],
+                         .s = w->shape[3],
+                         .taps = w->shape[2] * w->shape[3],
+                         .filters = w->shape[0] / window->groups,
+                         .channels = w->shape[1],
+                         .groups = window->groups,
+                         .bias = bias,
+                         .relu = relu,
+                         .y = out->data};
+    for (int i = 0; i < 2; i++) {
+        conv.stride[i] = window->stride[i];
+        conv.pad[i] = window->pad_before[i];
+        conv.dilation[i] = window->dilation[i];
+    }
+    for (int i = 0; i < 4; i++)
+        conv.y_stride[i] = out->strides[i];
+    return conv;
+}
+
+/* (image, group, channel, h, w), so that the groups of a format never cross those of channels. */
+static hc_view with_groups(const hc_view *x, int64_t groups) {
+    const int64_t depth = x->shape[1] / groups;
+    return (hc_view){.data = x->data,
+                     .dtype = x->dtype,
+                     .ndim = 5,
+                     .shape = {x->shape[0], groups, depth, x->shape[2], x->shape[3]},
+                     .strides = {x->strides[0], depth * x->strides[1], x->strides[1], x->strides[2], x->strides[3]}};
+}
+
+/* x at any strides times filters that one step decodes. */
+static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc_packed *packed,
+                            const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    hc_cuda_conv_floats p = {.conv = *conv, .x = x->data, .x_dtype = x->dtype};
+    hc_status status = hc_cuda_refuse(&packed->format, geometry, false, error);
+    if (status == HC_OK)
+        status = hc_cuda_decode_rows(packed, geometry, workspace, plan, &p.w, error);
+    if (status != HC_OK)
+        return status;
+    for (int i = 0; i < 4; i++)
+        p.x_stride[i] = x->strides[i];
+    hc_cuda_step *step =
+        hc_cuda_add_step(plan, "conv", "hc_conv_f32", hc_ceil_div(conv->windows, TILE),
+                         hc_ceil_div(conv->filters, TILE), FLOAT_THREADS, 2 * 16 * (TILE + 4) * 4, sizeof p);
+    step->grid[2] = (uint32_t)conv->groups;
+    step->params.conv_floats = p;
+    return HC_OK;
+}
+
+/* x is rounded to values in the workspace, channels last. */
+static hc_status add_rounded(const hc_cuda_conv *conv, const hc_view *x, const hc_format *activations,
+                             const hc_geometry *geometry, const hc_packed *packed, const hc_geometry *of_w,
+                             void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    const hc_view images = with_groups(x, conv->groups);
+    hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
+    uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, x->shape[0] * (int64_t)sizeof *row_maxima);
+    hc_cuda_add_clear(plan, state, plan->workspace_bytes);
+    hc_view rounded = *x;
+    rounded.dtype = HC_F32;
+    rounded.strides[1] = sizeof(float);
+    rounded.strides[3] = x->shape[1] * rounded.strides[1];
+    rounded.strides[2] = x->shape[3] * rounded.strides[3];
+    rounded.strides[0] = x->shape[2] * rounded.strides[2];
+    rounded.data = hc_cuda_reserve(workspace, plan, x->shape[0] * rounded.strides[0]);
+    const hc_view y = with_groups(&rounded, conv->groups);
+    const hc_status status =
+        hc_cuda_add_quantize(&images, NULL, activations, geometry, 4, AXES, NULL, &y, state, row_maxima, plan, error);
+    return status == HC_OK ? add_floats(conv, &rounded, packed, of_w, workspace, plan, error) : status;
+}
+
+static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cuda_side *a, hc_cuda_side *w,
+                              hc_int_mode mode, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    const int64_t group = mode == HC_INT_FOLDED ? a->geometry.whole_length : hc_cuda_segment_of(a, w);
+    const int64_t images = x->shape[0], pixels = conv->groups * conv->height * conv->width;
+    const int64_t most = (int64_t)a->form[mode].max_abs * w->form[mode].max_abs;
+    const int64_t products = mode == HC_INT_FOLDED ? conv->taps * conv->channels : group;
+    if (group <= 0 || hc_cuda_cuts_blocks(w, group) || products > INT64_MAX / most)
+        return hc_fail(error, HC_UNSUPPORTED,
+                       "the CUDA kernels do not convolve with filters of these groups: use the CPU");
+    const int x_limbs = a->form[mode].n_limbs, w_limbs = w->form[mode].n_limbs;
+    const bool is_direct = x_limbs > 1 || w_limbs > 1 || products > INT32_MAX / most || conv->filters < FEW_FILTERS;
+    hc_cuda_conv_integers p = {.conv = *conv, .mode = mode, .x_limbs = x_limbs, .w_limbs = w_limbs};
+    p.length = (int32_t)(is_direct ? group : hc_round_up(group, mode == HC_INT_FOLDED ? PIECE : K_BYTES));
+    p.pixel_segments = hc_ceil_div(conv->channels, group);
+    p.pixel = p.pixel_segments * p.length;
+    p.segments = conv->taps * p.pixel_segments;
+    p.ld = hc_round_up(conv->taps * p.pixel, STEP_BYTES);
+    p.image_segments = pixels * p.pixel_segments;
+    p.image_bytes = hc_round_up(pixels * p.pixel, PIECE);
+    p.x_limb_bytes = images * p.image_bytes;
+    p.w_limb_bytes = w->geometry.rows * p.ld;
+    if (p.ld > INT32_MAX)
+        return hc_fail(error, HC_UNSUPPORTED,
+                       "the CUDA kernels do not convolve with filters of %lld values: use the CPU",
+                       (long long)w->geometry.whole_columns);
+    hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
+    uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, images * (int64_t)sizeof *row_maxima);
+    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_limbs * p.x_limb_bytes);
+    int8_t *w_integers = hc_cuda_reserve(workspace, plan, w_limbs * p.w_limb_bytes);
+    hc_cuda_add_clear(plan, state, plan->workspace_bytes);
+    float *x_scales = hc_cuda_reserve(workspace, plan, images * p.image_segments * (int64_t)sizeof(float));
+    float *w_scales = hc_cuda_reserve(workspace, plan, w->geometry.rows * p.segments * (int64_t)sizeof(float));
+    const hc_view view = with_groups(x, conv->groups);
+    hc_cuda_reserve_parts(&a->format, &a->geometry, workspace, plan, &a->parts);
+    hc_status status = hc_cuda_add_quantize(&view, NULL, &a->format, &a->geometry, 4, AXES, &a->parts, NULL, state,
+                                            row_maxima, plan, error);
+    const hc_cuda_integers both = {.mode = mode, .group = group, .length = p.length};
+    if (status == HC_OK) {
+        hc_cuda_integers of_x = both;
+        of_x.segments = p.image_segments;
+        of_x.ld = p.image_bytes;
+        of_x.integers = x_integers;
+        of_x.scales = x_scales;
+        status = hc_cuda_add_integers(a, of_x, plan, error);
+    }
+    if (status == HC_OK) {
+        hc_cuda_integers of_w = both;
+        of_w.segments = p.segments;
+        of_w.ld = p.ld;
+        of_w.integers = w_integers;
+        of_w.scales = w_scales;
+        status = hc_cuda_add_integers(w, of_w, plan, error);
+    }
+    if (status != HC_OK)
+        return status;
+    p.x = x_integers;
+    p.w = w_integers;
+    p.x_scales = x_scales;
+    p.w_scales = w_scales;
+    static const char *const KERNELS[][2] = {{"hc_conv_s8_folded", "hc_conv_direct_folded"},
+                                             {"hc_conv_s8_grouped", "hc_conv_direct_grouped"}};
+    hc_cuda_step *step;
+    if (is_direct) {
+        step = hc_cuda_add_step(plan, "conv", KERNELS[mode][1],
+                                hc_ceil_div(conv->windows * conv->filters * conv->groups, THREADS), 1, THREADS, 0,
+                                sizeof p);
+    } else {
+        step = hc_cuda_add_step(plan, "conv", KERNELS[mode][0], hc_ceil_div(conv->windows, TILE),
+                                hc_ceil_div(conv->filters, TILE), THREADS, 2 * TILE * PITCH * STAGES, sizeof p);
+        step->grid[2] = (uint32_t)conv->groups;
+    }
+    step->params.conv_integers = p;
+    return HC_OK;
+}
+
+hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, const hc_packed *packed,
+                              const hc_window *window, bool relu, const float *bias, const hc_view *out,
+                              void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    plan->n = 0;
+    plan->workspace_bytes = 0;
+    const hc_cuda_conv conv = conv_of(x, packed, window, relu, bias, out);
+    hc_cuda_side a = {.parts = {.first_row = 0}}, w = {.format = packed->format, .parts = packed->components};
+    hc_status status = hc_cuda_packed_geometry(packed, &w.geometry, error);
+    if (status != HC_OK)
+        return status;
+    if (conv.windows == 0 || w.geometry.rows == 0 || w.geometry.columns == 0 || conv.groups > MOST_GROUPS ||
+        conv.filters > (int64_t)MOST_GROUPS * TILE || (x->dtype == HC_F64 && !activations))
+        return hc_fail(error, HC_UNSUPPORTED,
+                       "the CUDA kernels do not convolve arrays of these shapes or float64: use the CPU");
+    if (!activations)
+        return add_floats(&conv, x, packed, &w.geometry, workspace, plan, error);
+    if (activations->m > 0)
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not convolve images in a pattern: use the CPU");
+    const hc_view view = with_groups(x, conv.groups);
+    a.format = *activations;
+    status = hc_format_geometry(activations, view.ndim, view.shape, 4, AXES, &a.geometry, error);
+    if (status == HC_OK)
+        status = hc_cuda_load_side(&a, error);
+    if (status == HC_OK)
+        status = hc_cuda_load_side(&w, error);
+    if (status != HC_OK)
+        return status;
+    const hc_int_mode mode =
+        a.form[HC_INT_FOLDED].available && w.form[HC_INT_FOLDED].available ? HC_INT_FOLDED : HC_INT_GROUPED;
+    const bool has_minima = a.form[mode].has_minima || w.form[mode].has_minima;
+    if (a.form[mode].available && w.form[mode].available && !has_minima)
+        return add_integers(&conv, x, &a, &w, mode, workspace, plan, error);
+    return add_rounded(&conv, x, activations, &a.geometry, packed, &w.geometry, workspace, plan, error);
+}

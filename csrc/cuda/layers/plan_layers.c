@@ -1,0 +1,81 @@
+/* Steps of the layers of transformers (cuda/hc_cuda.h). */
+#include "cuda/sides.h"
+
+enum { THREADS = 128, KEYS = 64, GATE_VALUES = 4, MOST_HEADS = 65535 };
+
+hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error *error) {
+    plan->n = 0;
+    plan->workspace_bytes = 0;
+    const hc_cuda_layer p = {.rows = layer->rows,
+                             .n = layer->n,
+                             .half = layer->half,
+                             .repeat = layer->repeat,
+                             .turns = layer->turns,
+                             .x = layer->x,
+                             .weight = layer->weight,
+                             .bias = layer->bias,
+                             .y = layer->y,
+                             .epsilon = layer->epsilon,
+                             .is_centered = layer->kind == HC_LAYER_NORM,
+                             .is_gelu = layer->kind == HC_LAYER_GELU,
+                             .pairs = layer->pairs};
+    static const char *const KERNELS[HC_N_LAYERS] = {"hc_norm", "hc_norm", "hc_softmax",
+                                                     "hc_gate", "hc_gate", "hc_rope"};
+    const bool is_gate = layer->kind == HC_LAYER_SILU || layer->kind == HC_LAYER_GELU;
+    const int64_t blocks = is_gate ? hc_ceil_div(layer->rows * layer->n, THREADS * GATE_VALUES) : layer->rows;
+    if (layer->rows <= 0 || layer->n <= 0 || blocks > INT32_MAX)
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take %lld rows of %lld values: use the CPU",
+                       (long long)layer->rows, (long long)layer->n);
+    hc_cuda_step *step = hc_cuda_add_step(plan, "layers", KERNELS[layer->kind], blocks, 1, THREADS, 16, sizeof p);
+    step->params.layer = p;
+    return HC_OK;
+}
+
+/* Keys or values as floats, and their steps. */
+static hc_status add_kept(const hc_kept *kept, int64_t width, void *workspace, hc_cuda_plan *plan, const float **data,
+                          int64_t step[3], hc_error *error) {
+    hc_geometry geometry;
+    for (int i = 0; i < 3; i++)
+        step[i] = kept->step[i] * (kept->packed ? width : 1);
+    *data = kept->data;
+    if (!kept->packed)
+        return HC_OK;
+    hc_status status = hc_cuda_packed_geometry(kept->packed, &geometry, error);
+    if (status == HC_OK)
+        status = hc_cuda_refuse(&kept->packed->format, &geometry, false, error);
+    return status == HC_OK ? hc_cuda_decode_rows(kept->packed, &geometry, workspace, plan, data, error) : status;
+}
+
+hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    plan->n = 0;
+    plan->workspace_bytes = 0;
+    hc_cuda_attend p = {.heads = given->heads,
+                        .kv_heads = given->kv_heads,
+                        .n = given->n,
+                        .m = given->m,
+                        .width = given->width,
+                        .q = given->q,
+                        .out = given->out,
+                        .window = given->window,
+                        .scale = given->scale,
+                        .cap = given->cap,
+                        .causal = given->causal};
+    const int64_t shared = (KEYS + 2 + given->width) * (int64_t)sizeof(float);
+    if (given->batch <= 0 || given->n <= 0 || given->width <= 0 || given->heads > MOST_HEADS ||
+        given->batch > MOST_HEADS || given->n > INT32_MAX || shared > HC_CUDA_SHARED_BYTES)
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take attention of these shapes: use the CPU");
+    hc_status status = add_kept(&given->k, given->width, workspace, plan, &p.k, p.k_step, error);
+    if (status == HC_OK)
+        status = add_kept(&given->v, given->width, workspace, plan, &p.v, p.v_step, error);
+    if (status != HC_OK)
+        return status;
+    for (int i = 0; i < 3; i++) {
+        p.q_step[i] = given->q_step[i];
+        p.out_step[i] = given->out_step[i];
+    }
+    hc_cuda_step *step =
+        hc_cuda_add_step(plan, "layers", "hc_attend", given->n, given->heads, THREADS, shared, sizeof p);
+    step->grid[2] = (uint32_t)given->batch;
+    step->params.attend = p;
+    return HC_OK;
+}

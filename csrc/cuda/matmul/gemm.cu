@@ -1,0 +1,141 @@
+/* Integer matmul: tiles of y on the int8 units, exact within a segment, with the CPU's last operations (epilogue.h).
+ *
+ * Rows of x and w lie as hc_integers_<family> left them.
+ */
+#include "cuda/matmul/tile.h"
+
+namespace {
+
+/* Rows as they lie. A row beyond the last is the last again, and its sums are not stored. */
+template <int N> struct rows {
+    typedef hc_cuda_gemm params;
+    const int8_t *x[N];
+    const params &p;
+
+    HC_DEVICE rows(const params &given, int64_t row, int pitch) : p(given) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = p.x + hc_min(row + i * pitch, p.m - 1) * p.ld;
+    }
+    HC_DEVICE void copy_x(void *to, int i, int64_t k) const { hc_copy_16(to, x[i] + k); }
+    HC_DEVICE void copy_w(void *to, int64_t column, int64_t k) const {
+        hc_copy_16(to, p.w + hc_min(column, p.n - 1) * p.ld + k);
+    }
+    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) {
+        return p.x_scales[hc_min(row, p.m - 1) * p.segments + segment];
+    }
+    static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
+        return p.w_scales[hc_min(column, p.n - 1) * p.segments + segment];
+    }
+    template <bool is_grouped>
+    static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {
+        ::store<is_grouped>(p, row, column, dot, sum);
+    }
+};
+
+/* Values of several limbs, and sums beyond 32 bits: S = sum of 256^(i + j) P_ij in 64. */
+template <bool is_grouped> struct wide {
+    enum { BM = 16, BN = 32 };
+
+    static HC_DEVICE void run(const hc_cuda_gemm &p) {
+        const int lane = (int)threadIdx.x % 32, warp_column = (int)threadIdx.x / 32 * 8;
+        const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN, steps = p.ld / STEP;
+        const int x_lines = p.x_limbs * BM, lines = x_lines + p.w_limbs * BN;
+        const int64_t y_column = column + warp_column + lane % 4 * 2;
+        int64_t dots[4] = {}, segment = 0, rest = p.length;
+        float sums[4] = {};
+        for (int64_t step = 0; step < steps; step++) {
+            hc_barrier(); /* what the last step read may go */
+            for (int i = (int)threadIdx.x; i < lines * (STEP / 16); i += (int)blockDim.x) {
+                const int line = i / (STEP / 16), piece = i % (STEP / 16) * 16;
+                const int64_t w_line = line - x_lines;
+                const int8_t *from = line < x_lines
+                                         ? p.x + (line / BM * p.m + hc_min(row + line % BM, p.m - 1)) * p.ld
+                                         : p.w + (w_line / BN * p.n + hc_min(column + w_line % BN, p.n - 1)) * p.ld;
+                hc_copy_16(hc_shared() + line * PITCH + piece, from + step * STEP + piece);
+            }
+            hc_copy_commit();
+            hc_copy_wait<0>();
+            hc_barrier();
+            for (int k = 0; k < STEP; k += 32) {
+                for (int i = 0; i < p.x_limbs; i++)
+                    for (int j = 0; j < p.w_limbs; j++) {
+                        uint32_t a[4], b[4];
+                        int32_t found[4] = {};
+                        hc_load_matrix_x4(a, hc_shared() + (i * BM + lane % 16) * PITCH + k + lane / 16 * 16);
+                        /* the eight columns of both halves of the step */
+                        hc_load_matrix_x4(b, hc_shared() + (x_lines + j * BN + warp_column + lane % 8) * PITCH +
+                                                 lane / 8 * 16);
+                        hc_mma_bytes(found, a, b + k / 16, i == p.x_limbs - 1, j == p.w_limbs - 1);
+                        for (int r = 0; r < 4; r++)
+                            dots[r] += (int64_t)found[r] * ((int64_t)1 << 8 * (i + j));
+                    }
+                rest -= 32;
+                if constexpr (is_grouped) {
+                    if (rest > 0 || segment == p.segments)
+                        continue;
+                    for (int r = 0; r < 4; r++) {
+                        add_segment(p, row + lane / 4 + r / 2 * 8, y_column + r % 2, segment, dots[r], &sums[r]);
+                        dots[r] = 0;
+                    }
+                    rest = p.length;
+                    segment++;
+                }
+            }
+        }
+        for (int r = 0; r < 4; r++)
+            store<is_grouped>(p, row + lane / 4 + r / 2 * 8, y_column + r % 2, dots[r], sums[r]);
+    }
+};
+
+} // namespace
+
+#define HC_TILES(mode, is_grouped)                                                                                     \
+    HC_KERNEL(hc_gemm_s8_16_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 16, 128, 16, 32, 3, rows>::run(p); }         \
+    HC_KERNEL(hc_gemm_s8_64_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 64, 64, 32, 32, 3, rows>::run(p); }          \
+    HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256) { tile<is_grouped, 128, 128, 64, 32, 3, rows>::run(p); }
+HC_KERNEL(hc_gemm_wide_folded, hc_cuda_gemm, 128) { wide<false>::run(p); }
+HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>::run(p); }
+HC_TILES(folded, false)
+HC_TILES(grouped, true)
+
+/* Floats: a thread has 4 x 4 values of y, each one chain of fma over k. Columns of k go through shared memory 16 at a time. */
+HC_KERNEL(hc_sgemm, hc_cuda_sgemm, 256) {
+    enum { TILE = 64, K = 16, LD = TILE + 4 };
+    float (*x)[LD] = (float (*)[LD])hc_shared(), (*w)[LD] = x + K;
+    const int thread = (int)threadIdx.x;
+    const int64_t row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE;
+    float sums[4][4] = {};
+    for (int64_t k = 0; k < p.k; k += K) {
+        hc_barrier();
+        for (int i = thread; i < TILE * K; i += 256) {
+            const int64_t at = k + i % K, x_row = row + i / K, w_row = column + i / K;
+            x[i % K][i / K] =
+                at < p.k && x_row < p.m ? hc_load_value(p.x.data + hc_rows_offset(&p.x, x_row, at), p.x.dtype) : 0.0f;
+            w[i % K][i / K] = at < p.k && w_row < p.n ? p.w[w_row * p.k + at] : 0.0f;
+        }
+        hc_barrier();
+        const int steps = (int)hc_min(K, p.k - k);
+        for (int s = 0; s < steps; s++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    sums[i][j] = fmaf(x[s][thread / 16 * 4 + i], w[s][thread % 16 * 4 + j], sums[i][j]);
+    }
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) {
+            const int64_t y_row = row + thread / 16 * 4 + i, y_column = column + thread % 16 * 4 + j;
+            if (y_row >= p.m || y_column >= p.n)
+                continue;
+            const float y = p.bias ? sums[i][j] + p.bias[y_column] : sums[i][j];
+            *(float *)(p.y + y_row * p.y_row + y_column * p.y_column) = y;
+        }
+}
+
+HC_KERNEL(hc_clear, hc_cuda_clear, 256) {
+    /* a multiple of 16 bytes */
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.bytes / 16;
+         i += (int64_t)gridDim.x * blockDim.x)
+        ((uint64_t *)p.data)[2 * i] = ((uint64_t *)p.data)[2 * i + 1] = 0;
+}

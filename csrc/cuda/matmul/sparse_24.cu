@@ -1,0 +1,119 @@
+/* Integer matmul with weights in a 2:4 pattern, which the sparse int8 units take as their left operand: y^T = w x^T.
+ *
+ * hc_integers_<family> left the kept values of w, and 4 bits for each block of four columns: the two places, the first in the
+ * low bits. Segments, sums and scales are those of gemm.cu. A stage is 128 columns of k: 64 kept bytes and 16 of places a row
+ * of w, 128 bytes a row of x. Rows stand 16 bytes further apart, so that the eight rows of a matrix touch all banks.
+ */
+#include "cuda/matmul/epilogue.h"
+
+namespace {
+
+enum { STEP = 128, X_PITCH = STEP + 16, W_PITCH = STEP / 2 + 16, PLACES = STEP / 8 };
+
+/* A block that nothing was kept of has no places yet: the first two, as zeros are there. */
+static inline HC_DEVICE uint32_t legal_places(uint32_t places) {
+    const uint32_t differs = (places ^ places >> 2) & 0x33333333u;
+    return places | (~(differs | differs >> 1) & 0x11111111u) << 2;
+}
+
+/* A block computes BW rows of w times BX rows of x, each of its warps WW x WX. */
+template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct tile {
+    enum { WARPS_X = BX / WX, THREADS = BW / WW * WARPS_X * 32, MI = WW / 16, NI = WX / 8 };
+    enum { X_AT = BW * W_PITCH, PLACES_AT = X_AT + BX * X_PITCH, STAGE_BYTES = PLACES_AT + BW * PLACES };
+
+    static HC_DEVICE void load(const hc_cuda_gemm_24 &p, int64_t w_row, int64_t x_row, int64_t step) {
+        unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
+        const hc_cuda_gemm &g = p.gemm;
+        /* a row beyond the last is the last again, and its sums are not stored */
+        for (int i = (int)threadIdx.x; i < BW * (STEP / 32); i += THREADS) {
+            const int line = i / (STEP / 32), piece = i % (STEP / 32) * 16;
+            hc_copy_16(stage + line * W_PITCH + piece,
+                       g.w + hc_min(w_row + line, g.n - 1) * (g.ld / 2) + step * (STEP / 2) + piece);
+        }
+        for (int i = (int)threadIdx.x; i < BX * (STEP / 16); i += THREADS) {
+            const int line = i / (STEP / 16), piece = i % (STEP / 16) * 16;
+            hc_copy_16(stage + X_AT + line * X_PITCH + piece,
+                       g.x + hc_min(x_row + line, g.m - 1) * g.ld + step * STEP + piece);
+        }
+        for (int line = (int)threadIdx.x; line < BW; line += THREADS)
+            hc_copy_16(stage + PLACES_AT + line * PLACES,
+                       p.metadata + hc_min(w_row + line, g.n - 1) * (g.ld / 32) + step * (STEP / 32));
+    }
+
+    static HC_DEVICE void run(const hc_cuda_gemm_24 &p) {
+        const hc_cuda_gemm &g = p.gemm;
+        const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+        const int warp_w = warp / WARPS_X * WW, warp_x = warp % WARPS_X * WX;
+        const int64_t x_row = (int64_t)blockIdx.x * BX, w_row = (int64_t)blockIdx.y * BW, steps = g.ld / STEP;
+        int32_t dots[MI][NI][4] = {};
+        float sums[MI][NI][4] = {};
+        for (int64_t i = 0; i < STAGES - 1; i++) {
+            if (i < steps)
+                load(p, w_row, x_row, i);
+            hc_copy_commit();
+        }
+        int64_t segment = 0, rest = g.length; /* columns until the segment ends */
+        for (int64_t step = 0; step < steps; step++) {
+            hc_copy_wait<STAGES - 2>();
+            hc_barrier();
+            if (step + STAGES - 1 < steps)
+                load(p, w_row, x_row, step + STAGES - 1);
+            hc_copy_commit();
+            const unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
+#pragma unroll
+            for (int k = 0; k < STEP; k += 64) {
+                uint32_t a[MI][4], b[NI][4], places[MI];
+#pragma unroll
+                for (int i = 0; i < MI; i++) {
+                    const int line = warp_w + i * 16;
+                    hc_load_matrix_x4(a[i], stage + (line + lane % 16) * W_PITCH + k / 2 + lane / 16 * 16);
+                    places[i] =
+                        legal_places(*(const uint32_t *)(stage + PLACES_AT + (line + lane / 4 + lane % 2 * 8) * PLACES +
+                                                         k / 8 + lane / 2 % 2 * 4));
+                }
+#pragma unroll
+                for (int j = 0; j < NI; j++)
+                    hc_load_matrix_x4(b[j], stage + X_AT + (warp_x + j * 8 + lane % 8) * X_PITCH + k + lane / 8 * 16);
+#pragma unroll
+                for (int i = 0; i < MI; i++)
+#pragma unroll
+                    for (int j = 0; j < NI; j++)
+                        hc_mma_sparse_s8(dots[i][j], a[i], b[j], places[i]);
+                rest -= 64;
+                if constexpr (is_grouped) {
+                    if (rest > 0 || segment == g.segments)
+                        continue;
+#pragma unroll
+                    for (int i = 0; i < MI; i++)
+#pragma unroll
+                        for (int j = 0; j < NI; j++)
+#pragma unroll
+                            for (int r = 0; r < 4; r++) {
+                                add_segment(g, x_row + warp_x + j * 8 + lane % 4 * 2 + r % 2,
+                                            w_row + warp_w + i * 16 + lane / 4 + r / 2 * 8, segment, dots[i][j][r],
+                                            &sums[i][j][r]);
+                                dots[i][j][r] = 0;
+                            }
+                    rest = g.length;
+                    segment++;
+                }
+            }
+        }
+        hc_copy_wait<0>();
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int j = 0; j < NI; j++)
+#pragma unroll
+                for (int r = 0; r < 4; r++)
+                    store<is_grouped>(g, x_row + warp_x + j * 8 + lane % 4 * 2 + r % 2,
+                                      w_row + warp_w + i * 16 + lane / 4 + r / 2 * 8, dots[i][j][r], sums[i][j][r]);
+    }
+};
+
+} // namespace
+
+HC_KERNEL(hc_gemm_24_16_folded, hc_cuda_gemm_24, 128) { tile<false, 128, 16, 32, 16, 3>::run(p); }
+HC_KERNEL(hc_gemm_24_16_grouped, hc_cuda_gemm_24, 128) { tile<true, 128, 16, 32, 16, 3>::run(p); }
+HC_KERNEL(hc_gemm_24_64_folded, hc_cuda_gemm_24, 128) { tile<false, 128, 64, 64, 32, 2>::run(p); }
+HC_KERNEL(hc_gemm_24_64_grouped, hc_cuda_gemm_24, 128) { tile<true, 128, 64, 64, 32, 2>::run(p); }

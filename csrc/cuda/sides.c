@@ -1,0 +1,96 @@
+/* One side of a product of integers; sides.h. */
+#include "cuda/sides.h"
+
+#include "formats/format.h"
+#include "ops/codec/rows.h"
+
+#include <string.h>
+
+hc_status hc_cuda_load_side(hc_cuda_side *side, hc_error *error) {
+    const hc_format_ops *ops = hc_format_find(side->format.family);
+    hc_format whole = side->format; /* what a pattern drops is zeros among the integers */
+    whole.n = whole.m = 0;
+    const hc_status status = hc_cuda_refuse(&whole, &side->geometry, false, error);
+    if (status != HC_OK)
+        return status;
+    memset(side->form, 0, sizeof side->form);
+    for (int mode = 0;
+         mode <= HC_INT_GROUPED && ops->int_form && hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS); mode++)
+        ops->int_form(&side->format, (hc_int_mode)mode, &side->form[mode]);
+    return HC_OK;
+}
+
+/* Whole columns of a group. */
+static int64_t group_of(const hc_cuda_side *side) {
+    const int64_t group = side->geometry.group;
+    return !side->format.group ? 0 : side->format.m ? group / side->format.n * side->format.m : group;
+}
+
+/* Columns of a segment, 0 for the whole row; -1: the groups of the two sides do not nest. */
+int64_t hc_cuda_segment_of(const hc_cuda_side *x, const hc_cuda_side *w) {
+    const int64_t a = group_of(x), b = group_of(w);
+    if (a == 0 || b == 0)
+        return a + b;
+    if (x->geometry.groups_per_run == 1 || w->geometry.groups_per_run == 1) /* which ends with the run, as all do */
+        return x->geometry.groups_per_run > 1 ? a : w->geometry.groups_per_run > 1 ? b : hc_max(a, b);
+    return a % b == 0 ? b : b % a == 0 ? a : -1;
+}
+
+/* Whether a segment ends inside a block of the side's pattern. */
+bool hc_cuda_cuts_blocks(const hc_cuda_side *side, int64_t group) {
+    return side->format.m && group < side->geometry.whole_length && group % side->format.m;
+}
+
+hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integers p, hc_cuda_plan *plan, hc_error *error) {
+    p.format = side->format;
+    p.geometry = side->geometry;
+    p.parts = side->parts;
+    p.n_limbs = side->form[p.mode].n_limbs;
+    const hc_status status = hc_cuda_plan_chunks(&side->format, &side->geometry, 1, false, &p.chunks, error);
+    if (status != HC_OK)
+        return status;
+    p.per_run = p.group ? hc_ceil_div(side->geometry.whole_length, p.group) : 0;
+    p.chunks.own_bytes = hc_max(p.chunks.groups, 1) * (int32_t)sizeof(float);
+    const int64_t each = p.chunks.ld * p.n_limbs + p.chunks.own_bytes;
+    p.chunks.threads = (int32_t)hc_min(p.chunks.threads, (HC_CUDA_SHARED_BYTES - 16) / each);
+    hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(side->format.family),
+                                          hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS),
+                                          hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads,
+                                          hc_cuda_shared_bytes(&p.chunks, p.n_limbs), sizeof p);
+    step->params.integers = p;
+    return HC_OK;
+}
+
+/* Where workspace is reserved for what a format stores of rows. */
+void hc_cuda_reserve_parts(const hc_format *format, const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan,
+                           hc_components *parts) {
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    hc_format_layout(format, geometry, layout);
+    memset(parts, 0, sizeof *parts);
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        if (layout[i].present) {
+            const int64_t bytes = hc_component_bytes(&layout[i]);
+            parts->part[i].row_stride = layout[i].per_row ? bytes : 0;
+            parts->part[i].data = hc_cuda_reserve(workspace, plan, layout[i].per_row ? bytes * geometry->rows : bytes);
+        }
+}
+
+hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan,
+                              const float **decoded, hc_error *error) {
+    hc_cuda_codec codec = {.format = packed->format, .geometry = *geometry, .parts = packed->components};
+    const hc_status status = hc_cuda_plan_chunks(&packed->format, geometry, sizeof(float), false, &codec.chunks, error);
+    if (status != HC_OK)
+        return status;
+    float *memory = hc_cuda_reserve(workspace, plan, geometry->rows * geometry->columns * (int64_t)sizeof *memory);
+    hc_view values = {.data = memory, .dtype = HC_F32, .ndim = 3};
+    values.shape[0] = geometry->rows;
+    values.shape[1] = geometry->runs;
+    values.shape[2] = geometry->run_length;
+    for (int i = 2, size = sizeof(float); i >= 0; i--)
+        values.strides[i] = i == 2 ? size : values.strides[i + 1] * values.shape[i + 1];
+    static const int axes[] = {1, 2};
+    hc_rows_init(&codec.x, &values, geometry, 2, axes);
+    hc_cuda_add_codec(plan, HC_CUDA_DECODE, &codec, sizeof(float));
+    *decoded = memory;
+    return HC_OK;
+}

@@ -1,0 +1,508 @@
+/* The binding of CUDA: operations on arrays on a device.
+ *
+ *   view = (address, dtype, shape, strides in bytes)      packed = (format, shape, axes, {component: address}), C order
+ *
+ * Every function has been told legal sizes by heterocompute/arrays/device.py. Functions with a device and a stream begin with both.
+ */
+#include "python/cuda/raise.h"
+
+#include "python/call.h"
+#include "python/methods.h"
+
+#include <string.h>
+
+enum { NO_ROW = -1 };
+
+/* Addresses of the planners and modules, for tests that run the kernels on the host. */
+PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    return Py_BuildValue(
+        "{sNsNsNsNsNsNsNsNsNsNsN}", "layer", PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_attention), "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check),
+        "conv2d", PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize), "dequantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
+        "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
+}
+
+static int parse_view(PyObject *object, hc_view *view) {
+    static const char *const NAMES[] = {"float32", "float64", "float16", "bfloat16"};
+    unsigned long long address;
+    const char *dtype;
+    PyObject *shape, *strides;
+    int n_strides;
+    if (!PyArg_ParseTuple(object, "KsOO", &address, &dtype, &shape, &strides) ||
+        !hc_parse_sizes(shape, "shape", view->shape, &view->ndim) ||
+        !hc_parse_sizes(strides, "strides", view->strides, &n_strides))
+        return 0;
+    view->data = (void *)(uintptr_t)address;
+    view->device = HC_HOST; /* kernels do not look at it */
+    for (int i = 0; i < (int)(sizeof NAMES / sizeof *NAMES); i++)
+        if (strcmp(NAMES[i], dtype) == 0) {
+            view->dtype = (hc_dtype)i;
+            return 1;
+        }
+    PyErr_Format(PyExc_TypeError, "cuda: wanted floats, got %s", dtype);
+    return 0;
+}
+
+static int parse_packed(PyObject *object, hc_packed *packed) {
+    PyObject *format, *shape, *axes, *components;
+    *packed = (hc_packed){0};
+    if (!PyArg_ParseTuple(object, "OOOO!", &format, &shape, &axes, &PyDict_Type, &components) ||
+        !hc_parse_format(format, &packed->format) || !hc_parse_sizes(shape, "shape", packed->shape, &packed->ndim) ||
+        !hc_parse_axes(axes, packed->axes, &packed->n_axes))
+        return 0;
+    hc_geometry geometry;
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    hc_error error;
+    const hc_status status = hc_layout(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes,
+                                       &geometry, layout, &error);
+    if (status != HC_OK) {
+        hc_raise(status, &error);
+        return 0;
+    }
+    for (int i = 0; i < HC_N_COMPONENTS; i++) {
+        if (!layout[i].present)
+            continue;
+        PyObject *key = PyUnicode_FromString(HC_COMPONENT_NAMES[i]);
+        PyObject *address = key ? PyObject_GetItem(components, key) : NULL;
+        Py_XDECREF(key);
+        if (!address)
+            return 0;
+        packed->components.part[i].data = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(address);
+        packed->components.part[i].row_stride = layout[i].per_row ? hc_component_bytes(&layout[i]) : 0;
+        Py_DECREF(address);
+        if (PyErr_Occurred())
+            return 0;
+    }
+    return 1;
+}
+
+/* An operation with its arguments, planned twice: for the size of its workspace, and with it. */
+typedef struct {
+    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CONV2D, CHANCE, PRUNE, LAYER } what;
+    int device;
+    void *stream;
+    PyObject *allocate; /* of the caller, who does not wait: an answer with a value that is refused is NaN; or NULL */
+    hc_view x, out;
+    hc_packed a, packed; /* packed: the answer of quantize, the right side of matmul, the scales of chance */
+    hc_format format;
+    int n_axes, axes[HC_MAX_DIMS];
+    bool has_a, has_format, checks; /* checks: the plan begins with a state that says what was refused */
+    const float *bias;
+    hc_levels levels;
+    uint64_t seed;
+    hc_window window; /* of conv2d */
+    hc_layer layer;
+    bool relu;
+    int n, m; /* prune: n of m values, and where they are stored */
+    float *values;
+    uint8_t *metadata;
+} hc_cuda_call;
+
+static hc_status plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    const hc_operand x = {call->has_a ? NULL : &call->x, call->has_a ? &call->a : NULL};
+    switch (call->what) {
+    case QUANTIZE:
+    case CHANCE: /* first: hc_cuda_plan_chance needs the scales */
+        return hc_cuda_plan_quantize(&call->x, NULL, &call->packed, workspace, plan, error);
+    case FAKE_QUANTIZE:
+        return hc_cuda_plan_fake_quantize(&call->x, NULL, &call->format, call->n_axes, call->axes, &call->out,
+                                          workspace, plan, error);
+    case DEQUANTIZE:
+        return hc_cuda_plan_dequantize(&call->packed, &call->out, plan, error);
+    case CONV2D:
+        return hc_cuda_plan_conv2d(&call->x, call->has_format ? &call->format : NULL, &call->packed, &call->window,
+                                   call->relu, call->bias, &call->out, workspace, plan, error);
+    case LAYER:
+        return hc_cuda_plan_layer(&call->layer, plan, error);
+    case PRUNE:
+        return hc_cuda_plan_prune(&call->x, call->n, call->m, call->n_axes, call->axes, call->values, call->metadata,
+                                  workspace, plan, error);
+    default:
+        return hc_cuda_plan_matmul(&x, call->has_format ? &call->format : NULL, &call->packed, call->bias, &call->out,
+                                   workspace, plan, error);
+    }
+}
+
+/* Launches a plan that begins with a state, and what follows it. */
+static hc_status launch_all(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    if (call->what == CHANCE) {
+        hc_status status = hc_cuda_launch(call->device, plan, call->stream, error);
+        if (status == HC_OK)
+            status = hc_cuda_plan_chance(&call->x, &call->packed, &call->levels, call->seed, &call->out, plan, error);
+        if (status != HC_OK)
+            return status;
+    }
+    if (call->checks && call->allocate) {
+        int64_t n = 1;
+        for (int i = 0; i < call->out.ndim; i++)
+            n *= call->out.shape[i];
+        hc_cuda_add_poison(plan, workspace, call->out.data, n);
+    }
+    return hc_cuda_launch(call->device, plan, call->stream, error);
+}
+
+/* With a workspace, or NULL where the plan needs none. */
+static hc_status launch_planned(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, int64_t *row,
+                                hc_error *error) {
+    hc_status status = workspace ? plan_call(call, workspace, plan, error) : HC_OK;
+    if (status == HC_OK)
+        status = launch_all(call, workspace, plan, error);
+    if (status == HC_OK && call->checks && !call->allocate) {
+        hc_cuda_state state;
+        status = hc_cuda_download(call->device, &state, workspace, sizeof state, call->stream, error);
+        if (status == HC_OK && state.illegal)
+            *row = (int64_t)UINT32_MAX - state.illegal;
+    }
+    return status;
+}
+
+static hc_status launch_alone(const hc_cuda_call *call, hc_cuda_plan *plan, int64_t *row, hc_error *error) {
+    void *workspace = NULL;
+    if (plan->workspace_bytes == 0)
+        return launch_planned(call, NULL, plan, row, error);
+    if (call->checks && hc_cuda_is_captured(call->device, call->stream))
+        return hc_fail(error, HC_VALUE,
+                       "cuda: the stream is captured into a graph, and this call waits for it: call it before, or use "
+                       "heterocompute.interop.torch");
+    hc_status status = hc_cuda_allocate(call->device, plan->workspace_bytes, call->stream, &workspace, error);
+    if (status != HC_OK)
+        return status;
+    status = launch_planned(call, workspace, plan, row, error);
+    hc_cuda_free(call->device, workspace, call->stream);
+    return status;
+}
+
+/* An address that `allocate` returns for so many bytes; 0 with an exception. */
+static unsigned long long ask_for(PyObject *allocate, int64_t bytes) {
+    PyObject *answer = PyObject_CallFunction(allocate, "L", (long long)bytes);
+    const unsigned long long address = answer ? PyLong_AsUnsignedLongLong(answer) : 0;
+    Py_XDECREF(answer);
+    if (address == 0 && !PyErr_Occurred())
+        PyErr_SetString(PyExc_MemoryError, "cuda: out of memory");
+    return PyErr_Occurred() ? 0 : address;
+}
+
+static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
+    hc_error error = {.argument = NULL};
+    int64_t row = NO_ROW;
+    hc_status status = plan_call(call, NULL, plan, &error);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    void *workspace = NULL;
+    if (call->allocate && plan->workspace_bytes > 0) {
+        workspace = (void *)(uintptr_t)ask_for(call->allocate, plan->workspace_bytes);
+        if (!workspace)
+            return NULL;
+    }
+    if (call->allocate)
+        HC_WITHOUT_GIL(launch_planned(call, workspace, plan, &row, &error));
+    else
+        HC_WITHOUT_GIL(launch_alone(call, plan, &row, &error));
+    return status == HC_OK ? PyLong_FromLongLong(row) : hc_raise_driver(status, &error);
+}
+
+/* Memory for a plan for a device of an architecture; NULL with an exception. */
+static hc_cuda_plan *new_plan(int architecture) {
+    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    if (!plan) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    plan->architecture = architecture;
+    plan->device_order = false;
+    return plan;
+}
+
+/* The first row with a value that the format refuses, or -1. */
+static PyObject *finish_call(const hc_cuda_call *call) {
+    hc_cuda_plan *plan = new_plan(hc_cuda_architecture(call->device));
+    if (!plan)
+        return NULL;
+    PyObject *answer = finish_planned(call, plan);
+    hc_free_aligned(plan);
+    return answer;
+}
+
+/* Every call begins with (device, stream, allocate): allocate is None, and the call waits for what it checks, or a function
+ * of a number of bytes that returns an address, and it does not. */
+enum { AFTER_START = 3 };
+static int parse_start(PyObject *args, Py_ssize_t n, hc_cuda_call *call) {
+    memset(call, 0, sizeof *call);
+    if (PyTuple_GET_SIZE(args) != AFTER_START + n) {
+        PyErr_Format(PyExc_TypeError, "wanted %zd arguments, got %zd", AFTER_START + n, PyTuple_GET_SIZE(args));
+        return 0;
+    }
+    call->device = (int)PyLong_AsLong(PyTuple_GET_ITEM(args, 0));
+    call->stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args, 1));
+    call->allocate = PyTuple_GET_ITEM(args, 2) == Py_None ? NULL : PyTuple_GET_ITEM(args, 2);
+    return !PyErr_Occurred();
+}
+static PyObject *argument(PyObject *args, int number) { return PyTuple_GET_ITEM(args, AFTER_START + number); }
+
+/* (..., x, packed) */
+static int parse_quantize(PyObject *args, hc_cuda_call *call) {
+    if (!parse_start(args, 2, call) || !parse_view(argument(args, 0), &call->x) ||
+        !parse_packed(argument(args, 1), &call->packed))
+        return 0;
+    call->what = QUANTIZE;
+    call->checks = true;
+    if (call->allocate)
+        PyErr_SetString(PyExc_TypeError, "cuda_quantize: allocate is given, expected None");
+    return !call->allocate;
+}
+
+/* (..., x, format, axes, out) */
+static int parse_fake_quantize(PyObject *args, hc_cuda_call *call) {
+    hc_geometry geometry;
+    hc_component_layout layout[HC_N_COMPONENTS];
+    hc_error error;
+    if (!parse_start(args, 4, call) || !parse_view(argument(args, 0), &call->x) ||
+        !hc_parse_format(argument(args, 1), &call->format) ||
+        !hc_parse_axes(argument(args, 2), call->axes, &call->n_axes) || !parse_view(argument(args, 3), &call->out))
+        return 0;
+    const hc_status status =
+        hc_layout(&call->format, call->x.ndim, call->x.shape, call->n_axes, call->axes, &geometry, layout, &error);
+    if (status != HC_OK)
+        hc_raise(status, &error);
+    call->what = FAKE_QUANTIZE;
+    call->checks = true;
+    return status == HC_OK;
+}
+
+/* (..., packed, out) */
+static int parse_dequantize(PyObject *args, hc_cuda_call *call) {
+    if (!parse_start(args, 2, call) || !parse_packed(argument(args, 0), &call->packed) ||
+        !parse_view(argument(args, 1), &call->out))
+        return 0;
+    call->what = DEQUANTIZE;
+    return 1;
+}
+
+/* (..., x, whether x is packed, activations or None, w, address of bias or 0, out) */
+static int parse_matmul(PyObject *args, hc_cuda_call *call) {
+    hc_error error;
+    if (!parse_start(args, 6, call))
+        return 0;
+    PyObject *x = argument(args, 0), *format = argument(args, 2);
+    call->has_a = PyObject_IsTrue(argument(args, 1)) == 1;
+    call->has_format = format != Py_None;
+    if ((call->has_a ? !parse_packed(x, &call->a) : !parse_view(x, &call->x)) ||
+        (call->has_format && !hc_parse_format(format, &call->format)) ||
+        !parse_packed(argument(args, 3), &call->packed) || !parse_view(argument(args, 5), &call->out))
+        return 0;
+    call->bias = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 4));
+    if (PyErr_Occurred())
+        return 0;
+    const hc_status status = call->has_format ? hc_format_check(&call->format, &error) : HC_OK;
+    if (status != HC_OK) {
+        hc_raise(status, &error);
+        return 0;
+    }
+    call->what = MATMUL;
+    call->checks = call->has_format;
+    return 1;
+}
+
+/* (..., x as (image, channel, h, w), activations or None, w, window, relu, address of bias or 0, out); the window is (stride,
+ * padding before, dilation, groups), pairs of (down, across). */
+static int parse_conv2d(PyObject *args, hc_cuda_call *call) {
+    hc_error error;
+    if (!parse_start(args, 7, call))
+        return 0;
+    PyObject *format = argument(args, 1), *window = argument(args, 3);
+    call->has_format = format != Py_None;
+    long long stride[2], pad[2], dilation[2], groups;
+    if (!parse_view(argument(args, 0), &call->x) || (call->has_format && !hc_parse_format(format, &call->format)) ||
+        !parse_packed(argument(args, 2), &call->packed) || !parse_view(argument(args, 6), &call->out) ||
+        !PyTuple_Check(window) ||
+        !PyArg_ParseTuple(window, "(LL)(LL)(LL)L", &stride[0], &stride[1], &pad[0], &pad[1], &dilation[0], &dilation[1],
+                          &groups))
+        return 0;
+    call->window = (hc_window){{stride[0], stride[1]}, {pad[0], pad[1]}, {dilation[0], dilation[1]}, groups};
+    call->relu = PyObject_IsTrue(argument(args, 4)) == 1;
+    call->bias = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 5));
+    if (PyErr_Occurred())
+        return 0;
+    const hc_status status = call->has_format ? hc_format_check(&call->format, &error) : HC_OK;
+    if (status != HC_OK)
+        hc_raise(status, &error);
+    call->what = CONV2D;
+    call->checks = call->has_format;
+    return status == HC_OK;
+}
+
+#define HC_CUDA_METHOD(name)                                                                                           \
+    PyObject *hc_cuda_##name##_method(PyObject *self, PyObject *args) {                                                \
+        (void)self;                                                                                                    \
+        hc_cuda_call call;                                                                                             \
+        return parse_##name(args, &call) ? finish_call(&call) : NULL;                                                  \
+    }
+HC_CUDA_METHOD(quantize)
+HC_CUDA_METHOD(fake_quantize)
+HC_CUDA_METHOD(dequantize)
+HC_CUDA_METHOD(matmul)
+HC_CUDA_METHOD(conv2d)
+#undef HC_CUDA_METHOD
+
+/* (bytes of the workspace, [(kernel, grid, threads of a block, bytes of shared memory)]) of a plan. */
+static PyObject *describe_plan(const hc_cuda_plan *plan) {
+    PyObject *steps = PyList_New(0);
+    for (int i = 0; steps && i < plan->n; i++) {
+        const hc_cuda_step *step = &plan->step[i];
+        PyObject *one = Py_BuildValue("(s(III)II)", step->kernel, step->grid[0], step->grid[1], step->grid[2],
+                                      step->block[0] * step->block[1] * step->block[2], step->shared_bytes);
+        if (!one || PyList_Append(steps, one) != 0)
+            Py_CLEAR(steps);
+        Py_XDECREF(one);
+    }
+    return steps ? Py_BuildValue("(LN)", (long long)plan->workspace_bytes, steps) : NULL;
+}
+
+/* cuda_steps(name of a method, its arguments[, architecture]), which launches nothing: addresses may be 0. */
+PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
+    (void)self;
+    static const struct {
+        const char *name;
+        int (*parse)(PyObject *args, hc_cuda_call *call);
+    } METHODS[] = {{"quantize", parse_quantize},
+                   {"fake_quantize", parse_fake_quantize},
+                   {"dequantize", parse_dequantize},
+                   {"matmul", parse_matmul},
+                   {"conv2d", parse_conv2d}};
+    const char *name;
+    PyObject *arguments;
+    int architecture = 0;
+    if (!PyArg_ParseTuple(args, "sO!|i", &name, &PyTuple_Type, &arguments, &architecture))
+        return NULL;
+    size_t i = 0;
+    while (i < sizeof METHODS / sizeof *METHODS && strcmp(METHODS[i].name, name) != 0)
+        i++;
+    if (i == sizeof METHODS / sizeof *METHODS)
+        return PyErr_Format(PyExc_ValueError, "cuda_steps: there is no method %s", name);
+    hc_cuda_call call;
+    if (!METHODS[i].parse(arguments, &call))
+        return NULL;
+    hc_cuda_plan *plan = new_plan(architecture ? architecture : hc_cuda_architecture(call.device));
+    if (!plan)
+        return NULL;
+    hc_error error = {.argument = NULL};
+    const hc_status status = plan_call(&call, NULL, plan, &error);
+    PyObject *answer = status == HC_OK ? describe_plan(plan) : hc_raise(status, &error);
+    hc_free_aligned(plan);
+    return answer;
+}
+
+/* cuda_round_by_chance(..., x, packed, (levels or None, fraction, least, low, high), seed, out): packed is where x is quantized
+ * to, for its scales. */
+PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args) {
+    (void)self;
+    hc_cuda_call call;
+    PyObject *table;
+    hc_view levels;
+    hc_held held = {.count = 0};
+    if (!parse_start(args, 5, &call) || !parse_view(argument(args, 0), &call.x) ||
+        !parse_packed(argument(args, 1), &call.packed) || !parse_view(argument(args, 4), &call.out) ||
+        !PyTuple_Check(argument(args, 2)) ||
+        !PyArg_ParseTuple(argument(args, 2), "Odddd", &table, &call.levels.fraction, &call.levels.least,
+                          &call.levels.low, &call.levels.high))
+        return NULL;
+    call.seed = PyLong_AsUnsignedLongLong(argument(args, 3));
+    if (PyErr_Occurred())
+        return NULL;
+    if (table != Py_None) {
+        if (!hc_parse_view(table, "levels", &levels, &held))
+            return hc_give_up(&held);
+        if (levels.dtype != HC_F64 || levels.ndim != 1 || levels.strides[0] != 8 || levels.shape[0] > 256) {
+            PyErr_SetString(PyExc_ValueError, "levels: wanted at most 256 contiguous float64");
+            return hc_give_up(&held);
+        }
+        call.levels.n = (int)levels.shape[0];
+        call.levels.table = levels.data;
+    }
+    call.what = CHANCE;
+    call.checks = true;
+    PyObject *answer = finish_call(&call);
+    hc_give_up(&held);
+    return answer;
+}
+
+/* cuda_prune(..., x, n, m, axes, address of values, address of metadata) */
+PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args) {
+    (void)self;
+    hc_cuda_call call;
+    if (!parse_start(args, 6, &call) || !parse_view(argument(args, 0), &call.x) ||
+        !hc_parse_axes(argument(args, 3), call.axes, &call.n_axes))
+        return NULL;
+    call.n = (int)PyLong_AsLong(argument(args, 1));
+    call.m = (int)PyLong_AsLong(argument(args, 2));
+    call.values = (float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 4));
+    call.metadata = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 5));
+    if (PyErr_Occurred())
+        return NULL;
+    call.what = PRUNE;
+    call.checks = true;
+    return finish_call(&call);
+}
+
+/* cuda_layer(..., kind, rows, n, addresses of x, weight, bias and y, epsilon, half, repeat, turns, whether of pairs): as layer of
+ * csrc/python/layers.c; an address may be 0 where that has None. */
+PyObject *hc_cuda_layer_method(PyObject *self, PyObject *args) {
+    (void)self;
+    hc_cuda_call call;
+    int kind, pairs;
+    long long rows, n, half, repeat, turns;
+    unsigned long long x, weight, bias, y;
+    if (!parse_start(args, 12, &call))
+        return NULL;
+    PyObject *rest = PyTuple_GetSlice(args, AFTER_START, AFTER_START + 12);
+    const bool fits = rest && PyArg_ParseTuple(rest, "iLLKKKKfLLLp", &kind, &rows, &n, &x, &weight, &bias, &y,
+                                               &call.layer.epsilon, &half, &repeat, &turns, &pairs);
+    Py_XDECREF(rest);
+    if (!fits)
+        return NULL;
+    if (kind < 0 || kind >= HC_N_LAYERS ||
+        (kind == HC_LAYER_ROPE && (half < 0 || 2 * half > n || repeat < 1 || turns < 1)))
+        return PyErr_Format(PyExc_ValueError, "layer: sizes that do not fit");
+    call.layer.kind = (hc_layer_kind)kind;
+    call.layer.rows = rows;
+    call.layer.n = n;
+    call.layer.x = (const float *)(uintptr_t)x;
+    call.layer.weight = (const float *)(uintptr_t)weight;
+    call.layer.bias = (const float *)(uintptr_t)bias;
+    call.layer.y = (float *)(uintptr_t)y;
+    call.layer.half = half;
+    call.layer.repeat = repeat;
+    call.layer.turns = turns;
+    call.layer.pairs = pairs;
+    call.what = LAYER;
+    return finish_call(&call);
+}
+
+/* cuda_check(device, address of words, address of answers, whether of warpgroups) */
+PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int device, of_warpgroups;
+    unsigned long long in, out;
+    if (!PyArg_ParseTuple(args, "iKKp", &device, &in, &out, &of_warpgroups))
+        return NULL;
+    hc_error error;
+    hc_cuda_plan *plan = new_plan(hc_cuda_architecture(device));
+    if (!plan)
+        return NULL;
+    hc_status status =
+        hc_cuda_plan_check((const uint32_t *)(uintptr_t)in, (uint32_t *)(uintptr_t)out, of_warpgroups, plan, &error);
+    const bool is_driver = status == HC_OK;
+    if (is_driver) {
+        Py_BEGIN_ALLOW_THREADS status = hc_cuda_launch(device, plan, NULL, &error);
+        Py_END_ALLOW_THREADS
+    }
+    hc_free_aligned(plan);
+    if (status == HC_OK)
+        return Py_NewRef(Py_None);
+    return is_driver ? hc_raise_driver(status, &error) : hc_raise(status, &error);
+}

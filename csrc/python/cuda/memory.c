@@ -1,0 +1,111 @@
+/* The binding of CUDA: the driver, memory of a device, copies and waits. Functions with a device and a stream begin with both. */
+#include "python/cuda/raise.h"
+
+#include "python/call.h"
+#include "python/methods.h"
+
+PyObject *hc_cuda_open_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *path;
+    if (!PyArg_ParseTuple(args, "O&", PyUnicode_FSConverter, &path))
+        return NULL;
+    hc_error error;
+    hc_status status = hc_cuda_open(PyBytes_AS_STRING(path), &error);
+    Py_DECREF(path);
+    if (status != HC_OK)
+        return hc_raise_driver(status, &error);
+    PyObject *devices = PyList_New(0);
+    for (int i = 0; devices && i < hc_cuda_devices(); i++) {
+        hc_cuda_device device;
+        status = hc_cuda_describe(i, &device, &error);
+        PyObject *one = status == HC_OK
+                            ? Py_BuildValue("(siiL)", device.name, device.major, device.minor, (long long)device.bytes)
+                            : hc_raise_driver(status, &error);
+        if (!one || PyList_Append(devices, one) != 0)
+            Py_CLEAR(devices);
+        Py_XDECREF(one);
+    }
+    return devices ? Py_BuildValue("(iNN)", hc_cuda_driver_version(), devices, PyBool_FromLong(hc_cuda_uses_images()))
+                   : NULL;
+}
+
+PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args) {
+    (void)self, (void)args;
+    PyObject *found = PyDict_New();
+    hc_cuda_image image;
+    for (int i = 0; found && hc_cuda_module(i, &image); i++) {
+        PyObject *bytes = PyLong_FromLongLong(image.bytes);
+        if (!bytes || PyDict_SetItemString(found, image.name, bytes) != 0)
+            Py_CLEAR(found);
+        Py_XDECREF(bytes);
+    }
+    return found;
+}
+
+PyObject *hc_cuda_allocate_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int device;
+    unsigned long long stream;
+    long long bytes;
+    if (!PyArg_ParseTuple(args, "iKL", &device, &stream, &bytes))
+        return NULL;
+    void *address = NULL;
+    hc_error error;
+    hc_status status;
+    Py_BEGIN_ALLOW_THREADS status = hc_cuda_allocate(device, bytes, (void *)(uintptr_t)stream, &address, &error);
+    Py_END_ALLOW_THREADS return status == HC_OK ? PyLong_FromUnsignedLongLong((uintptr_t)address)
+                                                : hc_raise_driver(status, &error);
+}
+
+PyObject *hc_cuda_free_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int device;
+    unsigned long long stream, address;
+    if (!PyArg_ParseTuple(args, "iKK", &device, &stream, &address))
+        return NULL;
+    hc_cuda_free(device, (void *)(uintptr_t)address, (void *)(uintptr_t)stream);
+    return Py_NewRef(Py_None);
+}
+
+/* cuda_copy(device, stream, address, contiguous buffer, whether to the device) */
+PyObject *hc_cuda_copy_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int device, uploads;
+    unsigned long long stream, number;
+    PyObject *object;
+    Py_buffer buffer;
+    if (!PyArg_ParseTuple(args, "iKKOp", &device, &stream, &number, &object, &uploads) ||
+        PyObject_GetBuffer(object, &buffer, uploads ? PyBUF_ANY_CONTIGUOUS : PyBUF_ANY_CONTIGUOUS | PyBUF_WRITABLE) !=
+            0)
+        return NULL;
+    hc_error error;
+    hc_status status;
+    void *address = (void *)(uintptr_t)number, *at = (void *)(uintptr_t)stream;
+    Py_BEGIN_ALLOW_THREADS if (uploads) status = hc_cuda_upload(device, address, buffer.buf, buffer.len, at, &error);
+    else status = hc_cuda_download(device, buffer.buf, address, buffer.len, at, &error);
+    Py_END_ALLOW_THREADS PyBuffer_Release(&buffer);
+    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise_driver(status, &error);
+}
+
+PyObject *hc_cuda_wait_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int device;
+    unsigned long long stream;
+    if (!PyArg_ParseTuple(args, "iK", &device, &stream))
+        return NULL;
+    hc_error error;
+    hc_status status;
+    Py_BEGIN_ALLOW_THREADS status = hc_cuda_wait(device, (void *)(uintptr_t)stream, &error);
+    Py_END_ALLOW_THREADS return status == HC_OK ? Py_NewRef(Py_None) : hc_raise_driver(status, &error);
+}
+
+/* cuda_place(address) -> device, or -1 */
+PyObject *hc_cuda_place_method(PyObject *self, PyObject *object) {
+    (void)self;
+    const unsigned long long address = PyLong_AsUnsignedLongLong(object);
+    if (PyErr_Occurred())
+        return NULL;
+    int device = -1;
+    hc_error error;
+    return PyLong_FromLong(hc_cuda_place((void *)(uintptr_t)address, &device, &error) == HC_OK ? device : -1);
+}

@@ -1,0 +1,177 @@
+"""Times of the CUDA kernels on a device that is not here, predicted from their plans: lower bounds.
+
+    time of a call = sum over its kernels of max(bytes / bandwidth, operations / (rate * efficiency of the waves))
+
+The bytes are those that a kernel must read and write once. On Hopper `mma.sync` has MMA_SHARE of the peak rate and
+`wgmma` has WGMMA_SHARE: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv
+2402.13499). Launches take no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from ... import _heterocompute as _core
+from ...arrays.components import component_layout, core_format
+from ...arrays.device import c_strides
+from ...formats import Format, format as parse_format
+from ...hardware import Device, device as device_of, utilization
+from ..measure import Row, Table
+
+__all__ = ["predicted"]
+
+MMA_SHARE, WGMMA_SHARE = 0.629, 0.95
+HOPPER = ("h100", "h200", "h800")  # compute capability 9.0; plans for others use no kernel of one architecture
+REGISTERS = {"hc_gemm_s4": 70, "hc_gemm_s8_16": 63, "hc_gemm_s8_64": 94, "hc_gemm_s8_128": 122, "hc_gemm_24_64": 136}
+CODECS = ("int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64")
+VALUES = (65536, 1024)
+Step = tuple[str, tuple[int, int, int], int, int]
+
+
+def predicted(name: str) -> Table:
+    """Return the rows of `heterocompute bench cuda` as predicted for a device of `hw.device`, next to their goals."""
+    chip = device_of(name)
+    rows = [*_vectors(chip), *_products(chip), *_codecs(chip)]
+    return {"title": f"PREDICTED, not measured: least times on {chip.name}", "threads": 1, "rows": rows}
+
+
+def _vectors(chip: Device) -> list[Row]:
+    """Return the rows of few vectors: 16384 x 16384 weights of 4.25 bits."""
+    n, rows, one = 16384, list[Row](), dict[str | None, float]()
+    for m, activations in ((1, None), (1, "int8"), (32, "int8")):
+        seconds, bound, kernels = _matmul(chip, m, n, n, "vsq4-g16-s4", activations)
+        one.setdefault(activations, seconds)
+        read = _nbytes("vsq4-g16-s4", (n, n)) / chip.need("bandwidth")
+        share = read / seconds
+        goal = "share of the copy rate, >= 0.85" if m == 1 else "times of one row, <= 1.15"
+        ratio = share if m == 1 else seconds / one[activations]
+        text = f"{activations or 'float32'} x vsq4-g16-s4, {m} x {n} x {n}"
+        rows.append(_row(text, seconds, bound, ratio, goal, kernels))
+    return rows
+
+
+def _products(chip: Device) -> list[Row]:
+    m, n, k = 4096, 8192, 8192
+    rows, operations, dense = list[Row](), 2.0 * m * n * k, dict[str, float]()
+    for weights, activations in (("int8", "int8"), ("vsq4-g16-s4", "vsq4-g16-s4"), ("int8+2:4", "int8")):
+        try:
+            seconds, bound, kernels = _matmul(chip, m, n, k, weights, activations)
+        except NotImplementedError:  # there is no kernel
+            continue
+        dense.setdefault("int8", seconds)
+        text = f"{activations} x {weights}, {m} x {k} x {n}"
+        ideal = operations / chip.peak("int8")
+        if weights == "int8+2:4":
+            rows.append(_row(text, seconds, bound, dense["int8"] / seconds, "speed of dense int8, >= 1.15", kernels))
+            continue
+        rows.append(
+            _row(
+                f"{text}, to int8",
+                seconds,
+                bound,
+                ideal / seconds,
+                f"speed of int8 at its peak, >= {0.7 if '90a' in kernels else 0.45}",
+                kernels,
+            )
+        )
+        ideal = operations / chip.peak("bf16")
+        rows.append(
+            _row(f"{text}, to bf16", seconds, bound, ideal / seconds, "speed of bf16 at its peak, >= 1.3", kernels)
+        )
+    return rows
+
+
+def _codecs(chip: Device) -> list[Row]:
+    """Return the rows of the codecs. Their instructions are not counted: what the memory allows is another goal."""
+    rows = []
+    size, values = prod(VALUES), (0, "float32", VALUES, c_strides(VALUES, 4))
+    for text in CODECS:
+        fmt = parse_format(text)
+        stored, q = _nbytes(text, VALUES), _packed(fmt, VALUES)
+        calls: dict[str, tuple[tuple[Any, ...], int]] = {
+            "quantize": ((0, 0, None, values, q), 4 * size + stored),
+            "dequantize": ((0, 0, None, q, values), 4 * size + stored),
+            "fake_quantize": ((0, 0, None, values, core_format(fmt), (1,), values), 8 * size),
+        }
+        for name, (arguments, moved) in calls.items():
+            _, steps = _core.cuda_steps(name, arguments)
+            passes = sum(step[0].startswith("hc_maximum") for step in steps)
+            seconds = (moved + 4 * size * passes) / chip.need("bandwidth")
+            ratio = moved / chip.need("bandwidth") / seconds
+            kernels = ", ".join(step[0] for step in steps)
+            rows.append(_row(f"{name} {text}", seconds, "memory", ratio, "share of the copy rate, >= 0.8", kernels))
+    return rows
+
+
+def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str | None) -> tuple[float, str, str]:
+    """Return the seconds of a matmul, what bounds most of them, and its kernels."""
+    fmt = None if activations is None else core_format(parse_format(activations))
+    x, y = (0, "float32", (m, k), (4 * k, 4)), (0, "float32", (m, n), (4 * n, 4))
+    q = _packed(parse_format(weights), (n, k))
+    architecture = 90 if chip.name.startswith(HOPPER) else 80
+    _, steps = _core.cuda_steps("matmul", (0, 0, None, x, False, fmt, q, 0, y), architecture)
+    packed, integers = _nbytes(weights, (n, k)), n * k // (2 if weights.endswith("2:4") else 1)
+    held = _nbytes(activations, (m, k)) if activations else 0
+    seconds, parts, of_w = 0.0, dict[str, float](), 0
+    for step in steps:
+        kernel = step[0]
+        if kernel.startswith("hc_integers"):  # first those of x, then those of w
+            moved = float(held + m * k) if not of_w else packed + integers
+            of_w += 1
+        else:
+            moved = {
+                "hc_maximum": 4.0 * m * k,
+                "hc_encode": 4.0 * m * k + held,
+                "hc_decode": packed + 4.0 * n * k,
+                "hc_gemv": packed + 4.0 * m * (k + n),
+                "hc_sgemm": 4.0 * (m * k + n * k + m * n),
+                "hc_gemm_s4": m * k + packed + 4.0 * m * n,
+                "hc_gemm": m * k + integers + 4.0 * m * n,
+            }.get(_kind(kernel), 0.0)
+        arithmetic = _arithmetic(chip, step, 2.0 * m * n * k)
+        bound = "arithmetic" if arithmetic > moved / chip.need("bandwidth") else "memory"
+        taken = max(arithmetic, moved / chip.need("bandwidth"))
+        parts[bound] = parts.get(bound, 0.0) + taken
+        seconds += taken
+    return seconds, max(parts, key=lambda what: parts[what]), ", ".join(step[0] for step in steps)
+
+
+def _kind(kernel: str) -> str:
+    kinds = ("hc_maximum", "hc_encode", "hc_decode", "hc_gemv", "hc_sgemm", "hc_gemm_s4", "hc_gemm")
+    return next((kind for kind in kinds if kernel.startswith(kind)), "")
+
+
+def _arithmetic(chip: Device, step: Step, operations: float) -> float:
+    """Return the seconds that the arithmetic of a kernel takes, with the waves of its blocks; 0 of a codec."""
+    kernel, grid, threads, shared = step
+    if kernel.startswith("hc_gemm_90a"):
+        rate = chip.peak("int8") * WGMMA_SHARE
+    elif kernel.startswith("hc_gemm_"):
+        rate = chip.peak("int8", sparse=kernel.startswith("hc_gemm_24")) * MMA_SHARE
+    elif kernel.startswith(("hc_sgemm", "hc_gemv")):
+        rate = chip.peak("fp32")
+    else:
+        return 0.0
+    registers = next((count for name, count in REGISTERS.items() if kernel.startswith(name)), 64)
+    waves = utilization(prod(grid), chip, threads, registers=registers, shared=shared)
+    whole = 100.0 / waves.wave_efficiency if waves.waves > 1 else max(1.0, waves.sms / prod(grid))
+    return operations / rate * whole
+
+
+def _packed(fmt: Format, shape: tuple[int, int]) -> tuple[Any, ...]:
+    return core_format(fmt), shape, (1,), dict.fromkeys(_layout(fmt, shape), 0)
+
+
+def _nbytes(text: str, shape: tuple[int, int]) -> int:
+    layout = _layout(parse_format(text), shape)
+    return sum(prod(size) * dtype.itemsize for dtype, size in layout.values())
+
+
+def _layout(fmt: Format, shape: tuple[int, int]) -> Mapping[str, tuple[Any, tuple[int, ...]]]:
+    return component_layout(fmt, shape, (1,), "float32")
+
+
+def _row(name: str, seconds: float, bound: str, ratio: float, goal: str, kernels: str) -> Row:
+    return {"name": name, "seconds": seconds, "bound": bound, "ratio": ratio, "goal": goal, "isa": kernels}

@@ -1,0 +1,49 @@
+"""The kernels under NVIDIA's compute sanitizer, in processes of their own: memory errors and races in shared memory."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from ..measure import CheckFailed, Options, Row, Table
+
+__all__ = ["sanitized"]
+
+TOOLS = ("memcheck", "racecheck")
+SECONDS = 150  # of a tool
+FAULT = 86  # the exit status of a tool that found something
+
+
+def find_sanitizer() -> str | None:
+    """Return the path of the compute sanitizer: of the PATH, of a CUDA toolkit, or of NVIDIA's packages."""
+    places = [
+        "/usr/local/cuda/bin/compute-sanitizer",
+        sysconfig.get_path("purelib") + "/nvidia/cu13/bin/compute-sanitizer",
+    ]
+    return shutil.which("compute-sanitizer") or next((place for place in places if Path(place).exists()), None)
+
+
+def sanitized(options: Options) -> Table:
+    """Run the quick check under each tool; CheckFailed shows what a tool found."""
+    command = [sys.executable, "-m", "heterocompute", "bench", "cuda", "--check", "--quick", "--json"]
+    rows: list[Row] = []
+    sanitizer = find_sanitizer()
+    for tool in TOOLS:
+        if sanitizer is None:
+            rows.append({"name": tool, "result": "not run: there is no compute-sanitizer"})
+            continue
+        options.say(f"runs compute-sanitizer, {tool}, up to {SECONDS} s")
+        start = [sanitizer, "--tool", tool, "--target-processes", "all", "--error-exitcode", str(FAULT)]
+        try:
+            done = subprocess.run([*start, *command], capture_output=True, text=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            rows.append({"name": tool, "result": f"not finished in {SECONDS} s"})
+            continue
+        if done.returncode:
+            lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("=========")]
+            raise CheckFailed(f"compute-sanitizer --tool {tool} ends with {done.returncode}: " + "; ".join(lines[:6]))
+        rows.append({"name": tool, "result": "no error"})
+    return {"title": "quick check under compute-sanitizer", "threads": 1, "rows": rows}

@@ -1,0 +1,74 @@
+"""The convolutions of CUDA, run on the host, give the bits of the CPU's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import emulated
+import numpy as np
+import pytest
+
+import heterocompute as hc
+
+# images, channels, height, width; filters, groups, kernel; stride, padding, dilation
+SHAPES: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
+    ((2, 5, 6, 7), (9, 1, 3), (1, 1, 1)),
+    ((1, 40, 9, 8), (70, 1, 3), (2, 1, 2)),
+    ((2, 24, 5, 5), (16, 2, 2), (1, 0, 1)),
+    ((1, 6, 7, 6), (6, 6, 3), (1, 1, 1)),
+]
+PAIRS = [
+    *[(None, "int4-g32-f16"), (None, "vsq4-g16-s4"), (None, "mxfp4"), (None, "nf4-g64"), ("int8", "int8")],
+    *[("int8", "vsq4-g16-s4"), ("int4-g16", "int4-g32"), ("int8", "int4-g16"), ("vsq4-g16-s4", "vsq8-g16")],
+    *[("int16", "int8"), ("mxint8", "mxint8"), ("fp8_e4m3fn-row", "int8"), ("int8", "nf4-g64"), ("int8", "int8+2:4")],
+]
+
+
+def case(number: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any], dict[str, int]]:
+    """Return images, filters, a bias and the keywords of hc.conv2d."""
+    rng = np.random.default_rng(number)
+    shape, (filters, groups, kernel), (stride, padding, dilation) = SHAPES[number]
+    x = rng.standard_normal(shape).astype(np.float32)
+    w = rng.standard_normal((filters, shape[1] // groups, kernel, kernel)).astype(np.float32)
+    bias = rng.standard_normal(filters).astype(np.float32)
+    return x, w, bias, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+
+
+def window_of(stride: int, padding: int, dilation: int, groups: int) -> emulated.Window:
+    made = emulated.Window(groups=groups)
+    made.stride[:], made.pad_before[:], made.dilation[:] = [stride] * 2, [padding] * 2, [dilation] * 2
+    return made
+
+
+@pytest.mark.parametrize(("x_text", "w_text"), PAIRS)
+def test_convolutions_give_the_bits_of_the_cpu(x_text: str | None, w_text: str) -> None:
+    activations = None if x_text is None else hc.format(x_text)
+    for number in range(len(SHAPES)):
+        x, w, bias, keywords = case(number)
+        q = hc.quantize(w, w_text, axis=(2, 3, 1))
+        wanted = hc.conv2d(x, q, bias, activations=x_text, **keywords)
+        got = emulated.conv2d(x, q, wanted.shape, window_of(**keywords), bias, activations, order=number)
+        assert got.tobytes() == wanted.tobytes()
+    names = {
+        "hc_conv_f32",
+        "hc_conv_s8_folded",
+        "hc_conv_s8_grouped",
+        "hc_conv_direct_folded",
+        "hc_conv_direct_grouped",
+    }
+    assert emulated.launched[-1] in names
+
+
+@pytest.mark.parametrize(("x_text", "w_text"), [(None, "int4-g32"), ("int8", "int8"), ("int4-g16", "int4-g16")])
+@pytest.mark.parametrize("relu", [False, True])
+def test_channels_may_lie_last(x_text: str | None, w_text: str, relu: bool) -> None:
+    activations = None if x_text is None else hc.format(x_text)
+    x, w, bias, keywords = case(1)
+    q = hc.quantize(w, w_text, axis=(2, 3, 1))
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    wanted = hc.conv2d(x, q, bias, activations=x_text, **keywords)
+    if relu:
+        wanted = np.where(wanted <= 0, np.float32(0), wanted)
+    for order in (1, 7):
+        got = emulated.conv2d(last, q, wanted.shape, window_of(**keywords), bias, activations, relu, order)
+        assert got.tobytes() == wanted.tobytes()

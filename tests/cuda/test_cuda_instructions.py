@@ -1,0 +1,34 @@
+"""The host's function of each CUDA instruction does what NumPy's definition says."""
+
+from __future__ import annotations
+
+import emulated
+import numpy as np
+import pytest
+
+from heterocompute.bench.cuda.instructions import ANSWERS, PARTS, answers_of, random_words
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    memory = np.empty(array.nbytes + 16, np.uint8)
+    first = -memory.ctypes.data % 16
+    made = memory[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    made[:] = array
+    return made
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_instructions_do_what_their_definitions_say(seed: int) -> None:
+    words = aligned(random_words(np.random.default_rng(seed)))
+    answers = np.zeros((ANSWERS, 32), np.uint32)
+    emulated.check(words, answers)
+    wanted = answers_of(words)
+    for name, part in PARTS.items():
+        assert (answers[part] == wanted[part]).all(), name
+
+
+def test_products_of_warpgroups_are_exact() -> None:
+    sides = aligned(np.random.default_rng(0).integers(-128, 128, (192, 128), np.int8))
+    answers = np.zeros((64, 128), np.int32)
+    emulated.check(sides, answers, of_warpgroups=True)
+    assert (answers == sides[:64].astype(np.int32) @ sides[64:].astype(np.int32).T).all()

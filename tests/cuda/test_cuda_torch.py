@@ -1,0 +1,284 @@
+"""interop.torch on a CUDA device, with tensors that stand in for those of a PyTorch with CUDA, and the fake driver.
+
+The memory of a stand-in is on the fake device: a function of PyTorch's CPU that touched it would end the process. Its
+methods compute on copies. Its memory comes from one block, as PyTorch's does inside of a capture.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import driven
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import heterocompute as hc  # noqa: E402
+from heterocompute import _heterocompute as core  # noqa: E402
+from heterocompute.base.cuda import devices  # noqa: E402
+from heterocompute.interop import torch as ht  # noqa: E402
+from heterocompute.interop.torch import operators  # noqa: E402
+from heterocompute.interop.torch.weights import PackedWeight  # noqa: E402
+
+STREAM = 5
+
+
+class Pool:
+    """Memory of the device that tensors are cut from."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.address, self.nbytes, self.used = core.cuda_allocate(0, 1, nbytes), nbytes, 0
+
+    def take(self, nbytes: int) -> int:
+        at = self.address + self.used
+        self.used += -(-max(nbytes, 1) // 512) * 512
+        assert self.used <= self.nbytes
+        return at
+
+
+pool: Pool
+
+
+class Tensor(torch.Tensor):
+    """A tensor on a CUDA device."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    device = property(lambda self: torch.device("cuda", 0))  # type: ignore[assignment]
+    is_cuda, is_cpu = True, False
+
+    def new_empty(self, *shape: Any, dtype: Any = None) -> Tensor:
+        sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return made(tuple(sizes), dtype or self.dtype)
+
+    def at_home(self) -> torch.Tensor:
+        with torch.no_grad():
+            plain = self.as_subclass(torch.Tensor)
+            found = torch.empty(plain.untyped_storage().nbytes(), dtype=torch.uint8)
+        core.cuda_copy(0, 1, plain.untyped_storage().data_ptr(), found.numpy(), False)
+        return found.view(self.dtype).as_strided(self.shape, self.stride(), self.storage_offset())
+
+    def moved(self, name: str, *arguments: Any) -> Tensor:
+        given = [one.at_home() if isinstance(one, Tensor) else one for one in arguments]
+        return there(getattr(self.at_home(), name)(*given))
+
+    def detach(self) -> Tensor:
+        return super().detach().as_subclass(Tensor)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        return super().reshape(*shape).as_subclass(Tensor)
+
+    def resolve_neg(self) -> Tensor:
+        return self
+
+    def to(self, *to: Any) -> Any:
+        return self if to == (self.dtype,) or to[0] == self.device else self.moved("to", *to)
+
+
+for name in ("mul", "ge", "le", "logical_and", "matmul", "index_select", "__add__"):
+    setattr(Tensor, name, lambda self, *more, name=name: self.moved(name, *more))
+
+
+def made(shape: tuple[int, ...], dtype: Any) -> Tensor:
+    count = int(np.prod(shape)) * dtype.itemsize
+    memory = (ctypes.c_char * max(count, 1)).from_address(pool.take(count))
+    flat = torch.frombuffer(memory, dtype=torch.uint8, count=count) if count else torch.empty(0, dtype=torch.uint8)
+    return flat.view(dtype).reshape(shape).as_subclass(Tensor)
+
+
+def there(t: Any) -> Tensor:
+    values = t.detach().contiguous()
+    answer = made(tuple(values.shape), values.dtype)
+    if values.numel():
+        core.cuda_copy(0, 1, answer.data_ptr(), values.reshape(-1).view(torch.uint8).numpy(), True)
+    return answer
+
+
+@pytest.fixture(autouse=True)
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
+    global pool
+    for name, value in driven.environment().items():
+        monkeypatch.setenv(name, value)
+    devices()
+    monkeypatch.setattr(operators, "PLAIN", (*operators.PLAIN, Tensor))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: type("Stream", (), {"cuda_stream": STREAM}))
+    pool = Pool(1 << 20)
+    yield driven.Driver(driven.environment()["HETEROCOMPUTE_CUDA_DRIVER"])
+    core.cuda_free(0, 1, pool.address)
+
+
+def values(*shape: int) -> Any:
+    return torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+
+
+def captured(monkeypatch: pytest.MonkeyPatch, call: Any) -> Any:
+    """Make a call inside of a capture, which allows no allocation, no copy and no wait of ours."""
+    monkeypatch.setenv("FAKE_DRIVER_CAPTURES", "1")
+    try:
+        return call()
+    finally:
+        monkeypatch.delenv("FAKE_DRIVER_CAPTURES")
+
+
+def moved_weight(q: Any, activations: Any = None) -> PackedWeight:
+    weight = PackedWeight(q, activations)
+    weight._apply(lambda part: there(part) if part.numel() else part)
+    return weight
+
+
+@pytest.mark.parametrize("text", ["int8", "vsq4-g16-s4", "int4-g32-f16", "nf4-g64"])
+@pytest.mark.parametrize("activations", [None, "int8"])
+def test_a_packed_layer_computes_on_the_stream_of_pytorch(
+    text: str, activations: Any, monkeypatch: pytest.MonkeyPatch, driver: driven.Driver
+) -> None:
+    if activations and text.startswith("nf4"):
+        pytest.skip("no integers")
+    x, w, bias = values(3, 5, 64), values(7, 64), values(7)
+    q = hc.quantize(w.numpy(), text)
+    weight, given, added = moved_weight(q, activations), there(x), there(bias)
+    assert weight.device.type == "cuda"
+    before = driver.counts()
+    y = captured(monkeypatch, lambda: ht.linear(given, weight))
+    counts = [now - then for now, then in zip(driver.counts(), before, strict=True)]
+    assert counts[1:] == [0, 0, 0] and driver.last_stream() == STREAM
+    assert isinstance(y, Tensor)
+    wanted = ht.linear(x, q, activations=activations)
+    assert y.at_home().numpy().tobytes() == wanted.numpy().tobytes()
+    with_bias = ht.linear(given, weight, added)
+    assert torch.equal(with_bias.at_home(), wanted + bias)
+    row = ht.linear(there(x[0, 0]), weight)
+    assert row.at_home().numpy().tobytes() == ht.linear(x[0, 0], q, activations=activations).numpy().tobytes()
+    turned = there(values(64, 5)).as_subclass(torch.Tensor).t().as_subclass(Tensor)
+    assert ht.linear(turned, weight).at_home().shape == (5, 7)
+    assert ht.linear(there(values(0, 64)), weight).shape == (0, 7)
+    half = ht.linear(there(x.half()), weight)
+    assert half.dtype is torch.float16
+    assert torch.equal(half.at_home(), ht.linear(x.half(), q, activations=activations))
+    assert weight.dequantize().at_home().numpy().tobytes() == q.dequantize().tobytes()
+
+
+def test_the_gradient_of_a_packed_layer_stays_there() -> None:
+    x, q = values(5, 64), hc.quantize(values(7, 64).numpy(), "int8")
+    weight, g = moved_weight(q), values(5, 7)
+    given = there(x).requires_grad_()
+    y = ht.linear(given, weight)
+    assert isinstance(y, Tensor) and y.grad_fn is not None
+    (found,) = torch.autograd.grad(y, given, there(g))
+    wanted = g @ torch.from_numpy(q.dequantize())
+    assert torch.allclose(found.as_subclass(Tensor).at_home(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    ("text", "rounding"),
+    [
+        ("int8", "nearest"),
+        ("vsq4-g16-s4", "stochastic"),
+        ("mxfp4", "nearest"),
+        ("fp8_e4m3fn", "nearest"),
+        ("nf4-g64", "stochastic"),
+    ],
+)
+def test_fake_quantize_stays_there(
+    text: str, rounding: str, dtype: Any, monkeypatch: pytest.MonkeyPatch, driver: driven.Driver
+) -> None:
+    if rounding == "stochastic" and dtype is torch.float64:
+        pytest.skip("float32 alone")
+    x = (values(5, 64) * 300).to(dtype)
+    g, given = values(5, 64).to(dtype), there(x)
+    waits = driver.counts()[3]
+    function = rounding_to(text, rounding)
+    if dtype is torch.float32 and text != "fp8_e4m3fn":
+        y = captured(monkeypatch, lambda: function(given))
+        assert driver.counts()[3] == waits and driver.last_stream() == STREAM
+    else:
+        y = function(given)
+    wanted_from = x.clone().requires_grad_()
+    wanted = function(wanted_from)
+    assert y.dtype is dtype and torch.equal(y.at_home(), wanted.detach())
+    watched = there(x).requires_grad_()
+    (found,) = torch.autograd.grad(function(watched), watched, there(g))
+    (gradient,) = torch.autograd.grad(wanted, wanted_from, g)
+    assert torch.equal(found.as_subclass(Tensor).at_home(), gradient)
+
+
+def rounding_to(text: str, rounding: str) -> Any:
+    return lambda t: ht.fake_quantize(t, text, rounding=rounding, seed=7)
+
+
+@pytest.mark.parametrize("activations", [None, "int8"])
+def test_a_packed_convolution_stays_there(
+    activations: Any, monkeypatch: pytest.MonkeyPatch, driver: driven.Driver
+) -> None:
+    x, bias = values(2, 6, 5, 4), values(4)
+    q = hc.quantize(values(4, 3, 3, 3).numpy(), "int8", axis=(2, 3, 1))
+    weight, given = moved_weight(q, activations), there(x)
+    before = driver.counts()
+    y = captured(monkeypatch, lambda: ht.conv2d(given, weight, padding=1, groups=2))
+    assert [now - then for now, then in zip(driver.counts(), before, strict=True)][1:] == [0, 0, 0]
+    wanted = torch.from_numpy(hc.conv2d(x.numpy(), q, padding=1, groups=2, activations=activations))
+    assert isinstance(y, Tensor) and torch.equal(y.at_home(), wanted)
+    with_bias = ht.conv2d(given, weight, there(bias), padding=1, groups=2)
+    assert torch.equal(with_bias.at_home(), wanted + bias.reshape(1, -1, 1, 1))
+
+
+def test_a_value_that_a_format_lacks_makes_the_answer_nan() -> None:
+    x = values(5, 64)
+    x[3, 7] = float("inf")
+    q = hc.quantize(values(7, 64).numpy(), "int8")
+    assert ht.linear(there(x), moved_weight(q, "int8")).at_home().isnan().all()
+    assert ht.fake_quantize(there(x), "int8").at_home().isnan().all()
+    assert ht.fake_quantize(there(x), "int8", rounding="stochastic").at_home().isnan().all()
+
+
+def test_rows_of_a_packed_embedding_are_decoded_there() -> None:
+    q = hc.quantize(values(9, 64).numpy(), "vsq4-g16-s4-tensor")
+    ids = torch.tensor([[1, 8, 1], [0, 3, 3]])
+    rows = ht.rounding.OPS.raw["rows"](there(ids), *_constant(moved_weight(q)))
+    assert rows.at_home().numpy().tobytes() == q.dequantize()[ids.numpy()].tobytes()
+
+
+def _constant(weight: Any) -> Any:
+    return weight.parts(), weight.text
+
+
+def test_what_is_not_there_is_one_sentence() -> None:
+    q = hc.quantize(values(7, 64).numpy(), "int8")
+    x, weight = there(values(5, 64)), moved_weight(q)
+    q4 = hc.quantize(values(2, 4, 1, 1).numpy(), "int8", axis=(2, 3, 1))
+    filters = moved_weight(q4)
+    cases: list[tuple[Any, type[Exception], str]] = [
+        (lambda: ht.linear(x, PackedWeight(q)), TypeError, "the packed weight is on cpu, expected cuda:0"),
+        (lambda: ht.linear(values(5, 64), weight), TypeError, "the packed weight is on cuda:0, expected the CPU"),
+        (lambda: ht.linear(there(values(5, 60)), weight), ValueError, "x has 60 features but q has 64 columns"),
+        (lambda: ht.linear(there(values(5, 64).double()), weight), NotImplementedError, "or float64: use the CPU"),
+        (lambda: ht.fake_quantize(x, "int8", clip=0.5), NotImplementedError, "clip is given, expected no pattern"),
+        (lambda: ht.fake_quantize(x, "int8+2:4"), NotImplementedError, r"fmt is int8\+2:4, expected no pattern"),
+        (lambda: ht.fake_quantize(x, "bf16", rounding="stochastic"), NotImplementedError, "a format with scales"),
+        (lambda: ht.fake_quantize(x, "cb4"), NotImplementedError, "do not encode learned codebooks"),
+        (lambda: ht.conv2d(there(values(1, 4, 5, 5)), PackedWeight(q4)), TypeError, "is on cpu, expected cuda:0"),
+        (lambda: ht.conv2d(there(values(1, 3, 5, 5)), filters), ValueError, "x has 3 channels and w 2 filters of 4"),
+    ]  # fmt: skip
+    for call, kind, sentence in cases:
+        with pytest.raises(kind, match=sentence) as raised:
+            call()
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("activations", ["", "int8"])
+def test_fake_kernels_answer_for_tensors_on_a_device(activations: str) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    q = hc.quantize(values(7, 64).numpy(), "int8")
+    text = operators.described(q)
+    with FakeTensorMode():
+        parts = [torch.empty(part.shape, dtype=part.dtype, device="cuda") for part in operators.parts_of(q).values()]
+        x = torch.empty(3, 64, dtype=torch.float16, device="cuda")
+        y = torch.ops.heterocompute.linear(x, parts, text, activations)
+        assert y.device.type == "cuda" and y.shape == (3, 7) and y.dtype is torch.float32
+        assert torch.ops.heterocompute.linear_backward(y, parts, text).shape == (3, 64)
+        for fmt, note in (("int8", (0,)), ("fp8_e4m3fn", (3, 64))):
+            rounded, found = torch.ops.heterocompute.fake_quantize(x, fmt, "1", "", "nearest", 0)
+            assert rounded.device.type == "cuda" and rounded.dtype is torch.float16 and tuple(found.shape) == note
