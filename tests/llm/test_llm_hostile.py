@@ -162,7 +162,7 @@ IDS = list(range(2, 12))
         (lambda net: net.logits([264]), ValueError, "logits: token 264 is out of range, expected 0 to 263"),
         (lambda net: net.logits([-1]), ValueError, "token -1 is out of range"),
         (lambda net: net.logits([]), ValueError, r"ids have shape \(0,\)"),
-        (lambda net: net.logits([[1], [1, 2]]), ValueError, "sequences of different lengths"),
+        (lambda net: net.logits([[[1]], [[1, 2]]]), ValueError, "sequences of different lengths"),
         (lambda net: net.logits([0.5]), TypeError, "ids are float64, expected integers"),
         (lambda net: net.logits(np.ones(129, int)), ValueError, "129 tokens are more than the context of 128"),
         (lambda net: net.generate(IDS, 119), ValueError, "the prompt of 10 tokens and n of 119 are more than"),

@@ -151,9 +151,13 @@ class Run:
             self.cache.advance(i, n)
         return y
 
+    def _positions(self, n: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return the positions of the next n tokens."""
+        return np.arange(self.cache.length, self.cache.length + n, dtype=np.float64)
+
     def _turns(self, n: int) -> tuple[Turns, Turns]:
         """Return cosine and sine (n, 1, width / 2) of the next n positions, of layers that see all and of others."""
-        at = np.arange(self.cache.length, self.cache.length + n, dtype=np.float64)[:, None]
+        at = self._positions(n)[:, None]
         found = {}
         for rotation, frequencies in self.net.frequencies.items():
             angles = at * frequencies
@@ -188,9 +192,14 @@ class Run:
         pairs = s.rope.pairs
         q, k = rope(q, *turns, pairs), rope(k, *turns, pairs)
         q, k, v = (one.transpose(0, 2, 1, 3) for one in (q, k, v))
-        keys, values = self.cache.add(i, k, v)
-        y = attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap)
+        y = self._attended(i, q, k, v)
         return self._product(y.transpose(0, 2, 1, 3).reshape(batch, n, -1), part, "attn_output")
+
+    def _attended(self, i: int, q: FloatArray, k: FloatArray, v: FloatArray) -> FloatArray:
+        """Keep the keys and values of new tokens, and return what their queries find, (batch, heads, n, width)."""
+        s = self.shape
+        keys, values = self.cache.add(i, k, v)
+        return attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap)
 
     def _gated(self, gate: FloatArray, up: FloatArray) -> FloatArray:
         return swiglu(gate, up) if self.shape.options.activation == "silu" else gelu(gate, up)
