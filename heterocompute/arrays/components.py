@@ -14,7 +14,15 @@ from ..base.container import numpy_dtype
 from ..formats import Format, has_pattern
 from .layout import Entry
 
-__all__ = ["bits_of_long_rows", "component_layout", "core_format", "entry_of", "layout_of", "rows_stand_alone", "values_of"]
+__all__ = [
+    "bits_of_long_rows",
+    "component_layout",
+    "core_format",
+    "entry_of",
+    "layout_of",
+    "rows_stand_alone",
+    "values_of",
+]
 
 # Dtypes that `values` of a pattern alone may have -> the format whose codes their bits are.
 VALUES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}

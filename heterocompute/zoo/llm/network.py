@@ -22,7 +22,7 @@ from ...base.texts import quoted
 from ...base.values import as_int, as_real, shown
 from ...products.arguments import as_format
 from ...products.quantize import quantize
-from .judge import Reference, Totals
+from .judge import Reference, Totals, pieces
 from .run import Run, Way
 from .several import continued, drawn
 from .shape import Rope, Shape
@@ -357,15 +357,23 @@ class LanguageModel:
         ids = self._text_ids(text)
         divided = as_int(parts, "judged: parts", 0, self._window(window))
         totals = [Totals(self._window(window)) for _ in ways]
-        kept = {} if states is None else states
+        kept, outputs = {} if states is None else states, [Run(self, Way(*way), 1) for way in ways]
         for i, (tokens, first) in enumerate(self.windows(ids, stride, window)):
             reference: Reference | None = None
             if compare:
                 reference = Reference(Run(self, Way(), 1), tokens, first, kept.get(i))
                 if states is not None:
                     states[i] = reference.states
-            for total, way in zip(totals, ways, strict=True):
-                total.add(Run(self, Way(*way), 1), tokens, first, reference)
+            found = [
+                Run(self, Way(*way), 1).hidden_of(tokens)[first - 1 : -1]
+                if reference is None or any(way)
+                else reference.states  # the network as stored
+                for way in ways
+            ]
+            for rows in pieces(len(tokens) - first, self.shape.vocabulary):
+                stored = None if reference is None else reference.part(rows)
+                for total, run, x in zip(totals, outputs, found, strict=True):
+                    total.add(run.scores(x[rows]), tokens[first:][rows], first + rows.start, stored)
         return [total.found(compare, divided) for total in totals]
 
     def search_inputs(
