@@ -60,6 +60,11 @@ def labelled(fmt: str, method: str | None) -> str:
     return fmt if method is None else f"{fmt} / {method}"
 
 
+def elsewhere(row: Row) -> bool:
+    """Tell whether a row has a picture of its own: it differs by the KV cache or by the accumulator."""
+    return bool(row.get("kv_cache") or row.get("accumulator_bits"))
+
+
 def shortly(rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
     """Return the rows with short names of mixed formats, and what these names stand for.
 
@@ -105,7 +110,7 @@ def _value(key: str, row: Row, rows: Sequence[Row]) -> Any:
 def _cell(key: str, value: Any) -> str:
     if key in TEXTS:
         return "–" if value is None else "yes" if value is True else str(value)
-    if key == "bytes":
+    if key in ("bytes", "kv_bytes"):
         return quantity(value, "B")
     if key == "seconds":
         return quantity(value, "s")
@@ -341,7 +346,7 @@ def within_reach(rows: Sequence[Row], metric: str, higher: bool) -> tuple[list[R
     -------
     (list of dict, str)
     """
-    base = rows[0]
+    base, rows = rows[0], [row for row in rows if not elsewhere(row)]
     if metric in DECIBELS or base[metric] is None:
         key = metric if metric in DECIBELS else "sqnr_db"
         good = [row for row in rows if row[key] is not None and row[key] >= 20]

@@ -9,6 +9,7 @@ import html
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from .study import (
     DECIBELS,
     TITLES,
     advice,
+    elsewhere,
     labelled,
     layer_key,
     number,
@@ -34,6 +36,7 @@ from .study import (
 
 Row = dict[str, Any]
 
+AXIS = "stored bits a value"
 MAX_PAGE_LAYERS = 400
 MAX_HISTOGRAMS = 40
 MAX_FIGURES = 4
@@ -65,6 +68,7 @@ def page(
     others: Sequence[Judge] = (),
     more: str = "",
     notes: Sequence[str] = (),
+    further: Sequence[Row] = (),
 ) -> str:
     """Return the whole page: styles, data and one script inside, nothing fetched.
 
@@ -84,6 +88,8 @@ def page(
         HTML that follows the table.
     notes : sequence of str, optional
         Sentences that follow the table.
+    further : sequence of dict, optional
+        Rows of pictures in `more`.
 
     Returns
     -------
@@ -97,7 +103,7 @@ def page(
     shown = names[:MAX_PAGE_LAYERS]
     words = [_words(judge) for judge in judges]
     data = {
-        "rows": [{**row, "speed": speed(row, rows)} for row in rows],
+        "rows": [{**row, "speed": speed(row, rows)} for row in [*rows, *further]],
         "front": list(front),
         "metric": metric,
         "metrics": [judge.metric for judge in judges],
@@ -164,7 +170,7 @@ def legend(rows: Sequence[Row]) -> str:
 def dots_of(rows: Sequence[Row], judge: Judge) -> tuple[list[Dot], list[int]]:
     """Return the dots of a metric, those of the front last and so on top, and which bear names."""
     chosen = set(judge.front)
-    order = [i for i, row in enumerate(rows) if row["bits"] and row[judge.metric] is not None]
+    order = [i for i, row in enumerate(rows) if row["bits"] and row[judge.metric] is not None and not elsewhere(row)]
     order.sort(key=lambda i: i in chosen)
     dots = [
         Dot(
@@ -188,25 +194,31 @@ def corners(dots: Sequence[Dot], judge: Judge) -> list[tuple[float, float]]:
     return [places[i] for i in judge.front if i in places]
 
 
-def chart_of(dots: Sequence[Dot], judge: Judge, width: int, height: int) -> Chart:
+def chart_of(dots: Sequence[Dot], judge: Judge, width: int, height: int, axis: str = AXIS) -> Chart:
     """Return the frame of a scatter whose dots are all inside."""
     ticks = [bits for bits in BITS if bits != 1.5 or width > 600]
     x = logarithmic([dot.x for dot in dots], ticks)
     y = for_metric([dot.y for dot in dots], judge.higher)
-    title = f"{judge.title} against stored bits a value"
-    return Chart(x, y, width, height, "stored bits a value", judge.title, title=title)
+    return Chart(x, y, width, height, axis, judge.title, title=f"{judge.title} against {axis}")
 
 
-def figures(rows: Sequence[Row], judge: Judge, hidden: bool) -> str:
-    """Return a metric of rows against bits as pictures, for broad and for narrow screens."""
+def figures(rows: Sequence[Row], judge: Judge, hidden: bool, first: int | None = None, axis: str = AXIS) -> str:
+    """Return a metric of rows against bits as pictures, for broad and for narrow screens.
+
+    With `first`, hints are those of the page's rows from that one, and the choice of a metric hides nothing.
+    """
     dots, named = dots_of(rows, judge)
     if not dots:
         return ""
     found = []
     front = corners(dots, judge)
+    if first is not None:
+        dots = [replace(dot, row=None if dot.row is None else dot.row + first) for dot in dots]
     for kind, width, height in SIZES:
-        chart = chart_of(dots, judge, width, height)
+        chart = chart_of(dots, judge, width, height, axis)
         found.append(f'<div class="{kind}">{chart.draw(dots, named, front)}</div>')
+    if first is not None:
+        return f"<div>{''.join(found)}</div>"
     return f'<div data-metric="{html.escape(judge.metric)}"{" hidden" if hidden else ""}>{"".join(found)}</div>'
 
 

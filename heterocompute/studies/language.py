@@ -17,6 +17,7 @@ import numpy as np
 from ..arrays.components import component_layout
 from ..arrays.quantized import QuantizedArray
 from ..base.progress import Progress, Steps
+from ..emulate.text import accumulator_bits
 from ..files.selection import check_patterns, escaped, select
 from ..formats import Format
 from ..products.clock import Clock
@@ -27,6 +28,7 @@ from .asked import (
     Entry,
     activations_of,
     by_methods,
+    chip_asked,
     emulations_of,
     entries_of,
     methods_of,
@@ -34,6 +36,7 @@ from .asked import (
     plan_of,
 )
 from .callers import finite
+from .chip import decoding
 from .result import Study
 from .short import notes_on
 from .source import named
@@ -72,7 +75,8 @@ def study_text(
     kinds, caches = activations_of(activations), caches_of(kv_cache)
     chosen_methods = methods_of(methods, {})
     entries = by_methods(entries_of(FORMATS if formats is None else formats), chosen_methods)
-    modelled = modelled_by(device)
+    chip = chip_asked(device)
+    modelled = modelled_by(chip)
     names = names_of(net, include, exclude)
     for entry in entries:
         check_patterns(names, entry.formats)
@@ -105,6 +109,7 @@ def study_text(
         step(f"judge  {entry.text}")
         compared = net.judged(ids, [(made, *way[1:]) for way in ways], stride, window, compare=True, states=states)
         for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
+            bits = bits_of_cache(cache, net.shape.head_width)
             rows.append(
                 {
                     "format": entry.text if entry.formats else STORED,
@@ -116,8 +121,10 @@ def study_text(
                     **_pooled(found, i),
                     **({} if emulated is None else {"seconds": None}),  # there is no time of that hardware
                     **{key: finite(value) for key, value in numbers.items()},
-                    "kv_bits": bits_of_cache(cache, net.shape.head_width),
+                    "kv_bits": bits,
+                    **({} if emulate is None else {"accumulator_bits": emulated and accumulator_bits(emulated)}),
                     **modelled([part.matrix for part in found], kind),
+                    **({} if chip in (None, "mac") else decoding(net, chip, made, kind, cache, bits)),
                 }
             )
         if per_layer and made:
@@ -133,7 +140,7 @@ def study_text(
     shapes = {name: tuple(net.weights[name].shape) for name in names}
     wanted = {name: [way.fmt for entry in entries if (way := entry.of(name)).fmt is not None] for name in names}
     notes = notes_on(shapes, {name: (len(shape) - 1,) for name, shape in shapes.items()}, wanted)
-    return Study(rows, layers, ["perplexity", "kl", "agreement", "kv_bits"], [], alone, notes=notes)
+    return Study(rows, layers, ["perplexity", "kl", "agreement"], [], alone, notes=notes)
 
 
 def _whole(entry: Entry, net: Any, lengths: Mapping[str, int]) -> Entry:

@@ -68,11 +68,11 @@ def _stack(
     """Return how to read the stack of one part, and its shape."""
     listed = [f"{at}{i}.{name}.weight" for i in range(shape.experts)]
     if all(one in reads for one in listed):
-        every = {sizes.get(one) for one in listed}
         read = partial(_joined, [reads[one] for one in listed])
-        if None in every:  # packed: a shape that is wrong is found when the stack is read
-            rows, columns = (shape.width, shape.expert_hidden) if number == 2 else (shape.expert_hidden, shape.width)
-            return read, (len(listed), rows, columns)
+        if not all(one in sizes for one in listed):  # packed: a shape that is wrong is found when the stack is read
+            matrix = (shape.width, shape.expert_hidden) if number == 2 else (shape.expert_hidden, shape.width)
+            return read, (len(listed), *matrix)
+        every = {sizes[one] for one in listed}
         return read, (len(listed), *min(every)) if len(every) == 1 else ()
     whole = f"{at}down_proj" if number == 2 else f"{at}gate_up_proj"
     if whole not in sizes:

@@ -94,7 +94,9 @@ class _Together(Run):
     def next(self, runs: list[Run], tokens: list[int]) -> FloatArray:
         """Add a token to each run and return the logits, (runs, vocabulary)."""
         self._runs, ids = runs, np.array(tokens, np.int64)[None]
-        return runs[0].logits(ids)[0] if len(runs) == 1 else self.logits(ids)[0]
+        run: Run = runs[0] if len(runs) == 1 else self
+        found: FloatArray = run.logits(ids)[0]
+        return found
 
     def _is_plain(self) -> bool:
         return False
@@ -107,4 +109,5 @@ class _Together(Run):
         found = [
             run._attended(i, q[:, :, at], k[:, :, at], v[:, :, at]) for run, at in zip(self._runs, parts, strict=True)
         ]
-        return np.concatenate(found, axis=2)
+        joined: FloatArray = np.concatenate(found, axis=2)
+        return joined
