@@ -29,6 +29,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added.add_argument(
         "--layout", metavar="L", help="layout of another program: compressed-tensors, gptq, awq, gguf, ..."
     )
+    added.add_argument(
+        "--requantize", action="store_true", help="accept a GGUF file that is quantized already; round a second time"
+    )
     add_patterns(added)
     added.add_argument("--workers", type=thread_count, metavar="N", help="files written in parallel; default: 1")
     added.add_argument(
@@ -53,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--format or --recipe is needed")
     from ..files.checkpoint import quantize_checkpoint  # 18 ms
 
-    options = ("fake", "workers", "resume", "shard_size", "consume", "layout")
+    options = ("fake", "workers", "resume", "shard_size", "consume", "layout", "requantize")
     work = functools.partial(quantize_checkpoint, **{key: getattr(arguments, key) for key in options})
     return rewrite(arguments, "quantized", work, arguments.format, recipe_of(arguments.recipe))
 

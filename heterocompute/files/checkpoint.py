@@ -51,6 +51,7 @@ def quantize_checkpoint(
     consume: bool = False,
     layout: str | None = None,
     needed: bool = False,
+    requantize: bool = False,
 ) -> dict[str, Any]:
     """Quantize the tensors of a checkpoint, one file or a folder, and write a new checkpoint.
 
@@ -106,6 +107,9 @@ def quantize_checkpoint(
     needed : bool
         Raise ValueError and write nothing if no tensor is selected, as the command does. By default the copy is
         written, so that the same call serves every file of a checkpoint in parts.
+    requantize : bool
+        Accept a GGUF file whose blocks are quantized already, and round their values a second time. With
+        ``layout="gguf"`` all keys are kept, and so are the blocks of tensors without a format.
 
     Returns
     -------
@@ -143,7 +147,8 @@ def quantize_checkpoint(
     options = (default, parse_recipe(_texts(recipe)), include, exclude, axis, needed)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
-        _refuse_packed(reader, held, patterns=True)
+        if not (requantize and any(reader.format_of(name) for name in held)):
+            _refuse_packed(reader, held, patterns=True)
         change_of = in_blocks if layout == "gguf" else packed
         return _chosen(reader, held, options, rounded if fake else change_of)
 

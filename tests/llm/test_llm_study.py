@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,27 @@ def test_the_commands(net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.startswith("the cat")
 
 
+def test_the_recipe_of_a_search_becomes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tokenizers")
+    model, out, recipe, text = (str(tmp_path / name) for name in ("m.gguf", "q.gguf", "r.toml", "corpus.txt"))
+    net = hc.zoo.open_llm(made.write_gguf(Path(model), kind="q8_0"))
+    Path(text).write_text(made.TEXT)
+    options = ["--text", text, "--budget", "bytes=0.06MB", "--formats", "q8_0,q4_0", "--out", recipe]
+    assert main(["search", model, *options]) == 0
+    assert main(["quantize", model, out, "--layout", "gguf", "--recipe", recipe]) == 1
+    assert "quantize --requantize rounds a second time" in capsys.readouterr().err
+    assert main(["quantize", model, out, "--layout", "gguf", "--recipe", recipe, "--requantize", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    found = hc.zoo.open_llm(out)
+    formats = tomllib.loads(Path(recipe).read_text())["formats"]
+    assert set(formats.values()) == {"q8_0", "q4_0"} and summary["bytes"] < summary["bytes_before"]
+    weights = {name: hc.quantize(np.asarray(net.weights[name]), fmt, axis=-1) for name, fmt in formats.items()}
+    np.testing.assert_array_equal(found.logits(IDS), net.logits(IDS, weights))
+    assert found.tokens.encode("the cat") == net.tokens.encode("the cat")
+    assert found.weights["token_embd.weight"] == net.weights["token_embd.weight"]
+    assert {row["name"]: row["bytes"] for row in summary["tensors"]}["token_embd.weight"] < 18_000
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -202,6 +224,7 @@ def test_the_commands(net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["study", "{net}", "--text", "{bytes}"], 1, "no UTF-8"),
         (["study", "{net}", "--text", "{empty}"], 1, "text has 0 tokens"),
         (["study", "{text}", "--text", "{text}"], 1, "corpus.txt"),
+        (["search", "{net}", "--text", "{text}", "--budget", "bytes=60XB"], 2, "'bytes=60XB', wanted KIND=NUMBER"),
         (["generate", "{net}", ""], 1, "ids have shape (0,)"),
         (["generate", "{net}", "a", "--tokens", "0"], 2, "wanted a number of tokens"),
         (["generate", "{net}", "a", "--tokens", "500"], 1, "more than the context"),

@@ -312,7 +312,7 @@ def refuse_layout(reader: Tensors) -> None:
         kind = reader.format_of(blocks)
         raise ValueError(
             f"is already quantized, tensor {quoted(blocks)} to {kind}: dequantize makes a plain file of it, whose "
-            "rounding is not undone"
+            "rounding is not undone, and quantize --requantize rounds a second time"
         )
     _refuse_others(reader, config)
 
