@@ -94,10 +94,10 @@ def _blocks(logits: FloatArray) -> list[slice]:
 
 
 def _perplexity(loss: float, count: int) -> float:
-    """Return exp of a mean; NaN of nothing."""
+    """Return exp of a mean; NaN of nothing, and of NaN."""
     if not count:
         return math.nan
-    return math.exp(loss / count) if loss / count < 700 else math.inf
+    return math.inf if loss / count >= 700 else math.exp(loss / count)
 
 
 def log_softmax(logits: FloatArray, shares: FloatArray) -> FloatArray:

@@ -24,7 +24,7 @@ from ...products.arguments import as_format
 from ...products.quantize import quantize
 from .judge import Reference, Totals, pieces
 from .run import Run, Way
-from .several import continued, drawn
+from .several import NOT_FINITE, continued, drawn
 from .shape import Rope, Shape
 from .tokens import Tokens
 from .weights import expected
@@ -127,7 +127,7 @@ class LanguageModel:
 
         Parameters
         ----------
-        ids : array_like of int, shape (n,) or (batch, n), or a list of texts or of tokens of any length
+        ids : str, array_like of int, shape (n,) or (batch, n), or a list of texts or of tokens of any length
             Tokens, as `tokens.encode` returns them; at most `shape.context` of them per sequence.
         weights : mapping of str to array, optional
             Replacements for weights of the file, by name. All other weights stay as stored.
@@ -150,8 +150,8 @@ class LanguageModel:
         TypeError
             ids are not integers.
         ValueError
-            A token is out of range, there are no tokens or more than the context, or the emulation does not support
-            these formats.
+            A token is out of range, there are no tokens or more than the context, the emulation does not support these
+            formats, or the logits are not finite.
 
         Examples
         --------
@@ -161,10 +161,10 @@ class LanguageModel:
         """
         way = Way(weights, activations, kv_cache, emulate)
         if _is_list(ids):
-            return [Run(self, way, 1).logits(one[None])[0] for one in self._sequences(ids, "logits: ids")]
-        some = self._ids(ids, "logits")
+            return [self._finite(Run(self, way, 1).logits(x[None])[0]) for x in self._sequences(ids, "logits: ids")]
+        some = self._ids(self.tokens.encode(ids) if isinstance(ids, str) else ids, "logits")
         run = Run(self, way, max(1, some.size // some.shape[-1]))
-        found = run.logits(some.reshape(-1, some.shape[-1]))
+        found = self._finite(run.logits(some.reshape(-1, some.shape[-1])))
         return found.reshape(*some.shape, self.shape.vocabulary)
 
     @counts_subnormals
@@ -314,10 +314,13 @@ class LanguageModel:
         Each window begins with the beginning-of-text token, if the model has one. Sums are float64.
         """
         way = Way(weights, activations, kv_cache, emulate)
-        if not _is_list(text, equal=True) and getattr(text, "ndim", 1) < 2:
-            return float(self.judged(text, [way], stride, window)[0]["perplexity"])
-        texts = [self._text_ids(one, f"perplexity: text[{i}]") for i, one in enumerate(text)]
-        return [float(self.judged(ids, [way], stride, window)[0]["perplexity"]) for ids in texts]
+        is_one = not _is_list(text, equal=True) and getattr(text, "ndim", 1) < 2
+        given = [("perplexity: text", text)] if is_one else [(f"perplexity: text[{i}]", x) for i, x in enumerate(text)]
+        texts = [self._text_ids(one, name) for name, one in given]
+        found = [float(self.judged(ids, [way], stride, window)[0]["perplexity"]) for ids in texts]
+        if any(map(math.isnan, found)):
+            raise ValueError(f"perplexity: {NOT_FINITE}")
+        return found[0] if is_one else found
 
     def judged(
         self,
@@ -445,9 +448,16 @@ class LanguageModel:
             raise ValueError(f"{name} has {ids.size} tokens, expected at least 2 in one sequence")
         return ids
 
+    def _finite(self, logits: FloatArray) -> FloatArray:
+        if not np.isfinite(logits.max()):
+            raise ValueError(f"logits: {NOT_FINITE}")
+        return logits
+
     def _sequences(self, given: Sequence[Any], name: str) -> list[IntArray]:
         """Return the tokens of each of several texts or sequences."""
-        found = []
+        found: list[IntArray] = []
+        if len({isinstance(one, str) for one in given}) > 1:
+            raise TypeError(f"{name} has texts and tokens, expected one kind")
         for i, one in enumerate(given):
             ids = self._ids(self.tokens.encode(one) if isinstance(one, str) else one, f"{name}[{i}]")
             if ids.ndim != 1:

@@ -12,6 +12,8 @@ from ... import _heterocompute as _core, emulate as emulation
 from ...arrays.components import core_format
 from ...base import runtime
 from ...base.runtime import tuned, use
+from ...base.texts import near_words, printable, quoted
+from ...base.values import shown
 from ...products.arguments import as_format
 from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
@@ -41,10 +43,22 @@ class Way(NamedTuple):
     emulate: str | None = None
 
 
+def _check_names(net: LanguageModel, weights: Any) -> None:
+    """Refuse weights that take no tensor's place."""
+    if not isinstance(weights, Mapping):
+        raise TypeError(f"weights is {shown(weights)}, expected a mapping of tensors' names to arrays")
+    unknown = next((name for name in weights if name not in net.weights), None)
+    if unknown is not None:
+        near = "".join(f"; the nearest is {quoted(one)}" for one in near_words(str(unknown), net.matrices)[:1])
+        raise ValueError(f"weights has {shown(unknown)}, which is no tensor of {printable(net.path)}{near}")
+
+
 class Run:
     """One pass over sequences of a batch, with the keys and values of all tokens so far."""
 
     def __init__(self, net: LanguageModel, way: Way, batch: int) -> None:
+        if way.weights is not None:
+            _check_names(net, way.weights)
         self.net, self.shape, self.activations = net, net.shape, way.activations
         self._weights, self._emulate = way.weights, way.emulate
         self._taken: dict[str, Any] = {}

@@ -21,12 +21,13 @@ from .run import Run, Way
 if TYPE_CHECKING:
     from .network import LanguageModel
 
-__all__ = ["continued", "drawn"]
+__all__ = ["NOT_FINITE", "continued", "drawn"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 FEW = 8  # rows
+NOT_FINITE = "the logits hold NaN or infinity; expected finite weights, and values that stay within float32"
 
 
 def _share(net: LanguageModel, way: Way) -> bool:
@@ -77,6 +78,8 @@ def continued(
 
 def drawn(logits: FloatArray, heat: float, rng: np.random.Generator) -> int:
     """Return a token by its logits: the most likely one, or one drawn from ``softmax(logits / heat)``."""
+    if not np.isfinite(logits.max()):
+        raise ValueError(f"generate: {NOT_FINITE}")
     if heat == 0:
         return int(logits.argmax())
     scaled = logits.astype(np.float64)
