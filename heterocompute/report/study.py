@@ -22,6 +22,7 @@ Row = dict[str, Any]
 
 TEXTS = ("format", "method", "activations", "kv_cache", "emulate", "retrained")
 FIXED = (*TEXTS, "bits", "bytes", "sqnr_db", "output_db", "seconds")
+STORED = "stored"  # the baseline of a language model, whose file may be quantized
 DECIBELS = ("sqnr_db", "output_db")  # None where nothing was lost
 TITLES = {
     "bits": "bits",
@@ -118,6 +119,8 @@ def _cell(key: str, value: Any) -> str:
         return "–" if value is None else f"{value:.2f}x"
     if key in DECIBELS:
         return "exact" if value is None else number(value, 1)
+    if key in ("kv_bits", "accumulator_bits", "tokens_per_s"):
+        return number(value, {"kv_bits": 2, "accumulator_bits": 0}.get(key, 1))
     return number(value, 2 if key == "bits" else 4)
 
 
@@ -374,6 +377,8 @@ def _losses(row: Row, metric: str, higher: bool) -> list[float]:
 def advice(rows: Sequence[Row], metric: str, higher: bool) -> tuple[str, str] | None:
     """Return the format to take, and why: the smallest that costs next to nothing; None where none does.
 
+    A language model whose file is quantized may stay as stored.
+
     Parameters
     ----------
     rows : sequence of dict
@@ -388,7 +393,8 @@ def advice(rows: Sequence[Row], metric: str, higher: bool) -> tuple[str, str] | 
     good, near = within_reach(rows, metric, higher)
     base, best = rows[0], min(good, key=lambda row: (row["bits"], *_losses(row, metric, higher)), default=rows[0])
     if best is base:
-        return None
+        none = f"{number(base['bits'])} bits: no format with fewer bits is {near}"
+        return (base["format"], none) if base["format"] == STORED else None
     judged = metric not in DECIBELS and base[metric] is not None
     smaller = f", {base['bytes'] / best['bytes']:.1f} x smaller" if judged else ""
     return row_name(best), f"{number(best['bits'])} bits{smaller}: the smallest {near}"

@@ -24,6 +24,7 @@ from ..products.clock import Clock
 from ..products.error import error
 from ..ptq.methods import by_method
 from ..ptq.network import calibrate
+from ..report.study import STORED
 from .asked import (
     Entry,
     activations_of,
@@ -44,7 +45,6 @@ from .source import named
 __all__ = ["hessians_by_layer", "is_language_model", "study_text"]
 
 FORMATS = "q8_0 int8 int4-g32 int4-g32-f16 vsq4-g16-s4 mxfp4 nvfp4 vsq3-g16-s4".split()
-STORED = "stored"
 CALIBRATION = 2048  # tokens of the text that `gptq` is given
 
 
