@@ -394,7 +394,8 @@ def advice(rows: Sequence[Row], metric: str, higher: bool) -> tuple[str, str] | 
     base, best = rows[0], min(good, key=lambda row: (row["bits"], *_losses(row, metric, higher)), default=rows[0])
     if best is base:
         none = f"{number(base['bits'])} bits: no format with fewer bits is {near}"
-        return (base["format"], none) if base["format"] == STORED else None
+        tried = any(row["format"] != base["format"] for row in rows)
+        return (base["format"], none) if base["format"] == STORED and tried else None
     judged = metric not in DECIBELS and base[metric] is not None
     smaller = f", {base['bytes'] / best['bytes']:.1f} x smaller" if judged else ""
     return row_name(best), f"{number(best['bits'])} bits{smaller}: the smallest {near}"
