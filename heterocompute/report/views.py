@@ -28,12 +28,12 @@ class View(NamedTuple):
     judge: Judge
 
     @property
-    def advice(self) -> tuple[str, str] | None:
-        """What to take, and why; None where nothing is nearly as good as the first row."""
+    def advice(self) -> tuple[str, str]:
+        """What to take, and why."""
         good, near = within_reach(self.rows, self.judge.metric, self.judge.higher)
         best = min(good, key=lambda row: row["bits"], default=self.rows[0])
         if best["bits"] >= self.rows[0]["bits"]:
-            return None
+            return self.of, f"nothing with fewer bits is {near}"
         return f"{self.of} {row_name(best)}", f"{number(best['bits'])} bits: the smallest {near}"
 
 
@@ -89,8 +89,8 @@ def sections(views: Sequence[View], first: int) -> str:
     """Return the views as HTML: a picture and the sentence that recommends; hints count rows from `first`."""
     found = []
     for view in views:
-        best = view.advice
-        words = "" if best is None else f"<p>\u2192 <b>{html.escape(best[0])}</b>: {html.escape(best[1])}</p>"
+        what, why = view.advice
+        words = f"<p>\u2192 <b>{html.escape(what)}</b>: {html.escape(why)}</p>"
         drawn = figures(view.rows, view.judge, False, first, view.axis)
         found.append(f"<h2>{html.escape(view.title)}</h2>{words}{drawn}")
         first += len(view.rows)

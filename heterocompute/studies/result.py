@@ -285,8 +285,8 @@ class Study(Tabular):
         """
         console = terminal() if console is None else console
         report.show(*self._shown, console, more, more_layers, self.notes)
-        for best in filter(None, (view.advice for view in self._views())):
-            say_words(f"→ {best[0]}: {best[1]}".replace("\u00a0", " "), console)
+        for what, why in (view.advice for view in self._views()):
+            say_words(f"→ {what}: {why}".replace("\u00a0", " "), console)
         if self.alone:
             alone_report.show(*self._harm, console)
 
