@@ -69,6 +69,7 @@ def page(
     more: str = "",
     notes: Sequence[str] = (),
     further: Sequence[Row] = (),
+    below: str = "",
 ) -> str:
     """Return the whole page: styles, data and one script inside, nothing fetched.
 
@@ -89,7 +90,9 @@ def page(
     notes : sequence of str, optional
         Sentences that follow the table.
     further : sequence of dict, optional
-        Rows of pictures in `more`.
+        Rows of the pictures in `below`.
+    below : str, optional
+        HTML that follows the pictures.
 
     Returns
     -------
@@ -126,8 +129,8 @@ def page(
         "words": html.escape(words[0]),
         "judge": html.escape(TITLES.get(metric, metric)),
         "choice": _choice(judges),
-        "keys": legend(rows),
-        "figures": "".join(figures(rows, judge, judge is not judges[0]) for judge in judges),
+        "keys": legend([row for row in rows if not elsewhere(row)]),
+        "figures": "".join(figures(rows, judge, judge is not judges[0]) for judge in judges) + below,
         "table": table_html(given, front, metric, higher, style=False, notes=notes) + more,
     }
     here = Path(__file__)

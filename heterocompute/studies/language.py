@@ -1,8 +1,9 @@
 """How `heterocompute.study` judges a language model by a text: formats of weights, of activations and of the KV cache.
 
 Format by format, all matrices are quantized, and the text goes once through the network as stored and through every
-combination of activations and KV cache: memory holds the network and one format of it. For `gptq` the text goes
-through layer by layer: memory holds the Hessians of one layer.
+combination of activations and KV cache: memory holds the network and one format of it. All combinations of a format
+share the logits of the stored network. For `gptq` the text goes through layer by layer: memory holds the Hessians of
+one layer.
 """
 
 from __future__ import annotations

@@ -43,6 +43,9 @@ class Study(Tabular):
         - ``device_us`` and ``device_uj``, with a device: modelled time and energy of the same matmuls. The time is at
           full design power; None if that is unknown.
         - ``mac_pj`` and ``mac_um2``, with ``"mac"``: energy and area of one multiply-add.
+        - Of a language model: ``kv_cache`` (text or None), ``kv_bits``; with emulations ``accumulator_bits`` (None for
+          exact sums); with a device ``tokens_per_s`` (modelled decoding of one sequence after 4096 tokens, or the
+          context) and ``kv_bytes`` of these tokens.
     layers : list of dict
         One row per tensor and format, largest loss first: ``name``, ``shape``, ``format``, ``bits``, ``bytes``,
         ``sqnr_db``, ``seconds``; with Hessians ``output_db``.
@@ -195,11 +198,11 @@ class Study(Tabular):
         """
         first, *others = self._judges
         views = self._views()
-        more = views_report.sections(views, len(self.table))
-        more += "" if not self.alone else alone_report.section(*self._harm)
+        more = "" if not self.alone else alone_report.section(*self._harm)
+        below = views_report.sections(views, len(self.table))
         page = study_page.page(
             title, self.table, self.layers, first.front, first.metric, first.higher, self.histograms, others, more,
-            self.notes, [row for view in views for row in view.rows],
+            self.notes, [row for view in views for row in view.rows], below,
         )  # fmt: skip
         write_text(path, page)
 
