@@ -16,8 +16,7 @@ from .labels import place
 from .palette import FAMILIES, GREY, SERIES, Mark, family
 from .scale import Scale
 from .study import layer_key, pivot, shortly
-from .study_page import AXIS, Judge, chart_of, corners, dots_of
-from .views import View
+from .study_page import AXIS, Judge, View, chart_of, corners, dots_of
 
 Row = dict[str, Any]
 

@@ -9,12 +9,11 @@ from typing import Any
 
 from ..base.float_env import counts_subnormals
 from ..base.values import shown
-from ..report import alone as alone_report, study as report, study_page, views as views_report
+from ..report import alone as alone_report, study as report, study_page
 from ..report.files import Tabular, write_figure, write_text
 from ..report.plot import study_figure
-from ..report.study_page import Judge
+from ..report.study_page import Judge, View, views_of
 from ..report.table import say_words, terminal
-from ..report.views import View, views_of
 
 __all__ = ["Study"]
 
@@ -199,7 +198,7 @@ class Study(Tabular):
         first, *others = self._judges
         views = self._views()
         more = "" if not self.alone else alone_report.section(*self._harm)
-        below = views_report.sections(views, len(self.table))
+        below = study_page.sections(views, len(self.table))
         page = study_page.page(
             title, self.table, self.layers, first.front, first.metric, first.higher, self.histograms, others, more,
             self.notes, [row for view in views for row in view.rows], below,
