@@ -29,12 +29,15 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
     ----------
     path : str or os.PathLike
         A GGUF file (or one part of a split one), or a Hugging Face folder with safetensors, config.json and
-        tokenizer.json. Families: llama, mistral, mixtral, qwen2, qwen3, qwen3moe, phi3, gemma, gemma2, gemma3.
+        tokenizer.json. The folder may be in any layout of another program that `heterocompute.load` reads; config.json
+        or the names of its tensors say which. Families: llama, mistral, mixtral, qwen2, qwen3, qwen3moe, phi3, gemma,
+        gemma2, gemma3.
 
     Returns
     -------
     LanguageModel
-        Weights are packed as stored, each read on first access.
+        Weights are packed as stored, each read on first access. Weights that no format here holds, such as FP8 in
+        blocks, are float32.
 
     Raises
     ------
