@@ -14,7 +14,15 @@ from ..base.container import numpy_dtype
 from ..formats import Format, has_pattern
 from .layout import Entry
 
-__all__ = ["bits_of_long_rows", "component_layout", "core_format", "entry_of", "layout_of", "values_of"]
+__all__ = [
+    "bits_of_long_rows",
+    "component_layout",
+    "core_format",
+    "entry_of",
+    "layout_of",
+    "rows_stand_alone",
+    "values_of",
+]
 
 # Dtypes that `values` of a pattern alone may have -> the format whose codes their bits are.
 VALUES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -93,6 +101,11 @@ def bits_of_long_rows(fmt: Format) -> float:
     shape = (1, 1 << 20)
     parts = component_layout(fmt, shape, (1,)).values()
     return 8 * sum(dtype.itemsize * math.prod(size) for dtype, size in parts) / math.prod(shape)
+
+
+def rows_stand_alone(fmt: Format, width: int) -> bool:
+    """Tell whether every component has a part for each row: no scale, codebook or pattern that rows share."""
+    return not has_pattern(fmt) and all(per_row for _, _, per_row in layout_of(fmt, (1, width), (1,)).values())
 
 
 def layout_of(

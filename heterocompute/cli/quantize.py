@@ -29,6 +29,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added.add_argument(
         "--layout", metavar="L", help="layout of another program: compressed-tensors, gptq, awq, gguf, ..."
     )
+    added.add_argument(
+        "--requantize", action="store_true", help="accept a GGUF file that is quantized already; round a second time"
+    )
     add_patterns(added)
     add_files(added)
     added.add_argument(
@@ -43,6 +46,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--format or --recipe is needed")
     from ..files.checkpoint import quantize_checkpoint  # 18 ms
 
-    options = {key: getattr(arguments, key) for key in ("fake", "consume", "layout")}
+    options = {key: getattr(arguments, key) for key in ("fake", "consume", "layout", "requantize")}
     work = functools.partial(quantize_checkpoint, **options, **options_of_files(arguments))
     return rewrite(arguments, "quantized", work, arguments.format, recipe_of(arguments.recipe))

@@ -53,7 +53,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "search --budget bits=4 --html report.html",
         "search model.safetensors --budget bits=4 --evaluate my_model:loss --save recipe.toml",
         "search model.safetensors --budget bytes=9e6,device_us=120 --device t4 --group '*.query,*.key,*.value'",
-        "search model.gguf --text corpus.txt --budget bytes=60e6 --save recipe.toml",
+        "search model.gguf --text corpus.txt --budget bytes=60MB --save recipe.toml",
     )
     search.add_argument(
         "model",
@@ -68,8 +68,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     search.add_argument("--network", choices=NETWORKS, help="shipped network: digits (default) or adder")
     search.add_argument(
         "--budget", type=_budgets, action="append", default=[], metavar="K=N",
-        help="upper bound of bits (per value), bytes, seconds (measured here), device_us, device_uj, mac_pj or "
-        "mac_um2; several separated by commas",
+        help="upper bound of bits (per value), bytes (also 60MB), seconds (measured here), device_us, device_uj, "
+        "mac_pj or mac_um2; several separated by commas",
     )  # fmt: skip
     lists: dict[str, Any] = {"type": format_list, "action": "extend", "metavar": "A,B"}
     search.add_argument("--formats", "--format", **lists, help=f"formats to choose from; default: {', '.join(FORMATS)}")
@@ -103,7 +103,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     add_selection(search)
     add_threads(search)
-    search.add_argument("--save", metavar="PATH", help="write the recipe as TOML, for quantize and ptq --recipe")
+    search.add_argument(
+        "--save", "--out", metavar="PATH", help="write the recipe as TOML, for quantize and ptq --recipe"
+    )
     search.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
     search.add_argument("--html", metavar="PATH", help="also write one page with tables and plots")
     search.add_argument("--plot", metavar="PATH", help="also draw a plot: png, svg or pdf")
@@ -187,13 +189,15 @@ def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: P
 
 
 def _budgets(text: str) -> dict[str, float]:
+    from ..files.rewrite import size_of  # 18 ms
     from ..ptq.budgets import KINDS  # 18 ms
 
     found = {}
     for part in text.split(","):
         kind, _, amount = part.partition("=")
         try:
-            found[kind.strip()] = float(amount)
+            is_size = kind.strip() == "bytes" and not amount.strip()[-1:].isdigit()
+            found[kind.strip()] = float(size_of(amount) or 0) if is_size else float(amount)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{shown(part[:40])}, wanted KIND=NUMBER such as bits=4") from None
         if kind.strip() not in KINDS:

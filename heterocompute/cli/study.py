@@ -94,6 +94,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     study.add_argument("--emulate", type=_emulation_list, metavar="A,B", help="accumulators or instructions to emulate")
     study.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
     study.add_argument("--html", metavar="PATH", help="also write one page with tables and plots")
+    study.add_argument("--plot", metavar="PATH", help="also draw a plot: png, svg or pdf")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -123,6 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html:
         what = "Densities" if arguments.density else "Number formats"
         result.to_html(arguments.html, title=f"{what} of {printable(os.path.basename(name))}")
+    if arguments.plot:
+        result.plot(arguments.plot)
     if arguments.json:
         return print_json({**result.to_dict(), "run": _run_of(arguments)})
     with standard_output():

@@ -68,6 +68,13 @@ def parse(emulate: str) -> dict[str, Any]:
     )
 
 
+def accumulator_bits(emulate: str) -> int:
+    """Return the bits of the accumulator of an emulation; an instruction has the first of its accumulators."""
+    options = parse(emulate)
+    name = options.get("accumulator") or INSTRUCTIONS[options["instruction"]].accumulators[0]
+    return int("".join(filter(str.isdigit, name.partition("-")[0])))
+
+
 def accepts(emulate: str, activations: Format | str | None, weights: Format | str | None, length: int = 64) -> bool:
     """Tell whether `matmul` supports these operands, by trying it with rows of zeros.
 

@@ -53,6 +53,7 @@ def quantize_checkpoint(
     layout: str | None = None,
     needed: bool = False,
     part: str | None = None,
+    requantize: bool = False,
 ) -> dict[str, Any]:
     """Quantize the tensors of a checkpoint, one file or a folder, and write a new checkpoint.
 
@@ -111,6 +112,9 @@ def quantize_checkpoint(
     part : str, optional
         ``"2/3"``: write the files of the second of three parts into ``out_path + ".partial"``, on any machine, in any
         order. `finish_checkpoint` makes the output of them when all are there.
+    requantize : bool
+        Accept a GGUF file whose blocks are quantized already, and round their values a second time. With
+        ``layout="gguf"`` all keys are kept, and so are the blocks of tensors without a format.
 
     Returns
     -------
@@ -148,7 +152,8 @@ def quantize_checkpoint(
     options = (default, parse_recipe(_texts(recipe)), include, exclude, axis, needed)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
-        _refuse_packed(reader, held, patterns=True)
+        if not (requantize and any(reader.format_of(name) for name in held)):
+            _refuse_packed(reader, held, patterns=True)
         change_of = in_blocks if layout == "gguf" else packed
         return _chosen(reader, held, options, rounded if fake else change_of)
 

@@ -31,8 +31,9 @@ from ..products.quantize import quantize
 from .beside import files_beside
 from .changes import Change, in_layout
 from .containers.folder import Located
+from .containers.gguf_files import Gguf
 from .layouts.gguf import model as gguf_model
-from .layouts.gguf.llama_cpp import Model, model_in
+from .layouts.gguf.llama_cpp import Model, model_in, model_of_gguf
 from .layouts.table import KEY as CONFIG, LAYOUTS, check_layout, described, export, is_matrix
 from .manifest import MAX_PARTS, refuse_links
 from .opening import reader_of
@@ -288,6 +289,7 @@ def _rewrite_whole(
         with naming_file(reader):
             changes = choose(opened, held)
         model = model_for(layout, opened)[0]
+        blocks = gguf_model.readers(opened) if layout == "gguf" and isinstance(opened, Gguf) else {}
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
         arrays, done = {}, 0
@@ -296,7 +298,10 @@ def _rewrite_whole(
             if progress:
                 call_back(progress, done, total["bytes_before"], name)
             change = changes.get(name)
-            if change is None:
+            if change is None and name in blocks:  # as they are stored
+                arrays[name] = blocks[name]()
+                row["bytes"] = arrays[name].nbytes
+            elif change is None:
                 arrays[name] = reader.tensor(name) if entry is None else read_array(reader, name, entry)
             else:
                 with about(reader, name):
@@ -323,7 +328,7 @@ def model_for(layout: str | None, reader: Tensors) -> tuple[Model | None, str | 
     if layout != "gguf":
         return None, None
     try:
-        return model_in(reader), None
+        return model_of_gguf(reader) if isinstance(reader, Gguf) else model_in(reader), None
     except ValueError as error:
         return None, str(error)
 

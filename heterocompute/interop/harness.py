@@ -9,7 +9,7 @@ registers the model and goes on as the command ``lm_eval``; in Python, `harness_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..products.layers import softmax
 from ..zoo import open_llm
 from ..zoo.llm.judge import log_softmax
 from ..zoo.llm.run import Run, Way
+from ..zoo.llm.several import continued, drawn
 
 __all__ = ["Answers", "harness_model", "register"]
 
@@ -67,7 +68,20 @@ class Answers:
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return (log-likelihood, whether it is what greedy decoding gives) of each (context, continuation)."""
-        return [self._likelihood(*request.args) for request in requests]
+        pairs = [self._pair(*request.args) for request in requests]
+        found: list[tuple[float, bool]] = [(0.0, True)] * len(pairs)
+        alike: dict[bytes, list[int]] = {}  # answers of one token share what comes before them
+        for i, (ids, count) in enumerate(pairs):
+            if count:
+                alike.setdefault(np.array(self._cut(ids)[:-1], np.int64).tobytes(), []).append(i)
+        for places in alike.values():
+            some = self._cut(pairs[places[0]][0])[:-1]
+            run = Run(self.net, self._way, 1)
+            states = run.hidden_of(np.asarray(some, np.int64))
+            for i in places:
+                ids, count = pairs[i]
+                found[i] = self._judged(run, states, self._cut(ids), count)
+        return found
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return the log-likelihood of each text, in windows of the whole context of which each token is in one."""
@@ -75,7 +89,10 @@ class Answers:
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Return what follows each context, up to a text at which the task says to stop."""
-        return [self._answer(*request.args) for request in requests]
+        answers = [_Answer(self.net, *request.args) for request in requests]
+        prompts = [np.asarray(self._prompt(answer), np.int64) for answer in answers]
+        continued(self.net, self._way, prompts, lambda i, logits: answers[i].goes_on(logits))
+        return [answer.text for answer in answers]
 
     @property
     def _prefix(self) -> int:
@@ -83,7 +100,8 @@ class Answers:
         begin = self.net.tokens.begin
         return begin if begin is not None else min(self.net.tokens.ends, default=0)
 
-    def _likelihood(self, context: str, continuation: str) -> tuple[float, bool]:
+    def _pair(self, context: str, continuation: str) -> tuple[list[int], int]:
+        """Return the tokens of both, and how many of them are judged."""
         spaces = len(context) - len(context.rstrip())
         if spaces:  # a blank belongs to the word after it
             context, continuation = context[:-spaces], context[-spaces:] + continuation
@@ -91,17 +109,24 @@ class Answers:
         before = encode(context) if context else [self._prefix]
         whole = encode(context + continuation) if context else [*before, *encode(continuation, special=False)]
         after = whole[len(before) :]
-        return self._scored([*before, *after], len(after))
+        return [*before, *after], len(after)
+
+    def _cut(self, ids: list[int]) -> list[int]:
+        """Return the last tokens, at most the context's before the last one."""
+        return ids[-(self.net.shape.context + 1) :]
 
     def _scored(self, ids: list[int], count: int) -> tuple[float, bool]:
         """Return the log-likelihood of the last `count` tokens, at most the context's before them."""
         if not count:
             return 0.0, True
-        some = np.asarray(ids[-(self.net.shape.context + 1) :], np.int64)
-        count = min(count, len(some) - 1)
-        run = Run(self.net, self._way, 1)
-        logits = run.scores(run.hidden_of(some[:-1])[-count:])
-        logs, wanted = log_softmax(logits, softmax(logits)), some[-count:]
+        some, run = self._cut(ids), Run(self.net, self._way, 1)
+        return self._judged(run, run.hidden_of(np.asarray(some[:-1], np.int64)), some, count)
+
+    def _judged(self, run: Run, states: Any, ids: list[int], count: int) -> tuple[float, bool]:
+        """Return the log-likelihood of the last `count` tokens from the states before each token."""
+        count = min(count, len(ids) - 1)
+        logits = run.scores(states[-count:])
+        logs, wanted = log_softmax(logits, softmax(logits)), np.asarray(ids[-count:], np.int64)
         likelihood = float(logs[np.arange(count), wanted].sum(dtype=np.float64))
         return likelihood, bool((logs.argmax(axis=-1) == wanted).all())
 
@@ -115,24 +140,41 @@ class Answers:
             total += self._scored([*before, *part], len(part))[0]
         return total
 
-    def _answer(self, context: str, options: Any) -> str:
+    def _prompt(self, answer: _Answer) -> list[int]:
+        """Return the last tokens of a context that leave room for the answer."""
+        ids = self.net.tokens.encode(answer.context) or [self._prefix]
+        return ids[-(self.net.shape.context - answer.count) :]
+
+
+class _Answer:
+    """An answer that grows token by token."""
+
+    def __init__(self, net: Any, context: str, options: Any) -> None:
         until = options.get("until") or []
-        stops = [until] if isinstance(until, str) else list(until)
-        count = min(int(options.get("max_gen_toks", MOST_NEW)), self.net.shape.context - 1)
-        heat = float(options.get("temperature", 0.0)) if options.get("do_sample", False) else 0.0
-        ids = (self.net.tokens.encode(context) or [self._prefix])[-(self.net.shape.context - count) :]
-        found: list[int] = []
-        steps: Iterable[Any] = self.net._steps(np.asarray(ids, np.int64), count, heat, 0, self._way)
-        for token in steps:
-            if int(token[0]) in self.net.tokens.ends:
-                break
-            found.append(int(token[0]))
-            text = self.net.tokens.decode(found)
-            if any(stop in text for stop in stops if stop):
-                break
-        text = self.net.tokens.decode(found)
-        for stop in stops:
-            text = text.split(stop)[0] if stop else text
+        self.context, self._net = context, net
+        self._stops = [stop for stop in ([until] if isinstance(until, str) else until) if stop]
+        self.count = min(int(options.get("max_gen_toks", MOST_NEW)), net.shape.context - 1)
+        self._heat = float(options.get("temperature", 0.0)) if options.get("do_sample", False) else 0.0
+        self._rng, self._tokens = np.random.default_rng(0), list[int]()
+
+    def goes_on(self, logits: Any) -> int | None:
+        """Add the next token and return it; None at the end."""
+        if len(self._tokens) >= self.count:
+            return None
+        token = drawn(logits, self._heat, self._rng)
+        if token in self._net.tokens.ends:
+            return None
+        self._tokens.append(token)
+        text = self._net.tokens.decode(self._tokens)
+        done = len(self._tokens) == self.count or any(stop in text for stop in self._stops)
+        return None if done else token
+
+    @property
+    def text(self) -> str:
+        """The answer up to a text at which the task says to stop."""
+        text = str(self._net.tokens.decode(self._tokens))
+        for stop in self._stops:
+            text = text.split(stop)[0]
         return text
 
 

@@ -76,6 +76,8 @@ def family(text: str) -> str:
     """
     if text == "fp32":
         return "plain"
+    if text in ("stored", "exact"):  # of no format, in studies of language models
+        return "other"
     if re.search(r"[=\s]", text):
         return "mixed"
     if re.search(r"[0-9]:[0-9]", text):

@@ -16,7 +16,7 @@ from .labels import place
 from .palette import FAMILIES, GREY, SERIES, Mark, family
 from .scale import Scale
 from .study import layer_key, pivot, shortly
-from .study_page import Judge, chart_of, corners, dots_of
+from .study_page import AXIS, Judge, View, chart_of, corners, dots_of
 
 Row = dict[str, Any]
 
@@ -25,7 +25,7 @@ MAX_LAYERS = 24
 RADIUS, LARGER, NAME_SIZE = 3.2, 1.35, 8.0  # points
 
 
-def study_figure(rows: Sequence[Row], layers: Sequence[Row], judge: Judge) -> Any:
+def study_figure(rows: Sequence[Row], layers: Sequence[Row], judge: Judge, views: Sequence[View] = ()) -> Any:
     """Draw a metric against stored bits, with the Pareto front, and SQNR by tensor and format.
 
     Parameters
@@ -34,6 +34,8 @@ def study_figure(rows: Sequence[Row], layers: Sequence[Row], judge: Judge) -> An
         As `heterocompute.study` returns them, the worst tensor first.
     judge : Judge
         The column of `rows` that is drawn.
+    views : sequence of View, optional
+        Further pictures, drawn below.
 
     Returns
     -------
@@ -48,13 +50,19 @@ def study_figure(rows: Sequence[Row], layers: Sequence[Row], judge: Judge) -> An
     names, formats, found = pivot(layers)
     names = names[:MAX_LAYERS]
     height = 4.8 if not names else max(4.8, 1.4 + 0.26 * max(len(names), len(formats)))
-    figure = figure_type()(figsize=(13 if names else 8, min(height, 9)), layout="constrained")
+    height = min(height, 9)
+    figure = figure_type()(figsize=(13 if names or views else 8, height + 4.8 * bool(views)), layout="constrained")
+    grid = figure.add_gridspec(1 + bool(views), 1, height_ratios=[height, *[4.8] * bool(views)])
+    above = grid[0].subgridspec(1, 1 + bool(names), width_ratios=(3, 2) if names else (1,))
     if names:
-        left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+        left, right = above.subplots()
         _heat(right, figure, names, formats, found, layer_key(layers))
     else:
-        left = figure.subplots()
+        left = above.subplots()
+    below = [] if not views else list(grid[1].subgridspec(1, len(views)).subplots(squeeze=False)[0])
     scatter(left, figure, rows, judge)
+    for axes, view in zip(below, views, strict=True):
+        scatter(axes, figure, view.rows, view.judge, view.title, view.axis)
     return figure
 
 
@@ -74,15 +82,17 @@ def figure_type() -> Any:
     return StudyFigure
 
 
-def scatter(axes: Any, figure: Any, rows: Sequence[Row], judge: Judge) -> None:
-    """Draw a metric of rows against bits, with names and the front."""
+def scatter(
+    axes: Any, figure: Any, rows: Sequence[Row], judge: Judge, title: str | None = None, axis: str = AXIS
+) -> None:
+    """Draw a metric of rows against bits, with names and the front; without a title of its own also the legend."""
     axes.grid(True, color="#8885", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.set_xscale("log", base=2)
-    axes.set_xlabel("stored bits a value")
+    axes.set_xlabel(axis)
     axes.set_ylabel(judge.title)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title("What a bit buys", loc="left", fontsize=11, fontweight="bold")
+    axes.set_title(title or "What a bit buys", loc="left", fontsize=11, fontweight="bold")
     dots, named = dots_of(rows, judge)
     if not dots:
         return
@@ -101,7 +111,8 @@ def scatter(axes: Any, figure: Any, rows: Sequence[Row], judge: Judge) -> None:
         axes.plot(
             *zip(*stairs, strict=True), drawstyle="steps-post", color=FRONT_COLOR, ls="--", linewidth=1.3, zorder=1
         )
-    _legend(figure, axes, rows, bool(stairs))
+    if title is None:
+        _legend(figure, axes, rows, bool(stairs))
     write_names(figure, axes, dots, named, stairs)
 
 

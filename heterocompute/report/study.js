@@ -1,7 +1,7 @@
 /* The page of a study: hints over dots, the choice of the metric, error by tensor, histograms. */
 
 const fixed = (v, digits) => v === null || v === undefined ? "\u2013" : v !== 0 && Math.abs(v) < 0.5 * 10 ** -digits ? v.toExponential(1) : v.toFixed(digits);
-const name = (r) => [r.format, r.method, r.activations, r.emulate, r.retrained && "retrained"].filter((text) => text).join(" / ");
+const name = (r) => [r.format, r.method, r.activations, r.kv_cache, r.emulate, r.retrained && "retrained"].filter((text) => text).join(" / ");
 
 tellRows((i) => {
   const r = data.rows[i];

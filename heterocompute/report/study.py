@@ -22,6 +22,7 @@ Row = dict[str, Any]
 
 TEXTS = ("format", "method", "activations", "kv_cache", "emulate", "retrained")
 FIXED = (*TEXTS, "bits", "bytes", "sqnr_db", "output_db", "seconds")
+STORED = "stored"  # the baseline of a language model, whose file may be quantized
 DECIBELS = ("sqnr_db", "output_db")  # None where nothing was lost
 TITLES = {
     "bits": "bits",
@@ -58,6 +59,11 @@ def layer_key(layers: Sequence[Row]) -> str:
 def labelled(fmt: str, method: str | None) -> str:
     """Return a format and how tensors were rounded to it."""
     return fmt if method is None else f"{fmt} / {method}"
+
+
+def elsewhere(row: Row) -> bool:
+    """Tell whether a row has a picture of its own: it differs by the KV cache or by the accumulator."""
+    return bool(row.get("kv_cache") or row.get("accumulator_bits"))
 
 
 def shortly(rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
@@ -105,7 +111,7 @@ def _value(key: str, row: Row, rows: Sequence[Row]) -> Any:
 def _cell(key: str, value: Any) -> str:
     if key in TEXTS:
         return "–" if value is None else "yes" if value is True else str(value)
-    if key == "bytes":
+    if key in ("bytes", "kv_bytes"):
         return quantity(value, "B")
     if key == "seconds":
         return quantity(value, "s")
@@ -113,6 +119,8 @@ def _cell(key: str, value: Any) -> str:
         return "–" if value is None else f"{value:.2f}x"
     if key in DECIBELS:
         return "exact" if value is None else number(value, 1)
+    if key in ("kv_bits", "accumulator_bits", "tokens_per_s"):
+        return number(value, {"kv_bits": 2, "accumulator_bits": 0}.get(key, 1))
     return number(value, 2 if key == "bits" else 4)
 
 
@@ -343,7 +351,7 @@ def within_reach(rows: Sequence[Row], metric: str, higher: bool) -> tuple[list[R
     -------
     (list of dict, str)
     """
-    base = rows[0]
+    base, rows = rows[0], [row for row in rows if not elsewhere(row)]
     if metric in DECIBELS or base[metric] is None:
         key = metric if metric in DECIBELS else "sqnr_db"
         good = [row for row in rows if row[key] is not None and row[key] >= 20]
@@ -371,6 +379,8 @@ def _losses(row: Row, metric: str, higher: bool) -> list[float]:
 def advice(rows: Sequence[Row], metric: str, higher: bool) -> tuple[str, str] | None:
     """Return the format to take, and why: the smallest that costs next to nothing; None where none does.
 
+    A language model whose file is quantized may stay as stored.
+
     Parameters
     ----------
     rows : sequence of dict
@@ -385,7 +395,9 @@ def advice(rows: Sequence[Row], metric: str, higher: bool) -> tuple[str, str] | 
     good, near = within_reach(rows, metric, higher)
     base, best = rows[0], min(good, key=lambda row: (row["bits"], *_losses(row, metric, higher)), default=rows[0])
     if best is base:
-        return None
+        none = f"{number(base['bits'])} bits: no format with fewer bits is {near}"
+        tried = any(row["format"] != base["format"] for row in rows)
+        return (base["format"], none) if base["format"] == STORED and tried else None
     judged = metric not in DECIBELS and base[metric] is not None
     smaller = f", {base['bytes'] / best['bytes']:.1f} x smaller" if judged else ""
     return row_name(best), f"{number(best['bits'])} bits{smaller}: the smallest {near}"

@@ -8,7 +8,8 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from .study import (
     DECIBELS,
     TITLES,
     advice,
+    elsewhere,
     labelled,
     layer_key,
     number,
@@ -34,6 +36,7 @@ from .study import (
 
 Row = dict[str, Any]
 
+AXIS = "stored bits a value"
 MAX_PAGE_LAYERS = 400
 MAX_HISTOGRAMS = 40
 MAX_FIGURES = 4
@@ -65,6 +68,8 @@ def page(
     others: Sequence[Judge] = (),
     more: str = "",
     notes: Sequence[str] = (),
+    further: Sequence[Row] = (),
+    below: str = "",
 ) -> str:
     """Return the whole page: styles, data and one script inside, nothing fetched.
 
@@ -84,6 +89,10 @@ def page(
         HTML that follows the table.
     notes : sequence of str, optional
         Sentences that follow the table.
+    further : sequence of dict, optional
+        Rows of the pictures in `below`.
+    below : str, optional
+        HTML that follows the pictures.
 
     Returns
     -------
@@ -97,7 +106,7 @@ def page(
     shown = names[:MAX_PAGE_LAYERS]
     words = [_words(judge) for judge in judges]
     data = {
-        "rows": [{**row, "speed": speed(row, rows)} for row in rows],
+        "rows": [{**row, "speed": speed(row, rows)} for row in [*rows, *further]],
         "front": list(front),
         "metric": metric,
         "metrics": [judge.metric for judge in judges],
@@ -120,8 +129,8 @@ def page(
         "words": html.escape(words[0]),
         "judge": html.escape(TITLES.get(metric, metric)),
         "choice": _choice(judges),
-        "keys": legend(rows),
-        "figures": "".join(figures(rows, judge, judge is not judges[0]) for judge in judges),
+        "keys": legend([row for row in rows if not elsewhere(row)]),
+        "figures": "".join(figures(rows, judge, judge is not judges[0]) for judge in judges) + below,
         "table": table_html(given, front, metric, higher, style=False, notes=notes) + more,
     }
     here = Path(__file__)
@@ -164,7 +173,7 @@ def legend(rows: Sequence[Row]) -> str:
 def dots_of(rows: Sequence[Row], judge: Judge) -> tuple[list[Dot], list[int]]:
     """Return the dots of a metric, those of the front last and so on top, and which bear names."""
     chosen = set(judge.front)
-    order = [i for i, row in enumerate(rows) if row["bits"] and row[judge.metric] is not None]
+    order = [i for i, row in enumerate(rows) if row["bits"] and row[judge.metric] is not None and not elsewhere(row)]
     order.sort(key=lambda i: i in chosen)
     dots = [
         Dot(
@@ -188,25 +197,31 @@ def corners(dots: Sequence[Dot], judge: Judge) -> list[tuple[float, float]]:
     return [places[i] for i in judge.front if i in places]
 
 
-def chart_of(dots: Sequence[Dot], judge: Judge, width: int, height: int) -> Chart:
+def chart_of(dots: Sequence[Dot], judge: Judge, width: int, height: int, axis: str = AXIS) -> Chart:
     """Return the frame of a scatter whose dots are all inside."""
     ticks = [bits for bits in BITS if bits != 1.5 or width > 600]
     x = logarithmic([dot.x for dot in dots], ticks)
     y = for_metric([dot.y for dot in dots], judge.higher)
-    title = f"{judge.title} against stored bits a value"
-    return Chart(x, y, width, height, "stored bits a value", judge.title, title=title)
+    return Chart(x, y, width, height, axis, judge.title, title=f"{judge.title} against {axis}")
 
 
-def figures(rows: Sequence[Row], judge: Judge, hidden: bool) -> str:
-    """Return a metric of rows against bits as pictures, for broad and for narrow screens."""
+def figures(rows: Sequence[Row], judge: Judge, hidden: bool, first: int | None = None, axis: str = AXIS) -> str:
+    """Return a metric of rows against bits as pictures, for broad and for narrow screens.
+
+    With `first`, hints are those of the page's rows from that one, and the choice of a metric hides nothing.
+    """
     dots, named = dots_of(rows, judge)
     if not dots:
         return ""
     found = []
     front = corners(dots, judge)
+    if first is not None:
+        dots = [replace(dot, row=None if dot.row is None else dot.row + first) for dot in dots]
     for kind, width, height in SIZES:
-        chart = chart_of(dots, judge, width, height)
+        chart = chart_of(dots, judge, width, height, axis)
         found.append(f'<div class="{kind}">{chart.draw(dots, named, front)}</div>')
+    if first is not None:
+        return f"<div>{''.join(found)}</div>"
     return f'<div data-metric="{html.escape(judge.metric)}"{" hidden" if hidden else ""}>{"".join(found)}</div>'
 
 
@@ -244,3 +259,88 @@ def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: 
     if gain and gain > 1:
         found.append((f"{gain:.2f} x", f"products against fp32, measured: {row_name(quick)}, the fastest {near}"))
     return found
+
+
+# Further pictures of a study of a language model: the metric against bits of the KV cache, and of accumulators
+
+
+class View(NamedTuple):
+    """Rows that differ in nothing else, drawn as formats are: ``format`` is the cache or the accumulator.
+
+    `of` is what they compare, `title` and `axis` are words of the picture.
+    """
+
+    of: str
+    title: str
+    axis: str
+    rows: list[Row]
+    judge: Judge
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        """What to take, and why."""
+        good, near = within_reach(self.rows, self.judge.metric, self.judge.higher)
+        best = min(good, key=lambda row: row["bits"], default=self.rows[0])
+        if best["bits"] >= self.rows[0]["bits"]:
+            return self.of, f"nothing with fewer bits is {near}"
+        return f"{self.of} {row_name(best)}", f"{number(best['bits'])} bits: the smallest {near}"
+
+
+def views_of(rows: Sequence[Row], judge: Callable[[list[Row]], Judge]) -> list[View]:
+    """Return the views that a study has rows for.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+    judge : callable
+        Returns the metric with the Pareto front of some rows.
+    """
+    found = []
+    caches = [row for row in rows if _same(row, rows[0]) and not row.get("emulate") and "kv_bits" in row]
+    if len({row["kv_cache"] for row in caches}) > 1:
+        made = [_as_format(row, row["kv_cache"] or "fp32", row["kv_bits"], row["activations"]) for row in caches]
+        title = f"What a bit of the KV cache buys (weights as {rows[0]['format']})"
+        found.append(View("KV cache", title, "stored bits a value of keys and values", made, judge(made)))
+    exact = _widest([row for row in rows if row.get("emulate")], rows)
+    if exact is not None:
+        alike = [row for row in rows if _same(row, exact) and row["activations"] == exact["activations"]]
+        alike = [row for row in alike if row.get("kv_cache") == exact.get("kv_cache")]
+        made = [_as_format(row, row["emulate"] or "exact", row["accumulator_bits"] or 64, None) for row in alike]
+        made.sort(key=lambda row: row["format"] != "exact")
+        title = f"What a bit of the accumulator buys ({exact['format']} x {exact['activations'] or 'fp32'})"
+        found.append(View("accumulator", title, "bits of the accumulator; exact sums at 64", made, judge(made)))
+    return found
+
+
+def _same(row: Row, other: Row) -> bool:
+    return labelled(row["format"], row.get("method")) == labelled(other["format"], other.get("method"))
+
+
+def _widest(emulated: Sequence[Row], rows: Sequence[Row]) -> Row | None:
+    """Return the row with exact sums whose formats have the most emulations, the first of several."""
+    best, most = None, 0
+    for row in rows:
+        if row.get("emulate") or "accumulator_bits" not in row:
+            continue
+        keys = ("activations", "kv_cache")
+        count = sum(_same(one, row) and all(one.get(key) == row.get(key) for key in keys) for one in emulated)
+        if count > most:
+            best, most = row, count
+    return best
+
+
+def _as_format(row: Row, name: str, bits: float, activations: str | None) -> Row:
+    changed = {"format": name, "bits": bits, "bytes": bits, "activations": activations}
+    return {**row, **changed, "method": None, "kv_cache": None, "emulate": None, "accumulator_bits": None}
+
+
+def sections(views: Sequence[View], first: int) -> str:
+    """Return the views as HTML: a picture and the sentence that recommends; hints count rows from `first`."""
+    found = []
+    for view in views:
+        what, why = view.advice
+        words = f"<p>\u2192 <b>{html.escape(what)}</b>: {html.escape(why)}</p>"
+        drawn = figures(view.rows, view.judge, False, first, view.axis)
+        found.append(f"<h2>{html.escape(view.title)}</h2>{words}{drawn}")
+        first += len(view.rows)
+    return "".join(found)

@@ -178,16 +178,24 @@ def plan_of(
     return plan
 
 
-def modelled_by(device: Any) -> Callable[[list[Any], Format | None], dict[str, Any]]:
-    """Return what computes the columns of a device; its name is checked before any work."""
+def chip_asked(device: Any) -> Any:
+    """Return the device that a study was asked for, checked before any work; None or ``"mac"`` as they are."""
     if device is None:
-        return lambda matrices, kind: {}
+        return None
     from .. import hardware  # 60 ms
-    from ..hardware.cost.pairing import format_columns  # 60 ms
 
     if not isinstance(device, (str, hardware.Device)):
         raise TypeError(f"study: device is {shown(device)}, wanted the name of a device, a Device or 'mac'")
     chip = device if isinstance(device, str) and device == "mac" else hardware.device(device)
     if not isinstance(chip, str):
         chip.need("bandwidth")
+    return chip
+
+
+def modelled_by(chip: Any) -> Callable[[list[Any], Format | None], dict[str, Any]]:
+    """Return what computes the columns of a device, as `chip_asked` returns it."""
+    if chip is None:
+        return lambda matrices, kind: {}
+    from ..hardware.cost.pairing import format_columns  # 60 ms
+
     return lambda matrices, kind: format_columns(chip, matrices, kind)

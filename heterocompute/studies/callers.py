@@ -17,7 +17,7 @@ from ..base.values import shown
 __all__ = ["MODELLED", "RESERVED", "evaluator", "finite", "retrainer", "seeded", "several", "train_again"]
 
 RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
-MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2")  # columns that `device` adds
+MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2", "tokens_per_s", "kv_bytes")  # columns that `device` adds
 
 
 def several(value: Any, name: str, wanted: str) -> list[Any]:

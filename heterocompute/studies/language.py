@@ -1,8 +1,9 @@
 """How `heterocompute.study` judges a language model by a text: formats of weights, of activations and of the KV cache.
 
 Format by format, all matrices are quantized, and the text goes once through the network as stored and through every
-combination of activations and KV cache: memory holds the network and one format of it. For `gptq` the text goes
-through layer by layer: memory holds the Hessians of one layer.
+combination of activations and KV cache: memory holds the network and one format of it. All combinations of a format
+share the logits of the stored network. For `gptq` the text goes through layer by layer: memory holds the Hessians of
+one layer.
 """
 
 from __future__ import annotations
@@ -17,16 +18,19 @@ import numpy as np
 from ..arrays.components import component_layout
 from ..arrays.quantized import QuantizedArray
 from ..base.progress import Progress, Steps
+from ..emulate.text import accumulator_bits
 from ..files.selection import check_patterns, escaped, select
 from ..formats import Format
 from ..products.clock import Clock
 from ..products.error import error
 from ..ptq.methods import by_method
 from ..ptq.network import calibrate
+from ..report.study import STORED
 from .asked import (
     Entry,
     activations_of,
     by_methods,
+    chip_asked,
     emulations_of,
     entries_of,
     methods_of,
@@ -34,6 +38,7 @@ from .asked import (
     plan_of,
 )
 from .callers import finite
+from .chip import decoding
 from .result import Study
 from .short import notes_on
 from .source import named
@@ -41,7 +46,6 @@ from .source import named
 __all__ = ["hessians_by_layer", "is_language_model", "study_text"]
 
 FORMATS = "q8_0 int8 int4-g32 int4-g32-f16 vsq4-g16-s4 mxfp4 nvfp4 vsq3-g16-s4".split()
-STORED = "stored"
 CALIBRATION = 2048  # tokens of the text that `gptq` is given
 
 
@@ -72,7 +76,8 @@ def study_text(
     kinds, caches = activations_of(activations), caches_of(kv_cache)
     chosen_methods = methods_of(methods, {})
     entries = by_methods(entries_of(FORMATS if formats is None else formats), chosen_methods)
-    modelled = modelled_by(device)
+    chip = chip_asked(device)
+    modelled = modelled_by(chip)
     names = names_of(net, include, exclude)
     for entry in entries:
         check_patterns(names, entry.formats)
@@ -105,6 +110,7 @@ def study_text(
         step(f"judge  {entry.text}")
         compared = net.judged(ids, [(made, *way[1:]) for way in ways], stride, window, compare=True, states=states)
         for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
+            bits = bits_of_cache(cache, net.shape.head_width)
             rows.append(
                 {
                     "format": entry.text if entry.formats else STORED,
@@ -116,8 +122,10 @@ def study_text(
                     **_pooled(found, i),
                     **({} if emulated is None else {"seconds": None}),  # there is no time of that hardware
                     **{key: finite(value) for key, value in numbers.items()},
-                    "kv_bits": bits_of_cache(cache, net.shape.head_width),
+                    "kv_bits": bits,
+                    **({} if emulate is None else {"accumulator_bits": emulated and accumulator_bits(emulated)}),
                     **modelled([part.matrix for part in found], kind),
+                    **({} if chip in (None, "mac") else decoding(net, chip, made, kind, cache, bits)),
                 }
             )
         if per_layer and made:
@@ -133,7 +141,7 @@ def study_text(
     shapes = {name: tuple(net.weights[name].shape) for name in names}
     wanted = {name: [way.fmt for entry in entries if (way := entry.of(name)).fmt is not None] for name in names}
     notes = notes_on(shapes, {name: (len(shape) - 1,) for name, shape in shapes.items()}, wanted)
-    return Study(rows, layers, ["perplexity", "kl", "agreement", "kv_bits"], [], alone, notes=notes)
+    return Study(rows, layers, ["perplexity", "kl", "agreement"], [], alone, notes=notes)
 
 
 def _whole(entry: Entry, net: Any, lengths: Mapping[str, int]) -> Entry:

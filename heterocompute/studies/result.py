@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..base.float_env import counts_subnormals
@@ -12,8 +12,8 @@ from ..base.values import shown
 from ..report import alone as alone_report, study as report, study_page
 from ..report.files import Tabular, write_figure, write_text
 from ..report.plot import study_figure
-from ..report.study_page import Judge
-from ..report.table import terminal
+from ..report.study_page import Judge, View, views_of
+from ..report.table import say_words, terminal
 
 __all__ = ["Study"]
 
@@ -42,6 +42,9 @@ class Study(Tabular):
         - ``device_us`` and ``device_uj``, with a device: modelled time and energy of the same matmuls. The time is at
           full design power; None if that is unknown.
         - ``mac_pj`` and ``mac_um2``, with ``"mac"``: energy and area of one multiply-add.
+        - Of a language model: ``kv_cache`` (text or None), ``kv_bits``; with emulations ``accumulator_bits`` (None for
+          exact sums); with a device ``tokens_per_s`` (modelled decoding of one sequence after 4096 tokens, or the
+          context) and ``kv_bytes`` of these tokens.
     layers : list of dict
         One row per tensor and format, largest loss first: ``name``, ``shape``, ``format``, ``bits``, ``bytes``,
         ``sqnr_db``, ``seconds``; with Hessians ``output_db``.
@@ -84,7 +87,8 @@ class Study(Tabular):
             Column to maximize or minimize. Default: the first number that `evaluate` returned, else ``output_db`` with
             Hessians, else ``sqnr_db``.
         cost : str, optional
-            Cost column; less is better.
+            Cost column; less is better. ``"bits"`` compares weights: rows of a language model with a packed KV cache or
+            an emulated accumulator are left out.
         maximize : bool, optional
             Whether larger values of `metric` are better. Default: True, unless the name contains a word such as loss,
             perplexity, error, kl or distance.
@@ -113,6 +117,8 @@ class Study(Tabular):
         sign = 1.0 if (more_is_better(metric) if maximize is None else maximize) else -1.0
         points = []
         for i, row in enumerate(self.table):
+            if cost == "bits" and report.elsewhere(row):
+                continue
             value = float("inf") if metric in report.DECIBELS and row[metric] is None else row[metric]
             if value is not None and row[cost] is not None:
                 points.append((row[cost], -sign * value, i))
@@ -146,6 +152,15 @@ class Study(Tabular):
         numbers = [*self.metrics, *(key for key in reversed(report.DECIBELS) if self.table and key in self.table[0])]
         return [self._judge(name) for name in numbers if not name.endswith(spread)]
 
+    def _views(self, metric: str | None = None) -> list[View]:
+        """What else can be drawn: the metric against the bits of the KV cache and of accumulators."""
+        name = self._metric if metric is None else metric
+
+        def judge(rows: list[dict[str, Any]]) -> Judge:
+            return Judge(name, more_is_better(name), replace(self, table=rows, layers=[], histograms=[]).pareto(name))
+
+        return views_of(self.table, judge)
+
     def _judge(self, metric: str) -> Judge:
         return Judge(metric, more_is_better(metric), self.pareto(metric))
 
@@ -153,7 +168,8 @@ class Study(Tabular):
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"rows": table, "layers": layers, "pareto": indices, "notes": notes}``, ready for JSON.
 
-        It contains no NaN and no infinity. With ``per_layer`` it also has ``"alone"``.
+        ``"advice"`` is a list of the sentences that `show` ends with. With ``per_layer`` the result also has
+        ``"alone"``. It contains no NaN and no infinity.
 
         Returns
         -------
@@ -164,6 +180,7 @@ class Study(Tabular):
             "layers": [dict(row) for row in self.layers],
             "pareto": self.pareto(),
             "notes": list(self.notes),
+            "advice": [f"{what}: {why}".replace("\u00a0", " ") for what, why in self._advice],
             **({"alone": [dict(row) for row in self.alone]} if self.alone else {}),
         }
 
@@ -179,9 +196,12 @@ class Study(Tabular):
             Heading of the page.
         """
         first, *others = self._judges
+        views = self._views()
+        more = "" if not self.alone else alone_report.section(*self._harm)
+        below = study_page.sections(views, len(self.table))
         page = study_page.page(
-            title, self.table, self.layers, first.front, first.metric, first.higher, self.histograms, others,
-            "" if not self.alone else alone_report.section(*self._harm), self.notes,
+            title, self.table, self.layers, first.front, first.metric, first.higher, self.histograms, others, more,
+            self.notes, [row for view in views for row in view.rows], below,
         )  # fmt: skip
         write_text(path, page)
 
@@ -210,10 +230,17 @@ class Study(Tabular):
         """
         if metric is not None:
             self._check_columns("plot", metric)
-        figure = study_figure(self.table, self.layers, self._judge(self._metric if metric is None else metric))
+        chosen = self._metric if metric is None else metric
+        figure = study_figure(self.table, self.layers, self._judge(chosen), self._views(chosen))
         if path is not None:
             write_figure(path, figure)
         return figure
+
+    @property
+    def _advice(self) -> list[tuple[str, str]]:
+        """What to take, and why: a format, and where there are several a KV cache and an accumulator."""
+        first = report.advice(self.table, self._metric, more_is_better(self._metric)) if self.table else None
+        return [best for best in (first, *(view.advice for view in self._views())) if best is not None]
 
     @property
     def _harm(self) -> tuple[list[dict[str, Any]], dict[str, Any], str, bool]:
@@ -260,6 +287,8 @@ class Study(Tabular):
         """
         console = terminal() if console is None else console
         report.show(*self._shown, console, more, more_layers, self.notes)
+        for what, why in (view.advice for view in self._views()):
+            say_words(f"→ {what}: {why}".replace("\u00a0", " "), console)
         if self.alone:
             alone_report.show(*self._harm, console)
 

@@ -38,6 +38,7 @@ from .asked import (
     Way,
     activations_of,
     by_methods,
+    chip_asked,
     emulations_of,
     entries_of,
     hessians_of,
@@ -110,7 +111,7 @@ def run(
         raise ValueError("study: per_layer needs evaluate, or a network: nothing else tells what a layer costs")
     ways = methods_of(methods, hessians)
     entries = by_methods(entries_of(formats), ways)
-    modelled = modelled_by(device)
+    modelled = modelled_by(chip_asked(device))
 
     with ExitStack() as stack:
         source = Source(weights, stack)

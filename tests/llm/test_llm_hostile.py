@@ -162,7 +162,7 @@ IDS = list(range(2, 12))
         (lambda net: net.logits([264]), ValueError, "logits: token 264 is out of range, expected 0 to 263"),
         (lambda net: net.logits([-1]), ValueError, "token -1 is out of range"),
         (lambda net: net.logits([]), ValueError, r"ids have shape \(0,\)"),
-        (lambda net: net.logits([[1], [1, 2]]), ValueError, "sequences of different lengths"),
+        (lambda net: net.logits([[[1]], [[1, 2]]]), ValueError, "sequences of different lengths"),
         (lambda net: net.logits([0.5]), TypeError, "ids are float64, expected integers"),
         (lambda net: net.logits(np.ones(129, int)), ValueError, "129 tokens are more than the context of 128"),
         (lambda net: net.generate(IDS, 119), ValueError, "the prompt of 10 tokens and n of 119 are more than"),
@@ -173,6 +173,9 @@ IDS = list(range(2, 12))
         (lambda net: net.logits(IDS, activations="int9"), ValueError, "int9"),
         (lambda net: net.logits(IDS, kv_cache="nvfp4"), ValueError, "whose rows share a scale"),
         (lambda net: net.logits(IDS, {"model.norm.weight": np.ones(3)}), ValueError, r"shape \(3,\), expected \(64,\)"),
+        (lambda net: net.logits(IDS, {"model.norm.wait": np.ones(3)}), ValueError, "model.norm.wait', which is"),
+        (lambda net: net.generate(IDS, 1, weights=3), TypeError, "weights is 3, expected a mapping"),
+        (lambda net: net.generate(["a", [3]], 1), TypeError, "prompt has texts and tokens, expected one kind"),
         (lambda net: net.perplexity([5]), ValueError, "text has 1 tokens, expected at least 2"),
         (lambda net: net.perplexity(IDS, window=1), ValueError, "window is 1"),
         (lambda net: net.perplexity(IDS, window=8, stride=9), ValueError, "stride is 9, wanted 1 to 8"),
@@ -187,6 +190,14 @@ def test_arguments_that_do_not_fit_are_refused(call: Any, error: type[Exception]
     net = hc.zoo.open_llm(made.write_folder(tmp_path))
     with pytest.raises(error, match=words):
         call(net)
+
+
+def test_values_that_are_not_finite_are_said(tmp_path: Path) -> None:
+    bad = {"blk__0__ffn_up__weight": np.full((96, 64), np.nan, np.float32)}
+    net = hc.zoo.open_llm(made.write_gguf(tmp_path / "m.gguf", **bad))
+    for call in (net.logits, net.generate, net.perplexity, lambda ids: net.generate([ids, ids[:3]])):
+        with pytest.raises(ValueError, match=r"the logits hold NaN or infinity"):
+            call(IDS)
 
 
 def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:

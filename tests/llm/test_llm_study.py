@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
+from heterocompute import hardware as hw
 from heterocompute.cli import main
 from heterocompute.studies.language import hessians_by_layer
 
@@ -82,6 +84,51 @@ def test_gptq_walks_the_layers_with_the_hessians_of_one_run(net: Any) -> None:
             assert np.abs(h.full() - wanted).max() <= 1e-4 * np.abs(wanted).max() and h.tokens == at_once[name].tokens
 
 
+def test_caches_and_accumulators_have_pictures_and_advice(net: Any, tmp_path: Path) -> None:
+    found = hc.study(
+        net, ["int8", "int4"], text=IDS, activations=["int8"], kv_cache=["int8", "int3"],
+        emulate=["int10-sat", "int16-sat"],
+    )  # fmt: skip
+    rows, first = found.table, found.table[0]
+    assert {row["accumulator_bits"] for row in rows} == {None, 10, 16}
+    cache, accumulator = found._views()
+    assert [row["bits"] for row in cache.rows if row["activations"] is None] == [32.0, 10.0, 5.0]
+    assert [row["format"] for row in accumulator.rows] == ["exact", "int10-sat", "int16-sat"]
+    for view in (cache, accumulator):
+        good = [row for row in view.rows if row["perplexity"] <= 1.01 * view.rows[0]["perplexity"]]
+        assert view.advice is not None and view.advice[1].startswith(f"{min(row['bits'] for row in good):.2f} bits")
+    said = found.to_dict()["advice"]
+    assert [text.split()[0] for text in said] == [said[0].split()[0], "KV", "accumulator"]
+    assert all(f"→ {text}" in repr(found) for text in said[1:])
+    assert all(rows[i]["kv_cache"] is None and rows[i]["emulate"] is None for i in found.pareto())
+    found.to_html(tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "What a bit of the KV cache buys" in page and "What a bit of the accumulator buys" in page
+    assert first["kv_cache"] is None and len(hc.study(net, ["int8"], text=IDS)._views()) == 0
+
+
+def test_the_picture_has_all_parts(net: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = hc.study(net, ["int8"], text=IDS, activations=["int8"], kv_cache=["int8"], emulate=["int16-sat"])
+    figure = found.plot(tmp_path / "r.svg")
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert any("KV cache" in title for title in titles) and any("accumulator" in title for title in titles)
+    assert "<svg" in (tmp_path / "r.svg").read_text()
+
+
+def test_a_chip_decodes_tokens(net: Any) -> None:
+    found = hc.study(net, ["int4"], text=IDS, activations=["int8"], kv_cache=["int8"], device="a100-sxm-80gb")
+    rows = {(row["format"], row["activations"], row["kv_cache"]): row for row in found.table}
+    bandwidth, context = hw.device("a100-sxm-80gb").bandwidth, net.shape.context
+    plain, packed = rows["stored", None, None], rows["int4", "int8", "int8"]
+    assert plain["kv_bytes"] == hw.memory.kv_cache(net, context, dtype="fp32")
+    assert packed["kv_bytes"] == context * 2 * 2 * 2 * (16 + 4)  # layers, keys and values, heads; codes and a scale
+    read = sum(np.asarray(net.weights[name]).nbytes for name in net.matrices) + plain["kv_bytes"]
+    assert 0.7 < 1 / plain["tokens_per_s"] / (read / bandwidth) < 1.3  # bound by memory
+    assert packed["tokens_per_s"] > plain["tokens_per_s"]
+    assert "tokens_per_s" not in hc.study(net, ["int4"], text=IDS, device="mac").table[0]
+
+
 def test_which_matrix_hurts(net: Any) -> None:
     found = hc.study(net, ["int3-g16", {"*ffn*": "int2-g16"}], text=IDS, include=["*"], per_layer=True)
     rows = found.alone
@@ -107,8 +154,26 @@ def test_the_commands(net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[st
     pytest.importorskip("tokenizers")
     text = tmp_path / "corpus.txt"
     text.write_text(made.TEXT)
-    assert main(["study", net.path, "--text", str(text), "--formats", "int4-g32", "--kv-cache", "int8", "--json"]) == 0
+    assert (
+        main(
+            [
+                "study",
+                net.path,
+                "--text",
+                str(text),
+                "--formats",
+                "int4-g32",
+                "--kv-cache",
+                "int8",
+                "--json",
+                "--plot",
+                str(tmp_path / "r.svg"),
+            ]
+        )
+        == 0
+    )
     rows = json.loads(capsys.readouterr().out)["rows"]
+    assert (tmp_path / "r.svg").exists()
     assert [row["kv_cache"] for row in rows] == [None, "int8"] * 2
     options = ["--tokens", "5", "--format", "vsq4-g16-s4", "--activations", "int8", "--kv-cache", "int8"]
     assert main(["generate", net.path, "the cat", *options, "--json"]) == 0
@@ -122,6 +187,27 @@ def test_the_commands(net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "int4-g16" in json.dumps(plan) and "attn_q" in recipe.read_text()
     assert main(["generate", net.path, "the cat", "--tokens", "3"]) == 0
     assert capsys.readouterr().out.startswith("the cat")
+
+
+def test_the_recipe_of_a_search_becomes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tokenizers")
+    model, out, recipe, text = (str(tmp_path / name) for name in ("m.gguf", "q.gguf", "r.toml", "corpus.txt"))
+    net = hc.zoo.open_llm(made.write_gguf(Path(model), kind="q8_0"))
+    Path(text).write_text(made.TEXT)
+    options = ["--text", text, "--budget", "bytes=0.06MB", "--formats", "q8_0,q4_0", "--out", recipe]
+    assert main(["search", model, *options]) == 0
+    assert main(["quantize", model, out, "--layout", "gguf", "--recipe", recipe]) == 1
+    assert "quantize --requantize rounds a second time" in capsys.readouterr().err
+    assert main(["quantize", model, out, "--layout", "gguf", "--recipe", recipe, "--requantize", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    found = hc.zoo.open_llm(out)
+    formats = tomllib.loads(Path(recipe).read_text())["formats"]
+    assert set(formats.values()) == {"q8_0", "q4_0"} and summary["bytes"] < summary["bytes_before"]
+    weights = {name: hc.quantize(np.asarray(net.weights[name]), fmt, axis=-1) for name, fmt in formats.items()}
+    np.testing.assert_array_equal(found.logits(IDS), net.logits(IDS, weights))
+    assert found.tokens.encode("the cat") == net.tokens.encode("the cat")
+    assert found.weights["token_embd.weight"] == net.weights["token_embd.weight"]
+    assert {row["name"]: row["bytes"] for row in summary["tensors"]}["token_embd.weight"] < 18_000
 
 
 @pytest.mark.parametrize(
@@ -138,6 +224,7 @@ def test_the_commands(net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["study", "{net}", "--text", "{bytes}"], 1, "no UTF-8"),
         (["study", "{net}", "--text", "{empty}"], 1, "text has 0 tokens"),
         (["study", "{text}", "--text", "{text}"], 1, "corpus.txt"),
+        (["search", "{net}", "--text", "{text}", "--budget", "bytes=60XB"], 2, "'bytes=60XB', wanted KIND=NUMBER"),
         (["generate", "{net}", ""], 1, "ids have shape (0,)"),
         (["generate", "{net}", "a", "--tokens", "0"], 2, "wanted a number of tokens"),
         (["generate", "{net}", "a", "--tokens", "500"], 1, "more than the context"),

@@ -344,7 +344,7 @@ def test_levels_are_the_values_of_one_row() -> None:
 def test_every_way_out_holds_the_same(tmp_path: Path) -> None:
     r = hc.study(Network(), ["int8", "vsq4-g16-s4"], activations=["int8"])
     found = json.loads(json.dumps(r.to_dict(), allow_nan=False))
-    assert found == {"rows": r.table, "layers": r.layers, "pareto": r.pareto(), "notes": r.notes}
+    assert found == {"rows": r.table, "layers": r.layers, "pareto": r.pareto(), "notes": r.notes, "advice": []}
     r.to_csv(tmp_path / "r.csv")
     with open(tmp_path / "r.csv", newline="") as file:
         lines = list(csv.DictReader(file))

@@ -26,7 +26,7 @@ from .layout import LAYOUTS, METHODS, Layout
 from .programs import EIGHTS, is_codes, program_in
 from .weight import Weight, of_array, of_blocks, of_values
 
-__all__ = ["KEY", "LAYOUTS", "NAMES", "check_layout", "described", "export", "is_matrix", "readers_in",
+__all__ = ["KEY", "LAYOUTS", "NAMES", "check_layout", "described", "export", "is_matrix", "operands_in", "readers_in",
            "refuse_codes", "refuse_layout", "refuse_unread",
            "weight_from", "weights_in"]  # fmt: skip
 
@@ -207,6 +207,47 @@ def weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callabl
     }
 
 
+def operands_in(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
+    """Return what a checkpoint of any layout holds for matmuls: the plain tensors, and how each weight is read.
+
+    Parameters
+    ----------
+    reader : Tensors
+        Its configuration or the names of its tensors say the layout.
+
+    Returns
+    -------
+    list of str, dict of str to callable
+        Each answers with a QuantizedArray, or with float32 values where no format here holds the weight.
+
+    Raises
+    ------
+    ValueError
+        Another program has quantized it, in no layout that is read.
+    """
+    config = config_in(reader)
+    name, method = _layout_in(reader, config), method_of(config)
+    with _blaming(reader, str(name)):
+        if name is None:
+            if method is not None and METHODS.get(method, method) not in LAYOUTS:
+                raise ValueError(f"quant_method is {shown(method)}, which is not read; expected {', '.join(LAYOUTS)}")
+            refuse_unread(reader)
+            return plain_names(reader), {}
+        plain, weights = _weights_in(reader, name)
+        _refuse_lone_codes(reader, plain, shown(name))
+    layout = LAYOUTS[name]
+    return plain, {
+        one: partial(_read, reader, name, partial(_operand, layout, weight)) for one, weight in weights.items()
+    }
+
+
+def _operand(layout: Layout, weight: Stored) -> Any:
+    found = _decoded(layout, weight)
+    if found.array is None or found.order is not None:
+        return found.values()
+    return found.array if found.array.shape == found.shape else _array(layout, weight)
+
+
 def layout_said(reader: Tensors) -> str | None:
     """Return the layout of a file's weights: what its configuration names, or without one what its tensors are called.
 
@@ -271,7 +312,7 @@ def refuse_layout(reader: Tensors) -> None:
         kind = reader.format_of(blocks)
         raise ValueError(
             f"is already quantized, tensor {quoted(blocks)} to {kind}: dequantize makes a plain file of it, whose "
-            "rounding is not undone"
+            "rounding is not undone, and quantize --requantize rounds a second time"
         )
     _refuse_others(reader, config)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import _heterocompute as _core
-from ...arrays.components import layout_of
+from ...arrays.components import layout_of, rows_stand_alone
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
 from ...base.float_env import counts_subnormals
@@ -211,7 +211,7 @@ class KVCache:
         self._parts = {"values": (np.dtype(np.float32), (self.width,))}
         if self.format is not None:
             layout = layout_of(self.format, (1, self.width), (1,))
-            if has_pattern(self.format) or not all(per_row for _, _, per_row in layout.values()):
+            if not rows_stand_alone(self.format, self.width):
                 raise ValueError(
                     f"KVCache: format is {self.format}, whose rows share a scale, codebook or pattern; expected one "
                     "with all of it per row or group, such as int8, int4-g32 or fp8_e4m3fn-row"

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays.base import PackedArray
+from ...arrays.components import rows_stand_alone
+from ...arrays.quantized import QuantizedArray
 from ...base.texts import printable, quoted
 from .shape import Shape
 
@@ -52,22 +54,26 @@ def add_experts(path: str, reads: Reads, sizes: Sizes, shape: Shape) -> dict[str
                 continue
             roles[f"blk.{i}.ffn_gate_inp.weight"] = f"{at}gate.weight"
             for number, part in enumerate(PARTS):
-                found = _stack(reads, sizes, f"{at}experts.", number, names[number], shape)
+                found = _stack(path, reads, sizes, f"{at}experts.", number, names[number], shape)
                 if found is not None:
                     name = f"{at}experts.{part}.weight"
-                    reads[name], sizes[name] = partial(_whole, path, name, found[0]), found[1]
+                    reads[name], sizes[name] = found
                     roles[f"blk.{i}.ffn_{part}_exps.weight"] = name
     return roles
 
 
 def _stack(
-    reads: Reads, sizes: Sizes, at: str, number: int, name: str, shape: Shape
+    path: str, reads: Reads, sizes: Sizes, at: str, number: int, name: str, shape: Shape
 ) -> tuple[Callable[[], Any], tuple[int, ...]] | None:
     """Return how to read the stack of one part, and its shape."""
     listed = [f"{at}{i}.{name}.weight" for i in range(shape.experts)]
-    if all(one in sizes for one in listed):
+    if all(one in reads for one in listed):
+        read = partial(_joined, [reads[one] for one in listed])
+        if not all(one in sizes for one in listed):  # packed: a shape that is wrong is found when the stack is read
+            matrix = (shape.width, shape.expert_hidden) if number == 2 else (shape.expert_hidden, shape.width)
+            return read, (len(listed), *matrix)
         every = {sizes[one] for one in listed}
-        return partial(_joined, [reads[one] for one in listed]), (len(listed), *min(every)) if len(every) == 1 else ()
+        return read, (len(listed), *min(every)) if len(every) == 1 else ()
     whole = f"{at}down_proj" if number == 2 else f"{at}gate_up_proj"
     if whole not in sizes:
         return None
@@ -76,24 +82,28 @@ def _stack(
     size = sizes[whole]
     half = size[1] // 2 if len(size) == 3 else 0
     rows = slice(half) if number == 0 else slice(half, None)
-    return partial(_rows, reads[whole], rows), (size[0], half, *size[2:])
+    return partial(_rows, path, whole, reads[whole], rows), (size[0], half, *size[2:])
 
 
 def _joined(reads: list[Callable[[], Any]]) -> Any:
+    """Return the stack of several matrices, packed where each is and rows share nothing."""
     parts = [read() for read in reads]
-    return parts[0] if isinstance(parts[0], PackedArray) else np.stack(parts)
+    first = parts[0]
+    if isinstance(first, QuantizedArray) and rows_stand_alone(first.format, first.shape[-1]):
+        alike = (first.format, first.shape)
+        if all(isinstance(part, QuantizedArray) and (part.format, part.shape) == alike for part in parts):
+            components = {key: np.concatenate([part.components[key] for part in parts]) for key in first.components}
+            return QuantizedArray(components, first.format, (len(parts), *first.shape), (2,))
+    if any(isinstance(part, PackedArray) for part in parts):
+        parts = [np.asarray(part, np.float32) for part in parts]
+    return np.stack(parts)
 
 
-def _rows(read: Callable[[], Any], rows: slice) -> Any:
+def _rows(path: str, name: str, read: Callable[[], Any], rows: slice) -> Any:
     whole = read()
-    return whole if isinstance(whole, PackedArray) else whole[:, rows]
-
-
-def _whole(path: str, name: str, read: Callable[[], Any]) -> Any:
-    found = read()
-    if isinstance(found, PackedArray):
+    if isinstance(whole, PackedArray):
         raise ValueError(
-            f"{printable(path)}: the experts of {quoted(name)} are quantized by another program; expected floats, or a "
-            "GGUF file"
+            f"{printable(path)}: the stack {quoted(name)} is quantized by another program; expected floats, experts "
+            "stored one by one, or a GGUF file"
         )
-    return found
+    return whole[:, rows]

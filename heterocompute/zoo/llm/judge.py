@@ -11,12 +11,13 @@ import numpy as np
 from ...products.layers import softmax
 from .run import Run
 
-__all__ = ["Reference", "Totals"]
+__all__ = ["Reference", "Totals", "pieces"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 LOGITS = 1 << 22  # logits at a time: 16 MiB, which the allocator of C keeps for the next
+BLOCK = 1 << 17  # logits that steps follow each other on: 512 KiB
 
 
 class Reference:
@@ -32,8 +33,11 @@ class Reference:
     def part(self, rows: slice) -> tuple[FloatArray, FloatArray]:
         """Return probabilities of some rows, and their logarithms."""
         logits = self._run.scores(self.states[rows])
-        shares = softmax(logits)
-        return shares, log_softmax(logits, shares)
+        shares, logs = np.empty_like(logits), np.empty_like(logits)
+        for some in _blocks(logits):
+            shares[some] = softmax(logits[some])
+            logs[some] = log_softmax(logits[some], shares[some])
+        return shares, logs
 
 
 class Totals:
@@ -44,25 +48,26 @@ class Totals:
         self.count = self.same = 0
         self._losses, self._counts = np.zeros(window), np.zeros(window, np.int64)
 
-    def add(self, run: Run, tokens: IntArray, first: int, reference: Reference | None) -> None:
-        """Add the tokens of a window from the first that is predicted in it."""
-        x, targets = run.hidden_of(tokens)[first - 1 : -1], tokens[first:]
-        pieces = -(-len(targets) * run.shape.vocabulary // LOGITS)
-        step = -(-len(targets) // pieces)  # equal pieces: few rows sum in another order
-        for begin in range(0, len(targets), step):
-            rows = slice(begin, begin + step)
-            logits, wanted = run.scores(x[rows]), targets[rows]
-            logs = log_softmax(logits, softmax(logits))
-            losses = -logs[np.arange(len(wanted)), wanted].astype(np.float64)
-            self.loss += float(losses.sum())
-            self.count += len(wanted)
-            places = slice(first + begin, first + begin + len(wanted))
-            self._losses[places] += losses
-            self._counts[places] += 1
+    def add(
+        self, logits: FloatArray, wanted: IntArray, begin: int, reference: tuple[FloatArray, FloatArray] | None
+    ) -> None:
+        """Add tokens by the logits before each; `begin` is the index of the first in its window."""
+        losses, kl = np.empty(len(wanted)), np.empty(len(wanted), np.float32)
+        for some in _blocks(logits):
+            part = logits[some]
+            logs = log_softmax(part, softmax(part))
+            losses[some] = -logs[np.arange(len(logs)), wanted[some]].astype(np.float64)
             if reference is not None:
-                shares, stored = reference.part(rows)
-                self.kl += float(np.einsum("ij,ij->i", shares, stored - logs).sum(dtype=np.float64))
+                shares, stored = (one[some] for one in reference)
                 self.same += int((stored.argmax(axis=-1) == logs.argmax(axis=-1)).sum())
+                kl[some] = np.einsum("ij,ij->i", shares, np.subtract(stored, logs, out=logs))
+        self.loss += float(losses.sum())
+        self.count += len(wanted)
+        places = slice(begin, begin + len(wanted))
+        self._losses[places] += losses
+        self._counts[places] += 1
+        if reference is not None:
+            self.kl += float(kl.sum(dtype=np.float64))
 
     def found(self, compare: bool, parts: int = 0) -> dict[str, Any]:
         """Return the means, and perplexities of so many equal parts of a window."""
@@ -76,11 +81,23 @@ class Totals:
         return found
 
 
+def pieces(count: int, vocabulary: int) -> list[slice]:
+    """Return rows whose logits are in memory at a time: pieces of equal size, since few rows sum in another order."""
+    step = -(-count // -(-count * vocabulary // LOGITS))
+    return [slice(begin, begin + step) for begin in range(0, count, step)]
+
+
+def _blocks(logits: FloatArray) -> list[slice]:
+    """Return a few rows at a time, which stay in the cache between the steps that read them."""
+    step = max(1, BLOCK // logits.shape[1])
+    return [slice(begin, begin + step) for begin in range(0, len(logits), step)]
+
+
 def _perplexity(loss: float, count: int) -> float:
-    """Return exp of a mean; NaN of nothing."""
+    """Return exp of a mean; NaN of nothing, and of NaN."""
     if not count:
         return math.nan
-    return math.exp(loss / count) if loss / count < 700 else math.inf
+    return math.inf if loss / count >= 700 else math.exp(loss / count)
 
 
 def log_softmax(logits: FloatArray, shares: FloatArray) -> FloatArray:

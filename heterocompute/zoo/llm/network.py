@@ -22,8 +22,9 @@ from ...base.texts import quoted
 from ...base.values import as_int, as_real, shown
 from ...products.arguments import as_format
 from ...products.quantize import quantize
-from .judge import Reference, Totals
+from .judge import Reference, Totals, pieces
 from .run import Run, Way
+from .several import NOT_FINITE, continued, drawn
 from .shape import Rope, Shape
 from .tokens import Tokens
 from .weights import expected
@@ -121,13 +122,13 @@ class LanguageModel:
         activations: Any = None,
         kv_cache: Any = None,
         emulate: str | None = None,
-    ) -> FloatArray:
+    ) -> Any:
         """Run the network and return the logits.
 
         Parameters
         ----------
-        ids : array_like of int, shape (n,) or (batch, n)
-            Tokens, as `tokens.encode` returns them; at most `shape.context` of them.
+        ids : str, array_like of int, shape (n,) or (batch, n), or a list of texts or of tokens of any length
+            Tokens, as `tokens.encode` returns them; at most `shape.context` of them per sequence.
         weights : mapping of str to array, optional
             Replacements for weights of the file, by name. All other weights stay as stored.
         activations : Format or str, optional
@@ -141,14 +142,16 @@ class LanguageModel:
         -------
         ndarray of float32, ids.shape + (vocabulary,)
             The logits of the token after each token. Bitwise identical on every instruction set and number of threads.
+            A list of one such array per sequence for texts or sequences of different lengths, bitwise identical to
+            each alone.
 
         Raises
         ------
         TypeError
             ids are not integers.
         ValueError
-            A token is out of range, there are no tokens or more than the context, or the emulation does not support
-            these formats.
+            A token is out of range, there are no tokens or more than the context, the emulation does not support these
+            formats, or the logits are not finite.
 
         Examples
         --------
@@ -156,9 +159,12 @@ class LanguageModel:
         >>> net.logits(net.tokens.encode("The capital of France is"))[-1].argmax()  # doctest: +SKIP
         7042
         """
-        some = self._ids(ids, "logits")
-        run = Run(self, Way(weights, activations, kv_cache, emulate), max(1, some.size // some.shape[-1]))
-        found = run.logits(some.reshape(-1, some.shape[-1]))
+        way = Way(weights, activations, kv_cache, emulate)
+        if _is_list(ids):
+            return [self._finite(Run(self, way, 1).logits(x[None])[0]) for x in self._sequences(ids, "logits: ids")]
+        some = self._ids(self.tokens.encode(ids) if isinstance(ids, str) else ids, "logits")
+        run = Run(self, way, max(1, some.size // some.shape[-1]))
+        found = self._finite(run.logits(some.reshape(-1, some.shape[-1])))
         return found.reshape(*some.shape, self.shape.vocabulary)
 
     @counts_subnormals
@@ -178,7 +184,7 @@ class LanguageModel:
         Parameters
         ----------
         prompt : str, array_like of int (tokens,) or (batch, tokens), or a list of texts or of tokens of any length
-            Prompts of different lengths run one after another, each independently.
+            Texts and prompts of different lengths share matmuls, and each gets the continuation that it gets alone.
         n : int
             Maximum number of tokens to add. Generation stops earlier at the end-of-text token.
         temperature : float
@@ -205,44 +211,62 @@ class LanguageModel:
         >>> net.generate("The capital of France is", 2)  # doctest: +SKIP
         ' Paris.'
         """
-        if _is_ragged(prompt):
-            every = [
-                self.generate(one, n, temperature, seed, weights, activations, kv_cache, emulate) for one in prompt
-            ]
-            return every if isinstance(prompt[0], str) else self._stacked(every)
+        way, count = Way(weights, activations, kv_cache, emulate), as_int(n, "generate: n", 0)
+        heat, start = as_real(temperature, "generate: temperature", "a number"), as_int(seed, "generate: seed", 0)
+        if not 0.0 <= heat < math.inf:
+            raise ValueError(f"generate: temperature is {shown(temperature)}, expected 0 or more")
+        if _is_list(prompt):
+            sequences = self._sequences(prompt, "generate: prompt")
+            self._check_room(max(map(len, sequences)), count)
+            every = self._each(sequences, count, heat, start, way)
+            return [self._text(one) for one in every] if isinstance(prompt[0], str) else self._stacked(every)
         is_text = isinstance(prompt, str)
         some = self._ids(self.tokens.encode(prompt) if is_text else prompt, "generate: prompt")
-        out = [*self._steps(some, n, temperature, seed, Way(weights, activations, kv_cache, emulate))]
+        self._check_room(some.shape[-1], count)
+        out = [*self._steps(some, count, heat, start, way)]
         found = np.stack(out, axis=-1) if out else np.zeros((*some.shape[:-1], 0), np.int64)
         found = found.reshape(*some.shape[:-1], found.shape[-1])
-        if not is_text:
-            return found
+        return self._text(found) if is_text else found
+
+    def _text(self, found: Sequence[int] | IntArray) -> str:
+        """Return the text of new tokens up to the end-of-text token."""
         ended = np.flatnonzero(np.isin(found, list(self.tokens.ends)))
         return self.tokens.decode(found[: ended[0]] if len(ended) else found)
 
-    def _stacked(self, every: list[IntArray]) -> IntArray:
+    def _stacked(self, every: list[list[int]]) -> IntArray:
         """Return sequences as rows of equal length; finished sequences repeat the end-of-text token."""
         longest, end = max(map(len, every)), min(self.tokens.ends, default=0)
-        return np.stack([np.pad(one, (0, longest - len(one)), constant_values=end) for one in every])
+        return np.array([one + [end] * (longest - len(one)) for one in every], np.int64)
 
-    def _steps(self, some: IntArray, n: Any, temperature: Any, seed: Any, way: Way) -> Iterator[IntArray]:
-        """Yield the next token of each sequence."""
-        count = as_int(n, "generate: n", 0)
-        heat = as_real(temperature, "generate: temperature", "a number")
-        if not 0.0 <= heat < math.inf:
-            raise ValueError(f"generate: temperature is {shown(temperature)}, expected 0 or more")
-        rng = np.random.default_rng(as_int(seed, "generate: seed", 0))
-        if some.shape[-1] + count > self.shape.context:
+    def _check_room(self, tokens: int, count: int) -> None:
+        if tokens + count > self.shape.context:
             raise ValueError(
-                f"generate: the prompt of {some.shape[-1]} tokens and n of {count} are more than the context of "
+                f"generate: the prompt of {tokens} tokens and n of {count} are more than the context of "
                 f"{self.shape.context} tokens; shorten the prompt or n"
             )
-        ids = some.reshape(-1, some.shape[-1])
+
+    def _each(self, sequences: list[IntArray], count: int, heat: float, seed: int, way: Way) -> list[list[int]]:
+        """Return the continuation of each sequence, which has its own draws."""
+        found: list[list[int]] = [[] for _ in sequences]
+        draws = [np.random.default_rng(seed) for _ in sequences]
+
+        def goes_on(i: int, logits: FloatArray) -> int | None:
+            token = drawn(logits, heat, draws[i])
+            found[i].append(token)
+            return None if len(found[i]) == count or token in self.tokens.ends else token
+
+        if count:
+            continued(self, way, sequences, goes_on)
+        return found
+
+    def _steps(self, some: IntArray, count: int, heat: float, seed: int, way: Way) -> Iterator[IntArray]:
+        """Yield the next token of each sequence."""
+        rng, ids = np.random.default_rng(seed), some.reshape(-1, some.shape[-1])
         run = Run(self, way, len(ids))
         ended = np.zeros(len(ids), bool)
         for _ in range(count):
             logits = run.logits(ids, last=True)[:, -1]
-            token = _drawn(logits, heat, rng)
+            token = np.array([drawn(one, heat, rng) for one in logits], np.int64)
             if self.tokens.ends:
                 token = np.where(ended, min(self.tokens.ends), token)
                 ended |= np.isin(token, list(self.tokens.ends))
@@ -261,12 +285,12 @@ class LanguageModel:
         activations: Any = None,
         kv_cache: Any = None,
         emulate: str | None = None,
-    ) -> float:
+    ) -> Any:
         """Compute the perplexity of a text: exp of the mean negative log-likelihood of its tokens.
 
         Parameters
         ----------
-        text : str or array_like of int
+        text : str, array_like of int, or a list of texts or of tokens of any length
         stride : int, optional
             Tokens between the starts of two windows. Every token is predicted once, in the first window that holds it.
             Default: half a window. Each token after the first window then has at least that many tokens before it.
@@ -278,6 +302,7 @@ class LanguageModel:
         Returns
         -------
         float
+            A list of one number per text for several texts, bitwise identical to each alone.
 
         Raises
         ------
@@ -288,8 +313,14 @@ class LanguageModel:
         -----
         Each window begins with the beginning-of-text token, if the model has one. Sums are float64.
         """
-        sums = self.judged(text, [Way(weights, activations, kv_cache, emulate)], stride, window)
-        return float(sums[0]["perplexity"])
+        way = Way(weights, activations, kv_cache, emulate)
+        is_one = not _is_list(text, equal=True) and getattr(text, "ndim", 1) < 2
+        given = [("perplexity: text", text)] if is_one else [(f"perplexity: text[{i}]", x) for i, x in enumerate(text)]
+        texts = [self._text_ids(one, name) for name, one in given]
+        found = [float(self.judged(ids, [way], stride, window)[0]["perplexity"]) for ids in texts]
+        if any(map(math.isnan, found)):
+            raise ValueError(f"perplexity: {NOT_FINITE}")
+        return found[0] if is_one else found
 
     def judged(
         self,
@@ -329,15 +360,23 @@ class LanguageModel:
         ids = self._text_ids(text)
         divided = as_int(parts, "judged: parts", 0, self._window(window))
         totals = [Totals(self._window(window)) for _ in ways]
-        kept = {} if states is None else states
+        kept, outputs = {} if states is None else states, [Run(self, Way(*way), 1) for way in ways]
         for i, (tokens, first) in enumerate(self.windows(ids, stride, window)):
             reference: Reference | None = None
             if compare:
                 reference = Reference(Run(self, Way(), 1), tokens, first, kept.get(i))
                 if states is not None:
                     states[i] = reference.states
-            for total, way in zip(totals, ways, strict=True):
-                total.add(Run(self, Way(*way), 1), tokens, first, reference)
+            found = [
+                Run(self, Way(*way), 1).hidden_of(tokens)[first - 1 : -1]
+                if reference is None or any(way)
+                else reference.states  # the network as stored
+                for way in ways
+            ]
+            for rows in pieces(len(tokens) - first, self.shape.vocabulary):
+                stored = None if reference is None else reference.part(rows)
+                for total, run, x in zip(totals, outputs, found, strict=True):
+                    total.add(run.scores(x[rows]), tokens[first:][rows], first + rows.start, stored)
         return [total.found(compare, divided) for total in totals]
 
     def search_inputs(
@@ -400,14 +439,31 @@ class LanguageModel:
             return min(WINDOW, self.shape.context)
         return as_int(window, "perplexity: window", 2, self.shape.context)
 
-    def _text_ids(self, text: Any) -> IntArray:
+    def _text_ids(self, text: Any, name: str = "perplexity: text") -> IntArray:
         if isinstance(text, str):
             ids = np.asarray(self.tokens.encode(text, special=False), np.int64)
         else:
-            ids = self._ids(text, "perplexity: text", whole=False)
+            ids = self._ids(text, name, whole=False)
         if ids.ndim != 1 or len(ids) < 2 - (self.tokens.begin is not None):
-            raise ValueError(f"perplexity: text has {ids.size} tokens, expected at least 2 in one sequence")
+            raise ValueError(f"{name} has {ids.size} tokens, expected at least 2 in one sequence")
         return ids
+
+    def _finite(self, logits: FloatArray) -> FloatArray:
+        if not np.isfinite(logits.max()):
+            raise ValueError(f"logits: {NOT_FINITE}")
+        return logits
+
+    def _sequences(self, given: Sequence[Any], name: str) -> list[IntArray]:
+        """Return the tokens of each of several texts or sequences."""
+        found: list[IntArray] = []
+        if len({isinstance(one, str) for one in given}) > 1:
+            raise TypeError(f"{name} has texts and tokens, expected one kind")
+        for i, one in enumerate(given):
+            ids = self._ids(self.tokens.encode(one) if isinstance(one, str) else one, f"{name}[{i}]")
+            if ids.ndim != 1:
+                raise ValueError(f"{name}[{i}]: ids have shape {ids.shape}, expected (n,)")
+            found.append(ids)
+        return found
 
     def _ids(self, ids: Any, name: str, whole: bool = True) -> IntArray:
         try:
@@ -468,21 +524,12 @@ class LanguageModel:
         return array
 
 
-def _is_ragged(prompt: Any) -> bool:
-    """Tell whether a prompt is a list of texts, or of sequences of different lengths."""
-    if not isinstance(prompt, (list, tuple)) or not prompt:
+def _is_list(given: Any, equal: bool = False) -> bool:
+    """Tell whether something is a list of texts, or of sequences of different lengths (`equal`: of any lengths)."""
+    if not isinstance(given, (list, tuple)) or not given:
         return False
-    if all(isinstance(one, str) for one in prompt):
+    if any(isinstance(one, str) for one in given):
         return True
-    return all(isinstance(one, (list, tuple, np.ndarray)) for one in prompt) and len({len(one) for one in prompt}) > 1
-
-
-def _drawn(logits: FloatArray, heat: float, rng: np.random.Generator) -> IntArray:
-    """Return one token per row of logits."""
-    if heat == 0:
-        return np.asarray(logits.argmax(axis=-1), np.int64)
-    scaled = logits.astype(np.float64)
-    scaled = np.exp((scaled - scaled.max(axis=-1, keepdims=True)) / heat)
-    shares = np.cumsum(scaled, axis=-1)
-    draws = rng.random(len(logits)) * shares[:, -1]
-    return np.asarray(np.minimum((shares <= draws[:, None]).sum(axis=-1), logits.shape[-1] - 1), np.int64)
+    if not all(isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) == 1 for one in given):
+        return False
+    return equal or len({len(one) for one in given}) > 1

@@ -11,7 +11,6 @@ import numpy as np
 
 from ...base.json_text import strict_json
 from ...base.texts import file_name, printable, quoted, read_small
-from ...base.values import shown
 from . import shape as shapes, tokens as texts
 from .experts import add_experts
 from .network import LanguageModel
@@ -30,12 +29,15 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
     ----------
     path : str or os.PathLike
         A GGUF file (or one part of a split one), or a Hugging Face folder with safetensors, config.json and
-        tokenizer.json. Families: llama, mistral, mixtral, qwen2, qwen3, qwen3moe, phi3, gemma, gemma2, gemma3.
+        tokenizer.json. The folder may be in any layout of another program that `heterocompute.load` reads; config.json
+        or the names of its tensors say which. Families: llama, mistral, mixtral, qwen2, qwen3, qwen3moe, phi3, gemma,
+        gemma2, gemma3.
 
     Returns
     -------
     LanguageModel
-        Weights are packed as stored, each read on first access.
+        Weights are packed as stored, each read on first access. Weights that no format here holds, such as FP8 in
+        blocks, are float32.
 
     Raises
     ------
@@ -84,24 +86,18 @@ def _gguf(path: str) -> LanguageModel:
 
 
 def _folder(path: str) -> LanguageModel:
-    from ...files.layouts.table import readers_in  # files stand above the networks
+    from ...files.layouts.table import operands_in  # files stand above the networks
     from ...files.opening import reader_of  # files stand above the networks
 
     config = _json(os.path.join(path, "config.json"))
-    given = config.get("quantization_config")
-    layout = given.get("quant_method") if isinstance(given, Mapping) else None
-    if layout is not None and layout not in ("gptq", "awq", "compressed-tensors", "bitsandbytes"):
-        raise ValueError(f"{printable(path)}: config.json: quant_method is {shown(layout)}, which is not read")
     reader = reader_of(path)
     try:
-        reads: dict[str, Callable[[], Any]]
-        if layout is None:
-            reads = {name: partial(reader.tensor, name) for name in reader.names}
-            sizes = {name: reader.info(name).shape for name in reads}
-        else:
-            reads, sizes = dict(readers_in(reader, layout)), {}
-            sizes = {name: reader.info(name).shape for name in reads if name in reader.names}
+        plain, packed = operands_in(reader)
+        reads: dict[str, Callable[[], Any]] = {**{name: partial(reader.tensor, name) for name in plain}, **packed}
+        sizes = {name: reader.info(name).shape for name in plain}
         table = next((name for name in reads if name.endswith("embed_tokens.weight")), "model.embed_tokens.weight")
+        if table in packed:
+            sizes[table] = reads[table]().shape
         vocabulary = _rows(path, sizes, table)
         shape = shapes.of_config(os.path.join(path, "config.json"), config, vocabulary)
         roles = {**hf_names(path, reads, shape), **add_experts(path, reads, sizes, shape)}

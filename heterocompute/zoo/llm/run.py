@@ -12,6 +12,8 @@ from ... import _heterocompute as _core, emulate as emulation
 from ...arrays.components import core_format
 from ...base import runtime
 from ...base.runtime import tuned, use
+from ...base.texts import near_words, printable, quoted
+from ...base.values import shown
 from ...products.arguments import as_format
 from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
@@ -41,10 +43,22 @@ class Way(NamedTuple):
     emulate: str | None = None
 
 
+def _check_names(net: LanguageModel, weights: Any) -> None:
+    """Refuse weights that take no tensor's place."""
+    if not isinstance(weights, Mapping):
+        raise TypeError(f"weights is {shown(weights)}, expected a mapping of tensors' names to arrays")
+    unknown = next((name for name in weights if name not in net.weights), None)
+    if unknown is not None:
+        near = "".join(f"; the nearest is {quoted(one)}" for one in near_words(str(unknown), net.matrices)[:1])
+        raise ValueError(f"weights has {shown(unknown)}, which is no tensor of {printable(net.path)}{near}")
+
+
 class Run:
     """One pass over sequences of a batch, with the keys and values of all tokens so far."""
 
     def __init__(self, net: LanguageModel, way: Way, batch: int) -> None:
+        if way.weights is not None:
+            _check_names(net, way.weights)
         self.net, self.shape, self.activations = net, net.shape, way.activations
         self._weights, self._emulate = way.weights, way.emulate
         self._taken: dict[str, Any] = {}
@@ -151,9 +165,13 @@ class Run:
             self.cache.advance(i, n)
         return y
 
+    def _positions(self, n: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return the positions of the next n tokens."""
+        return np.arange(self.cache.length, self.cache.length + n, dtype=np.float64)
+
     def _turns(self, n: int) -> tuple[Turns, Turns]:
         """Return cosine and sine (n, 1, width / 2) of the next n positions, of layers that see all and of others."""
-        at = np.arange(self.cache.length, self.cache.length + n, dtype=np.float64)[:, None]
+        at = self._positions(n)[:, None]
         found = {}
         for rotation, frequencies in self.net.frequencies.items():
             angles = at * frequencies
@@ -188,9 +206,14 @@ class Run:
         pairs = s.rope.pairs
         q, k = rope(q, *turns, pairs), rope(k, *turns, pairs)
         q, k, v = (one.transpose(0, 2, 1, 3) for one in (q, k, v))
-        keys, values = self.cache.add(i, k, v)
-        y = attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap)
+        y = self._attended(i, q, k, v)
         return self._product(y.transpose(0, 2, 1, 3).reshape(batch, n, -1), part, "attn_output")
+
+    def _attended(self, i: int, q: FloatArray, k: FloatArray, v: FloatArray) -> FloatArray:
+        """Keep the keys and values of new tokens, and return what their queries find, (batch, heads, n, width)."""
+        s = self.shape
+        keys, values = self.cache.add(i, k, v)
+        return attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap)
 
     def _gated(self, gate: FloatArray, up: FloatArray) -> FloatArray:
         return swiglu(gate, up) if self.shape.options.activation == "silu" else gelu(gate, up)

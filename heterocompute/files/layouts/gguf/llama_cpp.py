@@ -28,6 +28,7 @@ from ....zoo.llm.shape import Shape, of_config
 from ....zoo.llm.tokens import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER, WORDS
 from ....zoo.llm.weights import expected, hf_names
 from ...configuration import CONFIG, MAX_CONFIG
+from ...containers.gguf_files import Gguf
 from ..linear import Array
 
 __all__ = ["Model", "model_in"]
@@ -67,6 +68,15 @@ class Model:
     rows: dict[str, Array]
     plus_one: frozenset[str]
     more: dict[str, Array]
+
+
+def model_of_gguf(reader: Gguf) -> Model:
+    """Return the language model of a GGUF file, whose keys and names stay."""
+    keys = reader.keys()
+    architecture = keys.pop("general.architecture", "none")
+    for key in ("general.alignment", "general.file_type", "general.quantization_version"):
+        keys.pop(key, None)
+    return Model(str(architecture), keys, {name: name for name in reader.names}, {}, frozenset(), {})
 
 
 def model_in(reader: Tensors) -> Model:

@@ -1,0 +1,55 @@
+"""What a chip takes for one token of a language model: its matrices and the attention, by the roofline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..formats import Format
+
+__all__ = ["CONTEXT", "decoding"]
+
+CONTEXT = 4096  # tokens before the one that is decoded, at most the model's context
+
+
+def decoding(
+    net: Any, chip: Any, changed: Mapping[str, Any], activations: Format | None, cache: Format | None, bits: float
+) -> dict[str, Any]:
+    """Return what a study of a language model adds to a row for a chip.
+
+    Parameters
+    ----------
+    net : LanguageModel
+    chip : Device or str
+    changed : mapping of str to QuantizedArray
+        Weights that differ from the stored ones.
+    activations, cache : Format or None
+    bits : float
+        Per value of keys and values, with their scales.
+
+    Returns
+    -------
+    dict
+        ``tokens_per_s``: 1 / (sum of the rooflines of all matmuls and attentions) of one sequence after `CONTEXT`
+        tokens. Each weight, key and value is read once, and the experts of one token alone. ``kv_bytes``: keys and
+        values of these tokens.
+    """
+    from ..hardware.cost.pairing import format_columns  # 60 ms
+
+    s, lookup = net.shape, "token_embd.weight" if "output.weight" in net.roles else None
+    matrices, attentions, held = [], [], 0.0
+    for role, name in net.roles.items():
+        array = changed.get(name, net.weights[name])
+        if len(array.shape) < 2 or role == lookup:  # rows of an embedding are looked up
+            continue
+        share = s.experts_used / s.experts if len(array.shape) == 3 else 1.0
+        rows = round(math.prod(array.shape[:-1]) * share)
+        matrices.append((rows, array.shape[-1], round(array.nbytes * share), getattr(array, "format", None)))
+    for window in s.windows:
+        seen = min(CONTEXT, s.context, CONTEXT if window is None else window)
+        stored = 2 * s.kv_heads * s.head_width * seen * bits / 8
+        attentions.append((2 * s.heads * s.head_width, seen, round(stored), cache))
+        held += stored
+    times = [format_columns(chip, matrices, activations), format_columns(chip, attentions, None)]
+    return {"tokens_per_s": 1e6 / sum(one["device_us"] for one in times), "kv_bytes": round(held)}

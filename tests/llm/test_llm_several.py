@@ -1,0 +1,91 @@
+"""Several texts at once: each gets what it gets alone, to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute.interop.harness import Answers
+
+RNG = np.random.default_rng(0)
+PROMPTS = [RNG.integers(2, 96, n).tolist() for n in (3, 20, 9, 1, 40, 5, 8, 33, 2, 17)]  # more than go together
+WAYS = {
+    "as stored": {},
+    "packed": {"activations": "int8", "kv_cache": "int8"},
+    "a scale that rows share": {"activations": "nvfp4"},
+    "emulated": {"emulate": "bf16"},
+}
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return hc.zoo.open_llm(made.write_gguf(tmp_path_factory.mktemp("several") / "m.gguf", kind="q8_0"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_sequence_gets_what_it_gets_alone(net: Any, way: str) -> None:
+    how = WAYS[way]
+    end = min(net.tokens.ends)
+    for heat in (0.0, 1.5):
+        alone = [net.generate(one, 6, heat, 3, **how).tolist() for one in PROMPTS]
+        longest = max(map(len, alone))
+        assert net.generate(PROMPTS, 6, heat, 3, **how).tolist() == [
+            one + [end] * (longest - len(one)) for one in alone
+        ]
+    for one, logits in zip(PROMPTS, net.logits(PROMPTS, **how), strict=True):
+        np.testing.assert_array_equal(logits, net.logits(one, **how))
+    texts = [one for one in PROMPTS if len(one) > 1]
+    assert net.perplexity(texts, window=16, **how) == [net.perplexity(one, window=16, **how) for one in texts]
+
+
+def test_sequences_of_sliding_windows_and_experts_go_together_or_not(tmp_path: Path) -> None:
+    for name, config in (("window", {"model_type": "mistral", "sliding_window": 8}), ("plain", {})):
+        model = hc.zoo.open_llm(made.write_folder(tmp_path / name, config))
+        alone = [model.generate(one, 80).tolist() for one in PROMPTS[:4]]
+        together = model.generate(PROMPTS[:4], 80)
+        for one, row in zip(alone, together.tolist(), strict=True):
+            assert row[: len(one)] == one
+
+
+def test_texts_go_together(net: Any) -> None:
+    pytest.importorskip("tokenizers")
+    texts = ["the cat", "in the hat there was", "a"]
+    assert net.generate(texts, 5) == [net.generate(text, 5) for text in texts]
+    assert [len(one) for one in net.logits(texts)] == [len(net.tokens.encode(text)) for text in texts]
+    assert net.perplexity(texts[:2]) == [net.perplexity(text) for text in texts[:2]]
+
+
+def test_the_harness_continues_several_contexts(net: Any) -> None:
+    pytest.importorskip("tokenizers")
+    model = Answers(net=net, activations="int8")
+    asked = [
+        SimpleNamespace(args=("the cat " * i, {"until": ["t"], "max_gen_toks": i % 5, "do_sample": i == 3,
+                                              "temperature": 2.0}))
+        for i in range(12)
+    ]  # fmt: skip
+    assert model.generate_until(asked) == [model.generate_until([one])[0] for one in asked]
+    pairs = [SimpleNamespace(args=(context, one)) for context in ("the", "in the hat") for one in (" a", " b", " cat")]
+    assert model.loglikelihood(pairs) == [model.loglikelihood([one])[0] for one in pairs]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda net: net.logits([[1], [999, 2]]), r"logits: ids\[1\]: token 999 is out of range"),
+        (lambda net: net.logits([[1], []]), r"logits: ids\[1\]: ids have shape \(0,\)"),
+        (lambda net: net.generate([[1], [1] * 120], 20), "the prompt of 120 tokens and n of 20 are more than"),
+        (lambda net: net.generate([[1], []], 2), r"generate: prompt\[1\]: ids have shape \(0,\)"),
+        (lambda net: net.perplexity([[1, 2], [3]]), r"perplexity: text\[1\] has 1 tokens, expected at least 2"),
+        (lambda net: net.perplexity(np.ones((1, 2, 3), int)), "expected at least 2 in one sequence"),
+        (lambda net: net.logits([[1], [[1, 2]]]), "sequences of different lengths"),
+    ],
+)
+def test_the_sequence_that_is_wrong_is_named(net: Any, call: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call(net)
