@@ -253,9 +253,7 @@ def use(
             raise ValueError(f"use: order is {shown(order)}, expected 'fast' or 'one'")
         settings = replace(settings, order=order)
     if settings.blas == "openblas" and settings.one_order:
-        raise ValueError(
-            "use: blas is 'openblas', expected 'auto' or 'own' with order='one': OpenBLAS has other orders"
-        )
+        raise ValueError("use: blas is 'openblas', expected 'auto' or 'own' with order='one'")
     token = _settings.set(settings)
     try:
         yield
@@ -264,7 +262,7 @@ def use(
 
 
 def run() -> tuple[int, int, int, int, bool]:
-    """Return (mask of instruction sets, threads, forced path, route, one order) of this context, as the C core takes them.
+    """Return (mask of instruction sets, threads, forced path, route, one order) of this context for the C core.
 
     0 threads are those of all processors, which the core counts where it would use more than one.
     """

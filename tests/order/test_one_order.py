@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -167,3 +171,45 @@ def test_wrong_orders_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
     with hc.use(order="one"), hc.use(order="fast"), hc.use(blas="own"):
         pass
+
+
+def test_the_environment_sets_the_order() -> None:
+    code = (
+        "import numpy as np, heterocompute as hc; x = np.random.default_rng(0).standard_normal((20, 300), np.float32);"
+        "q = hc.quantize(x, 'int4-g32-f16'); y = hc.linear(x, q);"
+        "print(np.array_equal(y[3], hc.linear(x[3], q)), hc.explain(hc.linear, x, q).chosen)"
+    )
+    for order, wanted in (("", "False gemm"), ("one", "True gemv"), ("two", said.ORDER_OUTSIDE)):
+        environment = {**os.environ, "HETEROCOMPUTE_ORDER": order}
+        found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        assert wanted in (found.stdout or found.stderr)
+
+
+@pytest.mark.parametrize("activations", ["nvfp4", "fp8_e4m3fn-tensor", "nf4-g64-dq"])
+def test_activations_whose_rows_share_a_scale_are_refused(activations: str) -> None:
+    x, w = reals((4, 64), 60), reals((3, 64), 61)
+    images, filters = reals((2, 64, 3, 3), 62), reals((4, 64, 3, 3), 63)
+    for weights in (w, hc.quantize(w, "int8"), hc.quantize(w, "mxfp4")):
+        hc.linear(x, weights, activations=activations)
+        with hc.use(order="one"), pytest.raises(ValueError, match=said.ONE_FOR_EACH_ROW):
+            hc.linear(x, weights, activations=activations)
+    for kernels in (filters, hc.quantize(filters, "int8", axis=(2, 3, 1))):
+        hc.conv2d(images, kernels, activations=activations)
+        with hc.use(order="one"), pytest.raises(ValueError, match=said.ONE_FOR_EACH_ROW):
+            hc.conv2d(images, kernels, activations=activations)
+
+
+def test_tuned_ways_have_the_order_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HETEROCOMPUTE_CACHE", str(tmp_path))
+    images, filters = reals((4, 16, 14, 14), 64), reals((16, 16, 3, 3), 65)
+    x, q, w = reals((40, 64), 66), hc.quantize(reals((24, 64), 67), "nf4-g64"), reals((24, 64), 68)
+    calls = [(hc.conv2d, (images, filters)), (hc.linear, (x, q)), (hc.linear, (x, w))]
+    for function, arguments in calls:
+        hc.tune(function, *arguments, seconds=0)
+        with hc.use(order="one"):
+            wanted = function(*arguments)
+            hc.tune(function, *arguments, seconds=0)
+            with hc.use(tuned=True):
+                assert same_bits(function(*arguments), wanted)
+        with hc.use(tuned=True), hc.use(order="one"):
+            assert same_bits(function(*arguments), wanted)

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_CHUNKS = 2, TASK_BYTES = 64 << 10 };
+enum { MAX_CHUNKS = HC_GEMV_BLOCK / HC_GEMV_VECTORS, TASK_BYTES = 64 << 10 };
 
 typedef struct {
     const hc_gemv_weights *weights;

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { ACTIVATION_BYTES = 8 << 20 };
+enum { ACTIVATION_BYTES = 8 << 20, NEAR_BYTES = 512 << 10 };
 _Static_assert((int)HC_N_PATHS <= (int)HC_MAX_CANDIDATES, "hc_explain has room for every path");
 
 /* One side of one matrix product. */
@@ -59,11 +59,18 @@ static hc_status multiply(const hc_product *product, hc_plan *asked, hc_error *e
 /* Whether rows of floats are multiplied in the order of few vectors: the only place that looks at their number. */
 static bool sums_as_few(const hc_run *run, int64_t rows) { return run->one_order || rows <= HC_GEMV_MOST; }
 
-/* Rows of floats in the order of few vectors, HC_GEMV_MOST of them at a time. */
+/* How many rows of floats go through the weights together: as many as stay near the processor. */
+static int64_t rows_at_once(const hc_product *floats, int64_t ld) {
+    if (floats->w->sparse)
+        return HC_GEMV_MOST;
+    return hc_max(HC_GEMV_MOST, hc_min(HC_GEMV_BLOCK, NEAR_BYTES / (ld * (int64_t)sizeof(float)) / 4 * 4));
+}
+
+/* Rows of floats in the order of few vectors, a block of them at a time. */
 static hc_status few_times_packed(const hc_product *floats, hc_plan *asked, hc_error *error) {
     hc_product product = *floats;
     const hc_source *x = floats->x;
-    const int64_t ld = hc_round_up(hc_max(x->columns, 1), 16), most = hc_min(x->rows, HC_GEMV_MOST);
+    const int64_t ld = hc_round_up(hc_max(x->columns, 1), 16), most = hc_min(x->rows, rows_at_once(floats, ld));
     float *values = hc_alloc_aligned(most * ld * (int64_t)sizeof *values);
     if (!values)
         return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)most);
@@ -295,7 +302,9 @@ static hc_status matmul(const hc_call *call, hc_plan *asked, hc_error *error) {
         const int axis = (int)x->k_axis;
         hc_encoder_init(&encoder, run, "matmul: activations", "x", x->operand->dense, activations, &x->side->geometry,
                         1, &axis);
-        status = hc_encoder_observe(&encoder, run, error);
+        status = hc_encoder_check_rows(&encoder, run, error);
+        if (status == HC_OK)
+            status = hc_encoder_observe(&encoder, run, error);
     }
     const int x_axis = swap ? lead + 1 : lead, w_axis = swap ? lead : lead + 1;
     for (int64_t batch = 0; status == HC_OK && batch < batches; batch++) {
