@@ -61,6 +61,9 @@ CHIPS = {
     ),
 }
 
+# The exponent that a zero counts as: the end of exponents, in sums of fp32 and of fp16.
+ENDS = {"v100": (-131, -19), "a100": (-132, -20), "ada": (-132, -20), "h100": (-133, -21), "b200": (-133, -21)}
+
 
 def model_of(chip: str, kind: str, total: str) -> Any:
     """Return the instruction of MMA-Sim."""
@@ -85,6 +88,11 @@ def emulated(text: str, kind: str, sums: str, a: Array, b: Array, c: Array) -> A
     return hc.emulate.matmul(a.astype(np.float32), b.swapaxes(-1, -2).astype(np.float32), sums, instruction=text)
 
 
+def alike(found: Array, wanted: Array) -> Array:
+    """Tell which values have the same bits; a NaN is a NaN."""
+    return (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tiles", type=int, default=24, help="of a group")
@@ -97,7 +105,7 @@ def main() -> None:
         for sums in preset.accumulators:
             total = "f16" if sums == "fp16" else "f32"
             model = model_of(chip, kind, total)
-            equal = count = 0
+            equal = with_end = count = 0
             different: dict[str, int] = {}
             runs = list(RUNS)
             if total == "f16" or kind in ("bf16", "tf32"):
@@ -110,11 +118,15 @@ def main() -> None:
                 with np.errstate(over="ignore"):
                     found = simulated(model, kind, total, *numbers)
                     wanted = emulated(text, kind, sums, *numbers)
-                same = (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
+                    ended = chain(numbers[2], *numbers[:2], kind, text, sums, lowest=ENDS[chip][sums == "fp16"])
+                same = alike(found, wanted)
+                with_end += int(alike(found, ended.astype(np.float32)).sum())
                 equal, count = equal + int(same.sum()), count + same.size
                 if not same.all():
                     different[group] = different.get(group, 0) + int(same.size - same.sum())
             told = ", ".join(f"{group} {n}" for group, n in different.items())
+            if different:
+                told += f"; with the end {ENDS[chip][sums == 'fp16']} {count - with_end:,} differ"
             print(f"{text:16} {sums:5} {equal:9,} of {count:9,} equal  {told}", flush=True)
 
 
