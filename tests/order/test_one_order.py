@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import said
 from common import isas, reals, same_bits
 
 import heterocompute as hc
+from heterocompute.products import device
 
 MOST = 130
 FORMATS = [
@@ -145,6 +147,28 @@ def test_attention_of_many_queries_is_attention_of_one(kept: str | None, options
                     assert same_bits(some[:, 0], whole[:, i]), i
                 for n in (2, 17, 40):
                     assert same_bits(hc.attention(q[:, -n:], taken(k), taken(v), **options), whole[:, -n:]), n
+
+
+@pytest.mark.parametrize("isa", [isas()[0], None])
+@pytest.mark.parametrize("algorithm", ["direct", "implicit", "im2col", "winograd2", "winograd4", "winograd6", "fft"])
+def test_named_algorithms_do_not_depend_on_the_number_of_images(algorithm: str, isa: str | None) -> None:
+    for seed, shape in enumerate([(7, 16, 13, 13), (5, 40, 30, 30)]):
+        x, w = reals(shape, seed), reals((24, shape[1], 3, 3), seed + 70)
+        with hc.use(isa=isa, order="one"):
+            alone = [hc.conv2d(one[None], w, padding=1, algorithm=algorithm) for one in x]
+            for n in range(1, len(x) + 1):
+                for threads in (1, 2):
+                    with hc.use(threads=threads):
+                        found = hc.conv2d(x[:n], w, padding=1, algorithm=algorithm)
+                        assert same_bits(found, np.concatenate(alone[:n])), n
+
+
+def test_many_rows_on_a_device_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_place", lambda values: 0)
+    monkeypatch.setattr(device, "_operand", lambda value, *rest: value)
+    x = SimpleNamespace(shape=(3, 3, 64), ndim=3, stream=0, number=0)
+    with hc.use(order="one"), pytest.raises(NotImplementedError, match=said.MANY_ROWS_ON_A_DEVICE):
+        device.linear_on_device(x, hc.quantize(reals((5, 64), 72), "int4-g32-f16"), None, None, None)
 
 
 def test_explain_says_that_a_blas_has_another_order() -> None:
