@@ -106,12 +106,16 @@ def test_images_of_a_batch_are_images_alone(fmt: str | None, activations: str | 
             continue
         x, w = reals(x_shape, seed), reals(w_shape, seed + 20)
         w = w if fmt is None else hc.quantize(w, fmt, axis=(2, 3, 1))
+        ready = hc.prepack(w)
+        hc.conv2d(x, ready, activations=activations, **options)  # packs for another algorithm
         with hc.use(isa=isa, order="one"):
             wanted = np.concatenate([hc.conv2d(one[None], w, activations=activations, **options) for one in x])
             for n in range(1, len(x) + 1):
                 for threads in (1, 2):
                     with hc.use(threads=threads):
-                        assert same_bits(hc.conv2d(x[:n], w, activations=activations, **options), wanted[:n]), n
+                        for filters in (w, ready):
+                            found = hc.conv2d(x[:n], filters, activations=activations, **options)
+                            assert same_bits(found, wanted[:n]), n
 
 
 def test_positions_of_an_image_are_windows_alone() -> None:
