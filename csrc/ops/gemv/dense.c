@@ -4,8 +4,6 @@
 #include "base/threads.h"
 #include "ops/gemv/gemv.h"
 
-#include <math.h>
-
 enum { TASK_ROWS = 16 * HC_GEMV_DENSE_ROWS, LEAST_ROWS = HC_GEMV_DENSE_ROWS };
 
 typedef struct {
@@ -17,14 +15,12 @@ typedef struct {
     const hc_rows *out;
 } hc_dense_job;
 
-/* Every NaN is the same one, as in all products. */
 static void store(const hc_dense_job *job, int64_t vector, int64_t first, int64_t n, const float *sums) {
     char *to = job->is_swapped ? NULL : hc_row(job->out, vector) + first * job->out->column_stride;
     for (int64_t i = 0; i < n; i++) {
-        const float value = sums[i] == sums[i] ? sums[i] : NAN;
         if (job->is_swapped)
             to = hc_row(job->out, first + i) + vector * job->out->column_stride;
-        *(float *)(void *)to = value;
+        *(float *)(void *)to = sums[i];
         to += job->out->column_stride;
     }
 }
