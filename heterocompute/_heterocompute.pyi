@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # (mask of instruction sets, threads, forced path, route that is asked for)
-_Run: TypeAlias = tuple[int, int] | tuple[int, int, int] | tuple[int, int, int, int]
+_Run: TypeAlias = tuple[int, int] | tuple[int, int, int] | tuple[int, int, int, int, bool]
 _Format: TypeAlias = tuple[Any, ...]  # (family, *core_params())
 _Clip: TypeAlias = tuple[int, float]  # (kind, value) of hc_clip
 # (format, shape, axes, components[, capsule of prepack])

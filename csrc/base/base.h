@@ -61,7 +61,8 @@ typedef struct {
     int n_threads; /* >= 1 */
     int path;      /* 1 + the number of the one that every product must take (hc_path_name); 0: the plan's */
     int route; /* 1 + the number of the one that a call takes if that does not refuse (hc_route_name); 0: the fastest */
-    int device; /* where a call with routes computes */
+    int device;     /* where a call with routes computes */
+    bool one_order; /* one order of sums for every number of rows: a row has the bits that it has alone */
 } hc_run;
 
 /* HC_ASSUME: the caller's duty. HC_ASSERT: our own claim. Both live in debug and sanitizer builds only. */

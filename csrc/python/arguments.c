@@ -191,9 +191,11 @@ int hc_parse_axes(PyObject *object, int *axes, int *count) {
 
 int hc_parse_settings(PyObject *object, hc_run *run) {
     unsigned int isa;
+    int one_order = 0;
     *run = (hc_run){0};
-    if (!PyArg_ParseTuple(object, "Ii|ii", &isa, &run->n_threads, &run->path, &run->route))
+    if (!PyArg_ParseTuple(object, "Ii|iip", &isa, &run->n_threads, &run->path, &run->route, &one_order))
         return 0;
+    run->one_order = one_order != 0;
     if (run->route < 0 || (run->route > 0 && !hc_route_name(run->route - 1))) {
         PyErr_Format(PyExc_ValueError, "run: there is no route %d", run->route);
         return 0;

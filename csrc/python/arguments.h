@@ -26,7 +26,7 @@ int hc_parse_axes(PyObject *object, int *axes, int *count);
 
 /* (format, shape, axes, components[, capsule of prepack]); components' dtypes, shapes and strides are checked against the layout. */
 int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed *packed, hc_held *held);
-/* (isa mask, threads or 0 for all processors[, path[, route]]); `settings` leaves 0 threads to the caller */
+/* (isa mask, threads or 0 for all processors[, path[, route[, one order]]]); `settings` leaves 0 threads to the caller */
 int hc_parse_settings(PyObject *object, hc_run *run);
 int hc_parse_run(PyObject *object, hc_run *run);
 /* None, or (kind, value) */

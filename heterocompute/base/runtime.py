@@ -1,8 +1,9 @@
 """What a call may use: instruction sets, threads, a BLAS. Settings are context-local; nothing here computes.
 
 Without a setting, every instruction set of the machine and every processor of the process is used, and dense
-float32 products go to the faster of OpenBLAS and the own kernels. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``
-and ``HETEROCOMPUTE_BLAS`` say the same from outside; they are read at the first call, so importing never fails.
+float32 products go to the faster of OpenBLAS and the own kernels. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``,
+``HETEROCOMPUTE_BLAS`` and ``HETEROCOMPUTE_ORDER`` say the same from outside; they are read at the first call, so
+importing never fails.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ BLAS_FUNCTIONS = (
 )
 CHOICES = ("auto", "openblas", "own")
 BACKENDS = ("cpu", "cuda")
+ORDERS = ("fast", "one")
 OWN, OPENBLAS = (1 + number for number in range(2))  # routes of csrc/ops/route/routes.def as a run names them
 NONE, EQUAL, SLOWER = range(3)  # hc_blas_speed of csrc/hc.h
 
@@ -50,6 +52,7 @@ class _Settings:
     blas: str | None = None
     path: int = 0  # 1 + its number; 0: the plan chooses
     tuned: bool | None = None
+    order: str | None = None
     device: int | None = None  # number of the CUDA device that arrays of the CPU are copied to
 
     @kept
@@ -60,8 +63,15 @@ class _Settings:
         return _core.cpu_isa() if isa is None else isa
 
     @kept
+    def one_order(self) -> bool:
+        """Whether sums have one order for every number of rows."""
+        return (self.order or _environment().order) == "one"
+
+    @kept
     def route(self) -> int:
         """Where dense float32 products go: 1 + the number of a route, 0: to the fastest."""
+        if self.one_order:
+            return OWN
         choice = self.blas or _environment().blas or ("openblas" if named_blas() else "auto")
         return OWN if choice == "own" or self.path else OPENBLAS if choice == "openblas" else 0
 
@@ -106,6 +116,10 @@ def _environment() -> _Settings:
         settings = replace(settings, isa=_isa_mask(isa, "HETEROCOMPUTE_ISA"))
     if (choice := os.environ.get("HETEROCOMPUTE_BLAS")) in CHOICES:
         settings = replace(settings, blas=choice)
+    if order := os.environ.get("HETEROCOMPUTE_ORDER"):
+        if order not in ORDERS:
+            raise ValueError(f"HETEROCOMPUTE_ORDER: wanted 'fast' or 'one', got {shown(order)}")
+        settings = replace(settings, order=order)
     if threads := os.environ.get("HETEROCOMPUTE_THREADS"):
         if not threads.isdecimal() or len(threads) > 9:
             raise ValueError(f"HETEROCOMPUTE_THREADS: wanted a number of threads, got {shown(threads)}")
@@ -163,8 +177,9 @@ def use(
     path: str | None = None,
     tuned: bool | None = None,
     backend: str | None = None,
+    order: str | None = None,
 ) -> Iterator[None]:
-    """Set instruction sets, threads, BLAS or paths inside a ``with`` block, in this context only.
+    """Set instruction sets, threads, BLAS, paths or orders of sums inside a ``with`` block, in this context only.
 
     Parameters
     ----------
@@ -188,6 +203,10 @@ def use(
         ``"cuda"`` copies CPU arrays to the first CUDA device in `quantize`, `fake_quantize`, `matmul` and `linear`, and
         copies the results back. An operation without a CUDA kernel raises NotImplementedError. Arrays on a device are
         always computed there, with or without this setting.
+    order : {"fast", "one"}, optional
+        Order of the sums of matmuls, convolutions and attention. ``"one"`` uses one order for every number of rows and
+        images: a row of a batch then has the bits that it has alone. ``"fast"`` is the default: the order that is
+        fastest for the shapes.
 
     Raises
     ------
@@ -229,6 +248,12 @@ def use(
         if not isinstance(backend, str) or backend not in BACKENDS:
             raise ValueError(f"use: backend is {shown(backend)}, expected 'cpu' or 'cuda'")
         settings = replace(settings, device=check_device(0, "use: backend") if backend == "cuda" else None)
+    if order is not None:
+        if not isinstance(order, str) or order not in ORDERS:
+            raise ValueError(f"use: order is {shown(order)}, expected 'fast' or 'one'")
+        settings = replace(settings, order=order)
+    if settings.blas == "openblas" and settings.one_order:
+        raise ValueError("use: blas is 'openblas', expected 'auto' or 'own' with order='one'")
     token = _settings.set(settings)
     try:
         yield
@@ -236,19 +261,24 @@ def use(
         _settings.reset(token)
 
 
-def run() -> tuple[int, int, int, int]:
-    """Return (mask of instruction sets, threads, forced path, route) of this context, as the C core takes them.
+def run() -> tuple[int, int, int, int, bool]:
+    """Return (mask of instruction sets, threads, forced path, route, one order) of this context for the C core.
 
     0 threads are those of all processors, which the core counts where it would use more than one.
     """
     settings = _settings.get()
     threads = settings.threads or _process_threads or _environment().threads or 0
-    return settings.mask, threads, settings.path, settings.route
+    return settings.mask, threads, settings.path, settings.route, settings.one_order
 
 
 def backend_device() -> int | None:
     """Return the number of the CUDA device that `use` asks for, None: arrays of the CPU stay there."""
     return _settings.get().device
+
+
+def one_order() -> bool:
+    """Return whether `use` asks for one order of sums for every number of rows."""
+    return _settings.get().one_order
 
 
 def tuned() -> bool:
@@ -299,7 +329,8 @@ def _dense() -> str:
     settings, blas = _settings.get(), open_blas()
     if settings.route == OWN or blas is None:
         own = (settings.blas or _environment().blas) == "own"
-        why = "as asked for" if own else "a path is forced" if settings.path else "there is no BLAS"
+        reasons = {settings.one_order: "one order of sums", bool(settings.path): "a path is forced"}
+        why = "as asked for" if own else reasons.get(True, "there is no BLAS")
         return f"own kernels ({why})"
     if settings.route == OPENBLAS:
         return "OpenBLAS (as asked for)"

@@ -5,6 +5,7 @@ Under ``hc.use(backend="cuda")`` arrays of the CPU are copied to the device firs
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 _FLOAT32 = np.dtype(np.float32)
+
+FEW = 8  # rows that have an order of their own, HC_GEMV_MOST of the core
 
 
 def goes_to_device(*values: Any) -> bool:
@@ -268,6 +271,11 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     (n, k), stream = weights.shape, left.stream
     if left.shape[-1] != k:
         raise ValueError(f"{x_name} has {counted(left.shape[-1], 'feature')} but {words[1]} has {counted(k, 'column')}")
+    if runtime.one_order() and prod(left.shape[:-1]) > FEW:
+        raise NotImplementedError(
+            f"{name}: {words[0]} has {prod(left.shape[:-1])} rows, expected at most {FEW} under hc.use(order='one'): "
+            "CUDA kernels use another order of sums for more; use the CPU"
+        )
     target = target_of(out, given, (*left.shape[:-1], n), name, left.number, stream, (left, weights, added))
     rows, to = left, target
     if left.ndim == 1:

@@ -67,7 +67,7 @@ def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: 
 
 PACKED = (QuantizedArray, SparseArray, Prepacked)
 MOST_KNOWN = 4096
-Run = tuple[int, int, int, int]
+Run = tuple[int, int, int, int, bool]
 _known: dict[tuple[Any, ...], Run | None] = {}  # the tuned ways of calls that were seen
 tuned_changes.append(_known.clear)
 
@@ -97,14 +97,14 @@ def _kept_way(run: Run, is_linear: bool, a: Any, b: Any, activations: Any) -> Ru
 def _tuned_run(run: Run, a: Any, b: Any, activations: Format | None) -> Run | None:
     """Return the run that takes the way that was tuned for a product; what `use` says of the BLAS comes before it."""
     dense = not isinstance(a, QuantizedArray) and not isinstance(b, QuantizedArray)
-    mask, threads, _, route = run
+    mask, threads, _, route, one_order = run
     if dense and route:
         return None
     way = choice(product_key("matmul", a, b, activations))
     if dense and way == BLAS:
-        return mask, threads, 0, runtime.OPENBLAS
+        return mask, threads, 0, runtime.OPENBLAS, one_order
     path = 0 if way is None else path_number(way)
-    return (mask, threads, path, runtime.OWN) if path else None
+    return (mask, threads, path, runtime.OWN, one_order) if path else None
 
 
 def _activations(activations: Any, name: str) -> Format | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..arrays.components import core_format
+from ..arrays.components import core_format, layout_of
 from ..arrays.dense import as_array, core_view, normalize_axes
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
@@ -182,6 +182,11 @@ def fake_quantize(
 
 def rounded(x: Array, fmt: Format, axes: tuple[int, ...], name: str) -> FloatArray:
     """Return the dense operand of a product as `activations` rounds it; `name` is its name in errors."""
+    if runtime.one_order() and not all(per_row for _, _, per_row in layout_of(fmt, (1, 1), (1,)).values()):
+        raise ValueError(
+            f"{name.partition(':')[0]}: activations is a format with a scale or codebook for the whole array, expected "
+            "one for each row under hc.use(order='one')"
+        )
     result: FloatArray = np.empty(x.shape, np.float32)
     with refusals(w=(name, x)):
         _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, core_clip(None, name), result)

@@ -55,7 +55,8 @@ def product_key(name: str, left: Any, right: Any, activations: Any, *more: objec
     """
     mask = runtime.run()[0]
     parts = [name, _operand(left), _operand(right), f"activations {activations}", *map(str, more)]
-    return "; ".join([*parts, f"threads {runtime.get_num_threads()}", f"isa {mask:x}"])
+    order = ["one order"] if runtime.one_order() else []
+    return "; ".join([*parts, f"threads {runtime.get_num_threads()}", f"isa {mask:x}", *order])
 
 
 def operand_text(value: QuantizedArray) -> str:

@@ -232,7 +232,7 @@ def test_a_call_like_an_earlier_one_is_looked_up_once(monkeypatch: pytest.Monkey
         for way in ("rows", "gemm"):  # a new choice counts at once
             tuned.keep(key, way, {way: 1.0})
             found = matmul._kept_way(runtime.run(), True, x, q, "int8")
-            assert found is not None and found[2:] == (tuned.path_number(way), runtime.OWN)
+            assert found is not None and found[2:] == (tuned.path_number(way), runtime.OWN, False)
         with hc.use(threads=1):
             assert matmul._kept_way(runtime.run(), True, x, q, "int8") is None
 

@@ -83,6 +83,18 @@ void hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, c
         encoder->pruner.padded_run = geometry->groups_per_run * geometry->group;
 }
 
+hc_status hc_encoder_check_rows(const hc_encoder *encoder, const hc_run *run, hc_error *error) {
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    hc_format_layout(&encoder->format, &encoder->geometry, layout);
+    for (int i = 0; run->one_order && i < HC_N_COMPONENTS; i++)
+        if (layout[i].present && !layout[i].per_row)
+            return hc_fail(error, HC_VALUE,
+                           "%s is a format with a scale or codebook for the whole array, expected one for each row "
+                           "under hc.use(order='one')",
+                           encoder->name);
+    return HC_OK;
+}
+
 hc_status hc_encoder_observe(hc_encoder *encoder, const hc_run *run, hc_error *error) {
     const int64_t shared = encoder->ops->shared ? encoder->ops->shared(&encoder->format, &encoder->geometry) : 0;
     if (shared > 0 && !(encoder->state.shared = hc_alloc_aligned(shared * (int64_t)sizeof(float))))

@@ -9,6 +9,8 @@
  * where it is. */
 void hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const char *argument, const hc_view *x,
                      const hc_format *format, const hc_geometry *geometry, int n_axes, const int *axes);
+/* HC_VALUE where the run wants a row to be as it is alone, and all rows of the format share a scale or a codebook. */
+hc_status hc_encoder_check_rows(const hc_encoder *encoder, const hc_run *run, hc_error *error);
 /* The passes over the whole array: what all rows share is found, a codebook for all of it learned. */
 hc_status hc_encoder_observe(hc_encoder *encoder, const hc_run *run, hc_error *error);
 /* Whether hc_encoder_observe failed or not. */

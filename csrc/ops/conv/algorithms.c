@@ -115,9 +115,9 @@ static hc_status forced(const hc_convolution *conv, const char *wanted, int *cho
     return hc_fail(error, HC_VALUE, "conv2d: algorithm is '%s', wanted 'auto' or one of %s", wanted, known);
 }
 
-/* Packed filters keep the order of products of packed arrays. */
+/* Packed filters keep the order of products of packed arrays. The fastest algorithm depends on the number of images. */
 static double most_error(const hc_convolution *conv, const hc_conv_options *options) {
-    return conv->w->packed || (options && options->strict) ? 1 : MOST_ERROR;
+    return conv->w->packed || conv->run->one_order || (options && options->strict) ? 1 : MOST_ERROR;
 }
 
 static hc_conv_work work_of(const hc_convolution *conv, int line) {

@@ -108,9 +108,13 @@ static hc_conv_work work_with(const hc_convolution *conv, int height, int width)
                           .filters = (double)height * width * c * (double)(filled * groups)};
 }
 
-/* The fastest tile, the smaller of equals; false where none fits. By shapes alone. */
+/* The fastest tile, the smaller of equals; false where none fits. By shapes alone; in one order by those of one image, since tiles
+ * of other sizes have other bits. */
 static bool choose(const hc_convolution *conv, int *height, int *width) {
     const hc_conv_shape *s = &conv->shape;
+    hc_convolution one = *conv;
+    if (conv->run->one_order)
+        one.shape.n = hc_min(s->n, 1);
     const int64_t panel = PARTS * MOST_NR * (int64_t)sizeof(float) * s->group_channels;
     double least = 0;
     *height = 0;
@@ -118,7 +122,7 @@ static bool choose(const hc_convolution *conv, int *height, int *width) {
         for (int w = SMALLEST; w <= LARGEST; w *= 2) {
             if (reach_of(conv, 0) > h || reach_of(conv, 1) > w || hc_fft_places(h, w) > MOST_PANEL / panel)
                 continue;
-            const hc_conv_work work = work_with(conv, h, w);
+            const hc_conv_work work = work_with(&one, h, w);
             const double seconds = hc_conv_seconds(HC_CONV_ALIKE, HC_ALGORITHM_FLOATS_fft, &work);
             if (!*height || seconds < least)
                 *height = h, *width = w, least = seconds;

@@ -10,7 +10,7 @@
 enum { ROW_BYTES = 1 << 20 };
 
 const char *hc_gemv_refuses(const hc_product *p) {
-    HC_ASSUME(p->order == HC_ORDER_GEMV && p->x->rows <= HC_GEMV_MOST);
+    HC_ASSUME(p->order == HC_ORDER_GEMV && p->x->rows <= (p->w->sparse ? HC_GEMV_MOST : HC_GEMV_BLOCK));
     return !p->w_packed || p->w_packed->geometry->runs != 1 ? "the weights are no packed rows of one run" : NULL;
 }
 

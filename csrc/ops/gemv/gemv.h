@@ -111,6 +111,9 @@ const char *hc_gemv_few_refuse(const hc_product *product); /* nor more than HC_G
 /* Weights times float vectors as float.c does it; of a pattern its rows made dense, or NULL. */
 hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, hc_gemv_densified *densified,
                            hc_error *error);
+/* Few rows of floats times float32 rows that lie along the columns, either side, in the order of one chain: nothing is packed. */
+bool hc_is_few_dense(const hc_product *product);
+hc_status hc_few_dense(const hc_product *product, hc_error *error);
 /* Places that x takes there, and whether there is memory for them. */
 bool hc_gemv_fits(const hc_product *product, const hc_geometry *geometry);
 

@@ -1,4 +1,4 @@
-/* Packed weights times 1 to 8 vectors, any format: y[v, i] = sum_k x_v[k] * w_i[k], rows of `out` are vectors and its
+/* Packed weights times some vectors, any format: y[v, i] = sum_k x_v[k] * w_i[k], rows of `out` are vectors and its
  * columns weight rows. Every tile is decoded first. This is the plain form of the order that all paths of few float vectors keep.
  *
  *   groups      p = fmaf chain over the group's codes from +0; acc[g % 16] = fmaf(s_g, p, acc[g % 16])
@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 16, TILE = 2048, MAX_VECTORS = 8, LANES = 64 };
+enum { ROWS = 16, TILE = 2048, LANES = 64 };
 
 typedef struct {
     const hc_product *product;
@@ -51,11 +51,11 @@ static void float_rows(void *context, int64_t task, int thread) {
     const int64_t n_vectors = product->x->rows;
     char *scratch = job->scratch + thread * job->scratch_bytes;
     hc_gemv_state *states = (hc_gemv_state *)scratch;
-    float *codes = (float *)(states + ROWS * MAX_VECTORS), *scales = codes + ROWS * TILE;
+    float *codes = (float *)(states + ROWS * HC_GEMV_BLOCK), *scales = codes + ROWS * TILE;
     float row_scale[ROWS];
     for (int i = 0; i < ROWS; i++)
         row_scale[i] = 1;
-    memset(states, 0, ROWS * MAX_VECTORS * sizeof *states);
+    memset(states, 0, ROWS * HC_GEMV_BLOCK * sizeof *states);
     for (int64_t c = 0; c < columns; c += TILE) {
         const int64_t count = hc_min(TILE, columns - c);
         const hc_tile tile = {weights->first_row + first, rows, c, hc_min(TILE, geometry->padded - c)};
@@ -63,7 +63,7 @@ static void float_rows(void *context, int64_t task, int thread) {
         hc_decode_codes_tile(weights->run, weights->format, geometry, weights->components, &tile, &out);
         for (int64_t i = 0; i < rows; i++)
             for (int64_t v = 0; v < n_vectors; v++) {
-                hc_gemv_state *state = states + i * MAX_VECTORS + v;
+                hc_gemv_state *state = states + i * HC_GEMV_BLOCK + v;
                 const float *x = product->vectors + v * product->ld_vectors;
                 if (job->has_groups)
                     add_groups(state, x, codes + i * TILE, scales + i * TILE, c, count, geometry->group);
@@ -79,7 +79,7 @@ static void float_rows(void *context, int64_t task, int thread) {
     }
     for (int64_t i = 0; i < rows; i++)
         for (int64_t v = 0; v < n_vectors; v++) {
-            hc_gemv_state *state = states + i * MAX_VECTORS + v;
+            hc_gemv_state *state = states + i * HC_GEMV_BLOCK + v;
             hc_gemv_store(&product->out, first + i, v,
                           hc_gemv_fold(state->lanes, job->has_groups ? 16 : LANES) * row_scale[i]);
         }
@@ -99,7 +99,7 @@ hc_work hc_gemv_float_tiles_work(const hc_product *p) {
 hc_status hc_gemv_float_tiles_run(const hc_product *p, hc_error *error) {
     const hc_format *format = p->w_packed->format;
     hc_gemv_job job = {.product = p, .has_groups = hc_format_find(format->family)->has_groups(format)};
-    const int64_t bytes = ROWS * (MAX_VECTORS * (int64_t)sizeof(hc_gemv_state) + 2 * TILE * (int64_t)sizeof(float));
+    const int64_t bytes = ROWS * (HC_GEMV_BLOCK * (int64_t)sizeof(hc_gemv_state) + 2 * TILE * (int64_t)sizeof(float));
     const int64_t n_tasks = hc_ceil_div(p->w->rows, ROWS);
     const int n_threads = (int)hc_min(hc_min(p->run->n_threads, HC_MAX_THREADS), n_tasks);
     job.scratch_bytes = hc_round_up(bytes, HC_CACHE_LINE);

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { ACTIVATION_BYTES = 8 << 20 };
+enum { ACTIVATION_BYTES = 8 << 20, NEAR_BYTES = 512 << 10 };
 _Static_assert((int)HC_N_PATHS <= (int)HC_MAX_CANDIDATES, "hc_explain has room for every path");
 
 /* One side of one matrix product. */
@@ -56,19 +56,46 @@ static hc_status multiply(const hc_product *product, hc_plan *asked, hc_error *e
     return is_empty || asked->path ? HC_OK : hc_plan_product(product, true, asked, error);
 }
 
-/* Rows of floats in the order of few vectors. */
+/* Whether rows of floats are multiplied in the order of few vectors: the only place that looks at their number. */
+static bool sums_as_few(const hc_run *run, int64_t rows) { return run->one_order || rows <= HC_GEMV_MOST; }
+
+/* How many rows of floats go through the weights together: as many as stay near the processor. */
+static int64_t rows_at_once(const hc_product *floats, int64_t ld) {
+    if (floats->w->sparse)
+        return HC_GEMV_MOST;
+    return hc_max(HC_GEMV_MOST, hc_min(HC_GEMV_BLOCK, NEAR_BYTES / (ld * (int64_t)sizeof(float)) / 4 * 4));
+}
+
+/* Rows of floats in the order of few vectors, a block of them at a time. */
 static hc_status few_times_packed(const hc_product *floats, hc_plan *asked, hc_error *error) {
     hc_product product = *floats;
-    const hc_source *x = product.x;
-    const int64_t ld = hc_round_up(hc_max(x->columns, 1), 16);
-    float *values = hc_alloc_aligned(x->rows * ld * (int64_t)sizeof *values);
+    const hc_source *x = floats->x;
+    const int64_t ld = hc_round_up(hc_max(x->columns, 1), 16), most = hc_min(x->rows, rows_at_once(floats, ld));
+    float *values = hc_alloc_aligned(most * ld * (int64_t)sizeof *values);
     if (!values)
-        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)x->rows);
-    x->floats(x, 0, x->rows, 0, x->columns, values, ld);
+        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)most);
     product.order = HC_ORDER_GEMV;
     product.vectors = values;
     product.ld_vectors = ld;
-    const hc_status status = multiply(&product, asked, error);
+    hc_status status = HC_OK;
+    for (int64_t row = 0; status == HC_OK && row < x->rows; row += most) {
+        const int64_t rows = hc_min(most, x->rows - row);
+        const hc_dense_context block = {.rows = {.data = (char *)values,
+                                                 .n_dims = 1,
+                                                 .shape = {rows},
+                                                 .stride = {ld * (int64_t)sizeof *values},
+                                                 .rows = rows},
+                                        .dtype = HC_F32,
+                                        .n_column_dims = 1,
+                                        .column_shape = {x->columns},
+                                        .column_stride = {sizeof *values}};
+        hc_source some;
+        hc_dense_source(&some, &block);
+        product.x = &some;
+        product.out = rows_from(&floats->out, row, rows);
+        x->floats(x, row, rows, 0, x->columns, values, ld);
+        status = multiply(&product, asked, error);
+    }
     hc_free_aligned(values);
     return status;
 }
@@ -83,10 +110,10 @@ static hc_status dense_times_packed(const hc_run *run, const hc_matrix *x, const
     hc_packed_source(&w_source, &packed, w->rows);
     hc_product product = {.run = run, .order = HC_ORDER_CHAIN, .x = &x_source, .w = &w_source, .w_packed = &packed};
     product.out = *out;
-    return x->rows > HC_GEMV_MOST ? multiply(&product, asked, error) : few_times_packed(&product, asked, error);
+    return sums_as_few(run, x->rows) ? few_times_packed(&product, asked, error) : multiply(&product, asked, error);
 }
 
-/* few: x was few rows of floats, and is multiplied as such without integers on both sides. */
+/* few: x was rows of floats that are multiplied as few vectors where not both sides have integers. */
 static hc_status packed_times_packed(const hc_run *run, const hc_matrix *x, bool few, const hc_matrix *w,
                                      const hc_rows *out, hc_plan *asked, hc_error *error) {
     hc_packed_context x_context, w_context;
@@ -124,7 +151,7 @@ static hc_status quantized_times_packed(const hc_run *run, const hc_encoder *enc
         const hc_matrix part = {.packed = &packed, .geometry = &geometry, .rows = rows, .columns = x->columns};
         const hc_rows target = rows_from(out, row, rows);
         if (status == HC_OK)
-            status = packed_times_packed(run, &part, x->rows <= HC_GEMV_MOST, w, &target, asked, error);
+            status = packed_times_packed(run, &part, sums_as_few(run, x->rows), w, &target, asked, error);
     }
     hc_components_free(&packed.components);
     return status;
@@ -275,7 +302,9 @@ static hc_status matmul(const hc_call *call, hc_plan *asked, hc_error *error) {
         const int axis = (int)x->k_axis;
         hc_encoder_init(&encoder, run, "matmul: activations", "x", x->operand->dense, activations, &x->side->geometry,
                         1, &axis);
-        status = hc_encoder_observe(&encoder, run, error);
+        status = hc_encoder_check_rows(&encoder, run, error);
+        if (status == HC_OK)
+            status = hc_encoder_observe(&encoder, run, error);
     }
     const int x_axis = swap ? lead + 1 : lead, w_axis = swap ? lead : lead + 1;
     for (int64_t batch = 0; status == HC_OK && batch < batches; batch++) {

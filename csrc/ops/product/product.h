@@ -60,9 +60,11 @@ struct hc_source {
  *   GROUPED  acc = fmaf(float32(s_x * s_w), float32(dot), acc) over the segments that all group boundaries of both sides cut,
  *            ascending; the dot of a segment is exact. Where one side has minima, its codes are those and, added last,
  *            another such sum has codes of 1 and the minima as scales (ops/gemv/minima.c)
- *   GEMV     up to HC_GEMV_MOST rows of floats: 16 accumulators over groups or 64 over columns, as the public API says */
+ *   GEMV     up to HC_GEMV_MOST rows of floats, any number where the run wants one order: 16 accumulators over groups or 64
+ *            over columns, as the public API says; a product has up to HC_GEMV_BLOCK of these rows, of a pattern up to
+ *            HC_GEMV_MOST */
 typedef enum { HC_ORDER_CHAIN = 0, HC_ORDER_FOLDED, HC_ORDER_GROUPED, HC_ORDER_GEMV, HC_N_ORDERS } hc_order;
-enum { HC_GEMV_MOST = 8 };
+enum { HC_GEMV_MOST = 8, HC_GEMV_BLOCK = 32 };
 /* Integers where both sides have them, folded before grouped; else floats, those of few vectors in an order of their own. */
 hc_order hc_order_of(const hc_source *x, const hc_source *w);
 

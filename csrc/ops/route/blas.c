@@ -122,6 +122,8 @@ const char *hc_blas_refuses(const hc_call *call) {
         return "takes float32 alone";
     if (call->run->path)
         return "a path is forced";
+    if (call->run->one_order)
+        return "it sums in other orders for other numbers of rows";
     if (state != OPEN)
         return "there is no BLAS";
     for (int i = 0; i < 2; i++)

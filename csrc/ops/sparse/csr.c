@@ -142,7 +142,7 @@ hc_status hc_csr_matmul(const hc_run *run, const hc_operand *x, const hc_csr *w,
         status = check_starts(w, error);
     *ascending = true;
     const hc_rows rows = rows_of(out);
-    if (status == HC_OK && source.rows == 1 && w->rows > 0)
+    if (status == HC_OK && source.rows == 1 && w->rows > 0 && !run->one_order) /* an order of its own */
         return one_vector(run, &source, w, &rows, ascending, error);
     if (status == HC_OK)
         status = check_indices(w, ascending, error);

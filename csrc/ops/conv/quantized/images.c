@@ -49,7 +49,8 @@ hc_status hc_images_begin(hc_images *i, const hc_convolution *conv, hc_error *er
         return status;
     hc_encoder_init(&i->encoder, conv->run, "conv2d: activations", "x", &i->view, conv->activations, &geometry, 4,
                     AXES);
-    return hc_encoder_observe(&i->encoder, conv->run, error);
+    const hc_status checked = hc_encoder_check_rows(&i->encoder, conv->run, error);
+    return checked == HC_OK ? hc_encoder_observe(&i->encoder, conv->run, error) : checked;
 }
 
 void hc_images_free(hc_images *i) {

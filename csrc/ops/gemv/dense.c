@@ -1,0 +1,76 @@
+/* Few rows of floats times many float32 rows that lie along the columns: each output is one chain, 16 of them at a time, straight
+ * from the rows. Memory: the few rows.
+ */
+#include "base/threads.h"
+#include "ops/gemv/gemv.h"
+
+enum { TASK_ROWS = 16 * HC_GEMV_DENSE_ROWS, LEAST_ROWS = HC_GEMV_DENSE_ROWS };
+
+typedef struct {
+    const hc_source *rows; /* the many */
+    bool is_swapped;       /* they are those of x */
+    int64_t n_vectors, ldx;
+    const float *x;
+    hc_gemv_dense_fn *kernel;
+    const hc_rows *out;
+} hc_dense_job;
+
+static void store(const hc_dense_job *job, int64_t vector, int64_t first, int64_t n, const float *sums) {
+    char *to = job->is_swapped ? NULL : hc_row(job->out, vector) + first * job->out->column_stride;
+    for (int64_t i = 0; i < n; i++) {
+        if (job->is_swapped)
+            to = hc_row(job->out, first + i) + vector * job->out->column_stride;
+        *(float *)(void *)to = sums[i];
+        to += job->out->column_stride;
+    }
+}
+
+static void dense_rows(void *context, int64_t task, int thread) {
+    (void)thread;
+    const hc_dense_job *job = context;
+    const hc_source *w = job->rows;
+    const int64_t end = hc_min((task + 1) * TASK_ROWS, w->rows);
+    for (int64_t first = task * TASK_ROWS; first < end; first += HC_GEMV_DENSE_ROWS) {
+        const int64_t n_rows = hc_min(HC_GEMV_DENSE_ROWS, end - first);
+        const float *rows[HC_GEMV_DENSE_ROWS];
+        for (int64_t i = 0; i < HC_GEMV_DENSE_ROWS; i++) /* the last stands for those behind it */
+            rows[i] = (const float *)(const void *)(w->along + (first + hc_min(i, n_rows - 1)) * w->along_stride);
+        for (int64_t v = 0; v < job->n_vectors;) {
+            float sums[HC_GEMV_VECTORS * HC_GEMV_DENSE_ROWS];
+            const int64_t left = job->n_vectors - v, n = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+            job->kernel(w->columns, rows, (int)n, job->x + v * job->ldx, job->ldx, sums);
+            for (int64_t j = 0; j < n; j++)
+                store(job, v + j, first, n_rows, sums + j * HC_GEMV_DENSE_ROWS);
+            v += n;
+        }
+    }
+}
+
+static bool is_few(const hc_source *few, const hc_source *many) {
+    return few->rows <= HC_GEMV_MOST && many->along && many->rows >= LEAST_ROWS;
+}
+
+bool hc_is_few_dense(const hc_product *p) {
+    return !p->x_packed && !p->w_packed && (is_few(p->x, p->w) || is_few(p->w, p->x));
+}
+
+hc_status hc_few_dense(const hc_product *p, hc_error *error) {
+    const bool is_swapped = !is_few(p->x, p->w);
+    const hc_source *few = is_swapped ? p->w : p->x, *many = is_swapped ? p->x : p->w;
+    const hc_run run = hc_run_for(p);
+    const int64_t ldx = few->columns;
+    float *x = hc_alloc_aligned(few->rows * ldx * (int64_t)sizeof *x);
+    if (!x)
+        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)few->rows);
+    few->floats(few, 0, few->rows, 0, few->columns, x, ldx);
+    hc_dense_job job = {.rows = many,
+                        .is_swapped = is_swapped,
+                        .n_vectors = few->rows,
+                        .ldx = ldx,
+                        .x = x,
+                        .kernel = HC_PICK(gemv_dense, &run),
+                        .out = &p->out};
+    hc_parallel(run.n_threads, hc_ceil_div(many->rows, TASK_ROWS), dense_rows, &job);
+    hc_free_aligned(x);
+    return HC_OK;
+}

@@ -1,0 +1,44 @@
+"""The presets of tensor cores against MMA-Sim, which its authors compared with each chip. Needs torch and mmasim."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+
+pytest.importorskip("torch")
+pytest.importorskip("mmasim")
+sys.path.append(str(Path(__file__).resolve().parents[2] / "docs" / "figures" / "tensor_cores"))
+
+mma_sim: Any = pytest.importorskip("mma_sim")
+tensor_cores: Any = pytest.importorskip("tensor_cores")
+
+PRESETS = [
+    (text, sums)
+    for text, preset in hc.emulate.INSTRUCTIONS.items()
+    if text.startswith("hmma-")
+    for sums in preset.accumulators
+]
+GROUPS = ("near", "wide", "all", "cancel", "large", "probe", "mixed")
+
+
+@pytest.mark.parametrize("text, sums", PRESETS)
+def test_presets_are_those_of_mma_sim(text: str, sums: str) -> None:
+    """All but the end of exponents of some chips, which docs/emulate.md lists."""
+    chip, _, kind = text.removeprefix("hmma-").partition("-")
+    kind, total = kind or "f16", "f16" if sums == "fp16" else "f32"
+    model = mma_sim.model_of(chip, kind, total)
+    step = tensor_cores.Instruction(f"wgmma_{kind}_k{model.k}" + ("_f16" if total == "f16" else ""))
+    for group, length, with_c in (*((group, 1, True) for group in GROUPS), ("wide", 4, False)):
+        a, b, c = tensor_cores.tiles(step, group, length * model.k, 1)
+        c = c if with_c else np.zeros_like(c)
+        numbers = tensor_cores.values(kind, a), tensor_cores.values(kind, b), tensor_cores.values(total, c)
+        with np.errstate(over="ignore"):
+            found = mma_sim.simulated(model, kind, total, *numbers)
+            wanted = mma_sim.emulated(text, kind, sums, *numbers)
+        assert mma_sim.alike(found, wanted).all(), group
