@@ -27,7 +27,7 @@ __all__ = ["AT_ONCE", "Integers", "forms", "has_zero_points", "in_form", "intege
 
 AT_ONCE = 1 << 20  # values that are taken apart at a time
 GROUPS = (None, 256, 128, 64, 32, 16)
-SIGNED, MINIMA = {4: "q4_0", 5: "q5_0", 8: "q8_0"}, {4: "q4_1", 5: "q5_1"}
+SIGNED, MINIMA = {2: "tq2_0", 4: "q4_0", 5: "q5_0", 8: "q8_0"}, {4: "q4_1", 5: "q5_1"}
 TWICE_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int16)
 E4M3_LEAST, E4M3_MOST = -9, 8  # exponents of its powers of two
 
@@ -73,8 +73,8 @@ def forms(fmt: Format, columns: int) -> list[Format]:
         for n in bits if max(bits) <= 8 else ():
             for group in (own, *smaller, *larger):
                 found += [Int(n, group, flag, kind) for flag in symmetric for kind in scales]
-            if columns % 32 == 0:
-                found += [GGML(types[n]) for types in (SIGNED, MINIMA) if n in types]
+            blocks = [GGML(types[n]) for types in (SIGNED, MINIMA) if n in types]
+            found += [one for one in blocks if columns % one.block == 0]
     elif isinstance(fmt, MX | NVFP4) and fmt.element_dtype == "float4_e2m1fn":
         found.append(NVFP4() if isinstance(fmt, MX) else MX("fp4"))
         for group in (one for one in (fmt.group, 16) if columns % one == 0):
@@ -226,15 +226,15 @@ def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> QuantizedArray:
     if kind.has_minimum:
         return _with_minima(rows, own, fmt)
     zeros = rows.zeros if rows.minima is None else _zero_points(rows)
-    scales, points = _regrouped(rows.scales, rows, 32), _regrouped(zeros, rows, 32)
+    scales, points = _regrouped(rows.scales, rows, fmt.block), _regrouped(zeros, rows, fmt.block)
     _as_half(scales)  # refuses
     codes, middle = rows.codes - _spread(zeros, rows), 1 << (fmt.bits - 1)
-    blocks = codes.reshape(len(codes), -1, 32)
+    blocks = codes.reshape(len(codes), -1, fmt.block)
     turned = blocks.max(2) >= middle
     if isinstance(own, Int) and not own.symmetric and own.bits == fmt.bits:  # as `_as_int` makes them
         turned |= points == middle - 1
     blocks = np.where(turned[:, :, None], -blocks, blocks)
-    least = -middle + (fmt.type == "q8_0")
+    least = -middle + (fmt.type == "q8_0" or fmt.is_ternary)
     if blocks.size and (blocks.min() < least or blocks.max() >= middle):
         raise ValueError(f"codes around the zero point lie beyond the {least} to {middle - 1} of {fmt}")
     unsigned = (blocks & ((1 << fmt.bits) - 1)).reshape(rows.codes.shape).astype(np.uint8)
