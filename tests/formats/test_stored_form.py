@@ -21,7 +21,7 @@ from heterocompute.training.stochastic import levels_of
 
 Array = np.ndarray[Any, Any]
 
-BLOCKS = [text for text in FORMATS if isinstance(hc.format(text), hc.GGML)]
+BLOCKS = [text for text in FORMATS if isinstance(hc.format(text), hc.GGML) or hc.format(text).form.minima]
 
 
 def scales_of(q: hc.QuantizedArray, form: StoredForm) -> Array:
