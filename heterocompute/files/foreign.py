@@ -252,8 +252,11 @@ def _of_blocks(reader: Tensors, name: str, read: Callable[[], Any]) -> Weight:
     return of_values(values, str(reader.format_of(name)), reader.stored_bytes(name))
 
 
-def _of_onnx(read: Callable[[], QuantizedArray]) -> Weight:
-    return of_array(read())
+def _of_onnx(read: Callable[[], Any]) -> Weight:
+    found = read()
+    if isinstance(found, QuantizedArray):
+        return of_array(found)
+    return of_values(found, "MatMulNBits with float zero points", found.nbytes)
 
 
 def weights_reader(

@@ -26,7 +26,8 @@ from .logs import Log
 from .sparse import Sparse as Sparse, has_pattern as has_pattern, parse_pattern as parse_pattern
 
 __all__ = [
-    "GGML", "MX", "NF4", "NVFP4", "VSQ", "Affine", "Codebook", "Float", "Format", "Int", "Log", "Sparse", "format", "formats",
+    "GGML", "MX", "NF4", "NVFP4", "VSQ", "Affine", "Codebook", "Float", "Format", "Int", "Log", "Sparse", "format",
+    "formats",
 ]  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """BitNet b1.58 as transformers has it: codes of -1, 0 and 1, one scale for a matrix.
 
-    NAME.weight        uint8 (out / 4, in): 2 bits for rows i, i + out / 4, i + out / 2, i + 3 out / 4, low ones first, code + 1
+    NAME.weight        uint8 (out / 4, in): code + 1 in 2 bits, of rows i, i + out / 4 ..., the first in the lowest bits
     NAME.weight_scale  float (1,)
 
 value = code x scale with ``linear_class`` "autobitlinear" of the configuration, else code x float32(1 / scale), because

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
-from . import bitnet, compressed_tensors, fp8, gpt_oss, gptq, mlx, modelopt, nf4
+from . import bitnet, compressed_tensors, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4
 from .configuration import KEY
-from .linear import Parts
+from .linear import Parts, not_written
 
 __all__ = ["LAYOUTS", "METHODS", "Layout"]
 
@@ -140,6 +140,17 @@ LAYOUTS = {
         files_of=mlx.files_of,
         depends_on_values=mlx.depends_on_values,
         config_key="quantization",
+        has_several=True,
+    ),
+    "hqq": Layout(
+        not_written("hqq"),
+        not_written("hqq"),
+        not_written("hqq"),
+        hqq.array_from,
+        (".W_q",),
+        values_from=hqq.values_from,
+        ends=hqq.ENDS,
+        is_whole=True,
         has_several=True,
     ),
     "bitnet": Layout(

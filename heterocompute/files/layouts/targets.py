@@ -11,7 +11,7 @@ from ...arrays.bits import unpack
 from ...arrays.components import entry_of
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
-from ...formats import GGML, MX, NF4, NVFP4, Float, Format, Int
+from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
 from ...products.quantize import quantize
 from . import scaled
 from .configuration import KEY
@@ -45,11 +45,13 @@ def targets_of(layout: str, name: str, weight: Weight) -> list[Target]:
     elif weight.array is not None:
         fmt, columns = weight.array.format, weight.matrix[1]
         wanted = [*forms(fmt, columns)]
-        if isinstance(fmt, GGML) and fmt.kind.has_minimum and not has_zero_points(weight.array):
+        if fmt.form.minima and not has_zero_points(weight.array):
             integers = [
                 one for one in wanted if isinstance(one, Int) and refusal_of(layout, name, weight.shape, one) is None
             ]
-            wanted = [fmt, *integers[:1]]  # which says why none of them holds it
+            # the last says why none of them holds it
+            minima = [one for one in wanted if not isinstance(one, scaled.Blocks) and one.form.minima]
+            wanted = [*minima, *integers[:1]]
         if layout in LOWEST and isinstance(fmt, Int) and not fmt.symmetric and _is_middle(weight.array):
             wanted.insert(0, Int(fmt.bits, fmt.group, True, fmt.scale))
     return [one for one in wanted if refusal_of(layout, name, weight.shape, one) is None]
@@ -223,7 +225,7 @@ def nearest(layout: str, name: str, weight: Weight) -> Format | None:
     if isinstance(fmt, MX | NVFP4):
         floats += [MX("fp4"), NVFP4()]
     usual = next((one for one in (128, 64, 32) if columns % one == 0), None)
-    groups = [fmt.group if isinstance(fmt, Int) else usual, usual, 32]
+    groups = [fmt.group if isinstance(fmt, Int | Affine) else usual, usual, 32]
     symmetric = (True, False) if isinstance(fmt, Int) and fmt.symmetric else (False, True)
     integers: list[Format] = [
         Int(n, group, flag, "f16") for n in (bits, 4, 8) if n <= 8 for group in groups for flag in symmetric
