@@ -220,3 +220,47 @@ def test_float_zero_points_of_onnxruntime(tmp_path: Path, bits: int, columns: in
     session = onnxruntime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"])
     (answer,) = session.run(None, {"x": np.eye(columns, dtype=dtype)})
     assert np.allclose(answer.T, wanted, rtol=1e-5, atol=1e-5)
+
+
+# FP8
+
+
+def fp8_blocks(shape: tuple[int, ...], high: int, wide: int) -> tuple[dict[str, Array], dict[str, Any], Array]:
+    blocks = (*shape[:-2], -(-shape[-2] // high), -(-shape[-1] // wide))
+    codes = RNG.integers(0, 256, shape).astype(np.uint8)
+    codes[codes & 127 == 127] = 0  # NaN
+    scales = RNG.uniform(0.001, 0.1, blocks).astype(np.float32)
+    floats = codes.view(ml_dtypes.float8_e4m3fn)
+    spread = np.repeat(np.repeat(scales, high, -2)[..., : shape[-2], :], wide, -1)[..., : shape[-1]]
+    config = {"quant_method": "fp8", "weight_block_size": [high, wide]}
+    return {"fc.weight": floats, "fc.weight_scale_inv": scales}, config, floats.astype(np.float32) * spread
+
+
+@pytest.mark.parametrize("shape, block", [((256, 384), (128, 128)), ((200, 300), (128, 128)), ((64, 256), (1, 128)),
+                                          ((2, 128, 256), (128, 128))])  # fmt: skip
+def test_blocks_of_fp8_are_groups_of_each_row(tmp_path: Path, shape: tuple[int, ...], block: tuple[int, int]) -> None:
+    tensors, config, values = fp8_blocks(shape, *block)
+    path = written(tmp_path / "a.safetensors", tensors, config)
+    q = hc.load(path, layout="fp8")["fc.weight"]
+    assert str(q.format) == "fp8_e4m3fn-g128" and np.array_equal(q.dequantize(), values)
+    ours = convert_checkpoint(path, tmp_path / "ours.safetensors", "heterocompute")
+    assert statuses(ours)["fc.weight"][1:] == ("fp8_e4m3fn-g128", "closed form")
+    back = convert_checkpoint(tmp_path / "ours.safetensors", tmp_path / "back.safetensors", "fp8")
+    assert {row["status"] for row in back["tensors"]} == {"closed form"}
+    found = hc.load(tmp_path / "back.safetensors")
+    if len(shape) == 2:
+        assert set(found) == set(tensors)
+        assert all(found[name].tobytes() == tensors[name].tobytes() for name in tensors)
+        x = RNG.standard_normal((3, shape[1])).astype(np.float32)
+        bound = 2 * (shape[1] + 1) * np.finfo(np.float32).eps * (np.abs(x) @ np.abs(values.T))
+        assert (np.abs(hc.linear(x, q) - x.astype(np.float64) @ values.T.astype(np.float64)) <= bound).all()
+        return
+    assert set(found) == {f"{i}.fc.{part}" for i in range(2) for part in ("weight", "weight_scale_inv")}
+    assert all(found[f"{i}.fc.weight"].tobytes() == tensors["fc.weight"][i].tobytes() for i in range(2))
+
+
+def test_a_stack_of_fp8_has_whole_blocks(tmp_path: Path) -> None:
+    tensors, config, _ = fp8_blocks((2, 100, 256), 128, 128)
+    path = written(tmp_path / "a.safetensors", tensors, config)
+    with pytest.raises(ValueError, match="expected those of whole blocks of 128 rows an expert"):
+        hc.load(path, layout="fp8")

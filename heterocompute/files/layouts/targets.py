@@ -41,10 +41,13 @@ def targets_of(layout: str, name: str, weight: Weight) -> list[Target]:
     """Return what a weight may become in a layout, the nearest to what it is first; nothing is converted yet."""
     wanted: list[Target] = []
     if weight.blocks is not None:
-        wanted = [scaled.blocks_of(weight.blocks)]
+        grouped = scaled.group_format_of(weight.blocks)
+        wanted = [scaled.blocks_of(weight.blocks), *([] if grouped is None else [grouped])]
     elif weight.array is not None:
         fmt, columns = weight.array.format, weight.matrix[1]
         wanted = [*forms(fmt, columns)]
+        if (blocks := scaled.blocks_in(weight.array, weight.shape[-2])) is not None:
+            wanted.append(scaled.blocks_of(blocks))
         if fmt.form.minima and not has_zero_points(weight.array):
             integers = [
                 one for one in wanted if isinstance(one, Int) and refusal_of(layout, name, weight.shape, one) is None
@@ -117,10 +120,17 @@ def _check_layout(layout: str, name: str, shape: tuple[int, ...], target: Target
 def converted(layout: str, weight: Weight, target: Target) -> Weight:
     """Return a weight as one of `targets_of`; ValueError where its values are not representable so."""
     if isinstance(target, scaled.Blocks):
-        assert weight.blocks is not None
-        return of_blocks(weight.blocks, weight.shape, weight.order)
-    assert weight.array is not None
-    q, order = in_form(weight.array, target, layout in LOWEST), weight.order
+        blocks = weight.blocks
+        if blocks is None:
+            assert weight.array is not None
+            blocks = scaled.blocks_in(weight.array, weight.shape[-2])
+        assert blocks is not None
+        return of_blocks(blocks, weight.shape, weight.order)
+    if weight.blocks is not None:
+        q, order = scaled.grouped(weight.blocks), weight.order
+    else:
+        assert weight.array is not None
+        q, order = in_form(weight.array, target, layout in LOWEST), weight.order
     if order is not None and not (layout in LAYOUTS and LAYOUTS[layout].order_name):
         if getattr(target, "group", None) not in (None, q.shape[1]):
             raise ValueError(f"groups of columns that do not lie side by side (act-order) have no place in {layout}: "
