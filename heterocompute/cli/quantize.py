@@ -6,6 +6,7 @@ import argparse
 import functools
 from collections.abc import Callable
 
+from ..base.values import shown
 from .parts import UsageError, add_format, add_patterns, add_threads, recipe_of, thread_count
 from .rewriting import add_input_and_output, rewrite
 
@@ -28,6 +29,13 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added.add_argument("--fake", action="store_true", help="write the rounded values as plain tensors instead of codes")
     added.add_argument(
         "--layout", metavar="L", help="layout of another program: compressed-tensors, gptq, awq, gguf, ..."
+    )
+    added.add_argument(
+        "--no-fallback", dest="fallback", action="store_false",
+        help="with --layout gguf: fail if rows are not whole blocks, instead of another type",
+    )  # fmt: skip
+    added.add_argument(
+        "--axis", type=_axes, metavar="A", help="reduction axes of all selected tensors, such as -1 or 2,3,1"
     )
     add_patterns(added)
     added.add_argument("--workers", type=thread_count, metavar="N", help="files written in parallel; default: 1")
@@ -53,9 +61,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--format or --recipe is needed")
     from ..files.checkpoint import quantize_checkpoint  # 18 ms
 
-    options = ("fake", "workers", "resume", "shard_size", "consume", "layout")
+    options = ("fake", "workers", "resume", "shard_size", "consume", "layout", "fallback", "axis")
     work = functools.partial(quantize_checkpoint, **{key: getattr(arguments, key) for key in options})
     return rewrite(arguments, "quantized", work, arguments.format, recipe_of(arguments.recipe))
+
+
+def _axes(text: str) -> tuple[int, ...]:
+    """Return the axes of an argument such as 2,3,1."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected integers such as -1 or 2,3,1") from None
 
 
 def one_size(text: str) -> int:

@@ -47,7 +47,7 @@ def summarize(arguments: argparse.Namespace, done: str, work: Callable[..., Any]
     note_skipped(arguments.input, summary["skipped"])
     note_instead(arguments.output, summary)
     note_lacking(arguments)
-    if not getattr(arguments, "layout", None) and not getattr(arguments, "fake", False):
+    if done == "quantized" and not arguments.layout and not arguments.fake:
         note_short(arguments.output, summary)
     if arguments.json:
         return print_json(summary)

@@ -19,7 +19,7 @@ from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.values import shown
 from ..formats import Format, format as parse_format, has_pattern
-from .changes import Change, decoded, in_blocks, packed, plain, rounded
+from .changes import Change, decoded, in_blocks, in_whole_blocks, packed, plain, rounded
 from .containers.container import Container
 from .containers.folder import Located
 from .foreign import foreign_reader
@@ -51,6 +51,7 @@ def quantize_checkpoint(
     consume: bool = False,
     layout: str | None = None,
     needed: bool = False,
+    fallback: bool = True,
 ) -> dict[str, Any]:
     """Quantize the tensors of a checkpoint, one file or a folder, and write a new checkpoint.
 
@@ -106,6 +107,9 @@ def quantize_checkpoint(
     needed : bool
         Raise ValueError and write nothing if no tensor is selected, as the command does. By default the copy is
         written, so that the same call serves every file of a checkpoint in parts.
+    fallback : bool
+        Whether rows that are not whole blocks of GGUF get another type. False raises a ValueError that names the
+        tensor.
 
     Returns
     -------
@@ -144,7 +148,7 @@ def quantize_checkpoint(
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         _refuse_packed(reader, held, patterns=True)
-        change_of = in_blocks if layout == "gguf" else packed
+        change_of = packed if layout != "gguf" else in_blocks if fallback else in_whole_blocks
         return _chosen(reader, held, options, rounded if fake else change_of)
 
     work = Work(workers, resume, shard_size, consume)
@@ -298,6 +302,12 @@ def dequantize_checkpoint(
     return rewrite(in_path, out_path, choose, progress, describe=lambda *_: {CONFIG_KEY: None}, source=source)
 
 
+SHORT_NAMES = {
+    "f32": "float32", "fp32": "float32", "float": "float32", "f16": "float16", "fp16": "float16", "half": "float16",
+    "bf16": "bfloat16", "f64": "float64", "fp64": "float64", "double": "float64",
+}  # fmt: skip
+
+
 def plain_dtype(text: str) -> str:
     """Return NumPy's name of a dtype of floats, from that or a short one.
 
@@ -311,7 +321,7 @@ def plain_dtype(text: str) -> str:
     >>> plain_dtype("bf16")
     'bfloat16'
     """
-    found = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}.get(text, text)
+    found = SHORT_NAMES.get(text, text)
     if found not in FLOATS:
         raise ValueError(f"dtype is {shown(text)}, wanted {', '.join(FLOATS)}")
     return found
