@@ -92,7 +92,8 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], factors: Array | None) 
         "architectures": [f"{shape.family.capitalize()}ForCausalLM"], "model_type": kind, "hidden_act": activation,
         "hidden_size": shape.width, "intermediate_size": shape.hidden, "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_width,
-        "rms_norm_eps": float(str(np.float32(shape.epsilon))), "vocab_size": shape.vocabulary, "max_position_embeddings": shape.context,
+        "rms_norm_eps": float(str(np.float32(shape.epsilon))), "vocab_size": shape.vocabulary,
+        "max_position_embeddings": shape.context,
         "rope_theta": shape.rope.base, "tie_word_embeddings": "output.weight" not in roles,
     }  # fmt: skip
     if shape.options.scaled_embedding:
