@@ -24,7 +24,9 @@ from .parts import (
 __all__ = ["CHECKPOINT", "IN_LAYOUT", "add_input_and_output", "rewrite", "summarize"]
 
 CHECKPOINT = f"checkpoint: {READABLE}"
-IN_LAYOUT = "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet or hqq"
+IN_LAYOUT = (
+    "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet or hqq"
+)
 
 
 def add_input_and_output(parser: argparse.ArgumentParser) -> None:
