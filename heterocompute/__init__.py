@@ -80,7 +80,7 @@ else:  # a type checker would take any name for granted
             "files.finish": "finish_checkpoint",
             "files.opening": "Checkpoint load open_checkpoint",
             "files.safetensors": "save",
-            "formats": "GGML MX NF4 NVFP4 VSQ Codebook Float Format Int Log Sparse format formats",
+            "formats": "GGML MX NF4 NVFP4 VSQ Affine Codebook Float Format Int Log Sparse format formats",
             "hardware": "",
             "interop.onnx_run": "run_onnx",
             "products.backward": "conv2d_backward_input conv2d_backward_weight",

@@ -30,6 +30,7 @@ static const struct {
     FAMILY(nf4, NULL),
     {NULL, {NULL, NULL, NULL, NULL, NULL}},
     FAMILY(ggml, "hc_integers_ggml"),
+    {NULL, {NULL, NULL, NULL, NULL, NULL}},
 #undef FAMILY
 };
 

@@ -7,17 +7,19 @@ made from this list.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
 from .texts import printable
 
-__all__ = ["FIRST_BYTES", "INDEX", "KINDS", "MAX_HEADER", "READABLE", "Kind", "kind_of", "refuse_other_name",
-           "what_it_is"]  # fmt: skip
+__all__ = ["FIRST_BYTES", "INDEX", "KINDS", "MAX_HEADER", "READABLE", "Kind", "kind_of", "names_index",
+           "refuse_other_name", "what_it_is"]  # fmt: skip
 
 FIRST_BYTES = 512  # enough for the name of the first member of a zip archive, and for the first key of a JSON index
 MAX_HEADER = 100_000_000  # bytes of JSON, as the reference implementation of safetensors allows
 INDEX = ".index.json"
+_INDEX_NAME = re.compile(r"\.index(?:\.[A-Za-z0-9_-]{1,64})?\.json")  # model.safetensors.index.fp16.json
 _LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of the magic number
 
 _OURS = "heterocompute.open_checkpoint reads it"
@@ -79,7 +81,7 @@ def _is_index(first: bytes) -> bool:
 KINDS = (
     Kind("safetensors", "safetensors", _OURS, lambda first, path: first[8:9] == b"{"
          and int.from_bytes(first[:8], "little") <= MAX_HEADER, "safetensors"),
-    Kind("folder", "a checkpoint in parts", _OURS, lambda first, path: path.endswith(INDEX)
+    Kind("folder", "a checkpoint in parts", _OURS, lambda first, path: names_index(path)
          and first.lstrip()[:1] == b"{", "a folder"),
     Kind("npz", "an archive of NumPy (.npz)", _OURS, lambda first, path: _member(first).endswith(b".npy")
          or first.startswith(b"PK\x05\x06"), ".npz", {".npz": ""}),
@@ -102,6 +104,18 @@ KINDS = (
 )  # fmt: skip
 
 READABLE = ", ".join(kind.brief for kind in KINDS if kind.brief)  # as the help of commands has it
+
+
+def names_index(path: str) -> bool:
+    """Tell whether a file is called as an index of a checkpoint, also of a variant.
+
+    Examples
+    --------
+    >>> names_index("model.safetensors.index.json"), names_index("model.safetensors.index.fp16.json")
+    (True, True)
+    """
+    at = path.rfind(".index")
+    return at >= 0 and _INDEX_NAME.fullmatch(path, at) is not None
 
 
 def kind_of(first: bytes, path: str = "") -> Kind | None:

@@ -23,7 +23,10 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     add_input_and_output(added)
     added.add_argument(
-        "--dtype", type=_one_dtype, metavar="DTYPE", help="f32, f16, bf16 or f64; default: the dtype before packing"
+        "--dtype",
+        type=_one_dtype,
+        metavar="DTYPE",
+        help="fp32, fp16, bf16 or fp64; default: the dtype before packing",
     )
     added.add_argument("--layout", metavar="L", help=f"{IN_LAYOUT}; default: read from its configuration")
     add_files(added)

@@ -6,6 +6,7 @@ import argparse
 import functools
 from collections.abc import Callable
 
+from ..base.values import shown
 from .parts import UsageError, add_format, add_patterns, add_threads, recipe_of
 from .rewriting import add_files, add_input_and_output, options_of_files, rewrite
 
@@ -30,6 +31,13 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--layout", metavar="L", help="layout of another program: compressed-tensors, gptq, awq, gguf, ..."
     )
     added.add_argument(
+        "--no-fallback", dest="fallback", action="store_false",
+        help="with --layout gguf: fail if rows are not whole blocks, instead of another type",
+    )  # fmt: skip
+    added.add_argument(
+        "--axis", type=_axes, metavar="A", help="reduction axes of all selected tensors, such as -1 or 2,3,1"
+    )
+    added.add_argument(
         "--requantize", action="store_true", help="accept a GGUF file that is quantized already; round a second time"
     )
     add_patterns(added)
@@ -46,6 +54,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--format or --recipe is needed")
     from ..files.checkpoint import quantize_checkpoint  # 18 ms
 
-    options = {key: getattr(arguments, key) for key in ("fake", "consume", "layout", "requantize")}
+    options = {key: getattr(arguments, key) for key in ("fake", "consume", "layout", "requantize", "fallback", "axis")}
     work = functools.partial(quantize_checkpoint, **options, **options_of_files(arguments))
     return rewrite(arguments, "quantized", work, arguments.format, recipe_of(arguments.recipe))
+
+
+def _axes(text: str) -> tuple[int, ...]:
+    """Return the axes of an argument such as 2,3,1."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected integers such as -1 or 2,3,1") from None

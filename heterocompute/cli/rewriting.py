@@ -34,7 +34,9 @@ __all__ = [
 ]
 
 CHECKPOINT = f"checkpoint: {READABLE}"
-IN_LAYOUT = "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss or mlx"
+IN_LAYOUT = (
+    "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet or hqq"
+)
 
 
 def add_input_and_output(parser: argparse.ArgumentParser) -> None:
@@ -130,7 +132,7 @@ def summarize(arguments: argparse.Namespace, done: str, work: Callable[..., Any]
     note_instead(arguments.output, summary)
     if "part" not in summary:
         note_lacking(arguments)
-    if not getattr(arguments, "layout", None) and not getattr(arguments, "fake", False):
+    if done == "quantized" and not getattr(arguments, "layout", None) and not getattr(arguments, "fake", False):
         note_short(arguments.output, summary)
     if arguments.json:
         return print_json(summary)

@@ -88,12 +88,16 @@ def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...],
     if fmt.form.codes == "log" and fmt.form.scale == "f32" and fmt.form.second == "none":
         return _log_runs(q, lead, runs, length)
     rows = int(np.prod(lead, dtype=np.int64))
-    group = min(fmt.group, length) if fmt.group else k
-    n_groups = (runs if fmt.group else 1) * -(-(length if fmt.group else k) // group) if group else 0
+    group, per_run = k, 1  # values of a group, groups of a run
     stored, packed = length, q._packed()
-    if fmt.group and group and runs > 1 and length % group:  # as the matrix of the whole groups that are stored
-        stored = n_groups // runs * group
-        packed = (packed[0], (rows, runs * stored), (1,), packed[3])
+    if fmt.group:
+        group = min(fmt.group, length) if fmt.unit == 1 else fmt.group
+        whole = -(-length // max(group, fmt.unit, 1)) * max(group, fmt.unit)  # blocks hold several groups
+        per_run = whole // group if group else 0
+        if group and runs > 1 and whole != length:  # as the matrix of the whole groups that are stored
+            stored = whole
+            packed = (packed[0], (rows, runs * stored), (1,), packed[3])
+    n_groups = (runs if fmt.group else 1) * per_run if group else 0
     codes = np.empty((rows, runs * stored), np.float32)
     scales = np.ones((rows, n_groups), np.float32)
     row_scale = np.ones(rows, np.float32)
@@ -106,7 +110,9 @@ def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...],
             f"{NAME}: {name} is {fmt}, but {model.instruction or f'accumulator {shown(model.text)}'} adds products of "
             f"{kinds}; decoded values take accumulator 'fp32', 'fp16' or 'bf16'"
         )
-    scales = scales.reshape(*lead, n_groups)
+    if fmt.group and group and -(-length // group) < per_run:
+        scales = scales.reshape(rows, runs, per_run)[:, :, : -(-length // group)]
+    scales = scales.reshape(*lead, scales.size // max(rows, 1) if rows else n_groups)
     return Codes(
         codes.reshape(*lead, runs, stored)[..., :length].astype(np.int32).reshape(*lead, k),
         max(group, 1),

@@ -86,6 +86,14 @@ def in_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: st
     return Change(found, (stored, shape), _Plain(stored), str(fmt))
 
 
+def in_whole_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
+    """Return the change to blocks of GGUF, or raise ValueError where rows hold no whole ones."""
+    change = in_blocks(fmt, axes, shape, dtype, entry)
+    if change.instead_of:
+        raise ValueError(f"rows of {shape[-1]} values, {fmt} has blocks of {block_of(fmt)}: {change.format} fits")
+    return change
+
+
 def rounded(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
     """Return the change to what `packed` would decode to, in the dtype that there was."""
     made = packed(fmt, axes, shape, dtype, entry)

@@ -20,7 +20,7 @@ from ..base.texts import quoted
 from ..base.values import shown
 from ..base.workers import Workers
 from ..formats import Format, format as parse_format, has_pattern
-from .changes import Change, decoded, in_blocks, packed, plain, rounded
+from .changes import Change, decoded, in_blocks, in_whole_blocks, packed, plain, rounded
 from .containers.container import Container
 from .containers.folder import Located
 from .foreign import foreign_reader
@@ -54,6 +54,7 @@ def quantize_checkpoint(
     needed: bool = False,
     part: str | None = None,
     requantize: bool = False,
+    fallback: bool = True,
 ) -> dict[str, Any]:
     """Quantize the tensors of a checkpoint, one file or a folder, and write a new checkpoint.
 
@@ -115,6 +116,9 @@ def quantize_checkpoint(
     requantize : bool
         Accept a GGUF file whose blocks are quantized already, and round their values a second time. With
         ``layout="gguf"`` all keys are kept, and so are the blocks of tensors without a format.
+    fallback : bool
+        Whether rows that are not whole blocks of GGUF get another type. False raises a ValueError that names the
+        tensor.
 
     Returns
     -------
@@ -154,7 +158,7 @@ def quantize_checkpoint(
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         if not (requantize and any(reader.format_of(name) for name in held)):
             _refuse_packed(reader, held, patterns=True)
-        change_of = in_blocks if layout == "gguf" else packed
+        change_of = packed if layout != "gguf" else in_blocks if fallback else in_whole_blocks
         return _chosen(reader, held, options, rounded if fake else change_of)
 
     work = Work(workers, resume, shard_size, consume, part)
@@ -262,8 +266,8 @@ def dequantize_checkpoint(
     progress : callable, optional
         As in `quantize_checkpoint`.
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"`` or
-        ``"mlx"``.
+        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
+        ``"mlx"``, ``"bitnet"`` or ``"hqq"``.
         The program that has packed what `in_path` holds, as of `load`; by default the one that its configuration
         names, if any. GPTQ's columns may lie in the order of their activations (``desc_act``) here, and what no format
         here holds is read too, such as FP8 with a scale for each block. Weights are decoded twice, first for their
@@ -318,6 +322,12 @@ def dequantize_checkpoint(
     return rewrite(in_path, out_path, choose, progress, work, lambda *_: {CONFIG_KEY: None}, source=source)
 
 
+SHORT_NAMES = {
+    "f32": "float32", "fp32": "float32", "float": "float32", "f16": "float16", "fp16": "float16", "half": "float16",
+    "bf16": "bfloat16", "f64": "float64", "fp64": "float64", "double": "float64",
+}  # fmt: skip
+
+
 def plain_dtype(text: str) -> str:
     """Return NumPy's name of a dtype of floats, from that or a short one.
 
@@ -331,7 +341,7 @@ def plain_dtype(text: str) -> str:
     >>> plain_dtype("bf16")
     'bfloat16'
     """
-    found = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}.get(text, text)
+    found = SHORT_NAMES.get(text, text)
     if found not in FLOATS:
         raise ValueError(f"dtype is {shown(text)}, wanted {', '.join(FLOATS)}")
     return found
@@ -400,8 +410,8 @@ def inspect(
     progress : callable, optional
         As in `quantize_checkpoint`.
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"`` or
-        ``"mlx"``.
+        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
+        ``"mlx"``, ``"bitnet"`` or ``"hqq"``.
         As in `dequantize_checkpoint`: weights as that program knows them, not the tensors that stand for them.
 
     Returns

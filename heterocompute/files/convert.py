@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from ..arrays.quantized import QuantizedArray
 from ..base.container import numpy_dtype
 from ..base.float_env import call_back, counts_subnormals
 from ..base.places import absolute
@@ -24,6 +27,7 @@ from ..formats import Format, format as parse_format
 from .changes import Change
 from .foreign import Weights, weights_reader
 from .gguf import save_gguf
+from .layouts.gguf.llama_cpp import Model, model_in
 from .layouts.table import LAYOUTS, WHOLE, export
 from .layouts.targets import (
     OURS,
@@ -42,7 +46,7 @@ from .layouts.targets import (
     why_not,
     written,
 )
-from .layouts.weight import Weight, differs, of_values, sqnr_of
+from .layouts.weight import Weight, differs, of_rows, of_values, sqnr_of
 from .rewrite import Progress, Work, check_paths, rewrite
 from .selection import escaped
 from .shards import about
@@ -53,6 +57,8 @@ PLAIN = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 GROUPS = 64  # of weights that workers compare: opening a checkpoint takes time
 PLAIN_GGUF = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32",
               "int64": "i64"}  # fmt: skip
+# The embedding of a language model, of which loaders other than these want plain values.
+TABLE, QUANTIZED_TABLES = "embed_tokens.weight", ("mlx",)
 EQUAL, CLOSED, LOSSY, COPIED, REFUSED = "equal", "closed form", "lossy", "copied", "not representable"
 
 
@@ -155,7 +161,8 @@ def convert_checkpoint(
     rounding, work = _rounding(lossy), Work(workers, resume, shard_size, part=part)
     if layout in WHOLE and part is not None:
         raise ValueError(f"convert_checkpoint: {layout} is one file, and part is for several")
-    with weights_reader(in_path, source) as reader:
+    renames = layout in LAYOUTS
+    with weights_reader(in_path, source, renames=renames) as reader:
         if not reader.weights:
             raise ValueError(f"{printable(reader.path)}: no weight is quantized in a layout that is read: to quantize "
                              "them use quantize_checkpoint")  # fmt: skip
@@ -164,7 +171,7 @@ def convert_checkpoint(
         else:
             plans = _planned_by(work.workers, in_path, reader, layout, rounding, progress)
         rows = [_row(reader, name, plans.get(name), layout) for name in reader.names]
-        infos, found, skipped = reader.infos, reader.layout, dict(reader.skipped)
+        infos, found, skipped, named = reader.infos, reader.layout, dict(reader.skipped), reader.config
     summary: dict[str, Any] = {
         "input": os.fspath(in_path),
         "output": os.fspath(out_path),
@@ -185,13 +192,13 @@ def convert_checkpoint(
         raise NotRepresentable(f"{printable(os.fspath(in_path))}: {many}, {such}{near}", summary)
     if dry_run:
         return summary
-    opened = partial(weights_reader, layout=found, infos=infos)
+    opened = partial(weights_reader, layout=found, infos=infos, renames=renames)
     if layout in WHOLE:
         with opened(in_path) as reader:
             _write_whole(reader, out_path, layout, plans)
     else:
         changes = {name: _change(layout, name, plan) for name, plan in plans.items()}
-        described = partial(_config, layout, plans)
+        described = partial(_config, layout, plans, named)
         done = rewrite(in_path, out_path, lambda *_: changes, progress, work, described, source=opened, instead=True)
         summary |= {"part": done["part"]} if part is not None else {}
     return summary | {"written": True}
@@ -212,6 +219,10 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
         if progress:
             call_back(progress, i, len(names), name)
         with about(reader, name):
+            table = _plain_table(layout, name, reader)
+            if table is not None:
+                plans[name] = table
+                continue
             options = targets_of(layout, name, reader.weight(name))
             if not has_one_format(layout):
                 plans[name] = _plan(layout, name, reader, options, rounding)
@@ -229,6 +240,14 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
     return plans
 
 
+def _plain_table(layout: str, name: str, reader: Weights) -> Plan | None:
+    """Return the plan of the embedding of a model whose names change: plain values where loaders expect them."""
+    if not reader.config or not name.endswith(TABLE) or layout in QUANTIZED_TABLES:
+        return None
+    shape = reader.weight(name).shape
+    return Plan(CLOSED, "float32", stored=("float32", shape), nbytes=4 * math.prod(shape))
+
+
 @dataclass(frozen=True)
 class _Some:
     """Weights of a checkpoint, each of which becomes what it becomes alone: work that any process can do."""
@@ -243,14 +262,15 @@ class _Some:
 @counts_subnormals
 def plans_of(some: _Some) -> list[tuple[str, Plan, Info, str]]:
     """Return the plans of some weights, and what the reader knows of each then."""
-    with weights_reader(some.path, some.source) as reader:
+    with weights_reader(some.path, some.source, renames=some.layout in LAYOUTS) as reader:
         found = []
         for name in some.names:
             with about(reader, name):
                 options = targets_of(some.layout, name, reader.weight(name))
                 if has_one_format(some.layout):
                     options = [one for one in options if one == some.rounding]
-                plan = _plan(some.layout, name, reader, options, some.rounding)
+                plan = _plain_table(some.layout, name, reader)
+                plan = plan or _plan(some.layout, name, reader, options, some.rounding)
                 found.append((name, plan, reader.info(name), reader.said(name)))
     return found
 
@@ -415,13 +435,15 @@ def _change(layout: str, name: str, plan: Plan) -> Change:
     return Change(str(plan.target), plan.stored, _Made(layout, name, plan.target, plan.is_lossy))
 
 
-def _config(layout: str, plans: Mapping[str, Plan], changes: Mapping[str, Change], plain: list[str]) -> dict[str, Any]:
-    """Return what goes into config.json; weights that became plain values count as such."""
+def _config(
+    layout: str, plans: Mapping[str, Plan], named: Mapping[str, Any], changes: Mapping[str, Change], plain: list[str]
+) -> dict[str, Any]:
+    """Return what goes into config.json, `named` first; weights that became plain values count as such."""
     formats = {name: plan.target for name, plan in plans.items() if not isinstance(plan.target, str)}
     values = [name for name, plan in plans.items() if isinstance(plan.target, str)]
     is_ordered = any(plan.is_ordered for plan in plans.values())
     found: dict[str, Any] = config_in(layout, formats, sorted([*plain, *values]), is_ordered)  # type: ignore[arg-type]
-    return found
+    return {**named, **found}
 
 
 def _row(reader: Weights, name: str, plan: Plan | None, layout: str) -> dict[str, Any]:
@@ -472,15 +494,58 @@ class _Lazy(Mapping[str, Any]):
         return len(self._reader.names)
 
 
+class _Named(Mapping[str, Any]):
+    """The arrays of a language model under the names, and in the order of rows, of llama.cpp."""
+
+    def __init__(self, arrays: Mapping[str, Any], model: Model) -> None:
+        self._arrays, self._model = arrays, model
+        self._names = {own: name for name, own in model.names.items()}
+
+    def __getitem__(self, own: str) -> Any:
+        if own not in self._names:
+            return self._model.more[own]
+        array, rows = self._arrays[self._names[own]], self._model.rows.get(own)
+        if isinstance(array, QuantizedArray):
+            return array if rows is None else of_rows(array, rows)
+        values = np.asarray(array)
+        if values.ndim == 1:
+            values = np.asarray(values, np.float32)  # llama.cpp has no others
+        values = values if rows is None else values[rows]
+        return values + np.float32(1) if own in self._model.plus_one else values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._names, *self._model.more])
+
+    def __len__(self) -> int:
+        return len(self._names) + len(self._model.more)
+
+
 def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str, Plan]) -> None:
     arrays = _Lazy(reader, layout, plans)
     if layout != "gguf":
         export(out_path, dict(arrays), layout)
         return
+    model = _model_in(reader)
     types: dict[str, Any] = {}
     for name in reader.names:
         plan = plans.get(name)
         dtype = reader.info(name).dtype if plan is None else plan.target
-        if isinstance(dtype, str) and dtype in ("float16", "bfloat16"):
-            types[escaped(name)] = PLAIN_GGUF[dtype]
-    save_gguf(out_path, arrays, reader.keys, types=types)
+        own = name if model is None else model.names.get(name, name)
+        is_stored = model is None or len(reader.info(name).shape) > 1
+        if is_stored and isinstance(dtype, str) and dtype in ("float16", "bfloat16"):
+            types[escaped(own)] = PLAIN_GGUF[dtype]
+    if model is None:
+        save_gguf(out_path, arrays, reader.keys, types=types)
+    else:
+        keys = {"general.architecture": model.architecture, **model.keys}
+        save_gguf(out_path, _Named(arrays, model), keys, types=types)
+
+
+def _model_in(reader: Weights) -> Model | None:
+    """Return the language model of a folder of Hugging Face, None where llama.cpp would not load it."""
+    if reader.keys:
+        return None
+    try:
+        return model_in(reader)
+    except ValueError:
+        return None

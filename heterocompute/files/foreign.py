@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,11 +19,12 @@ from ..base.values import shown
 from .containers.folder import Located
 from .containers.gguf_files import Gguf
 from .containers.onnx_files import Onnx
+from .layouts.gguf.hugging_face import Renamed, renamed
 from .layouts.gguf.model import readers as gguf_readers
 from .layouts.graph_weights import readers as graph_weightsers
 from .layouts.table import KEY, LAYOUTS, layout_said, refuse_unread, weights_in
 from .layouts.targets import OURS
-from .layouts.weight import Weight, of_array, of_values
+from .layouts.weight import Weight, of_array, of_rows, of_values
 from .opening import reader_of
 from .safetensors import contents, entries, read_array
 
@@ -120,6 +122,8 @@ class Weights(Tensors):
         By default what the file says.
     infos : mapping of str to Info, optional
         Of the weights, where they are known: else a weight is read for its shape.
+    renames : bool
+        Whether the tensors of a language model in GGUF get the names and the order of rows of Hugging Face.
 
     Attributes
     ----------
@@ -127,6 +131,8 @@ class Weights(Tensors):
     weights : mapping of str to callable
     keys : mapping of str to Any
         The keys of a GGUF file.
+    config : dict of str to Any
+        What config.json has of a model that was renamed; empty without one.
 
     Raises
     ------
@@ -134,13 +140,30 @@ class Weights(Tensors):
         No layout that is read, or another one than `layout`.
     """
 
-    def __init__(self, reader: Tensors, layout: str | None = None, infos: Mapping[str, Info] | None = None) -> None:
+    def __init__(
+        self,
+        reader: Tensors,
+        layout: str | None = None,
+        infos: Mapping[str, Info] | None = None,
+        renames: bool = False,
+    ) -> None:
         self._reader, self.layout = reader, layout or _layout_of(reader)
         plain, self.weights, order = _weights_of(reader, self.layout)
+        self._model = _renamed(reader) if renames else None
+        self.config = {} if self._model is None else self._model.config
+        self._plain = {name: name for name in plain}
+        if self._model is not None:
+            held = {own: name for name, own in self._model.names.items()}
+            self._plain = {held[name]: name for name in plain if name in held}
+            self.weights = {
+                held[name]: partial(_in_rows, read, self._model.rows.get(held[name]))
+                for name, read in self.weights.items()
+            }
+            order = [held[name] for name in order if name in held]
         self.path, self.names, self.skipped = reader.path, order, dict(reader.skipped)
         self.metadata = {key: value for key, value in reader.metadata.items() if key not in (KEY, PACKED)}
         self.others = sorted({*reader.others, *(reader.files.values() if isinstance(reader, Located) else ())})
-        self._infos = {name: reader.info(name) for name in plain} | dict(infos or {})
+        self._infos = {name: reader.info(own) for name, own in self._plain.items()} | dict(infos or {})
         self._said: dict[str, str] = {}
         self._last: tuple[str, Weight] | None = None
         self.keys = reader.keys() if isinstance(reader, Gguf) else {}
@@ -188,15 +211,45 @@ class Weights(Tensors):
 
     def tensor(self, name: str) -> NDArray[Any]:
         """Read one tensor; a weight is decoded to float32."""
-        return self.weight(name).values() if name in self.weights else self._reader.tensor(name)
+        if name in self.weights:
+            return self.weight(name).values()
+        values = self._reader.tensor(self._plain[name])
+        if self._model is None:
+            return values
+        rows = self._model.rows.get(name)
+        values = values if rows is None else values[rows]
+        return values - values.dtype.type(1) if name in self._model.minus_one else values
 
     def lent(self, name: str) -> Any:
         """Read one tensor, or one weight as it is stored."""
-        return self.weight(name) if name in self.weights else self._reader.lent(name)
+        if name in self.weights:
+            return self.weight(name)
+        return self.tensor(name) if self._model is not None else self._reader.lent(name)
 
     def chunks(self, name: str) -> Iterable[memoryview]:
         """Yield a tensor's bytes; a plain one is not read whole."""
-        return super().chunks(name) if name in self.weights else self._reader.chunks(name)
+        return super().chunks(name) if name in self.weights or self._model is not None else self._reader.chunks(name)
+
+
+def _renamed(reader: Tensors) -> Renamed | None:
+    """Return a language model of llama.cpp under the names of Hugging Face, None where a file is not known as one."""
+    if not isinstance(reader, Gguf):
+        return None
+    try:
+        return renamed(reader)
+    except ValueError:
+        return None
+
+
+def _in_rows(read: Callable[[], Weight], rows: NDArray[Any] | None) -> Weight:
+    """Read a weight with its rows in another order."""
+    weight = read()
+    if rows is None:
+        return weight
+    if weight.array is not None:
+        return replace(weight, array=of_rows(weight.array, rows))
+    values = weight.values()[rows]
+    return of_values(values, weight.said, weight.nbytes)
 
 
 def _layout_of(reader: Tensors) -> str:
@@ -257,12 +310,18 @@ def _of_blocks(reader: Tensors, name: str, read: Callable[[], Any]) -> Weight:
     return of_values(values, str(reader.format_of(name)), reader.stored_bytes(name))
 
 
-def _of_onnx(read: Callable[[], QuantizedArray]) -> Weight:
-    return of_array(read())
+def _of_onnx(read: Callable[[], Any]) -> Weight:
+    found = read()
+    if isinstance(found, QuantizedArray):
+        return of_array(found)
+    return of_values(found, "MatMulNBits with float zero points", found.nbytes)
 
 
 def weights_reader(
-    path: str | os.PathLike[str], layout: str | None = None, infos: Mapping[str, Info] | None = None
+    path: str | os.PathLike[str],
+    layout: str | None = None,
+    infos: Mapping[str, Info] | None = None,
+    renames: bool = False,
 ) -> Weights:
     """Open a checkpoint with its weights as they are stored.
 
@@ -273,7 +332,7 @@ def weights_reader(
     """
     reader = reader_of(path)
     try:
-        return Weights(reader, layout, infos)
+        return Weights(reader, layout, infos, renames)
     except BaseException:
         reader.close()
         raise

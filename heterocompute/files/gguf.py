@@ -42,7 +42,8 @@ MOST_DIMENSIONS = 4
 _AT_ONCE = 1 << 20  # values converted at a time
 FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
 # What llama.cpp takes for rows that are no whole blocks of 256.
-INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
+INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0",
+           "tq1_0": "q4_0", "tq2_0": "q4_0"}  # fmt: skip
 
 
 @counts_subnormals

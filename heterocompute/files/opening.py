@@ -12,7 +12,7 @@ from ..arrays.base import PackedArray
 from ..arrays.layout import SINGLE, Entry, as_path
 from ..base.container import Reader
 from ..base.float_env import counts_subnormals
-from ..base.magic import FIRST_BYTES, INDEX, kind_of
+from ..base.magic import FIRST_BYTES, kind_of, names_index
 from ..base.places import absolute, is_folder
 from ..base.regular import open_regular
 from ..base.tensors import Info, Tensors
@@ -58,7 +58,7 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
 
 
 def _open_part(path: str) -> Tensors:
-    if path.endswith(INDEX) or is_folder(path):
+    if names_index(path) or is_folder(path):
         raise ValueError(f"{printable(path)}: an index inside an index")
     return reader_of(path)
 

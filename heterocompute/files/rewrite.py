@@ -20,7 +20,7 @@ import numpy as np
 from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
 from ..base.float_env import call_back
-from ..base.magic import INDEX, refuse_other_name
+from ..base.magic import names_index, refuse_other_name
 from ..base.places import absolute, exists, is_folder, is_url, remove
 from ..base.tensors import Tensors
 from ..base.texts import file_name, is_same_file, printable, quoted
@@ -389,7 +389,7 @@ def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None, is_des
         return True
     if wanted.endswith(SUFFIX):
         return False
-    return is_described or is_folder(given) or given.endswith(INDEX) or (limit is not None and size > limit)
+    return is_described or is_folder(given) or names_index(given) or (limit is not None and size > limit)
 
 
 def _refuse_consuming(opened: Tensors, out: str) -> None:
@@ -399,7 +399,7 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
         raise ValueError(f"{where}: consume deletes files of this machine: expected paths, not URLs")
     if out.endswith(SUFFIX):
         raise ValueError(f"{printable(out)}: consume writes a folder, file by file, and this is the name of one file")
-    if not opened.path.endswith(INDEX) or not isinstance(opened, Located):
+    if not names_index(opened.path) or not isinstance(opened, Located):
         raise ValueError(f"{where}: consume deletes a checkpoint file by file, but this is one file: wanted a folder "
                          "with an index")  # fmt: skip
     if opened.skipped:
@@ -408,7 +408,7 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
     if os.path.islink(opened.path):
         raise ValueError(f"{where}: consume goes by an index of the folder itself, and this is a link")
     folder, own = os.path.split(opened.path)
-    if others := [name for name in os.listdir(folder or ".") if name.endswith(INDEX) and name != own]:
+    if others := [name for name in os.listdir(folder or ".") if names_index(name) and name != own]:
         raise ValueError(f"{where}: consume might delete what {quoted(min(others))} beside it names: wanted one index")
     refuse_links(opened.path, set(opened.files.values()))
 

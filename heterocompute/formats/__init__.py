@@ -21,12 +21,13 @@ from .base import Format as Format, StoredRules as StoredRules, or_words
 from .blocks import GGML
 from .codebooks import NF4, Codebook
 from .floats import ELEMENTS, FLOAT_NAMES, MX, NVFP4, Float
-from .integers import VSQ, Int
+from .integers import VSQ, Affine, Int
 from .logs import Log
 from .sparse import Sparse as Sparse, has_pattern as has_pattern, parse_pattern as parse_pattern
 
 __all__ = [
-    "GGML", "MX", "NF4", "NVFP4", "VSQ", "Codebook", "Float", "Format", "Int", "Log", "Sparse", "format", "formats",
+    "GGML", "MX", "NF4", "NVFP4", "VSQ", "Affine", "Codebook", "Float", "Format", "Int", "Log", "Sparse", "format",
+    "formats",
 ]  # fmt: skip
 
 

@@ -52,6 +52,8 @@ KINDS = {
     "q6_k": Kind(9, 6, True, 16, 256, 8),
     "iq4_nl": Kind(10, 4, False, 32, 32, has_levels=True),
     "iq4_xs": Kind(11, 4, False, 32, 256, 6, has_levels=True),
+    "tq1_0": Kind(12, 2, True, 256, 256),
+    "tq2_0": Kind(13, 2, True, 256, 256),
 }
 
 
@@ -61,7 +63,8 @@ class GGML(Format):
 
     Parameters
     ----------
-    type : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs"}
+    type : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", \
+           "tq1_0", "tq2_0"}
         ggml's name of the block.
     bits, group, block : int
         Bits of a code, values per scale, and values per block. Rows hold whole blocks. Not arguments.
@@ -111,6 +114,11 @@ class GGML(Format):
         return KINDS[self.type]
 
     @property
+    def is_ternary(self) -> bool:
+        """Return whether the codes are -1, 0 and 1."""
+        return self.type in ("tq1_0", "tq2_0")
+
+    @property
     def unit(self) -> int:
         """Return the number of values per block."""
         return self.block
@@ -131,14 +139,14 @@ class GGML(Format):
         return (self.bits, self.group, self.kind.number)
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: q8_0 has no code -128, and float16 scales may be negative.
+        """Return what components hold: q8_0 has no code -128, ternary types no -2; float16 scales may be negative.
 
         Returns
         -------
         StoredRules
         """
         return StoredRules(
-            unused_code=0x80 if self.type == "q8_0" else None,
+            unused_code=0x80 if self.type == "q8_0" else 2 if self.is_ternary else None,
             padding=0 if self.kind.signed else None,
             negative=True,
         )

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from .base import Format, StoredRules
+from ..base.values import shown
+from .base import MAX_GROUP, Format, StoredRules, optional
 
 # The position of a name is the number by which the C core knows the type.
 FLOAT_BITS = {
@@ -42,21 +43,22 @@ class Float(Format):
     saturate : bool
         Values beyond the largest value, including infinity, become the largest. False: they become infinity or NaN if
         the type has one, as in ml_dtypes. fp32 keeps infinity.
-    scaled : None, {"row", "tensor"}
-        A float32 scale per row, or one for the whole array, which maps the largest magnitude to the type's largest
-        value.
+    scaled : None, {"row", "tensor", "group"}
+        A float32 scale per row or group, or one for the whole array, which maps the largest magnitude to the type's
+        largest value.
+    group : int or None
+        Values along the quantized axis that share a scale, with ``scaled="group"`` only.
 
     Attributes
     ----------
     bits : int
         Bits of a code.
-    group : None
-        There are no group scales.
 
     Raises
     ------
     ValueError
-        The name is unknown (the message names the nearest), or the scaling is unknown.
+        The name is unknown (the message names the nearest), the scaling is unknown, or a group is given without
+        ``scaled="group"``.
     TypeError
         A parameter has the wrong type.
 
@@ -75,26 +77,35 @@ class Float(Format):
     name: str
     saturate: bool = True
     scaled: str | None = None
+    group: int | None = None
 
     bits: int = field(init=False, repr=False, compare=False)
-    group: None = field(default=None, init=False, repr=False, compare=False)
 
     family: ClassVar[str] = "float"
-    description: ClassVar[str] = "small floats, alone or scaled to the largest magnitude of a row or of the array"
+    description: ClassVar[str] = (
+        "small floats, alone or scaled to the largest magnitude of a row, of a group or of the array"
+    )
     # fmt: off
     examples: ClassVar[tuple[str, ...]] = (
         *FLOAT_NAMES, "fp32-nosat", "tf32-nosat", "fp16-nosat", "fp8_e4m3fn-nosat", "fp8_e5m2-nosat",
         "fp6_e2m3-nosat", "fp8_e4m3fn-row", "fp8_e5m2-row", "fp6_e2m3-row", "fp4_e2m1-row", "fp16-row",
         "fp8_e4m3fn-tensor", "fp6_e3m2-tensor", "fp4_e2m1-tensor", "fp8_e4m3fn-nosat-row", "fp8_e5m2-nosat-tensor",
+        "fp8_e4m3fn-g128", "fp8_e5m2-g16", "fp4_e2m1-g32", "fp6_e2m3-g5", "fp8_e4m3fn-nosat-g64", "fp16-g16",
     )
     # fmt: on
 
-    _grammar: ClassVar[re.Pattern[str]] = re.compile(rf"({'|'.join(FLOAT_NAMES)})(-nosat)?(?:-(row|tensor))?")
+    _grammar: ClassVar[re.Pattern[str]] = re.compile(
+        rf"({'|'.join(FLOAT_NAMES)})(-nosat)?(?:-(row|tensor|g([0-9]{{1,12}})))?"
+    )
 
     def __post_init__(self) -> None:
         self._check_word("name", *FLOAT_NAMES)
         self._check_flag("saturate")
-        self._check_word("scaled", "row", "tensor", optional=True)
+        self._check_word("scaled", "row", "tensor", "group", optional=True)
+        self._set_integer("group", range(1, MAX_GROUP + 1), optional=True)
+        if (self.group is None) == (self.scaled == "group"):
+            said = f"scaled is {shown(self.scaled)} and group is {self.group}"
+            raise ValueError(f"Float: {said}, expected a group with scaled='group' only")
         object.__setattr__(self, "bits", FLOAT_BITS[self.name])
 
     @property
@@ -102,23 +113,26 @@ class Float(Format):
         return DTYPES[FLOAT_NAMES.index(self.name)]
 
     def __str__(self) -> str:
-        scaled = "" if self.scaled is None else f"-{self.scaled}"
+        scaled = "" if self.scaled is None else f"-g{self.group}" if self.scaled == "group" else f"-{self.scaled}"
         return f"{self.name}{'' if self.saturate else '-nosat'}{scaled}"
 
     @classmethod
     def _parse(cls, text: str) -> Float | None:
         match = cls._grammar.fullmatch(text)
-        return None if match is None else cls(match[1], match[2] is None, match[3])
+        if match is None:
+            return None
+        name, raw, scaled, group = match.groups()
+        return cls(name, raw is None, scaled if group is None else "group", optional(group))
 
     def core_params(self) -> tuple[int, ...]:
-        """Return (bits, 0, number of the type, saturate, scaling: 0 none, 1 per row, 2 one for the array).
+        """Return (bits, group or 0, number of the type, saturate, scaling: 0 none, 1 row, 2 array, 3 group).
 
         Returns
         -------
         tuple of int
         """
-        scaled = (None, "row", "tensor").index(self.scaled)
-        return (self.bits, 0, FLOAT_NAMES.index(self.name), int(self.saturate), scaled)
+        scaled = (None, "row", "tensor", "group").index(self.scaled)
+        return (self.bits, self.group or 0, FLOAT_NAMES.index(self.name), int(self.saturate), scaled)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Uniform integers and VS-Quant."""
+"""Uniform integers, with zero points or minima, and VS-Quant."""
 
 from __future__ import annotations
 
@@ -227,6 +227,93 @@ class VSQ(Format):
         StoredRules
         """
         return StoredRules(unused_code=None if self.unsigned else 1 << (self.bits - 1))
+
+
+@dataclass(frozen=True)
+class Affine(Format):
+    """Integers with a minimum: a value is scale x code + minimum, where `Int` has zero points that are integers.
+
+    Parameters
+    ----------
+    bits : int
+        Bits of a code, 2 to 8. Codes are unsigned.
+    group : int or None
+        Values along the quantized axis that share a scale and a minimum. None: one of each per row.
+    scale : {"f32", "f16"}
+        Type of the stored scales and minima. ``"f16"`` quantizes with the stored, rounded numbers.
+
+    Raises
+    ------
+    ValueError
+        The format does not support a parameter.
+    TypeError
+        A parameter has the wrong type; bool is not accepted as an integer.
+
+    Notes
+    -----
+    A float zero point z of HQQ or onnxruntime is the minimum -scale z. MLX calls it a bias.
+
+    Examples
+    --------
+    >>> from heterocompute.formats import Affine
+    >>> str(Affine(4, group=64, scale="f16"))
+    'affine4-g64-f16'
+    """
+
+    bits: int = 4
+    group: int | None = None
+    scale: str = "f32"
+
+    family: ClassVar[str] = "affine"
+    description: ClassVar[str] = "integers with a scale and a minimum for a row or a group: zero points that are floats"
+    # fmt: off
+    examples: ClassVar[tuple[str, ...]] = (
+        "affine8", "affine4", "affine2", "affine4-g32", "affine4-g64", "affine3-g5", "affine7-g64", "affine8-g16",
+        "affine8-f16", "affine4-g32-f16", "affine4-g64-f16", "affine6-g16-f16", "affine5-g16", "affine3-g5-f16",
+        "affine2-g1",
+    )
+    # fmt: on
+
+    _grammar: ClassVar[re.Pattern[str]] = re.compile(r"affine([0-9]{1,12})(?:-g([0-9]{1,12}))?(-f16)?")
+
+    def __post_init__(self) -> None:
+        self._set_integer("bits", range(2, 9))
+        self._set_integer("group", range(1, MAX_GROUP + 1), optional=True)
+        self._check_word("scale", "f32", "f16")
+
+    def __str__(self) -> str:
+        group = "" if self.group is None else f"-g{self.group}"
+        return f"affine{self.bits}{group}{'-f16' if self.scale == 'f16' else ''}"
+
+    @classmethod
+    def _parse(cls, text: str) -> Affine | None:
+        match = cls._grammar.fullmatch(text)
+        if match is None:
+            return None
+        bits, group, half = match.groups()
+        return cls(int(bits), optional(group), "f32" if half is None else "f16")
+
+    @property
+    def element_dtype(self) -> str | None:
+        return integer_element(self.bits, True)
+
+    def core_params(self) -> tuple[int, ...]:
+        """Return (bits, group or 0, numbers are float16).
+
+        Returns
+        -------
+        tuple of int
+        """
+        return (self.bits, self.group or 0, int(self.scale == "f16"))
+
+    def stored_rules(self) -> StoredRules:
+        """Return what components hold: scales may be negative, as other programs have them; padding is any code.
+
+        Returns
+        -------
+        StoredRules
+        """
+        return StoredRules(padding=None, negative=True)
 
 
 def integer_element(bits: int, is_unsigned: bool) -> str | None:

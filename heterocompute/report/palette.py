@@ -52,6 +52,7 @@ FAMILIES = {
     "mx": Mark("#2f87e0", _PLUS, "MX"),
     "nvfp4": Mark("#5b57f0", _regular(5, 90, 0.45), "NVFP4"),
     "ggml": Mark("#8a8f00", _regular(4, 45, 0.5), "ggml"),
+    "affine": Mark("#a8497a", _regular(6, 0, 0.5), "affine"),
     "sparse": Mark("#d55e00", _CROSS, "sparse"),
     "mixed": Mark("#8c6a5c", _regular(3, 180), "mixed"),
     "other": Mark("#7d74b5", _regular(5), "other"),
@@ -62,7 +63,8 @@ BOUNDS = {"memory": FAMILIES["vsq"], "compute": FAMILIES["int"]}  # of a layer u
 
 _BEGINNINGS = {
     "int": "int", "vsq": "vsq", "cb": "codebook", "nf": "nf4", "log": "log", "mxfp": "mx", "mxint": "mx",
-    "nvfp": "nvfp4", "fp": "float", "bf": "float", "tf": "float", "q": "ggml", "iq": "ggml",
+    "nvfp": "nvfp4", "fp": "float", "bf": "float", "tf": "float", "q": "ggml", "iq": "ggml", "tq": "ggml",
+    "affine": "affine",
 }  # fmt: skip
 
 

@@ -153,7 +153,7 @@ def test_blocks_of_ggml_are_as_the_reference_says(name: str) -> None:
             back = bytes_of(q)
         assert all(q.components[key].tobytes() == part.tobytes() for key, part in wanted.items())
         assert back.tobytes() == reference.blocks_of(name, q.components, rows, blocks).tobytes()
-        if name not in ("mxfp4", "nvfp4"):  # whose -0 becomes 0
+        if name not in ("mxfp4", "nvfp4", "tq1_0"):  # whose -0 becomes 0, and whose bytes beyond 3^5 others
             assert back.tobytes() == data.tobytes()
 
 

@@ -58,6 +58,7 @@ CALLS = {
     "Codebook": call(hc.Codebook, bits=4, group=None, per="row", dim=1),
     "EIEArray": call(hc.EIEArray, components={}, shape=(2, 4), axis=(1,)),
     "Float": call(hc.Float, name="e4m3", saturate=True, scaled=None),
+    "Affine": call(hc.Affine, bits=4, group=64, scale="f32"),
     "GGML": call(hc.GGML, type="q4_k"),
     "Int": call(hc.Int, bits=8, group=None, symmetric=True, scale="f32"),
     "Log": call(hc.Log, bits=8, gamma=8, group=None),

@@ -350,9 +350,11 @@ def test_fp8_in_blocks(tmp_path):
         128,
         128,
     ]
-    with pytest.raises(NotRepresentable, match="no format here has the scales of float8_e4m3fn in blocks of 128 x 128"):
-        convert_checkpoint(model, tmp_path / "none.safetensors", OURS)
-    row = row_of(convert_checkpoint(model, tmp_path / "lossy.safetensors", OURS, lossy="fp8_e4m3fn-row"))
+    row = row_of(convert_checkpoint(model, tmp_path / "ours.safetensors", OURS))
+    assert (row["to"], row["status"]) == ("fp8_e4m3fn-g128", "closed form")
+    with pytest.raises(NotRepresentable, match="mlx has no place for float8_e4m3fn in blocks of 128 x 128"):
+        convert_checkpoint(model, tmp_path / "none.safetensors", "mlx")
+    row = row_of(convert_checkpoint(model, tmp_path / "lossy.safetensors", "modelopt", lossy="fp8_e4m3fn-tensor"))
     assert row["status"] == "lossy" and row["sqnr_db"] > 25
 
 

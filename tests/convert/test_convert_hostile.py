@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from foreign_cases import bitnet, fp8_blocks, hqq
 
 import heterocompute as hc
 from heterocompute.base.container import numpy_dtype
@@ -20,11 +21,31 @@ DTYPES = ("uint8", "int8", "int32", "uint32", "int64", "float16", "float32", "fl
 VALUES = (None, True, -1, 0, 1, 3, 7, 16, 1 << 40, "x", 1.5, [], {}, [128, 128], [0, 1], {"group_size": 0}, "affine")
 
 
-LAYOUTS = ("fp8", "modelopt", "gpt-oss", "mlx", "mlx-floats", "compressed-tensors", "gptq")
+LAYOUTS = (
+    "bitnet",
+    "hqq",
+    "fp8-stack",
+    "mlx-biases",
+    "fp8",
+    "modelopt",
+    "gpt-oss",
+    "mlx",
+    "mlx-floats",
+    "compressed-tensors",
+    "gptq",
+)
 
 
 def seed_of(layout):
-    """Return tensors and a configuration in a layout."""
+    """Return tensors and a configuration in a layout, or an array and a layout."""
+    if layout == "bitnet":
+        return bitnet(0.75, "bitlinear", np.random.default_rng(1).integers(-1, 2, (16, 64)))
+    if layout == "hqq":
+        return hqq(4, 64, 1, np.float16, (12, 128))[0], {"quant_method": "hqq"}
+    if layout == "fp8-stack":
+        return fp8_blocks((2, 32, 64), 16, 32)[:2]
+    if layout == "mlx-biases":
+        return hc.quantize(W, "affine4-g64-f16"), "mlx"
     if layout == "fp8":
         codes = np.random.default_rng(1).integers(0, 120, (32, 128)).astype(np.uint8)
         tensors = {"fc.weight": codes.view(numpy_dtype("float8_e4m3fn")), "fc.weight_scale_inv": np.ones((2, 2), "f4")}
@@ -157,7 +178,7 @@ def test_mutated_models_are_converted_or_refused(tmp_path, layout):
     assert read
 
 
-if __name__ == "__main__":  # python tests/convert/test_convert_hostile.py 200000: so many mutations of each layout
-    for each in LAYOUTS:
+if __name__ == "__main__":  # python tests/convert/test_convert_hostile.py 200000 [hqq ...]: so many of each layout
+    for each in sys.argv[2:] or LAYOUTS:
         with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
-            print(each, run(Path(folder), each, int(sys.argv[1]), 2), "read")
+            print(each, run(Path(folder), each, int(sys.argv[1]), 2), "read", flush=True)

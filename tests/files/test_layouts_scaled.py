@@ -77,7 +77,8 @@ CASES = [
     ("int", "channel", False, "int8-asym"), ("int", "tensor", False, "int8-asym"),
     ("int", "group", False, "int8-g32-asym"),
     ("int", "block", True, None), ("int", "block", False, None), ("float", "tensor", True, "fp8_e4m3fn-tensor"),
-    ("float", "channel", True, "fp8_e4m3fn-row"), ("float", "group", True, None), ("float", "block", True, None),
+    ("float", "channel", True, "fp8_e4m3fn-row"), ("float", "group", True, "fp8_e4m3fn-g32"),
+    ("float", "block", True, "fp8_e4m3fn-g64"),
 ]  # fmt: skip
 
 

@@ -170,14 +170,33 @@ def test_the_lowest_code_of_q8_0_is_read(tmp_path: Path, at: int) -> None:
 
 def test_blocks_without_a_format_here_come_as_values(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(str(tmp_path / "a.gguf"), "none")
-    kind = gguf.GGMLQuantizationType.TQ2_0
-    blocks = gguf.quants.quantize(weights(2, 256), kind)
-    writer.add_tensor("w", blocks, raw_dtype=kind)
+    kinds = {"w": gguf.GGMLQuantizationType.IQ2_S, "t": gguf.GGMLQuantizationType.TQ2_0}
+    blocks = {
+        name: np.random.default_rng(0).integers(0, 60, (2, size), np.uint8) for name, size in (("w", 82), ("t", 66))
+    }
+    blocks["t"][:, :-2] |= 3  # the code 2, which ggml never writes
+    for name, kind in kinds.items():
+        writer.add_tensor(name, blocks[name], raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    assert np.array_equal(hc.load(tmp_path / "a.gguf", layout="gguf")["w"], gguf.quants.dequantize(blocks, kind))
+    found = hc.load(tmp_path / "a.gguf", layout="gguf")
+    for name, kind in kinds.items():
+        assert np.array_equal(found[name], gguf.quants.dequantize(blocks[name], kind))
+
+
+def test_ternary_blocks_are_written_and_read(tmp_path: Path) -> None:
+    w = weights(4, 512)
+    tensors = {"a.weight": w, "b.weight": w, "short.weight": weights(2, 320)}
+    chosen = hc.save_gguf(tmp_path / "a.gguf", tensors, types={"a*": "tq1_0", "*": "tq2_0"})
+    assert chosen == {"a.weight": "tq1_0", "b.weight": "tq2_0", "short.weight": "q4_0"}
+    found = hc.load(tmp_path / "a.gguf", layout="gguf")
+    for name, text in chosen.items():
+        assert found[name] == hc.quantize(tensors[name], text)
+        [tensor] = [one for one in gguf.GGUFReader(tmp_path / "a.gguf").tensors if one.name == name]
+        assert tensor.tensor_type.name == text.upper()
+        assert np.array_equal(gguf.quants.dequantize(tensor.data, tensor.tensor_type), found[name].dequantize())
 
 
 def test_rows_without_whole_blocks_take_another_type(tmp_path: Path) -> None:

@@ -288,7 +288,9 @@ def test_elements_are_an_array_of_ml_dtypes(text: str) -> None:
         ((None,), TypeError, "Float: name is None of type NoneType"),
         ((8,), TypeError, "Float: name is 8 of type int"),
         (("fp16", 1), TypeError, "Float: saturate is 1 of type int"),
-        (("fp16", True, "group"), ValueError, "Float: scaled is 'group', wanted 'row', 'tensor' or None"),
+        (("fp16", True, "groups"), ValueError, "Float: scaled is 'groups', wanted 'row', 'tensor', 'group' or None"),
+        (("fp16", True, "group"), ValueError, "group is None, expected a group with scaled='group' only"),
+        (("fp16", True, "row", 8), ValueError, "scaled is 'row' and group is 8, expected a group with"),
         (("fp16", True, 1), TypeError, "Float: scaled is 1 of type int"),
     ],
 )
@@ -301,7 +303,7 @@ def test_bad_parameters_are_named(arguments: tuple, kind: type, words: str) -> N
 def test_parameters_and_texts() -> None:
     fmt = hc.Float("fp8_e4m3fn", saturate=False, scaled="row")
     assert str(fmt) == "fp8_e4m3fn-nosat-row" and fmt.bits == 8 and fmt.group is None
-    assert repr(hc.format("bf16")) == "Float(name='bf16', saturate=True, scaled=None)"
+    assert repr(hc.format("bf16")) == "Float(name='bf16', saturate=True, scaled=None, group=None)"
     for wrong, nearest in {
         "fp8_e4m3": "fp8_e4m3fn",
         "fp8_e4m3fn-row-nosat": "fp8_e4m3fn-nosat-row",

@@ -21,7 +21,7 @@ from heterocompute.training.stochastic import levels_of
 
 Array = np.ndarray[Any, Any]
 
-BLOCKS = [text for text in FORMATS if isinstance(hc.format(text), hc.GGML)]
+BLOCKS = [text for text in FORMATS if isinstance(hc.format(text), hc.GGML) or hc.format(text).form.minima]
 
 
 def scales_of(q: hc.QuantizedArray, form: StoredForm) -> Array:
@@ -76,7 +76,9 @@ def test_values_are_scales_times_what_codes_stand_for(text: str) -> None:
     q = hc.quantize(reals((5, 67), seed=3), fmt)
     wanted = q.dequantize(np.float64)
     if form.codes == "float" and form.bits > 8:  # whose codes have no list of levels
-        elements = q.dequantize(np.float64) / scales_of(q, form)
+        scale = scales_of(q, form)
+        scale = scale if fmt.group is None else np.repeat(scale, fmt.group, axis=1)[:, : q.shape[1]]
+        elements = q.dequantize(np.float64) / scale
         assert np.abs(elements).max() <= form.maximum
         kept = np.ldexp(np.rint(np.ldexp(np.frexp(elements)[0], form.precision)), -form.precision)
         np.testing.assert_allclose(np.ldexp(kept, np.frexp(elements)[1]), elements, rtol=1e-15)

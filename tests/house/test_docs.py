@@ -40,7 +40,7 @@ OPTIONAL = ("sklearn", "scipy", "torch", "onnx", "transformers")
 # every machine with every layer of a large network, every published figure, and files that a page does not make.
 LEFT_OUT = re.compile(
     r"heterocompute (bench|study( --network adder| --retrain .*|.* --emulate .*)?$|accelerators resnet50$"
-    r"|reproduce( off.*|.* --model (digits|model.onnx).*)?$)"
+    r"|.*model-folder|roofline model.gguf|reproduce( off.*|.* --model (digits|model.onnx).*)?$)"
 )
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

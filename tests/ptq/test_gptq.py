@@ -27,7 +27,7 @@ TABLED = [
     text
     for text in FORMATS
     if not text.startswith(("fp32", "tf32", "bf16", "fp16")) and "-d" not in text.replace("-dq", "")
-    if not isinstance(hc.format(text), hc.GGML)
+    if not isinstance(hc.format(text), hc.GGML) and not hc.format(text).form.minima
 ]
 
 

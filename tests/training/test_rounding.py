@@ -13,7 +13,8 @@ from heterocompute.training.stochastic import levels_of
 
 W = reals((5, 3, 37), 3)
 LAYOUTS = [(W, (2,)), (W, (2, 0)), (W.transpose(2, 0, 1), (0,)), (W[:, ::2, 36::-3].astype(np.float64), (0, 2))]
-DENSE = [text for text in FORMATS if not text.startswith("cb") and ":" not in text and text not in hc.GGML.examples]
+DENSE = [text for text in FORMATS if not text.startswith("cb") and ":" not in text and text not in hc.GGML.examples
+         and not hc.format(text).form.minima]  # fmt: skip
 
 
 def by_definition(w, q, seed):

@@ -12,7 +12,7 @@ from heterocompute.training.chance import chances
 
 W = reals((6, 64), 3)
 G = reals((6, 64), 4)
-NO_LEVELS = [text for text in FORMATS if text.startswith(("cb", "q", "iq"))]
+NO_LEVELS = [text for text in FORMATS if text.startswith(("cb", "q", "iq", "tq", "affine"))]
 
 
 @pytest.mark.sweep(every=8)

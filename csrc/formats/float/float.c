@@ -1,10 +1,10 @@
 /* Small floats, a value each: RNE once, from the input's own precision (formats/minifloat.h).
  *
- *   no scale   code = RNE(x)                     row, tensor   s = absmax / largest of the type, float32
+ *   no scale   code = RNE(x)              row, tensor, group   s = absmax / largest of the type, float32
  *   value = float32(s * element)                               code = RNE(x / s), the quotient float64
  *
  * option[0]: the type. option[1]: beyond the largest is the largest, else infinity or NaN where there is one.
- * option[2]: 0 no scale, 1 one a row (scales), 2 one for the array (coarse). A scale of 0 makes all codes 0.
+ * option[2]: 0 no scale, 1 one a row (scales), 2 one for the array (coarse), 3 one a group. A scale of 0 makes all codes 0.
  */
 #include "formats/float/float.h"
 
@@ -17,29 +17,27 @@ static hc_status float_check(const hc_format *format, hc_error *error) {
     if (format->bits != type_of(format)->bits)
         return hc_fail(error, HC_VALUE, "format: this float has %d bits, not %d", type_of(format)->bits,
                        (int)format->bits);
-    if (format->group != 0)
-        return hc_fail(error, HC_VALUE, "format: float has group %d, but no groups", (int)format->group);
-    if (float_scaling(format) < FLOAT_UNSCALED || float_scaling(format) > FLOAT_TENSOR_SCALED)
-        return hc_fail(error, HC_VALUE, "format: float is scaled by %d, wanted 0 to 2", float_scaling(format));
+    if (float_scaling(format) < FLOAT_UNSCALED || float_scaling(format) >= FLOAT_SCALINGS)
+        return hc_fail(error, HC_VALUE, "format: float is scaled by %d, wanted 0 to 3", float_scaling(format));
+    if (format->group < 0 || (format->group != 0) != (float_scaling(format) == FLOAT_GROUP_SCALED))
+        return hc_fail(error, HC_VALUE, "format: float has group %d, wanted one where it is scaled by groups alone",
+                       (int)format->group);
     return HC_OK;
 }
 
 static void float_layout(const hc_format *format, const hc_geometry *geometry,
                          hc_component_layout layout[HC_N_COMPONENTS]) {
     layout[HC_CODES] = (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->padded, format->bits), 0}};
-    if (float_scaling(format) == FLOAT_ROW_SCALED)
-        layout[HC_SCALES] = (hc_component_layout){true, true, HC_F32, 1, {1, 0}};
+    if (float_has_scales(format))
+        layout[HC_SCALES] = (hc_component_layout){true, true, HC_F32, 1, {geometry->groups, 0}};
     if (float_scaling(format) == FLOAT_TENSOR_SCALED)
         layout[HC_COARSE] = (hc_component_layout){true, false, HC_F32, 0, {0, 0}};
 }
 
-static bool float_has_groups(const hc_format *format) {
-    (void)format;
-    return false;
-}
+static bool float_has_groups(const hc_format *format) { return format->group != 0; }
 
 static hc_clip_domain float_clip_domain(const hc_format *format) {
-    static const hc_clip_domain domains[] = {HC_CLIP_NONE, HC_CLIP_ABSOLUTE, HC_CLIP_WHOLE};
+    static const hc_clip_domain domains[] = {HC_CLIP_NONE, HC_CLIP_ABSOLUTE, HC_CLIP_WHOLE, HC_CLIP_ABSOLUTE};
     return domains[float_scaling(format)];
 }
 
@@ -54,16 +52,17 @@ static bool float_legal(const hc_format *format, double value) {
 
 static int float_passes(const hc_format *format) { return float_scaling(format) == FLOAT_TENSOR_SCALED ? 1 : 0; }
 
-/* float32 of the largest magnitude of a row, or its threshold; clears *legal where a value is not. */
-static float row_maximum(const hc_geometry *geometry, const hc_float_rows *x, int64_t i, const float *thresholds,
-                         bool *legal) {
+/* float32 of the largest magnitude of columns [first, first + n) of a row, or the threshold; clears *legal where a value is
+ * not. */
+static float maximum_of(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, const float *threshold,
+                        bool *legal) {
     double maximum = 0;
-    for (int64_t c = 0; c < geometry->padded; c++) {
+    for (int64_t c = first; c < first + n; c++) {
         const double magnitude = fabs(hc_row_value(x, i, c));
         *legal = *legal && hc_is_legal(magnitude);
         maximum = magnitude > maximum ? magnitude : maximum;
     }
-    return thresholds ? thresholds[i] : (float)maximum;
+    return threshold ? *threshold : (float)maximum;
 }
 
 static int64_t float_observe(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
@@ -72,7 +71,8 @@ static int64_t float_observe(const hc_format *format, const hc_geometry *geometr
     int64_t illegal = HC_DONE;
     for (int64_t i = 0; i < x->rows; i++) {
         bool legal = true;
-        state->maximum = fmaxf(state->maximum, row_maximum(geometry, x, i, thresholds, &legal));
+        state->maximum =
+            fmaxf(state->maximum, maximum_of(x, i, 0, geometry->padded, thresholds ? thresholds + i : NULL, &legal));
         if (!legal && illegal == HC_DONE)
             illegal = x->first_row + i;
     }
@@ -94,19 +94,22 @@ static int64_t float_encode(const hc_format *format, const hc_geometry *geometry
         const int64_t row = x->first_row + i;
         hc_bit_writer codes = {hc_part(out, HC_CODES, row), 0, 0};
         bool legal = true;
-        double scale = 1;
-        if (float_scaling(format) == FLOAT_ROW_SCALED) {
-            const float found = row_maximum(geometry, x, i, thresholds, &legal) / hc_float_largest(type);
-            hc_store_f32(hc_part(out, HC_SCALES, row), found);
-            scale = (double)found;
-        } else if (float_scaling(format) == FLOAT_TENSOR_SCALED) {
-            scale = (double)state->coarse;
-        }
-        for (int64_t c = 0; c < geometry->padded; c++) {
-            const double value = hc_row_value(x, i, c);
-            legal = legal && float_legal(format, value);
-            hc_write_bits(&codes, scale == 0 ? 0 : hc_float_encode(type, value / scale, float_saturates(format)),
-                          type->bits);
+        for (int64_t group = 0; group < geometry->groups; group++) {
+            const int64_t first = group * geometry->group;
+            double scale = float_scaling(format) == FLOAT_TENSOR_SCALED ? (double)state->coarse : 1;
+            if (float_has_scales(format)) {
+                const float *threshold = thresholds ? thresholds + i * geometry->groups + group : NULL;
+                const float found =
+                    maximum_of(x, i, first, geometry->group, threshold, &legal) / hc_float_largest(type);
+                hc_store_f32((uint8_t *)hc_part(out, HC_SCALES, row) + 4 * group, found);
+                scale = (double)found;
+            }
+            for (int64_t c = first; c < first + geometry->group; c++) {
+                const double value = hc_row_value(x, i, c);
+                legal = legal && float_legal(format, value);
+                hc_write_bits(&codes, scale == 0 ? 0 : hc_float_encode(type, value / scale, float_saturates(format)),
+                              type->bits);
+            }
         }
         hc_flush_bits(&codes);
         if (!legal && illegal == HC_DONE)
@@ -115,10 +118,12 @@ static int64_t float_encode(const hc_format *format, const hc_geometry *geometry
     return illegal;
 }
 
-static float load_scale(const hc_format *format, const hc_components *components, int64_t row) {
+static float load_scale(const hc_format *format, const hc_components *components, int64_t row, int64_t group) {
     if (float_scaling(format) == FLOAT_UNSCALED)
         return 1.0f;
-    return hc_load_f32(hc_part(components, float_scaling(format) == FLOAT_ROW_SCALED ? HC_SCALES : HC_COARSE, row));
+    if (float_scaling(format) == FLOAT_TENSOR_SCALED)
+        return hc_load_f32(hc_part(components, HC_COARSE, row));
+    return hc_load_f32((const uint8_t *)hc_part(components, HC_SCALES, row) + 4 * group);
 }
 
 static float load_element(const hc_float_type *type, const uint8_t *codes, int64_t column) {
@@ -127,14 +132,16 @@ static float load_element(const hc_float_type *type, const uint8_t *codes, int64
 
 static int64_t float_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                             const hc_tile *tile, float *values, int64_t ld) {
-    (void)geometry;
     const hc_float_type *type = type_of(format);
     for (int64_t i = 0; i < tile->rows; i++) {
         const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-        const float scale = load_scale(format, components, tile->first_row + i);
-        for (int64_t j = 0; j < tile->columns; j++) {
-            const float element = load_element(type, codes, tile->first_column + j);
-            values[i * ld + j] = float_scaling(format) == FLOAT_UNSCALED ? element : hc_scaled_element(element, scale);
+        HC_FOR_GROUPS(tile, geometry) {
+            const float scale = load_scale(format, components, tile->first_row + i, group);
+            for (int64_t j = c; j < last; j++) {
+                const float element = load_element(type, codes, tile->first_column + j);
+                values[i * ld + j] =
+                    float_scaling(format) == FLOAT_UNSCALED ? element : hc_scaled_element(element, scale);
+            }
         }
     }
     return HC_DONE;
@@ -142,26 +149,31 @@ static int64_t float_decode(const hc_format *format, const hc_geometry *geometry
 
 static int64_t float_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                                 const hc_tile *tile, double *values, int64_t ld) {
-    (void)geometry;
     const hc_float_type *type = type_of(format);
     for (int64_t i = 0; i < tile->rows; i++) {
         const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-        const double scale = (double)load_scale(format, components, tile->first_row + i);
-        for (int64_t j = 0; j < tile->columns; j++)
-            values[i * ld + j] = scale * (double)load_element(type, codes, tile->first_column + j);
+        HC_FOR_GROUPS(tile, geometry) {
+            const double scale = (double)load_scale(format, components, tile->first_row + i, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] = scale * (double)load_element(type, codes, tile->first_column + j);
+        }
     }
     return HC_DONE;
 }
 
 static int64_t float_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                                   const hc_tile *tile, const hc_code_tile *out) {
-    (void)geometry;
     const hc_float_type *type = type_of(format);
     for (int64_t i = 0; i < tile->rows; i++) {
         const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-        out->row_scale[i] = load_scale(format, components, tile->first_row + i);
-        for (int64_t j = 0; j < tile->columns; j++)
-            out->codes[i * out->codes_ld + j] = load_element(type, codes, tile->first_column + j);
+        float *scales = float_has_groups(format) ? out->scales + i * out->scales_ld : NULL;
+        out->row_scale[i] = scales ? 1.0f : load_scale(format, components, tile->first_row + i, 0);
+        HC_FOR_GROUPS(tile, geometry) {
+            if (scales)
+                *scales++ = load_scale(format, components, tile->first_row + i, group);
+            for (int64_t j = c; j < last; j++)
+                out->codes[i * out->codes_ld + j] = load_element(type, codes, tile->first_column + j);
+        }
     }
     return HC_DONE;
 }
@@ -173,7 +185,7 @@ static double level_of(const hc_format *format, uint32_t code) {
 static void float_stored_form(const hc_format *format, hc_stored_form *form) {
     const bool has_coarse = float_scaling(format) == FLOAT_TENSOR_SCALED;
     *form = (hc_stored_form){.level = level_of,
-                             .scale = float_scaling(format) == FLOAT_ROW_SCALED ? HC_SCALE_F32 : HC_SCALE_NONE,
+                             .scale = float_has_scales(format) ? HC_SCALE_F32 : HC_SCALE_NONE,
                              .second = has_coarse ? HC_SECOND_ROW : HC_SECOND_NONE,
                              .is_shared = has_coarse};
     hc_float_store_form(type_of(format), form);
@@ -182,7 +194,7 @@ static void float_stored_form(const hc_format *format, hc_stored_form *form) {
 
 const hc_format_ops hc_format_float = {
     .name = "float",
-    .description = "small floats, alone or scaled to the largest magnitude of a row or of the array",
+    .description = "small floats, alone or scaled to the largest magnitude of a row, of a group or of the array",
     .check = float_check,
     .layout = float_layout,
     .has_groups = float_has_groups,

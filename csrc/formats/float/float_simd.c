@@ -92,6 +92,42 @@ static inline bool encode_scaled(const hc_format *format, const hc_geometry *geo
     return true;
 }
 
+/* Rows of groups with a scale each. */
+static inline int64_t encode_grouped(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x,
+                                     const float *thresholds, const hc_components *out) {
+    const hc_small_type *type = small_type(format);
+    const hc_code_range range = {.limit = float_saturates(format) ? type->largest : type->beyond};
+    if (!serves(geometry, x))
+        return HC_DECLINED;
+    const int64_t step = segment_groups(geometry);
+    hc_segment segment;
+    init_segment(geometry, &segment);
+    segment.factor = 1;
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        const float *from = (const float *)x->data + i * x->row_stride;
+        uint8_t *scales = hc_part(out, HC_SCALES, row), *codes = hc_part(out, HC_CODES, row);
+        for (int64_t group = 0; group < geometry->groups; group += step) {
+            const int64_t n = hc_min(step, geometry->groups - group), first = group * geometry->group;
+            const int64_t whole = hc_round_up(n, UNIT);
+            if (!group_maxima(geometry, from + first, n, HC_ABSOLUTE, segment.maximum))
+                return row;
+            for (int64_t j = 0; j < n; j++) {
+                const float *threshold = thresholds ? thresholds + i * geometry->groups + group + j : NULL;
+                segment.multiple[j] = (threshold ? *threshold : segment.maximum[j]) / type->largest;
+            }
+            for (int64_t j = n; j < whole; j++)
+                segment.multiple[j] = 0;
+            memcpy(scales + group * 4, segment.multiple, (size_t)n * sizeof *segment.multiple);
+            invert_scales(segment.multiple, whole, segment.reciprocal, &segment);
+            encode_groups(geometry, from + first, 0, n, &segment, &range, type->scaled, step * geometry->group * 4,
+                          format->bits, codes + first / 8 * format->bits);
+            clear_zero_groups(geometry, &segment, n, format->bits, codes + first / 8 * format->bits);
+        }
+    }
+    return HC_DONE;
+}
+
 /* Magnitudes of float32 rounded to their upper bits, `drop` fewer. */
 static inline uint32_t rounded_bits(uint32_t bits, int drop, uint32_t top) {
     const uint32_t magnitude = bits & 0x7fffffff;
@@ -140,7 +176,10 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     const int type = float_type(format), scaling = float_scaling(format);
     const bool small = type >= FIRST_SMALL;
-    if (x->dtype != HC_F32 || geometry->padded == 0 || geometry->groups != 1 || (!small && scaling != FLOAT_UNSCALED))
+    if (x->dtype == HC_F32 && small && scaling == FLOAT_GROUP_SCALED)
+        return encode_grouped(format, geometry, x, thresholds, out);
+    if (x->dtype != HC_F32 || geometry->padded == 0 || geometry->groups != 1 || (!small && scaling != FLOAT_UNSCALED) ||
+        scaling == FLOAT_GROUP_SCALED)
         return HC_DECLINED;
     hc_segment segment;
     init_segment(geometry, &segment);
@@ -197,10 +236,12 @@ static inline void load_elements(const hc_format *format, const hc_components *c
 
 static inline void load_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                                int64_t row, int64_t first_group, int64_t n, hc_elements *elements) {
-    (void)geometry, (void)first_group, (void)n;
-    if (!elements->unscaled)
-        elements->scale[0] =
-            hc_load_f32(hc_part(components, float_scaling(format) == FLOAT_ROW_SCALED ? HC_SCALES : HC_COARSE, row));
+    (void)geometry;
+    if (float_has_scales(format))
+        memcpy(elements->scale, (const float *)hc_part(components, HC_SCALES, row) + first_group,
+               (size_t)n * sizeof *elements->scale);
+    else if (!elements->unscaled)
+        elements->scale[0] = hc_load_f32(hc_part(components, HC_COARSE, row));
 }
 
 /* n values of 16 or 32 bits, no scale; one NaN for all. */

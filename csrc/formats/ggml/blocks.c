@@ -9,6 +9,7 @@
 #define COARSE(i) {HC_FIELD_COARSE, i, 0, 0}
 #define BYTES {HC_FIELD_BYTES, 0, 0, 0}
 #define SMALL {HC_FIELD_SMALL, 0, 0, 0}
+#define TRITS {HC_FIELD_TRITS, 0, 0, 0}
 
 static const hc_block_kind KINDS[] = {
     {"q4_0", 4, 8, false, 32, 1, 0, HC_SMALL_NONE, {D, PLANE(0, 4, 16)}},
@@ -23,10 +24,12 @@ static const hc_block_kind KINDS[] = {
     {"q6_k", 6, 32, false, 256, 16, 8, HC_SMALL_Q6, {PLANE(0, 4, 64), PLANE(4, 2, 32), SMALL, COARSE(0)}},
     {"iq4_nl", 4, 0, false, 32, 1, 0, HC_SMALL_NONE, {D, PLANE(0, 4, 16)}},
     {"iq4_xs", 4, 0, false, 256, 8, 6, HC_SMALL_IQ4, {COARSE(0), SMALL, PLANE(0, 4, 16)}},
+    {"tq1_0", 2, 1, false, 256, 1, 0, HC_SMALL_NONE, {TRITS, D}},
+    {"tq2_0", 2, 1, false, 256, 1, 0, HC_SMALL_NONE, {PLANE(0, 2, 32), D}},
     {"mxfp4", 4, 0, true, 32, 1, 8, HC_SMALL_NONE, {BYTES, PLANE(0, 4, 16)}},
     {"nvfp4", 4, 0, true, 64, 4, 8, HC_SMALL_NONE, {BYTES, PLANE(0, 4, 8)}},
 };
-enum { N_KINDS = sizeof KINDS / sizeof *KINDS, MAX_GROUPS = 16, SMALL_SIGN = 32 };
+enum { N_KINDS = sizeof KINDS / sizeof *KINDS, MAX_GROUPS = 16, SMALL_SIGN = 32, TRIT_BYTES = 52 };
 
 const hc_block_kind *hc_find_blocks(const char *name) {
     for (int i = 0; i < N_KINDS; i++)
@@ -50,6 +53,8 @@ static int64_t field_bytes(const hc_block_kind *kind, const hc_field *field) {
         return small_bytes(kind);
     case HC_FIELD_PLANE:
         return kind->block * field->width / 8;
+    case HC_FIELD_TRITS:
+        return TRIT_BYTES;
     default:
         return 2;
     }
@@ -142,6 +147,40 @@ static void join(const uint8_t *codes, const hc_field *plane, int64_t block, uin
             }
             memcpy(to, &joined, 8);
         }
+}
+
+/* Digits of base 3 of 256 codes: 5 codes to a byte, those of codes 32 and then 16 apart, and at last 4 codes, 4 apart. The
+ * first code is the leading digit, and a byte is ceil(256 / 243 of the number of 5 digits). */
+static const struct {
+    int16_t first;
+    int8_t inner, digits;
+} TRIT_RUNS[] = {{0, 32, 5}, {160, 16, 5}, {240, 4, 4}};
+enum { N_TRIT_RUNS = sizeof TRIT_RUNS / sizeof *TRIT_RUNS };
+
+static void split_trits(const uint8_t *from, uint8_t *codes) {
+    for (int run = 0; run < N_TRIT_RUNS; run++) {
+        const int inner = TRIT_RUNS[run].inner;
+        for (int l = 0; l < inner; l++) {
+            uint8_t rest = *from++; /* a fraction: its digits leave at the top */
+            for (int i = 0; i < TRIT_RUNS[run].digits; i++) {
+                codes[TRIT_RUNS[run].first + i * inner + l] = (uint8_t)(rest * 3 >> 8);
+                rest = (uint8_t)(rest * 3);
+            }
+        }
+    }
+}
+
+static void join_trits(const uint8_t *codes, uint8_t *to) {
+    for (int run = 0; run < N_TRIT_RUNS; run++) {
+        const int inner = TRIT_RUNS[run].inner;
+        for (int l = 0; l < inner; l++) {
+            uint32_t number = 0;
+            for (int i = 0; i < 5; i++)
+                number =
+                    number * 3 + (i < TRIT_RUNS[run].digits ? codes[TRIT_RUNS[run].first + i * inner + l] % 3u : 0);
+            *to++ = (uint8_t)((number * 256 + 242) / 243);
+        }
+    }
 }
 
 /* Scales s and minima m, as they are packed. */
@@ -258,9 +297,10 @@ static void join_any(const uint8_t *codes, int inner, int64_t block, uint8_t fli
         join_halves(codes, inner, block, flip, to);
 }
 
-static void flip_codes(uint8_t *codes, int64_t n, uint8_t flip) {
-    for (int64_t i = 0; flip && i < n; i++)
-        codes[i] ^= flip;
+static void move_codes(uint8_t *codes, int64_t n, uint8_t by, int bits) {
+    const uint8_t mask = (uint8_t)hc_low_bits(bits);
+    for (int64_t i = 0; by && i < n; i++)
+        codes[i] = (uint8_t)(codes[i] + by) & mask;
 }
 
 /* Codes are at most 15. */
@@ -331,16 +371,19 @@ void hc_blocks_to_row(const hc_block_kind *kind, int64_t blocks, const uint8_t *
                 break;
             case HC_FIELD_PLANE:
                 if (halves)
-                    split_any(from, field->inner, kind->block, kind->flip, at.codes);
+                    split_any(from, field->inner, kind->block, kind->offset, at.codes);
                 else
                     split(from, field, kind->block, codes);
+                break;
+            case HC_FIELD_TRITS:
+                split_trits(from, codes);
                 break;
             }
             from += at.field_bytes[i];
         }
         if (halves)
             continue;
-        flip_codes(codes, kind->block, kind->flip);
+        move_codes(codes, kind->block, (uint8_t)-kind->offset, kind->bits);
         hc_pack_bytes(codes, kind->bits, kind->block, at.codes);
     }
 }
@@ -353,7 +396,7 @@ void hc_blocks_from_row(const hc_block_kind *kind, int64_t blocks, const hc_comp
         const bool halves = kind->bits == 4 && !kind->has_minus_zero;
         if (!halves) {
             hc_unpack_bytes(at.codes, kind->bits, kind->block, codes);
-            flip_codes(codes, kind->block, kind->flip);
+            move_codes(codes, kind->block, kind->offset, kind->bits);
         }
         if (kind->has_minus_zero)
             clear_minus_zero(codes, kind->block);
@@ -382,9 +425,12 @@ void hc_blocks_from_row(const hc_block_kind *kind, int64_t blocks, const hc_comp
                 break;
             case HC_FIELD_PLANE:
                 if (halves)
-                    join_any(at.codes, field->inner, kind->block, kind->flip, to);
+                    join_any(at.codes, field->inner, kind->block, kind->offset, to);
                 else
                     join(codes, field, kind->block, to);
+                break;
+            case HC_FIELD_TRITS:
+                join_trits(codes, to);
                 break;
             }
             to += at.field_bytes[i];

@@ -1,6 +1,6 @@
 /* Blocks of values in the order of ggml (src/ggml-common.h), from and to the components of an array. A block is a sequence
- * of fields: float16 numbers, bytes, the small integers of its groups, and planes, some bits of each code, several codes to
- * a byte, those of codes `inner` apart:
+ * of fields: float16 numbers, bytes, the small integers of its groups, digits of base 3, and planes, some bits of each code,
+ * several codes to a byte, those of codes `inner` apart:
  *
  *   byte a * inner + l of a plane = sum over i of (bits of code (a * n + i) * inner + l) << (i * width), n = 8 / width
  */
@@ -17,6 +17,7 @@ typedef enum {
     HC_FIELD_BYTES,   /* of scales, one each for 32 or 16 values */
     HC_FIELD_SMALL,   /* the integers, as the type has them */
     HC_FIELD_PLANE,
+    HC_FIELD_TRITS, /* codes of 0 to 2, five to a byte */
 } hc_field_kind;
 typedef struct {
     hc_field_kind kind;
@@ -29,7 +30,7 @@ typedef enum { HC_SMALL_NONE, HC_SMALL_Q2, HC_SMALL_Q3, HC_SMALL_Q4, HC_SMALL_Q6
 typedef struct {
     const char *name;
     int8_t bits;
-    uint8_t flip;        /* codes are stored as they are here, exclusive or this */
+    uint8_t offset;      /* what is stored is the code here plus this, modulo 2^bits */
     bool has_minus_zero; /* whose code, 8, is written as 0 */
     int16_t block;
     int8_t groups;     /* of a block, with a scale each */

@@ -351,9 +351,9 @@ static inline const float *ggml_values(const hc_float_rows *x, int64_t i, int64_
 /* As hc_encode_fn. */
 static inline int64_t ggml_encode(const hc_ggml_kind *kind, const hc_geometry *geometry, const hc_float_rows *x,
                                   const hc_float_rows *weights, const hc_components *out) {
-    const int n = kind->group;
+    const int n = kind->group, at_once = ggml_is_ternary(kind) ? 1 : GROUPS;
     int64_t illegal = HC_DONE;
-    float copy[GROUPS * GGML_MAX_GROUP], weight_copy[GROUPS * GGML_MAX_GROUP];
+    float copy[AT_ONCE], weight_copy[AT_ONCE];
     hc_ggml_tile tile;
     memset(tile.rows, 0, sizeof tile.rows);
     for (int64_t i = 0; i < x->rows; i++) {
@@ -361,13 +361,17 @@ static inline int64_t ggml_encode(const hc_ggml_kind *kind, const hc_geometry *g
         uint8_t *codes = hc_part(out, HC_CODES, row);
         if (!ggml_is_legal(x, i, geometry->padded) && illegal == HC_DONE)
             illegal = row;
-        for (int64_t group = 0; group < geometry->groups; group += GROUPS) {
-            const int present = (int)hc_min(GROUPS, geometry->groups - group);
+        for (int64_t group = 0; group < geometry->groups; group += at_once) {
+            const int present = (int)hc_min(at_once, geometry->groups - group);
             const int64_t count = (int64_t)present * n;
             const float *values = ggml_values(x, i, group * n, count, copy);
-            ggml_load(values, weights ? ggml_values(weights, i, group * n, count, weight_copy) : NULL, n, present,
-                      &tile);
-            ggml_encode_tile(kind, weights != NULL, values, present, &tile);
+            if (ggml_is_ternary(kind)) {
+                ggml_ternary(kind, values, &tile);
+            } else {
+                ggml_load(values, weights ? ggml_values(weights, i, group * n, count, weight_copy) : NULL, n, present,
+                          &tile);
+                ggml_encode_tile(kind, weights != NULL, values, present, &tile);
+            }
             ggml_pack(tile.rows, count, kind->bits, codes + group * n / 8 * kind->bits);
             ggml_store_factors(kind, &tile, row, group, present, out);
         }

@@ -191,7 +191,8 @@ static void ggml_stored_form(const hc_format *format, hc_stored_form *form) {
     }
     form->is_signed = kind->is_signed;
     form->has_minima = kind->has_minimum;
-    form->lowest = kind->is_signed ? -(1 << (kind->bits - 1)) + (kind->bits == 8) : 0; /* q8_0 has no -128 */
+    /* q8_0 has no -128, and ternary codes are no -2 */
+    form->lowest = kind->is_signed ? -(1 << (kind->bits - 1)) + (kind->bits == 8 || ggml_is_ternary(kind)) : 0;
     form->largest = hc_largest_code(kind->bits, !kind->is_signed);
 }
 

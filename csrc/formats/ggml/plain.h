@@ -61,4 +61,20 @@ static inline void ggml_plain(const hc_ggml_kind *kind, const float *values, int
         ggml_plain_codes(false, kind->bits == 8, largest, values, n, present, tile);
 }
 
+/* One group of -1, 0 and 1, which is larger than a tile: its scale is its largest magnitude. */
+static inline void ggml_ternary(const hc_ggml_kind *kind, const float *values, hc_ggml_tile *tile) {
+    _Alignas(64) float each[LANES];
+    lanes most = lanes_of(0);
+    for (int j = 0; j < kind->group; j += LANES)
+        most = lanes_max(lanes_abs(ggml_counted(lanes_load(values + j))), most);
+    lanes_store(each, most);
+    float d = each[0];
+    for (int i = 1; i < LANES; i++)
+        d = each[i] > d ? each[i] : d;
+    tile->scale[0] = d > 65504 ? 65504 : d;
+    tile->minimum[0] = 0;
+    tile->inverse[0] = d != 0 ? 1 / tile->scale[0] : 0;
+    ggml_plain_codes(false, true, 1, values, kind->group, 1, tile);
+}
+
 #endif

@@ -10,6 +10,7 @@
 #define HC_GGML_GROUPS 16 /* the groups of a block of 256 values; types without such blocks need 1 */
 #endif
 enum { GROUPS = HC_GGML_GROUPS, CANDIDATES = 8 };
+enum { AT_ONCE = GROUPS * GGML_MAX_GROUP > GGML_MAX_BLOCK ? GROUPS * GGML_MAX_GROUP : GGML_MAX_BLOCK };
 
 /* Of each group: sums of w, w x, w q, w q^2 and w q x. */
 typedef struct {
@@ -21,9 +22,9 @@ typedef struct {
     _Alignas(64) float scale[GROUPS], minimum[GROUPS];                       /* value = scale * q - minimum */
     _Alignas(64) float inverse[GROUPS];                                      /* of scales, or 0 */
     hc_ggml_sums sums;
-    float d[GROUPS], e[GROUPS];                 /* of blocks */
-    _Alignas(64) float small[2][GROUPS];        /* the integers of scales and minima */
-    uint8_t rows[GROUPS * GGML_MAX_GROUP + 64]; /* codes in order, and what packing may read behind them */
+    float d[GROUPS], e[GROUPS];          /* of blocks */
+    _Alignas(64) float small[2][GROUPS]; /* the integers of scales and minima */
+    uint8_t rows[AT_ONCE + 64];          /* codes in order, and what packing may read behind them */
 } hc_ggml_tile;
 
 /* a / b, 0 where b is 0. */

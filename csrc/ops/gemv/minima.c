@@ -52,7 +52,7 @@ static void sum_row(void *context, int64_t i, int thread) {
     float *sums = job->sums + i * job->ld;
     float *x_scales = job->x_scales + i * job->ld;
     for (int64_t k = 0, s = 0, end; k < job->columns; k = end, s++) {
-        int32_t sum = 0; /* of at most 32 values of 24 bits */
+        int64_t sum = 0; /* of a row of 24 bits, where a group is a row */
         end = segment_end(job, k);
         for (int limb = n_limbs - 1; limb >= 0; limb--) {
             const int8_t *from = tile.limb[limb];
@@ -115,7 +115,7 @@ hc_status hc_add_minima(const hc_product *p, hc_error *error) {
                          .x = is_swapped ? p->w : p->x,
                          .rows = with->rows,
                          .columns = with->columns,
-                         .group = with->group,
+                         .group = with->group ? with->group : hc_max(with->columns, 1),
                          .load = hc_minima_fn(p->run, side->format),
                          .multiply = HC_PICK(gemv_minima, p->run),
                          .out = &out,

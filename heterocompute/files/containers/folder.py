@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...arrays.layout import KEY
 from ...base.json_text import strict_json
-from ...base.magic import INDEX
+from ...base.magic import INDEX, names_index
 from ...base.places import absolute, exists, names_in
 from ...base.tensors import Info, Tensors
 from ...base.texts import printable, quoted, read_small
@@ -30,7 +30,7 @@ ALONE = ("model.safetensors", "pytorch_model.bin")
 
 
 def index_in(folder: str) -> str:
-    """Return the file that stands for a folder: its index, or its only file of weights.
+    """Return the file that stands for a folder: its index, that of its only variant, or its only file of weights.
 
     Raises
     ------
@@ -42,12 +42,13 @@ def index_in(folder: str) -> str:
     weights = [name for name in names if name.endswith(".safetensors")]
     first = next((name for name in ALONE if name in names), None)
     safe = [name for name in indices if name.endswith(".safetensors" + INDEX)]
-    for some in (safe, indices, [first] if first else weights):
+    variants = [] if first else [name for name in names if names_index(name) and name not in indices]
+    for some in (safe, indices, variants, [first] if first else weights):
         if len(some) == 1:
             return os.path.join(folder, some[0])
         if some:
             break
-    found = ", ".join(map(quoted, (indices or weights)[:9])) or "none"
+    found = ", ".join(map(quoted, (indices or variants or weights)[:9])) or "none"
     raise ValueError(f"{printable(folder)}: wanted one index of a checkpoint or one file of weights, there is {found}")
 
 

@@ -1,7 +1,7 @@
 """Closed forms: the same values in another format, without rounding.
 
     integers      value = scale (code - zero point) + minimum; other bits, groups, zero points, types of scales
-    q4_1, q5_1    a minimum that is -scale x zero point is a zero point
+    q4_1, affine  a minimum that is -scale x zero point is a zero point
     scale < 0     of ggml: codes change their sign, so the zero point is 2^(bits - 1) - 1 instead of 2^(bits - 1)
     mxfp4, nvfp4  scales that are powers of two: 2^e of 32 values are two bytes E4M3 times the float32 of the tensor
     nf4, fp8      smaller groups repeat a scale
@@ -21,14 +21,14 @@ import numpy as np
 
 from ...arrays.bits import pack, rows_at_once, unpack
 from ...arrays.quantized import QuantizedArray
-from ...formats import GGML, MX, NF4, NVFP4, Float, Format, Int
+from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
 from .linear import Array, array_of
 
 __all__ = ["AT_ONCE", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "joined"]
 
 AT_ONCE = 1 << 20  # values that are taken apart at a time
 GROUPS = (None, 256, 128, 64, 32, 16)
-SIGNED, MINIMA = {4: "q4_0", 5: "q5_0", 8: "q8_0"}, {4: "q4_1", 5: "q5_1"}
+SIGNED, MINIMA = {2: "tq2_0", 4: "q4_0", 5: "q5_0", 8: "q8_0"}, {4: "q4_1", 5: "q5_1"}
 TWICE_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int16)
 E4M3_LEAST, E4M3_MOST = -9, 8  # exponents of its powers of two
 
@@ -63,7 +63,7 @@ def forms(fmt: Format, columns: int) -> list[Format]:
         Values of a row.
     """
     found: list[Format] = [fmt]
-    if isinstance(fmt, Int) or (isinstance(fmt, GGML) and not fmt.kind.has_levels):
+    if isinstance(fmt, Int | Affine) or (isinstance(fmt, GGML) and not fmt.kind.has_levels):
         own = fmt.group if fmt.group is None or fmt.group < columns else None
         wide = [one for one in GROUPS if one is None or columns % one == 0]
         smaller = [one for one in wide if one is not None and one < (own or columns)]
@@ -74,8 +74,10 @@ def forms(fmt: Format, columns: int) -> list[Format]:
         for n in bits if max(bits) <= 8 else ():
             for group in (own, *smaller, *larger):
                 found += [Int(n, group, flag, kind) for flag in symmetric for kind in scales]
-            if columns % 32 == 0:
-                found += [GGML(types[n]) for types in (SIGNED, MINIMA) if n in types]
+            blocks = [GGML(types[n]) for types in (SIGNED, MINIMA) if n in types]
+            found += [one for one in blocks if columns % one.block == 0]
+            if fmt.form.minima:
+                found += [Affine(n, group, kind) for group in (own, *smaller, *larger) for kind in scales]
     elif isinstance(fmt, MX | NVFP4) and fmt.element_dtype == "float4_e2m1fn":
         found.append(NVFP4() if isinstance(fmt, MX) else MX("fp4"))
         for group in (one for one in (fmt.group, 16) if columns % one == 0):
@@ -128,11 +130,11 @@ def integers_of(q: QuantizedArray) -> Integers:
     zeros = np.zeros((len(q), -(-q.shape[1] // group)), np.int16)
     if isinstance(fmt, MX | NVFP4) and fmt.element_dtype == "float4_e2m1fn":
         return Integers(q, 5, zeros, q.scales_expanded()[every] * np.float32(0.5), None, group)
-    if not isinstance(fmt, Int) and not (isinstance(fmt, GGML) and not fmt.kind.has_levels):
+    if not isinstance(fmt, Int | Affine) and not (isinstance(fmt, GGML) and not fmt.kind.has_levels):
         raise ValueError(f"{fmt} does not hold uniform integers")
     if isinstance(fmt, Int) and not fmt.symmetric:
         zeros = q.zero_points_expanded()[every].astype(np.int16)
-    minima = q.minima_expanded()[every] if isinstance(fmt, GGML) and fmt.kind.has_minimum else None
+    minima = q.minima_expanded()[every] if fmt.form.minima else None
     return Integers(q, fmt.bits, zeros, q.scales_expanded()[every], minima, group)
 
 
@@ -170,6 +172,8 @@ def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedA
         return lambda rows: _as_int(integers_of(rows), own, fmt, lowest)
     if isinstance(fmt, GGML):
         return lambda rows: _as_blocks(integers_of(rows), own, fmt)
+    if isinstance(fmt, Affine):
+        return lambda rows: _with_minima(integers_of(rows), own, fmt)
     if isinstance(fmt, NVFP4) and isinstance(own, MX):
         shift = _shift(q.components["scales"])
         return lambda rows: _as_nvfp4(rows, fmt, shift)
@@ -235,30 +239,31 @@ def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> QuantizedArray:
     if kind.has_minimum:
         return _with_minima(rows, own, fmt)
     zeros = rows.zeros if rows.minima is None else _zero_points(rows)
-    scales, points = _regrouped(rows.scales, rows, 32), _regrouped(zeros, rows, 32)
+    scales, points = _regrouped(rows.scales, rows, fmt.block), _regrouped(zeros, rows, fmt.block)
     _as_half(scales)  # refuses
     codes, middle = rows.codes - _spread(zeros, rows), 1 << (fmt.bits - 1)
-    blocks = codes.reshape(len(codes), -1, 32)
+    blocks = codes.reshape(len(codes), -1, fmt.block)
     turned = blocks.max(2) >= middle
     if isinstance(own, Int) and not own.symmetric and own.bits == fmt.bits:  # as `_as_int` makes them
         turned |= points == middle - 1
     blocks = np.where(turned[:, :, None], -blocks, blocks)
-    least = -middle + (fmt.type == "q8_0")
+    least = -middle + (fmt.type == "q8_0" or fmt.is_ternary)
     if blocks.size and (blocks.min() < least or blocks.max() >= middle):
         raise ValueError(f"codes around the zero point lie beyond the {least} to {middle - 1} of {fmt}")
     unsigned = (blocks & ((1 << fmt.bits) - 1)).reshape(rows.codes.shape).astype(np.uint8)
     return array_of(fmt, unsigned, _as_half(np.where(turned, -scales, scales)), None)
 
 
-def _with_minima(rows: Integers, own: Any, fmt: GGML) -> QuantizedArray:
+def _with_minima(rows: Integers, own: Any, fmt: GGML | Affine) -> QuantizedArray:
     if rows.bits > fmt.bits:
         raise ValueError(f"codes of {rows.bits} bits, {fmt} has {fmt.bits}")
-    is_signed = own.symmetric if isinstance(own, Int) else own.kind.signed if isinstance(own, GGML) else True
-    offset = np.int16(1 << (rows.bits - 1) if is_signed else 0)
+    offset = np.int16(1 << (rows.bits - 1) if own.form.signed or own.form.codes != "integer" else 0)
     minima = -rows.scales * (rows.zeros + offset) if rows.minima is None else rows.minima
+    group = min(fmt.group or rows.count, rows.count)
+    typed = _as_half if isinstance(fmt, GGML) or fmt.scale == "f16" else np.ascontiguousarray
     parts = {
-        "scales": _as_half(_regrouped(rows.scales, rows, 32)),
-        "minima": _as_half(_regrouped(minima, rows, 32)),
+        "scales": typed(_regrouped(rows.scales, rows, group)),
+        "minima": typed(_regrouped(minima, rows, group)),
         "codes": pack((rows.codes + offset).astype(np.uint8), fmt.bits),
     }
     return QuantizedArray(parts, fmt, rows.codes.shape, (1,))

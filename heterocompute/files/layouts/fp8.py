@@ -1,6 +1,6 @@
 """FP8 with scales beside the codes: blocks of 128 x 128 as DeepSeek has them, one scale of a tensor or of each row.
 
-    NAME.weight            float8_e4m3fn or float8_e5m2 (out, in)
+    NAME.weight            float8_e4m3fn or float8_e5m2 (out, in), or a stack (experts, out, in) with blocks
     NAME.weight_scale_inv  float (blocks of out, blocks of in), the factor itself
     NAME.weight_scale      float (), (1,), (out,) or (out, 1); or blocks
     NAME.scale_weight      the same, of ComfyUI, beside a marker `scaled_fp8`
@@ -76,6 +76,13 @@ def codes_in(prefix: str, tensors: Mapping[str, Array], block: tuple[int, int] |
     codes = tensors[f"{prefix}.weight"]
     name = next((end for end in SCALES if f"{prefix}{end}" in tensors), SCALES[0])
     scales = tensors[f"{prefix}{name}"]
+    if codes.ndim == scales.ndim == 3:  # a stack of experts, the rows of all one after another
+        high = (block or USUAL)[0]
+        if codes.shape[1] % high or len(scales) != len(codes):
+            raise ValueError(
+                f"{prefix}{name} is {scales.shape}, expected those of whole blocks of {high} rows an expert"
+            )
+        codes, scales = codes.reshape(-1, codes.shape[2]), scales.reshape(-1, scales.shape[2])
     if codes.dtype.name not in EIGHTS or codes.ndim != 2 or 0 in codes.shape:
         raise ValueError(f"{prefix}.weight is {codes.dtype} {codes.shape}, expected {' or '.join(EIGHTS)} (out, in)")
     if scales.dtype.name not in FLOATS:
@@ -105,11 +112,13 @@ def _block_of(prefix: str, config: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight with a scale for each row, or for all."""
-    return scaled.array_of(prefix, codes_in(prefix, tensors, _block_of(prefix, config)), NAME)
+    """Return one weight with a scale for each row, or for all, or of blocks, which each of their rows has again."""
+    q = scaled.array_of(prefix, codes_in(prefix, tensors, _block_of(prefix, config)), NAME)
+    shape = tensors[f"{prefix}.weight"].shape
+    return q if q.shape == shape else QuantizedArray(dict(q.components), q.format, shape, (2,))
 
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
     """Return codes with scales of blocks; None of others."""
     codes = codes_in(prefix, tensors, _block_of(prefix, config))
-    return None if scaled.format_of(codes) is not None else (codes, None, None)
+    return None if scaled.format_of(codes) is not None else (codes, tensors[f"{prefix}.weight"].shape, None)

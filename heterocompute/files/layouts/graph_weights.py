@@ -1,7 +1,8 @@
 """Weights of quantized ONNX models: `MatMulNBits` of onnxruntime, and `DequantizeLinear` of constant matrices.
 
-A weight is (out, in) here: codes of `DequantizeLinear` that lie (in, out) are turned. onnx_matmul.py and onnx_model.py
-say where codes, scales and zero points lie. Constants of other operators are plain tensors.
+A weight is (out, in) here, packed, or values where zero points are floats and no format has the same values. Codes of
+`DequantizeLinear` that lie (in, out) are turned. onnx_matmul.py and onnx_model.py say where codes, scales and zero
+points lie. Constants of other operators are plain tensors.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ...base.tensors import Tensors
 from ...base.texts import quoted
 from ...formats import Int
 from ..containers.onnx_files import Onnx
-from .linear import Array, Codes, array_of
+from .linear import Array, Codes, array_of, float_zero_values, with_float_zeros
 
 __all__ = ["readers"]
 
@@ -26,7 +27,7 @@ BITS = (2, 4, 8)
 SCALES = ("float16", "bfloat16", "float32")
 
 
-def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], QuantizedArray]]]:
+def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
     """Return the plain tensors of a model, and how each quantized weight is read.
 
     Raises
@@ -36,7 +37,7 @@ def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Quantize
     """
     if not isinstance(reader, Onnx):
         raise ValueError("is no ONNX model")
-    found: dict[str, Callable[[], QuantizedArray]] = {}
+    found: dict[str, Callable[[], Any]] = {}
     used: set[str] = set()
     for node in reader.packed:
         first = 1 if node.kind == "MatMulNBits" else 0
@@ -68,7 +69,7 @@ def _made(name: str, bits: int, group: int | None, codes: Codes, scales: Array, 
     return array_of(Int(bits, group, False, kind), codes, scales, points)
 
 
-def _of_blocks(reader: Onnx, node: Any) -> QuantizedArray:
+def _of_blocks(reader: Onnx, node: Any) -> Any:
     stored, given = node.inputs[1], [*node.inputs, "", "", ""]
     sizes = [node.numbers.get(key, 0) for key in ("K", "N", "bits", "block_size")]
     count, rows, bits, group = sizes
@@ -80,15 +81,29 @@ def _of_blocks(reader: Onnx, node: Any) -> QuantizedArray:
     if codes.dtype != np.uint8 or codes.size != rows * blocks * group * bits // 8 or scales.size != rows * blocks:
         what = f"{codes.dtype} {codes.shape} with {scales.size} scales"
         raise ValueError(f"{stored} is {what}, expected uint8 {(rows, blocks, group * bits // 8)}")
+    whole = Codes(np.ascontiguousarray(codes.reshape(rows, -1)), bits, count)
     points = np.full((rows, blocks), 1 << (bits - 1), np.uint8)
+    if given[3] and reader.info(given[3]).dtype in SCALES:
+        return _with_float_zeros(stored, whole, reader.tensor(given[3]), scales, min(group, count))
     if given[3]:
         packed, width = reader.tensor(given[3]), -(-blocks * bits // 8)
         if packed.dtype != np.uint8 or packed.size != rows * width:
             what = f"{packed.dtype} {packed.shape}"
             raise ValueError(f"{given[3]} is {what}, expected uint8 {(rows, width)}: other zero points are not read")
         points = unpack(packed.reshape(rows, width), bits, blocks)
-    whole = Codes(np.ascontiguousarray(codes.reshape(rows, -1)), bits, count)
     return _made(stored, bits, min(group, count), whole, scales.reshape(rows, blocks), points)
+
+
+def _with_float_zeros(name: str, codes: Codes, zeros: Array, scales: Array, group: int) -> Any:
+    """Return an array, or values where no format here has exactly those."""
+    shape = len(codes.packed), -(-codes.length // group)
+    if zeros.size != scales.size or not np.isfinite(zeros.astype(np.float32)).all():
+        raise ValueError(f"{name}: zero points are {zeros.dtype} {zeros.shape}, expected finite floats {shape}")
+    if scales.dtype.name not in SCALES or not np.isfinite(scales.astype(np.float32)).all():
+        raise ValueError(f"{name}: scales of {scales.dtype}, expected finite {', '.join(SCALES)}")
+    wide = zeros.astype(np.float32).reshape(shape), scales.astype(np.float32).reshape(shape)
+    q = with_float_zeros(codes, *wide, group)
+    return float_zero_values(codes, *wide, group) if q is None else q
 
 
 def _of_matrix(reader: Onnx, node: Any) -> QuantizedArray:

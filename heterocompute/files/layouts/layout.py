@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
-from . import compressed_tensors, fp8, gpt_oss, gptq, mlx, modelopt, nf4
+from . import bitnet, compressed_tensors, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4
 from .configuration import KEY
-from .linear import Parts
+from .linear import Parts, not_written
 
 __all__ = ["LAYOUTS", "METHODS", "Layout"]
 
@@ -141,6 +141,26 @@ LAYOUTS = {
         depends_on_values=mlx.depends_on_values,
         config_key="quantization",
         has_several=True,
+    ),
+    "hqq": Layout(
+        not_written("hqq"),
+        not_written("hqq"),
+        not_written("hqq"),
+        hqq.array_from,
+        (".W_q",),
+        values_from=hqq.values_from,
+        ends=hqq.ENDS,
+        is_whole=True,
+        has_several=True,
+    ),
+    "bitnet": Layout(
+        bitnet.layout_of,
+        bitnet.parts_of,
+        bitnet.config_of,
+        bitnet.array_from,
+        (".weight_scale",),
+        ends=bitnet.ENDS,
+        depends_on_values=bitnet.depends_on_values,
     ),
 }
 # The method that a configuration names, where that is not the layout's own name.

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ... import _heterocompute as _core
-from ...arrays.bits import AWQ, ROWS, TURNED, WORD_COLUMNS, moved, pack, unpack
+from ...arrays.bits import AWQ, ROWS, TURNED, WORD_COLUMNS, moved, pack, rows_at_once, unpack
 from ...arrays.components import component_layout
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
 from ...base.texts import counted, quoted
 from ...base.values import shown
-from ...formats import Format, Int
+from ...formats import Affine, Format, Int
 
 __all__ = ["AWQ", "ROWS", "WORD_COLUMNS", "Codes", "Matrix", "Packed", "Parts", "array_of", "checked", "codes_in",
-           "from_words", "in_order", "matrix_of", "no_format", "one_of", "order_of", "refuse",
-           "to_words", "words"]  # fmt: skip
+           "float_zero_values", "from_words", "in_order", "matrix_of", "no_format", "not_written", "one_of", "order_of",
+           "refuse", "to_words", "with_float_zeros", "words"]  # fmt: skip
 
+AT_ONCE = 1 << 20  # values that are decoded at a time
 Array = NDArray[Any]
 Parts = dict[str, tuple[str, tuple[int, ...]]]  # NumPy's name of the dtype, shape
 
@@ -125,6 +127,16 @@ def refuse(name: str, q: Packed, layout: str, nearest: str) -> NoReturn:
     raise ValueError(f"save: tensor {quoted(name)} is {q.format}, for which {layout} has no place: {nearest}")
 
 
+def not_written(layout: str) -> Callable[..., NoReturn]:
+    """Return what a layout that is read alone has in place of functions that write."""
+
+    def refuse_all(name: Any, *_: Any) -> NoReturn:
+        what = f"tensor {quoted(name)}: " if isinstance(name, str) else ""
+        raise ValueError(f"save: {what}the layout {layout} is read, not written: wanted another one")
+
+    return refuse_all
+
+
 def one_of(name: str, key: str, said: Any, wanted: tuple[Any, ...]) -> Any:
     """Return what a configuration says of a weight, or the first of `wanted` where it says nothing; refuse others."""
     if said is None:
@@ -212,6 +224,44 @@ def array_of(fmt: Format, codes: Codes | Array, scales: Array, points: Array | N
     layout = component_layout(fmt, shape, (1,))
     parts = {key: part.astype(layout[key][0], copy=False) for key, part in parts.items() if key in layout}
     return QuantizedArray(parts, fmt, shape, (1,))
+
+
+def with_float_zeros(codes: Codes, zeros: Array, scales: Array, group: int) -> QuantizedArray | None:
+    """Return the array of values (code - zero) scale in float32, None where its own values differ.
+
+    Parameters
+    ----------
+    codes : Codes
+        Of up to 8 bits.
+    zeros, scales : ndarray of float32, (out, groups)
+    group : int
+    """
+    fmt = Affine(codes.bits, group if group < codes.length else None)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        minima = -(zeros * scales) + np.float32(0)
+    stored = codes.stored()
+    if missing := -codes.length % min(group, codes.length):
+        stored = pack(np.pad(unpack(stored, fmt.bits, codes.length), ((0, 0), (0, missing))), fmt.bits)
+    parts = {"codes": stored, "scales": np.ascontiguousarray(scales), "minima": np.ascontiguousarray(minima)}
+    q = QuantizedArray(parts, fmt, (len(codes.packed), codes.length), (1,))
+    if not np.isfinite(minima).all():
+        return None
+    step = rows_at_once(len(scales), codes.length, AT_ONCE)
+    for first in range(0, len(scales), step):
+        some = slice(first, first + step)
+        if not np.array_equal(q[some].dequantize(), float_zero_values(codes, zeros, scales, group, some)):
+            return None
+    return q
+
+
+def float_zero_values(codes: Codes, zeros: Array, scales: Array, group: int, some: slice = slice(None)) -> Array:
+    """Return (code - zero) scale of some rows in float32; as `with_float_zeros`."""
+    rows = codes._replace(packed=np.ascontiguousarray(codes.packed[some])).unpacked().astype(np.float32)
+    columns = np.arange(codes.length) // group
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        rows -= zeros[some][:, columns]
+        rows *= scales[some][:, columns]
+    return rows
 
 
 def order_of(name: str, index: Array, wanted: Array) -> Array | None:

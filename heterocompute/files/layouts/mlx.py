@@ -5,7 +5,8 @@
     NAME.biases  float (out, groups), of the same dtype
 
 value = code x scale + bias, here in float32. A bias that is -scale x zero point is an `Int`; others of float16 are
-`q4_1` and `q5_1`. ``quantization`` of config.json has group_size, bits, mode, and those of single layers.
+`q4_1` and `q5_1` where these have the bits, else `Affine`.
+``quantization`` of config.json has group_size, bits, mode, and those of single layers.
 MLX, python/src/ops.cpp, quantize.
 """
 
@@ -22,7 +23,7 @@ from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
 from ...base.texts import counted, quoted
 from ...base.values import shown
-from ...formats import GGML, MX, NVFP4, Format, Int
+from ...formats import GGML, MX, NVFP4, Affine, Format, Int
 from .forms import AT_ONCE, integers_of
 from .linear import ROWS, Array, Codes, Packed, Parts, array_of, codes_in, no_format, one_of, prefix_of, refuse, words
 
@@ -40,7 +41,7 @@ def _mode_of(fmt: Any) -> str | None:
         return "mxfp4"
     if isinstance(fmt, NVFP4):
         return "nvfp4"
-    fits = isinstance(fmt, Int) or (isinstance(fmt, GGML) and not fmt.kind.has_levels)
+    fits = isinstance(fmt, Int | Affine) or (isinstance(fmt, GGML) and not fmt.kind.has_levels)
     return "affine" if fits and fmt.bits in BITS and fmt.group in GROUPS else None
 
 
@@ -48,6 +49,8 @@ def _dtype_of(fmt: Any) -> str:
     """Return the dtype in which scales and biases of a format are exact."""
     if isinstance(fmt, Int):
         return "float16" if fmt.symmetric and fmt.scale == "f16" else "float32"
+    if isinstance(fmt, Affine):
+        return "float16" if fmt.scale == "f16" else "float32"
     return "float16" if fmt.kind.group == fmt.kind.block else "float32"
 
 
@@ -68,7 +71,7 @@ def layout_of(name: str, q: Packed) -> Parts:
 
 def depends_on_values(fmt: Any) -> bool:
     """Tell whether some arrays of a format have a place, and others do not: scale x code + bias is rounded twice."""
-    return isinstance(fmt, Int) and fmt.scale == "f32" and fmt.bits in BITS and fmt.group in GROUPS
+    return isinstance(fmt, Int | Affine) and fmt.scale == "f32" and fmt.bits in BITS and fmt.group in GROUPS
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
@@ -90,8 +93,7 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     for first in range(0, q.shape[0], step):
         some = slice(first, first + step)
         rows = integers_of(q[some])
-        is_signed = fmt.symmetric if isinstance(fmt, Int) else fmt.kind.signed
-        offset = np.int16(1 << (rows.bits - 1) if is_signed else 0)
+        offset = np.int16(1 << (rows.bits - 1) if fmt.form.signed else 0)
         exact = -rows.scales * (rows.zeros + offset) if rows.minima is None else rows.minima
         with np.errstate(over="ignore"):
             scales[some], biases[some] = rows.scales, exact
@@ -164,14 +166,20 @@ def _array_of(codes: Codes, scales: Array, biases: Array, group: int) -> Quantiz
         q = array_of(Int(codes.bits, group, False, kind), codes, scales, points.astype(np.uint8))
         exact = scales.dtype.itemsize == 2 or _is_same(q, codes, scales, biases, group)
         return _symmetric(q, codes, points) if exact else None
-    fmt = {4: GGML("q4_1"), 5: GGML("q5_1")}.get(codes.bits)
-    if fmt is None or group % 32 or kind != "f16":
-        return None
-    repeats = group // 32
-    parts = {"scales": np.repeat(scales, repeats, 1), "minima": np.repeat(biases, repeats, 1), "codes": codes.stored()}
+    fmt: Format | None = {4: GGML("q4_1"), 5: GGML("q5_1")}.get(codes.bits) if kind == "f16" else None
+    if fmt is None or group % 32:
+        fmt = Affine(codes.bits, group, kind)
+    repeats = group // (fmt.group or group)
+    dtype = np.float16 if kind == "f16" else np.float32
+    parts = {
+        "scales": np.repeat(scales, repeats, 1).astype(dtype),
+        "minima": np.repeat(biases, repeats, 1).astype(dtype),
+        "codes": codes.stored(),
+    }
     shape = (len(codes.packed), codes.length)
     order = component_layout(fmt, shape, (1,))
-    return QuantizedArray({key: np.ascontiguousarray(parts[key]) for key in order}, fmt, shape, (1,))
+    q = QuantizedArray({key: np.ascontiguousarray(parts[key]) for key in order}, fmt, shape, (1,))
+    return q if scales.dtype.itemsize == 2 or _is_same(q, codes, scales, biases, group) else None
 
 
 def _symmetric(q: QuantizedArray, codes: Codes, points: Array) -> QuantizedArray:

@@ -5,13 +5,14 @@
     NAME.weight_zero_point  int8, as the scales
     NAME.SCB                float32 (out,), the largest magnitude of a row
 
-value = (code - zero point) scale in float32. One scale a row or for all are formats here, and groups of int8; others
-are values. compressed_tensors/compressors/naive_quantized; bitsandbytes, functional.py, int8_vectorwise_dequant.
+value = (code - zero point) scale in float32. One scale a row or for all are formats here, and groups. Float8 of blocks
+is the format of groups, in which each row has the scales of its block again. Others are values.
+compressed_tensors/compressors/naive_quantized; bitsandbytes, functional.py, int8_vectorwise_dequant.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +22,12 @@ from ...formats import Float, Format, Int
 from . import linear
 from .linear import Array
 
-__all__ = ["Blocks", "Codes", "array_of", "blocks_of", "check", "checked", "described", "format_of", "from_row_maxima",
+__all__ = ["Blocks", "Codes", "array_of", "blocks_in", "blocks_of", "check", "checked", "described", "format_of",
+           "from_row_maxima", "group_format_of", "grouped",
            "is_scaled", "parts_like", "parts_of", "rows_of", "some_rows"]  # fmt: skip
 
 FLOATS = ("fp8_e4m3fn", "fp8_e5m2")
+HIGH = 128  # rows of a block
 SCALES = ("float16", "bfloat16", "float32")
 INVERSE = np.float32(7.874015718698502e-3)  # 1 / 127, as bitsandbytes has it
 
@@ -132,9 +135,53 @@ def format_of(weight: Codes) -> Format | None:
     return Int(8, group, points is None and bool(codes.min() > -128), "f16" if scales.dtype == np.float16 else "f32")
 
 
+def group_format_of(weight: Codes) -> Float | None:
+    """Return the format of float8 that holds a weight where each row of a block has the block's scales again."""
+    codes, _, points, (high, wide) = weight
+    if codes.dtype == np.int8 or points is not None:
+        return None
+    return Float(f"fp8_{codes.dtype.name.removeprefix('float8_')}", scaled="group", group=min(wide, codes.shape[1]))
+
+
+def grouped(weight: Codes) -> QuantizedArray:
+    """Return the array of `group_format_of`, the same values."""
+    codes, scales, _, (high, wide) = weight
+    fmt = group_format_of(weight)
+    assert fmt is not None and fmt.group is not None
+    rows, count = codes.shape
+    stored = np.pad(codes.view(np.uint8), ((0, 0), (0, -count % fmt.group)))
+    each = np.repeat(scales.astype(np.float32), high, 0)[:rows]
+    return QuantizedArray({"codes": stored, "scales": np.ascontiguousarray(each)}, fmt, codes.shape, (1,))
+
+
+def blocks_in(q: QuantizedArray, rows: int) -> Codes | None:
+    """Return an array of `grouped` as codes with scales of blocks; None of other arrays.
+
+    Parameters
+    ----------
+    q : QuantizedArray
+        A matrix, or the rows of a stack of matrices.
+    rows : int
+        Rows of one matrix, which blocks do not cross.
+    """
+    fmt: Any = q.format
+    if not isinstance(fmt, Float) or fmt.scaled != "group" or fmt.name not in FLOATS or not len(q):
+        return None
+    codes, scales = q.components["codes"][:, : q.shape[1]], q.components["scales"]
+    high = HIGH if rows == len(q) or rows % HIGH == 0 else 1
+    if high > 1 and np.array_equal(np.repeat(scales[::high], high, 0)[: len(scales)], scales):
+        scales = scales[::high]
+    else:
+        high = 1
+    stored = np.ascontiguousarray(codes).view(numpy_dtype(f"float8_{fmt.name.removeprefix('fp8_')}"))
+    return Codes(stored, np.ascontiguousarray(scales), None, (high, fmt.group or q.shape[1]))
+
+
 def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
     """Return the packed array of a weight, or raise ValueError where no format here holds it."""
     fmt, (codes, scales, points, block) = format_of(weight), weight
+    if fmt is None and group_format_of(weight) is not None:
+        return grouped(weight)
     if fmt is None:
         what = f"codes of {codes.dtype} with a scale for each {block[0]} x {block[1]} values"
         raise ValueError(f"{prefix}.weight: {what} {linear.no_format(layout)}")

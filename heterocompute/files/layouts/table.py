@@ -43,6 +43,7 @@ SIGNS = (
     ("fp8", (".scale_weight", ".weight")),
     ("fp8", (".weight_scale", ".weight")),
     ("gpt-oss", ("_blocks", "_scales")),
+    ("hqq", (".W_q", ".zero", ".scale", ".shape", ".packing")),
     ("mlx", (".scales", ".weight")),
 )
 # What a layer's tensors are called behind its name, if they are its weight's; those of `weight...` are, too.

@@ -12,7 +12,7 @@ from ...arrays.bits import rows_at_once, unpack
 from ...arrays.components import entry_of
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
-from ...formats import GGML, MX, NF4, NVFP4, Float, Format, Int
+from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
 from ...products.quantize import quantize
 from . import scaled
 from .configuration import KEY
@@ -42,15 +42,20 @@ def targets_of(layout: str, name: str, weight: Weight) -> list[Target]:
     """Return what a weight may become in a layout, the nearest to what it is first; nothing is converted yet."""
     wanted: list[Target] = []
     if weight.blocks is not None:
-        wanted = [scaled.blocks_of(weight.blocks)]
+        grouped = scaled.group_format_of(weight.blocks)
+        wanted = [scaled.blocks_of(weight.blocks), *([] if grouped is None else [grouped])]
     elif weight.array is not None:
         fmt, columns = weight.array.format, weight.matrix[1]
         wanted = [*forms(fmt, columns)]
-        if isinstance(fmt, GGML) and fmt.kind.has_minimum and not has_zero_points(weight.array):
+        if (blocks := scaled.blocks_in(weight.array, weight.shape[-2])) is not None:
+            wanted.append(scaled.blocks_of(blocks))
+        if fmt.form.minima and not has_zero_points(weight.array):
             integers = [
                 one for one in wanted if isinstance(one, Int) and refusal_of(layout, name, weight.shape, one) is None
             ]
-            wanted = [fmt, *integers[:1]]  # which says why none of them holds it
+            # the last says why none of them holds it
+            minima = [one for one in wanted if not isinstance(one, scaled.Blocks) and one.form.minima]
+            wanted = [*minima, *integers[:1]]
         if layout in LOWEST and isinstance(fmt, Int) and not fmt.symmetric and _is_middle(weight.array):
             wanted.insert(0, Int(fmt.bits, fmt.group, True, fmt.scale))
     return [one for one in wanted if refusal_of(layout, name, weight.shape, one) is None]
@@ -116,10 +121,17 @@ def _check_layout(layout: str, name: str, shape: tuple[int, ...], target: Target
 def converted(layout: str, weight: Weight, target: Target) -> Weight:
     """Return a weight as one of `targets_of`; ValueError where its values are not representable so."""
     if isinstance(target, scaled.Blocks):
-        assert weight.blocks is not None
-        return of_blocks(weight.blocks, weight.shape, weight.order)
-    assert weight.array is not None
-    q, order = in_form(weight.array, target, layout in LOWEST), weight.order
+        blocks = weight.blocks
+        if blocks is None:
+            assert weight.array is not None
+            blocks = scaled.blocks_in(weight.array, weight.shape[-2])
+        assert blocks is not None
+        return of_blocks(blocks, weight.shape, weight.order)
+    if weight.blocks is not None:
+        q, order = scaled.grouped(weight.blocks), weight.order
+    else:
+        assert weight.array is not None
+        q, order = in_form(weight.array, target, layout in LOWEST), weight.order
     if order is not None and not (layout in LAYOUTS and LAYOUTS[layout].order_name):
         if getattr(target, "group", None) not in (None, q.shape[1]):
             raise ValueError(f"groups of columns that do not lie side by side (act-order) have no place in {layout}: "
@@ -243,7 +255,7 @@ def nearest(layout: str, name: str, weight: Weight) -> Format | None:
     if isinstance(fmt, MX | NVFP4):
         floats += [MX("fp4"), NVFP4()]
     usual = next((one for one in (128, 64, 32) if columns % one == 0), None)
-    groups = [fmt.group if isinstance(fmt, Int) else usual, usual, 32]
+    groups = [fmt.group if isinstance(fmt, Int | Affine) else usual, usual, 32]
     symmetric = (True, False) if isinstance(fmt, Int) and fmt.symmetric else (False, True)
     integers: list[Format] = [
         Int(n, group, flag, "f16") for n in (bits, 4, 8) if n <= 8 for group in groups for flag in symmetric

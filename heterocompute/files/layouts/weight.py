@@ -22,7 +22,7 @@ from . import scaled
 from .forms import AT_ONCE
 from .linear import Array
 
-__all__ = ["Weight", "as_matrix", "differs", "of_array", "of_blocks", "of_values", "sqnr_of"]
+__all__ = ["Weight", "as_matrix", "differs", "of_array", "of_blocks", "of_rows", "of_values", "sqnr_of"]
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,12 @@ def of_blocks(codes: scaled.Codes, shape: tuple[int, ...] | None, order: Array |
 def of_values(values: Array, said: str, nbytes: int) -> Weight:
     """Return the weight of values that are decoded already."""
     return Weight(said, values.shape, nbytes, decode=lambda: values)
+
+
+def of_rows(q: QuantizedArray, rows: Array) -> QuantizedArray:
+    """Return the rows of a matrix in another order."""
+    parts = {key: part[rows] if part.ndim else part for key, part in q.components.items()}
+    return QuantizedArray(parts, q.format, q.shape, q.axis, q.source_dtype)
 
 
 def as_matrix(q: QuantizedArray) -> QuantizedArray:

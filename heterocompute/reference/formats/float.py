@@ -1,8 +1,8 @@
-"""Small floats, a value each, alone or with one scale for a row or for the array.
+"""Small floats, a value each, alone or with one scale for a row, for a group or for the array.
 
 no scale        code = RNE(x)            rounded once, from the input's own precision
-row, tensor     s = absmax / max         the type's largest value; float32
-                code = RNE(x / s)        the quotient a float64; a scale of 0 makes all codes 0
+row, tensor,    s = absmax / max         the type's largest value; float32
+group           code = RNE(x / s)        the quotient a float64; a scale of 0 makes all codes 0
                 value = float32(s * element)
 """
 
@@ -31,8 +31,8 @@ def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
     dict of str to (dtype, shape)
     """
     codes = (np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, fmt.bits)))
-    if fmt.scaled == "row":
-        return {"codes": codes, "scales": (np.float32, (sizes.rows, 1))}
+    if fmt.scaled in ("row", "group"):
+        return {"codes": codes, "scales": (np.float32, (sizes.rows, sizes.groups))}
     return {"codes": codes, "coarse": (np.float32, ())} if fmt.scaled == "tensor" else {"codes": codes}
 
 
@@ -63,7 +63,8 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
     ----------
     fmt : Float
     sizes : Geometry
-    x : ndarray of float64, (rows, 1, columns)
+    x : ndarray of float64, (rows, groups, group)
+        One group without ``scaled="group"``.
     clip : see `clip.thresholds`
         Only where there is a scale. With one for the array the threshold is that of all its values.
 
@@ -101,7 +102,7 @@ def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Arr
 
     Returns
     -------
-    ndarray of int64, (rows, 1, columns)
+    ndarray of int64, (rows, groups, group)
     """
     codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=False)
     return codes.reshape(sizes.rows, sizes.groups, sizes.group)
@@ -123,5 +124,7 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
     elements = minifloat.decode(minifloat.TYPES[fmt.name], stored_codes(fmt, sizes, components))
     if fmt.scaled is None:
         return Terms(elements, None, None)
+    if fmt.scaled == "group":
+        return Terms(elements, components["scales"], None)
     scale = components["scales"][:, 0] if fmt.scaled == "row" else components["coarse"]
     return Terms(elements, None, np.broadcast_to(scale, (sizes.rows,)))

@@ -15,7 +15,7 @@ from ...products.quantize import quantize
 from .families import HF_LAYER, HF_NAMES, HF_POST_NORMS
 from .shape import Shape
 
-__all__ = ["Stored", "embedding_rows", "hf_names", "gguf_names"]
+__all__ = ["Stored", "embedding_rows", "hf_names", "gguf_names", "wanted_names"]
 
 FORMATS = {"float16": "fp16", "bfloat16": "bf16"}  # exact, and half the memory of float32
 
@@ -104,15 +104,30 @@ def hf_names(path: str, names: Mapping[str, Any], shape: Shape) -> dict[str, str
     if table is None:
         raise ValueError(f"{printable(path)}: the tensor model.embed_tokens.weight is missing")
     prefix = table.removesuffix("embed_tokens.weight")
-    roles = {**HF_LAYER, **(HF_POST_NORMS if shape.options.post_norms else {})}
-    wanted = {f"{role}.weight": f"{prefix}{part}.weight" for role, part in HF_NAMES.items()}
     head = prefix.removesuffix("model.") + "lm_head.weight"
-    wanted["output.weight"] = head if head in names else "lm_head.weight"
+    wanted = wanted_names(shape, prefix, head if head in names else "lm_head.weight")
+    return {role: name for role, name in wanted.items() if name in names}
+
+
+def wanted_names(shape: Shape, prefix: str, head: str) -> dict[str, str]:
+    """Return role -> name in a Hugging Face checkpoint, of every tensor that one may have.
+
+    Parameters
+    ----------
+    shape : Shape
+    prefix : str
+        Of the names, such as ``"model."``.
+    head : str
+        The name of the last matrix.
+    """
+    roles = {**HF_LAYER, **(HF_POST_NORMS if shape.options.post_norms else {})}
+    found = {f"{role}.weight": f"{prefix}{part}.weight" for role, part in HF_NAMES.items()}
+    found["output.weight"] = head
     for i in range(shape.layers):
         for role, part in roles.items():
             for end in ("weight", "bias"):
-                wanted[f"blk.{i}.{role}.{end}"] = f"{prefix}layers.{i}.{part}.{end}"
-    return {role: name for role, name in wanted.items() if name in names}
+                found[f"blk.{i}.{role}.{end}"] = f"{prefix}layers.{i}.{part}.{end}"
+    return found
 
 
 def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...]]:

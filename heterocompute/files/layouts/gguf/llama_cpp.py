@@ -24,14 +24,14 @@ from ....base.places import is_file
 from ....base.tensors import Tensors
 from ....base.texts import quoted, read_small
 from ....base.values import shown
-from ....zoo.llm.shape import Shape, of_config
+from ....zoo.llm.shape import Rope, Shape, of_config
 from ....zoo.llm.tokens import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER, WORDS
 from ....zoo.llm.weights import expected, hf_names
 from ...configuration import CONFIG, MAX_CONFIG
 from ...containers.gguf_files import Gguf
 from ..linear import Array
 
-__all__ = ["Model", "model_in"]
+__all__ = ["FACTORS", "Model", "factors_of", "model_in", "paired"]
 
 TOKENIZER, OPTIONS, GENERATION, TEMPLATE = (
     "tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja",
@@ -113,9 +113,9 @@ def model_in(reader: Tensors) -> Model:
         for role in roles:
             count = heads.get(role.split(".")[2]) if role.startswith("blk.") else None
             if count is not None:
-                rotated[role] = _paired(count, shape.head_width)
+                rotated[role] = paired(count, shape.head_width)
     plus_one = frozenset(role for role in roles if family.plus_one and "norm." in role)
-    more = {} if shape.rope.scaling != "llama3" else {FACTORS: _factors(shape)}
+    more = {} if shape.rope.scaling != "llama3" else {FACTORS: factors_of(shape.rope)}
     keys = _sizes(shape, config) | _tokens(folder, config, shape.vocabulary)
     keys["general.name"] = os.path.basename(os.path.abspath(folder))
     return Model(
@@ -158,15 +158,15 @@ def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int
         raise ValueError("query_pre_attn_scalar is none of the values that llama.cpp knows")
 
 
-def _paired(heads: int, width: int) -> Array:
+def paired(heads: int, width: int) -> Array:
     """Return the order of rows that has i and i + width / 2 of each head side by side."""
     return np.arange(heads * width).reshape(heads, 2, width // 2).swapaxes(1, 2).reshape(-1)
 
 
-def _factors(shape: Shape) -> Array:
+def factors_of(rope: Rope) -> Array:
     """Return what llama.cpp divides RoPE's frequencies by."""
-    plain = shape.rope.base ** (-np.arange(0, shape.rope.width, 2, dtype=np.float64) / shape.rope.width)
-    return (plain / shape.rope.frequencies()).astype(np.float32)
+    plain = rope.base ** (-np.arange(0, rope.width, 2, dtype=np.float64) / rope.width)
+    return (plain / rope.frequencies()).astype(np.float32)
 
 
 def _sizes(shape: Shape, config: Mapping[str, Any]) -> dict[str, Any]:

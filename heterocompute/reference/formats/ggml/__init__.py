@@ -1,6 +1,7 @@
 """The blocks of ggml (src/ggml-common.h): what they stand for. How they are found says `encoding`.
 
 q4_0 q5_0 q8_0       value = d * q                    d a float16 for 32 values
+tq1_0 tq2_0          value = d * q                    d a float16 for 256 values, q = -1, 0 or 1
 q4_1 q5_1            value = d * q + m                and m another
 iq4_nl               value = d * LEVELS[q]
 q3_k q6_k            value = d * s * q                d for 256 values, s an integer for 16

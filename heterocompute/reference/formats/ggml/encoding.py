@@ -53,6 +53,7 @@ def blocks(kind: Any, sizes: Geometry, x: Array, weights: Array | None) -> tuple
         q4_0, q5_0   d = largest / -n, n = 8 or 16       q = min(trunc(x * (1/d) + n + 1/2), 2n - 1) - n
         q4_1, q5_1   d = (max - min) / n, n = 15 or 31   q = min(trunc((x - m) * (1/d) + 1/2), n), m = min
         q8_0         d = largest magnitude / 127         q = x * (1/d), to the nearest, halves away from 0
+        tq1_0 tq2_0  d = largest magnitude               q = x * (1/d), likewise
 
     The others by weighted least squares. Of each group eight candidates of codes q, for t = -1, -0.75, ..., 0.75, each
     with its best factors; those of the largest gain are kept::
@@ -99,7 +100,7 @@ def _largest(x: Array) -> Array:
 
 
 def _plain(kind: Any, x: Array) -> tuple[Array, Array, Array]:
-    """Return codes, scales and minima of q4_0, q4_1, q5_0, q5_1 and q8_0."""
+    """Return codes, scales and minima of types that search nothing."""
     limit = F32(65504)
     least = np.clip(x.min(axis=-1), -limit, limit)
     if kind.has_minimum:
@@ -107,16 +108,17 @@ def _plain(kind: Any, x: Array) -> tuple[Array, Array, Array]:
         d = np.clip((x.max(axis=-1) - least) / n, -limit, limit)
         codes = np.trunc((x - least[..., None]) * _inverse(d)[..., None] + F32(0.5))
         codes = np.clip(codes, 0, n)
-    elif kind.bits < 8:
+    elif kind.bits in (4, 5):
         n = F32(2 ** (kind.bits - 1))
         d = np.clip(_largest(x) / -n, -limit, limit)
         codes = np.trunc(x * _inverse(d)[..., None] + (n + F32(0.5)))
         codes = np.clip(codes, 0, n + n - 1) - n
     else:
-        d = np.clip(np.abs(x).max(axis=-1) / F32(127), -limit, limit)
+        n = F32(2 ** (kind.bits - 1) - 1)
+        d = np.clip(np.abs(x).max(axis=-1) / n, -limit, limit)
         q = x * _inverse(d)[..., None]
         whole = np.trunc(np.abs(q))
-        codes = np.clip(np.copysign(whole + np.trunc((np.abs(q) - whole) * F32(2)), q), -127, 127)
+        codes = np.clip(np.copysign(whole + np.trunc((np.abs(q) - whole) * F32(2)), q), -n, n)
     scales = _half(d)
     codes = np.where((scales == 0)[..., None], F32(0), codes)
     return codes, scales, _half(least)

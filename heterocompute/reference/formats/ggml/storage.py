@@ -32,19 +32,19 @@ class Blocks(NamedTuple):
     ----------
     bits : int
         Of a code.
-    flip : int
-        Stored codes are those of the array, exclusive or this.
+    offset : int
+        Stored codes are those of the array plus this, modulo 2^bits.
     block, group : int
         Values of a block, and values that share a scale.
     scale_bits : int
         Of packed scales, 8 also of bytes; 0: float16.
     fields : tuple
         "d", "e": float16 numbers of the block; "s", "m": its float16 scale and minimum; "bytes": scales; "small":
-        scales, and minima, as the type has them; planes.
+        scales, and minima, as the type has them; "trits": codes of 0 to 2, five to a byte; planes.
     """
 
     bits: int
-    flip: int
+    offset: int
     block: int
     group: int
     scale_bits: int
@@ -64,10 +64,13 @@ BLOCKS = {
     "q6_k": Blocks(6, 32, 256, 16, 8, (Plane(0, 4, 64), Plane(4, 2, 32), "small", "d")),
     "iq4_nl": Blocks(4, 0, 32, 32, 0, ("s", Plane(0, 4, 16))),
     "iq4_xs": Blocks(4, 0, 256, 32, 6, ("d", "small", Plane(0, 4, 16))),
+    "tq1_0": Blocks(2, 1, 256, 256, 0, ("trits", "s")),
+    "tq2_0": Blocks(2, 1, 256, 256, 0, (Plane(0, 2, 32), "s")),
     "mxfp4": Blocks(4, 0, 32, 32, 8, ("bytes", Plane(0, 4, 16))),
     "nvfp4": Blocks(4, 0, 64, 16, 8, ("bytes", Plane(0, 4, 8))),
 }
 SMALL_BYTES = {"q2_k": 16, "q3_k": 12, "q4_k": 12, "q5_k": 12, "q6_k": 16, "iq4_xs": 6}
+TRIT_BYTES, TRIT_RUNS = 52, ((0, 32, 5), (160, 16, 5), (240, 4, 4))  # first code, codes apart, digits of a byte
 MINUS_ZERO = 8  # of 4-bit floats: written as 0
 
 
@@ -88,7 +91,8 @@ def blocks_of(name: str, parts: Mapping[str, Array], rows: int, count: int) -> A
     ndarray of uint8, (rows, bytes of a row)
     """
     kind = BLOCKS[name]
-    codes = unpack(parts["codes"], kind.bits, count * kind.block, signed=False).astype(np.uint8) ^ np.uint8(kind.flip)
+    codes = unpack(parts["codes"], kind.bits, count * kind.block, signed=False).astype(np.uint8)
+    codes = codes + np.uint8(kind.offset) & np.uint8((1 << kind.bits) - 1)
     if name in ("mxfp4", "nvfp4"):
         codes[codes == MINUS_ZERO] = 0
     codes = codes.reshape(rows, count, kind.block)
@@ -96,6 +100,8 @@ def blocks_of(name: str, parts: Mapping[str, Array], rows: int, count: int) -> A
     for one in kind.fields:
         if isinstance(one, Plane):
             found.append(_joined(codes, one))
+        elif one == "trits":
+            found.append(_joined_trits(codes))
         elif one == "small":
             found.append(_small_bytes(name, parts, rows, count))
         elif one == "bytes":
@@ -130,6 +136,9 @@ def parts_of(name: str, data: Array, count: int) -> dict[str, Array]:
         if isinstance(one, Plane):
             size = kind.block * one.width // 8
             codes |= _split(data[..., at : at + size], one)
+        elif one == "trits":
+            size = TRIT_BYTES
+            codes |= _split_trits(data[..., at : at + size])
         elif one == "bytes":
             size = kind.block // kind.group
             parts["scales"] = np.ascontiguousarray(data[..., at : at + size]).reshape(rows, -1)
@@ -145,7 +154,8 @@ def parts_of(name: str, data: Array, count: int) -> dict[str, Array]:
     parts |= {key: halves[one] for one, key in (("s", "scales"), ("m", "minima"), ("d", "coarse")) if one in halves}
     if "e" in halves:
         parts["coarse"] = np.stack([halves["d"], halves["e"]], axis=-1)
-    parts["codes"] = pack(codes.reshape(rows, -1) ^ np.uint8(kind.flip), kind.bits)
+    codes = codes - np.uint8(kind.offset) & np.uint8((1 << kind.bits) - 1)
+    parts["codes"] = pack(codes.reshape(rows, -1), kind.bits)
     return parts
 
 
@@ -164,6 +174,26 @@ def _split(data: Array, plane: Plane) -> Array:
     shifts = (np.arange(n, dtype=np.uint8) * np.uint8(plane.width))[:, None]
     bits = data.reshape(*data.shape[:2], -1, 1, plane.inner) >> shifts & np.uint8((1 << plane.width) - 1)
     return np.asarray(bits.reshape(*data.shape[:2], -1) << np.uint8(plane.shift))
+
+
+def _joined_trits(codes: Array) -> Array:
+    """Return bytes of five digits of base 3, the first code leading: ceil(256 / 243 of their number)."""
+    found = []
+    for first, inner, digits in TRIT_RUNS:
+        run = codes[..., first : first + inner * digits].reshape(*codes.shape[:2], digits, inner).astype(np.int64)
+        number = (run * 3 ** np.arange(4, 4 - digits, -1)[:, None]).sum(axis=-2)
+        found.append((number * 256 + 242) // 243)
+    return np.concatenate(found, axis=-1).astype(np.uint8)
+
+
+def _split_trits(data: Array) -> Array:
+    """Return the codes: digit i is the integer part of 3 times what the digits above it leave of byte / 256."""
+    found, at = [], 0
+    for _, inner, digits in TRIT_RUNS:
+        rest = data[..., None, at : at + inner].astype(np.int64) * 3 ** np.arange(digits)[:, None] % 256
+        found.append((rest * 3 // 256).reshape(*data.shape[:2], -1))
+        at += inner
+    return np.concatenate(found, axis=-1).astype(np.uint8)
 
 
 def _small_bytes(name: str, parts: Mapping[str, Array], rows: int, count: int) -> Array:

@@ -1,0 +1,84 @@
+"""BitNet b1.58 as transformers has it: codes of -1, 0 and 1, one scale for a matrix.
+
+    NAME.weight        uint8 (out / 4, in): code + 1 in 2 bits, of rows i, i + out / 4 ..., the first in the lowest bits
+    NAME.weight_scale  float (1,)
+
+value = code x scale with ``linear_class`` "autobitlinear" of the configuration, else code x float32(1 / scale), because
+the other class divides. transformers, integrations/bitnet.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays.bits import unpack
+from ...arrays.quantized import QuantizedArray
+from ...base.texts import quoted
+from ...formats import Int
+from .linear import Array, Packed, Parts, array_of, one_of, prefix_of, refuse
+
+__all__ = ["ENDS", "array_from", "config_of", "depends_on_values", "layout_of", "parts_of"]
+
+NAME = "bitnet"
+ENDS = (".weight", ".weight_scale")
+FLOATS = ("float16", "bfloat16", "float32")
+CLASSES = ("bitlinear", "autobitlinear")  # the first is that of configurations without one
+PARTS, MIDDLE, UNUSED = 4, 1, 3  # rows of a byte; the code for 0; the code that none of the three has
+
+
+def depends_on_values(fmt: Any) -> bool:
+    """Tell whether some arrays of a format have a place: those whose rows have one scale."""
+    return isinstance(fmt, Int) and fmt.bits == 2 and fmt.symmetric and fmt.group is None
+
+
+def layout_of(name: str, q: Packed) -> Parts:
+    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    if not depends_on_values(q.format):
+        refuse(name, q, NAME, "int2 is the nearest")
+    prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
+    if rows % PARTS:
+        raise ValueError(f"save: tensor {quoted(name)} of shape {q.shape}: {NAME} has multiples of {PARTS} rows")
+    scales = q.components["scales"] if isinstance(q, QuantizedArray) else None
+    if scales is None or (scales != scales[0, 0]).any():
+        refuse(name, q, NAME, "rows must have one scale, which weights of tq2_0 or bitnet may have")
+    return {f"{prefix}.weight": ("uint8", (rows // PARTS, count)), f"{prefix}.weight_scale": ("float32", (1,))}
+
+
+def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
+    """Return the tensors that stand for one weight."""
+    layout_of(name, q)  # refuses
+    prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
+    codes = (unpack(q.components["codes"], 2, count) + np.uint8(MIDDLE)) & np.uint8(3)
+    parts = codes.reshape(PARTS, rows // PARTS, count)
+    packed = parts[0] | parts[1] << np.uint8(2) | parts[2] << np.uint8(4) | parts[3] << np.uint8(6)
+    scale = q.components["scales"][0].astype(np.float32)
+    return {f"{prefix}.weight": packed, f"{prefix}.weight_scale": scale.reshape(1)}
+
+
+def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
+    """Return the quantization_config of config.json."""
+    found = {"quant_method": NAME, "linear_class": "autobitlinear", "quantization_mode": "offline"}
+    return found | {"modules_to_not_convert": [name.removesuffix(".weight") for name in plain]}
+
+
+def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
+    """Return one weight, `int2` with the same scale in each row."""
+    packed, scale = tensors[f"{prefix}.weight"], tensors[f"{prefix}.weight_scale"]
+    if packed.dtype != np.uint8 or packed.ndim != 2 or 0 in packed.shape:
+        raise ValueError(f"{prefix}.weight is {packed.dtype} {packed.shape}, expected uint8 (out / {PARTS}, in)")
+    if scale.dtype.name not in FLOATS or scale.size != 1:
+        raise ValueError(f"{prefix}.weight_scale is {scale.dtype} {scale.shape}, expected one of {', '.join(FLOATS)}")
+    own = scale.reshape(1, 1).astype(np.float32)
+    if one_of(prefix, "linear_class", config.get("linear_class"), CLASSES) == CLASSES[0]:
+        with np.errstate(divide="ignore", over="ignore"):
+            own = np.float32(1) / own
+    if not np.isfinite(own).all() or (own < 0).any():
+        raise ValueError(f"{prefix}.weight_scale is {float(scale.reshape(())):.9g}, whose factor is not a finite scale")
+    codes = np.concatenate([packed >> np.uint8(2 * i) & np.uint8(3) for i in range(PARTS)])
+    if (codes == UNUSED).any():
+        raise ValueError(f"{prefix}.weight holds the code {UNUSED}, expected 0 to {UNUSED - 1}")
+    stored = (codes - np.uint8(MIDDLE)) & np.uint8(3)
+    return array_of(Int(2), stored, np.repeat(own, len(codes), 0), None)

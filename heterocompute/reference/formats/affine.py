@@ -1,0 +1,117 @@
+"""Integers with a scale and a minimum for a row or a group.
+
+    m = min(x)     s = (max(x) - m) / (2^b - 1)     q = clip(RNE((x - m) / s), 0, 2^b - 1)     value = s * q + m
+
+Numbers that are stored as float16 are of at most 65504; s follows the stored m, and q both. A zero point z that is a
+float is the minimum -s z.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arithmetic import Array, quotient
+from ..layout import Geometry, Terms, pack, row_bytes, unpack
+from ..minifloat import refuse_clip
+
+
+def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    """Return dtype and shape of each component.
+
+    Parameters
+    ----------
+    fmt : Affine
+    sizes : Geometry
+
+    Returns
+    -------
+    dict of str to (dtype, shape)
+    """
+    factor = np.float16 if fmt.scale == "f16" else np.float32, (sizes.rows, sizes.groups)
+    codes = np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, fmt.bits))
+    return {"codes": codes, "scales": factor, "minima": factor}
+
+
+def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
+    """Quantize groups of values.
+
+    Parameters
+    ----------
+    fmt : Affine
+    sizes : Geometry
+    x : ndarray of float64, (rows, groups, group)
+        Padding is 0.
+    clip : None
+
+    Returns
+    -------
+    dict of str to ndarray
+        As `layout` says.
+    """
+    refuse_clip(fmt, clip)
+    largest = 2**fmt.bits - 1
+    low, high = (x.min(axis=-1) + 0.0, x.max(axis=-1)) if x.size else (np.zeros(x.shape[:2]), np.zeros(x.shape[:2]))
+    minima = _stored(fmt, low)
+    span = np.maximum(high - minima.astype(np.float64), 0)
+    scales = _stored(fmt, span / largest)
+    codes = np.clip(quotient(x - minima.astype(np.float64)[..., None], scales[..., None]), 0, largest)
+    flat = codes.reshape(sizes.rows, sizes.groups * sizes.group)
+    return {"codes": pack(flat, fmt.bits), "scales": scales, "minima": minima}
+
+
+def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
+    """Unpack the codes.
+
+    Parameters
+    ----------
+    fmt : Affine
+    sizes : Geometry
+    components : dict of str to ndarray
+
+    Returns
+    -------
+    ndarray of int64, (rows, groups, group)
+    """
+    codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=False)
+    return codes.reshape(sizes.rows, sizes.groups, sizes.group)
+
+
+def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
+    """Return the values, in float64.
+
+    Parameters
+    ----------
+    fmt : Affine
+    sizes : Geometry
+    components : dict of str to ndarray
+
+    Returns
+    -------
+    Terms
+    """
+    scales, minima = (components[part].astype(np.float64)[..., None] for part in ("scales", "minima"))
+    return Terms(scales * stored_codes(fmt, sizes, components) + minima, None, None)
+
+
+def terms_above(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> tuple[Terms, Array]:
+    """Return the factors of the values without their minima, and those.
+
+    Parameters
+    ----------
+    fmt : Affine
+    sizes : Geometry
+    components : dict of str to ndarray
+
+    Returns
+    -------
+    (Terms, ndarray of float32, (rows, groups))
+    """
+    scales, minima = (components[part].astype(np.float32) for part in ("scales", "minima"))
+    return Terms(stored_codes(fmt, sizes, components), scales, None), minima
+
+
+def _stored(fmt: Any, values: Array) -> Array:
+    found = values.astype(np.float32)
+    return np.clip(found, np.float32(-65504), np.float32(65504)).astype(np.float16) if fmt.scale == "f16" else found
