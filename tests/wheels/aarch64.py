@@ -65,7 +65,6 @@ def build(folder: Path, root: Path) -> Path:
     headers = f"-I{root}/usr/include -I{root}/usr/include/python{VERSION}"
     target = {
         "_PYTHON_HOST_PLATFORM": "linux-aarch64",
-        "SETUPTOOLS_EXT_SUFFIX": f".cpython-{TAG[2:]}-aarch64-linux-gnu.so",
         "CC": f"aarch64-linux-gnu-gcc -Werror {headers}",
         "LDSHARED": f"{sys.executable} -m ziglang cc -target aarch64-linux-gnu.{GLIBC} -shared",
     }
