@@ -128,6 +128,11 @@ class BuildExt(build_ext):
             os.environ.setdefault("CC", "clang")
         super().finalize_options()
 
+    def get_libraries(self, ext: Extension) -> list[str]:
+        if sys.platform == "win32" and ext.py_limited_api:  # setuptools gives mingw compilers that of this version
+            return ["python3"]
+        return super().get_libraries(ext)
+
     def build_extension(self, ext: Extension) -> None:
         machine = target_machine()
         self.check_compiler([flag for flags in ISA_FLAGS.get(machine, {}).values() for flag in flags])
