@@ -68,10 +68,10 @@ def test_a_system_without_posix_is_fine(usual: object, tmp_path: Path) -> None:
     without = """if True:
         import os, pathlib, signal, subprocess, sys, tempfile
         import ml_dtypes, numpy, rich.console, scipy_openblas32  # which ask for what their build found
-        for name in ("fcntl", "resource", "termios", "tty", "pty", "pwd", "grp", "posix", "syslog", "readline", "curses"):
+        for name in ("fcntl", "resource", "termios", "tty", "pty", "pwd", "grp", "posix", "syslog", "curses"):
             sys.modules[name] = None
-        missing = ["sched_getaffinity", "sched_setaffinity", "sysconf", "fork", "getuid", "geteuid", "getloadavg", "uname"]
-        missing += ["O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW", "O_DIRECTORY", "posix_fallocate", "pread", "statvfs", "mkfifo"]
+        missing = ["sched_getaffinity", "sched_setaffinity", "sysconf", "fork", "getuid", "geteuid", "getloadavg"]
+        missing += ["O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW", "O_DIRECTORY", "posix_fallocate", "pread", "uname"]
         for name in missing:
             if hasattr(os, name):
                 delattr(os, name)

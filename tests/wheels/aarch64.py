@@ -2,9 +2,10 @@
 
 python tests/wheels/aarch64.py FOLDER [PYTEST ARGUMENT ...]
 
-It needs Debian, since the arm64 Python comes from its packages: aarch64-linux-gnu-gcc, qemu-aarch64, and the extra `wheel`
-(zig links for an older glibc). Its version must be that of the Python that runs this script. Nothing is installed on
-this machine. Without arguments, HETEROCOMPUTE_PART=k/n selects the part of the tests that runs, 0/6 by default. The digests of `digests.py` must equal those of the package that is installed here.
+It needs Debian, since the arm64 Python comes from its packages: aarch64-linux-gnu-gcc, qemu-aarch64, and the extra
+`wheel` (zig links for an older glibc). Its version must be that of the Python that runs this script. Nothing is
+installed on this machine. The digests of `digests.py` must equal those of the package that is installed here. Without
+arguments, HETEROCOMPUTE_PART=k/n selects the part of the tests that runs, 0/6 by default.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ GLIBC = "2.17"
 # NumPy and others build for these.
 PLATFORMS = ["manylinux2014_aarch64", *(f"manylinux_2_{minor}_aarch64" for minor in (17, 27, 28))]
 # Tests that start no process, which an emulated Python cannot do; a sixth of their cases takes a minute.
-CORE = ["formats/test_formats.py", "products/test_products.py", "products/test_gemv_products.py", "products/test_conv.py"]
+CORE = [
+    "formats/test_formats.py",
+    "products/test_products.py",
+    "products/test_gemv_products.py",
+    "products/test_conv.py",
+]
 PART = "0/6"
 
 
@@ -107,7 +113,9 @@ def main() -> None:
     script, found = ROOT / "tests/wheels/digests.py", []
     for command, variables in ((python, emulated), ([sys.executable], environment)):
         words = [str(word) for word in [*command, script]]
-        found.append(subprocess.run(words, env=variables, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        found.append(
+            subprocess.run(words, env=variables, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout
+        )
     if found[0] != found[1]:
         lines = zip(*(text.splitlines() for text in found), strict=False)
         sys.exit("\n".join(f"aarch64: {one}; here: {other}" for one, other in lines if one != other))
