@@ -159,7 +159,8 @@ class BuildExt(build_ext):
         super().build_extension(link)
         if ext.py_limited_api:  # an extension for this version alone, which Python would import instead, is older
             suffix = sysconfig.get_config_var("EXT_SUFFIX")
-            Path(*ext.name.split(".")).with_suffix(suffix).unlink(missing_ok=True)
+            for folder in (".", self.build_lib):
+                Path(folder, *ext.name.split(".")).with_suffix(suffix).unlink(missing_ok=True)
 
     def compile_cuda(self, nvcc: str, source: str) -> str:
         """Compile a .cu file to a fatbin unless one is newer than all that it was made of."""
