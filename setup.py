@@ -124,6 +124,11 @@ class BuildExt(build_ext):
             os.environ.setdefault("CC", "clang")
         super().finalize_options()
 
+    def get_libraries(self, ext: Extension) -> list[str]:
+        if sys.platform == "win32" and ext.py_limited_api:  # setuptools gives mingw compilers that of this version
+            return ["python3"]
+        return super().get_libraries(ext)
+
     def build_extension(self, ext: Extension) -> None:
         machine = target_machine()
         self.check_compiler([flag for flags in ISA_FLAGS.get(machine, {}).values() for flag in flags])
@@ -149,6 +154,10 @@ class BuildExt(build_ext):
         # Always link: an extension of other flags may lie there, newer than these objects.
         self.force = self.compiler.force = True
         super().build_extension(link)
+        if ext.py_limited_api:  # an extension for this version alone, which Python would import instead, is older
+            suffix = sysconfig.get_config_var("EXT_SUFFIX")
+            for folder in (".", self.build_lib):
+                Path(folder, *ext.name.split(".")).with_suffix(suffix).unlink(missing_ok=True)
 
     def compile_cuda(self, nvcc: str, source: str) -> str | None:
         """Compile a .cu file to a fatbin unless one is newer than all that it was made of; None if that fails."""
@@ -322,8 +331,12 @@ def long_description() -> str:
 
 
 CUDA_SOURCES = sorted(glob("csrc/cuda/**/*.cu", recursive=True))
+# One extension serves Python 3.11 and later (csrc/python/limited.h). A Python without a GIL has one of its own.
+IS_LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")
+LIMITED_API = [("Py_LIMITED_API", "0x030b0000")] if IS_LIMITED else []
 
 setup(
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if IS_LIMITED else {},
     cmdclass={"build_ext": BuildExt, "sdist": SDist},
     long_description=long_description(),
     long_description_content_type="text/markdown",
@@ -340,7 +353,9 @@ setup(
             define_macros=[
                 ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),
                 ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
+                *LIMITED_API,
             ],
+            py_limited_api=IS_LIMITED,
             extra_link_args=LINK_FLAGS,
         )
     ],

@@ -38,7 +38,7 @@ uint32_t hc_cpu_processor(void);
 
 #define HC_MAX_THREADS 256 /* of a call */
 
-/* Processors that this thread may run on, as its affinity says now: 1 to HC_MAX_THREADS. */
+/* Processors that this thread may run on, as its affinity and the quota of its control group say: 1 to HC_MAX_THREADS. */
 int hc_processors(void);
 
 /* Threads of a call that was asked for `wanted`: 0 stands for all processors, or one where so few multiply-adds or values are

@@ -95,7 +95,10 @@ static int fill_view(PyArrayObject *array, const char *name, hc_view *view) {
 
 int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *held) {
     if (!PyArray_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "%s: wanted an array, got %s", name, Py_TYPE(object)->tp_name);
+        PyObject *type = PyType_GetName(Py_TYPE(object));
+        if (type)
+            PyErr_Format(PyExc_TypeError, "%s: wanted an array, got %U", name, type);
+        Py_XDECREF(type);
         return 0;
     }
     PyArrayObject *array = (PyArrayObject *)object;

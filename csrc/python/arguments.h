@@ -2,8 +2,7 @@
 #ifndef HC_ARGUMENTS_H
 #define HC_ARGUMENTS_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "python/limited.h"
 
 #include "hc.h"
 

@@ -156,7 +156,7 @@ static void free_owned(dl_managed *managed) {
     const PyGILState_STATE state = PyGILState_Ensure();
     Py_DECREF((PyObject *)managed->manager);
     PyGILState_Release(state);
-    PyMem_RawFree(managed);
+    hc_free_aligned(managed);
 }
 
 static void free_unused(PyObject *capsule) {
@@ -171,12 +171,12 @@ PyObject *hc_write_dlpack(PyObject *self, PyObject *args) {
     unsigned long long address;
     if (!PyArg_ParseTuple(args, "OiKiiOO", &owner, &device, &address, &code, &bits, &shape, &strides))
         return NULL;
-    dl_owned *owned = PyMem_RawMalloc(sizeof *owned);
+    dl_owned *owned = hc_alloc_aligned(sizeof *owned);
     if (!owned)
         return PyErr_NoMemory();
     if (!hc_parse_sizes(shape, "shape", owned->shape, &ndim) ||
         !hc_parse_sizes(strides, "strides", owned->strides, &n_strides)) {
-        PyMem_RawFree(owned);
+        hc_free_aligned(owned);
         return NULL;
     }
     owned->managed = (dl_managed){.tensor = {.data = (void *)(uintptr_t)address,

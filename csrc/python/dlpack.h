@@ -2,8 +2,7 @@
 #ifndef HC_DLPACK_H
 #define HC_DLPACK_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "python/limited.h"
 
 /* from_dlpack(capsule) -> (ndarray, whether its items are bfloat16); the array keeps the owner of its memory. */
 PyObject *hc_from_dlpack(PyObject *self, PyObject *capsule);

@@ -2,8 +2,7 @@
 #ifndef HC_METHODS_H
 #define HC_METHODS_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "python/limited.h"
 
 /* in_float_env(function, args, kwargs) -> function(*args, **kwargs), as base/float_env.h has it. */
 PyObject *hc_in_float_env_method(PyObject *self, PyObject *args);

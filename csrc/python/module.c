@@ -88,7 +88,7 @@ static PyObject *layout(PyObject *self, PyObject *args) {
             Py_CLEAR(answer);
         Py_XDECREF(entry);
         Py_XDECREF(shape);
-        Py_XDECREF(dtype);
+        Py_XDECREF((PyObject *)dtype);
     }
     return answer;
 }
@@ -462,14 +462,15 @@ static int exec_module(PyObject *module) {
     return 0;
 }
 
+/* Python 3.11 refuses slots that it does not know, and one extension serves all versions: PyInit adds the others. */
+enum { MULTIPLE_INTERPRETERS = 3 }; /* Py_mod_multiple_interpreters, of which NULL says: not supported */
+
 static PyModuleDef_Slot SLOTS[] = {
     {Py_mod_exec, exec_module},
-#if PY_VERSION_HEX >= 0x030c0000
-    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
-#endif
-#if PY_VERSION_HEX >= 0x030d0000
+#if defined(Py_GIL_DISABLED)
     {Py_mod_gil, Py_MOD_GIL_NOT_USED},
 #endif
+    {0, NULL},
     {0, NULL},
 };
 
@@ -482,4 +483,8 @@ static struct PyModuleDef MODULE = {
     .m_slots = SLOTS,
 };
 
-PyMODINIT_FUNC PyInit__heterocompute(void) { return PyModuleDef_Init(&MODULE); }
+PyMODINIT_FUNC PyInit__heterocompute(void) {
+    if (Py_Version >= 0x030c0000)
+        SLOTS[sizeof SLOTS / sizeof *SLOTS - 2] = (PyModuleDef_Slot){MULTIPLE_INTERPRETERS, NULL};
+    return PyModuleDef_Init(&MODULE);
+}

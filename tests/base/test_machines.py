@@ -1,4 +1,4 @@
-"""The main job with narrower instruction sets, on one core, without a writable home, from odd paths: the same bits."""
+"""The main job with narrower instruction sets, on one core, without what POSIX has, from odd paths: the same bits."""
 
 from __future__ import annotations
 
@@ -62,6 +62,29 @@ def test_one_core_changes_no_bit(usual: object, tmp_path: Path) -> None:
         pytest.skip("this system has no affinity")
     one = min(os.sched_getaffinity(0))
     assert study(tmp_path, before=f"import os; os.sched_setaffinity(0, [{one}]); ") == usual
+
+
+def test_a_system_without_posix_is_fine(usual: object, tmp_path: Path) -> None:
+    without = """if True:
+        import os, pathlib, signal, subprocess, sys, tempfile
+        import ml_dtypes, numpy, rich.console, scipy_openblas32  # which ask for what their build found
+        for name in ("fcntl", "resource", "termios", "tty", "pty", "pwd", "grp", "posix", "syslog", "curses"):
+            sys.modules[name] = None
+        missing = ["sched_getaffinity", "sched_setaffinity", "sysconf", "fork", "getuid", "geteuid", "getloadavg"]
+        missing += ["O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW", "O_DIRECTORY", "posix_fallocate", "pread", "uname"]
+        for name in missing:
+            if hasattr(os, name):
+                delattr(os, name)
+        for name in ("SIGHUP", "SIGUSR1", "SIGALRM", "SIGPIPE", "pthread_sigmask", "setitimer"):
+            if hasattr(signal, name):
+                delattr(signal, name)
+        import heterocompute
+        packed = heterocompute.quantize(numpy.ones((4, 32), "float32"), "int8")
+        for _ in range(2):  # the second time over a file
+            heterocompute.save("packed.safetensors", {"w": packed})
+        assert (heterocompute.load("packed.safetensors")["w"].dequantize() == 1).all()
+"""
+    assert study(tmp_path, before=without) == usual
 
 
 def test_a_home_that_cannot_be_written_is_fine(usual: object, tmp_path: Path) -> None:

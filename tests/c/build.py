@@ -1,6 +1,7 @@
 """Build the runner of this folder: the C core without Python, for this machine or another.
 
-python tests/c/build.py OUT [--cc "CC [FLAGS ...]"] [--machine x86_64|aarch64] [--portable] [MORE FLAGS ...]
+python tests/c/build.py OUT [--cc "CC [FLAGS ...]"] [--machine x86_64|aarch64] [--portable] [--static]
+                        [MORE FLAGS ...]
 
 With --portable only the files are compiled that no instruction set has for itself, and nothing is linked.
 
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument("--cc", default=os.environ.get("CC", "cc"))
     parser.add_argument("--machine", default=platform.machine())
     parser.add_argument("--portable", action="store_true")
+    parser.add_argument("--static", action="store_true")
     options, more_flags = parser.parse_known_args()
 
     with mock.patch("setuptools.setup"):
@@ -54,7 +56,8 @@ def main() -> None:
 
         objects = list(pool.map(compile_one, range(len(jobs))))
         if not options.portable:
-            run([*cc, *more_flags, *build["LINK_FLAGS"], *objects, "-lm", "-o", os.path.abspath(options.out)])
+            static = ["-static"] if options.static else []
+            run([*cc, *more_flags, *static, *build["LINK_FLAGS"], *objects, "-lm", "-o", os.path.abspath(options.out)])
 
 
 def run(command: list[str]) -> None:

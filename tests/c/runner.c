@@ -13,6 +13,7 @@
 #include "guard.h"
 #include "kernels/kernels.h"
 #include "plain.h"
+#include "quota.h"
 #include "system.h"
 
 #include <math.h>
@@ -391,6 +392,7 @@ int main(int n_arguments, char **arguments) {
         return cube(n_arguments - 2, arguments + 2);
     is_emulated = n_arguments > 1 && strcmp(arguments[1], "emulated") == 0;
     report(guard_works(), "the guard", "a byte outside the memory goes unseen: nothing below means anything");
+    report(quotas_are_read(), "the quotas of control groups", "a number of processors is wrong");
     for (int i = -1; i <= HC_N_ISA; i++) {
         uint32_t mask = 0;
         const char *name = i < 0 ? "scalar" : i < HC_N_ISA ? hc_isa_name(1u << i) : "all";

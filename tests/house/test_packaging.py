@@ -11,6 +11,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tomllib
 from pathlib import Path
@@ -166,8 +167,8 @@ def test_python_versions_agree(checkout: Path) -> None:
     minors = [int(one.removeprefix(text)) for one in project["classifiers"] if one.startswith(text)]
     assert minors == list(range(min(minors), max(minors) + 1))
     assert project["requires-python"] == f">=3.{min(minors)}"
-    assert wheels["build"].split() == [f"cp3{minor}-*" for minor in minors]
-    assert set(wheels["archs"]) <= set(runpy_of_setup(checkout)["ISA_FLAGS"])
+    assert wheels["build"].split() == [*(f"cp3{minor}-*" for minor in minors), f"cp3{max(minors)}t-*"]
+    assert runpy_of_setup(checkout)["IS_LIMITED"] == (not sysconfig.get_config_var("Py_GIL_DISABLED"))
     assert set(wheels["test-extras"]) <= set(project["optional-dependencies"])
     assert "urls" not in project  # the project has no host yet
     for folder in ("heterocompute", "tests", "docs"):

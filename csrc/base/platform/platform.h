@@ -53,8 +53,13 @@ void hc_after_fork(void (*restart)(void));
 
 int64_t hc_now_ns(void); /* a clock that never goes back */
 
-/* Processors that this thread may run on, as its affinity says now, or 0 if unknown. */
+/* Processors that this thread may run on, as its affinity says now and the quota of its control group said first, or 0 if
+ * unknown. */
 int hc_platform_processors(void);
+
+/* Linux: processors that the quotas of the control groups allow, rounded up, or 0 for no quota. `groups` is the process's list
+ * of groups, `mount` the folder of all groups. */
+int hc_quota_processors(const char *groups, const char *mount);
 
 /* The processor of this thread, or -1 where the next function would do nothing. */
 int hc_this_cpu(void);

@@ -61,8 +61,7 @@ def host(refresh: bool = False, threads: int | None = None) -> Device:
     >>> hw.host().peak("fp32") > 1e9  # doctest: +SKIP
     True
     """
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = count if threads is None else threads
+    threads = _core.processors() if threads is None else threads
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise ValueError(f"host: threads is {shown(threads)}, wanted a positive integer")
     key = {"version": VERSION, "cpu": cpu_model(), "isa": _core.cpu_isa(), "threads": threads}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -134,7 +133,7 @@ def search(
     if not isinstance(method, str) or method not in METHODS:
         raise ValueError(f"search: method is {shown(method)}, wanted one of {', '.join(METHODS)}")
     budget, seed = whole(budget, "search: budget"), whole(seed, "search: seed", 0)
-    n_threads = whole(workers, "search: workers") if workers is not None else _cpus()
+    n_threads = whole(workers, "search: workers") if workers is not None else _core.processors()
     _check_limits(problem, arch)
     everywhere = nest(problem, arch, Mapping({arch.levels[0].name: list(problem.dims.items())}))
     model = Model(everywhere, space(problem, arch, everywhere.keeps, dataflow), objective)
@@ -158,10 +157,6 @@ def search(
     name = next(name for name, found in models if found is best.model)
     stats = evaluate(problem, arch, mapping)
     return Found(mapping, stats, best.evaluated, exhaustive and not interrupted, interrupted, name)
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_limits(problem: Problem, arch: Arch) -> None:
