@@ -16,6 +16,7 @@
 #include "ops/rows/stored.h"
 
 #include <string.h>
+#include <stdlib.h>
 
 enum {
     LONGEST = 65536, /* the kernel's budget */
@@ -57,7 +58,7 @@ typedef struct {
     int words;           /* which share a scale, or 0 */
     bool is_far;         /* and they come from memory, once */
     int64_t n, k, bytes; /* those of the codes */
-    int64_t ld, chunk, n_chunks;
+    int64_t ld, chunk, n_chunks, ahead;
     hc_row_blocks blocks;
     int64_t ldc;                                                    /* of sums */
     int64_t decoded_at, sums_at, values_at, dots_at, private_bytes; /* of one thread */
@@ -185,7 +186,7 @@ static void group_task(void *context, int64_t task, int thread) {
     if (job->direct) {
         hc_rows_stored(job->product, first, &args, scales);
         w = args.w;
-        next = job->bytes >= FAR_BYTES ? w : NULL;
+        next = job->bytes >= FAR_BYTES || job->ahead ? w : NULL;
     } else {
         hc_rows_load(job->w_source, first, args.n_w, job->ld, w_plane, (int8_t *)scratch + job->decoded_at, scales);
     }
@@ -195,7 +196,7 @@ static void group_task(void *context, int64_t task, int thread) {
         args.part = (int)(block - of.from);
         args.parts = (int)(of.to - of.from);
         if (next) {
-            const int64_t ahead = job->is_far ? AHEAD_BYTES / hc_min(job->chunk, job->k) + 1 : blocks->group_rows;
+            const int64_t ahead = job->ahead && !job->is_far ? job->ahead / job->k + 1 : job->is_far ? AHEAD_BYTES / hc_min(job->chunk, job->k) + 1 : blocks->group_rows;
             args.next = (const int8_t *)((uintptr_t)next + (uintptr_t)(ahead * args.ld_w)); /* maybe behind the end */
         }
         multiply_block(job, &args, x_first, first, w, w_plane, scales, scratch);
@@ -243,6 +244,7 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     at_hand->most_units = kernel->mr;
     at_hand->most = hc_min(x->rows, hc_max(X_BYTES / (hc_rows_planes(x) * job->ld), kernel->mr));
     const int64_t blocks = hc_ceil_div(at_hand->most, kernel->mr), at_once = hc_ceil_div(at_hand->most, blocks);
+    job->ahead = getenv("AHEAD") ? atoi(getenv("AHEAD")) : 0;
     job->is_far = job->direct && blocks == 1 && job->bytes >= FAR_BYTES;
     job->n_chunks = chunks_of(job->is_far, blocks == 1, job->nibbles, at_once, job->k);
     job->chunk = hc_round_up(hc_ceil_div(job->k, job->n_chunks), HC_NIBBLES_STEP);
