@@ -3,7 +3,7 @@
  */
 #define HC_FLOATS 16
 #include "kernels/kernel.h"
-#include "kernels/layers/attend.h"
+#include "kernels/layers/sums.h"
 
 #include <immintrin.h>
 
@@ -30,54 +30,76 @@ INLINE __m512 fold(const __m512 *one, const __m512 *other) {
     return _mm512_permutexvar_ps(order, INSIDE(fold_most(one), fold_most(other), 0x88, 0xdd));
 }
 
-/* 16 values, or fewer, of a key from value i on. */
-INLINE __m512 load_key(const hc_attend_keys *keys, const bool coded, int64_t key, int64_t i, __mmask16 there) {
-    if (!coded)
-        return _mm512_maskz_loadu_ps(there, keys->data + key * keys->ld + i);
-    float scale;
-    memcpy(&scale, keys->scales + key * keys->scales_ld + i / keys->group * 4, sizeof scale);
-    const __m128i codes = _mm_maskz_loadu_epi8(there, keys->codes + key * keys->ld + i);
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)), _mm512_set1_ps(scale));
-}
-
 INLINE __mmask16 mask_of(int64_t left) {
     return left >= 16 ? (__mmask16)0xffff : left <= 0 ? (__mmask16)0 : (__mmask16)((1u << left) - 1);
 }
 
-/* The line that has value i of a key of the next tile; each line once. */
-INLINE void fetch(const hc_attend_keys *keys, const bool coded, int64_t key, int64_t i) {
-    if (!coded)
-        _mm_prefetch((const char *)(keys->data + key * keys->ld + i), _MM_HINT_T0);
-    else if (i % 64 == 0)
-        _mm_prefetch((const char *)(keys->codes + key * keys->ld + i), _MM_HINT_T0);
+/* Where a key lies, and its scales. */
+typedef struct {
+    const char *values;
+    const uint8_t *scales;
+} hc_key;
+INLINE hc_key key_of(const hc_attend_keys *keys, const bool coded, int64_t key) {
+    return coded ? (hc_key){(const char *)keys->codes + key * keys->ld, keys->scales + key * keys->scales_ld}
+                 : (hc_key){(const char *)(keys->data + key * keys->ld), NULL};
 }
 
-INLINE void add_scores(const hc_attend *some, const int rows, const bool coded, int64_t r, int64_t low, int64_t high,
-                       int64_t ahead, float (*s)[HC_KEYS]) {
+/* 16 values of a key from value i on, whose scale is `group` bytes behind the first; with `tail`, those that are there. */
+INLINE __m512 load_key(hc_key key, const bool coded, int64_t i, int64_t group, const bool tail, __mmask16 there) {
+    if (!coded)
+        return tail ? _mm512_maskz_loadu_ps(there, (const float *)(const void *)key.values + i)
+                    : _mm512_loadu_ps((const float *)(const void *)key.values + i);
+    float scale;
+    memcpy(&scale, key.scales + group, sizeof scale);
+    const __m128i codes = tail ? _mm_maskz_loadu_epi8(there, key.values + i)
+                               : _mm_loadu_si128((const __m128i *)(const void *)(key.values + i));
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)), _mm512_set1_ps(scale));
+}
+
+INLINE __m512 load_floats(const float *from, const bool tail, __mmask16 there) {
+    return tail ? _mm512_maskz_loadu_ps(there, from) : _mm512_loadu_ps(from);
+}
+
+/* The line of value i of a key of the next tile; each line once. */
+INLINE void fetch(hc_key key, const bool coded, int64_t i) {
+    if (!coded || i % 64 == 0)
+        _mm_prefetch(key.values + (coded ? i : 4 * i), _MM_HINT_T0);
+}
+
+INLINE void add_scores(const hc_attend *some, const int rows, const bool coded, const bool tail, int64_t r, int64_t low,
+                       int64_t high, int64_t ahead, float (*s)[HC_KEYS]) {
     const float *q = some->q + r * some->q_ld;
+    const int64_t ld = some->k.ld * (coded ? 1 : 4) * HC_KEYS; /* to the next tile */
     for (int64_t first = low; first < high; first += BLOCK) {
         __m512 sums[ROWS][BLOCK];
+        hc_key key[BLOCK];
+#pragma GCC unroll 8
+        for (int j = 0; j < BLOCK; j++)
+            key[j] = key_of(&some->k, coded, hc_min(first + j, high - 1));
 #pragma GCC unroll 3
         for (int row = 0; row < rows; row++)
 #pragma GCC unroll 8
             for (int j = 0; j < BLOCK; j++)
                 sums[row][j] = _mm512_setzero_ps();
+        int64_t group = 0, group_end = some->k.group;
         for (int64_t i = 0; i < some->width; i += 16) {
             const __mmask16 there = mask_of(some->width - i);
             __m512 a[ROWS];
+            if (coded && i == group_end)
+                group += 4, group_end += some->k.group;
 #pragma GCC unroll 3
             for (int row = 0; row < rows; row++)
-                a[row] = _mm512_maskz_loadu_ps(there, q + row * some->q_ld + i);
+                a[row] = load_floats(q + row * some->q_ld + i, tail, there);
             if (first < ahead)
 #pragma GCC unroll 8
                 for (int j = 0; j < BLOCK; j++)
-                    fetch(&some->k, coded, first + j + HC_KEYS, i);
+                    fetch((hc_key){key[j].values + ld, NULL}, coded, i);
 #pragma GCC unroll 8
             for (int j = 0; j < BLOCK; j++) {
-                const __m512 key = load_key(&some->k, coded, hc_min(first + j, high - 1), i, there);
+                const __m512 values = load_key(key[j], coded, i, group, tail, there);
 #pragma GCC unroll 3
                 for (int row = 0; row < rows; row++)
-                    sums[row][j] = _mm512_add_ps(sums[row][j], _mm512_mul_ps(a[row], key));
+                    sums[row][j] = _mm512_add_ps(sums[row][j], _mm512_mul_ps(a[row], values));
             }
         }
         const __mmask16 seen = mask_of(hc_min(high - first, BLOCK));
@@ -91,29 +113,79 @@ INLINE void add_scores(const hc_attend *some, const int rows, const bool coded, 
     }
 }
 
-INLINE void add_values(const hc_attend *some, const int rows, const bool coded, int64_t r, int64_t low, int64_t high,
-                       int64_t ahead, const float *factor, float (*s)[HC_KEYS]) {
+/* Lanes i and i + 8, then + 4, + 2 and + 1. */
+INLINE float sum_lanes(__m512 sums) {
+    sums = _mm512_add_ps(sums, _mm512_shuffle_f32x4(sums, sums, 0x4e));
+    sums = _mm512_add_ps(sums, _mm512_shuffle_f32x4(sums, sums, 0xb1));
+    sums = _mm512_add_ps(sums, _mm512_shuffle_ps(sums, sums, 0x4e));
+    return _mm512_cvtss_f32(_mm512_add_ps(sums, _mm512_shuffle_ps(sums, sums, 0xb1)));
+}
+
+/* The scores of row r, s, become what its values are weighted with. Returns the factor of the answer so far. */
+INLINE float weigh(const hc_attend *some, int64_t r, float *s) {
+    enum { PARTS = HC_KEYS / 16 };
+    const int64_t low = some->low[r], high = some->high[r];
+    const __m512 nothing = _mm512_set1_ps(-INFINITY), before = _mm512_set1_ps(some->largest[r]);
+    __m512 part[PARTS], largest = before, sums = _mm512_setzero_ps();
+    __mmask16 seen[PARTS];
+#pragma GCC unroll 4
+    for (int i = 0; i < PARTS; i++) {
+        seen[i] = (__mmask16)(mask_of(high - 16 * i) & ~mask_of(low - 16 * i));
+        part[i] = _mm512_mask_mul_ps(nothing, seen[i], _mm512_maskz_loadu_ps(seen[i], s + 16 * i),
+                                     _mm512_set1_ps(some->scale));
+        if (some->cap > 0) {
+            float capped[16];
+            _mm512_storeu_ps(capped, part[i]);
+            hc_cap(16, some->cap, capped);
+            part[i] = _mm512_mask_loadu_ps(nothing, seen[i], capped);
+        }
+        largest = _mm512_max_ps(part[i], largest); /* NaN never is */
+    }
+    largest = _mm512_max_ps(largest, _mm512_shuffle_f32x4(largest, largest, 0x4e));
+    largest = _mm512_max_ps(largest, _mm512_shuffle_f32x4(largest, largest, 0xb1));
+    largest = _mm512_max_ps(largest, _mm512_shuffle_ps(largest, largest, 0x4e));
+    largest = _mm512_max_ps(largest, _mm512_shuffle_ps(largest, largest, 0xb1));
+#pragma GCC unroll 4
+    for (int i = 0; i < PARTS; i++) {
+        part[i] = (__m512)hc_exp((hc_floats)_mm512_sub_ps(part[i], largest));
+        part[i] = _mm512_maskz_mov_ps(seen[i], part[i]);
+        _mm512_storeu_ps(s + 16 * i, part[i]);
+        sums = _mm512_add_ps(sums, part[i]);
+    }
+    const float factor = _mm512_cvtss_f32((__m512)hc_exp((hc_floats)_mm512_sub_ps(before, largest)));
+    some->sum[r] = some->sum[r] * factor + sum_lanes(sums);
+    some->largest[r] = _mm512_cvtss_f32(largest);
+    return factor;
+}
+
+INLINE void add_values(const hc_attend *some, const int rows, const bool coded, const bool tail, int64_t r, int64_t low,
+                       int64_t high, int64_t ahead, const float *factor, float (*s)[HC_KEYS]) {
+    const int64_t ld = some->v.ld * (coded ? 1 : 4) * HC_KEYS; /* to the next tile */
     for (int64_t first = 0; first < some->width; first += 16 * WIDE) {
         float *answer = some->answer + r * some->width + first;
         __m512 sums[ROWS][WIDE];
         __mmask16 there[WIDE];
+        int64_t group[WIDE];
 #pragma GCC unroll 4
-        for (int i = 0; i < WIDE; i++)
+        for (int i = 0; i < WIDE; i++) {
             there[i] = mask_of(some->width - first - 16 * i);
+            group[i] = coded && there[i] ? (first + 16 * i) / some->v.group * 4 : 0;
+        }
 #pragma GCC unroll 3
         for (int row = 0; row < rows; row++)
 #pragma GCC unroll 4
             for (int i = 0; i < WIDE; i++)
-                sums[row][i] = _mm512_mul_ps(_mm512_maskz_loadu_ps(there[i], answer + row * some->width + 16 * i),
+                sums[row][i] = _mm512_mul_ps(load_floats(answer + row * some->width + 16 * i, tail, there[i]),
                                              _mm512_set1_ps(factor[row]));
         for (int64_t j = low; j < high; j++) {
+            const hc_key key = key_of(&some->v, coded, j);
             if (j < ahead)
 #pragma GCC unroll 4
                 for (int i = 0; i < WIDE; i++)
-                    fetch(&some->v, coded, j + HC_KEYS, first + 16 * i);
+                    fetch((hc_key){key.values + ld, NULL}, coded, first + 16 * i);
 #pragma GCC unroll 4
             for (int i = 0; i < WIDE; i++) {
-                const __m512 value = load_key(&some->v, coded, j, first + 16 * i, there[i]);
+                const __m512 value = load_key(key, coded, first + 16 * i, group[i], tail, there[i]);
 #pragma GCC unroll 3
                 for (int row = 0; row < rows; row++)
                     sums[row][i] = _mm512_add_ps(sums[row][i], _mm512_mul_ps(_mm512_set1_ps(s[row][j]), value));
@@ -132,10 +204,16 @@ INLINE void attend_rows(const hc_attend *some, const int rows, const bool k_code
                         int64_t ahead) {
     const int64_t low = some->low[r], high = some->high[r];
     float s[ROWS][HC_KEYS], factor[ROWS];
-    add_scores(some, rows, k_coded, r, low, high, ahead, s);
+    if (some->width % (16 * WIDE) == 0)
+        add_scores(some, rows, k_coded, false, r, low, high, ahead, s);
+    else
+        add_scores(some, rows, k_coded, true, r, low, high, ahead, s);
     for (int row = 0; row < rows; row++)
-        factor[row] = hc_attend_weights(some, r + row, s[row]);
-    add_values(some, rows, v_coded, r, low, high, ahead, factor, s);
+        factor[row] = weigh(some, r + row, s[row]);
+    if (some->width % (16 * WIDE) == 0)
+        add_values(some, rows, v_coded, false, r, low, high, ahead, factor, s);
+    else
+        add_values(some, rows, v_coded, true, r, low, high, ahead, factor, s);
 }
 
 INLINE void attend(const hc_attend *some, const bool k_coded, const bool v_coded) {
