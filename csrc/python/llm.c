@@ -120,8 +120,8 @@ static bool are_legal(const hc_llm_layer *layer) {
 }
 
 /* The layer of a tuple, from x to out. 0 where it ran, 1 where its arguments are not plain or it failed, -1 with an exception. */
-static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activations, PyArrayObject *x, const float *from,
-                     float *to) {
+static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activations, PyArrayObject *x,
+                     const float *from, float *to) {
     PyObject *norms, *weights, *biases, *cosine, *sine, *k, *v;
     int pairs, gelu;
     long long heads, kv_heads, head_width, hidden, half, window, before;
@@ -151,10 +151,10 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
     hc_side side[HC_N_LLM_WEIGHTS];
     hc_error error;
     hc_status status = HC_VALUE;
-    bool fits =
-        are_legal(&layer) && is_floats(cosine, layer.n * half) && is_floats(sine, layer.n * half) &&
-        memory_of(k, &layer, &layer.k, &layer.k_floats, &held) &&
-        memory_of(v, &layer, &layer.v, &layer.v_floats, &held) && weights_of(weights, biases, &layer, side, &held);
+    bool fits = are_legal(&layer) && is_floats(cosine, layer.n * half) && is_floats(sine, layer.n * half) &&
+                memory_of(k, &layer, &layer.k, &layer.k_floats, &held) &&
+                memory_of(v, &layer, &layer.v, &layer.v_floats, &held) &&
+                weights_of(weights, biases, &layer, side, &held);
     for (int i = 0; fits && i < HC_N_LLM_NORMS; i++)
         fits = floats_of(norms, i, i == HC_LLM_Q_NORM || i == HC_LLM_K_NORM ? head_width : layer.width, &layer.norm[i]);
     if (fits) {

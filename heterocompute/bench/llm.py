@@ -44,7 +44,8 @@ def measure(options: Options) -> list[Table]:
     tables = []
     with _model(options.quick) as (path, is_real):
         net = open_llm(path)
-        weights = {None: None, **{fmt: net.quantized(fmt) for fmt in FORMATS}}
+        weights: dict[str | None, Any] = {None: None}
+        weights.update((fmt, net.quantized(fmt)) for fmt in FORMATS)
         for threads in options.threads:
             options.say(f"{net}, {threads} threads")
             with use(threads=threads):
@@ -204,8 +205,9 @@ def _attention(threads: int, options: Options) -> Table:
                 attention(q, k, v)
 
         def check(kept: list[Any] = kept, name: str = name) -> None:
-            floats = [side if isinstance(side, np.ndarray) else side.dequantize() for side in kept[0]]
-            expect_equal(name, attention(q, *kept[0]), attention(q, *floats))
+            k, v = kept[0]
+            floats = [side if isinstance(side, np.ndarray) else side.dequantize() for side in (k, v)]
+            expect_equal(name, attention(q, k, v), attention(q, floats[0], floats[1]))
 
         candidates.append(Candidate(name, run, cache.nbytes, "GB/s", check))
     with use(threads=threads):

@@ -8,7 +8,9 @@
 #define HC_GEMV_SCALED_AVX512_H
 
 enum { ROWS = 16, QUADS = 4, CHUNK = 32 }; /* registers of codes between two turns of the chains: Zen 4, 2026-11 */
-enum { AHEAD_BYTES = 8192 }; /* of codes to prefetch, with AHEAD_BYTES of 1 decoding took 1.02 to 1.1 times as long: Zen 5, 2026-11 */
+enum {
+    AHEAD_BYTES = 8192
+}; /* of codes to prefetch, with AHEAD_BYTES of 1 decoding took 1.02 to 1.1 times as long: Zen 5, 2026-11 */
 
 typedef __m512i hc_parts[CHUNK][QUADS]; /* of one line of x */
 _Static_assert(HC_GEMV_LINES * sizeof(hc_parts) <= HC_GEMV_SCALED_BYTES, "scratch");

@@ -39,9 +39,9 @@ typedef void hc_rope_fn(const hc_rope_form *form, int64_t first, int64_t rows, c
  * attend reads floats. attend_codes reads also codes, of which k_ji = float(code) * scale is rounded once; it has no scalar
  * kernel: attend of decoded keys has the same bits. */
 typedef struct {
-    const float *data;                  /* (keys, width), ld apart; or NULL: */
-    const int8_t *codes;                /* (keys, width), ld apart */
-    const uint8_t *scales;              /* float32 of each group of a key, maybe unaligned */
+    const float *data;                        /* (keys, width), ld apart; or NULL: */
+    const int8_t *codes;                      /* (keys, width), ld apart */
+    const uint8_t *scales;                    /* float32 of each group of a key, maybe unaligned */
     int64_t ld, scales_ld /* bytes */, group; /* group: of a multiple of 16 codes */
 } hc_attend_keys;
 typedef struct {

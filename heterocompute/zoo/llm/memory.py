@@ -36,6 +36,6 @@ class Memory:
         if taken + part.nbytes > block.size:
             block, taken = np.empty(min(max(LEAST, 2 * block.size), MOST), np.uint8), 0
         self._blocks[name] = block, taken + part.nbytes
-        found = block[taken : taken + part.nbytes].view(part.dtype).reshape(part.shape)
+        found: np.ndarray[Any, Any] = block[taken : taken + part.nbytes].view(part.dtype).reshape(part.shape)
         found[...] = part
         return found
