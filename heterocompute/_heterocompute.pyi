@@ -72,22 +72,26 @@ def attention(
     cap: float,
     /,
 ) -> None: ...
-def llm_layer(
+def llm_layers(
     run: _Run,
-    sizes: tuple[int, int, int, int, int, bool, bool, int],
-    reals: tuple[float, float, float],
-    norms: tuple[NDArray[np.float32] | None, ...],
-    weights: tuple[Any, ...],
-    biases: tuple[Any, ...],
     activations: _Format | None,
     x: NDArray[np.float32],
-    cosine: NDArray[np.float32],
-    sine: NDArray[np.float32],
-    k: Any,
-    v: Any,
-    held: int,
+    layers: list[
+        tuple[
+            tuple[int, int, int, int, int, bool, bool, int],
+            tuple[float, float, float],
+            tuple[NDArray[np.float32] | None, ...],
+            tuple[Any, ...],
+            tuple[Any, ...],
+            NDArray[np.float32],
+            NDArray[np.float32],
+            Any,
+            Any,
+            int,
+        ]
+    ],
     /,
-) -> NDArray[np.float32] | None: ...
+) -> tuple[NDArray[np.float32], int]: ...
 def round_by_chance(
     run: _Run,
     x: _Floats,

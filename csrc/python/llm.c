@@ -1,8 +1,11 @@
-/* The binding of a layer of a language model. The answer is None, and nothing has happened that counts, where an argument is
- * anything but plain or anything is wrong: heterocompute/zoo/llm/run.py then goes step by step, which knows every sentence.
+/* The binding of the layers of a language model. It ends before a layer of which an argument is anything but plain or
+ * anything is wrong, and nothing has happened there that counts: heterocompute/zoo/llm/run.py then goes step by step, which
+ * knows every sentence.
  */
 #include "python/call.h"
 #include "python/methods.h"
+
+#include <string.h>
 
 #define NO_IMPORT_ARRAY
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
@@ -56,6 +59,39 @@ static bool weights_of(PyObject *weights, PyObject *biases, hc_llm_layer *layer,
            (there[HC_LLM_GATE_UP] || (there[HC_LLM_GATE] && there[HC_LLM_UP])) && there[HC_LLM_DOWN];
 }
 
+/* Whether the rows of b lie in memory where those of a end, all that belongs to a row. */
+static bool follows(const hc_operand *a, const hc_operand *b) {
+    const hc_packed *first = a->packed, *next = b->packed;
+    if (!first || !next || first->prepacked || next->prepacked || first->shape[0] != next->shape[0] ||
+        memcmp(&first->format, &next->format, sizeof first->format) != 0)
+        return false;
+    for (int i = 0; i < HC_N_COMPONENTS; i++) {
+        const hc_component *here = &first->components.part[i], *there = &next->components.part[i];
+        if (here->data ? here->row_stride == 0 || here->row_stride != there->row_stride ||
+                             there->data != here->data + first->shape[1] * here->row_stride
+                       : there->data != NULL)
+            return false;
+    }
+    return true;
+}
+
+/* Weights that multiply the same input and lie side by side are multiplied as one: n of them from `first` on as `joined`. */
+static void join(hc_llm_layer *layer, hc_side *side, hc_llm_weight first, int n, hc_llm_weight joined) {
+    hc_operand *weight = layer->weight + first;
+    if (weight[n].packed || weight[n].dense) /* the model has them as one */
+        return;
+    int64_t rows = 0;
+    for (int i = 0; i < n; i++) {
+        if (layer->bias[first + i] || !weight[i].packed || (i > 0 && !follows(weight + i - 1, weight + i)))
+            return;
+        rows += weight[i].packed->shape[1];
+    }
+    side[joined].packed = *weight[0].packed;
+    side[joined].packed.shape[1] = rows;
+    memset(weight, 0, (size_t)n * sizeof *weight);
+    layer->weight[joined] = (hc_operand){NULL, &side[joined].packed};
+}
+
 /* Memory of keys or values, an array (tokens, batch, kv_heads, head_width). */
 static bool memory_of(PyObject *object, const hc_llm_layer *layer, const hc_packed **packed, float **floats,
                       hc_held *held) {
@@ -83,30 +119,25 @@ static bool are_legal(const hc_llm_layer *layer) {
            layer->held >= 0 && layer->window >= 0;
 }
 
-PyObject *hc_llm_layer_method(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *run_object, *format, *x, *cosine, *sine, *norms, *weights, *biases, *k, *v;
+/* The layer of a tuple, from x to out. 0 where it ran, 1 where its arguments are not plain or it failed, -1 with an exception. */
+static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activations, PyArrayObject *x,
+                     const float *from, float *to) {
+    PyObject *norms, *weights, *biases, *cosine, *sine, *k, *v;
     int pairs, gelu;
     long long heads, kv_heads, head_width, hidden, half, window, before;
-    hc_llm_layer layer = {0};
-    hc_run run;
-    hc_format activations;
-    if (!PyArg_ParseTuple(args, "O(LLLLLppL)(fff)O!O!O!OOOOOOL", &run_object, &heads, &kv_heads, &head_width, &hidden,
-                          &half, &pairs, &gelu, &window, &layer.epsilon, &layer.scale, &layer.cap, &PyTuple_Type,
-                          &norms, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &format, &x, &cosine, &sine, &k, &v,
-                          &before) ||
-        !hc_parse_settings(run_object, &run) || (format != Py_None && !hc_parse_format(format, &activations)))
-        return NULL;
+    hc_llm_layer layer = {.x = from, .out = to, .activations = activations};
+    if (!PyArg_ParseTuple(tuple, "(LLLLLppL)(fff)O!O!O!OOOOL", &heads, &kv_heads, &head_width, &hidden, &half, &pairs,
+                          &gelu, &window, &layer.epsilon, &layer.scale, &layer.cap, &PyTuple_Type, &norms,
+                          &PyTuple_Type, &weights, &PyTuple_Type, &biases, &cosine, &sine, &k, &v, &before))
+        return -1;
     if (PyTuple_GET_SIZE(norms) != HC_N_LLM_NORMS || PyTuple_GET_SIZE(weights) != HC_N_LLM_WEIGHTS ||
-        PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS || !PyArray_CheckExact(x) ||
-        PyArray_NDIM((PyArrayObject *)x) != 3) {
-        PyErr_SetString(PyExc_ValueError, "llm_layer: wanted 6 norms, 9 weights and biases, and x of three dimensions");
-        return NULL;
+        PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS) {
+        PyErr_SetString(PyExc_ValueError, "llm_layers: wanted 6 norms, 9 weights and 9 biases");
+        return -1;
     }
-    npy_intp *shape = PyArray_DIMS((PyArrayObject *)x);
-    layer.batch = shape[0];
-    layer.n = shape[1];
-    layer.width = shape[2];
+    layer.batch = PyArray_DIM(x, 0);
+    layer.n = PyArray_DIM(x, 1);
+    layer.width = PyArray_DIM(x, 2);
     layer.heads = heads;
     layer.kv_heads = kv_heads;
     layer.head_width = head_width;
@@ -116,29 +147,64 @@ PyObject *hc_llm_layer_method(PyObject *self, PyObject *args) {
     layer.held = before;
     layer.pairs = pairs;
     layer.gelu = gelu;
-    layer.activations = format != Py_None ? &activations : NULL;
     hc_held held = {.count = 0};
     hc_side side[HC_N_LLM_WEIGHTS];
-    PyObject *out = NULL;
-    bool fits =
-        are_legal(&layer) && is_floats(x, layer.batch * layer.n * layer.width) && is_floats(cosine, layer.n * half) &&
-        is_floats(sine, layer.n * half) && memory_of(k, &layer, &layer.k, &layer.k_floats, &held) &&
-        memory_of(v, &layer, &layer.v, &layer.v_floats, &held) && weights_of(weights, biases, &layer, side, &held);
+    hc_error error;
+    hc_status status = HC_VALUE;
+    bool fits = are_legal(&layer) && is_floats(cosine, layer.n * half) && is_floats(sine, layer.n * half) &&
+                memory_of(k, &layer, &layer.k, &layer.k_floats, &held) &&
+                memory_of(v, &layer, &layer.v, &layer.v_floats, &held) &&
+                weights_of(weights, biases, &layer, side, &held);
     for (int i = 0; fits && i < HC_N_LLM_NORMS; i++)
         fits = floats_of(norms, i, i == HC_LLM_Q_NORM || i == HC_LLM_K_NORM ? head_width : layer.width, &layer.norm[i]);
-    if (fits && (out = PyArray_SimpleNew(3, shape, NPY_FLOAT32))) {
-        layer.x = PyArray_DATA((PyArrayObject *)x);
-        layer.out = PyArray_DATA((PyArrayObject *)out);
+    if (fits) {
+        join(&layer, side, HC_LLM_Q, 3, HC_LLM_QKV);
+        join(&layer, side, HC_LLM_GATE, 2, HC_LLM_GATE_UP);
         layer.cosine = PyArray_DATA((PyArrayObject *)cosine);
         layer.sine = PyArray_DATA((PyArrayObject *)sine);
-        hc_error error;
-        hc_status status;
-        HC_WITHOUT_GIL(hc_run_llm_layer(&run, &layer, &error));
-        if (status != HC_OK)
-            Py_CLEAR(out);
+        HC_WITHOUT_GIL(hc_run_llm_layer(run, &layer, &error));
         if (status == HC_MEMORY)
             hc_raise(status, &error);
     }
     hc_release(&held);
-    return out || PyErr_Occurred() ? out : Py_NewRef(Py_None);
+    return PyErr_Occurred() ? -1 : status != HC_OK;
+}
+
+PyObject *hc_llm_layers_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *format, *object, *layers, *out[2] = {NULL, NULL};
+    hc_run run;
+    hc_format activations;
+    if (!PyArg_ParseTuple(args, "OOOO!", &run_object, &format, &object, &PyList_Type, &layers) ||
+        !hc_parse_settings(run_object, &run) || (format != Py_None && !hc_parse_format(format, &activations)))
+        return NULL;
+    PyArrayObject *x = (PyArrayObject *)object;
+    if (!PyArray_CheckExact(object) || PyArray_NDIM(x) != 3 || !is_floats(object, PyArray_SIZE(x))) {
+        PyErr_SetString(PyExc_ValueError, "llm_layers: wanted x as contiguous float32 of three dimensions");
+        return NULL;
+    }
+    const float *from = PyArray_DATA(x);
+    Py_ssize_t done = 0;
+    int found = 0;
+    for (; found == 0 && done < PyList_GET_SIZE(layers); done += found == 0) {
+        PyObject **to = &out[done % 2], *layer = PyList_GET_ITEM(layers, done);
+        if (!PyTuple_CheckExact(layer)) {
+            PyErr_SetString(PyExc_TypeError, "llm_layers: wanted layers as tuples");
+            found = -1;
+        } else if (!*to && !(*to = PyArray_SimpleNew(3, PyArray_DIMS(x), NPY_FLOAT32))) {
+            found = -1;
+        } else {
+            float *data = PyArray_DATA((PyArrayObject *)*to);
+            Py_INCREF(layer); /* another thread may change the list */
+            found = run_layer(&run, layer, format != Py_None ? &activations : NULL, x, from, data);
+            Py_DECREF(layer);
+            from = found == 0 ? data : from;
+        }
+    }
+    PyObject *answer = NULL;
+    if (found >= 0)
+        answer = Py_BuildValue("On", done > 0 ? out[(done - 1) % 2] : object, done);
+    Py_XDECREF(out[0]);
+    Py_XDECREF(out[1]);
+    return answer;
 }

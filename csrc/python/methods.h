@@ -68,7 +68,7 @@ PyObject *hc_layer_method(PyObject *self, PyObject *args);
 PyObject *hc_attention_method(PyObject *self, PyObject *args);
 
 /* llm.c */
-PyObject *hc_llm_layer_method(PyObject *self, PyObject *args);
+PyObject *hc_llm_layers_method(PyObject *self, PyObject *args);
 
 /* ptq.c */
 PyObject *hc_ptq_gram_method(PyObject *self, PyObject *args);

@@ -322,10 +322,10 @@ static PyMethodDef METHODS[] = {
      "layer(run, kind, rows, n, x, weight, bias, out, epsilon, half, repeat, turns, pairs), kind: hc_layer_kind"},
     {"attention", hc_attention_method, METH_VARARGS,
      "attention(run, q, k, v, out, kv_heads, causal, window, scale, cap), k and v: arrays or (packed, steps, sizes)"},
-    {"llm_layer", hc_llm_layer_method, METH_VARARGS,
-     "llm_layer(run, (heads, kv_heads, head_width, hidden, half, pairs, gelu, window), (epsilon, scale, cap), norms, "
-     "weights, "
-     "biases, activations, x, cosine, sine, k, v, held), or None: hc_llm_norm and hc_llm_weight name the tuples"},
+    {"llm_layers", hc_llm_layers_method, METH_VARARGS,
+     "llm_layers(run, activations, x, [((heads, kv_heads, head_width, hidden, half, pairs, gelu, window), "
+     "(epsilon, scale, cap), norms, weights, biases, cosine, sine, k, v, held)]) -> (x, layers that ran): hc_llm_norm "
+     "and hc_llm_weight name the tuples"},
     {"move_codes", hc_move_codes_method, METH_VARARGS,
      "move_codes(run, rows, columns, flip, from, to), each (array, bits, kind): 0 rows, 1 high half first, 2 columns "
      "of "

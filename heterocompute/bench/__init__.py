@@ -2,7 +2,7 @@
 
 Each runs in a process of its own, with settings that keep idle workers of OpenBLAS from spinning on the processors
 of the others for long. `measure` says how times are taken, `limits`, `gemm`, `gemv`, `quantize`, `formats`, `kmeans`,
-`headers`, `conv`, `models`, `imports` and `cuda` what is timed.
+`headers`, `conv`, `models`, `llm`, `imports` and `cuda` what is timed.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ NAMES = (
     "headers",
     "plan",
     "models",
+    "llm",
     "import",
     "cuda",
 )

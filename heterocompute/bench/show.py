@@ -45,6 +45,8 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "to_definition": ("to definition", lambda value: f"{value:.3g} x"),
     "to_numpy": ("to NumPy", lambda value: f"{value:.3g} x"),
     "to_ml_dtypes": ("to ml_dtypes fp8, fp4", lambda value: f"{value:.3g} x"),
+    "to_llama_cpp": ("to llama.cpp", lambda value: f"{value:.2f} x"),
+    "to_float32": ("to float32", lambda value: f"{value:.2f} x"),
     "to_sklearn": ("to scikit-learn", lambda value: f"{value:.3g} x"),
     "excess": ("excess", lambda value: f"{value:.2g}"),
     "to_first": ("to fewest threads", lambda value: f"{value:.2f} x"),

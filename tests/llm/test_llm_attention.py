@@ -82,6 +82,21 @@ def test_strides_of_queries_and_keys_are_followed() -> None:
     assert same_bits(hc.attention(q[0].transpose(1, 0, 2), k[0].transpose(1, 0, 2), v[0].transpose(1, 0, 2)), wanted[0])
 
 
+@pytest.mark.parametrize("width", [8, 16, 40, 64, 80, 128, 192])
+@pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 8])
+def test_codes_of_8_bits_are_read_as_they_are_stored(width: int, group: int) -> None:
+    q = drawn(2, 2 * group, 2, width)
+    k, v = drawn(2, 2, 150, width, seed=1), drawn(2, 2, 150, width, seed=2)
+    packed = [(hc.quantize(k, fmt), hc.quantize(v, fmt)) for fmt in ("int8", "int8-g16", "int8-g32", "int8-g32-f16")]
+    for keys, values in [*packed, (packed[0][0], v), (k, packed[1][1]), (packed[0][0], packed[2][1])]:
+        floats = [one if isinstance(one, np.ndarray) else one.dequantize() for one in (keys, values)]
+        for options in ({}, {"window": 30}, {"cap": 2.0}, {"causal": False}):
+            wanted = hc.attention(q, floats[0], floats[1], **options)
+            for isa in isas("attend"):
+                with hc.use(isa=isa, threads=2):
+                    assert same_bits(hc.attention(q, keys, values, **options), wanted), (keys, options, isa)
+
+
 @pytest.mark.parametrize("fmt", [None, "int8", "vsq4-g16-s4", "int4-g32"])
 @pytest.mark.parametrize("window", [None, 10])
 def test_tokens_one_by_one_give_the_bits_of_all_at_once(fmt: str | None, window: int | None) -> None:

@@ -35,18 +35,27 @@ typedef void hc_rope_fn(const hc_rope_form *form, int64_t first, int64_t rows, c
 /* Up to HC_KEYS keys more for some rows of queries. Row r sees keys [low[r], high[r]) of these.
  *   s_j = cap(scale sum_i q_i k_ji),  cap(s) = c tanh(s / c), tanh(t) = 1 - 2 / (exp(2 t) + 1)
  *   M = max(m, s_j),  p_j = exp(s_j - M),  e = exp(m - M)
- *   m = M,  l = l e + sum_j p_j (j mod 16, j counted from the first of these),  a_i = a_i e + p_j v_ji, j ascending */
+ *   m = M,  l = l e + sum_j p_j (j mod 16, j counted from the first of these),  a_i = a_i e + p_j v_ji, j ascending
+ * attend reads floats. attend_codes reads also codes, of which k_ji = float(code) * scale is rounded once; it has no scalar
+ * kernel: attend of decoded keys has the same bits. */
+typedef struct {
+    const float *data;                        /* (keys, width), ld apart; or NULL: */
+    const int8_t *codes;                      /* (keys, width), ld apart */
+    const uint8_t *scales;                    /* float32 of each group of a key, maybe unaligned */
+    int64_t ld, scales_ld /* bytes */, group; /* group: of a multiple of 16 codes */
+} hc_attend_keys;
 typedef struct {
     int64_t rows, width;
     const float *q; /* (rows, width), q_ld apart */
     int64_t q_ld;
-    const float *k, *v; /* (keys, width) */
-    int64_t k_ld, v_ld;
+    hc_attend_keys k, v;
+    int64_t ahead; /* a hint for prefetch: so many keys follow behind HC_KEYS of these */
     const int32_t *low, *high;
     float scale, cap;     /* cap 0: none */
     float *largest, *sum; /* (rows): m, at first -infinity, and l, at first 0 */
     float *answer;        /* (rows, width), contiguous: a, at first 0 */
 } hc_attend;
 typedef void hc_attend_fn(const hc_attend *some);
+typedef hc_attend_fn hc_attend_codes_fn;
 
 #endif

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+enum { AHEAD_ROWS = 64 }; /* prefetched */
 enum { ROWS = 16, TASK_ROWS = 64, BLOCK_BYTES = 1 << 20, MOST_BLOCK = 256 };
 
 typedef struct {
@@ -67,6 +68,9 @@ static void sum_row(void *context, int64_t i, int thread) {
 
 static void load_minima(const hc_minima_job *job, int64_t row, float *groups, float *to) {
     const hc_packed_context *side = job->side;
+    const hc_component *stored = &side->components->part[HC_MINIMA];
+    for (int64_t i = 0; i < stored->row_stride; i += HC_CACHE_LINE)
+        __builtin_prefetch((const char *)hc_part(side->components, HC_MINIMA, side->first_row + row + AHEAD_ROWS) + i);
     const bool is_cut = job->x_group && job->x_group % job->group != 0;
     job->load(side->format, side->geometry, side->components, side->first_row + row, is_cut ? groups : to);
     for (int64_t k = 0, s = 0; is_cut && k < job->columns; k = segment_end(job, k), s++)

@@ -2,7 +2,8 @@
  *
  *   task      a batch, a head of keys, POSITIONS positions of queries, each with the query heads of that key head;
  *             of few queries some heads of keys, since a token's heads lie together in memory
- *   tile      HC_KEYS keys from a multiple of HC_KEYS on: plain ones are read where they lie, packed ones decoded once a task
+ *   tile      HC_KEYS keys from a multiple of HC_KEYS on: plain ones are read where they lie, packed ones decoded once a task;
+ *             few rows of queries read codes of 8 bits where these lie, if there is a kernel for them
  *
  * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles.
  * Dao et al., "FlashAttention", 2022 (arXiv 2205.14135); Milakov and Gimelshein, 2018 (arXiv 1805.02867).
@@ -23,32 +24,39 @@ typedef struct {
     int64_t blocks;          /* of positions */
     int64_t group, rows, tile_ld[2];
     int64_t heads, parts; /* of keys in a task; tasks of a batch for all its heads */
+    hc_attend_fn *attend;
+    bool reads_codes[2]; /* of keys and values, as they are stored */
     float *memory;
     int64_t thread_floats;
 } attention_job;
 
-/* The tile of keys or values as floats: where they lie, or decoded. */
-static const float *tile_of(const attention_job *job, int side, int64_t batch, int64_t head, int64_t first,
-                            int64_t keys, float *space, int64_t *ld) {
+/* The tile of keys or values for the kernel: where they lie, or decoded. */
+static hc_attend_keys tile_of(const attention_job *job, int side, int64_t batch, int64_t head, int64_t first,
+                              int64_t keys, float *space) {
     const hc_attention *given = job->given;
     const hc_kept *kept = side ? &given->v : &given->k;
-    const int64_t row = batch * kept->step[0] + head * kept->step[1];
-    if (!kept->packed) {
-        *ld = kept->step[2];
-        return kept->data + row + first * kept->step[2];
-    }
+    const int64_t row = batch * kept->step[0] + head * kept->step[1] + first * kept->step[2];
+    if (!kept->packed)
+        return (hc_attend_keys){.data = kept->data + row, .ld = kept->step[2]};
     hc_components parts = kept->packed->components;
+    if (job->reads_codes[side]) {
+        const int64_t codes = parts.part[HC_CODES].row_stride, scales = parts.part[HC_SCALES].row_stride;
+        return (hc_attend_keys){.codes = (const int8_t *)hc_part(&parts, HC_CODES, row),
+                                .scales = hc_part(&parts, HC_SCALES, row),
+                                .ld = codes * kept->step[2],
+                                .scales_ld = scales * kept->step[2],
+                                .group = job->geometry[side].group};
+    }
     for (int i = 0; i < HC_N_COMPONENTS; i++)
         if (parts.part[i].data) {
-            parts.part[i].data += (row + first * kept->step[2]) * parts.part[i].row_stride;
+            parts.part[i].data += row * parts.part[i].row_stride;
             parts.part[i].row_stride *= kept->step[2];
         }
     hc_geometry geometry = job->geometry[side];
     geometry.rows = keys;
-    *ld = geometry.padded;
     const hc_tile tile = {0, keys, 0, geometry.padded};
     hc_decode_tile(job->run, &kept->packed->format, &geometry, &parts, &tile, space, geometry.padded);
-    return space;
+    return (hc_attend_keys){.data = space, .ld = geometry.padded};
 }
 
 /* Queries of a task that share a head of keys, and what is known of them after some tiles. */
@@ -83,26 +91,32 @@ static void end_rows(const attention_job *job, const attention_rows *some) {
     }
 }
 
-/* Keys [key, key + keys) of one head. */
-static void add_tile(const attention_job *job, const attention_rows *rows, int64_t key, int64_t keys, float *tiles) {
+/* Keys [key, key + keys) of one head, `ahead` of which follow. */
+static void add_tile(const attention_job *job, const attention_rows *rows, int64_t key, int64_t keys, int64_t ahead,
+                     float *tiles) {
     const hc_attention *given = job->given;
     const int64_t width = given->width, before = given->m - given->n; /* keys before the first query */
     int32_t low[HC_KEYS], high[HC_KEYS];
-    int64_t k_ld, v_ld;
-    const float *k = tile_of(job, 0, rows->batch, rows->head, key, keys, tiles, &k_ld);
-    const float *v = tile_of(job, 1, rows->batch, rows->head, key, keys, tiles + HC_KEYS * job->tile_ld[0], &v_ld);
+    hc_attend some = {.width = width, .q_ld = width, .ahead = ahead, .scale = given->scale, .cap = given->cap};
+    some.k = tile_of(job, 0, rows->batch, rows->head, key, keys, tiles);
+    some.v = tile_of(job, 1, rows->batch, rows->head, key, keys, tiles + HC_KEYS * job->tile_ld[0]);
+    some.low = low;
+    some.high = high;
     for (int64_t start = 0; start < rows->rows; start += HC_KEYS) {
-        const int64_t some = hc_min(HC_KEYS, rows->rows - start);
-        for (int64_t r = 0; r < some; r++) {
+        some.rows = hc_min(HC_KEYS, rows->rows - start);
+        for (int64_t r = 0; r < some.rows; r++) {
             const int64_t at = before + rows->first + (start + r) / job->group;
             const int64_t from = given->window > 0 ? at - given->window + 1 - key : 0;
             const int64_t to = given->causal ? at + 1 - key : keys;
             low[r] = (int32_t)hc_min(hc_max(from, 0), keys);
             high[r] = (int32_t)hc_min(hc_max(to, 0), keys);
         }
-        HC_PICK(attend, job->run)
-        (&(hc_attend){some, width, rows->q + start * width, width, k, v, k_ld, v_ld, low, high, given->scale,
-                      given->cap, rows->largest + start, rows->sum + start, rows->answer + start * width});
+        some.q = rows->q + start * width;
+        some.largest = rows->largest + start;
+        some.sum = rows->sum + start;
+        some.answer = rows->answer + start * width;
+        job->attend(&some);
+        some.ahead = 0;
     }
 }
 
@@ -129,10 +143,19 @@ static void attention_task(void *context, int64_t task, int thread) {
             rows.sum = rows.largest + job->rows;
             if (key == begin)
                 begin_rows(job, &rows);
-            add_tile(job, &rows, key, hc_min(HC_KEYS, last - key), tiles);
+            add_tile(job, &rows, key, hc_min(HC_KEYS, last - key), hc_max(0, last - key - HC_KEYS), tiles);
             if (key + HC_KEYS >= last)
                 end_rows(job, &rows);
         }
+}
+
+/* Whether the kernel reads codes of these as they are stored: then few rows of queries need no tile of their floats. */
+static bool reads_codes(const hc_kept *kept, const hc_geometry *geometry) {
+    if (!kept->packed)
+        return false;
+    const hc_stored_form form = hc_form_of(&kept->packed->format);
+    return hc_form_is_bytes(&form) && hc_form_has_f32_scales(&form) && geometry->padded == geometry->columns &&
+           (geometry->group % 16 == 0 || geometry->groups == 1);
 }
 
 static hc_status check_kept(const char *name, const hc_attention *given, const hc_kept *kept, hc_geometry *geometry,
@@ -168,7 +191,13 @@ hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *
     job.rows = hc_min(POSITIONS, given->n) * job.group;
     job.tile_ld[0] = given->k.packed ? job.geometry[0].padded : 0;
     job.tile_ld[1] = given->v.packed ? job.geometry[1].padded : 0;
-    job.heads = job.rows <= FEW ? hc_ceil_div(given->kv_heads, hc_min(run->n_threads, given->kv_heads)) : 1;
+    const bool few = job.rows <= FEW;
+    job.attend = few ? HC_PICK(attend_codes, run) : NULL;
+    for (int side = 0; job.attend && side < 2; side++)
+        job.reads_codes[side] = reads_codes(side ? &given->v : &given->k, &job.geometry[side]);
+    if (!job.attend)
+        job.attend = HC_PICK(attend, run);
+    job.heads = few ? hc_ceil_div(given->kv_heads, hc_min(run->n_threads, given->kv_heads)) : 1;
     job.parts = hc_ceil_div(given->kv_heads, job.heads);
     const int64_t tasks = given->batch * job.parts * job.blocks;
     const int n_threads = (int)hc_min(run->n_threads, tasks);

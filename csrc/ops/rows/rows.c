@@ -35,6 +35,7 @@ enum {
     FAR_SHORT_ROWS = 5,
     FAR_BYTES = 8 << 20,     /* weights of a product that lie beyond L2 */
     AHEAD_BYTES = 128 << 10, /* prefetched ahead, into L2 */
+    NEAR_BYTES = 16 << 10,   /* of smaller weights, which may come from memory too: a layer of a language model */
     X_TASK_ROWS = 8,
 };
 
@@ -58,6 +59,7 @@ typedef struct {
     bool is_far;         /* and they come from memory, once */
     int64_t n, k, bytes; /* those of the codes */
     int64_t ld, chunk, n_chunks;
+    int64_t ahead; /* rows that are prefetched, or 0 */
     hc_row_blocks blocks;
     int64_t ldc;                                                    /* of sums */
     int64_t decoded_at, sums_at, values_at, dots_at, private_bytes; /* of one thread */
@@ -185,7 +187,7 @@ static void group_task(void *context, int64_t task, int thread) {
     if (job->direct) {
         hc_rows_stored(job->product, first, &args, scales);
         w = args.w;
-        next = job->bytes >= FAR_BYTES ? w : NULL;
+        next = job->ahead ? w : NULL;
     } else {
         hc_rows_load(job->w_source, first, args.n_w, job->ld, w_plane, (int8_t *)scratch + job->decoded_at, scales);
     }
@@ -195,8 +197,8 @@ static void group_task(void *context, int64_t task, int thread) {
         args.part = (int)(block - of.from);
         args.parts = (int)(of.to - of.from);
         if (next) {
-            const int64_t ahead = job->is_far ? AHEAD_BYTES / hc_min(job->chunk, job->k) + 1 : blocks->group_rows;
-            args.next = (const int8_t *)((uintptr_t)next + (uintptr_t)(ahead * args.ld_w)); /* maybe behind the end */
+            args.next =
+                (const int8_t *)((uintptr_t)next + (uintptr_t)(job->ahead * args.ld_w)); /* maybe behind the end */
         }
         multiply_block(job, &args, x_first, first, w, w_plane, scales, scratch);
     }
@@ -260,6 +262,12 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     const int64_t decoded = job->direct ? 0 : hc_rows_planes(w) * at_hand->group_rows * job->ld;
     job->private_bytes = hc_round_up(job->decoded_at + decoded, HC_CACHE_LINE);
     at_hand->n_threads = hc_row_threads(&run, job->private_bytes);
+    if (job->is_far)
+        job->ahead = AHEAD_BYTES / hc_min(job->chunk, job->k) + 1;
+    else if (job->direct && blocks == 1)
+        job->ahead = NEAR_BYTES / hc_max(job->k / (job->nibbles ? 2 : 1), 1) + 1;
+    else if (job->direct && job->bytes >= FAR_BYTES)
+        job->ahead = at_hand->group_rows;
 }
 
 static bool allocate(hc_rows_job *job) {

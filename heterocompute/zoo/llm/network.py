@@ -23,6 +23,7 @@ from ...base.values import as_int, as_real, shown
 from ...products.arguments import as_format
 from ...products.quantize import quantize
 from .judge import Reference, Totals, pieces
+from .memory import Memory
 from .run import Run, Way
 from .several import NOT_FINITE, continued, drawn
 from .shape import Rope, Shape
@@ -107,10 +108,10 @@ class LanguageModel:
         """
         wanted, tables = as_format(fmt, "quantized: fmt"), set(self.tables)
         names = [name for name in self.matrices if name not in tables]
-        step, found = Steps(len(names), progress), {}
+        step, found, memory = Steps(len(names), progress), {}, Memory()
         for name in names:
             step(name)
-            found[name] = quantize(np.asarray(self.weights[name], np.float32), wanted, axis=-1)
+            found[name] = memory.placed(quantize(np.asarray(self.weights[name], np.float32), wanted, axis=-1))
         step.finish()
         return found
 

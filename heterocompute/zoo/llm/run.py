@@ -64,6 +64,7 @@ class Run:
         self._taken: dict[str, Any] = {}
         self._parts: list[dict[str, Any]] = [{} for _ in range(net.shape.layers)]
         self._whole: list[tuple[Any, ...] | None] = [None] * net.shape.layers  # arguments of whole layers
+        self._format = None if way.activations is None else core_format(as_format(way.activations, "activations"))
         s = net.shape
         self.cache = KVCache(way.kv_cache, s.layers, s.kv_heads, s.head_width, batch, s.windows)
 
@@ -100,10 +101,22 @@ class Run:
             return self._layers(ids)
 
     def _layers(self, ids: IntArray) -> FloatArray:
-        x, turns, is_plain = self.embedded(ids), self._turns(ids.shape[1]), self._is_plain()
-        for i in range(self.shape.layers):
-            x = self._layer(i, x, turns, is_plain)
-        return self.normed(x)
+        return self.normed(self._through(range(self.shape.layers), self.embedded(ids)))
+
+    def _through(self, layers: range, x: FloatArray) -> FloatArray:
+        """Run consecutive layers: as many as possible in one call of the C core, the others step by step."""
+        turns, is_plain = self._turns(x.shape[1]), self._is_plain()
+        at, end = layers.start, layers.stop
+        while at < layers.stop:
+            if is_plain:
+                x, done = self._at_once(range(at, end), x, turns)
+                at += done
+                end = layers.stop if done else at + 2
+            if at < layers.stop:
+                x = self._layer(at, x, turns[self.shape.windows[at] is not None])
+                at += 1
+                end = min(end, layers.stop)
+        return x
 
     def _is_plain(self) -> bool:
         """Tell whether layers have the steps that the C core takes in one call."""
@@ -121,49 +134,55 @@ class Run:
     def layer(self, i: int, x: FloatArray) -> FloatArray:
         """Run one layer alone over states (batch, n, width) of the first n tokens."""
         with use(blas="own"):
-            return self._layer(i, x, self._turns(x.shape[1]), self._is_plain())
+            return self._through(range(i, i + 1), x)
 
-    def _layer(self, i: int, x: FloatArray, turns: tuple[Turns, Turns], is_plain: bool) -> FloatArray:
-        s, part, options = self.shape, self._parts[i], self.shape.options
-        if not part:  # the tensors of the layer, by their roles in it
+    def _tensors(self, i: int) -> dict[str, Any]:
+        """Return the tensors of a layer, by their roles in it."""
+        part = self._parts[i]
+        if not part:
             part.update({name: self.net.taken(role, self._weights) for name, role in self.net.layer_roles[i]})
-        rotation = turns[s.windows[i] is not None]
-        whole = self._at_once(i, part, x, rotation) if is_plain else None
-        if whole is not None:
-            return whole
+        return part
+
+    def _layer(self, i: int, x: FloatArray, turns: Turns) -> FloatArray:
+        s, part, options = self.shape, self._tensors(i), self.shape.options
         y = rms_norm(x, part["attn_norm.weight"], s.epsilon)
-        y = self._attention(i, part, y, rotation)
+        y = self._attention(i, part, y, turns)
         x = x + (rms_norm(y, part["post_attention_norm.weight"], s.epsilon) if options.post_norms else y)
         y = rms_norm(x, part["ffn_norm.weight"], s.epsilon)
         y = self._experts(part, y) if s.experts else self._feed_forward(part, y)
         return x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if options.post_norms else y)
 
-    def _at_once(self, i: int, part: dict[str, Any], x: FloatArray, turns: Turns) -> FloatArray | None:
-        """Run a layer in one call of the C core, which takes the steps of `_layer`: the same bits.
+    def _at_once(self, layers: range, x: FloatArray, turns: tuple[Turns, Turns]) -> tuple[FloatArray, int]:
+        """Run layers in one call of the C core, which takes the steps of `_layer`: bitwise identical results.
 
-        None where an argument is no plain one, or wrong: the steps then say what is wrong.
+        Return the states, and the number of layers that ran. It ends before a layer with an argument that is not
+        plain or not valid: the steps then say what is wrong.
         """
-        s, arguments = self.shape, self._whole[i]
-        if arguments is None:
-            fmt = None if self.activations is None else core_format(as_format(self.activations, "activations"))
+        n, given = x.shape[1], []
+        for i in layers:
+            held, (k, v) = self.cache.room(i, n)
+            cosine, sine = turns[self.shape.windows[i] is not None]
+            given.append((*self._arguments(i), cosine, sine, k, v, held))
+        x, done = _core.llm_layers(runtime.run(), self._format, x, given)
+        for i in layers[:done]:
+            self.cache.advance(i, n)
+        return x, done
+
+    def _arguments(self, i: int) -> tuple[Any, ...]:
+        """Return what the C core needs of a layer for any token."""
+        found = self._whole[i]
+        if found is None:
+            s, part = self.shape, self._tensors(i)
             numbers = (s.heads, s.kv_heads, s.head_width, s.hidden, s.rope.width // 2, s.rope.pairs,
                      s.options.activation != "silu", s.windows[i] or 0)  # fmt: skip
-            arguments = self._whole[i] = (
+            found = self._whole[i] = (
                 numbers,
                 (s.epsilon, s.scale, s.attention_cap or 0.0),
                 tuple(part.get(f"{name}.weight") for name in NORMS),
                 tuple(part.get(f"{name}.weight") for name in MATRICES),
                 tuple(part.get(f"{name}.bias") for name in MATRICES),
-                fmt,
             )
-        n = x.shape[1]
-        held, (k, v) = self.cache.room(i, n)
-        cosine, sine = turns
-        sizes, reals, norms, weights, biases, fmt = arguments
-        y = _core.llm_layer(runtime.run(), sizes, reals, norms, weights, biases, fmt, x, cosine, sine, k, v, held)
-        if y is not None:
-            self.cache.advance(i, n)
-        return y
+        return found
 
     def _positions(self, n: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return the positions of the next n tokens."""

@@ -13,6 +13,7 @@ from ...base.float_env import converted
 from ...base.texts import printable
 from ...products.quantize import quantize
 from .families import HF_LAYER, HF_NAMES, HF_POST_NORMS
+from .memory import Memory
 from .shape import Shape
 
 __all__ = ["Stored", "embedding_rows", "hf_names", "gguf_names", "wanted_names"]
@@ -32,11 +33,12 @@ class Stored(Mapping[str, Any]):
     def __init__(self, path: str, reads: Mapping[str, Callable[[], Any]]) -> None:
         self.path, self._reads = path, dict(reads)
         self._held: dict[str, Any] = {}
+        self._memory = Memory()
 
     def __getitem__(self, name: str) -> Any:
         found = self._held.get(name)
         if found is None:
-            found = self._held[name] = operand_of(self._reads[name]())
+            found = self._held[name] = self._memory.placed(operand_of(self._reads[name]()))
         return found
 
     def __contains__(self, name: object) -> bool:

@@ -181,14 +181,26 @@ void check_rope(const hc_kernel *kernel) {
     rope_case(kernel, 12, 32, 0, false, PLAIN);
 }
 
+/* Value i of a key. */
+static float key_value(const hc_attend_keys *keys, int64_t key, int64_t i) {
+    if (!keys->codes)
+        return keys->data[key * keys->ld + i];
+    float scale;
+    memcpy(&scale, keys->scales + key * keys->scales_ld + i / keys->group * 4, sizeof scale);
+    return (float)keys->codes[key * keys->ld + i] * scale;
+}
+
 static void attend_definition(const hc_attend *some) {
+    float *key = items(some->width, 4);
     for (int64_t r = 0; r < some->rows; r++) {
         const int64_t low = some->low[r], high = some->high[r];
         float s[HC_KEYS] = {0}, p[HC_KEYS] = {0}, largest = some->largest[r];
         if (low >= high)
             continue;
         for (int64_t j = low; j < high; j++) {
-            s[j] = sum_of_products(some->width, some->q + r * some->q_ld, some->k + j * some->k_ld) * some->scale;
+            for (int64_t i = 0; i < some->width; i++)
+                key[i] = key_value(&some->k, j, i);
+            s[j] = sum_of_products(some->width, some->q + r * some->q_ld, key) * some->scale;
             if (some->cap > 0)
                 s[j] = some->cap * (1 - 2 / (exp_of(2 * (s[j] / some->cap)) + 1));
             largest = s[j] > largest ? s[j] : largest;
@@ -202,47 +214,74 @@ static void attend_definition(const hc_attend *some) {
             float *a = some->answer + r * some->width + i;
             *a *= factor;
             for (int64_t j = low; j < high; j++)
-                *a += p[j] * some->v[j * some->v_ld + i];
+                *a += p[j] * key_value(&some->v, j, i);
         }
     }
 }
 
-static void attend_case(const hc_kernel *kernel, int64_t rows, int64_t width, int64_t keys, float cap,
-                        float_kind kind) {
-    begin("rows %" D ", width %" D ", keys %" D ", cap %g, %s", rows, width, keys, (double)cap, float_kind_name(kind));
-    const int64_t q_ld = width + draw_below(3), k_ld = width + draw_below(3), v_ld = width + draw_below(3);
+/* Keys of floats, or of codes with scales a group, each behind its row at an odd place. */
+static hc_attend_keys drawn_keys(int64_t keys, int64_t width, bool coded, float_kind kind) {
+    const int64_t ld = width + draw_below(3);
+    if (!coded)
+        return (hc_attend_keys){.data = drawn((keys - 1) * ld + width, kind), .ld = ld};
+    const int64_t group = draw_below(2) ? 16 * (1 + draw_below(4)) : hc_round_up(width, 16);
+    const int64_t groups = hc_ceil_div(width, group), step = 4 * groups + draw_below(3);
+    int8_t *codes = items((keys - 1) * ld + width, 1);
+    uint8_t *scales = items((keys - 1) * step + 4 * groups, 1);
+    for (int64_t i = 0; i < (keys - 1) * ld + width; i++)
+        codes[i] = (int8_t)(draw_below(256) - 128);
+    const float *drawn_scales = drawn(keys * groups, kind);
+    for (int64_t j = 0; j < keys; j++)
+        memcpy(scales + j * step, drawn_scales + j * groups, (size_t)groups * 4);
+    return (hc_attend_keys){.codes = codes, .scales = scales, .ld = ld, .scales_ld = step, .group = group};
+}
+
+static void attend_case(const hc_kernel *kernel, hc_attend_fn *attend, int64_t rows, int64_t width, int64_t keys,
+                        float cap, float_kind kind, bool k_coded, bool v_coded) {
+    begin("rows %" D ", width %" D ", keys %" D ", cap %g, %s, codes %d %d", rows, width, keys, (double)cap,
+          float_kind_name(kind), k_coded, v_coded);
+    const int64_t q_ld = width + draw_below(3);
     int32_t *low = items(rows, 4), *high = items(rows, 4);
     for (int64_t r = 0; r < rows; r++) {
-        low[r] = draw_below(2) ? 0 : (int32_t)draw_below((uint32_t)keys);
-        high[r] = draw_below(2) ? (int32_t)keys : (int32_t)draw_below((uint32_t)keys + 1);
+        const bool as_before = r > 0 && draw_below(2);
+        low[r] = as_before ? low[r - 1] : draw_below(2) ? 0 : (int32_t)draw_below((uint32_t)keys);
+        high[r] = as_before ? high[r - 1] : draw_below(2) ? (int32_t)keys : (int32_t)draw_below((uint32_t)keys + 1);
     }
     float *state = drawn(rows, PLAIN), *sum = drawn(rows, PLAIN), *answer = drawn(rows * width + 3, PLAIN);
     for (int64_t r = 0; r < rows; r++)
         if (draw_below(2))
             state[r] = -INFINITY, sum[r] = 0;
-    hc_attend some = {.rows = rows, .width = width, .q_ld = q_ld, .k_ld = k_ld, .v_ld = v_ld, .cap = cap};
+    hc_attend some = {.rows = rows, .width = width, .q_ld = q_ld, .cap = cap, .ahead = draw_below(100)};
     some.q = drawn((rows - 1) * q_ld + width, kind);
-    some.k = drawn((keys - 1) * k_ld + width, kind);
-    some.v = drawn((keys - 1) * v_ld + width, kind);
+    some.k = drawn_keys(keys, width, k_coded, kind);
+    some.v = drawn_keys(keys, width, v_coded, kind);
     some.low = low, some.high = high, some.scale = 0.3f;
     hc_attend other = some;
     some.largest = state, some.sum = sum, some.answer = answer;
     other.largest = copy_of(state, rows, 4), other.sum = copy_of(sum, rows, 4);
     other.answer = copy_of(answer, rows * width + 3, 4);
     attend_definition(&some);
-    kernel->fn.attend(&other);
+    attend(&other);
     same("largest", F32, other.largest, some.largest, rows);
     same("sum", F32, other.sum, some.sum, rows);
     same("answer", F32, other.answer, some.answer, rows * width + 3);
-    BENCH(attend_definition(&some), kernel->fn.attend(&other));
+    BENCH(attend_definition(&some), attend(&other));
 }
 
-void check_attend(const hc_kernel *kernel) {
-    FOR_EACH(int64_t, width, 1, 5, 16, 31, 63, 64, 65, 130)
+static void attend_cases(const hc_kernel *kernel, hc_attend_fn *attend, bool k_coded, bool v_coded) {
+    FOR_EACH(int64_t, width, 1, 5, 16, 31, 63, 64, 65, 128, 130)
     for (int kind = 0; kind < N_FLOAT_KINDS; kind++) {
-        attend_case(kernel, 1 + draw_below(4), *width, 1 + draw_below(64), 0, (float_kind)kind);
-        attend_case(kernel, 1 + draw_below(4), *width, 64, 2, (float_kind)kind);
+        attend_case(kernel, attend, 1 + draw_below(6), *width, 1 + draw_below(64), 0, (float_kind)kind, k_coded,
+                    v_coded);
+        attend_case(kernel, attend, 1 + draw_below(4), *width, 64, 2, (float_kind)kind, k_coded, v_coded);
     }
     usual();
-    attend_case(kernel, 12, 64, 64, 0, PLAIN);
+    attend_case(kernel, attend, 12, 64, 64, 0, PLAIN, k_coded, v_coded);
+}
+
+void check_attend(const hc_kernel *kernel) { attend_cases(kernel, kernel->fn.attend, false, false); }
+
+void check_attend_codes(const hc_kernel *kernel) {
+    for (int coded = 0; coded < 4; coded++)
+        attend_cases(kernel, kernel->fn.attend_codes, coded & 1, coded & 2);
 }
