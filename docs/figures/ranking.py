@@ -24,7 +24,7 @@ README = (
     ("int8", 'hc.Int(8)', "codes of 2 to 8 bits (16 and 24 for activations), a float32 scale per row"),
     ("int4-g32-f16", 'hc.Int(4, 32, scale="f16")', "a float16 scale for every 32; `-asym`: and a zero point"),
     ("vsq4-g16-s4", 'hc.VSQ(4, 16, scale_bits=4)', "VS-Quant: an integer scale for every 16, a float32 per row"),
-    ("vsq4-g16-s4-refit", 'hc.VSQ(4, 16, 4, refit=True)', "codes from the rounded scale; `-tensor`: one float32 in all"),
+    ("vsq4-g16-s4-refit", 'hc.VSQ(4, 16, 4, refit=True)', "codes of the rounded scale; `-tensor`: one float32 in all"),
     ("cb4", 'hc.Codebook(4)', "optimal k-means, 1 to 8 bits, a codebook per row; `-tensor`: one per tensor"),
     ("cb4-g64", 'hc.Codebook(4, 64)', "k-means of values over their group's largest; `-d2`: of pairs"),
     ("nf4-g64", 'hc.NF4(64)', "the levels of QLoRA; `-dq`: the scales quantized too"),
