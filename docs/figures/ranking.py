@@ -21,12 +21,12 @@ from heterocompute.report.scale import linear
 
 KINDS = (("gaussian", "Gaussian numbers"), ("laplace", "Laplace numbers"), ("digits", "weights of the digits network"))
 README = (
-    ("int8", 'hc.Int(8)', "codes of 2 to 8 bits (16 and 24 for activations), a float32 scale a row"),
+    ("int8", 'hc.Int(8)', "codes of 2 to 8 bits (16 and 24 for activations), a float32 scale per row"),
     ("int4-g32-f16", 'hc.Int(4, 32, scale="f16")', "a float16 scale for every 32; `-asym`: and a zero point"),
-    ("vsq4-g16-s4", 'hc.VSQ(4, 16, scale_bits=4)', "VS-Quant: an integer scale for every 16, a float32 a row"),
-    ("vsq4-g16-s4-refit", 'hc.VSQ(4, 16, 4, refit=True)', "codes taken again; `-tensor`: one float32 in all"),
-    ("cb4", 'hc.Codebook(4)', "optimal k-means, 1 to 8 bits, a codebook a row; `-tensor`: one in all"),
-    ("cb4-g64", 'hc.Codebook(4, 64)', "of values divided by their group's largest; `-d2`: vectors"),
+    ("vsq4-g16-s4", 'hc.VSQ(4, 16, scale_bits=4)', "VS-Quant: an integer scale for every 16, a float32 per row"),
+    ("vsq4-g16-s4-refit", 'hc.VSQ(4, 16, 4, refit=True)', "codes of the rounded scale; `-tensor`: one float32 in all"),
+    ("cb4", 'hc.Codebook(4)', "optimal k-means, 1 to 8 bits, a codebook per row; `-tensor`: one per tensor"),
+    ("cb4-g64", 'hc.Codebook(4, 64)', "k-means of values over their group's largest; `-d2`: of pairs"),
     ("nf4-g64", 'hc.NF4(64)', "the levels of QLoRA; `-dq`: the scales quantized too"),
     ("log8-8", 'hc.Log(8, gamma=8)', "sign and exponent in steps of 1/8 octave, and zero"),
     ("bf16", 'hc.Float("bf16")', "`fp32` `tf32` `bf16` `fp16`, without a scale"),
@@ -166,7 +166,7 @@ def readme_table(rows: list[dict[str, Any]]) -> str:
         row = found[text_of]
         rate = f"{row['rate']:.{1 if row['rate'] > 1 else 2}f}"
         lines.append([f"`{text_of}`", f"`{constructor}`", words, f"{row['digits_bits']:.2f}", decibels(row), rate])
-    return table(["text", "constructor", "what is stored", "bits", "digits dB", "GB/s"], lines)
+    return table(["format string", "constructor", "components", "bits", "digits dB", "GB/s"], lines)
 
 
 def main() -> None:
