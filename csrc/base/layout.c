@@ -49,7 +49,7 @@ hc_status hc_geometry_of_axes(const hc_format *format, int unit, int ndim, const
     if (ndim < 1 || ndim > HC_MAX_DIMS)
         return hc_fail(error, HC_VALUE, "an array with %d dimensions has no axis to quantize along", ndim);
     if (n_axes < 1 || n_axes > ndim)
-        return hc_fail(error, HC_VALUE, "axis: wanted 1 to %d axes, got %d", ndim, n_axes);
+        return hc_fail(error, HC_VALUE, "axis: expected 1 to %d axes, got %d", ndim, n_axes);
     bool reduced[HC_MAX_DIMS] = {false};
     int64_t runs = 1, rows = 1;
     for (int i = 0; i < n_axes; i++) {

@@ -298,7 +298,7 @@ hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_lev
     const hc_format_ops *ops = hc_format_find(q->format.family);
     if (status == HC_OK && ((ops->unit && ops->unit(&q->format) > 1) || levels->n > HC_CUDA_LEVELS))
         status = hc_fail(error, HC_UNSUPPORTED,
-                         "the CUDA kernels do not round to levels of this format by chance: use the CPU");
+                         "the CUDA kernels do not support stochastic rounding to this format: use the CPU");
     if (status == HC_OK)
         status = hc_cuda_plan_chunks(&q->format, &p.geometry, sizeof(float), false, &p.chunks, error);
     if (status != HC_OK)

@@ -90,10 +90,10 @@ hc_status hc_format_legal(const hc_format *format, hc_error *error) {
     if (status != HC_OK || (format->n == 0 && format->m == 0))
         return status;
     if (format->n < 1 || format->n > format->m || format->m > HC_MAX_M)
-        return hc_fail(error, HC_VALUE, "format: keeps %d of every %d values, wanted 1 <= N <= M <= %d", (int)format->n,
-                       (int)format->m, HC_MAX_M);
+        return hc_fail(error, HC_VALUE, "format: keeps %d of every %d values, expected 1 <= N <= M <= %d",
+                       (int)format->n, (int)format->m, HC_MAX_M);
     if (format->group % format->n != 0)
-        return hc_fail(error, HC_VALUE, "format: group %d is no multiple of the %d values kept of every %d",
+        return hc_fail(error, HC_VALUE, "format: group %d is not a multiple of the %d values kept of every %d",
                        (int)format->group, (int)format->n, (int)format->m);
     return HC_OK;
 }

@@ -123,7 +123,7 @@ hc_status hc_map_read_choice(const hc_map_model *model, const int64_t *numbers, 
     const int n_dims = model->n_dims, n_slots = 2 * model->n_levels;
     memset(choice, 0, sizeof *choice);
     if (count != (int64_t)n_slots * n_dims + model->n_levels)
-        return hc_fail(error, HC_VALUE, "search: a choice has %lld numbers, wanted %d", (long long)count,
+        return hc_fail(error, HC_VALUE, "search: a choice has %lld numbers, expected %d", (long long)count,
                        n_slots * n_dims + model->n_levels);
     for (int d = 0; d < n_dims; d++) {
         int64_t rest = model->bound[d];

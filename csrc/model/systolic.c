@@ -108,11 +108,11 @@ hc_status hc_systolic_gemm(const double *a, const double *b, int64_t m, int64_t 
     int64_t n_cells, bytes;
     if (!hc_mul_size(rows, cols, &n_cells) || !hc_mul_size(3 * n_cells + hc_max(rows, cols), sizeof(double), &bytes) ||
         n_cells > INT32_MAX)
-        return hc_fail(error, HC_MEMORY, "systolic: no memory for an array of %lld x %lld", (long long)rows,
+        return hc_fail(error, HC_MEMORY, "systolic: not enough memory for an array of %lld x %lld", (long long)rows,
                        (long long)cols);
     double *memory = hc_alloc_aligned(bytes);
     if (!memory)
-        return hc_fail(error, HC_MEMORY, "systolic: no memory for an array of %lld x %lld", (long long)rows,
+        return hc_fail(error, HC_MEMORY, "systolic: not enough memory for an array of %lld x %lld", (long long)rows,
                        (long long)cols);
     array cells = {memory, memory + n_cells, memory + 2 * n_cells, rows, cols};
     double *edge = memory + 3 * n_cells;

@@ -29,7 +29,7 @@ hc_status hc_check_host(const char *name, int device, hc_error *error) {
 /* A view wherever it lies. */
 static hc_status check_view(const char *name, const hc_view *view, hc_error *error) {
     if (!is_float(view->dtype))
-        return hc_fail(error, HC_TYPE, "%s: wanted float16, bfloat16, float32 or float64", name);
+        return hc_fail(error, HC_TYPE, "%s: expected float16, bfloat16, float32 or float64", name);
     if (view->ndim < 0 || view->ndim > HC_MAX_DIMS)
         return hc_fail(error, HC_VALUE, "%s has %d dimensions, at most %d are possible", name, view->ndim, HC_MAX_DIMS);
     int64_t values = 8;
@@ -61,10 +61,10 @@ hc_status hc_check_importance(const char *name, const hc_view *importance, const
         values *= x->shape[i];
     }
     if (!same)
-        return hc_fail(error, HC_VALUE, "%s: importance has shape %s, wanted %s", name,
+        return hc_fail(error, HC_VALUE, "%s: importance has shape %s, expected %s", name,
                        shape_text(importance->ndim, importance->shape, text), shape_text(x->ndim, x->shape, wanted));
     if (values > UINT32_MAX)
-        return hc_fail(error, HC_VALUE, "%s: importance of %lld values, wanted at most 2^32 - 1", name,
+        return hc_fail(error, HC_VALUE, "%s: importance of %lld values, expected at most 2^32 - 1", name,
                        (long long)values);
     const char *data = importance->data;
     bool more = values > 0;
@@ -72,7 +72,7 @@ hc_status hc_check_importance(const char *name, const hc_view *importance, const
         const double value = hc_load_float(data, importance->dtype);
         if (!((float)value >= 0 && (float)value <= FLT_MAX))
             return hc_refuse_value(error, "importance", x->ndim, index, value,
-                                   "wanted finite numbers from 0 on that float32 holds");
+                                   "expected finite numbers from 0 on that float32 holds");
     }
     return HC_OK;
 }
@@ -138,7 +138,7 @@ static hc_status check_side(const char *name, const hc_operand *operand, bool is
     for (int i = 0; i < side->ndim; i++)
         side->shape[i] = shape[i];
     if (side->ndim < 2)
-        return hc_fail(error, HC_VALUE, "matmul: %s has shape %s, wanted at least two dimensions", name,
+        return hc_fail(error, HC_VALUE, "matmul: %s has shape %s, expected at least two dimensions", name,
                        shape_text(side->ndim, side->shape, text));
     const int reduction = side->ndim - (is_b ? 2 : 1);
     if (operand->packed && (operand->packed->n_axes != 1 || operand->packed->axes[0] != reduction)) {
@@ -159,7 +159,7 @@ hc_status hc_check_bias(const char *operation, const hc_view *bias, int64_t n, h
     if (bias->dtype != HC_F32)
         return hc_fail(error, HC_TYPE, "%s: bias must be float32", operation);
     if (bias->ndim != 1 || bias->shape[0] != n)
-        return hc_fail(error, HC_VALUE, "%s: bias has shape %s, wanted (%lld,)", operation,
+        return hc_fail(error, HC_VALUE, "%s: bias has shape %s, expected (%lld,)", operation,
                        shape_text(bias->ndim, bias->shape, text), (long long)n);
     return HC_OK;
 }
@@ -168,7 +168,7 @@ hc_status hc_matmul_shape(const char *name, int a_ndim, const int64_t *a, int b_
                           int64_t shape[HC_MAX_DIMS], hc_error *error) {
     char text[96], other[96];
     if (a_ndim < 2 || b_ndim < 2 || a_ndim > HC_MAX_DIMS || b_ndim > HC_MAX_DIMS)
-        return hc_fail(error, HC_VALUE, "%s: shapes %s and %s, wanted 2 to %d dimensions", name,
+        return hc_fail(error, HC_VALUE, "%s: shapes %s and %s, expected 2 to %d dimensions", name,
                        shape_text(a_ndim, a, text), shape_text(b_ndim, b, other), HC_MAX_DIMS);
     if (b[b_ndim - 2] != a[a_ndim - 1])
         return hc_fail(error, HC_VALUE, "%s: b has %lld rows but a has %lld columns", name, (long long)b[b_ndim - 2],
@@ -186,7 +186,7 @@ hc_status hc_matmul_shape(const char *name, int a_ndim, const int64_t *a, int b_
         fits = fits && hc_mul_size(values, hc_max(shape[i], 1), &values);
     }
     if (!fits)
-        return hc_fail(error, HC_VALUE, "%s: an answer of shape %s overflows the size of an array", name,
+        return hc_fail(error, HC_VALUE, "%s: a result of shape %s overflows the size of an array", name,
                        shape_text(*ndim, shape, text));
     return HC_OK;
 }
@@ -219,8 +219,8 @@ hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_for
     if (out->dtype != HC_F32)
         return hc_fail(error, HC_TYPE, "matmul: out must be float32");
     if (out->ndim != ndim || memcmp(out->shape, want, (size_t)ndim * sizeof *want) != 0)
-        return hc_fail(error, HC_VALUE, "matmul: out has shape %s, wanted %s", shape_text(out->ndim, out->shape, text),
-                       shape_text(ndim, want, wanted));
+        return hc_fail(error, HC_VALUE, "matmul: out has shape %s, expected %s",
+                       shape_text(out->ndim, out->shape, text), shape_text(ndim, want, wanted));
     status = check_view("out", out, error);
     return status == HC_OK ? hc_check_bias("linear", bias, want[ndim - 1], error) : status;
 }
@@ -238,10 +238,10 @@ hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *
     const int w_ndim = w->dense ? w->dense->ndim : w->packed->ndim;
     const int64_t *w_shape = w->dense ? w->dense->shape : w->packed->shape;
     if (x->ndim != 4)
-        return hc_fail(error, HC_VALUE, "conv2d: x has shape %s, wanted four dimensions",
+        return hc_fail(error, HC_VALUE, "conv2d: x has shape %s, expected four dimensions",
                        shape_text(x->ndim, x->shape, text));
     if (w_ndim != 4)
-        return hc_fail(error, HC_VALUE, "conv2d: w has shape %s, wanted (filters, channels / groups, r, s)",
+        return hc_fail(error, HC_VALUE, "conv2d: w has shape %s, expected (filters, channels / groups, r, s)",
                        shape_text(w_ndim, w_shape, text));
     if (w->packed &&
         (w->packed->n_axes != 3 || w->packed->axes[0] != 2 || w->packed->axes[1] != 3 || w->packed->axes[2] != 1)) {
@@ -249,32 +249,34 @@ hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *
         for (int i = 0; i < w->packed->n_axes; i++)
             got[i] = w->packed->axes[i];
         return hc_fail(error, HC_VALUE,
-                       "conv2d: w is quantized along axis %s, wanted (2, 3, 1): name axis=(2, 3, 1) where it is made",
+                       "conv2d: w is quantized along axis %s, expected (2, 3, 1): name axis=(2, 3, 1) where it is made",
                        shape_text(w->packed->n_axes, got, text));
     }
     c->n = x->shape[0], c->channels = x->shape[1], c->height = x->shape[2], c->width = x->shape[3];
     c->filters = w_shape[0], c->group_channels = w_shape[1], c->r = w_shape[2], c->s = w_shape[3];
     const int64_t filter_values = c->group_channels * c->r * c->s;
     if (filter_values > INT32_MAX) /* panels count their steps in int32; it keeps their bytes inside int64, too */
-        return hc_fail(error, HC_VALUE, "conv2d: w has filters of %lld values, wanted at most 2^31 - 1",
+        return hc_fail(error, HC_VALUE, "conv2d: w has filters of %lld values, expected at most 2^31 - 1",
                        (long long)filter_values);
     const int64_t groups = window->groups;
     if (groups < 1)
-        return hc_fail(error, HC_VALUE, "conv2d: groups is %lld, wanted at least 1", (long long)groups);
+        return hc_fail(error, HC_VALUE, "conv2d: groups is %lld, expected at least 1", (long long)groups);
     if (c->filters % groups != 0)
-        return hc_fail(error, HC_VALUE, "conv2d: w has %lld filters, no multiple of groups %lld", (long long)c->filters,
-                       (long long)groups);
+        return hc_fail(error, HC_VALUE, "conv2d: w has %lld filters, not a multiple of groups %lld",
+                       (long long)c->filters, (long long)groups);
     if (c->channels % groups != 0 || c->channels / groups != c->group_channels)
-        return hc_fail(error, HC_VALUE, "conv2d: x has %lld channels, w with groups %lld wants %lld",
+        return hc_fail(error, HC_VALUE, "conv2d: x has %lld channels, w with groups %lld needs %lld",
                        (long long)c->channels, (long long)groups, (long long)(c->group_channels * groups));
     for (int i = 0; i < 2; i++) {
         const int64_t limit = 1 << 30; /* keeps every index of a window inside int64 */
         if (window->stride[i] < 1 || window->stride[i] > limit)
-            return hc_fail(error, HC_VALUE, "conv2d: stride %lld, wanted 1 to 2^30", (long long)window->stride[i]);
+            return hc_fail(error, HC_VALUE, "conv2d: stride %lld, expected 1 to 2^30", (long long)window->stride[i]);
         if (window->dilation[i] < 1 || window->dilation[i] > limit)
-            return hc_fail(error, HC_VALUE, "conv2d: dilation %lld, wanted 1 to 2^30", (long long)window->dilation[i]);
+            return hc_fail(error, HC_VALUE, "conv2d: dilation %lld, expected 1 to 2^30",
+                           (long long)window->dilation[i]);
         if (window->pad_before[i] < 0 || window->pad_before[i] > limit)
-            return hc_fail(error, HC_VALUE, "conv2d: padding %lld, wanted 0 to 2^30", (long long)window->pad_before[i]);
+            return hc_fail(error, HC_VALUE, "conv2d: padding %lld, expected 0 to 2^30",
+                           (long long)window->pad_before[i]);
     }
     c->out_height = out->ndim == 4 ? out->shape[2] : 0;
     c->out_width = out->ndim == 4 ? out->shape[3] : 0;
@@ -282,8 +284,8 @@ hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *
         return hc_fail(error, HC_TYPE, "conv2d: out must be float32");
     const int64_t want[4] = {c->n, c->filters, c->out_height, c->out_width};
     if (out->ndim != 4 || out->shape[0] != want[0] || out->shape[1] != want[1])
-        return hc_fail(error, HC_VALUE, "conv2d: out has shape %s, wanted %s", shape_text(out->ndim, out->shape, text),
-                       shape_text(4, want, wanted));
+        return hc_fail(error, HC_VALUE, "conv2d: out has shape %s, expected %s",
+                       shape_text(out->ndim, out->shape, text), shape_text(4, want, wanted));
     status = hc_check_view("out", out, error);
     if (status == HC_OK)
         status = hc_check_bias("conv2d", bias, c->filters, error);

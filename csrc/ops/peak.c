@@ -74,7 +74,7 @@ hc_status hc_limit(const hc_run *run, const char *what, const void *data, int64_
     if (!kernel)
         return hc_fail(error, HC_VALUE, "limit: there is no '%.40s'", what);
     if (amount < 0)
-        return hc_fail(error, HC_VALUE, "limit: amount is %lld, wanted 0 or more", (long long)amount);
+        return hc_fail(error, HC_VALUE, "limit: amount is %lld, expected 0 or more", (long long)amount);
     *result = (hc_limit_result){.isa = kernel->isa};
     if (kernel->family == HC_FAMILY_peak_read) {
         hc_read_context context = {.read = kernel->fn.peak_read, .ahead = ahead};

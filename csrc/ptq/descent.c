@@ -250,7 +250,7 @@ hc_status hc_ptq_descend(const hc_run *run, const hc_ptq_grid *grid, const doubl
     if (job.changed)
         hc_parallel(run->n_threads, hc_ptq_tasks(&job.rows), descend_task, &job);
     else
-        status = hc_fail(error, HC_MEMORY, "ptq: no memory for %d sweeps", sweeps);
+        status = hc_fail(error, HC_MEMORY, "ptq: not enough memory for %d sweeps", sweeps);
     for (int round = 0; job.changed && round < sweeps; round++)
         changed[round] = atomic_load(job.changed + round);
     hc_free_aligned((void *)job.changed);

@@ -14,7 +14,7 @@ enum { STRIP = 192, PANEL = 96, STEP = 512 };
 static double *pack_space(const hc_run *run, int64_t more, hc_error *error) {
     double *space = hc_alloc_aligned((run->n_threads * (int64_t)HC_PTQ_PACK + more) * (int64_t)sizeof *space);
     if (!space)
-        hc_fail(error, HC_MEMORY, "ptq: no memory for tiles of %d threads", run->n_threads);
+        hc_fail(error, HC_MEMORY, "ptq: not enough memory for tiles of %d threads", run->n_threads);
     return space;
 }
 

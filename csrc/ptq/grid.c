@@ -24,8 +24,8 @@ hc_status hc_ptq_begin(const hc_run *run, const hc_ptq_grid *grid, int64_t colum
         (rows->scratch_size = rows->pack + HC_PTQ_PACK) < HC_PTQ_PACK ||
         !hc_mul_size(rows->scratch_size, (int64_t)sizeof(double) * run->n_threads, &bytes) ||
         !(rows->scratch = hc_alloc_aligned(bytes)))
-        return hc_fail(error, HC_MEMORY, "ptq: no memory for %lld columns of %lld rows a thread", (long long)columns,
-                       (long long)rows->width);
+        return hc_fail(error, HC_MEMORY, "ptq: not enough memory for %lld columns of %lld rows a thread",
+                       (long long)columns, (long long)rows->width);
     return HC_OK;
 }
 

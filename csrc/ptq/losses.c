@@ -41,7 +41,7 @@ hc_status hc_ptq_losses(const hc_run *run, int64_t columns, int64_t rows, const 
     job.sums = sums;
     job.scratch = hc_alloc_aligned(run->n_threads * (int64_t)(2 * SLOPES + HC_PTQ_PACK) * (int64_t)sizeof *job.scratch);
     if (!job.scratch)
-        return hc_fail(error, HC_MEMORY, "ptq: no memory for tiles of %d threads", run->n_threads);
+        return hc_fail(error, HC_MEMORY, "ptq: not enough memory for tiles of %d threads", run->n_threads);
     hc_parallel(run->n_threads, hc_ceil_div(rows, WIDTH), losses_task, &job);
     hc_free_aligned(job.scratch);
     return HC_OK;

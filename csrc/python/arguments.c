@@ -75,7 +75,7 @@ PyObject *hc_raise(hc_status status, const hc_error *error) {
 
 static int fill_view(PyArrayObject *array, const char *name, hc_view *view) {
     if (!PyArray_ISALIGNED(array) || !PyArray_ISNOTSWAPPED(array)) {
-        PyErr_Format(PyExc_ValueError, "%s: wanted an aligned array in native byte order", name);
+        PyErr_Format(PyExc_ValueError, "%s: expected an aligned array in native byte order", name);
         return 0;
     }
     if (PyArray_NDIM(array) > HC_MAX_DIMS) {
@@ -97,7 +97,7 @@ int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *he
     if (!PyArray_Check(object)) {
         PyObject *type = PyType_GetName(Py_TYPE(object));
         if (type)
-            PyErr_Format(PyExc_TypeError, "%s: wanted an array, got %U", name, type);
+            PyErr_Format(PyExc_TypeError, "%s: expected an array, got %U", name, type);
         Py_XDECREF(type);
         return 0;
     }
@@ -116,7 +116,7 @@ int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *he
         view->dtype = HC_BF16;
         break;
     default:
-        PyErr_Format(PyExc_TypeError, "%s: wanted float16, bfloat16, float32 or float64", name);
+        PyErr_Format(PyExc_TypeError, "%s: expected float16, bfloat16, float32 or float64", name);
         return 0;
     }
     return fill_view(array, name, view) && hc_hold(held, object);
@@ -133,7 +133,7 @@ int hc_parse_format(PyObject *object, hc_format *format) {
         return 1;
     }
     if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) < 3 || PyTuple_GET_SIZE(object) > 3 + HC_N_OPTIONS) {
-        PyErr_SetString(PyExc_TypeError, "format: wanted a tuple (family, bits, group, options...)");
+        PyErr_SetString(PyExc_TypeError, "format: expected a tuple (family, bits, group, options...)");
         return 0;
     }
     *format = (hc_format){0};
@@ -163,7 +163,7 @@ int hc_parse_format(PyObject *object, hc_format *format) {
 
 int hc_parse_sizes(PyObject *object, const char *name, int64_t *sizes, int *count) {
     if (!PyTuple_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "%s: wanted a tuple of integers", name);
+        PyErr_Format(PyExc_TypeError, "%s: expected a tuple of integers", name);
         return 0;
     }
     if (PyTuple_GET_SIZE(object) > HC_MAX_DIMS) {
@@ -293,7 +293,7 @@ int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed
     PyObject *format, *shape, *axes, *components, *prepacked = NULL;
     *packed = (hc_packed){0};
     if (!PyTuple_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "%s: wanted a packed array", name);
+        PyErr_Format(PyExc_TypeError, "%s: expected a packed array", name);
         return 0;
     }
     if (!PyArg_ParseTuple(object, "OOOO!|O!", &format, &shape, &axes, &PyDict_Type, &components, &PyCapsule_Type,

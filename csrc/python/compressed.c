@@ -11,7 +11,8 @@ static void *plain(PyObject *object, int type, int ndim, const char *name) {
     if (!PyArray_Check(object) || PyArray_TYPE((PyArrayObject *)object) != type ||
         PyArray_NDIM((PyArrayObject *)object) != ndim || !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)object) ||
         !PyArray_ISALIGNED((PyArrayObject *)object) || !PyArray_ISNOTSWAPPED((PyArrayObject *)object)) {
-        PyErr_Format(PyExc_ValueError, "%s: wanted a C-contiguous array of %d dimensions and another type", name, ndim);
+        PyErr_Format(PyExc_ValueError, "%s: expected a C-contiguous array of %d dimensions and another type", name,
+                     ndim);
         return NULL;
     }
     return PyArray_DATA((PyArrayObject *)object);
@@ -52,7 +53,7 @@ static int parse_eie(PyObject *object, hc_eie *eie) {
     eie->elements = length(pointers, 0);
     eie->n_entries = length(entries, 0);
     if (rows < 0 || columns < 0 || length(pointers, 1) != columns + 1 || length(codebook, 0) != HC_EIE_CODES) {
-        PyErr_SetString(PyExc_ValueError, "eie: wanted a codebook (16) and pointers (elements, columns + 1)");
+        PyErr_SetString(PyExc_ValueError, "eie: expected a codebook (16) and pointers (elements, columns + 1)");
         return 0;
     }
     return 1;
@@ -135,7 +136,7 @@ PyObject *hc_eie_codebook_method(PyObject *self, PyObject *args) {
         !(codebook = plain(codebook_object, NPY_FLOAT32, 1, "eie: codebook")))
         return NULL;
     if (length(codebook_object, 0) != HC_EIE_CODES) {
-        PyErr_SetString(PyExc_ValueError, "eie: wanted a codebook (16)");
+        PyErr_SetString(PyExc_ValueError, "eie: expected a codebook (16)");
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
@@ -159,7 +160,7 @@ PyObject *hc_eie_count_method(PyObject *self, PyObject *args) {
         return NULL;
     const int64_t rows = length(w_object, 0), columns = length(w_object, 1), elements = length(pointers_object, 0);
     if (length(pointers_object, 1) != columns + 1) {
-        PyErr_SetString(PyExc_ValueError, "eie: wanted pointers (elements, columns + 1)");
+        PyErr_SetString(PyExc_ValueError, "eie: expected pointers (elements, columns + 1)");
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();

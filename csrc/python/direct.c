@@ -21,7 +21,7 @@ PyObject *hc_direct_types_method(PyObject *self, PyObject *args) {
         return PyErr_Format(PyExc_ValueError, "direct_types: at most %d types", MOST_TYPES);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++)
         if (!PyType_Check(PyTuple_GET_ITEM(args, i)))
-            return PyErr_Format(PyExc_TypeError, "direct_types: wanted types");
+            return PyErr_Format(PyExc_TypeError, "direct_types: expected types");
     if ((!seen_name && !(seen_name = PyUnicode_InternFromString("_seen"))) ||
         (!packed_name && !(packed_name = PyUnicode_InternFromString("_packed"))))
         return NULL;
@@ -313,7 +313,7 @@ static PyObject *try_product(hc_direct *d, PyObject *bias, PyObject *out_object)
 PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     if (n != 7)
-        return PyErr_Format(PyExc_TypeError, "direct: wanted 7 arguments, got %zd", n);
+        return PyErr_Format(PyExc_TypeError, "direct: expected 7 arguments, got %zd", n);
     PyObject *bias = args[4], *format = args[5];
     const bool is_linear = args[1] == Py_True;
     hc_direct d;

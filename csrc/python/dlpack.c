@@ -79,9 +79,9 @@ PyObject *hc_from_dlpack(PyObject *self, PyObject *capsule) {
     const dl_tensor *tensor = &managed->tensor;
     const int type = numpy_type(tensor->dtype);
     if (type < 0)
-        return PyErr_Format(PyExc_TypeError, "wanted an array of float16, bfloat16, float32 or float64");
+        return PyErr_Format(PyExc_TypeError, "expected an array of float16, bfloat16, float32 or float64");
     if (tensor->device.device_type != DL_CPU || tensor->ndim < 0 || tensor->ndim > MOST_DIMS)
-        return PyErr_Format(PyExc_TypeError, "wanted an array of at most %d dimensions in the memory of the CPU",
+        return PyErr_Format(PyExc_TypeError, "expected an array of at most %d dimensions in the memory of the CPU",
                             (int)MOST_DIMS);
     const int64_t size = tensor->dtype.bits / 8;
     npy_intp shape[MOST_DIMS], strides[MOST_DIMS];
@@ -117,7 +117,7 @@ PyObject *hc_read_dlpack(PyObject *self, PyObject *capsule) {
         return NULL;
     const dl_tensor *tensor = &managed->tensor;
     if (tensor->ndim < 0 || tensor->ndim > MOST_DIMS || tensor->dtype.lanes != 1)
-        return PyErr_Format(PyExc_TypeError, "wanted an array of at most %d dimensions of plain numbers",
+        return PyErr_Format(PyExc_TypeError, "expected an array of at most %d dimensions of plain numbers",
                             (int)MOST_DIMS);
     PyObject *shape = PyTuple_New(tensor->ndim), *strides = PyTuple_New(tensor->ndim);
     int64_t step = 1;

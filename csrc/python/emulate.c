@@ -14,14 +14,14 @@ static void *data_of(PyObject *object, const char *name, int type, int ndim, int
             PyArray_DIM(array, 0) == rows && (ndim == 1 || PyArray_DIM(array, 1) == columns))
             return PyArray_DATA(array);
     }
-    PyErr_Format(PyExc_ValueError, "%s: wanted another type, shape or order", name);
+    PyErr_Format(PyExc_ValueError, "%s: expected another type, shape or order", name);
     return NULL;
 }
 
 static bool is_matrix(PyObject *object, const char *name) {
     if (PyArray_Check(object) && PyArray_NDIM((PyArrayObject *)object) == 2)
         return true;
-    PyErr_Format(PyExc_TypeError, "%s: wanted an array of two dimensions", name);
+    PyErr_Format(PyExc_TypeError, "%s: expected an array of two dimensions", name);
     return false;
 }
 

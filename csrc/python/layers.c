@@ -18,7 +18,7 @@ static bool take_floats(PyObject *object, const char *name, int64_t count, float
         size *= view.shape[i];
     }
     if ((!contiguous && count > 0) || view.dtype != HC_F32 || values != count) {
-        PyErr_Format(PyExc_ValueError, "%s: wanted %lld contiguous float32", name, (long long)count);
+        PyErr_Format(PyExc_ValueError, "%s: expected %lld contiguous float32", name, (long long)count);
         return false;
     }
     *data = view.data;
@@ -75,7 +75,7 @@ static bool take_heads(PyObject *object, const char *name, hc_view *view, int64_
     for (int i = 0; fits && i < 4; i++)
         fits = view->shape[i] <= 1 || (i < 3 ? view->strides[i] % 4 == 0 : view->strides[i] == 4);
     if (!fits) {
-        PyErr_Format(PyExc_ValueError, "%s: wanted float32 (batch, heads, tokens, width), the last axis contiguous",
+        PyErr_Format(PyExc_ValueError, "%s: expected float32 (batch, heads, tokens, width), the last axis contiguous",
                      name);
         return false;
     }

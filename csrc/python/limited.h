@@ -12,6 +12,7 @@
 #if defined(Py_LIMITED_API)
 /* Macros outside of the limited API, as the functions that do the same. */
 #define PyBytes_AS_STRING PyBytes_AsString
+#define PyList_GET_ITEM PyList_GetItem
 #define PyList_GET_SIZE PyList_Size
 #define PyList_SET_ITEM PyList_SetItem
 #define PyTuple_GET_ITEM PyTuple_GetItem

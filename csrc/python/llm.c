@@ -132,7 +132,7 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
         return -1;
     if (PyTuple_GET_SIZE(norms) != HC_N_LLM_NORMS || PyTuple_GET_SIZE(weights) != HC_N_LLM_WEIGHTS ||
         PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS) {
-        PyErr_SetString(PyExc_ValueError, "llm_layers: wanted 6 norms, 9 weights and 9 biases");
+        PyErr_SetString(PyExc_ValueError, "llm_layers: expected 6 norms, 9 weights and 9 biases");
         return -1;
     }
     layer.batch = PyArray_DIM(x, 0);
@@ -180,7 +180,7 @@ PyObject *hc_llm_layers_method(PyObject *self, PyObject *args) {
         return NULL;
     PyArrayObject *x = (PyArrayObject *)object;
     if (!PyArray_CheckExact(object) || PyArray_NDIM(x) != 3 || !is_floats(object, PyArray_SIZE(x))) {
-        PyErr_SetString(PyExc_ValueError, "llm_layers: wanted x as contiguous float32 of three dimensions");
+        PyErr_SetString(PyExc_ValueError, "llm_layers: expected x as contiguous float32 of three dimensions");
         return NULL;
     }
     const float *from = PyArray_DATA(x);
@@ -188,8 +188,10 @@ PyObject *hc_llm_layers_method(PyObject *self, PyObject *args) {
     int found = 0;
     for (; found == 0 && done < PyList_GET_SIZE(layers); done += found == 0) {
         PyObject **to = &out[done % 2], *layer = PyList_GET_ITEM(layers, done);
-        if (!PyTuple_CheckExact(layer)) {
-            PyErr_SetString(PyExc_TypeError, "llm_layers: wanted layers as tuples");
+        if (!layer) {
+            found = -1;
+        } else if (!PyTuple_CheckExact(layer)) {
+            PyErr_SetString(PyExc_TypeError, "llm_layers: expected layers as tuples");
             found = -1;
         } else if (!*to && !(*to = PyArray_SimpleNew(3, PyArray_DIMS(x), NPY_FLOAT32))) {
             found = -1;

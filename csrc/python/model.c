@@ -25,7 +25,7 @@ static bool numbers(PyObject *object, const char *name, bool whole, int ndim, bo
     if (view->itemsize == 8 && view->ndim == ndim && strlen(format) == 1 && strchr(whole ? "ql" : "d", format[0]))
         return true;
     PyBuffer_Release(view);
-    PyErr_Format(PyExc_TypeError, "%s: wanted a contiguous %d-dimensional array of %s", name, ndim,
+    PyErr_Format(PyExc_TypeError, "%s: expected a contiguous %d-dimensional array of %s", name, ndim,
                  whole ? "int64" : "float64");
     return false;
 }

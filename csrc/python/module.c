@@ -201,7 +201,7 @@ static PyObject *limit(PyObject *self, PyObject *args) {
         return NULL;
     if (counts != (strncmp(what, "read", 4) != 0)) {
         PyBuffer_Release(&bytes);
-        return PyErr_Format(PyExc_TypeError, "limit: '%s' wants %s", what, counts ? "bytes" : "a number of steps");
+        return PyErr_Format(PyExc_TypeError, "limit: '%s' needs %s", what, counts ? "bytes" : "a number of steps");
     }
     hc_error error;
     hc_limit_result result;

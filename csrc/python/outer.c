@@ -63,7 +63,7 @@ static bool parse_items(PyObject *object, bool writable, void **data, int64_t *c
     PyArrayObject *array = (PyArrayObject *)object;
     if (!PyArray_Check(object) || PyArray_NDIM(array) != 1 || !PyArray_IS_C_CONTIGUOUS(array) ||
         (writable && !PyArray_ISWRITEABLE(array))) {
-        PyErr_SetString(PyExc_ValueError, "bitmap: wanted contiguous arrays of one dimension");
+        PyErr_SetString(PyExc_ValueError, "bitmap: expected contiguous arrays of one dimension");
         return false;
     }
     *data = PyArray_DATA(array);

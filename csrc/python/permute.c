@@ -21,7 +21,8 @@ PyObject *hc_permute_method(PyObject *self, PyObject *args) {
     if (PyArray_TYPE(scores) != NPY_INT16 || PyArray_NDIM(scores) != 2 || !PyArray_IS_C_CONTIGUOUS(scores) ||
         PyArray_TYPE(order) != NPY_INT32 || PyArray_NDIM(order) != 1 || !PyArray_IS_C_CONTIGUOUS(order) ||
         !PyArray_ISWRITEABLE(order) || m < 1 || PyArray_DIM(order, 0) % m != 0) {
-        PyErr_SetString(PyExc_ValueError, "permute: wanted int16 scores (columns, ld) and an int32 order (groups * m)");
+        PyErr_SetString(PyExc_ValueError,
+                        "permute: expected int16 scores (columns, ld) and an int32 order (groups * m)");
         return NULL;
     }
     hc_status status;

@@ -153,7 +153,7 @@ static bool parse_conv(PyObject *args, hc_conv_arguments *a) {
                           &relu, &filters))
         return false;
     if (filters != Py_None && !PyDict_Check(filters)) {
-        PyErr_SetString(PyExc_TypeError, "conv2d: panels are no dict");
+        PyErr_SetString(PyExc_TypeError, "conv2d: panels are not a dict");
         return false;
     }
     a->ready = filters == Py_None ? NULL : filters;

@@ -31,7 +31,7 @@ static void *items(buffers *held, PyObject *object, const char *name, char kind,
     const bool right = format[0] == kind || (kind == 'l' && format[0] == 'q' && view->itemsize == 8);
     if (strlen(format) != 1 || !right || (kind == 'l' && view->itemsize != 8) ||
         (count >= 0 && view->len / view->itemsize != count)) {
-        PyErr_Format(PyExc_ValueError, "ptq: %s: wanted %lld contiguous items of %s", name, (long long)count,
+        PyErr_Format(PyExc_ValueError, "ptq: %s: expected %lld contiguous items of %s", name, (long long)count,
                      kind == 'd'   ? "float64"
                      : kind == 'i' ? "int32"
                      : kind == 'l' ? "int64"
@@ -59,7 +59,7 @@ static bool parse_grid(PyObject *object, buffers *held, hc_ptq_grid *grid) {
     int64_t size;
     for (int64_t i = 0; i < grid->columns; i++)
         if (grid->group[i] < (i ? grid->group[i - 1] : 0) || grid->group[i] >= n_groups) {
-            PyErr_SetString(PyExc_ValueError, "ptq: groups: wanted numbers of groups, not falling");
+            PyErr_SetString(PyExc_ValueError, "ptq: groups: expected numbers of groups, not falling");
             return false;
         }
     if (rows < 0 || n_groups < 0 || !hc_mul_size(rows, n_groups, &size)) {
@@ -82,7 +82,7 @@ static bool parse_grid(PyObject *object, buffers *held, hc_ptq_grid *grid) {
     grid->n_levels = found->ndim ? (int)found->shape[0] : 0;
     if (grid->n_levels < 1 || found->ndim > 2 || (grid->per_row && found->shape[1] != rows) ||
         found[1].len / 8 != (int64_t)(grid->n_levels - 1) * (grid->per_row ? rows : 1)) {
-        PyErr_SetString(PyExc_ValueError, "ptq: levels: wanted (levels) or (levels, rows) and one threshold less");
+        PyErr_SetString(PyExc_ValueError, "ptq: levels: expected (levels) or (levels, rows) and one threshold less");
         return false;
     }
     return true;
@@ -180,7 +180,7 @@ static bool parse_choice(PyObject *object, buffers *held, const hc_ptq_grid *gri
                          hc_ptq_choice *choice) {
     PyObject *block, *weight;
     if (!PyTuple_Check(object) || !grid->mask) {
-        PyErr_SetString(PyExc_ValueError, "ptq: choice: wanted (n, block, weight) and a grid with a mask");
+        PyErr_SetString(PyExc_ValueError, "ptq: choice: expected (n, block, weight) and a grid with a mask");
         return false;
     }
     if (!PyArg_ParseTuple(object, "iOO", &choice->n, &block, &weight) ||
@@ -190,7 +190,7 @@ static bool parse_choice(PyObject *object, buffers *held, const hc_ptq_grid *gri
     for (int64_t i = 0, length = 1; i + 1 < grid->columns; i++) {
         length = choice->block[order[i]] == choice->block[order[i + 1]] ? length + 1 : 1;
         if (length > HC_PTQ_MOST) {
-            PyErr_Format(PyExc_ValueError, "ptq: choice: wanted blocks of at most %d columns", HC_PTQ_MOST);
+            PyErr_Format(PyExc_ValueError, "ptq: choice: expected blocks of at most %d columns", HC_PTQ_MOST);
             return false;
         }
     }
@@ -217,7 +217,7 @@ PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args) {
         codes = items(&held, codes_object, "codes", 'i', grid.columns * grid.rows, true);
     for (int64_t i = 0; codes && i < grid.columns; i++)
         if (order[i] < 0 || order[i] >= grid.columns) {
-            PyErr_SetString(PyExc_ValueError, "ptq: order: wanted numbers of columns");
+            PyErr_SetString(PyExc_ValueError, "ptq: order: expected numbers of columns");
             codes = NULL;
         }
     const bool chosen = choice_object != Py_None;
@@ -235,7 +235,7 @@ PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args) {
 static bool within(const hc_ptq_grid *grid, const int32_t *codes) {
     for (int64_t i = 0; grid->n_levels && i < grid->columns * grid->rows; i++)
         if (codes[i] < 0 || codes[i] >= grid->n_levels) {
-            PyErr_SetString(PyExc_ValueError, "ptq: codes: wanted numbers of levels");
+            PyErr_SetString(PyExc_ValueError, "ptq: codes: expected numbers of levels");
             return false;
         }
     return true;
@@ -307,7 +307,7 @@ PyObject *hc_ptq_levels_method(PyObject *self, PyObject *args) {
     double *curvature = NULL, *slope = NULL;
     if (codes && (grid.n_levels < 1 || first < 0 || count < 0 || count > grid.rows || first > grid.rows - count ||
                   !hc_mul_size(count, grid.n_levels, &size) || !hc_mul_size(size, grid.n_levels, &squares)))
-        PyErr_SetString(PyExc_ValueError, "ptq: rows: wanted some of the grid's, with levels");
+        PyErr_SetString(PyExc_ValueError, "ptq: rows: expected some of the grid's, with levels");
     else if (codes && within(&grid, codes) &&
              (curvature = items(&held, curvature_object, "curvatures", 'd', squares, true)))
         slope = items(&held, slope_object, "slopes", 'd', size, true);

@@ -10,7 +10,7 @@ static PyArrayObject *matrix_of(PyObject *object, const char *name, bool writabl
     PyArrayObject *array = (PyArrayObject *)object;
     if (!PyArray_Check(object) || PyArray_NDIM(array) != 2 || !PyArray_IS_C_CONTIGUOUS(array) ||
         (writable && !PyArray_ISWRITEABLE(array))) {
-        PyErr_Format(PyExc_ValueError, "%s: wanted a contiguous array of two dimensions", name);
+        PyErr_Format(PyExc_ValueError, "%s: expected a contiguous array of two dimensions", name);
         return NULL;
     }
     return array;
@@ -63,7 +63,7 @@ PyObject *hc_move_codes_method(PyObject *self, PyObject *args) {
         return NULL;
     const bool turned = from.kind >= HC_CODES_TURNED || to.kind >= HC_CODES_TURNED;
     if (turned && from.kind != HC_CODES_ROWS && to.kind != HC_CODES_ROWS)
-        return PyErr_Format(PyExc_ValueError, "move_codes: one side is turned, wanted rows on the other");
+        return PyErr_Format(PyExc_ValueError, "move_codes: one side is turned, expected rows on the other");
     hc_status status;
     HC_WITHOUT_GIL((hc_move_codes(&run, rows, columns, flip, &from, &to), HC_OK));
     (void)status;
@@ -138,7 +138,7 @@ PyObject *hc_blocks_method(PyObject *self, PyObject *args) {
         return hc_give_up(&held);
     if (PyArray_DIM(data, 0) != rows ||
         PyArray_DIM(data, 1) * PyArray_ITEMSIZE(data) != hc_blocks_bytes(name, values)) {
-        PyErr_Format(PyExc_ValueError, "blocks: wanted (%lld, %lld bytes) of %s", (long long)rows,
+        PyErr_Format(PyExc_ValueError, "blocks: expected (%lld, %lld bytes) of %s", (long long)rows,
                      (long long)hc_blocks_bytes(name, values), name);
         return hc_give_up(&held);
     }

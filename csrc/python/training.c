@@ -9,7 +9,7 @@ static bool take_bits(PyObject *object, int64_t rows, int64_t bytes, bool writab
         return false;
     if (view->itemsize == 1 && view->len == rows * bytes)
         return true;
-    PyErr_Format(PyExc_ValueError, "inside: wanted %lld x %lld contiguous bytes", (long long)rows, (long long)bytes);
+    PyErr_Format(PyExc_ValueError, "inside: expected %lld x %lld contiguous bytes", (long long)rows, (long long)bytes);
     PyBuffer_Release(view);
     return false;
 }
@@ -137,7 +137,7 @@ PyObject *hc_round_by_chance_method(PyObject *self, PyObject *args) {
         if (!hc_parse_view(table_object, "levels", &table, &held))
             return hc_give_up(&held);
         if (table.dtype != HC_F64 || table.ndim != 1 || table.strides[0] != 8 || table.shape[0] > 256) {
-            PyErr_SetString(PyExc_ValueError, "levels: wanted at most 256 contiguous float64");
+            PyErr_SetString(PyExc_ValueError, "levels: expected at most 256 contiguous float64");
             return hc_give_up(&held);
         }
         levels.n = (int)table.shape[0];

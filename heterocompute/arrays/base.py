@@ -190,7 +190,7 @@ class PackedArray(NDArrayOperatorsMixin):
     def _transposed(self) -> Self:
         """Return the transposed array of two dimensions, whose components are shared."""
         if len(self._shape) != 2:
-            raise ValueError(f"T: wanted two dimensions, got shape {self._shape}; {self._decoder} has transpose")
+            raise ValueError(f"T: expected two dimensions, got shape {self._shape}; {self._decoder} has transpose")
         return self._remade(self._components, self._shape[::-1], [1 - a for a in self._axis])
 
     def __len__(self) -> int:

@@ -36,9 +36,9 @@ def _check_dtype(dtype: np.dtype[Any], name: str) -> None:
     # Kind V: bfloat16 and the small floats of ml_dtypes, which have a name and no fields.
     real = dtype.kind in "fiub" or (dtype.kind == "V" and dtype.fields is None and not dtype.name.startswith("void"))
     if not real or dtype.itemsize not in (1, 2, 4, 8):
-        raise TypeError(f"{name} has dtype {dtype}, wanted floats, integers or bool of 1, 2, 4 or 8 bytes")
+        raise TypeError(f"{name} has dtype {dtype}, expected floats, integers or bool of 1, 2, 4 or 8 bytes")
     if not dtype.isnative:
-        raise TypeError(f"{name} has dtype {dtype}, wanted native byte order")
+        raise TypeError(f"{name} has dtype {dtype}, expected native byte order")
 
 
 class BitmapArray(PackedArray):
@@ -91,24 +91,24 @@ class BitmapArray(PackedArray):
     def __init__(self, bitmap: Array, values: Array, shape: Sequence[int]) -> None:
         for name, part in (("bitmap", bitmap), ("values", values)):
             if not isinstance(part, np.ndarray):
-                raise TypeError(f"BitmapArray: {name} is a {type(part).__name__}, wanted an ndarray")
+                raise TypeError(f"BitmapArray: {name} is a {type(part).__name__}, expected an ndarray")
             if part.ndim != 1:
-                raise ValueError(f"BitmapArray: {name} has shape {part.shape}, wanted one dimension")
+                raise ValueError(f"BitmapArray: {name} has shape {part.shape}, expected one dimension")
         if bitmap.dtype != np.uint8:
-            raise TypeError(f"BitmapArray: bitmap has dtype {bitmap.dtype}, wanted uint8")
+            raise TypeError(f"BitmapArray: bitmap has dtype {bitmap.dtype}, expected uint8")
         _check_dtype(values.dtype, "BitmapArray: values")
         try:
             sizes = tuple(int(n.__index__()) for n in shape)
         except (TypeError, AttributeError, ValueError, NotImplementedError):
-            raise TypeError(f"BitmapArray: shape is {shown(shape)}, wanted ints") from None
+            raise TypeError(f"BitmapArray: shape is {shown(shape)}, expected ints") from None
         size = prod(sizes)
         if min(sizes, default=0) < 0 or len(sizes) > 64 or size > 2**60:
             raise ValueError(
-                f"BitmapArray: shape is {shown(sizes)}, wanted at most 64 sizes and 2^60 elements, none negative"
+                f"BitmapArray: shape is {shown(sizes)}, expected at most 64 sizes and 2^60 elements, none negative"
             )
         if len(bitmap) != -(-size // 8):
             raise ValueError(
-                f"BitmapArray: bitmap has {counted(len(bitmap), 'byte')}, shape {sizes} wants {-(-size // 8)}"
+                f"BitmapArray: bitmap has {counted(len(bitmap), 'byte')}, shape {sizes} needs {-(-size // 8)}"
             )
         if size % 8 and bitmap[-1] >> size % 8:
             raise ValueError("BitmapArray: bitmap has bits behind the last element")
@@ -239,7 +239,7 @@ def _given(a: Any) -> Array:
     try:
         return np.asarray(a)
     except (RuntimeError, TypeError, ValueError):
-        raise TypeError(f"encode_bitmap: a is {shown(a)}, wanted an array of floats, integers or bool") from None
+        raise TypeError(f"encode_bitmap: a is {shown(a)}, expected an array of floats, integers or bool") from None
 
 
 @counts_subnormals

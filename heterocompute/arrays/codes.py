@@ -87,10 +87,10 @@ def code_storage(q: QuantizedArray) -> CodeStorage:
     (2, 1.75, 1.75, 18, 22)
     """
     if not isinstance(q, QuantizedArray):
-        raise TypeError(f"code_storage: q is {type(q).__name__}, wanted a QuantizedArray")
+        raise TypeError(f"code_storage: q is {type(q).__name__}, expected a QuantizedArray")
     bits = q.format.bits
     if bits > 16:
-        raise ValueError(f"code_storage: codes of {q.format} have {bits} bits, wanted at most 16")
+        raise ValueError(f"code_storage: codes of {q.format} have {bits} bits, expected at most 16")
     counts = np.zeros(2**bits, np.int64)
     rows = rows_at_once(len(q.components["codes"]), q.components["codes"][:1].nbytes, BLOCK)
     for first in range(0, len(q.components["codes"]) if q.size else 0, rows):

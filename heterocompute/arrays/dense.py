@@ -42,9 +42,9 @@ def as_float_dtype(dtype: Any, name: str) -> np.dtype[Any]:
     try:
         found = np.dtype(np.float32 if dtype is None else dtype)
     except (TypeError, ValueError, SyntaxError):
-        raise TypeError(f"{name}: dtype is {shown(dtype)}, wanted {', '.join(FLOATS)}") from None
+        raise TypeError(f"{name}: dtype is {shown(dtype)}, expected {', '.join(FLOATS)}") from None
     if found.kind not in "fV" or found.name not in FLOATS:
-        raise TypeError(f"{name}: dtype is {shown(found)}, wanted {', '.join(FLOATS)}")
+        raise TypeError(f"{name}: dtype is {shown(found)}, expected {', '.join(FLOATS)}")
     return found
 
 
@@ -58,13 +58,13 @@ def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
             raise TypeError
         axes = tuple(operator.index(a) for a in given)
     except TypeError:
-        raise TypeError(f"{name}: axis is {shown(axis)}, wanted an int or a tuple of ints") from None
+        raise TypeError(f"{name}: axis is {shown(axis)}, expected an int or a tuple of ints") from None
     for a in axes:
         if not -ndim <= a < ndim:
             raise ValueError(f"{name}: axis {shown(a)} is out of range for an array with {counted(ndim, 'dimension')}")
     found = tuple(a % ndim for a in axes)
     if not found or len(set(found)) != len(found):
-        raise ValueError(f"{name}: axis is {shown(axis)}, wanted one or more different axes")
+        raise ValueError(f"{name}: axis is {shown(axis)}, expected one or more different axes")
     return found
 
 
@@ -94,7 +94,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     if array.dtype.name.startswith(SMALL_FLOATS):
         return converted(array, np.float32)
     if array.dtype.name not in FLOATS:
-        raise TypeError(f"{name} has dtype {array.dtype}, wanted {', '.join(FLOATS)}; convert with astype first")
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {', '.join(FLOATS)}; convert with astype first")
     if not array.dtype.isnative or not array.flags.aligned:
         array = array.astype(array.dtype.newbyteorder("="), copy=True)
     return array

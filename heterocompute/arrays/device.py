@@ -277,7 +277,7 @@ def _from_interface(value: Any, name: str) -> DeviceArray:
     if found.get("mask") is not None:
         raise TypeError(f"{name} has a mask, expected an array without one")
     if typestr not in _TYPES:
-        raise TypeError(f"{name} has dtype {shown(typestr)}, wanted float16, bfloat16, float32 or float64")
+        raise TypeError(f"{name} has dtype {shown(typestr)}, expected float16, bfloat16, float32 or float64")
     dtype = np.dtype(_TYPES[typestr])
     number = max(_core.cuda_place(address), 0) if address else 0
     return DeviceArray(value, address, shape, dtype, steps or c_strides(shape, dtype.itemsize), number, stream)
@@ -295,7 +295,7 @@ def _from_dlpack(value: Any, name: str, stream: int | None) -> DeviceArray:
     if kind not in (_CUDA, _CUDA_MANAGED):
         raise TypeError(f"{name}: DLPack gives memory of another kind of device, expected CUDA")
     if (code, bits) not in _FLOATS:
-        raise TypeError(f"{name} has another dtype, wanted float16, bfloat16, float32 or float64")
+        raise TypeError(f"{name} has another dtype, expected float16, bfloat16, float32 or float64")
     dtype = _bfloat16() if code == 4 else np.dtype(_FLOATS[code, bits])
     strides = tuple(step * dtype.itemsize for step in items)
     return DeviceArray(owner, address, shape, dtype, strides, number, stream or DEFAULT_STREAM)

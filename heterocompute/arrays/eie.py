@@ -139,26 +139,26 @@ class EIEArray(PackedArray):
     @counts_subnormals
     def __init__(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int] = (1,)) -> None:
         if not isinstance(components, Mapping) or set(components) != set(COMPONENTS):
-            raise TypeError(f"EIEArray: components are {shown(components)}, wanted {', '.join(COMPONENTS)}")
+            raise TypeError(f"EIEArray: components are {shown(components)}, expected {', '.join(COMPONENTS)}")
         self._axis = normalize_axes(axis, 2, "EIEArray")
         if len(self._axis) != 1:
-            raise ValueError(f"EIEArray: axis is {shown(axis)}, wanted (1,) or (0,)")
+            raise ValueError(f"EIEArray: axis is {shown(axis)}, expected (1,) or (0,)")
         try:
             first, second = (as_int(n, "EIEArray: shape", 0, 2**62) for n in shape)
         except (TypeError, ValueError, NotImplementedError):
-            raise ValueError(f"EIEArray: shape is {shown(shape)}, wanted (rows, columns)") from None
+            raise ValueError(f"EIEArray: shape is {shown(shape)}, expected (rows, columns)") from None
         self._shape = (first, second)
         rows, columns = self._stored_shape
         self._components = {name: _frozen(components[name], name) for name in COMPONENTS}
         pointers, codebook = self._components["pointers"], self._components["codebook"]
         if pointers.shape[1] != columns + 1:
-            raise ValueError(f"EIEArray: pointers have shape {pointers.shape}, wanted (elements, {columns + 1})")
+            raise ValueError(f"EIEArray: pointers have shape {pointers.shape}, expected (elements, {columns + 1})")
         if codebook.shape != (CODES,):
-            raise ValueError(f"EIEArray: codebook has shape {codebook.shape}, wanted ({CODES},)")
+            raise ValueError(f"EIEArray: codebook has shape {codebook.shape}, expected ({CODES},)")
         _core.eie_check(self._packed())
         if np.any(codebook[2:] < codebook[1:-1]):
             numbers = ", ".join(f"{value:.4g}" for value in codebook)
-            raise ValueError(f"EIEArray: codebook is {numbers}, wanted 0 and then 15 numbers that ascend")
+            raise ValueError(f"EIEArray: codebook is {numbers}, expected 0 and then 15 numbers that ascend")
 
     @property
     def _stored_shape(self) -> tuple[int, int]:
@@ -265,7 +265,7 @@ class EIEArray(PackedArray):
         [1, 0]
         """
         if not isinstance(layout, str) or layout not in ("csr", "csc"):
-            raise ValueError(f"to_scipy: layout is {shown(layout)}, wanted 'csr' or 'csc'")
+            raise ValueError(f"to_scipy: layout is {shown(layout)}, expected 'csr' or 'csc'")
         import scipy.sparse  # optional
 
         starts, indices, values = _core.eie_expand(runtime.run(), self._packed())
@@ -315,7 +315,7 @@ class EIEArray(PackedArray):
         if x is not None:
             given = as_array(x, "load_balance: x")
             if given.shape != self._shape[1:]:
-                raise ValueError(f"load_balance: x has shape {given.shape}, wanted {self._shape[1:]}")
+                raise ValueError(f"load_balance: x has shape {given.shape}, expected {self._shape[1:]}")
             with np.errstate(over="ignore"):  # of these values only whether they are zero counts
                 activations = np.ascontiguousarray(given, np.float32)
         deep = as_int(depth, "load_balance: depth", 1)
@@ -409,7 +409,7 @@ def _frozen(part: Any, name: str) -> Array:
             if isinstance(part, np.ndarray)
             else type(part).__name__
         )
-        raise TypeError(f"EIEArray: {name} is {found}, wanted {np.dtype(dtype)} of {ndim}")
+        raise TypeError(f"EIEArray: {name} is {found}, expected {np.dtype(dtype)} of {ndim}")
     frozen: Array = np.frombuffer(part.tobytes(), dtype).reshape(part.shape)  # bytes: no flag makes them writeable
     return frozen
 
@@ -459,7 +459,7 @@ def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
     """
     given = as_array(w, "encode_csr: w")
     if given.ndim != 2:
-        raise ValueError(f"encode_csr: w has shape {given.shape}, wanted (rows, columns)")
+        raise ValueError(f"encode_csr: w has shape {given.shape}, expected (rows, columns)")
     rows, columns = given.shape
     count = as_int(elements, "encode_csr: elements", 1, max(rows, MOST_ELEMENTS))
     refuse_infinite(given, "encode_csr: w")
@@ -481,10 +481,10 @@ def _learned(values: Array) -> Array:
 def _given(codebook: Any) -> Array:
     table = as_array(codebook, "encode_csr: codebook")
     if table.shape != (CODES,):
-        raise ValueError(f"encode_csr: codebook has shape {table.shape}, wanted ({CODES},), number 0 for the zeros")
+        raise ValueError(f"encode_csr: codebook has shape {table.shape}, expected ({CODES},), number 0 for the zeros")
     with np.errstate(over="ignore"):
         single = table.astype(np.float32, order="C")
     if single[0] != 0 or not np.isfinite(single).all() or np.any(single[2:] < single[1:-1]):
         numbers = ", ".join(f"{value:.4g}" for value in single)
-        raise ValueError(f"encode_csr: codebook is {numbers}, wanted 0 and then 15 finite numbers that ascend")
+        raise ValueError(f"encode_csr: codebook is {numbers}, expected 0 and then 15 finite numbers that ascend")
     return single

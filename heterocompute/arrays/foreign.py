@@ -63,7 +63,7 @@ def as_exported(value: Any, name: str) -> np.ndarray[Any, Any]:
     try:
         return _from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as problem:
-        raise TypeError(f"{name}: wanted an array of floats in the memory of the CPU ({problem})") from None
+        raise TypeError(f"{name}: expected an array of floats in the memory of the CPU ({problem})") from None
 
 
 def as_foreign(value: Any, name: str, wanted: str) -> np.ndarray[Any, Any]:
@@ -76,7 +76,7 @@ def as_foreign(value: Any, name: str, wanted: str) -> np.ndarray[Any, Any]:
     except (AttributeError, RuntimeError, TypeError, ValueError):  # rows of different lengths, a list in itself
         array = None
     if array is None or array.dtype.kind == "O":
-        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}")
+        raise TypeError(f"{name} is {shown(value)}, expected {wanted}")
     return array
 
 
@@ -119,26 +119,26 @@ def refuse_unreadable(value: Any, name: str) -> None:
             "or heterocompute.interop.jax, which works inside (docs/training.md)"
         )
     if isinstance(value, (str, bytes, os.PathLike)):
-        raise TypeError(f"{name} is {shown(value)}, wanted an array: hc.load reads the arrays of a checkpoint")
+        raise TypeError(f"{name} is {shown(value)}, expected an array: hc.load reads the arrays of a checkpoint")
     if isinstance(value, Mapping):
         first = next(iter(value), None)
         one = f", such as that of {shown(first)}" if value else ""
         raise TypeError(
-            f"{name} is {_kind(value)} of {len(value)}, wanted one array: pass one of its values{one}; "
+            f"{name} is {_kind(value)} of {len(value)}, expected one array: pass one of its values{one}; "
             "hc.study takes all of them"
         )
     if callable(getattr(value, "state_dict", None)):
         raise TypeError(
-            f"{name} is {_kind(value)}, wanted an array: pass one of its weights, such as module.weight.detach(); "
+            f"{name} is {_kind(value)}, expected an array: pass one of its weights, such as module.weight.detach(); "
             "hc.study takes all of module.state_dict()"
         )
     if callable(getattr(value, "get_weights", None)):
-        raise TypeError(f"{name} is {_kind(value)}, wanted an array: pass one of the arrays of its get_weights()")
+        raise TypeError(f"{name} is {_kind(value)}, expected an array: pass one of the arrays of its get_weights()")
     if isinstance(value, (list, tuple)):
         first = next(iter(value), None)
         if exports_dlpack(first) and not isinstance(first, np.ndarray):
             raise TypeError(
-                f"{name} is {_kind(value)} of {len(value)}, the first {_kind(first)}, wanted one array: "
+                f"{name} is {_kind(value)} of {len(value)}, the first {_kind(first)}, expected one array: "
                 "pass one at a time, or stack them (torch.stack, jax.numpy.stack)"
             )
         return
@@ -164,7 +164,7 @@ def _refuse_place(value: Any, name: str) -> None:
     copies = {"cpu": "pass .cpu() of it", "get": "pass .get() of it"}  # of torch, of CuPy
     how = next((text for method, text in copies.items() if callable(getattr(value, method, None))), None)
     raise Unreadable(
-        f"{name} is {_kind(value)} on {device}, wanted an array in the memory of the CPU: "
+        f"{name} is {_kind(value)} on {device}, expected an array in the memory of the CPU: "
         + (how or "copy it there first (jax.device_get)")
     )
 

@@ -167,7 +167,7 @@ def as_path(path: Any, name: str) -> str:
     try:
         text = file_name(path)
     except TypeError:
-        raise TypeError(f"{name}: path is {shown(path)}, wanted a str or os.PathLike") from None
+        raise TypeError(f"{name}: path is {shown(path)}, expected a str or os.PathLike") from None
     if not text or "\0" in text:
-        raise ValueError(f"{name}: path is {shown(path)}, wanted the name of a file")
+        raise ValueError(f"{name}: path is {shown(path)}, expected the name of a file")
     return text

@@ -237,10 +237,10 @@ def prepack(w: Any) -> Any:
 
 def _filters(w: Any) -> PrepackedFilters:
     if w is None or isinstance(w, (PackedArray, str, bytes)) or np.isscalar(w):
-        raise TypeError(f"prepack: w is {shown(w)}, wanted a QuantizedArray, or filters of floats")
+        raise TypeError(f"prepack: w is {shown(w)}, expected a QuantizedArray, or filters of floats")
     array = as_array(w.source if isinstance(w, PrepackedFilters) else w, "prepack: w")
     if array.ndim != 4:
-        raise ValueError(f"prepack: w has shape {array.shape}, wanted filters (K, C / groups, R, S)")
+        raise ValueError(f"prepack: w has shape {array.shape}, expected filters (K, C / groups, R, S)")
     source = array.copy()
     source.flags.writeable = False
     return PrepackedFilters(source)

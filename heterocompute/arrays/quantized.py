@@ -44,9 +44,9 @@ def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
             raise TypeError
         sizes = tuple(operator.index(n) for n in shape)
     except (TypeError, ValueError, NotImplementedError):  # the latter two: what cannot be iterated after all
-        raise TypeError(f"{kind}: shape is {shown(shape)}, wanted a tuple of ints") from None
+        raise TypeError(f"{kind}: shape is {shown(shape)}, expected a tuple of ints") from None
     if min(sizes, default=0) < 0:
-        raise ValueError(f"{kind}: shape is {shown(sizes)}, wanted no size below 0")
+        raise ValueError(f"{kind}: shape is {shown(sizes)}, expected no size below 0")
     if prod(n for n in sizes if n) >= 2**60:
         raise ValueError(f"{kind}: shape is {shown(sizes)}, whose size overflows")
     return sizes
@@ -114,11 +114,11 @@ class QuantizedArray(PackedArray):
     ) -> None:
         kind = type(self).__name__
         if not isinstance(format, Format):
-            raise TypeError(f"{kind}: format is {shown(format)}, wanted a Format")
+            raise TypeError(f"{kind}: format is {shown(format)}, expected a Format")
         if not isinstance(components, Mapping):
-            raise TypeError(f"{kind}: components are {shown(components)}, wanted a mapping of names to ndarrays")
+            raise TypeError(f"{kind}: components are {shown(components)}, expected a mapping of names to ndarrays")
         if not isinstance(source_dtype, str) or source_dtype not in FLOATS:
-            raise ValueError(f"{kind}: source_dtype is {shown(source_dtype)}, wanted {', '.join(FLOATS)}")
+            raise ValueError(f"{kind}: source_dtype is {shown(source_dtype)}, expected {', '.join(FLOATS)}")
         self._components = dict(components)
         self._format = format
         self._shape = _as_shape(shape, kind)
@@ -133,9 +133,9 @@ class QuantizedArray(PackedArray):
         for name, (dtype, wanted) in layout.items():
             part = self._components[name]
             if not isinstance(part, np.ndarray):
-                raise TypeError(f"{kind}: component {name} is {type(part).__name__}, wanted an ndarray")
+                raise TypeError(f"{kind}: component {name} is {type(part).__name__}, expected an ndarray")
             if part.dtype != dtype or part.shape != wanted:
-                raise ValueError(f"{kind}: component {name} is {part.dtype} {part.shape}, wanted {dtype} {wanted}")
+                raise ValueError(f"{kind}: component {name} is {part.dtype} {part.shape}, expected {dtype} {wanted}")
         if has_pattern(format):
             problem = check_metadata(self._components["metadata"], format, self._shape, self._axis)
             if problem:

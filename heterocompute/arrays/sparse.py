@@ -56,10 +56,10 @@ def pattern_of(text: Any, name: str) -> tuple[int, int]:
         Not N:M with 1 <= N <= M <= 32.
     """
     if not isinstance(text, str):
-        raise TypeError(f"{name}: pattern is {shown(text)}, wanted a text such as '2:4'")
+        raise TypeError(f"{name}: pattern is {shown(text)}, expected a text such as '2:4'")
     pattern = parse_pattern(text)
     if pattern is None:
-        raise ValueError(f"{name}: pattern is {shown(text[:40])}, wanted N:M with 1 <= N <= M <= 32, such as '2:4'")
+        raise ValueError(f"{name}: pattern is {shown(text[:40])}, expected N:M with 1 <= N <= M <= 32, such as '2:4'")
     return pattern
 
 
@@ -101,7 +101,9 @@ class SparseArray(QuantizedArray):
         source_dtype: str = "float32",
     ) -> None:
         if not has_pattern(format) or not format.is_plain:
-            raise TypeError(f"SparseArray: format is {shown(format)}, wanted a pattern alone, such as hc.format('2:4')")
+            raise TypeError(
+                f"SparseArray: format is {shown(format)}, expected a pattern alone, such as hc.format('2:4')"
+            )
         super().__init__(components, format, shape, axis, source_dtype)
 
     @classmethod
@@ -208,7 +210,7 @@ class SparseArray(QuantizedArray):
         values = as_array(w, f"{name}: {values_name}")
         kept = _plain(mask, f"{name}: {mask_name}", "an array of bool")
         if kept.dtype != np.bool_:
-            raise TypeError(f"{name}: {mask_name} has dtype {kept.dtype}, wanted bool")
+            raise TypeError(f"{name}: {mask_name} has dtype {kept.dtype}, expected bool")
         if kept.shape != values.shape:
             raise ValueError(f"{name}: {mask_name} has shape {kept.shape} and {values_name} has shape {values.shape}")
         axes = normalize_axes(axis, values.ndim, name)
@@ -266,16 +268,16 @@ class SparseArray(QuantizedArray):
         ((32, 16), (32, 2), '0x4444')
         """
         if (self.n, self.m) != (2, 4):
-            raise ValueError(f"to_semi_structured: the pattern is {self.n}:{self.m}, wanted 2:4")
+            raise ValueError(f"to_semi_structured: the pattern is {self.n}:{self.m}, expected 2:4")
         if self.ndim != 2 or self._axis != (1,) or self._shape[0] % 32 or self._shape[1] % 32:
             raise ValueError(
-                f"to_semi_structured: shape {self._shape} pruned along {self._axis}, wanted (32 i, 32 j) along (1,)"
+                f"to_semi_structured: shape {self._shape} pruned along {self._axis}, expected (32 i, 32 j) along (1,)"
             )
         kept = self._components["values"]
         own = kept.dtype if kept.dtype.itemsize == 2 else np.float16
         wanted = as_float_dtype(own if dtype is None else dtype, "to_semi_structured")
         if wanted.name not in ("float16", "bfloat16"):
-            raise ValueError(f"to_semi_structured: dtype is {wanted}, wanted float16 or bfloat16")
+            raise ValueError(f"to_semi_structured: dtype is {wanted}, expected float16 or bfloat16")
         with np.errstate(over="ignore"):
             values = converted(kept, wanted)
         lost = np.isfinite(kept) & ~np.isfinite(values)
@@ -318,10 +320,10 @@ class SparseArray(QuantizedArray):
         kept = as_array(values, "from_semi_structured: values")
         words = _plain(metadata, "from_semi_structured: metadata", "an array of int16")
         if words.dtype != np.int16:
-            raise TypeError(f"from_semi_structured: metadata has dtype {words.dtype}, wanted int16")
+            raise TypeError(f"from_semi_structured: metadata has dtype {words.dtype}, expected int16")
         if kept.ndim != 2 or kept.shape[0] % 32 or kept.shape[1] % 16 or words.shape != (len(kept), kept.shape[1] // 8):
             raise ValueError(
-                f"from_semi_structured: values have shape {kept.shape} and metadata {words.shape}, wanted "
+                f"from_semi_structured: values have shape {kept.shape} and metadata {words.shape}, expected "
                 "(32 i, 16 j) and (32 i, 2 j)"
             )
         plain = words.reshape(-1)[_reordered_places(*words.shape)].astype("<i2").view(np.uint8)
@@ -361,11 +363,11 @@ class SparseArray(QuantizedArray):
         [1, 2]
         """
         if not isinstance(layout, str) or layout not in ("csr", "csc"):
-            raise ValueError(f"to_scipy: layout is {shown(layout)}, wanted 'csr' or 'csc'")
+            raise ValueError(f"to_scipy: layout is {shown(layout)}, expected 'csr' or 'csc'")
         import scipy.sparse  # optional
 
         if self.ndim != 2:
-            raise ValueError(f"to_scipy: wanted two dimensions, got shape {self._shape}")
+            raise ValueError(f"to_scipy: expected two dimensions, got shape {self._shape}")
         coordinates = np.nonzero(self.mask)
         matrix = scipy.sparse.coo_array((self.to_dense()[coordinates], coordinates), shape=self._shape)
         return matrix.tocsr() if layout == "csr" else matrix.tocsc()
@@ -402,9 +404,9 @@ class SparseArray(QuantizedArray):
         True
         """
         if not hasattr(matrix, "tocoo"):
-            raise TypeError(f"from_scipy: matrix is {shown(matrix)}, wanted a sparse matrix of SciPy")
+            raise TypeError(f"from_scipy: matrix is {shown(matrix)}, expected a sparse matrix of SciPy")
         if len(matrix.shape) != 2:
-            raise ValueError(f"from_scipy: matrix has shape {matrix.shape}, wanted two dimensions")
+            raise ValueError(f"from_scipy: matrix has shape {matrix.shape}, expected two dimensions")
         stored = matrix.tocsr(copy=True)
         stored.sum_duplicates()
         stored = stored.tocoo()
@@ -419,7 +421,7 @@ def _plain(value: Any, name: str, wanted: str) -> Array:
     try:
         return np.asarray(value)
     except (TypeError, ValueError):  # rows of different lengths
-        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}") from None
+        raise TypeError(f"{name} is {shown(value)}, expected {wanted}") from None
 
 
 def _reordered_places(rows: int, columns: int) -> Array:

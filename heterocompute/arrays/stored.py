@@ -33,7 +33,7 @@ def check_source(shape: Sequence[int], axis: Sequence[int], dtype: str) -> None:
     dtype : str
     """
     if dtype not in FLOATS:
-        raise ValueError(f"unknown source dtype {shown(dtype)}, wanted {', '.join(FLOATS)}")
+        raise ValueError(f"unknown source dtype {shown(dtype)}, expected {', '.join(FLOATS)}")
     if not axis or len(set(axis)) != len(axis) or max(axis) >= len(shape):
         raise ValueError(f"axis {shown(list(axis))} does not fit shape {shown(list(shape))}")
 

@@ -219,9 +219,9 @@ class Reader(Tensors):
         try:
             header = strict_json(bytes(text))
         except ValueError as error:
-            self._fail(f"not a safetensors file: its header is no JSON ({printable(str(error))})")
+            self._fail(f"not a safetensors file: its header is not JSON ({printable(str(error))})")
         if not isinstance(header, dict) or text[0] != ord("{"):
-            self._fail("not a safetensors file: its header is no JSON object")
+            self._fail("not a safetensors file: its header is not a JSON object")
         metadata = header.pop("__metadata__", None)
         self.metadata: dict[str, str] = {} if metadata is None else metadata
         if not isinstance(self.metadata, dict) or not all(isinstance(v, str) for v in self.metadata.values()):
@@ -230,7 +230,7 @@ class Reader(Tensors):
             try:
                 name.encode("utf-8")
             except UnicodeEncodeError:
-                self._fail(f"the header holds {quoted(name)}, which is no text")
+                self._fail(f"the header holds {quoted(name)}, which is not a string")
         self._data_begin = 8 + length
         self._infos = {name: self._parse(name, entry) for name, entry in header.items()}
         self.names = list(self._infos)

@@ -43,7 +43,7 @@ def _check_amount(text: bytes) -> None:
     bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
     quotes = bare.count(b'"')
     if quotes > 2 * MAX_STRINGS:
-        raise ValueError(f"more than {MAX_STRINGS} texts")
+        raise ValueError(f"more than {MAX_STRINGS} strings")
     outside = b"".join(bare.split(b'"')[::2])
     for mark, (what, most) in MAX_MARKS.items():
         if outside.count(mark) > most:
@@ -56,10 +56,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"the key {quoted(key)} stands there twice")
+                raise ValueError(f"the key {quoted(key)} appears twice")
             seen.add(key)
     return found
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")

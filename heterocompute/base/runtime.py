@@ -83,12 +83,12 @@ _process_threads: int | None = None
 
 def _isa_mask(name: object, source: str) -> int:
     if not isinstance(name, str):
-        raise TypeError(f"{source}: wanted the name of an instruction set, got {shown(name)}")
+        raise TypeError(f"{source}: expected the name of an instruction set, got {shown(name)}")
     try:
         mask = _core.isa_mask(name)
     except ValueError:
         known = ", ".join(_core.isa_names(ALL_ISA))
-        raise ValueError(f"{source}: there is no instruction set {shown(name)}, wanted one of {known}") from None
+        raise ValueError(f"{source}: there is no instruction set {shown(name)}, expected one of {known}") from None
     missing = mask & ~_core.cpu_isa()
     if missing:
         lacking = ", ".join(_core.isa_names(missing)[1:])
@@ -102,9 +102,9 @@ def _thread_count(value: object, source: str) -> int:
             raise TypeError
         count = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{source}: wanted a number of threads, got {shown(value)}") from None
+        raise TypeError(f"{source}: expected a number of threads, got {shown(value)}") from None
     if not 1 <= count <= MAX_THREADS:
-        raise ValueError(f"{source}: {shown(count)} threads, wanted 1 to {MAX_THREADS}")
+        raise ValueError(f"{source}: {shown(count)} threads, expected 1 to {MAX_THREADS}")
     return count
 
 
@@ -118,15 +118,15 @@ def _environment() -> _Settings:
         settings = replace(settings, blas=choice)
     if order := os.environ.get("HETEROCOMPUTE_ORDER"):
         if order not in ORDERS:
-            raise ValueError(f"HETEROCOMPUTE_ORDER: wanted 'fast' or 'one', got {shown(order)}")
+            raise ValueError(f"HETEROCOMPUTE_ORDER: expected 'fast' or 'one', got {shown(order)}")
         settings = replace(settings, order=order)
     if threads := os.environ.get("HETEROCOMPUTE_THREADS"):
         if not threads.isdecimal() or len(threads) > 9:
-            raise ValueError(f"HETEROCOMPUTE_THREADS: wanted a number of threads, got {shown(threads)}")
+            raise ValueError(f"HETEROCOMPUTE_THREADS: expected a number of threads, got {shown(threads)}")
         settings = replace(settings, threads=_thread_count(int(threads), "HETEROCOMPUTE_THREADS"))
     if tuned := os.environ.get("HETEROCOMPUTE_TUNED"):
         if tuned not in ("0", "1"):
-            raise ValueError(f"HETEROCOMPUTE_TUNED: wanted 0 or 1, got {shown(tuned)}")
+            raise ValueError(f"HETEROCOMPUTE_TUNED: expected 0 or 1, got {shown(tuned)}")
         settings = replace(settings, tuned=tuned == "1")
     return settings
 
@@ -231,18 +231,18 @@ def use(
         settings = replace(settings, threads=_thread_count(threads, "use: threads"))
     if blas is not None:
         if blas not in CHOICES:
-            raise ValueError(f"use: blas is {shown(blas)}, wanted 'auto', 'openblas' or 'own'")
+            raise ValueError(f"use: blas is {shown(blas)}, expected 'auto', 'openblas' or 'own'")
         if blas == "openblas" and open_blas() is None:
             raise RuntimeError("use: no BLAS was found; install scipy-openblas32 or set HETEROCOMPUTE_BLAS")
         settings = replace(settings, blas=blas)
     if path is not None:
         names = ["auto", *_core.paths()]
         if path not in names:
-            raise ValueError(f"use: there is no path {shown(path)}, wanted one of {', '.join(names)}")
+            raise ValueError(f"use: there is no path {shown(path)}, expected one of {', '.join(names)}")
         settings = replace(settings, path=names.index(path))
     if tuned is not None:
         if not isinstance(tuned, (bool, np.bool_)):
-            raise TypeError(f"use: tuned is {shown(tuned)}, wanted a bool")
+            raise TypeError(f"use: tuned is {shown(tuned)}, expected a bool")
         settings = replace(settings, tuned=bool(tuned))
     if backend is not None:
         if not isinstance(backend, str) or backend not in BACKENDS:
@@ -375,7 +375,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     True
     """
     if mode not in ("stdout", "dicts"):
-        raise ValueError(f"show_config: mode is {shown(mode)}, wanted 'stdout' or 'dicts'")
+        raise ValueError(f"show_config: mode is {shown(mode)}, expected 'stdout' or 'dicts'")
     found = config()
     if mode == "dicts":
         return found

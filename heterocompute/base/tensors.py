@@ -39,7 +39,7 @@ class Tensors:
         In the order of the file.
     metadata : dict of str to str
     skipped : dict of str to str
-        What stands in the file and is no tensor of a dtype that is known here -> what it is.
+        What stands in the file and is not a tensor of a dtype that is known here -> what it is.
     others : collection of str
         Paths of further files that hold data of tensors.
     axes : mapping of str to tuple of int

@@ -122,7 +122,7 @@ def file_name(path: str | bytes | os.PathLike[str]) -> str:
     'a/b.npz'
     """
     if not isinstance(path, (str, bytes, os.PathLike)):
-        raise TypeError(f"path is {path!r:.80}, wanted the name of a file")
+        raise TypeError(f"path is {path!r:.80}, expected the name of a file")
     name = local_path(os.fsdecode(path))
     if len(name) > MAX_PATH or any(len(part) > MAX_PART for part in name.split(os.sep)):
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), shortened(name, MAX_QUOTED))
@@ -145,7 +145,7 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     Raises
     ------
     ValueError
-        No regular file (a device may have no end, a pipe no beginning), larger than the limit, or no UTF-8.
+        No regular file (a device may have no end, a pipe no beginning), larger than the limit, or not UTF-8.
     OSError
         The file cannot be read.
     """
@@ -161,4 +161,4 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: no UTF-8: {error}") from None
+        raise ValueError(f"{name}: not UTF-8: {error}") from None

@@ -38,7 +38,7 @@ def read_toml(path: str | os.PathLike[str], limit: int, parse_float: Callable[[s
     Raises
     ------
     ValueError
-        As of `read_small`, or the file is no TOML.
+        As of `read_small`, or the file is not TOML.
     OSError
         The file cannot be read.
     """
@@ -72,7 +72,7 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
         problem = "nested too deeply"
     except ValueError as error:  # of TOML, or an integer of too many digits
         problem = str(error)
-    raise ValueError(f"no TOML: {problem}")
+    raise ValueError(f"not TOML: {problem}")
 
 
 def toml_text(found: Mapping[str, Any]) -> str:

@@ -77,10 +77,10 @@ def as_int(value: Any, name: str, low: int, high: int | None = None) -> int:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} is {shown(value)}, wanted an int") from None
+        raise TypeError(f"{name} is {shown(value)}, expected an int") from None
     if number < low or (high is not None and number > high):
         wanted = f"{shown(low)} or more" if high is None else f"{shown(low)} to {shown(high)}"
-        raise ValueError(f"{name} is {shown(number)}, wanted {wanted}")
+        raise ValueError(f"{name} is {shown(number)}, expected {wanted}")
     return number
 
 
@@ -93,18 +93,18 @@ def as_real(value: Any, name: str, wanted: str) -> float:
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
     except (TypeError, ValueError):
-        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}") from None
+        raise TypeError(f"{name} is {shown(value)}, expected {wanted}") from None
 
 
 def is_several(value: Any) -> TypeGuard[Iterable[Any]]:
-    """Tell whether a value can be iterated and is no text."""
+    """Tell whether a value can be iterated and is not a string."""
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and bool(getattr(value, "ndim", 1))
 
 
 def as_list(value: Any, name: str, wanted: str) -> list[Any]:
     """Return what can be iterated as a list; TypeError for anything else, a text too."""
     if not is_several(value):
-        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}")
+        raise TypeError(f"{name} is {shown(value)}, expected {wanted}")
     return list(value)
 
 
@@ -113,21 +113,21 @@ def check_count(function: str, name: str, value: Any, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < 2**63:
         below = " below 2^63" if isinstance(value, int) and value >= 2**63 else ""
         wanted = "a positive integer" if least else "an integer from 0 up"
-        raise ValueError(f"{function}: {name} is {shown(value)}, wanted {wanted}{below}")
+        raise ValueError(f"{function}: {name} is {shown(value)}, expected {wanted}{below}")
     return int(value)
 
 
 def check_flag(function: str, name: str, value: Any) -> bool:
     """Return a bool, also of 0 and 1; TypeError names what came instead."""
     if not isinstance(value, (bool, np.bool_)) and (not isinstance(value, int) or value not in (0, 1)):
-        raise TypeError(f"{function}: {name} is {shown(value)}, wanted True or False")
+        raise TypeError(f"{function}: {name} is {shown(value)}, expected True or False")
     return bool(value)
 
 
 def check_text(function: str, name: str, value: Any) -> str:
     """Return a str; TypeError names what came instead."""
     if not isinstance(value, str):
-        raise TypeError(f"{function}: {name} is {shown(value)}, wanted a str")
+        raise TypeError(f"{function}: {name} is {shown(value)}, expected a str")
     return value
 
 
@@ -168,7 +168,7 @@ def _pair(title: str, name: str, value: Any, least: int, single: bool) -> Any:
     whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in parts)
     if len(parts) not in ((1, 2) if single else (2,)) or not whole or not all(least <= one < 2**63 for one in parts):
         wanted = f"{'one or two' if single else 'two'} {'positive integers' if least else 'integers from 0 up'}"
-        raise ValueError(f"{title}: {name} is {shown(value)}, wanted {wanted}")
+        raise ValueError(f"{title}: {name} is {shown(value)}, expected {wanted}")
     return int(parts[0]) if not isinstance(value, (tuple, list)) else tuple(int(one) for one in parts)
 
 
@@ -189,4 +189,4 @@ def check_number(
     words = (f"from {low:g}" + (f" to {high:g}" if high < math.inf else " up")) if closed else (
         f"above {low:g}" + (f" up to {high:g}" if high < math.inf else ""))  # fmt: skip
     words += "" if sized else f" of {SMALLEST:g} to {LARGEST:g}"
-    raise ValueError(f"{function}: {name} is {shown(value)}, wanted a number {words}")
+    raise ValueError(f"{function}: {name} is {shown(value)}, expected a number {words}")

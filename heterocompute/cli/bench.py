@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown:
         raise UsageError(f"unknown benchmark {shown(unknown[0])}, there are {', '.join(bench.NAMES)}")
     if arguments.json and arguments.markdown:
-        raise UsageError("--json and --markdown are two ways to print the same, wanted one of them")
+        raise UsageError("--json and --markdown are two ways to print the same, expected one of them")
     if arguments.costs is not None and not Path(arguments.costs).is_dir():
         raise UsageError(f"--costs {shown(arguments.costs)} is not a folder")
     if arguments.check and arguments.names != ["cuda"]:

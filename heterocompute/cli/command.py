@@ -194,13 +194,13 @@ def _check_files(arguments: argparse.Namespace) -> None:
     files = [(key, path) for key, paths in given.items() for path in (paths if isinstance(paths, list) else [paths])]
     for key, path in files:
         if isinstance(path, str) and (not path or "\0" in path):
-            raise UsageError(f"{({**WRITTEN, **READ})[key]} is {shown(path)}, wanted the path of a file")
+            raise UsageError(f"{({**WRITTEN, **READ})[key]} is {shown(path)}, expected the path of a file")
     for key, path in files:
         if key not in WRITTEN:
             continue
         if path == "-":  # it would be a file of that name
             name = WRITTEN[key]
-            raise UsageError(f"{name} is '-', wanted the path of a file; --json prints on standard output")
+            raise UsageError(f"{name} is '-', expected the path of a file; --json prints on standard output")
         for other_key, other in files:
             if other_key != key and is_same_file(path, other):
                 raise UsageError(f"{WRITTEN[key]} is {({**WRITTEN, **READ})[other_key]}: {printable(path)}")

@@ -58,7 +58,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for text in arguments.space:
         name, equals, values = text.partition("=")
         if not equals or not values:
-            raise UsageError(f"--set is {shown(text)}, wanted NAME=VALUE,VALUE such as lanes=8,16")
+            raise UsageError(f"--set is {shown(text)}, expected NAME=VALUE,VALUE such as lanes=8,16")
         space.setdefault(name.strip(), []).extend(_value(one) for one in values.split(","))
     found = interruptible(
         lambda: hw.explore(
@@ -127,9 +127,9 @@ def _study(path: str) -> dict[str, Any]:
         try:
             found: Any = json.load(file)
         except ValueError:
-            raise ValueError(f"{path}: is no JSON, wanted what heterocompute study --json printed") from None
+            raise ValueError(f"{path}: is not JSON, expected what heterocompute study --json printed") from None
     if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
-        raise ValueError(f"{path}: has no rows, wanted what heterocompute study --json printed")
+        raise ValueError(f"{path}: has no rows, expected what heterocompute study --json printed")
     return found
 
 

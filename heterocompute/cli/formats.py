@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     families = {**formats(), **PATTERNS}
     if arguments.family is not None:
         if arguments.family not in families:
-            raise UsageError(f"there is no family {shown(arguments.family)}, wanted one of {', '.join(families)}")
+            raise UsageError(f"there is no family {shown(arguments.family)}, expected one of {', '.join(families)}")
         families = {arguments.family: families[arguments.family]}
     examples = {cls.family: cls.examples for cls in Format.families()} | {"pattern": Sparse.examples}
     rows = [_row(family, text) for family in families for text in examples[family]]

@@ -167,7 +167,7 @@ def chip_of(name: str, file: str | None, known: Callable[[str], Any]) -> Any:
     named = {alias: one for one in load_devices(file).values() for alias in (one.name, *one.aliases)}
     if name not in named:
         names = ", ".join(map(printable, named)) or "none"
-        raise ValueError(f"{printable(file)}: {quoted(name)} is no device of this file; it has {names}")
+        raise ValueError(f"{printable(file)}: {quoted(name)} is not a device of this file; it has {names}")
     return named[name]
 
 
@@ -175,7 +175,7 @@ def _count(arguments: argparse.Namespace) -> int:
     from .. import hardware as hw  # 60 ms
 
     if arguments.like not in hw.CONVENTIONS:
-        raise UsageError(f"--like is {shown(arguments.like)}, wanted one of {', '.join(hw.CONVENTIONS)}")
+        raise UsageError(f"--like is {shown(arguments.like)}, expected one of {', '.join(hw.CONVENTIONS)}")
     _check_texts(arguments.dtype)
     found = hw.count(
         arguments.model, shape_of(arguments.input), arguments.like, batch=batch_of(arguments), dtype=arguments.dtype
@@ -213,7 +213,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
     shape = shape_of(arguments.input)
     _check_texts(arguments.dtype, arguments.format)
     if arguments.context is not None and not 0 <= arguments.context < 2**31:
-        raise UsageError(f"--context is {arguments.context}, wanted a number from 0 up, and below 2^31")
+        raise UsageError(f"--context is {arguments.context}, expected a number from 0 up, and below 2^31")
     network = hw.as_network(arguments.model, shape)
     if arguments.context is not None:
         network = network.decoding(arguments.context)
@@ -254,7 +254,7 @@ def shape_of(text: str | None) -> tuple[int, ...] | None:
         return None
     parts = [part.strip() for part in text.replace("x", ",").split(",")]
     if not all(part.isdecimal() and 0 < int(part) < 2**31 for part in parts):
-        raise UsageError(f"--input is {shown(text)}, wanted positive numbers such as 3,224,224")
+        raise UsageError(f"--input is {shown(text)}, expected positive numbers such as 3,224,224")
     return tuple(map(int, parts))
 
 
@@ -273,7 +273,7 @@ def _check_texts(dtype: str | None, format: str | None = None) -> None:
 def batch_of(arguments: argparse.Namespace) -> int:
     """Return the batch that --batch gives."""
     if not 0 < arguments.batch < 2**31:
-        raise UsageError(f"--batch is {arguments.batch}, wanted a positive number below 2^31")
+        raise UsageError(f"--batch is {arguments.batch}, expected a positive number below 2^31")
     batch: int = arguments.batch
     return batch
 

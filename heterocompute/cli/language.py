@@ -99,11 +99,11 @@ def text_of(path: str) -> str:
 def _one_format(text: str) -> Any:
     found = format_list(text)
     if len(found) != 1:
-        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, wanted one format")
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected one format")
     return found[0]
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text[:9]) <= 1 << 24:
-        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, wanted a number of tokens from 1 up")
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected a number of tokens from 1 up")
     return int(text)

@@ -187,13 +187,13 @@ def _problem(arguments: argparse.Namespace) -> Problem | None:
 def _positive(text: str) -> int:
     number = _whole(text)
     if number == 0:
-        raise argparse.ArgumentTypeError("0, wanted a positive number")
+        raise argparse.ArgumentTypeError("0, expected a positive number")
     return number
 
 
 def _whole(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,12}", text):
-        raise argparse.ArgumentTypeError(f"{shown(text)}, wanted a whole number")
+        raise argparse.ArgumentTypeError(f"{shown(text)}, expected a whole number")
     return int(text)
 
 
@@ -202,7 +202,7 @@ def _numbers(least: int, most: int) -> Callable[[str], list[int]]:
         parts = [_positive(part.strip()) for part in text.split(",")]
         if not least <= len(parts) <= most:
             wanted = f"{least}" if least == most else f"{least} to {most}"
-            raise argparse.ArgumentTypeError(f"{shown(text)}, wanted {wanted} numbers")
+            raise argparse.ArgumentTypeError(f"{shown(text)}, expected {wanted} numbers")
         return parts
 
     return parse

@@ -124,14 +124,14 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
 def thread_count(text: str) -> int:
     """Return the number of threads of an argument."""
     if not text.isdecimal() or not 0 < int(text[:9]) <= MAX_THREADS:
-        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, wanted a number from 1 to {MAX_THREADS}")
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected a number from 1 to {MAX_THREADS}")
     return int(text)
 
 
 def one_format(text: str) -> Format:
     """Return the format of an argument."""
     if "," in text:
-        raise argparse.ArgumentTypeError(f"{shown(text[:64])} are several, wanted one format")
+        raise argparse.ArgumentTypeError(f"{shown(text[:64])} are several, expected one format")
     try:
         return parse_format(text)
     except ValueError as error:
@@ -192,7 +192,7 @@ def open_streams() -> bool:
 
 def refuse_closed_output() -> NoReturn:
     """Raise OSError where a command that writes no file has no standard output either."""
-    raise OSError(errno.EBADF, "closed; redirect it to /dev/null where nothing shall be shown", STDOUT)
+    raise OSError(errno.EBADF, "closed; redirect it to /dev/null to show nothing", STDOUT)
 
 
 def silence(stream: Any) -> None:

@@ -135,7 +135,7 @@ def function_of(text: str, option: str) -> Callable[[Any], Any]:
         It gets the weights.
     """
     if not names_function(text):
-        raise ValueError(f"{option} {printable(text)}: wanted module:function")
+        raise ValueError(f"{option} {printable(text)}: expected module:function")
     module, _, function = text.partition(":")
     sys.path.insert(0, os.getcwd())  # a command that is installed has its own folder there
     try:

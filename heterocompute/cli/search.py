@@ -167,7 +167,7 @@ def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: P
     else:
         weights = held_in(arguments.model)
         if not isinstance(weights, dict):
-            raise ValueError(f"{printable(arguments.model)}: holds one array, wanted a checkpoint")
+            raise ValueError(f"{printable(arguments.model)}: holds one array, expected a checkpoint")
     device = arguments.device
     if arguments.device_file is not None:
         device = chip_of(device, arguments.device_file, str)
@@ -199,7 +199,7 @@ def _budgets(text: str) -> dict[str, float]:
             is_size = kind.strip() == "bytes" and not amount.strip()[-1:].isdigit()
             found[kind.strip()] = float(size_of(amount) or 0) if is_size else float(amount)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{shown(part[:40])}, wanted KIND=NUMBER such as bits=4") from None
+            raise argparse.ArgumentTypeError(f"{shown(part[:40])}, expected KIND=NUMBER such as bits=4") from None
         if kind.strip() not in KINDS:
-            raise argparse.ArgumentTypeError(f"{shown(kind.strip()[:40])}, wanted one of {', '.join(KINDS)}")
+            raise argparse.ArgumentTypeError(f"{shown(kind.strip()[:40])}, expected one of {', '.join(KINDS)}")
     return found

@@ -187,7 +187,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
                 raise UsageError(f"--text and --{option} do not go together")
         return
     if "gptq" in (arguments.methods or ()) and arguments.calibration is None and arguments.model is not None:
-        raise UsageError("--methods gptq needs --calibration, what the layers are given: x.npz or module:function")
+        raise UsageError("--methods gptq needs --calibration, the inputs of the layers: x.npz or module:function")
     if (arguments.data is None) != (arguments.labels is None):
         raise UsageError("--data and --labels go together: inputs, and the class of each")
     if arguments.evaluate is not None and arguments.data is not None:
@@ -350,9 +350,9 @@ def _array(path: str) -> Any:
         with open_regular(path) as file:
             found = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{printable(path)}: no array of NumPy (.npy): {error}") from None
+        raise ValueError(f"{printable(path)}: not a NumPy array (.npy): {error}") from None
     if not isinstance(found, np.ndarray):
-        raise ValueError(f"{printable(path)}: an archive of NumPy, wanted one array (.npy)")
+        raise ValueError(f"{printable(path)}: a NumPy archive, expected one array (.npy)")
     return found
 
 
@@ -362,13 +362,13 @@ def _method_list(text: str) -> list[str]:
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         if part not in METHODS:
-            raise argparse.ArgumentTypeError(f"{shown(part[:40])}, wanted some of {','.join(METHODS)}")
+            raise argparse.ArgumentTypeError(f"{shown(part[:40])}, expected some of {','.join(METHODS)}")
     return parts
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text[:9]) <= 10_000:
-        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, wanted a number from 1 to 10000")
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected a number from 1 to 10000")
     return int(text)
 
 

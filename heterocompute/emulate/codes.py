@@ -159,9 +159,9 @@ def multiply_codes(
     k = left.codes.shape[-1]
     if left.gamma != right.gamma:
         described = [f"log numbers of gamma {side.gamma}" if side.gamma else "integers" for side in (left, right)]
-        raise ValueError(f"{NAME}: a holds {described[0]} and b {described[1]}, wanted integers or one gamma")
+        raise ValueError(f"{NAME}: a holds {described[0]} and b {described[1]}, expected integers or one gamma")
     if model.kind == "float64" and not left.gamma:
-        raise ValueError(f"{NAME}: accumulator is 'float64', but a and b hold integers, wanted log numbers")
+        raise ValueError(f"{NAME}: accumulator is 'float64', but a and b hold integers, expected log numbers")
     table_bits = _table_bits(conversion, left.gamma)
     joined = left.float_scales is not None or right.float_scales is not None
     shift, limit = _scale_rounding(scale_product_bits, left, right, joined)
@@ -217,7 +217,7 @@ def _matrix(side: Codes, scales: Array | None, index: tuple[int, ...]) -> tuple[
 def _table_bits(conversion: Any, gamma: int) -> int:
     if not isinstance(conversion, str):
         kind = type(conversion).__name__
-        raise TypeError(f"{NAME}: conversion is {shown(conversion)} of type {kind}, wanted a str")
+        raise TypeError(f"{NAME}: conversion is {shown(conversion)} of type {kind}, expected a str")
     most = gamma.bit_length() - 1
     if conversion == "exact":
         return most
@@ -225,9 +225,9 @@ def _table_bits(conversion: Any, gamma: int) -> int:
         return 0
     match = re.fullmatch(r"hybrid:([0-9])", conversion)
     if match is None:
-        raise ValueError(f"{NAME}: conversion is {shown(conversion)}, wanted 'exact', 'mitchell' or 'hybrid:n'")
+        raise ValueError(f"{NAME}: conversion is {shown(conversion)}, expected 'exact', 'mitchell' or 'hybrid:n'")
     refuse(not gamma, "conversion", conversion, "a and b hold integers, which take 'exact' or 'mitchell'")
-    reason = f"gamma {gamma} has {most} bits below the octave, wanted hybrid:0 to hybrid:{most}"
+    reason = f"gamma {gamma} has {most} bits below the octave, expected hybrid:0 to hybrid:{most}"
     refuse(int(match[1]) > most, "conversion", conversion, reason)
     return int(match[1])
 
@@ -241,7 +241,8 @@ def _scale_rounding(scale_product_bits: Any, left: Codes, right: Codes, joined: 
     if joined or not width:
         which = "an operand has float32 scales" if joined else "neither operand has integer scales"
         raise ValueError(
-            f"{NAME}: scale_product_bits is {bits}, but {which}; wanted VSQ with scale_bits beside integers with one "
+            f"{NAME}: scale_product_bits is {bits}, but {which}; expected VSQ with scale_bits next to integers with "
+            "one "
             "scale a row, or two of them"
         )
     return (width - bits, 2**bits - 1) if width > bits else (0, 0)
@@ -255,7 +256,7 @@ def _fraction_bits(fraction_bits: Any, model: Model, longest: int) -> int:
     room = model.bits - 1 - longest.bit_length()
     if bits is None and room < 0:
         raise ValueError(
-            f"{NAME}: accumulator {shown(model.text)} has no room for {longest} products, wanted "
+            f"{NAME}: accumulator {shown(model.text)} has no room for {longest} products, expected "
             f"{longest.bit_length() + 1} bits or more, or fraction_bits"
         )
     return room if bits is None else bits

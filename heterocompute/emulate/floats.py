@@ -81,7 +81,7 @@ def _values(model: Model, operand: Any, name: str) -> Array:
             wanted = "values of " + WORDS[model.inputs].format(model.instruction)
     if wrong.any():
         index = tuple(int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
-        raise ValueError(f"{NAME}: {name} has {shown(float(values[index]))} at index {index}, wanted {wanted}")
+        raise ValueError(f"{NAME}: {name} has {shown(float(values[index]))} at index {index}, expected {wanted}")
     return values
 
 

@@ -155,23 +155,23 @@ def log_add(a: QuantizedArray, b: QuantizedArray, *, format: str | Format | None
 def _result(name: str, a: Any, b: Any, wanted: Any) -> Log:
     for side, q in (("a", a), ("b", b)):
         if not isinstance(q, QuantizedArray):
-            raise TypeError(f"{name}: {side} is {shown(q)}, wanted a QuantizedArray of log numbers")
+            raise TypeError(f"{name}: {side} is {shown(q)}, expected a QuantizedArray of log numbers")
         if q.format.form.codes != "log":
             raise ValueError(
-                f"{name}: {side} is {q.format}, wanted log numbers; quantize it to a format such as log8-8"
+                f"{name}: {side} is {q.format}, expected log numbers; quantize it to a format such as log8-8"
             )
     for what in ("shape", "axis"):
         if getattr(a, what) != getattr(b, what):
-            raise ValueError(f"{name}: a has {what} {getattr(a, what)} and b {getattr(b, what)}, wanted the same")
+            raise ValueError(f"{name}: a has {what} {getattr(a, what)} and b {getattr(b, what)}, expected the same")
     if a.format.group != b.format.group:
-        raise ValueError(f"{name}: a is {a.format} and b {b.format}, wanted one group size; quantize one again")
+        raise ValueError(f"{name}: a is {a.format} and b {b.format}, expected one group size; quantize one again")
     gamma = max(a.format.form.steps, b.format.form.steps)
     if wanted is None:
         return Log(max(a.format.bits, b.format.bits), gamma, a.format.group)
     fmt = parse_format(wanted)
     if fmt.form.codes != "log" or fmt.group != a.format.group or fmt.form.steps < gamma:
         like = Log(max(a.format.bits, b.format.bits), gamma, a.format.group)
-        raise ValueError(f"{name}: format is {fmt}, wanted log numbers such as {like}, with gamma {gamma} or more")
+        raise ValueError(f"{name}: format is {fmt}, expected log numbers such as {like}, with gamma {gamma} or more")
     return Log(fmt.bits, fmt.form.steps, fmt.group)
 
 

@@ -100,14 +100,14 @@ class Model:
 def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any, rounding: Any) -> Model:
     for name, value in (("accumulator", accumulator), ("instruction", instruction), ("rounding", rounding)):
         if not isinstance(value, str) and (value is not None or name == "accumulator"):
-            raise TypeError(f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, wanted a str")
+            raise TypeError(f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, expected a str")
     chunk = as_integer(chunk, "chunk", range(1, 2**31))
     extra_bits = as_integer(extra_bits, "extra_bits", range(9))
     if rounding not in (None, "rne", "truncate"):
-        raise ValueError(f"{NAME}: rounding is {shown(rounding)}, wanted 'rne' or 'truncate'")
+        raise ValueError(f"{NAME}: rounding is {shown(rounding)}, expected 'rne' or 'truncate'")
     if instruction is not None:
         if instruction not in INSTRUCTIONS:
-            raise ValueError(f"{NAME}: instruction is {shown(instruction)}, wanted one of {', '.join(INSTRUCTIONS)}")
+            raise ValueError(f"{NAME}: instruction is {shown(instruction)}, expected one of {', '.join(INSTRUCTIONS)}")
         preset = INSTRUCTIONS[instruction]
         if accumulator == "int32":  # the default
             accumulator = preset.accumulators[0]
@@ -136,7 +136,7 @@ def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any,
     bits = 32 if accumulator == "int32" else int(match[1]) if match else 0
     if not 2 <= bits <= 63:
         raise ValueError(
-            f"{NAME}: accumulator is {shown(accumulator)}, wanted 'int32', 'intN-sat' or 'intN-wrap' with N "
+            f"{NAME}: accumulator is {shown(accumulator)}, expected 'int32', 'intN-sat' or 'intN-wrap' with N "
             "from 2 to 63, "
             "'float64', 'fp16', 'bf16', 'fp22' or 'fp32'"
         )
@@ -157,9 +157,11 @@ def as_integer(value: Any, name: str, wanted: range) -> int | None:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, wanted an integer") from None
+        raise TypeError(
+            f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, expected an integer"
+        ) from None
     if number not in wanted:
-        raise ValueError(f"{NAME}: {name} is {shown(number)}, wanted {wanted[0]} to {wanted[-1]}")
+        raise ValueError(f"{NAME}: {name} is {shown(number)}, expected {wanted[0]} to {wanted[-1]}")
     return number
 
 

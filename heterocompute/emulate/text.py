@@ -48,7 +48,7 @@ def parse(emulate: str) -> dict[str, Any]:
     ({'accumulator': 'int24-sat', 'scale_product_bits': 8}, {'instruction': 'hmma'})
     """
     if not isinstance(emulate, str):
-        raise TypeError(f"emulate: {shown(emulate)} is of type {type(emulate).__name__}, wanted a str")
+        raise TypeError(f"emulate: {shown(emulate)} is of type {type(emulate).__name__}, expected a str")
     name, _, width = re.sub(r"-p([0-9]{1,3})$", r" \1", emulate).partition(" ")
     if name in INSTRUCTIONS and not width:
         return {"instruction": name}
@@ -62,9 +62,10 @@ def parse(emulate: str) -> dict[str, Any]:
     for nearest in near_words(name.lower(), _NAMES[::-1]):
         if width and nearest in ("int32", *_INTEGERS):
             nearest += f"-p{min(max(int(width), _WIDTHS[0]), _WIDTHS[-1])}"
-        raise ValueError(f"emulate: {shown(emulate)} is no emulation; the nearest is {shown(nearest)}")
+        raise ValueError(f"emulate: {shown(emulate)} is not a known emulation; the nearest is {shown(nearest)}")
     raise ValueError(
-        f"emulate: {shown(emulate)} is no emulation, wanted {', '.join(_OTHERS)}, or {_INTEGERS[0]} to {_INTEGERS[-1]}"
+        f"emulate: {shown(emulate)} is not a known emulation, expected {', '.join(_OTHERS)}, or {_INTEGERS[0]} to "
+        f"{_INTEGERS[-1]}"
     )
 
 

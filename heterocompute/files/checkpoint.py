@@ -164,7 +164,7 @@ def quantize_checkpoint(
     work = Work(workers, resume, shard_size, consume, part)
     if layout is not None and fake:
         check_layout(layout)
-        raise ValueError(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: wanted one of them")
+        raise ValueError(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: expected one of them")
     return rewrite_in(layout, in_path, out_path, choose, progress, work)
 
 
@@ -343,7 +343,7 @@ def plain_dtype(text: str) -> str:
     """
     found = SHORT_NAMES.get(text, text)
     if found not in FLOATS:
-        raise ValueError(f"dtype is {shown(text)}, wanted {', '.join(FLOATS)}")
+        raise ValueError(f"dtype is {shown(text)}, expected {', '.join(FLOATS)}")
     return found
 
 

@@ -42,9 +42,9 @@ def configured(place: str | None, more: Mapping[str, Any], instead: bool = False
         try:
             said = strict_json(read_small(place, MAX_CONFIG))
         except ValueError as error:
-            raise ValueError(f"{printable(place)}: no JSON: {printable(str(error))}") from None
+            raise ValueError(f"{printable(place)}: not JSON: {printable(str(error))}") from None
         if not isinstance(said, dict):
-            raise ValueError(f"{printable(place)}: no JSON object")
+            raise ValueError(f"{printable(place)}: not a JSON object")
         if instead:
             said = _without(said)
         if both := said.keys() & {key for key, value in more.items() if value is not None}:

@@ -109,22 +109,22 @@ def save_gguf(
     try:
         import gguf  # optional
     except ImportError:
-        raise ImportError("save_gguf: wants gguf: pip install 'heterocompute[gguf]'") from None
+        raise ImportError("save_gguf: needs gguf: pip install 'heterocompute[gguf]'") from None
     path = as_path(path, "save_gguf")
     for said, given in (("tensors", tensors), ("metadata", metadata), ("types", types), ("importance", importance)):
         if not isinstance(given, Mapping) and (given is not None or said == "tensors"):
-            raise TypeError(f"save_gguf: {said} is {shown(given)}, wanted a mapping of names")
+            raise TypeError(f"save_gguf: {said} is {shown(given)}, expected a mapping of names")
     for name in tensors:
         _check_name(name)
     first = FirstMatch({name: _type_of(text) for name, text in ({"*": "q4_k"} if types is None else types).items()})
     weights = {} if importance is None else dict(importance)
     unknown = [name for name in weights if name not in tensors]
     if unknown:
-        raise ValueError(f"save_gguf: importance is given for {shown(unknown[0])}, which is no tensor")
+        raise ValueError(f"save_gguf: importance is given for {shown(unknown[0])}, which is not a tensor")
     keys = dict(metadata or {})
     architecture = keys.pop("general.architecture", "none")
     if not isinstance(architecture, str):
-        raise TypeError(f"save_gguf: general.architecture is {shown(architecture)}, wanted a str")
+        raise TypeError(f"save_gguf: general.architecture is {shown(architecture)}, expected a str")
     check_text("general.architecture", architecture)
     chosen: dict[str, str | Format] = {}
     with replacing(path) as temporary:
@@ -154,14 +154,14 @@ def _type_of(text: str | Format) -> str | Format:
     found = parse_format(text)
     if not isinstance(found, GGML | NVFP4) and found != MX("fp4"):
         raise ValueError(
-            f"save_gguf: {found} has no place in GGUF, wanted a type of GGML, mxfp4, nvfp4, f16, bf16 or f32"
+            f"save_gguf: {found} has no place in GGUF, expected a type of GGML, mxfp4, nvfp4, f16, bf16 or f32"
         )
     return found
 
 
 def _check_name(name: Any) -> None:
     if not isinstance(name, str):
-        raise TypeError(f"save_gguf: a tensor's name is {shown(name)}, wanted a str")
+        raise TypeError(f"save_gguf: a tensor's name is {shown(name)}, expected a str")
     check_text("a tensor's name", name)
     if len(name.encode()) > MOST_NAME:
         raise ValueError(f"save_gguf: tensor {quoted(name)}: gguf has names of at most {MOST_NAME} bytes")
@@ -180,12 +180,12 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
         kind = next((text for text, dtype in INTEGERS.items() if array.dtype == dtype), kind)
         if array.dtype.name not in FLOATS and kind not in INTEGERS:
             raise TypeError(
-                f"save_gguf: tensor {quoted(name)} has dtype {array.dtype}, wanted {', '.join(FLOATS)}, int8 to int64"
+                f"save_gguf: tensor {quoted(name)} has dtype {array.dtype}, expected {', '.join(FLOATS)}, int8 to int64"
             )
     shape = tuple(array.shape) or (1,)
     if len(shape) > MOST_DIMENSIONS:
         raise ValueError(
-            f"save_gguf: tensor {quoted(name)} has shape {shape}, wanted at most {MOST_DIMENSIONS} dimensions"
+            f"save_gguf: tensor {quoted(name)} has shape {shape}, expected at most {MOST_DIMENSIONS} dimensions"
         )
     if not isinstance(array, QuantizedArray) and kind not in INTEGERS:
         kind = fitting(kind or "f32", shape)
@@ -202,7 +202,7 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
     block, text = block_of(kind), kind_of(kind)
     size = block_bytes(kind) if isinstance(kind, GGML) else FLOAT_BLOCKS[text]
     if shape[-1] % block or 0 in shape:
-        raise ValueError(f"save_gguf: tensor {quoted(name)} has shape {shape}, wanted rows of blocks of {block}")
+        raise ValueError(f"save_gguf: tensor {quoted(name)} has shape {shape}, expected rows of blocks of {block}")
     row_bytes = shape[-1] // block * size
     total = int(np.prod(shape[:-1])) * row_bytes
     raw = gguf.GGMLQuantizationType[text]
@@ -238,11 +238,11 @@ def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> list[
             weights = np.asarray(importance, np.float32)
         except (TypeError, ValueError):
             raise TypeError(
-                f"save_gguf: importance of {quoted(name)} is {shown(importance)}, wanted numbers of shape (columns,)"
+                f"save_gguf: importance of {quoted(name)} is {shown(importance)}, expected numbers of shape (columns,)"
             ) from None
         if weights.shape != rows.shape[1:]:
             raise ValueError(
-                f"save_gguf: importance of {quoted(name)} has shape {weights.shape}, wanted {rows.shape[1:]}"
+                f"save_gguf: importance of {quoted(name)} has shape {weights.shape}, expected {rows.shape[1:]}"
             )
         weights = np.broadcast_to(weights, rows.shape)
     try:

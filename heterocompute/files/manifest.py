@@ -52,14 +52,14 @@ def read_manifest(path: str) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
             f"{printable(path)}: no manifest of an unfinished output ({printable(str(error))[:200]}); delete "
-            f"{quoted(os.path.dirname(path))} to begin anew"
+            f"{quoted(os.path.dirname(path))} to start again"
         ) from None
     return dict(found)
 
 
 def _check(found: Any) -> None:
     if not isinstance(found, dict) or found.keys() != FIELDS or type(found["version"]) is not int:
-        raise ValueError(f"wanted the fields {', '.join(sorted(FIELDS))}")
+        raise ValueError(f"expected the fields {', '.join(sorted(FIELDS))}")
     if found["version"] != VERSION:
         raise ValueError(f"version {found['version']}")
     source, shards = found["source"], found["shards"]
@@ -79,7 +79,7 @@ def _check(found: Any) -> None:
     if not _is_text(source["path"]) or not all(isinstance(one, dict) for one in (metadata, tensors, states)):
         raise ValueError("source of other types")
     if not all(map(_is_text, (*metadata, *metadata.values(), *tensors, *states))):
-        raise ValueError("names that are no texts")
+        raise ValueError("names that are not strings")
     for name, one in tensors.items():
         _check_tensor(name, one)
     for file, state in states.items():
@@ -99,7 +99,7 @@ def _check_shard(i: int, one: Any) -> str:
     for name in one[1:]:
         fit = SHARD_NAME.fullmatch(name)
         if not fit or int(fit["number"] or 1) != i + 1:
-            raise ValueError(f"{quoted(name)} is no name of shard {i + 1}")
+            raise ValueError(f"{quoted(name)} is not a valid name for shard {i + 1}")
     return str(one[0])
 
 
@@ -172,6 +172,6 @@ def refuse_links(index: str, files: set[str]) -> None:
     links = [one.name for one in os.scandir(folder) if one.is_symlink() and os.path.realpath(one.path) in files]
     if links:
         raise ValueError(f"{printable(index)}: consume would delete what the link {quoted(min(links))} leads to, and "
-                         "others may need: wanted files of the folder itself")  # fmt: skip
+                         "others may need: expected files of the folder itself")  # fmt: skip
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{printable(folder)}: consume cannot delete files there")

@@ -121,7 +121,8 @@ class Checkpoint(Mapping[str, Any]):
     def _check_open(self) -> None:
         if self._closed:
             raise ValueError(
-                f"{printable(self.path)}: the checkpoint is closed: wanted its arrays inside the with block, or before "
+                f"{printable(self.path)}: the checkpoint is closed: expected its arrays inside the with block, or "
+                "before "
                 "close"
             )
 

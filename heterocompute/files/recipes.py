@@ -48,7 +48,7 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises
     ------
     ValueError
-        If the file is no TOML, holds anything else, is no regular file or larger than 8 MiB.
+        If the file is not TOML, holds anything else, is no regular file or larger than 8 MiB.
     OSError
         If the file cannot be read.
 
@@ -70,7 +70,7 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
         raise ValueError(f"{name}: more than {MAX_GLOBS} patterns with wildcards")
     for pattern, text in table.items():
         if not isinstance(text, str):
-            raise ValueError(f"{name}: {quoted(pattern)} is {shown(text)}, wanted a format's text or 'skip'")
+            raise ValueError(f"{name}: {quoted(pattern)} is {shown(text)}, expected a format's text or 'skip'")
     return table
 
 
@@ -92,7 +92,7 @@ def parse_recipe(
     TypeError
         If a value is neither a text nor a format.
     ValueError
-        If a text is no format.
+        If a text is not a format.
 
     Examples
     --------

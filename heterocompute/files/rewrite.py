@@ -89,7 +89,7 @@ class Work:
         object.__setattr__(self, "workers", checked_workers(self.workers, "quantize_checkpoint"))
         for name in ("resume", "consume"):  # a text such as "no" must not delete anything
             if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"quantize_checkpoint: {name} is {shown(getattr(self, name))}, wanted True or False")
+                raise TypeError(f"quantize_checkpoint: {name} is {shown(getattr(self, name))}, expected True or False")
         if self.part is not None and self.consume:
             raise ValueError("quantize_checkpoint: consume and part are given, expected one of them: a part does not "
                              "know what the others still need")  # fmt: skip
@@ -369,7 +369,7 @@ def size_of(text: Any) -> int | None:
     if text is None or (isinstance(text, int) and not isinstance(text, bool)):
         return None if text is None else as_int(text, "shard_size", 1)
     if not isinstance(text, str):
-        raise TypeError(f"shard_size is {shown(text)}, wanted a text such as '5GB', or an int of bytes")
+        raise TypeError(f"shard_size is {shown(text)}, expected a text such as '5GB', or an int of bytes")
     found = text.strip()
     unit = next((unit for unit in UNITS if found.endswith(unit)), "")
     try:
@@ -378,7 +378,7 @@ def size_of(text: Any) -> int | None:
             raise ValueError
     except ValueError:
         raise ValueError(
-            f"shard_size is {shown(text)}, wanted a size such as '5GB' or '500MiB', of the units {', '.join(UNITS)}"
+            f"shard_size is {shown(text)}, expected a size such as '5GB' or '500MiB', of the units {', '.join(UNITS)}"
         ) from None
     return int(count)
 
@@ -400,16 +400,18 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
     if out.endswith(SUFFIX):
         raise ValueError(f"{printable(out)}: consume writes a folder, file by file, and this is the name of one file")
     if not names_index(opened.path) or not isinstance(opened, Located):
-        raise ValueError(f"{where}: consume deletes a checkpoint file by file, but this is one file: wanted a folder "
+        raise ValueError(f"{where}: consume deletes a checkpoint file by file, but this is one file: expected a folder "
                          "with an index")  # fmt: skip
     if opened.skipped:
         name, what = next(iter(opened.skipped.items()))
         raise ValueError(f"{where}: consume would lose {quoted(name)}, which is not copied: {what}")
     if os.path.islink(opened.path):
-        raise ValueError(f"{where}: consume goes by an index of the folder itself, and this is a link")
+        raise ValueError(f"{where}: consume needs an index in the folder itself, and this is a link")
     folder, own = os.path.split(opened.path)
     if others := [name for name in os.listdir(folder or ".") if names_index(name) and name != own]:
-        raise ValueError(f"{where}: consume might delete what {quoted(min(others))} beside it names: wanted one index")
+        raise ValueError(
+            f"{where}: consume might delete what {quoted(min(others))} next to it names: expected one index"
+        )
     refuse_links(opened.path, set(opened.files.values()))
 
 

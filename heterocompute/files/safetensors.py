@@ -59,17 +59,17 @@ def entries(reader: Tensors) -> tuple[dict[str, Entry], bool]:
     try:
         described = strict_json(text)
     except ValueError as error:
-        _fail(reader, f"metadata {shown(KEY)} is no JSON ({printable(str(error))})")
+        _fail(reader, f"metadata {shown(KEY)} is not JSON ({printable(str(error))})")
     if not isinstance(described, dict):
-        _fail(reader, f"metadata {shown(KEY)} is no JSON object")
+        _fail(reader, f"metadata {shown(KEY)} is not a JSON object")
     version = described.get("version")
     if type(version) is not int or version != VERSION:
-        _fail(reader, f"metadata {shown(KEY)} has version {shown(version)}, wanted {VERSION}")
+        _fail(reader, f"metadata {shown(KEY)} has version {shown(version)}, expected {VERSION}")
     if set(described) != {"version", "single", "tensors"}:
         _fail(reader, f"metadata {shown(KEY)} does not have exactly version, single and tensors")
     single, tensors = described["single"], described["tensors"]
     if type(single) is not bool or not isinstance(tensors, dict):
-        _fail(reader, f"metadata {shown(KEY)}: single is no bool, or tensors is no object")
+        _fail(reader, f"metadata {shown(KEY)}: single is no bool, or tensors is not an object")
     found = {name: _entry(reader, name, fields) for name, fields in tensors.items()}
     parts = _check_components(reader, found)
     if single and (list(found) != [SINGLE] or len(parts) != len(reader.names)):
@@ -82,7 +82,7 @@ def _entry(reader: Tensors, name: str, fields: object) -> Entry:
         _fail(reader, f"tensor {quoted(name)} does not have exactly format, shape, axis and dtype")
     text, shape, axis, dtype = (fields[field] for field in ("format", "shape", "axis", "dtype"))
     if not isinstance(text, str):
-        _fail(reader, f"tensor {quoted(name)}: its format is no text")
+        _fail(reader, f"tensor {quoted(name)}: its format is not a string")
     for field, numbers in (("shape", shape), ("axis", axis)):
         if not isinstance(numbers, list) or len(numbers) > MAX_DIMENSIONS or not all(map(is_count, numbers)):
             _fail(reader, f"tensor {quoted(name)} has the illegal {field} {shown(numbers)}")
@@ -205,12 +205,12 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
     if isinstance(arrays, PackedArray):
         check_layout(layout)
         raise TypeError(
-            f"save: layout {layout} stores weights by name, got one {type(arrays).__name__}: wanted a dict of arrays "
+            f"save: layout {layout} stores weights by name, got one {type(arrays).__name__}: expected a dict of arrays "
             "such as {'fc.weight': q}"
         )
     if not isinstance(arrays, Mapping):
         hint = ", such as {'name': array}" if isinstance(arrays, np.ndarray) or exports_dlpack(arrays) else ""
-        raise TypeError(f"save: wanted a packed array or a dict of arrays{hint}, got {type(arrays).__name__}")
+        raise TypeError(f"save: expected a packed array or a dict of arrays{hint}, got {type(arrays).__name__}")
     arrays = dict(arrays)
     for name, array in arrays.items():
         if not isinstance(name, str):
@@ -220,7 +220,7 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
         if not isinstance(array, (PackedArray, np.ndarray)) and exports_dlpack(array):
             array = arrays[name] = as_exported(array, f"save: tensor {quoted(name)}")
         if not isinstance(array, (PackedArray, np.ndarray, np.generic)):
-            raise TypeError(f"save: tensor {quoted(name)} is {type(array).__name__}, wanted an array")
+            raise TypeError(f"save: tensor {quoted(name)} is {type(array).__name__}, expected an array")
     if layout is not None:
         if layout in LAYOUTS:
             refuse_other_name(path)

@@ -38,7 +38,7 @@ def patterns(value: str | Iterable[str] | None) -> tuple[str, ...]:
     try:
         found = tuple(value)
     except (TypeError, ValueError, NotImplementedError):
-        raise TypeError(f"name patterns are {shown(value)}, wanted a str or several") from None
+        raise TypeError(f"name patterns are {shown(value)}, expected a str or several") from None
     for pattern in found:
         if not isinstance(pattern, str):
             raise TypeError(f"a name pattern must be a str, got {type(pattern).__name__}")
@@ -75,13 +75,13 @@ def unknown(name: str, known: Iterable[str], what: str = "tensor") -> str:
     Examples
     --------
     >>> unknown("fc1.wieght", ["fc1.weight", "fc2.bias"])
-    "'fc1.wieght', which is no tensor; the nearest is 'fc1.weight'"
+    "'fc1.wieght', which is not a tensor; the nearest is 'fc1.weight'"
     """
     names = list(known)
     near, few = near_words(name, names, 3), names[:5]
     words = ", ".join(map(quoted, near or few)) + ("" if near or len(names) == len(few) else ", ...")
     found = (f"the nearest is {words}" if len(near) == 1 else f"near are {words}") if near else f"there are {words}"
-    return f"{quoted(name)}, which is no {what}" + (f"; {found}" if names else "")
+    return f"{quoted(name)}, which is not a {what}" + (f"; {found}" if names else "")
 
 
 class FirstMatch(Generic[Value]):
@@ -246,7 +246,7 @@ def axis_of(
     TypeError
         If an axis is no int.
     ValueError
-        If an axis does not exist or stands there twice.
+        If an axis does not exist or appears twice.
 
     Examples
     --------
@@ -268,7 +268,7 @@ def axis_of(
             raise TypeError
         numbers = tuple(operator.index(one) for one in axes)
     except TypeError:
-        raise TypeError(f"tensor {quoted(name)}: axis is {shown(found)}, wanted an int or a tuple of ints") from None
+        raise TypeError(f"tensor {quoted(name)}: axis is {shown(found)}, expected an int or a tuple of ints") from None
     for one in numbers:
         if not -ndim <= one < ndim:
             raise ValueError(

@@ -97,7 +97,9 @@ class Staging:
 
     def _refuse_taken(self) -> None:
         if os.path.lexists(self.out) and not (os.path.isdir(self.out) and not os.listdir(self.out)):
-            raise ValueError(f"{printable(self.out)}: exists, and is no empty folder: wanted the name of a new one")
+            raise ValueError(
+                f"{printable(self.out)}: exists and is not an empty folder: expected the name of a new one"
+            )
 
     def source(self, in_path: str | os.PathLike[str]) -> Located | None:
         """Return what the checkpoint was before parts of it were deleted, or None where none were to be.

@@ -57,7 +57,9 @@ class StoreStaging(Staging):
 
     def _refuse_taken(self) -> None:
         if not self.begun and names_in(self.out):
-            raise ValueError(f"{printable(self.out)}: exists, and is no empty folder: wanted the name of a new one")
+            raise ValueError(
+                f"{printable(self.out)}: exists and is not an empty folder: expected the name of a new one"
+            )
 
     def begin(
         self, shards: Sequence[Shard], source: Located, beside: Collection[str], consume: bool, resume: bool

@@ -67,9 +67,11 @@ def format(text: str | Format) -> Format:
         return text
     if not isinstance(text, str):
         kind = type(text).__name__
-        raise TypeError(f"format: text is {shown(text)} of type {kind}, wanted a str such as 'vsq4-g16-s4'")
+        raise TypeError(f"format: text is {shown(text)} of type {kind}, expected a str such as 'vsq4-g16-s4'")
     if not text.strip():
-        raise ValueError(f"format: {shown(text[:64])} is no format: an empty text, wanted one such as 'vsq4-g16-s4'")
+        raise ValueError(
+            f"format: {shown(text[:64])} is not a format: an empty text, expected one such as 'vsq4-g16-s4'"
+        )
     reason = ""
     nearest: list[str] = []
     try:
@@ -82,13 +84,15 @@ def format(text: str | Format) -> Format:
         reason = f" ({error})"
     if text.endswith("%"):
         raise ValueError(
-            f"format: {shown(text)} is no format; a share of values that become zero is a pattern of prune"
+            f"format: {shown(text)} is not a format; a share of values that become zero is a pattern of prune"
         )
     nearest = nearest or _nearest(text)
     if nearest:
         words = f"{'the nearest is' if len(nearest) == 1 else 'it could be'} {or_words(map(repr, nearest))}"
-        raise ValueError(f"format: {shown(text)} is no format{reason}; {words}")
-    raise ValueError(f"format: {shown(text)} is no format; 'heterocompute formats' lists them, such as 'vsq4-g16-s4'")
+        raise ValueError(f"format: {shown(text)} is not a format{reason}; {words}")
+    raise ValueError(
+        f"format: {shown(text)} is not a format; 'heterocompute formats' lists them, such as 'vsq4-g16-s4'"
+    )
 
 
 def formats() -> dict[str, str]:

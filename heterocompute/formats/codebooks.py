@@ -146,7 +146,7 @@ class Codebook(Format):
         self._check_word("per", "row", "tensor")
         self._set_integer("dim", range(1, 3), range(4, 5), range(8, 9))
         if self.group is not None and self.group % self.dim:
-            raise ValueError(f"Codebook: group is {self.group}, wanted a multiple of dim {self.dim}")
+            raise ValueError(f"Codebook: group is {self.group}, expected a multiple of dim {self.dim}")
 
     @property
     def unit(self) -> int:

@@ -177,12 +177,12 @@ class VSQ(Format):
         if self.scale_bits is None and self.coarse != "row":
             raise ValueError(
                 f"VSQ: coarse is {shown(self.coarse)} but scale_bits is None; with one level there is no coarse "
-                "scale to share, wanted coarse='row' or scale_bits 2 to 10"
+                "scale to share, expected coarse='row' or scale_bits 2 to 10"
             )
         if self.scale_bits is None and self.refit:
             raise ValueError(
                 "VSQ: refit is True but scale_bits is None; with one level there are no rounded scales to "
-                "refit to, wanted refit=False or scale_bits 2 to 10"
+                "refit to, expected refit=False or scale_bits 2 to 10"
             )
 
     def __str__(self) -> str:

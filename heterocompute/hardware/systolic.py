@@ -117,7 +117,7 @@ def gemm(
     m, n, k = (_size(value, name) for value, name in ((M, "M"), (N, "N"), (K, "K")))
     r, c = _size(rows, "rows"), _size(cols, "cols")
     if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
-        raise ValueError(f"systolic: dataflow is {shown(dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
+        raise ValueError(f"systolic: dataflow is {shown(dataflow)}, expected one of {', '.join(DATAFLOWS)}")
     still_rows, still_cols, stream = {"ws": (k, n, m), "is": (k, m, n), "os": (m, n, k)}[dataflow]
     row_folds, col_folds = -(-still_rows // r), -(-still_cols // c)
     cycles = row_folds * col_folds * ((r if dataflow == "os" else 2 * r) + c + stream - 2)
@@ -264,19 +264,19 @@ def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws
     """
     left, right = _matrix("a", a), _matrix("b", b)
     if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
-        raise ValueError(f"systolic: a is {left.shape} and b is {right.shape}, wanted (M, K) and (K, N)")
+        raise ValueError(f"systolic: a is {left.shape} and b is {right.shape}, expected (M, K) and (K, N)")
     if 0 in (*left.shape, *right.shape):
-        raise ValueError(f"systolic: a is {left.shape} and b is {right.shape}, wanted no empty side")
+        raise ValueError(f"systolic: a is {left.shape} and b is {right.shape}, expected no empty side")
     if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
-        raise ValueError(f"systolic: dataflow is {shown(dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
+        raise ValueError(f"systolic: dataflow is {shown(dataflow)}, expected one of {', '.join(DATAFLOWS)}")
     out = np.empty((left.shape[0], right.shape[1]))
     size = (_size(rows, "rows"), _size(cols, "cols"))
     if size[0] * size[1] > MAX_CELLS:
-        raise ValueError(f"systolic: rows x cols is {size[0]} x {size[1]}, wanted at most 2^26 cells to simulate")
+        raise ValueError(f"systolic: rows x cols is {size[0]} x {size[1]}, expected at most 2^26 cells to simulate")
     (m, k), n = left.shape, right.shape[1]
     steps = size[0] * size[1] * gemm(m, n, k, *size, dataflow).cycles
     if steps > MAX_STEPS:
-        raise ValueError(f"systolic: {size[0]} x {size[1]} cells take {steps} steps, wanted at most 2^36 to simulate")
+        raise ValueError(f"systolic: {size[0]} x {size[1]} cells take {steps} steps, expected at most 2^36 to simulate")
     cycles, folds, from_left, from_top, writes = _core.systolic(left, right, *size, DATAFLOWS.index(dataflow), out)
     # With stationary inputs it is the weights that stream in from the left.
     inputs, weights = (from_top, from_left) if dataflow == "is" else (from_left, from_top)
@@ -287,9 +287,9 @@ def _matrix(name: str, value: Any) -> NDArray[np.float64]:
     try:
         found = np.ascontiguousarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"systolic: {name} is {shown(value)}, wanted a matrix of numbers") from None
+        raise TypeError(f"systolic: {name} is {shown(value)}, expected a matrix of numbers") from None
     if not (np.abs(found) <= LARGEST).all():  # so that sums of products are numbers
-        raise ValueError(f"systolic: {name} has nan, infinity or numbers above {LARGEST:g}, wanted finite ones")
+        raise ValueError(f"systolic: {name} has nan, infinity or numbers above {LARGEST:g}, expected finite ones")
     return found
 
 
@@ -313,10 +313,10 @@ def _size(value: Any, name: str, least: int = 1) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"systolic: {name} is {shown(value)}, wanted a whole number") from None
+        raise TypeError(f"systolic: {name} is {shown(value)}, expected a whole number") from None
     if isinstance(value, bool) or not least <= number <= LARGEST_SIDE:
         wanted = f"at least {least}" if number < least else "at most 2^40"
-        raise ValueError(f"systolic: {name} is {shown(value)}, wanted {wanted}")
+        raise ValueError(f"systolic: {name} is {shown(value)}, expected {wanted}")
     return number
 
 
@@ -326,7 +326,7 @@ def _rooms(sram_words: int | tuple[int, int, int] | None) -> tuple[int, int, int
     rooms = tuple(sram_words) if isinstance(sram_words, (tuple, list)) else (sram_words,) * 3
     if len(rooms) != 3:
         raise ValueError(
-            f"systolic: sram_words is {shown(sram_words)}, wanted one number, or those of input, weight, output"
+            f"systolic: sram_words is {shown(sram_words)}, expected one number, or those of input, weight, output"
         )
     first, second, third = (_size(room, "sram_words") for room in rooms)
     return first, second, third

@@ -70,10 +70,10 @@ def fake_quantize(
     """
     jax, jnp = _jax("fake_quantize")
     if rounding not in ("nearest", "stochastic"):
-        raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, wanted 'nearest' or 'stochastic'")
+        raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"fake_quantize: x has dtype {x.dtype}, wanted floats")
+        raise TypeError(f"fake_quantize: x has dtype {x.dtype}, expected floats")
     parsed, axes = as_format(fmt, "fake_quantize: fmt"), normalize_axes(axis, x.ndim, "fake_quantize")
     kind, size = note_of(parsed, clip, x.shape, axes) or (np.uint8, (0,))
     single = jax.ShapeDtypeStruct(x.shape, np.float32)
@@ -129,10 +129,10 @@ def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> An
     """
     jax, jnp = _jax("linear")
     if not isinstance(q, QuantizedArray) or q.ndim != 2:
-        raise TypeError(f"linear: q is {shown(q)}, wanted a QuantizedArray (out, in) of hc.quantize")
+        raise TypeError(f"linear: q is {shown(q)}, expected a QuantizedArray (out, in) of hc.quantize")
     x = jnp.asarray(x)
     if x.ndim == 0 or x.shape[-1] != q.shape[1]:
-        raise ValueError(f"linear: x has shape {x.shape} and q {q.shape}, wanted (..., {q.shape[1]})")
+        raise ValueError(f"linear: x has shape {x.shape} and q {q.shape}, expected (..., {q.shape[1]})")
 
     def called(compute: Any, t: Any, columns: int) -> Any:
         shape = jax.ShapeDtypeStruct((*t.shape[:-1], columns), np.float32)
@@ -261,7 +261,7 @@ def _words(seed: Any, jnp: Any) -> Any:
     """Return a seed as two uint32, the low one first."""
     if hasattr(seed, "astype") and not isinstance(seed, np.generic):
         if seed.ndim != 0 or not jnp.issubdtype(seed.dtype, jnp.integer):
-            raise TypeError(f"fake_quantize: seed has dtype {seed.dtype} and shape {seed.shape}, wanted one integer")
+            raise TypeError(f"fake_quantize: seed has dtype {seed.dtype} and shape {seed.shape}, expected one integer")
         return jnp.stack([seed.astype(np.uint32), jnp.zeros((), np.uint32)])
     number = as_seed(seed)
     return np.array([number & 0xFFFFFFFF, number >> 32], np.uint32)

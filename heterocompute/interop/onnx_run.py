@@ -233,7 +233,7 @@ class OnnxNetwork:
                 break  # onnx's evaluator cannot either: the reason of onnxruntime counts
             self._ways[key] = way
             return dict(zip(self._outputs, answers, strict=True))
-        raise ValueError(f"{self._place}: no ONNX model that can be evaluated: {refused}")
+        raise ValueError(f"{self._place}: not an ONNX model that can be evaluated: {refused}")
 
     def _differ(self, weights: Mapping[str, Any] | None) -> bool:
         if weights is None or weights is self.weights:
@@ -245,10 +245,10 @@ class OnnxNetwork:
         if not isinstance(inputs, Mapping):
             if len(self._inputs) != 1:
                 names = sorted(self._inputs)
-                raise ValueError(f"run_onnx: the model has the inputs {shown(names)}, wanted a dict with these names")
+                raise ValueError(f"run_onnx: the model has the inputs {shown(names)}, expected a dict with these names")
             inputs = {next(iter(self._inputs)): inputs}
         if inputs.keys() != self._inputs.keys():
-            raise ValueError(f"run_onnx: inputs are {shown(sorted(inputs))}, wanted {shown(sorted(self._inputs))}")
+            raise ValueError(f"run_onnx: inputs are {shown(sorted(inputs))}, expected {shown(sorted(self._inputs))}")
         return {name: self._inputs[name].checked(value) for name, value in inputs.items()}
 
     def _kinds(self, own: bool) -> Iterator[Callable[[], Run]]:
@@ -342,11 +342,11 @@ class OnnxNetwork:
         self._x, self._labels = np.asarray(self._x), np.asarray(self._labels)
         if self._x.ndim < 1 or not len(self._x) or self._labels.shape != self._x.shape[:1]:
             shapes = f"labels have shape {self._labels.shape}, x {self._x.shape}"
-            raise ValueError(f"OnnxNetwork: {shapes}, wanted a class for each example")
+            raise ValueError(f"OnnxNetwork: {shapes}, expected a class for each example")
         if self._labels.dtype.kind not in "iu":
-            raise TypeError(f"OnnxNetwork: labels are {self._labels.dtype}, wanted integers")
+            raise TypeError(f"OnnxNetwork: labels are {self._labels.dtype}, expected integers")
         if self._x.dtype.kind in "OSU":
-            raise TypeError(f"OnnxNetwork: x is {self._x.dtype}, wanted numbers")
+            raise TypeError(f"OnnxNetwork: x is {self._x.dtype}, expected numbers")
         if self._x.dtype.kind == "f":
             refuse_infinite(self._x, "OnnxNetwork: x")
 

@@ -252,9 +252,9 @@ def prepared(
     filters = as_operand(w, f"{caller}: w")
     _check_words(caller, layout, relu, accuracy)
     if image.ndim != 4:
-        raise ValueError(f"{caller}: x has shape {image.shape}, wanted four dimensions, {' '.join(layout)}")
+        raise ValueError(f"{caller}: x has shape {image.shape}, expected four dimensions, {' '.join(layout)}")
     if filters.ndim != 4:
-        raise ValueError(f"{caller}: w has shape {filters.shape}, wanted four dimensions, (K, C / groups, R, S)")
+        raise ValueError(f"{caller}: w has shape {filters.shape}, expected four dimensions, (K, C / groups, R, S)")
     nchw = image if layout == "NCHW" else image.transpose(0, 3, 1, 2)
     window = as_window(caller, nchw.shape[2:], filters.shape[2:], stride, padding, dilation, groups, nchw.shape[1])
     _check_algorithm(caller, algorithm, window)
@@ -276,17 +276,17 @@ def prepared(
 
 def _check_words(caller: str, layout: Any, relu: Any, accuracy: Any) -> None:
     if layout not in ("NCHW", "NHWC"):
-        raise ValueError(f"{caller}: layout is {shown(layout)}, wanted 'NCHW' or 'NHWC'")
+        raise ValueError(f"{caller}: layout is {shown(layout)}, expected 'NCHW' or 'NHWC'")
     if not isinstance(relu, (bool, np.bool_)):
-        raise TypeError(f"{caller}: relu is {shown(relu)}, wanted a bool")
+        raise TypeError(f"{caller}: relu is {shown(relu)}, expected a bool")
     if accuracy not in ("default", "strict"):
-        raise ValueError(f"{caller}: accuracy is {shown(accuracy)}, wanted 'default' or 'strict'")
+        raise ValueError(f"{caller}: accuracy is {shown(accuracy)}, expected 'default' or 'strict'")
 
 
 def _check_algorithm(caller: str, algorithm: Any, window: Window) -> None:
     if algorithm not in ("auto", *ALGORITHMS):
         wanted = f"'auto' or one of {', '.join(ALGORITHMS)}"
-        raise ValueError(f"{caller}: algorithm is {shown(algorithm)}, wanted {wanted}")
+        raise ValueError(f"{caller}: algorithm is {shown(algorithm)}, expected {wanted}")
     suited = {(1, 1): ((3, 3), (1, 3), (3, 1)), (2, 2): ((3, 3), (5, 5), (7, 7))}
     if algorithm.startswith("winograd") and (
         window.kernel not in suited.get(window.stride, ()) or window.dilation != (1, 1)

@@ -49,7 +49,7 @@ def shape_of(value: Any, name: str) -> tuple[int, int]:
     """
     shape = tuple(value.shape)
     if len(shape) != 2:
-        raise ValueError(f"{name} is a sparse array of shape {shape}, wanted two dimensions")
+        raise ValueError(f"{name} is a sparse array of shape {shape}, expected two dimensions")
     return int(shape[0]), int(shape[1])
 
 
@@ -105,16 +105,18 @@ def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -
 def _compressed_rows(w: Any, transposed: bool, name: str) -> Rows:
     layout = getattr(w, "format", type(w).__name__)
     if layout not in ("csr", "csc"):
-        raise TypeError(f"{name} is a sparse matrix of layout {shown(layout)}, wanted 'csr' or 'csc': call its tocsr()")
+        raise TypeError(
+            f"{name} is a sparse matrix of layout {shown(layout)}, expected 'csr' or 'csc': call its tocsr()"
+        )
     rows, columns = shape_of(w, name)
     major, minor = (rows, columns) if layout == "csr" else (columns, rows)
     starts = _integers(w.indptr, np.int64, 2**62, f"{name}: indptr")
     indices = _integers(w.indices, np.int32, minor, f"{name}: indices")
     if starts.shape != (major + 1,):
-        raise ValueError(f"{name}: indptr has shape {starts.shape}, wanted ({major + 1},)")
+        raise ValueError(f"{name}: indptr has shape {starts.shape}, expected ({major + 1},)")
     data = np.asarray(w.data)
     if data.dtype.name not in FLOATS:
-        raise TypeError(f"{name} holds {data.dtype}, wanted {', '.join(FLOATS)}; convert with astype first")
+        raise TypeError(f"{name} holds {data.dtype}, expected {', '.join(FLOATS)}; convert with astype first")
     if data.shape != indices.shape:
         raise ValueError(f"{name}: data has shape {data.shape} and indices {indices.shape}")
     with np.errstate(over="ignore"):
@@ -126,12 +128,12 @@ def _integers(array: Any, dtype: Any, limit: int, name: str) -> Array:
     found = np.asarray(array)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise TypeError(
-            f"{name} is an array of {found.dtype} with {counted(found.ndim, 'dimension')}, wanted integers in one"
+            f"{name} is an array of {found.dtype} with {counted(found.ndim, 'dimension')}, expected integers in one"
         )
     if found.size and found.dtype.itemsize >= np.dtype(dtype).itemsize and found.dtype != dtype:
         low, high = int(found.min()), int(found.max())  # before the cast would wrap
         if low < 0 or high >= limit:
-            raise ValueError(f"{name} has {low if low < 0 else high}, wanted 0 to {limit - 1}")
+            raise ValueError(f"{name} has {low if low < 0 else high}, expected 0 to {limit - 1}")
     return np.require(found, dtype, ["C", "A"])
 
 
@@ -162,7 +164,7 @@ def compressed_product(
     linear = name == "linear"
     names = (f"{name}: x", f"{name}: w") if linear else (f"{name}: a", f"{name}: b")
     if is_compressed(a) and is_compressed(b):
-        raise TypeError(f"{name}: both operands are compressed, wanted one that is dense or quantized")
+        raise TypeError(f"{name}: both operands are compressed, expected one that is dense or quantized")
     left = is_compressed(a)
     w, w_name, x_name = (a, names[0], names[1]) if left else (b, names[1], names[0])
     given = dense = as_operand(b if left else a, x_name)
@@ -170,7 +172,7 @@ def compressed_product(
     if dense.ndim == 0:
         raise ValueError(f"{x_name} has no dimensions")
     if left and linear and dense.ndim != 2:
-        raise ValueError(f"linear: w has shape {dense.shape}, wanted (out_features, in_features)")
+        raise ValueError(f"linear: w has shape {dense.shape}, expected (out_features, in_features)")
     # The axis of each that is summed over, and w's other one.
     axis = max(dense.ndim - 2, 0) if left and not linear else dense.ndim - 1
     k, n = (shape[0], shape[1]) if not left and not linear else (shape[1], shape[0])
@@ -190,7 +192,7 @@ def compressed_product(
     else:
         final = (*lead[:-1], n, *lead[-1:]) if left else (*lead, n)
     if prod(final) > 2**60:
-        raise ValueError(f"{name}: an answer of shape {final} overflows the size of an array")
+        raise ValueError(f"{name}: a result of shape {final} overflows the size of an array")
     foreign = (getattr(w, part, None) for part in ("data", "indices", "indptr"))
     stored = tuple(w.components.values() if isinstance(w, EIEArray) else foreign)
     inputs = (given, dense, *stored) if bias_array is None else (given, dense, bias_array, *stored)

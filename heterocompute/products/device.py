@@ -124,7 +124,7 @@ def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importan
     """Quantize an array on a device, as `quantize`."""
     fmt, name = as_format(fmt, "quantize: fmt"), "quantize: w"
     if isinstance(w, PackedArray):
-        raise TypeError(f"{name} is {w._named()}, wanted an array of floats")
+        raise TypeError(f"{name} is {w._named()}, expected an array of floats")
     _refuse_options("quantize", fmt, clip, importance)
     found, number = gathered("quantize", w=w)
     x = on_their_device(w, found.get("w"), name, number)
@@ -167,7 +167,7 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
     """Prune an array on a device, as `prune`: N:M by magnitude."""
     name = "prune: w"
     if isinstance(w, PackedArray):
-        raise TypeError(f"{name} is {w._named()}, wanted an array of floats")
+        raise TypeError(f"{name} is {w._named()}, expected an array of floats")
     if pattern is None or scores is not None:
         raise NotImplementedError(
             f"{name} is for a CUDA device, whose kernel keeps N of M by magnitude, expected that and no scores: "
@@ -198,7 +198,7 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
     """Round an array on a device, as `fake_quantize`."""
     fmt, name = as_format(fmt, "fake_quantize: fmt"), "fake_quantize: w"
     if isinstance(w, PackedArray):
-        raise TypeError(f"{name} is {w._named()}, wanted an array of floats")
+        raise TypeError(f"{name} is {w._named()}, expected an array of floats")
     _refuse_options("fake_quantize", fmt, clip)
     found, number = gathered("fake_quantize", w=w, out=out)
     x, given = on_their_device(w, found.get("w"), name, number), found.get("out")
@@ -305,7 +305,7 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
 
 def _bias(added: DeviceArray, n: int, name: str) -> DeviceArray:
     if added.shape != (n,):
-        raise ValueError(f"{name}: bias has shape {added.shape}, wanted ({n},)")
+        raise ValueError(f"{name}: bias has shape {added.shape}, expected ({n},)")
     if added.dtype != np.float32 or (n > 1 and added.strides != (4,)):
         raise TypeError(f"{name}: bias is {added.dtype} with strides {added.strides}, expected contiguous float32")
     return added
@@ -332,7 +332,7 @@ def target_of(
     if made.stream != stream:
         _core.cuda_wait(made.number, made.stream)
     if made.dtype != np.float32 or made.shape != shape:
-        raise ValueError(f"{name}: out is {made.dtype} with shape {made.shape}, wanted float32 with shape {shape}")
+        raise ValueError(f"{name}: out is {made.dtype} with shape {made.shape}, expected float32 with shape {shape}")
     contiguous = zip(shape, made.strides, c_strides(shape, 4), strict=True)
     if any(n > 1 and a != b for n, a, b in contiguous):
         raise NotImplementedError(f"{name}: out has strides {made.strides}, expected C order on a CUDA device")

@@ -56,7 +56,7 @@ def conv2d_on_device(
     if isinstance(image, DeviceQuantizedArray):
         raise TypeError("conv2d: x is quantized, expected images of floats and activations=")
     if image.ndim != 4:
-        raise ValueError(f"conv2d: x has shape {image.shape}, wanted four dimensions, {' '.join(layout)}")
+        raise ValueError(f"conv2d: x has shape {image.shape}, expected four dimensions, {' '.join(layout)}")
     stream = image.stream
     filters = on_their_device(w, found.get("w"), "conv2d: w", number, stream)
     nchw = image if layout == "NCHW" else image.transposed((0, 3, 1, 2))

@@ -56,7 +56,7 @@ def kl_divergence(logits: Any, changed: Any) -> float:
     if p.shape != q.shape:
         raise ValueError(f"kl_divergence: logits has shape {p.shape} and changed has shape {q.shape}")
     if p.ndim == 0 or p.size == 0:
-        raise ValueError(f"kl_divergence: logits has shape {p.shape}, wanted some rows of some classes")
+        raise ValueError(f"kl_divergence: logits has shape {p.shape}, expected some rows of some classes")
     rows = np.empty(p.size // p.shape[-1])
     done = 0
     for some_p, some_q in _blocks(p, q):

@@ -189,7 +189,7 @@ def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
             return Asked(_convolution_on_device(caller, given), "", "conv2d", False)
         return Asked(*_convolution(caller, given), "conv2d", False)
     if function not in (matmul, linear):
-        raise TypeError(f"{caller}: the function is {shown(function)}, wanted matmul, linear or conv2d")
+        raise TypeError(f"{caller}: the function is {shown(function)}, expected matmul, linear or conv2d")
     given = bound(caller, function, rest, options)
     left, right = (given["a"], given["b"]) if function is matmul else (given["x"], given["w"])
     if goes_to_device(left, right):
@@ -241,7 +241,7 @@ def _convolution_on_device(caller: str, given: dict[str, Any]) -> Explanation:
         raise NotImplementedError(f"{caller}: the filters are not quantized, expected quantized ones on a device")
     image = as_device(x, f"{caller}: x") if is_on_device(x) else as_operand(x, f"{caller}: x")
     if image.ndim != 4:
-        raise ValueError(f"{caller}: x has shape {image.shape}, wanted four dimensions")
+        raise ValueError(f"{caller}: x has shape {image.shape}, expected four dimensions")
     kernels, size = convolution_kernels(**{**given, "x": image})
     candidate = Candidate("cuda", None, f"{', '.join(kernels)}; {_copies(image, w, 4 * size)}")
     operations = 2 * size * prod(w.shape[1:])

@@ -156,7 +156,7 @@ def _checked_product(
     if isinstance(a, QuantizedArray) and a.axis != (a.ndim - 1,):
         raise ValueError(f"{left_name} is quantized along axis {a.axis}, its reduction axis is {a.ndim - 1}")
     if isinstance(b, QuantizedArray) and b.axis != (max(b.ndim - 2, 0),):
-        turned = "; wanted b.T, as in x @ b.T" if b.ndim == 2 and a.shape[-1:] == b.shape[1:] else ""
+        turned = "; expected b.T, as in x @ b.T" if b.ndim == 2 and a.shape[-1:] == b.shape[1:] else ""
         wrong = f"b is quantized along axis {b.axis}, its reduction axis is {max(b.ndim - 2, 0)}"
         raise ValueError(f"{name}: {wrong}{turned}")
     left, right = as_matrix(a, column=False), as_matrix(b, column=True)
@@ -288,7 +288,7 @@ def _linear(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> FloatArray
         return compressed_product(x, w, bias, activations, out, "linear")
     left, weights = as_operand(x, "linear: x"), as_operand(w, "linear: w")
     if weights.ndim != 2:
-        raise ValueError(f"linear: w has shape {weights.shape}, wanted (out_features, in_features)")
+        raise ValueError(f"linear: w has shape {weights.shape}, expected (out_features, in_features)")
     if left.ndim and left.shape[-1] != weights.shape[1]:
         raise ValueError(
             f"linear: x has {counted(left.shape[-1], 'feature')} but w has {counted(weights.shape[1], 'column')}"

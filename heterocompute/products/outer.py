@@ -176,11 +176,11 @@ def conv2d_outer(
     (16, 4, 2)
     """
     if not isinstance(counts, (bool, np.bool_)):
-        raise TypeError(f"conv2d_outer: counts is {shown(counts)}, wanted a bool")
+        raise TypeError(f"conv2d_outer: counts is {shown(counts)}, expected a bool")
     image, filters = _decoded(x, "x"), _decoded(w, "w")
     if image.ndim != 4 or filters.ndim != 4:
         wrong = f"x has shape {image.shape}" if image.ndim != 4 else f"w has shape {filters.shape}"
-        raise ValueError(f"conv2d_outer: {wrong}, wanted four dimensions")
+        raise ValueError(f"conv2d_outer: {wrong}, expected four dimensions")
     if image.shape[1] != filters.shape[1]:
         raise ValueError(
             f"conv2d_outer: x has {counted(image.shape[1], 'channel')} but w has {filters.shape[1]}; "

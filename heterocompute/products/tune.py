@@ -67,9 +67,9 @@ def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -
     """
     budget = as_real(seconds, "tune: seconds", "a number of seconds")
     if not 0 <= budget <= 3600:
-        raise ValueError(f"tune: seconds is {shown(seconds)}, wanted 0 to 3600")
+        raise ValueError(f"tune: seconds is {shown(seconds)}, expected 0 to 3600")
     if not callable(function):
-        raise TypeError(f"tune: the function is {shown(function)}, wanted matmul, linear or conv2d")
+        raise TypeError(f"tune: the function is {shown(function)}, expected matmul, linear or conv2d")
     if runtime.run()[2]:
         raise ValueError("tune: a path is forced by use(path=...), there is nothing to choose")
     with use(tuned=False):

@@ -164,10 +164,10 @@ def _arguments(w: Any, axis: Any, scores: Any, name: str) -> tuple[Array, tuple[
 def parsed(pattern: Any, name: str) -> tuple[int, int] | None:
     """Return (N, M), or None for the other patterns."""
     if not isinstance(pattern, str):
-        raise TypeError(f"{name}: pattern is {shown(pattern)}, wanted a text such as '2:4'")
+        raise TypeError(f"{name}: pattern is {shown(pattern)}, expected a text such as '2:4'")
     nm = parse_pattern(pattern)
     if nm is None and _share(pattern) is None:
-        raise ValueError(f"{name}: pattern is {shown(pattern[:40])}, wanted {_WANTED}")
+        raise ValueError(f"{name}: pattern is {shown(pattern[:40])}, expected {_WANTED}")
     return nm
 
 

@@ -30,7 +30,7 @@ _BLOCK = 128  # columns that are pruned before the others hear of it, as in the 
 def _floats(value: Any, name: str) -> Array:
     array = as_array(value, name)
     if array.ndim != 2:
-        raise ValueError(f"{name} has shape {array.shape}, wanted two dimensions")
+        raise ValueError(f"{name} has shape {array.shape}, expected two dimensions")
     refuse_infinite(array, name)
     return array
 
@@ -155,10 +155,10 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
     weights, h = _matrix(w, "sparsegpt: w"), _matrix(getattr(hessian, "matrix", hessian), "sparsegpt: hessian")
     inputs = weights.shape[1]
     if h.shape != (inputs, inputs):
-        raise ValueError(f"sparsegpt: hessian has shape {h.shape}, wanted ({inputs}, {inputs})")
+        raise ValueError(f"sparsegpt: hessian has shape {h.shape}, expected ({inputs}, {inputs})")
     share = as_real(damping, "sparsegpt: damping", "a number")
     if not 0 <= share < np.inf:
-        raise ValueError(f"sparsegpt: damping is {shown(damping)}, wanted a finite number, 0 or more")
+        raise ValueError(f"sparsegpt: damping is {shown(damping)}, expected a finite number, 0 or more")
     if not weights.size:
         return alike(weights.astype(np.float32), w)
     dead = np.diag(h) == 0

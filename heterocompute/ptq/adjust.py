@@ -116,7 +116,7 @@ def correct_bias(w: Any, q: Any, h: Hessian, bias: Any = None, axis: Any = None)
     array([1.5], dtype=float32)
     """
     if not isinstance(h, Hessian):
-        raise TypeError(f"correct_bias: h is {shown(h)}, wanted a Hessian, which knows the mean")
+        raise TypeError(f"correct_bias: h is {shown(h)}, expected a Hessian, which has the mean")
     x = as_array(w, "correct_bias: w")
     given = q.axis if isinstance(q, QuantizedArray) and axis is None else layer_axis(x.ndim, axis, "correct_bias")
     axes = normalize_axes(given, x.ndim, "correct_bias")
@@ -134,7 +134,7 @@ def correct_bias(w: Any, q: Any, h: Hessian, bias: Any = None, axis: Any = None)
         return np.asarray(change, np.float32)
     begun = as_array(bias, "correct_bias: bias").astype(np.float64)
     if begun.shape != change.shape:
-        raise ValueError(f"correct_bias: bias has shape {begun.shape}, wanted {change.shape}")
+        raise ValueError(f"correct_bias: bias has shape {begun.shape}, expected {change.shape}")
     return np.asarray(begun + change, np.float32)
 
 
@@ -202,17 +202,17 @@ def rescale(ws: Any, h: Hessian, fmt: Format | str = "int4", alpha: str | float 
     True
     """
     if not isinstance(h, Hessian):
-        raise TypeError(f"rescale: h is {shown(h)}, wanted a Hessian")
+        raise TypeError(f"rescale: h is {shown(h)}, expected a Hessian")
     arrays = [as_array(w, "rescale: w") for w in (ws if isinstance(ws, (list, tuple)) else [ws])]
     for w in arrays:
         if w.ndim != 2 or w.shape[1] != h.k or h.groups > 1:
-            raise ValueError(f"rescale: w has shape {w.shape}, wanted (outputs, {h.k}), and h of one group")
+            raise ValueError(f"rescale: w has shape {w.shape}, expected (outputs, {h.k}), and h of one group")
         refuse_infinite(w, "rescale: w")
     candidates = [i / 20 for i in range(20)]
     if alpha != "search":
         share = as_real(alpha, "rescale: alpha", "'search' or a number")
         if not 0 <= share <= 1:
-            raise ValueError(f"rescale: alpha is {shown(alpha)}, wanted 'search' or 0 to 1")
+            raise ValueError(f"rescale: alpha is {shown(alpha)}, expected 'search' or 0 to 1")
         candidates = sorted({0.0, share})
     format, squares = as_format(fmt, "rescale: fmt"), np.diagonal(h.matrix)
     errors = {a: _weighted_error(arrays, squares, _scale_of(squares, a), format) for a in candidates}

@@ -32,11 +32,11 @@ def limits(budget: Any, device: Any) -> dict[str, float]:
         Another kind, no number, or a device's without a device.
     """
     if not isinstance(budget, Mapping) or not budget or any(kind not in KINDS for kind in budget):
-        raise ValueError(f"search: budget is {shown(budget)}, wanted some of {', '.join(KINDS)}: {{'bits': 4.0}}")
+        raise ValueError(f"search: budget is {shown(budget)}, expected some of {', '.join(KINDS)}: {{'bits': 4.0}}")
     found = {kind: as_real(value, f"search: budget of {kind}", "a number") for kind, value in budget.items()}
     for kind, amount in found.items():
         if not 0 <= amount < 2**53:
-            raise ValueError(f"search: budget of {kind} is {shown(budget[kind])}, wanted 0 or more")
+            raise ValueError(f"search: budget of {kind} is {shown(budget[kind])}, expected 0 or more")
         if kind.startswith("device_") and device is None:
             raise ValueError(f"search: a budget of {kind} needs device=, the name of a chip")
     return found

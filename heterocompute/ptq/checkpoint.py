@@ -118,7 +118,7 @@ def quantize_checkpoint(
     if layout is not None:
         check_layout(layout)
     if not isinstance(hessians, Mapping):
-        raise TypeError(f"quantize_checkpoint: hessians are {shown(hessians)}, wanted a mapping of names to them")
+        raise TypeError(f"quantize_checkpoint: hessians are {shown(hessians)}, expected a mapping of names to them")
     check_options(options, "quantize_checkpoint")
     work = Work(workers, resume)
     return round_checkpoint(

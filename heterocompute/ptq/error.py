@@ -45,7 +45,7 @@ def layer_axis(ndim: int, axis: Any, name: str) -> Any:
     if axis is not None:
         return axis
     if ndim not in (2, 4):
-        raise ValueError(f"{name}: w has {counted(ndim, 'dimension')}, wanted 2 or 4, or axis=")
+        raise ValueError(f"{name}: w has {counted(ndim, 'dimension')}, expected 2 or 4, or axis=")
     return -1 if ndim == 2 else (2, 3, 1)
 
 

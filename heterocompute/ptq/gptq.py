@@ -178,7 +178,7 @@ class Options:
         _check_words(order, scales)
         share = as_real(damping, "gptq: damping", "a number")
         if not 0 <= share < np.inf:
-            raise ValueError(f"gptq: damping is {shown(damping)}, wanted a finite number, 0 or more")
+            raise ValueError(f"gptq: damping is {shown(damping)}, expected a finite number, 0 or more")
         count = as_int(sweeps, "gptq: sweeps", 0, _MOST)
         refits = as_int(int(refit) if isinstance(refit, bool) else refit, "gptq: refit", 0)
         return cls(order, scales, share, count, refits)
@@ -264,7 +264,7 @@ def _without_drift(w: Array, matrix: Array, cross: Array, damping: float) -> Arr
 def _check_words(order: Any, scales: Any) -> None:
     for name, value, wanted in (("order", order, ("activation", "natural")), ("scales", scales, ("search", "absmax"))):
         if value not in wanted:
-            raise ValueError(f"gptq: {name} is {shown(value)}, wanted {shown(wanted[0])} or {shown(wanted[1])}")
+            raise ValueError(f"gptq: {name} is {shown(value)}, expected {shown(wanted[0])} or {shown(wanted[1])}")
 
 
 def _no_worse(

@@ -109,7 +109,7 @@ class Hessian:
             found = counted(twins.size // (self.groups * self.k), "input")
             raise ValueError(f"Hessian: x_float has {found} and x has {tokens}")
         if self._tokens and tokens and (twins is None) != (self._cross is None):
-            raise ValueError("Hessian: x_float was given for some inputs alone, wanted it for all or none")
+            raise ValueError("Hessian: x_float was given for some inputs alone, expected it for all or none")
         if twins is not None and self._cross is None:
             self._cross = np.zeros(self._sum.shape)
         step = max(_AT_ONCE // self.k, 1)
@@ -130,7 +130,7 @@ class Hessian:
         array, wanted = as_array(x, name), (self.groups, self.k) if self.groups > 1 else (self.k,)
         if array.shape[-len(wanted) :] != wanted:
             size = f"a last dimension of {self.k}" if self.groups == 1 else f"last dimensions of {wanted}"
-            raise ValueError(f"{name} has shape {array.shape}, wanted {size}")
+            raise ValueError(f"{name} has shape {array.shape}, expected {size}")
         refuse_infinite(array, name)
         return array.reshape(*array.shape[: array.ndim - len(wanted)], self.groups, self.k)
 
@@ -237,13 +237,13 @@ class Hessian:
         """
         parts = load(path)
         if not isinstance(parts, dict) or {*parts} - {"cross"} != {*PARTS}:
-            raise ValueError(f"{os.fspath(path)}: holds no Hessian, wanted the tensors {', '.join(PARTS)}")
+            raise ValueError(f"{os.fspath(path)}: holds no Hessian, expected the tensors {', '.join(PARTS)}")
         shape = getattr(parts["total"], "shape", ())
         groups, k = (1, *shape)[-2:] if len(shape) in (1, 2) else (0, 0)
         wanted = {"sum": (*shape, k), "cross": (*shape, k), "total": shape, "absmax": shape, "tokens": (1,)}
         for name, part in parts.items():
             if getattr(part, "shape", None) != wanted[name] or part.dtype != np.float64 or not k or not groups:
-                raise ValueError(f"{os.fspath(path)}: tensor {shown(name)} is no float64 of {wanted[name]}")
+                raise ValueError(f"{os.fspath(path)}: tensor {shown(name)} is not a float64 of {wanted[name]}")
             refuse_infinite(part, f"{os.fspath(path)}: tensor {shown(name)}")
         found = cls(k, groups)
         found._sum = parts["sum"].reshape(groups, k, k).copy()
@@ -318,7 +318,7 @@ def as_matrices(h: Any, columns: int, rows: int, name: str) -> list[tuple[slice,
     if given.shape[1:] != (columns, columns):
         shape = given.shape if len(given) > 1 or given.ndim != 3 else given.shape[1:]
         raise ValueError(
-            f"{name}: h is of {shown(shape)}, but w has {counted(columns, 'input')}: wanted a Hessian that heard the "
+            f"{name}: h is of {shown(shape)}, but w has {counted(columns, 'input')}: expected a Hessian of the "
             f"inputs x of the layer, or x.T @ x, ({columns}, {columns})"
         )
     if not len(given) or rows % len(given):

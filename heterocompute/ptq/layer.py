@@ -33,7 +33,7 @@ class Layer(NamedTuple):
 def check_options(options: Mapping[str, Any], name: str) -> Options:
     """Return options of `gptq` for whole networks, where an error names the function that was called."""
     if unknown := sorted({*options} - {*OPTIONS}):
-        raise TypeError(f"{name}: there is no option {shown(unknown[0])}, wanted {or_words(OPTIONS)}")
+        raise TypeError(f"{name}: there is no option {shown(unknown[0])}, expected {or_words(OPTIONS)}")
     return Options.of(**options)
 
 

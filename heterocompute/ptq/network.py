@@ -46,9 +46,9 @@ def _network(weights: Any, evaluate: Evaluate | None, name: str) -> tuple[dict[s
         evaluate = weights.evaluate
     found = getattr(weights, "weights", weights)
     if not isinstance(found, Mapping):
-        raise TypeError(f"{name}: weights are {shown(weights)}, wanted a mapping of names to arrays, or a network")
+        raise TypeError(f"{name}: weights are {shown(weights)}, expected a mapping of names to arrays, or a network")
     if not callable(evaluate):
-        raise TypeError(f"{name}: evaluate is {shown(evaluate)}, wanted a function of the weights")
+        raise TypeError(f"{name}: evaluate is {shown(evaluate)}, expected a function of the weights")
     check_weights(found, name)
     return dict(found), partial(call_back, evaluate)
 
@@ -293,7 +293,7 @@ def quantize(
     layers, twins = chosen_arrays(arrays, include, exclude, "quantize"), tied(arrays)
     groups = [_heard(arrays, call, layers, twins)]
     if held is not None and not isinstance(held, Mapping):
-        raise TypeError(f"quantize: held is {shown(held)}, wanted what calibrate returns")
+        raise TypeError(f"quantize: held is {shown(held)}, expected what calibrate returns")
 
     def again(rounded: Mapping[str, Any], names: list[str]) -> Calibration:
         return _heard(rounded, call, {name: layers[name] for name in names}, twins)
@@ -349,7 +349,7 @@ def round_layers(
         for name, fmt in chosen.items():
             if chosen.get(twins[name], fmt) != fmt:
                 raise ValueError(
-                    f"quantize: {shown(twins[name])} and {shown(name)} are one array, wanted one format for both"
+                    f"quantize: {shown(twins[name])} and {shown(name)} are one array, expected one format for both"
                 )
         for name, fmt in chosen.items():
             step(f"{name}  {fmt}")

@@ -50,7 +50,9 @@ class Parts:
             raise ValueError(f"{name}: is a URL, and ptq keeps parts beside its output: expected a path")
         self.folder = os.path.abspath(file_name(out_path)) + ".parts"
         if os.path.lexists(self.folder) and (os.path.islink(self.folder) or not os.path.isdir(self.folder)):
-            raise ValueError(f"{printable(self.folder)}: is in the way: wanted a folder for what is done of the output")
+            raise ValueError(
+                f"{printable(self.folder)}: is in the way: expected a folder for what is done of the output"
+            )
         if not resume:
             self.remove()
 

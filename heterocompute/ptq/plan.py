@@ -95,7 +95,7 @@ class Plan(Tabular):
             try:
                 name.encode("utf-8")
             except UnicodeEncodeError:
-                raise ValueError(f"save: the name {quoted(name)} is no text, wanted UTF-8") from None
+                raise ValueError(f"save: the name {quoted(name)} is not a string, expected UTF-8") from None
         write_text(path, toml_text({"formats": self.recipe}))
 
     @counts_subnormals

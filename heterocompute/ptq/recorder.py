@@ -52,7 +52,7 @@ class Recorder(np.ndarray[Any, Any]):
         """
         sums = self._sums or {}
         if len(sums) > 1:
-            raise ValueError(f"is multiplied along the axes {' and '.join(map(str, sums))}, wanted one of them")
+            raise ValueError(f"is multiplied along the axes {' and '.join(map(str, sums))}, expected one of them")
         return next(iter(sums.items()), None)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:

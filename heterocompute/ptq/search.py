@@ -133,14 +133,14 @@ def search(
     held = getattr(weights, "weights", weights)
     for name, value in (("weights", held), ("hessians", {} if hessians is None else hessians)):
         if not isinstance(value, Mapping):
-            raise TypeError(f"search: {name} is {shown(value)}, wanted a mapping of names")
+            raise TypeError(f"search: {name} is {shown(value)}, expected a mapping of names")
     check_weights(held, "search")
     arrays, known = dict(held), dict(hessians or {})
     for name, h in known.items():
         if name not in arrays:
             raise ValueError(f"search: hessians has {unknown(str(name), arrays)}")
         if not isinstance(h, Hessian):
-            raise TypeError(f"search: hessians[{shown(name)}] is {shown(h)}, wanted a Hessian")
+            raise TypeError(f"search: hessians[{shown(name)}] is {shown(h)}, expected a Hessian")
     wanted = as_list(formats, "search: formats", "a list of formats or their texts")
     choices = list(dict.fromkeys(as_format(fmt, "search: formats") for fmt in wanted))
     if not choices:
@@ -296,7 +296,7 @@ def _items(names: Sequence[str], groups: Sequence[Sequence[str]]) -> list[list[s
     for number, given in enumerate(as_list(groups, "search: groups", wanted)):
         patterns = as_list(given, "search: a group", wanted)  # of a text each letter would be a pattern
         if not all(isinstance(pattern, str) for pattern in patterns):
-            raise TypeError(f"search: a group is {shown(patterns)}, wanted globs of names")
+            raise TypeError(f"search: a group is {shown(patterns)}, expected globs of names")
         members = [name for name in names if any(name == one or fnmatchcase(name, one) for one in patterns)]
         if not members:
             raise ValueError(f"search: no tensor fits the group {shown(patterns)}")
@@ -312,7 +312,7 @@ def _items(names: Sequence[str], groups: Sequence[Sequence[str]]) -> list[list[s
 def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mapping[str, Any]], float]:
     """Return a function from weights to the metric."""
     if not callable(evaluate):
-        raise TypeError(f"search: evaluate is {shown(evaluate)}, wanted a function of the weights")
+        raise TypeError(f"search: evaluate is {shown(evaluate)}, expected a function of the weights")
 
     def call(weights: Mapping[str, Any]) -> float:
         found = call_back(evaluate, dict(weights))
@@ -325,16 +325,16 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
             found = found[name]
         value = as_real(found, "search: what evaluate returned", "a number")
         if not isfinite(value):
-            raise ValueError(f"search: evaluate returned {value}, wanted a finite number")
+            raise ValueError(f"search: evaluate returned {value}, expected a finite number")
         return value
 
     if metric is not None and not isinstance(metric, str):
-        raise TypeError(f"search: metric is {shown(metric)}, wanted a name")
+        raise TypeError(f"search: metric is {shown(metric)}, expected a name")
     if metric is not None and metric.lower() in COARSE:
         raise ValueError(
             f"search: metric is {shown(metric)}, which counts right answers: one tensor's rounding changes few "
             "of them or "
-            "none, so that it cannot say what an error costs; wanted a loss, a divergence or a root mean square"
+            "none, so that it cannot say what an error costs; expected a loss, a divergence or a root mean square"
         )
     return call
 

@@ -49,7 +49,7 @@ Array = np.ndarray[Any, Any]
 Formats = Mapping[str, Format | str | None]
 AT_ONCE = 1 << 30  # bytes of the Hessians that one run of the network gathers, but for one that is larger alone
 MAX_HEARD = 1 << 26
-WANTED = "wanted an .npz file of arrays (inputs, features) by the names of tensors"
+WANTED = "expected an .npz file of arrays (inputs, features) by the names of tensors"
 
 
 @counts_subnormals
@@ -185,11 +185,11 @@ class Inputs(Known):
     def __init__(self, path: str, plain: Mapping[str, Any], axes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         check_regular(path)
         if not os.path.exists(path):
-            raise ValueError(f"--calibration {shown(path)}: is no file, {WANTED}, or module:function")
+            raise ValueError(f"--calibration {shown(path)}: is not a file, {WANTED}, or module:function")
         self._path, where = os.path.abspath(path), printable(path)  # workers may have other working directories
         with self._opened() as reader:
             for name, what in reader.skipped.items():
-                raise ValueError(f"{where}: array {shown(printable(name))} is {what}, wanted floats")
+                raise ValueError(f"{where}: array {shown(printable(name))} is {what}, expected floats")
             if not reader.names:
                 raise ValueError(f"{where}: holds nothing, {WANTED}")
             for name in reader.names:
@@ -200,7 +200,7 @@ class Inputs(Known):
                 fits = len(shape) == 2 and info.shape[-1:] == shape[along : along + 1] and 0 not in info.shape
                 if not info.dtype.startswith(("float", "bfloat", "int", "uint")) or not fits:
                     raise ValueError(
-                        f"{where}: array {shown(printable(name))} is {info.dtype} {info.shape}, wanted floats "
+                        f"{where}: array {shown(printable(name))} is {info.dtype} {info.shape}, expected floats "
                         f"(inputs, features) for a tensor of {shape}"
                     )
             self._names = list(reader.names)
@@ -213,7 +213,7 @@ class Inputs(Known):
         reader = reader_of(self._path)
         if not isinstance(reader, Npz):
             reader.close()
-            raise ValueError(f"{printable(self._path)}: is no .npz file, {WANTED}")
+            raise ValueError(f"{printable(self._path)}: is not an .npz file, {WANTED}")
         return reader
 
     def __getitem__(self, name: str) -> Hessian:
@@ -366,5 +366,5 @@ class _Listener(Mapping[str, Any]):
         for name, fmt in formats.items():
             if formats.get(self._twins[name], fmt) != fmt:
                 raise ValueError(
-                    f"ptq: {shown(self._twins[name])} and {shown(name)} are one array, wanted one format for both"
+                    f"ptq: {shown(self._twins[name])} and {shown(name)} are one array, expected one format for both"
                 )

@@ -41,7 +41,7 @@ def checked_values(x: Array, name: str, legal: Callable[[Array], Array] | None =
         An illegal value, with the index in C order of the first; NaN and infinity before what is too large.
     """
     if x.dtype.kind != "f" and x.dtype.name != "bfloat16":
-        raise TypeError(f"{name} has dtype {x.dtype}, wanted a float type; convert with astype")
+        raise TypeError(f"{name} has dtype {x.dtype}, expected a float type; convert with astype")
     values = x.astype(np.float64)
     with np.errstate(over="ignore"):
         illegal = ~(legal(values) if legal else np.isfinite(values.astype(np.float32)))

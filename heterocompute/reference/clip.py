@@ -48,11 +48,11 @@ def thresholds(magnitudes: Array, real: Array, clip: float | str | None, bits: i
         if name == "percentile" and colon:
             return percentile(magnitudes, real, _number(number))
     elif isinstance(clip, bool) or not isinstance(clip, (int, float, np.integer, np.floating)):
-        raise TypeError(f"clip: {clip!r:.80} of type {type(clip).__name__}, wanted None, a float or a str")
+        raise TypeError(f"clip: {clip!r:.80} of type {type(clip).__name__}, expected None, a float or a str")
     elif 0 < clip <= 1:
         fraction: Array = (np.float64(clip) * absmax.astype(np.float64)).astype(np.float32)
         return fraction
-    raise ValueError(f"clip: {clip!r:.80}, wanted None, a float in (0, 1], 'octav' or 'percentile:99.9'")
+    raise ValueError(f"clip: {clip!r:.80}, expected None, a float in (0, 1], 'octav' or 'percentile:99.9'")
 
 
 def percentile(magnitudes: Array, real: Array, p: float) -> Array:
@@ -154,5 +154,5 @@ def _number(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number <= 100:
-        raise ValueError(f"clip: 'percentile:{text}', wanted a number from 0 to 100 after the colon")
+        raise ValueError(f"clip: 'percentile:{text}', expected a number from 0 to 100 after the colon")
     return number

@@ -68,7 +68,7 @@ def conv2d(
 
     is_packed = hasattr(w, "components")
     if is_packed and tuple(w.axis) != FILTER_AXIS:
-        raise ValueError(f"conv2d: w is quantized along {w.axis}, wanted {FILTER_AXIS}")
+        raise ValueError(f"conv2d: w is quantized along {w.axis}, expected {FILTER_AXIS}")
     y = np.zeros((images, filters, *windows.size), dtype=np.float32)
     of_group = np.arange(filters).reshape(groups, -1)
     if not y.size or not depth * kernel[0] * kernel[1]:

@@ -147,4 +147,4 @@ def refuse_clip(fmt: Any, clip: Any) -> None:
     ValueError
     """
     if clip is not None:
-        raise ValueError(f"clip: {clip!r:.80}, but {fmt} has no scale that it could change; wanted None")
+        raise ValueError(f"clip: {clip!r:.80}, but {fmt} has no scale that it could change; expected None")

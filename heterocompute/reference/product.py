@@ -343,7 +343,7 @@ class _Side:
     def __init__(self, name: str, operand: Any, axis: int) -> None:
         shape = tuple(operand.shape)
         if not shape:
-            raise ValueError(f"{name}: an operand has no dimension, wanted at least one")
+            raise ValueError(f"{name}: an operand has no dimension, expected at least one")
         others = tuple(size for i, size in enumerate(shape) if i != axis)
         self.batch, self.rows, self.columns = others[:-1], (others or (1,))[-1], shape[axis]
         self.packed = operand if _is_packed(operand) else None

@@ -75,12 +75,12 @@ def methods_of(methods: Any, hessians: Any) -> list[str | None]:
     given = [methods] if isinstance(methods, str) else several(methods, "study: methods", f"some of {METHODS}")
     for one in given:
         if one not in METHODS:
-            raise ValueError(f"study: methods has {shown(one)}, wanted some of {', '.join(METHODS)}")
+            raise ValueError(f"study: methods has {shown(one)}, expected some of {', '.join(METHODS)}")
     if not given:
-        raise ValueError(f"study: methods is empty, wanted some of {', '.join(METHODS)}")
+        raise ValueError(f"study: methods is empty, expected some of {', '.join(METHODS)}")
     if "gptq" in given and hessians is None:
         raise ValueError(
-            "study: methods has 'gptq', which needs hessians=, what the layers are given: heterocompute.ptq.calibrate "
+            "study: methods has 'gptq', which needs hessians=, the inputs of the layers: heterocompute.ptq.calibrate "
             "gathers them (on the command line, --calibration)"
         )
     return list(dict.fromkeys(given))
@@ -110,7 +110,7 @@ def hessians_of(hessians: Any, names: list[str], needed: bool) -> dict[str, Any]
     if hessians is None:
         return {}
     if not isinstance(hessians, Mapping):
-        raise TypeError(f"study: hessians is {shown(hessians)}, wanted a mapping of names, as of ptq.calibrate")
+        raise TypeError(f"study: hessians is {shown(hessians)}, expected a mapping of names, as of ptq.calibrate")
     missing = [name for name in names if name not in hessians]
     if missing and needed:
         more = f" and {len(missing) - 1} more" * (len(missing) > 1)
@@ -146,10 +146,12 @@ def emulations_of(emulate: Any, evaluate: Any) -> list[str | None]:
     texts = [text for text in given if not (text is None or (isinstance(text, str) and text == "none"))]
     for text in texts:
         if not isinstance(text, str):
-            raise TypeError(f"emulate: {shown(text)} is of type {type(text).__name__}, wanted a str")
+            raise TypeError(f"emulate: {shown(text)} is of type {type(text).__name__}, expected a str")
         parse(text)
     if evaluate is None:
-        raise ValueError("study: emulate needs evaluate, or a network: there is nothing else that an accumulator costs")
+        raise ValueError(
+            "study: emulate needs evaluate, or a network: otherwise the effect of an accumulator is not measured"
+        )
     return list(dict.fromkeys([None, *texts]))
 
 
@@ -185,7 +187,7 @@ def chip_asked(device: Any) -> Any:
     from .. import hardware  # 60 ms
 
     if not isinstance(device, (str, hardware.Device)):
-        raise TypeError(f"study: device is {shown(device)}, wanted the name of a device, a Device or 'mac'")
+        raise TypeError(f"study: device is {shown(device)}, expected the name of a device, a Device or 'mac'")
     chip = device if isinstance(device, str) and device == "mac" else hardware.device(device)
     if not isinstance(chip, str):
         chip.need("bandwidth")

@@ -25,7 +25,7 @@ def several(value: Any, name: str, wanted: str) -> list[Any]:
     try:
         return list(value)
     except (TypeError, ValueError, NotImplementedError):  # such as a 0-d array, or one whose rows make no item
-        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}") from None
+        raise TypeError(f"{name} is {shown(value)}, expected {wanted}") from None
 
 
 def retrainer(retrain: Any, own: Callable[..., Any] | None, study: str) -> Callable[..., Any] | None:
@@ -39,7 +39,7 @@ def retrainer(retrain: Any, own: Callable[..., Any] | None, study: str) -> Calla
         raise ValueError(
             f"{study}: retrain needs a network with a method retrain(weights, changed), or such a function"
         )
-    raise TypeError(f"{study}: retrain is of type {type(retrain).__name__}, wanted a function, True or False")
+    raise TypeError(f"{study}: retrain is of type {type(retrain).__name__}, expected a function, True or False")
 
 
 def seeded(train: Callable[..., Any] | None, seeds: int, study: str) -> list[Callable[..., Any]]:
@@ -61,7 +61,7 @@ def _check_retrained(found: Any, changed: Mapping[str, Any], study: str) -> dict
     """Refuse what was trained to something else: it must be stored as before."""
     if not isinstance(found, Mapping) or set(found) != set(changed):
         kind = f"the names {sorted(found)[:9]}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
-        raise ValueError(f"{study}: retrain returned {kind}, wanted a mapping with the names of the weights")
+        raise ValueError(f"{study}: retrain returned {kind}, expected a mapping with the names of the weights")
     for name, before in changed.items():
         after = found[name]
         if isinstance(before, QuantizedArray):
@@ -69,7 +69,7 @@ def _check_retrained(found: Any, changed: Mapping[str, Any], study: str) -> dict
             if not isinstance(after, QuantizedArray) or (after.format, after.shape, after.axis) != wanted:
                 kind = str(after.format) if isinstance(after, QuantizedArray) else type(after).__name__
                 raise ValueError(
-                    f"{study}: retrain returned {kind} for {shown(name)}, wanted {before.format} of shape "
+                    f"{study}: retrain returned {kind} for {shown(name)}, expected {before.format} of shape "
                     f"{before.shape}"
                 )
         elif getattr(after, "shape", None) != getattr(before, "shape", None):
@@ -105,7 +105,7 @@ def evaluator(
     if evaluate is None:
         return None
     if not callable(evaluate):
-        raise TypeError(f"{study}: evaluate is of type {type(evaluate).__name__}, wanted a function of the weights")
+        raise TypeError(f"{study}: evaluate is of type {type(evaluate).__name__}, expected a function of the weights")
     try:
         signature = inspect.signature(evaluate)
     except ValueError:  # some functions written in C have none
@@ -124,12 +124,12 @@ def evaluator(
         for key, value in found.items():
             if not isinstance(key, str) or key in reserved:
                 taken = ", ".join(reserved)
-                raise ValueError(f"{study}: evaluate named a number {shown(key)}; wanted a str other than {taken}")
+                raise ValueError(f"{study}: evaluate named a number {shown(key)}; expected a str other than {taken}")
             try:
                 numbers[key] = finite(float(value))
             except (TypeError, ValueError):
                 kind_of = type(value).__name__
-                raise TypeError(f"{study}: evaluate returned a {kind_of} for {shown(key)}, wanted a number") from None
+                raise TypeError(f"{study}: evaluate returned a {kind_of} for {shown(key)}, expected a number") from None
         return numbers
 
     return call

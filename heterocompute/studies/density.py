@@ -97,7 +97,7 @@ def study_density(
     if evaluate is None:
         evaluate = network.evaluate
     if evaluate is None:
-        raise ValueError("study_density: weights alone have nothing that judges them; wanted a network, or evaluate")
+        raise ValueError("study_density: weights alone have nothing that judges them; expected a network, or evaluate")
     call = evaluator(evaluate, [], "study_density", COLUMNS)
     assert call is not None
     wanted = network.retrain is not None if retrain is None else retrain
@@ -105,7 +105,7 @@ def study_density(
     curves = _curves(PATTERNS if patterns is None else patterns)
     loss = as_real(slack, "study_density: slack", "a positive number")
     if not 0 < loss < float("inf"):
-        raise ValueError(f"study_density: slack is {shown(slack)}, wanted a positive number")
+        raise ValueError(f"study_density: slack is {shown(slack)}, expected a positive number")
 
     with ExitStack() as stack:
         source = Source(network.weights, stack)

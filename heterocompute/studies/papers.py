@@ -149,7 +149,7 @@ def _array(path: str) -> Array:
         with open_regular(path) as file:
             found = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"reproduce: {printable(path)} is no array of NumPy (.npy): {error}") from None
+        raise ValueError(f"reproduce: {printable(path)} is not a NumPy array (.npy): {error}") from None
     if not isinstance(found, np.ndarray):
         raise ValueError(f"reproduce: {printable(path)} is an archive of NumPy, expected one array (.npy)")
     return found

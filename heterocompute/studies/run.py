@@ -99,7 +99,9 @@ def run(
             retrain, to_retrain = True, NETWORK_RETRAINED
     train = retrainer(retrain, network.retrain, "study")
     if train is not None and evaluate is None:
-        raise ValueError("study: retrain needs evaluate, or a network: nothing else tells what training brings")
+        raise ValueError(
+            "study: retrain needs evaluate, or a network: otherwise the effect of training is not measured"
+        )
     trainings = seeded(train, as_int(seeds, "study: seeds", 1, 10_000), "study")
     asked = {"activations": activations, "emulate": emulate}
     call = evaluator(evaluate, [key for key, value in asked.items() if value is not None])
@@ -108,7 +110,7 @@ def run(
     if formats is None:
         formats = TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS
     if check_flag("study", "per_layer", per_layer) and call is None:
-        raise ValueError("study: per_layer needs evaluate, or a network: nothing else tells what a layer costs")
+        raise ValueError("study: per_layer needs evaluate, or a network: otherwise the cost of a layer is not measured")
     ways = methods_of(methods, hessians)
     entries = by_methods(entries_of(formats), ways)
     modelled = modelled_by(chip_asked(device))

@@ -32,7 +32,7 @@ def rounded_on_device(
     def back(g: Any) -> Any:
         shape = as_device(g, "back: g").shape if is_on_device(g) else getattr(g, "shape", None)
         if shape is None or tuple(shape) != tuple(y.shape):
-            raise ValueError(f"back: g has shape {shape}, wanted {tuple(y.shape)}")
+            raise ValueError(f"back: g has shape {shape}, expected {tuple(y.shape)}")
         return g
 
     return y, back

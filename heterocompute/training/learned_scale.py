@@ -37,7 +37,7 @@ def rounded_with_scale(
     q = quantize(np.zeros(x.shape, np.float32), plain, axes)
     given, shape = as_array(scale, "fake_quantize: scale"), q.components["scales"].shape
     if given.shape != shape:
-        raise ValueError(f"fake_quantize: scale has shape {given.shape}, wanted {shape}, one a group of each row")
+        raise ValueError(f"fake_quantize: scale has shape {given.shape}, expected {shape}, one a group of each row")
     stored = given.astype(np.float32)
     if form.scale == "f16":
         stored = np.minimum(stored, np.float32(65504)).astype(np.float16).astype(np.float32)
@@ -60,7 +60,7 @@ def rounded_with_scale(
     def back(g: Any) -> tuple[Array, Array]:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:
-            raise ValueError(f"back: g has shape {gradient.shape}, wanted {y.shape}")
+            raise ValueError(f"back: g has shape {gradient.shape}, expected {y.shape}")
         sums = np.bincount(group.reshape(-1), (gradient.astype(np.float64) * slope).reshape(-1), stored.size)
         of_scale = (sums * share).astype(np.float32).reshape(shape)
         return np.where(inside, gradient, 0).astype(np.float32), of_scale

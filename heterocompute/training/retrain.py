@@ -82,14 +82,14 @@ def retrain(
     seed, epochs = as_int(seed, "retrain: seed", 0), as_int(epochs, "retrain: epochs", 0)
     for what, given in (("weights", weights), ("changed", changed)):
         if not isinstance(given, Mapping):
-            raise TypeError(f"retrain: {what} is {shown(given)}, wanted a mapping of names to arrays")
+            raise TypeError(f"retrain: {what} is {shown(given)}, expected a mapping of names to arrays")
     if set(weights) != set(changed):
-        raise ValueError(f"retrain: changed has the names {sorted(changed)}, wanted those of weights")
+        raise ValueError(f"retrain: changed has the names {sorted(changed)}, expected those of weights")
     for name, value in changed.items():
         shape = getattr(value, "shape", None)
         if shape != weights[name].shape:
             got = "no shape" if shape is None else f"shape {shape}"
-            raise ValueError(f"retrain: changed[{shown(name)}] has {got}, wanted {weights[name].shape}")
+            raise ValueError(f"retrain: changed[{shown(name)}] has {got}, expected {weights[name].shape}")
     trained = {name: _trained(weights[name], value) for name, value in changed.items() if value is not weights[name]}
     steps = steps_of(len(net.train_x), net.batch, epochs)
     examples = batches(net.train_x, net.train_y, net.batch, epochs, np.random.default_rng(seed))

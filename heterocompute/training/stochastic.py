@@ -32,9 +32,9 @@ def as_seed(seed: Any) -> int:
         No int, or not from 0 to 2^64 - 1.
     """
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
-        raise TypeError(f"fake_quantize: seed is {shown(seed)}, wanted an int")
+        raise TypeError(f"fake_quantize: seed is {shown(seed)}, expected an int")
     if not 0 <= seed < 2**64:
-        raise ValueError(f"fake_quantize: seed is {shown(seed)}, wanted 0 to 2^64 - 1")
+        raise ValueError(f"fake_quantize: seed is {shown(seed)}, expected 0 to 2^64 - 1")
     return int(seed)
 
 

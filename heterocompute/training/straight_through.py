@@ -96,7 +96,7 @@ def fake_quantize(
     """
     fmt = as_format(fmt, "fake_quantize: fmt")
     if rounding not in ("nearest", "stochastic"):
-        raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, wanted 'nearest' or 'stochastic'")
+        raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     chosen = as_seed(seed)
     if goes_to_device(w):
         return rounded_on_device(w, fmt, axis, clip, rounding, chosen, scale)
@@ -112,7 +112,7 @@ def fake_quantize(
     def back(g: Any) -> Array:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:
-            raise ValueError(f"back: g has shape {gradient.shape}, wanted {y.shape}")
+            raise ValueError(f"back: g has shape {gradient.shape}, expected {y.shape}")
         found = passed(gradient, note, fmt, axes)
         return found.copy() if found is gradient else found
 
@@ -157,7 +157,7 @@ def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Any:
         raise ValueError(f"sr_ste: g has shape {gradient.shape}, w {weights.shape} and mask {kept.shape}")
     decay = as_real(decay, "sr_ste: decay", "a number")
     if not isfinite(decay):
-        raise ValueError(f"sr_ste: decay is {decay}, wanted a finite number")
+        raise ValueError(f"sr_ste: decay is {decay}, expected a finite number")
     pull = np.float32(decay) * weights.astype(np.float32)
     answer = gradient.astype(np.float32) + np.where(kept, np.float32(0), pull)
     return answer if isinstance(g, np.ndarray) else alike(answer.astype(gradient.dtype, copy=False), g)
@@ -201,13 +201,13 @@ def sparsity_at(step: float, begin: float, end: float, final: float, power: floa
         for name, value in {"step": step, "begin": begin, "end": end, "final": final, "power": power}.items()
     )
     if step != step:
-        raise ValueError("sparsity_at: step is nan, wanted a number")
+        raise ValueError("sparsity_at: step is nan, expected a number")
     if not isfinite(begin):
-        raise ValueError(f"sparsity_at: begin is {begin}, wanted a finite number")
+        raise ValueError(f"sparsity_at: begin is {begin}, expected a finite number")
     if not end > begin:
-        raise ValueError(f"sparsity_at: end is {shown(end)}, wanted more than begin, {shown(begin)}")
+        raise ValueError(f"sparsity_at: end is {shown(end)}, expected more than begin, {shown(begin)}")
     if not 0 <= final <= 1 or not power > 0:
-        raise ValueError(f"sparsity_at: final is {shown(final)} and power {shown(power)}, wanted 0 to 1 and above 0")
+        raise ValueError(f"sparsity_at: final is {shown(final)} and power {shown(power)}, expected 0 to 1 and above 0")
     done = min(max((step - begin) / (end - begin), 0.0), 1.0)
     return float(final * (1 - (1 - done) ** power))
 
@@ -245,5 +245,5 @@ def mask_flips(old: Any, new: Any) -> float:
 def _mask(mask: Any, name: str) -> Array:
     found = np.asarray(mask)
     if found.dtype != np.bool_:
-        raise TypeError(f"{name} has dtype {found.dtype}, wanted bool")
+        raise TypeError(f"{name} has dtype {found.dtype}, expected bool")
     return found

@@ -107,7 +107,7 @@ def test_hostile_parts_are_refused() -> None:
         ((bitmap, values.astype(np.complex64), (3,)), "values has dtype complex64"),
         ((bitmap, values.astype(">f4"), (3,)), "byte order"),
         ((bitmap, [1.0, 2.0], (3,)), "values is a list"),
-        ((bitmap, values, ("3",)), "wanted ints"),
+        ((bitmap, values, ("3",)), "expected ints"),
     ]:
         with pytest.raises(TypeError, match=sentence):
             hc.BitmapArray(*odd)  # type: ignore[arg-type]

@@ -127,7 +127,7 @@ def test_no_gradient_is_lost_silently(name: str) -> None:
 
 @pytest.mark.parametrize("name", TAKES)
 def test_what_lies_elsewhere_says_how_to_fetch_it(name: str) -> None:
-    wanted = f"{name} is a Distant on 'cuda:0', wanted an array in the memory of the CPU: pass .cpu() of it"
+    wanted = f"{name} is a Distant on 'cuda:0', expected an array in the memory of the CPU: pass .cpu() of it"
     assert sentence(TAKES[name], Distant()) == wanted
 
 
@@ -143,9 +143,9 @@ def test_what_lies_elsewhere_says_how_to_fetch_it(name: str) -> None:
         (Path("model.bin"), ["model.bin", "hc.load"]),
         (Tracer(), ["is a Tracer", "outside of jit and grad"]),
         (CuPy(), ["is a CuPy on '<CUDA Device 0>'", "pass .get() of it"]),
-        (object(), ["is <object object", "wanted an array of floats"]),
-        (None, ["is None, wanted an array of floats"]),
-        ((Tensor() for _ in range(2)), ["is <generator object", "wanted an array of floats"]),
+        (object(), ["is <object object", "expected an array of floats"]),
+        (None, ["is None, expected an array of floats"]),
+        ((Tensor() for _ in range(2)), ["is <generator object", "expected an array of floats"]),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, list) else "",
 )
@@ -176,7 +176,7 @@ def test_torch() -> None:
         with torch.no_grad():  # what is asked to be learned is refused all the same
             assert "pass" in sentence(call, module.weight)
         if not name.startswith("study"):  # takes modules; beside other weights, what is no array stays as it is
-            assert "is a Linear, wanted an array" in sentence(call, module)
+            assert "is a Linear, expected an array" in sentence(call, module)
     assert "on the device 'meta', which has no values" in sentence(TAKES["quantize: w"], torch.ones(2, device="meta"))
     assert "torch.stack" in sentence(TAKES["quantize: w"], [module.weight, module.weight])
     weight = module.weight.detach()

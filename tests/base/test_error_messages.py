@@ -45,7 +45,7 @@ def test_importance_beyond_float32_is_named_as_it_came(value: float) -> None:
     weights = np.ones((2, 3))
     weights[1, 2] = value
     with pytest.raises(
-        ValueError, match=rf"importance has {value:g} at index \(1, 2\), wanted .*float32".replace("+", "\\+")
+        ValueError, match=rf"importance has {value:g} at index \(1, 2\), expected .*float32".replace("+", "\\+")
     ):
         hc.quantize(np.ones((2, 3), np.float32), "cb1", importance=weights)
 

@@ -87,7 +87,7 @@ for name, call in CALLS.items():
             found = call()
         except MemoryError as error:
             hook.refuse(0)
-            assert "no memory" in str(error), (name, number, error)
+            assert "enough memory" in str(error), (name, number, error)
             refused += 1
         else:
             asked = hook.count()

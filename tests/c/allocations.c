@@ -86,15 +86,15 @@ static bool fail_each(const subject *of, long long *tried) {
         if (found.status == HC_OK && found.asked < number)
             break;
         if (found.status != HC_MEMORY && found.status != HC_OK)
-            return fail(of, number, "wanted HC_MEMORY at first", &found);
+            return fail(of, number, "expected HC_MEMORY at first", &found);
     }
     good = attempt(of, 0, false);
     for (int all_after = 0; all_after < 2; all_after++)
         for (long long number = 1; number <= good.asked; number = after(number), ++*tried) {
             found = attempt(of, number, all_after);
             if (found.status == HC_OK ? found.hash != good.hash
-                                      : found.status != HC_MEMORY || !strstr(found.error.text, "no memory"))
-                passed = fail(of, number, "wanted HC_MEMORY with a sentence, or the same bits", &found);
+                                      : found.status != HC_MEMORY || !strstr(found.error.text, "not enough memory"))
+                passed = fail(of, number, "expected HC_MEMORY with a sentence, or the same bits", &found);
             if (found.kept != 0)
                 passed = fail(of, number, "memory is not given back", &found);
             if (!all_after)

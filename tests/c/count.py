@@ -52,7 +52,7 @@ def main() -> None:
         ratio = len(loop) / len(found)
         worth, least, most = KINDS[kind]
         row = [kernel, f"`{kind}`", str(len(found)), f"{ratio:.2f}"]
-        below += [f"{kernel}: {ratio:.2f} instructions for one {kind}, wanted {most}"] if ratio > most else []
+        below += [f"{kernel}: {ratio:.2f} instructions for one {kind}, expected {most}"] if ratio > most else []
         for cpu in CPUS:
             if not knows(options.mca, cpu, kind):
                 row.append("-")
@@ -61,7 +61,7 @@ def main() -> None:
             share = peak / cycles
             row.append(f"{worth * len(found) / cycles:.1f} ({share:.2f})")
             if cpu != CPUS[0] and share < least:
-                below.append(f"{kernel} on {cpu}: {share:.2f} of the peak, wanted {least}")
+                below.append(f"{kernel} on {cpu}: {share:.2f} of the peak, expected {least}")
         print("| " + " | ".join(row) + " |")
     if options.check and below:
         sys.exit("\n".join(below))

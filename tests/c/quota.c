@@ -69,7 +69,7 @@ bool quotas_are_read(void) {
         snprintf(groups, sizeof groups, "%s/groups", root);
         const int found = hc_quota_processors(groups, root);
         if (found != CASES[c].processors)
-            printf("case %zu: %d processors, wanted %d\n", c, found, CASES[c].processors);
+            printf("case %zu: %d processors, expected %d\n", c, found, CASES[c].processors);
         right &= found == CASES[c].processors;
         nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     }

@@ -60,7 +60,7 @@ static const hc_clip ABSMAX = {HC_CLIP_ABSMAX, 0};
 static bool same_bits(const float *got, const float *wanted, int64_t n, char *detail) {
     for (int64_t i = 0; i < n; i++)
         if (memcmp(got + i, wanted + i, sizeof *got) != 0) {
-            sprintf(detail, "value %lld is %.9g, wanted %.9g", (long long)i, (double)got[i], (double)wanted[i]);
+            sprintf(detail, "value %lld is %.9g, expected %.9g", (long long)i, (double)got[i], (double)wanted[i]);
             return false;
         }
     return true;

@@ -39,7 +39,7 @@ def out(tmp_path):
 
 
 def refuse(constant):
-    raise AssertionError(f"{constant} is no JSON")
+    raise AssertionError(f"{constant} is not JSON")
 
 
 def parse(text):
@@ -86,11 +86,11 @@ def test_help_has_an_example_that_parses(capsys, command):
         (["quantize", "a", "b"], ["--format or --recipe"]),
         (["quantize", "a", "b", "--format", "int9"], ["--format", "int9", "int8"]),
         (["quantize", "a", "b", "--form", "int8"], ["--form", "the nearest is --format"]),
-        (["quantize", "a", "b", "--format", "int8,int4"], ["'int8,int4' are several, wanted one format"]),
-        (["quantize", "a", "b", "--format", "gptq"], ["'gptq' is no format; 'heterocompute formats' lists them"]),
-        (["formats", "vsw"], ["there is no family 'vsw', wanted one of ggml, nf4, codebook"]),
+        (["quantize", "a", "b", "--format", "int8,int4"], ["'int8,int4' are several, expected one format"]),
+        (["quantize", "a", "b", "--format", "gptq"], ["'gptq' is not a format; 'heterocompute formats' lists them"]),
+        (["formats", "vsw"], ["there is no family 'vsw', expected one of ggml, nf4, codebook"]),
         (["completion", "fish"], ["fish", "bash"]),
-        (["study", "--threads", "257"], ["--threads", "'257', wanted a number from 1 to 256"]),
+        (["study", "--threads", "257"], ["--threads", "'257', expected a number from 1 to 256"]),
         (["quantize", "a", "a", "--format", "int8"], ["OUT is IN"]),
         (["quantize", "a", "./a", "--format", "int8"], ["OUT is IN"]),
         (["study", "a", "--formats", "int8,nonsense"], ["nonsense"]),
@@ -168,7 +168,7 @@ def test_unreadable_files_exit_with_1(capsys, tmp_path, out, command):
     hostile.write_bytes(b"not a safetensors file at all")
     for path, words in (
         (tmp_path / "absent", ["absent"]),
-        (tmp_path / "empty", ["wanted one index"]),
+        (tmp_path / "empty", ["expected one index"]),
         (hostile, ["hostile\\n\\x1b"]),
     ):
         code, stdout, stderr = run(capsys, command, path, *rest)
@@ -464,7 +464,7 @@ def test_a_dash_is_no_file(capsys, tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
     code, stdout, stderr = run(capsys, *arguments)
     assert code == 2 and stdout == "" and not os.listdir(tmp_path)
-    assert_usage(stderr, f"heterocompute {arguments[0]}", "is '-', wanted the path of a file", "--json")
+    assert_usage(stderr, f"heterocompute {arguments[0]}", "is '-', expected the path of a file", "--json")
 
 
 def test_every_file_that_is_written_is_asked_for_by_a_known_name():

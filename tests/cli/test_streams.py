@@ -64,9 +64,7 @@ def test_a_full_standard_output_is_named(model, name, unbuffered):
 def test_a_closed_standard_output_is_refused_before_any_work(model, name):
     done = shell('"$@" >&-', *COMMANDS[name](model))
     assert done.returncode == 1
-    assert done.stderr == (
-        "heterocompute: standard output: closed; redirect it to /dev/null where nothing shall be shown\n"
-    )
+    assert done.stderr == ("heterocompute: standard output: closed; redirect it to /dev/null to show nothing\n")
 
 
 CLOSED = ['"$@" >&-', '"$@" >&- 2>&-', '"$@" <&- >&- 2>&-']

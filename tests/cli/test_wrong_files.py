@@ -74,11 +74,11 @@ def test_what_is_no_path(path: str, capsys: Any) -> None:
     for command, options in COMMANDS.items():
         for words, arguments in (("IN is", [path, "out.safetensors"]), ("OUT is", ["s.safetensors", path])):
             code, _, err = run(capsys, command, *arguments, *options)
-            assert code == 2 and f"{words} {path!r}, wanted the path of a file" in err, err
+            assert code == 2 and f"{words} {path!r}, expected the path of a file" in err, err
     code, _, err = run(capsys, "study", "s.safetensors", "--formats", "int8", "--csv", path)
-    assert code == 2 and f"--csv is {path!r}, wanted" in err
+    assert code == 2 and f"--csv is {path!r}, expected" in err
     code, _, err = run(capsys, "quantize", "s.safetensors", "out.safetensors", "--recipe", path)
-    assert code == 2 and f"--recipe is {path!r}, wanted" in err
+    assert code == 2 and f"--recipe is {path!r}, expected" in err
 
 
 def test_sentences(capsys: Any) -> None:

@@ -119,7 +119,7 @@ def test_stochastic_rounding_and_its_gradient_are_those_of_the_cpu(text: str) ->
         wanted, _ = hc.training.fake_quantize(x, text, rounding=rounding, seed=seed)
         assert y.device == "cuda:0" and y.to_numpy().tobytes() == wanted.tobytes()
         assert back(g) is g
-        with pytest.raises(ValueError, match=r"g has shape \(2,\), wanted \(5, 96\)"):
+        with pytest.raises(ValueError, match=r"g has shape \(2,\), expected \(5, 96\)"):
             back(Lent(x[0, :2]))
     with hc.use(backend="cuda"):
         y, _ = hc.training.fake_quantize(x, text, rounding="stochastic", seed=3)
@@ -275,7 +275,7 @@ def test_layers_of_transformers_stay_there(monkeypatch: pytest.MonkeyPatch) -> N
         (lambda: layers.softmax(Lent(x.astype(np.float16))), NotImplementedError, "expected contiguous float32"),
         (lambda: layers.rope(lent, Lent(values(1, 4)), Lent(values(1, 4))), NotImplementedError, r"\(tokens, half\)"),
         (lambda: layers.rms_norm(lent, Lent(values(5))), ValueError, r"has shape \(5,\), expected \(12,\)"),
-        (lambda: hc.attention(lent, lent, lent), TypeError, "wanted an array in the memory of the CPU"),
+        (lambda: hc.attention(lent, lent, lent), TypeError, "expected an array in the memory of the CPU"),
     ):
         with pytest.raises(kind, match=sentence):
             call()
@@ -356,7 +356,7 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: hc.matmul(lent, Lent(w.T)), NotImplementedError, "b is not quantized"),
         (lambda: hc.matmul(lent, there), NotImplementedError, r"expected two dimensions and axis \(0,\)"),
         (lambda: hc.linear(Lent(values(5, 60)), there), ValueError, "x has 60 features but w has 64 columns"),
-        (lambda: hc.linear(lent, there, Lent(values(6))), ValueError, r"bias has shape \(6,\), wanted \(7,\)"),
+        (lambda: hc.linear(lent, there, Lent(values(6))), ValueError, r"bias has shape \(6,\), expected \(7,\)"),
         (
             lambda: hc.linear(lent, there, out=np.empty((5, 7), np.float32)),
             TypeError,
@@ -369,7 +369,7 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: hc.quantize(lent, "cb4"), NotImplementedError, "kernels do not encode learned codebooks"),
         (lambda: hc.quantize(lent, "int8", axis=2), ValueError, "axis 2 is out of range"),
         (lambda: hc.quantize(there, "int8"), TypeError, "w is a DeviceQuantizedArray"),
-        (lambda: hc.quantize(Lent(np.arange(4)), "int8"), TypeError, "w has dtype '<i8', wanted float16"),
+        (lambda: hc.quantize(Lent(np.arange(4)), "int8"), TypeError, "w has dtype '<i8', expected float16"),
         (lambda: hc.quantize(Lent(x, data=(4096, False)), "int8"), ValueError, "not in the memory of a CUDA device"),
         (lambda: hc.quantize(Lent(x, data=None), "int8"), TypeError, "__cuda_array_interface__ cannot be read"),
         (lambda: hc.quantize(Lent(x, strides=(3, 3)), "int8"), ValueError, "its values are not aligned"),
@@ -388,10 +388,10 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: hc.quantize(w, "int8+2:4").to("cuda").dequantize(), NotImplementedError, "patterns: use the CPU"),
         (lambda: hc.conv2d(image, filters), NotImplementedError, "w is not quantized, expected quantized filters"),
         (lambda: hc.conv2d(image, packed), TypeError, "conv2d: w is in the memory of the CPU"),
-        (lambda: hc.conv2d(lent, packed.to("cuda")), ValueError, r"x has shape \(5, 64\), wanted four dimensions"),
+        (lambda: hc.conv2d(lent, packed.to("cuda")), ValueError, r"x has shape \(5, 64\), expected four dimensions"),
         (lambda: hc.conv2d(image, there), ValueError, r"expected four dimensions and \(2, 3, 1\)"),
         (lambda: hc.conv2d(image, packed.to("cuda"), algorithm="fft"), NotImplementedError, "'auto' or 'direct'"),
-        (lambda: hc.conv2d(image, packed.to("cuda"), layout="CHW"), ValueError, "wanted 'NCHW' or 'NHWC'"),
+        (lambda: hc.conv2d(image, packed.to("cuda"), layout="CHW"), ValueError, "expected 'NCHW' or 'NHWC'"),
         (lambda: hc.conv2d(image, packed.to("cuda"), Lent(values(4))), ValueError, r"float32 with shape \(3,\)"),
         (
             lambda: hc.conv2d(Lent(values(1, 3, 5, 5)), packed.to("cuda")),
@@ -401,7 +401,7 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: hc.conv2d(image, packed.to("cuda"), out=image), ValueError, "out is float32 with shape"),
         (lambda: hc.explain(hc.conv2d, image, filters), NotImplementedError, "expected quantized ones"),
         (lambda: hc.tune(hc.linear, lent, there), ValueError, "a CUDA device has one way"),
-        (lambda: hc.prune_mask(lent, "2:4"), TypeError, "wanted an array in the memory of the CPU"),
+        (lambda: hc.prune_mask(lent, "2:4"), TypeError, "expected an array in the memory of the CPU"),
         (lambda: hc.training.fake_quantize(lent, "fp8_e4m3fn"), NotImplementedError, "use interop.torch, or the CPU"),
         (lambda: hc.training.fake_quantize(lent, "int8", clip=0.5), NotImplementedError, "fmt is int8, expected"),
         (lambda: hc.training.fake_quantize(lent, "int8", scale=x), NotImplementedError, "scale is given, expected"),

@@ -138,7 +138,7 @@ def test_tensor_cores_of_other_types_are_the_definition(name):
         lowest = preset.lowest.get(accumulator)
         assert same_bits(found, emulation.float_product(a, b, accumulator, *options, lowest=lowest))
     assert hc.emulate.parse(name) == {"instruction": name}
-    with pytest.raises(ValueError, match=f"wanted values of .*, which {name} multiplies"):
+    with pytest.raises(ValueError, match=f"expected values of .*, which {name} multiplies"):
         matmul(a + np.float32(2.0**-20), b.T, instruction=name)
 
 

@@ -55,7 +55,7 @@ def test_a_group_is_a_convolution_of_its_own(text: str, weights: str | None, act
 
 def test_wrong_groups_and_dilations_are_sentences() -> None:
     x, w = np.ones((1, 6, 5, 5), np.float32), np.ones((4, 3, 3, 3), np.float32)
-    for groups, sentence in [(1, "with groups 1, wanted"), (4, "divisor of the 6 channels"), (0, "groups is 0")]:
+    for groups, sentence in [(1, "with groups 1, expected"), (4, "divisor of the 6 channels"), (0, "groups is 0")]:
         with pytest.raises(ValueError, match=sentence):
             hc.emulate.conv2d(x, w, groups=groups, emulate="fp32")
     with pytest.raises(ValueError, match=said.WITH_GROUPS_3):

@@ -102,7 +102,7 @@ def seeds(folder: Path) -> dict[str, bytes]:
 
 
 def _training() -> bytes:
-    """Return a file of torch.save of what is no tensor, with arrays of NumPy."""
+    """Return a file of torch.save of what is not a tensor, with arrays of NumPy."""
     held = {"args": argparse.Namespace(lr=0.1, w=ARRAYS["w"]), "at": Path("a"), "on": {1, 2}, ("a", 1): [ARRAYS["w"].T],
             "step": np.int64(3), "names": np.array(["a", None]), "when": datetime.date(2026, 1, 1),
             "by": collections.defaultdict(list, a=[1.5]), "of": collections.deque([np.dtype("f4")])}  # fmt: skip

@@ -321,7 +321,7 @@ def test_headers_of_gguf_that_lie(tmp_path):
     refused(tokens + 4, b"\x09", "lists of lists")
     refused(tokens + 8, b"\xff" * 8, "texts")
     key = b"\x11" + bytes(7) + b"general.alignment\x08\0\0\0\x88\x13" + bytes(6) + b"9" * 5000
-    refused(8, bytes(8) + b"\1" + bytes(7) + key, "the alignment is '999", "wanted a power of two")
+    refused(8, bytes(8) + b"\1" + bytes(7) + key, "the alignment is '999", "expected a power of two")
 
 
 def test_a_shape_of_numpy_that_is_long_makes_a_short_sentence(tmp_path):

@@ -85,9 +85,9 @@ def test_parts_that_are_missing_or_others(tmp_path):
         assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
 
     shutil.copy(parts[0], tmp_path / "renamed.gguf")
-    refused(tmp_path / "renamed.gguf", "is part 1 of 3 of a model, wanted the name NAME-00001-of-00003.gguf")
+    refused(tmp_path / "renamed.gguf", "is part 1 of 3 of a model, expected the name NAME-00001-of-00003.gguf")
     shutil.copy(parts[0], tmp_path / "m-00002-of-00009.gguf")
-    refused(tmp_path / "m-00002-of-00009.gguf", "is part 1 of 3 of a model, wanted the name")
+    refused(tmp_path / "m-00002-of-00009.gguf", "is part 1 of 3 of a model, expected the name")
     second = parts[1].read_bytes()
     parts[1].unlink()
     for path in (parts[0], parts[2]):

@@ -117,7 +117,7 @@ def test_a_wrong_size_is_a_sentence(tmp_path: Path, capsys: Any) -> None:
         with pytest.raises(ValueError, match=said.WANTED_A_SIZE_SUCH_AS_5GB):
             size_of(wrong)
         code, _, error = run(capsys, "quantize", str(tmp_path / "a"), "b/", "--format", "int8", f"--shard-size={wrong}")
-        assert code == 2 and "wanted a size such as '5GB'" in error.splitlines()[-1]
+        assert code == 2 and "expected a size such as '5GB'" in error.splitlines()[-1]
     assert (
         run(capsys, "quantize", str(tmp_path / "a"), f"{tmp_path}/b/", "--format", "int8", "--shard-size", "1kB")[0]
         == 0

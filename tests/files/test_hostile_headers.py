@@ -99,7 +99,7 @@ def test_more_values_than_tensors_can_need_are_refused_before_they_are_made(path
     text = b'{"a": [' + piece * (most + 1) + b"7]}"
     write_raw(path, {"__metadata__": {"heterocompute": text.decode()}} if inside else text)
     tracemalloc.start()
-    assert_refused(path, "no JSON", f"more than {most} {what}", *(["'heterocompute'"] if inside else []))
+    assert_refused(path, "not JSON", f"more than {most} {what}", *(["'heterocompute'"] if inside else []))
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert held < 10 * len(text)  # copies of the text, never its values
@@ -108,7 +108,7 @@ def test_more_values_than_tensors_can_need_are_refused_before_they_are_made(path
 def test_more_texts_than_tensors_can_need_are_refused_before_they_are_made(path):
     text = b'{"a": [' + b'"",' * MAX_STRINGS + b'""]}'
     write_raw(path, text)
-    assert_refused(path, "no JSON", f"more than {MAX_STRINGS} texts")
+    assert_refused(path, "not JSON", f"more than {MAX_STRINGS} strings")
 
 
 def test_marks_inside_texts_are_no_values(path):
@@ -168,7 +168,7 @@ def test_the_range_of_an_eie_array_is_that_of_its_values(path, share, elements, 
     random = np.random.default_rng(5)
     w = np.where(random.random(shape) < share, random.standard_normal(shape) + 3, 0).astype(np.float32)
     e = hc.encode_csr(w, elements=elements)
-    save(path, {"e": e, "turned": e.T})
+    save(path, {"e": e, "rotated": e.T})
     dense = np.asarray(e)
     wanted = (float(dense.min()), float(dense.max())) if dense.size else (None, None)
     for row in checkpoint.inspect(path):

@@ -90,7 +90,7 @@ def test_symmetric_gptq_needs_no_zero_points(tmp_path: Path) -> None:
         tensors, _, _ = gptq(4, 128, 64)
         del tensors[f"fc.{part}"]
         path = write(tmp_path / "b", tensors, **configured(4, 64, sym=said))
-        with pytest.raises(ValueError, match=rf"b: is no gptq file, or not all of one: 'fc\.{part}' is missing"):
+        with pytest.raises(ValueError, match=rf"b: is not a gptq file, or not all of one: 'fc\.{part}' is missing"):
             hc.load(path, layout="gptq")
 
 
@@ -159,7 +159,7 @@ def test_a_module_that_dynamic_leaves_out_is_not_packed(tmp_path: Path) -> None:
     path = write(tmp_path / "a", tensors, **configured(4, 64, dynamic={"-:.*fc.*": {}}))
     with pytest.raises(ValueError, match=words_said.A_FC_QWEIGHT_IS_PACKED):
         hc.load(path, layout="gptq")
-    for wrong, words in (("(", "no regular"), (r"(f)\1", "not read here"), ("x" * 2000, "2000 characters")):
+    for wrong, words in (("(", "not a regular"), (r"(f)\1", "not read here"), ("x" * 2000, "2000 characters")):
         path = write(tmp_path / "a", tensors, **configured(4, 64, dynamic={wrong: {}}))
         with pytest.raises(ValueError, match=f"a: fc: dynamic of the configuration: .*{words}"):
             hc.load(path, layout="gptq")
@@ -313,15 +313,15 @@ def test_what_compressed_tensors_says_is_blamed_by_name(tmp_path: Path) -> None:
     for said in ({"strategy": None}, {"num_bits": "4"}):  # the group's size says the strategy
         assert hc.load(changed({}, **said), layout="compressed-tensors")["e.weight"] == q
     for parts, said, words in (
-        ({}, {"num_bits": None}, r"e: num_bits is None, wanted an integer"),
-        ({}, {"group_size": None, "strategy": "group"}, r"e: group_size is None, wanted an integer"),
-        ({}, {"group_size": 64}, r"e\.weight_scale is \(32, 4\), wanted \(32, 2\) of group_size 64 in the config"),
+        ({}, {"num_bits": None}, r"e: num_bits is None, expected an integer"),
+        ({}, {"group_size": None, "strategy": "group"}, r"e: group_size is None, expected an integer"),
+        ({}, {"group_size": 64}, r"e\.weight_scale is \(32, 4\), expected \(32, 2\) of group_size 64 in the config"),
         (
             {"e.weight_shape": np.int64([2, 16, 128])},
             {},
             r"e\.weight_shape is \[2, 16, 128\], but e\.weight_packed",
         ),
-        ({"e.weight_packed": np.zeros((32, 16), np.int64)}, {}, r"e\.weight_packed is int64 .* wanted int32"),
+        ({"e.weight_packed": np.zeros((32, 16), np.int64)}, {}, r"e\.weight_packed is int64 .* expected int32"),
     ):
         with pytest.raises(ValueError, match=f"b: {words}"):
             hc.load(changed(parts, **said), layout="compressed-tensors")

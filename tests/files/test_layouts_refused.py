@@ -101,11 +101,11 @@ def test_scales_that_a_layout_does_not_read(tmp_path, layout, kind, scales, besi
 
 
 @pytest.mark.parametrize("layout, fmt, changed, words", [
-    ("gptq", "int4-g32-f16", {"checkpoint_format": "marlin"}, "checkpoint_format is 'marlin', wanted gptq or gptq_v2"),
-    ("gptq", "int4-g32-f16", {"is_marlin_format": True}, "is_marlin_format is True, wanted False"),
-    ("awq", "int4-g32-asym-f16", {"version": "gemv"}, "version is 'gemv', wanted gemm"),
-    ("awq", "int4-g32-asym-f16", {"checkpoint_format": "gemv_fast"}, "checkpoint_format is 'gemv_fast', wanted gemm"),
-    ("awq", "int4-g32-asym-f16", {"bits": 8}, "bits is 8, wanted 4"),
+    ("gptq", "int4-g32-f16", {"checkpoint_format": "marlin"}, "checkpoint_format is 'marlin', expected gptq or"),
+    ("gptq", "int4-g32-f16", {"is_marlin_format": True}, "is_marlin_format is True, expected False"),
+    ("awq", "int4-g32-asym-f16", {"version": "gemv"}, "version is 'gemv', expected gemm"),
+    ("awq", "int4-g32-asym-f16", {"checkpoint_format": "gemv_fast"}, "checkpoint_format is 'gemv_fast', expected gemm"),
+    ("awq", "int4-g32-asym-f16", {"bits": 8}, "bits is 8, expected 4"),
 ])  # fmt: skip
 def test_what_a_configuration_says_is_read_or_refused(tmp_path, layout, fmt, changed, words):
     refused(write(tmp_path / "a", *stored(tmp_path, layout, fmt, **changed)), layout, f"fc: {words}")
@@ -121,11 +121,11 @@ def test_a_configuration_in_capitals_or_without_the_word(tmp_path, layout, fmt, 
 
 
 @pytest.mark.parametrize("fmt, top, weights, words", [
-    ("int4-g32", {"format": "marlin-24"}, {}, "format is 'marlin-24', wanted pack-quantized"),
-    ("int4-g32", {}, {"type": "float"}, "type is 'float', wanted int"),
-    ("int4-g32", {}, {"strategy": "block"}, "strategy is 'block', wanted group or channel"),
-    ("int8-g32", {}, {"num_bits": 4}, r"weight_packed is \(32, 32\), wanted \(32, 16\) of 4 bits"),
-    ("mxfp4", {"format": "nvfp4-pack-quantized"}, {}, "format is 'nvfp4-pack-quantized', wanted mxfp4-pack-quantized"),
+    ("int4-g32", {"format": "marlin-24"}, {}, "format is 'marlin-24', expected pack-quantized"),
+    ("int4-g32", {}, {"type": "float"}, "type is 'float', expected int"),
+    ("int4-g32", {}, {"strategy": "block"}, "strategy is 'block', expected group or channel"),
+    ("int8-g32", {}, {"num_bits": 4}, r"weight_packed is \(32, 32\), expected \(32, 16\) of 4 bits"),
+    ("mxfp4", {"format": "nvfp4-pack-quantized"}, {}, "format is 'nvfp4-pack-quantized', expected mxfp4"),
 ])  # fmt: skip
 def test_what_compressed_tensors_says_is_read_or_refused(tmp_path, fmt, top, weights, words):
     tensors, config = stored(tmp_path, "compressed-tensors", fmt)
@@ -136,7 +136,7 @@ def test_what_compressed_tensors_says_is_read_or_refused(tmp_path, fmt, top, wei
     path = write(tmp_path / "a", tensors, config | top | {"config_groups": {"group_0": group}})
     refused(path, "compressed-tensors", r"fc[:.] ?" + words)
     path = write(tmp_path / "a", tensors, config | {"config_groups": [group]})
-    refused(path, "compressed-tensors", "is no compressed-tensors file, or its configuration is missing")
+    refused(path, "compressed-tensors", "is not a compressed-tensors file, or its configuration is missing")
 
 
 def test_levels_that_are_not_those_of_nf4(tmp_path):
@@ -144,7 +144,7 @@ def test_levels_that_are_not_those_of_nf4(tmp_path):
     name, levels = "fc.weight.quant_map", tensors["fc.weight.quant_map"]
     for wrong in (np.linspace(-1, 1, 16, dtype=np.float32), levels[:15], np.full(16, np.nan, np.float32)):
         path = write(tmp_path / "a", tensors | {name: wrong}, config)
-        refused(path, "bitsandbytes", r"fc\.weight\.quant_map is .*, wanted the 16 levels of nf4")
+        refused(path, "bitsandbytes", r"fc\.weight\.quant_map is .*, expected the 16 levels of nf4")
     path = write(tmp_path / "a", tensors | {name: np.nextafter(levels, np.float32(2))}, config)
     assert hc.load(path, layout="bitsandbytes")["fc.weight"] == hc.quantize(W, "nf4-g64")
 

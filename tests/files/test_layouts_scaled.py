@@ -424,7 +424,7 @@ def test_bitsandbytes_has_the_same_values_of_nested_nf4(tmp_path, shape, statist
     ("more", "words"),
     [
         ({"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse-24-bitmask"),
-        ({"transform_config": {"config_groups": {"u": {"type": "hadamard"}}}}, "turned"),
+        ({"transform_config": {"config_groups": {"u": {"type": "hadamard"}}}}, "rotated"),
     ],
 )
 def test_weights_that_are_changed_in_other_ways_are_refused(tmp_path, more, words):

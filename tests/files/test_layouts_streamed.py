@@ -82,7 +82,7 @@ def test_what_has_no_place_is_refused_before_anything_is_written(folder, tmp_pat
 
 
 def test_a_configuration_is_not_believed(folder, tmp_path):
-    for text, words in (("[]", "no JSON object"), ("{", "no JSON"), ('{"quantization_config": {}}', "already")):
+    for text, words in (("[]", "not a JSON object"), ("{", "not JSON"), ('{"quantization_config": {}}', "already")):
         (folder / "config.json").write_text(text)
         with pytest.raises(ValueError, match=f"config.json: .*{words}"):
             hc.quantize_checkpoint(folder, tmp_path / "out", "int4-g32", layout="compressed-tensors")

@@ -273,7 +273,7 @@ def test_a_source_that_changes_is_noticed(source, tmp_path):
         ({"workers": 0}, "workers"), ({"workers": "2x"}, "workers"), ({"workers": 1.5}, "workers is 1.5, expected"),
         ({"workers": lambda f, items: None}, "3 of 3 tasks"), ({"shard_size": "5 GB/s"}, "such as '5GB'"),
         ({"workers": lambda f, items: map(f, items[:1])}, "2 of 3 tasks"),
-        ({"consume": "no"}, "consume is 'no', wanted True or False"), ({"resume": 0}, "resume is 0"),
+        ({"consume": "no"}, "consume is 'no', expected True or False"), ({"resume": 0}, "resume is 0"),
         ({"shard_size": 0}, "shard_size"), ({"shard_size": 1.5}, "shard_size"), ({"shard_size": "nanGB"}, "shard_size"),
     ],
 )  # fmt: skip

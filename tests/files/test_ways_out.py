@@ -51,7 +51,7 @@ def test_a_dtype_that_cannot_hold_the_values_is_refused(paths, capsys, tmp_path)
         dequantize_checkpoint(paths[1], paths[2], "f16")
     assert not (tmp_path / "after.safetensors").exists()
     code, _, error = run(capsys, "dequantize", *paths[1:], "--dtype", "int8")
-    assert code == 2 and "wanted float16, bfloat16, float32, float64" in error
+    assert code == 2 and "expected float16, bfloat16, float32, float64" in error
     with pytest.raises(ValueError, match=said.IS_THE_INPUT_ITSELF):
         dequantize_checkpoint(paths[1], paths[1])
 

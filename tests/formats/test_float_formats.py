@@ -282,13 +282,13 @@ def test_elements_are_an_array_of_ml_dtypes(text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
-        (("fp8",), ValueError, "Float: name is 'fp8', wanted 'fp32', .*; the nearest is 'fp8_e"),
+        (("fp8",), ValueError, "Float: name is 'fp8', expected 'fp32', .*; the nearest is 'fp8_e"),
         (("FP16",), ValueError, "the nearest is 'fp16'"),
         (("x" * 10**6,), ValueError, "Float: name is 'xxx"),
         ((None,), TypeError, "Float: name is None of type NoneType"),
         ((8,), TypeError, "Float: name is 8 of type int"),
         (("fp16", 1), TypeError, "Float: saturate is 1 of type int"),
-        (("fp16", True, "groups"), ValueError, "Float: scaled is 'groups', wanted 'row', 'tensor', 'group' or None"),
+        (("fp16", True, "groups"), ValueError, "Float: scaled is 'groups', expected 'row', 'tensor', 'group' or None"),
         (("fp16", True, "group"), ValueError, "group is None, expected a group with scaled='group' only"),
         (("fp16", True, "row", 8), ValueError, "scaled is 'row' and group is 8, expected a group with"),
         (("fp16", True, 1), TypeError, "Float: scaled is 1 of type int"),

@@ -157,11 +157,11 @@ def test_what_is_no_number_is_refused_with_its_index(value):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"bits": 1}, "Log: bits is 1, wanted 2 to 8"),
-        ({"bits": 9}, "Log: bits is 9, wanted 2 to 8"),
-        ({"gamma": 3}, "Log: gamma is 3, wanted 1, 2, 4, 8, 16 or 32"),
-        ({"gamma": 64}, "Log: gamma is 64, wanted 1, 2, 4, 8, 16 or 32"),
-        ({"group": 0}, "Log: group is 0, wanted 1 to 2147483647 or None"),
+        ({"bits": 1}, "Log: bits is 1, expected 2 to 8"),
+        ({"bits": 9}, "Log: bits is 9, expected 2 to 8"),
+        ({"gamma": 3}, "Log: gamma is 3, expected 1, 2, 4, 8, 16 or 32"),
+        ({"gamma": 64}, "Log: gamma is 64, expected 1, 2, 4, 8, 16 or 32"),
+        ({"group": 0}, "Log: group is 0, expected 1 to 2147483647 or None"),
     ],
 )
 def test_illegal_parameters_are_named(arguments, message):

@@ -317,15 +317,27 @@ def test_collectors_take_work_from_the_buffers() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: hw.accelerators.accelerator("eyeris"), "'eyeris' is none that is known; the nearest are eyeriss$"),
-        (lambda: hw.accelerators.accelerator("abacus"), "'abacus' is none that is known, which are nvdla, tpu_v1, "),
-        (lambda: hw.accelerators.eyeriss().report("digits", "int8"), "eyeriss: format is 'int8', wanted one of int16"),
-        (lambda: hw.accelerators.tensor_core("kepler"), "generation is 'kepler', wanted one of volta, ampere, hopper"),
-        (lambda: hw.accelerators.magnet("rs"), "magnet: dataflow is 'rs', wanted one of ws, ws-los, os-lws"),
+        (
+            lambda: hw.accelerators.accelerator("eyeris"),
+            "'eyeris' is not a known accelerator; the nearest are eyeriss$",
+        ),
+        (
+            lambda: hw.accelerators.accelerator("abacus"),
+            "'abacus' is not a known accelerator, which are nvdla, tpu_v1, ",
+        ),
+        (
+            lambda: hw.accelerators.eyeriss().report("digits", "int8"),
+            "eyeriss: format is 'int8', expected one of int16",
+        ),
+        (
+            lambda: hw.accelerators.tensor_core("kepler"),
+            "generation is 'kepler', expected one of volta, ampere, hopper",
+        ),
+        (lambda: hw.accelerators.magnet("rs"), "magnet: dataflow is 'rs', expected one of ws, ws-los, os-lws"),
         (lambda: hw.accelerators.eyeriss().peak("fp16"), "eyeriss: format is 'fp16'"),
         (lambda: hw.accelerators.eyeriss().report("digits", batch=0), "batch is 0"),
-        (lambda: hw.accelerators.eyeriss().report("digits", batch=2.5), "eyeriss.report: batch is 2.5, wanted a pos"),
-        (lambda: hw.accelerators.groq_lpu(0), "groq_lpu: chips is 0, wanted a positive integer"),
+        (lambda: hw.accelerators.eyeriss().report("digits", batch=2.5), "eyeriss.report: batch is 2.5, expected a pos"),
+        (lambda: hw.accelerators.groq_lpu(0), "groq_lpu: chips is 0, expected a positive integer"),
         (
             lambda: hw.accelerators.eyeriss().report("digits", layers=["conv9"]),
             "layers has 'conv9', digits has no such",

@@ -93,21 +93,21 @@ def test_study_with_a_device(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments, code, message",
     [
-        (("devices", "h10"), 1, "'h10' is no device; the nearest are h100-sxm"),
-        (("devices", "--kind", "chips"), 2, "kind is 'chips', wanted one of gpu"),
+        (("devices", "h10"), 1, "'h10' is not a known device; the nearest are h100-sxm"),
+        (("devices", "--kind", "chips"), 2, "kind is 'chips', expected one of gpu"),
         (("devices", "--file", "missing.toml"), 1, "missing.toml"),
         (("count", "resnet51"), 1, "the nearest are resnet50"),
-        (("count", "resnet50", "--like", "top"), 2, "--like is 'top', wanted one of mac"),
-        (("count", "resnet50", "--input", "3,0,4"), 2, "--input is '3,0,4', wanted positive numbers"),
+        (("count", "resnet50", "--like", "top"), 2, "--like is 'top', expected one of mac"),
+        (("count", "resnet50", "--input", "3,0,4"), 2, "--input is '3,0,4', expected positive numbers"),
         (("count", "resnet50", "--batch", "0"), 2, "--batch is 0"),
-        (("count", "doc_cnn"), 1, "layer 'fc1': Linear: input is (1600,), wanted 16384"),
+        (("count", "doc_cnn"), 1, "layer 'fc1': Linear: input is (1600,), expected 16384"),
         (("count", "missing.onnx"), 1, "missing.onnx"),
         (("roofline", "resnet50", "v100-sxm2", "--dtype", "bf16"), 1, "no rate for 'bf16'; it has fp64, fp32, fp16"),
         (("roofline", "resnet50", "diannao"), 1, "its bandwidth is not known"),
-        (("roofline", "resnet50", "t4", "--format", "int9"), 2, "'int9' is no format"),
-        (("roofline", "resnet50", "t4", "--dtype", "int9"), 2, "dtype is 'int9', wanted one of fp64"),
+        (("roofline", "resnet50", "t4", "--format", "int9"), 2, "'int9' is not a format"),
+        (("roofline", "resnet50", "t4", "--dtype", "int9"), 2, "dtype is 'int9', expected one of fp64"),
         (("roofline", "gpt2", "t4", "--context", "-1"), 2, "--context is -1"),
-        (("count", "resnet50", "--dtype", "int9"), 2, "dtype is 'int9', wanted one of fp64"),
+        (("count", "resnet50", "--dtype", "int9"), 2, "dtype is 'int9', expected one of fp64"),
         (("roofline", "resnet50"), 2, "DEVICE"),
     ],
 )
@@ -132,4 +132,4 @@ def test_a_file_of_devices_is_the_only_source_of_names(capsys: pytest.CaptureFix
     assert "does not fit" in run(capsys, "roofline", "llama_7b", "mine", "--file", str(path))[1]
     for command in (("devices", "t4"), ("roofline", "resnet18", "t4")):
         code, _, err = run(capsys, *command, "--file", str(path))
-        assert code == 1 and "'t4' is no device of this file; it has mine" in err
+        assert code == 1 and "'t4' is not a device of this file; it has mine" in err

@@ -205,8 +205,8 @@ def test_processes_scale_energy_and_area() -> None:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"process": "3nm"}, "process is '3nm', wanted one of 65nm, 45nm, 28nm"),
-        ({"voltage": 0}, "voltage is 0, wanted volts above 0"),
+        ({"process": "3nm"}, "process is '3nm', expected one of 65nm, 45nm, 28nm"),
+        ({"voltage": 0}, "voltage is 0, expected volts above 0"),
         ({"vector": 0}, "vector is 0"),
         ({"accumulator_bits": -1}, "accumulator_bits is -1"),
     ],

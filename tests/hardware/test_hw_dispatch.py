@@ -117,18 +117,18 @@ def test_who_cannot_run_it_says_why() -> None:
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: hw.dispatch("alexnet", []), r"devices are \[\], wanted one or more"),
-        (lambda: hw.dispatch("alexnet", [CPU, CPU]), "wanted one or more, each once"),
-        (lambda: hw.dispatch("alexnet", [CPU], "price"), "objective is 'price', wanted one of time, energy"),
-        (lambda: hw.dispatch("alexnet", [CPU], sizes=(1, 2)), "sizes is .*, wanted a callable op"),
+        (lambda: hw.dispatch("alexnet", []), r"devices are \[\], expected one or more"),
+        (lambda: hw.dispatch("alexnet", [CPU, CPU]), "expected one or more, each once"),
+        (lambda: hw.dispatch("alexnet", [CPU], "price"), "objective is 'price', expected one of time, energy"),
+        (lambda: hw.dispatch("alexnet", [CPU], sizes=(1, 2)), "sizes is .*, expected a callable op"),
         (lambda: hw.dispatch(lambda n: "alexnet", [CPU]), "sizes is missing"),
-        (lambda: hw.dispatch(lambda n: "alexnet", [CPU], sizes=(8, 2)), "sizes is 2, wanted 8 or more"),
-        (lambda: hw.dispatch(lambda n: "alexnet", [CPU], sizes=8), "sizes is 8, wanted the least and the largest"),
+        (lambda: hw.dispatch(lambda n: "alexnet", [CPU], sizes=(8, 2)), "sizes is 2, expected 8 or more"),
+        (lambda: hw.dispatch(lambda n: "alexnet", [CPU], sizes=8), "sizes is 8, expected the least and the largest"),
         (lambda: hw.dispatch("alexnet", [CPU, GPU], links={"gpu": 0}), r"links\['gpu'\] is 0"),
         (lambda: hw.dispatch("alexnet", [CPU, GPU], launch={"gpu": -1}), r"launch\['gpu'\] is -1"),
-        (lambda: hw.dispatch("alexnet", [CPU, GPU], batch="4"), "batch is '4', wanted a positive integer"),
-        (lambda: hw.dispatch("alexnet", "cpu"), "'cpu' is no device"),
-        (lambda: hw.dispatch({"operations": 5}, [CPU]), "wanted operations, bytes, input_bytes"),
+        (lambda: hw.dispatch("alexnet", [CPU, GPU], batch="4"), "batch is '4', expected a positive integer"),
+        (lambda: hw.dispatch("alexnet", "cpu"), "'cpu' is not a known device"),
+        (lambda: hw.dispatch({"operations": 5}, [CPU]), "expected operations, bytes, input_bytes"),
         (lambda: hw.product_work(0, 1, 1), "m is 0"),
     ],
 )
@@ -139,7 +139,7 @@ def test_what_makes_no_sense_is_named(call: Any, message: str) -> None:
 
 @pytest.mark.parametrize("table", ["links", "launch"])
 def test_rates_are_a_mapping(table: str) -> None:
-    with pytest.raises(TypeError, match=f"{table} is 5.0, wanted a mapping of devices"):
+    with pytest.raises(TypeError, match=f"{table} is 5.0, expected a mapping of devices"):
         hw.dispatch("alexnet", [CPU, GPU], **{table: 5.0})
 
 

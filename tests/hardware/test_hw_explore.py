@@ -116,7 +116,7 @@ def test_points_that_cannot_be_built_say_why() -> None:
     assert [row["dataflow"] for row in found.table] == ["ws"]
     assert found.refused == [
         {"dataflow": "rs", "sum_kib": 6, "format": "int8",
-         "reason": "design: dataflow is 'rs', wanted one of ws, ws-los, os-lws"}
+         "reason": "design: dataflow is 'rs', expected one of ws, ws-los, os-lws"}
     ]  # fmt: skip
     assert "1 refused" in repr(found)
 
@@ -134,14 +134,14 @@ def test_the_figure_has_every_point(found: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "arguments", "words"),
     [
-        (ValueError, ({"lane": [8]},), "space has 'lane', which is none of its names; the nearest are lanes"),
+        (ValueError, ({"lane": [8]},), "space has 'lane', which is not one of its names; the nearest are lanes"),
         (ValueError, ({"lanes": []},), "space has no values of lanes"),
         (ValueError, ({"lanes": [0]}, "digits"), "no point runs the networks; the first one: design: lanes is 0"),
-        (ValueError, ({"clock": [float("nan")]}, "digits"), "design: clock is nan, wanted a positive number"),
-        (TypeError, ([8],), "space is \\[8\\], wanted a mapping"),
+        (ValueError, ({"clock": [float("nan")]}, "digits"), "design: clock is nan, expected a positive number"),
+        (TypeError, ([8],), "space is \\[8\\], expected a mapping"),
         (ValueError, ({}, []), "networks is empty"),
         (ValueError, ({}, "digit"), "'digit' is not a built-in network; the nearest are digits"),
-        (ValueError, ({}, "digits", "accuracy"), "objective has 'accuracy', wanted columns among energy, seconds"),
+        (ValueError, ({}, "digits", "accuracy"), "objective has 'accuracy', expected columns among energy, seconds"),
         (ValueError, ({}, "digits", ()), "objective is empty"),
     ],
 )
@@ -171,7 +171,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     out = capsys.readouterr().out
     assert out.count("int4") == 2 and "4 points in energy, area, of 4" in out
     assert main(["explore", "digits", "--set", "lanes"]) == 2
-    assert "--set is 'lanes', wanted NAME=VALUE" in capsys.readouterr().err
+    assert "--set is 'lanes', expected NAME=VALUE" in capsys.readouterr().err
     study.write_text("[]")
     assert main(["explore", "digits", *options]) == 1
-    assert "has no rows, wanted what heterocompute study --json printed" in capsys.readouterr().err
+    assert "has no rows, expected what heterocompute study --json printed" in capsys.readouterr().err

@@ -22,7 +22,7 @@ def test_overheads_are_computed_and_printed_ones_kept() -> None:
     assert hw.overhead("HFMA").pj_per_operation == 31.5 / 2 and "10 to 20 %" in hw.overhead("hmma").note
     assert hw.overhead("hdp4a").math_pj == 4 * hw.overhead("hfma").math_pj == 4 * (1.1 + 0.4)
     for call, message in (
-        (lambda: hw.overhead("fma"), "instruction is 'fma', wanted one of hfma"),
+        (lambda: hw.overhead("fma"), "instruction is 'fma', expected one of hfma"),
         (lambda: hw.overhead("hmma", "sum"), "relative_to is 'sum'"),
         (lambda: hw.overhead("hmma", overhead_pj=0), "overhead_pj is 0"),
     ):

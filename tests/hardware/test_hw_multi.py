@@ -217,7 +217,10 @@ def test_growth_is_a_series() -> None:
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: multi.allreduce(1, 2, 1e9, algorithm="star"), "algorithm is 'star', wanted one of ring, tree, switch"),
+        (
+            lambda: multi.allreduce(1, 2, 1e9, algorithm="star"),
+            "algorithm is 'star', expected one of ring, tree, switch",
+        ),
         (lambda: multi.allreduce(1, 2, 0), "link is 0"),
         (lambda: multi.pipeline_parallel(0, 4), "stages is 0"),
         (lambda: multi.pipeline_parallel([], 4), "stages are empty"),

@@ -121,14 +121,14 @@ def test_the_table_the_picture_and_the_plain_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options, kind, message",
     [
-        ({"step": -1}, ValueError, "step is -1, wanted a number from 0 to 1e"),
+        ({"step": -1}, ValueError, "step is -1, expected a number from 0 to 1e"),
         ({"step": math.nan}, ValueError, "step is nan"),
         ({"step": []}, ValueError, "step is empty"),
         ({"step": "fast"}, ValueError, "step is 'fast'"),
-        ({"step": 1, "workers": -1}, ValueError, "workers is -1, wanted 0 to 4096"),
-        ({"step": 1, "workers": 1.5}, TypeError, "workers is 1.5, wanted an int"),
-        ({"step": 1, "log": 5}, ValueError, "log is 5, wanted"),
-        ({"step": 1, "steps": 1}, ValueError, "steps is 1, wanted 2"),
+        ({"step": 1, "workers": -1}, ValueError, "workers is -1, expected 0 to 4096"),
+        ({"step": 1, "workers": 1.5}, TypeError, "workers is 1.5, expected an int"),
+        ({"step": 1, "log": 5}, ValueError, "log is 5, expected"),
+        ({"step": 1, "steps": 1}, ValueError, "steps is 1, expected 2"),
     ],
 )
 def test_what_makes_no_sense_is_named(options: dict[str, Any], kind: type[Exception], message: str) -> None:

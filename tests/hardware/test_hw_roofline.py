@@ -150,10 +150,10 @@ def test_networks_and_their_layers() -> None:
     [
         (lambda: hw.roofline("resnet50", "v100-sxm2", "bf16"), "v100-sxm2: no rate for 'bf16'"),
         (lambda: hw.roofline("resnet50", "diannao", "int16"), "diannao: its bandwidth is not known"),
-        (lambda: hw.roofline("resnet50", "h100-sxm", "fp16", "int9"), "'int9' is no format"),
-        (lambda: hw.roofline("resnet50", "h100-sxm", "fp16", "5:4"), "wanted 1 <= N <= M <= 32"),
+        (lambda: hw.roofline("resnet50", "h100-sxm", "fp16", "int9"), "'int9' is not a format"),
+        (lambda: hw.roofline("resnet50", "h100-sxm", "fp16", "5:4"), "expected 1 <= N <= M <= 32"),
         (lambda: hw.roofline("resnet50", "h100-sxm", batch=0), "batch is 0"),
-        (lambda: hw.roofline([{"operations": 1}], "h100-sxm"), "wanted name, operations and bytes"),
+        (lambda: hw.roofline([{"operations": 1}], "h100-sxm"), "expected name, operations and bytes"),
         (lambda: hw.roofline([{"operations": -1, "bytes": 1}], "h100-sxm"), "operations of '' is -1"),
         (lambda: hw.roofline([{"operations": 1, "bytes": 1}], "h100-sxm", format="int8"), "whose bytes are given"),
         (lambda: hw.roofline([{"operations": 1, "bytes": 1}], "h100-sxm", batch=2), "whose bytes are given"),

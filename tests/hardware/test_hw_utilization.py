@@ -201,7 +201,7 @@ def test_logs_of_nvidia_smi(tmp_path: Path) -> None:
         (QUERY.splitlines()[0], "no sample"),
         (QUERY.replace("90 %", "ninety %"), "utilization.gpu in line 2 .* is 'ninety %', expected a number"),
         (QUERY.replace(", 300.00 W", ""), "line 2 .* has 6 values, expected 7"),
-        ("# what\n0 1 2\n", "line 2 .* stands before the names of columns"),
+        ("# what\n0 1 2\n", "line 2 .* is before the names of columns"),
     ],
 )
 def test_what_is_no_log_of_nvidia_smi(text: str, message: str, tmp_path: Path) -> None:

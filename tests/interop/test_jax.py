@@ -60,10 +60,10 @@ def test_a_packed_weight_is_frozen_and_x_has_its_gradient():
 
 def test_what_is_refused():
     for call, words in (
-        (lambda: hj.fake_quantize(jnp.ones(3, jnp.int32), "int4"), "wanted floats"),
-        (lambda: hj.fake_quantize(W, "int4", seed=jnp.ones(2)), "wanted one integer"),
+        (lambda: hj.fake_quantize(jnp.ones(3, jnp.int32), "int4"), "expected floats"),
+        (lambda: hj.fake_quantize(W, "int4", seed=jnp.ones(2)), "expected one integer"),
         (lambda: hj.fake_quantize(W, "int4", seed="x"), "seed is 'x'"),
-        (lambda: hj.linear(W, W), "wanted a QuantizedArray"),
+        (lambda: hj.linear(W, W), "expected a QuantizedArray"),
         (lambda: jax.jit(lambda t: hc.quantize(t, "int4"))(W), "heterocompute.interop.jax"),
     ):
         with pytest.raises(TypeError, match=words):

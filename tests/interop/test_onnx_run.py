@@ -110,10 +110,10 @@ def test_wrong_arguments_are_sentences(tmp_path: Path) -> None:
     x = reals((1, 2, 8, 8))
     (tmp_path / "bad.onnx").write_bytes(b"\x08\x07nonsense")
     for call, kind, words in [
-        (lambda: hc.run_onnx(3, x), TypeError, "run_onnx: model is 3, wanted a path, bytes or"),
-        (lambda: hc.run_onnx(tmp_path / "bad.onnx", x), ValueError, "bad.onnx: no ONNX model"),
+        (lambda: hc.run_onnx(3, x), TypeError, "run_onnx: model is 3, expected a path, bytes or"),
+        (lambda: hc.run_onnx(tmp_path / "bad.onnx", x), ValueError, "bad.onnx: not an ONNX model"),
         (lambda: hc.run_onnx(tmp_path / "none.onnx", x), OSError, "none.onnx"),
-        (lambda: hc.run_onnx(model, {"z": x}), ValueError, r"inputs are \['z'\], wanted \['x'\]"),
+        (lambda: hc.run_onnx(model, {"z": x}), ValueError, r"inputs are \['z'\], expected \['x'\]"),
         (lambda: hc.run_onnx(model, x, {"fc.x": "int8"}), ValueError, "no weight .* fits 'fc.x'; did you mean fc.w"),
         (lambda: hc.run_onnx(model, x, "int99"), ValueError, "int99"),
     ]:
@@ -142,7 +142,7 @@ def test_a_study_judges_an_onnx_model_by_examples(tmp_path: Path, capsys: pytest
     for arguments, status, words in [
         (["--data", data], 2, "--data and --labels go together"),
         (["--data", data, "--labels", labels], 1, "labels have shape (3,), x (70, 2, 8, 8)"),
-        (["--data", path, "--labels", labels], 1, "net.onnx: no array of NumPy"),
+        (["--data", path, "--labels", labels], 1, "net.onnx: not a NumPy array"),
     ]:
         code, _, error = run(capsys, "study", path, *arguments)
         assert code == status and words in error
@@ -229,7 +229,10 @@ def test_activations_are_rounded_in_a_vector_too_and_are_a_format() -> None:
 
 @pytest.mark.parametrize(
     ("x", "error", "words"),
-    [(np.full((2, 2), np.nan), ValueError, "x has nan at index"), (np.full((2, 2), "a"), TypeError, "wanted numbers")],
+    [
+        (np.full((2, 2), np.nan), ValueError, "x has nan at index"),
+        (np.full((2, 2), "a"), TypeError, "expected numbers"),
+    ],
 )
 def test_examples_that_nothing_can_be_judged_by_are_refused(x: Any, error: type[Exception], words: str) -> None:
     node = helper.make_node("MatMul", ["x", "w"], ["y"])

@@ -146,12 +146,12 @@ def test_arguments_of_other_kinds_are_said():
     layer, q = torch.nn.Linear(4, 3), hc.quantize(np.ones((3, 4), np.float32), "int4")
     x = torch.ones(2, 4)
     for call, error, words in (
-        (lambda: ht.fake_quantize(np.ones(4, np.float32), "int4"), TypeError, "t is .*, wanted a torch.Tensor"),
-        (lambda: ht.linear([1.0] * 4, q), TypeError, "x is .*, wanted a torch.Tensor"),
-        (lambda: ht.linear(x, q, torch.ones(7)), ValueError, r"bias has shape \(7,\), wanted \(3,\)"),
-        (lambda: ht.linear(x, q, dtype=torch.int8), TypeError, "dtype is torch.int8, wanted a torch.dtype of floats"),
+        (lambda: ht.fake_quantize(np.ones(4, np.float32), "int4"), TypeError, "t is .*, expected a torch.Tensor"),
+        (lambda: ht.linear([1.0] * 4, q), TypeError, "x is .*, expected a torch.Tensor"),
+        (lambda: ht.linear(x, q, torch.ones(7)), ValueError, r"bias has shape \(7,\), expected \(3,\)"),
+        (lambda: ht.linear(x, q, dtype=torch.int8), TypeError, "dtype is torch.int8, expected a torch.dtype of floats"),
         (lambda: ht.parametrize(torch.nn.LSTM(4, 4), "int4"), TypeError, "weight of the module is None"),
-        (lambda: ht.QuantLinear.from_linear(torch.nn.Conv2d(3, 4, 3), "int4"), TypeError, "type Conv2d, wanted"),
+        (lambda: ht.QuantLinear.from_linear(torch.nn.Conv2d(3, 4, 3), "int4"), TypeError, "type Conv2d, expected"),
     ):
         with pytest.raises(error, match=words):
             call()
@@ -161,12 +161,12 @@ def test_arguments_of_other_kinds_are_said():
 def test_arguments_are_taken_as_elsewhere():
     t = torch.ones(2, 64)
     for call, error, words in (
-        (lambda: ht.fake_quantize(t, 3), TypeError, "fake_quantize: fmt is 3, wanted a format or its text"),
-        (lambda: ht.fake_quantize(t, "int4", clip="0.5"), ValueError, "clip is '0.5', wanted 'octav'"),
-        (lambda: ht.fake_quantize(t, "int4", clip=""), ValueError, "clip is '', wanted 'octav'"),
-        (lambda: ht.fake_quantize(t, "int4", clip=True), TypeError, "clip is True, wanted None, a number or a text"),
-        (lambda: ht.fake_quantize(t, "int4", clip=[1]), TypeError, r"clip is \[1\], wanted None, a number or a text"),
-        (lambda: ht.fake_quantize(t.int(), "int4"), TypeError, r"t has dtype torch.int32, wanted .*\.float\(\)"),
+        (lambda: ht.fake_quantize(t, 3), TypeError, "fake_quantize: fmt is 3, expected a format or its text"),
+        (lambda: ht.fake_quantize(t, "int4", clip="0.5"), ValueError, "clip is '0.5', expected 'octav'"),
+        (lambda: ht.fake_quantize(t, "int4", clip=""), ValueError, "clip is '', expected 'octav'"),
+        (lambda: ht.fake_quantize(t, "int4", clip=True), TypeError, "clip is True, expected None, a number or a text"),
+        (lambda: ht.fake_quantize(t, "int4", clip=[1]), TypeError, r"clip is \[1\], expected None, a number or a text"),
+        (lambda: ht.fake_quantize(t.int(), "int4"), TypeError, r"t has dtype torch.int32, expected .*\.float\(\)"),
         (lambda: ht.fake_quantize(t.to_sparse(), "int4"), TypeError, "fake_quantize: t is nested, sparse"),
         (lambda: ht.linear(t.bool(), hc.quantize(W, "int4")), TypeError, "linear: x has dtype torch.bool"),
         (lambda: ht.QuantLinear(4, 4, "int4", clip="all"), ValueError, "QuantLinear: clip is 'all'"),

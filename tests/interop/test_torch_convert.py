@@ -67,7 +67,7 @@ def test_what_cannot_be_converted_is_said():
         (lambda: ht.convert([1], "int8"), TypeError, r"convert: model is \[1\], expected a torch.nn.Module"),
         (lambda: ht.convert(network(), "int9"), ValueError, "int9"),
         (lambda: ht.convert(network(), "int8", exclude="head*"), ValueError, "pattern 'head\\*'"),
-        (lambda: ht.convert(network(), {"nothing": "int8"}), ValueError, "pattern 'nothing', which is no weight"),
+        (lambda: ht.convert(network(), {"nothing": "int8"}), ValueError, "pattern 'nothing', which is not a weight"),
         (lambda: ht.convert(torch.nn.LSTM(8, 8), "int8"), ValueError, "no layer is left to pack: 'weight_ih_l0'"),
         (lambda: ht.convert(torch.nn.ReLU(), "int8"), ValueError, "the model has no weights"),
         (lambda: ht.convert(network(), "int8", exclude="*"), ValueError, "is left to pack"),

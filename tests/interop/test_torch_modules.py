@@ -287,7 +287,7 @@ def test_what_cannot_be_taken_over_is_said():
         ),
         (lambda: ht.QuantLinear.from_linear(torch.nn.LazyLinear(4), "int4"), ValueError, "has no weight yet"),
         (lambda: ht.QuantLinear.from_linear(own(4, 4), "int4"), TypeError, "type Own, whose forward pass is its own"),
-        (lambda: ht.packed([torch.nn.Linear(4, 4)]), TypeError, "packed: module is .*, wanted a torch.nn.Module"),
+        (lambda: ht.packed([torch.nn.Linear(4, 4)]), TypeError, "packed: module is .*, expected a torch.nn.Module"),
     ):
         with pytest.raises(error, match=words):
             call()

@@ -235,9 +235,12 @@ def test_other_dtypes_are_heard():
     ("call", "sentence"),
     [
         (lambda m, x: hc.ptq.calibrate(m.to("meta"), x), "calibrate: '0.weight' of the model is on meta"),
-        (lambda m, x: hc.ptq.calibrate(m, x, include="3*"), "calibrate: pattern '3[*]', which is no weight or module"),
+        (
+            lambda m, x: hc.ptq.calibrate(m, x, include="3*"),
+            "calibrate: pattern '3[*]', which is not a weight or module",
+        ),
         (lambda m, x: hc.ptq.calibrate(nn.ReLU(), x), "calibrate: the model has no float weight"),
-        (lambda m, x: hc.ptq.quantize(m, x, {"head": "int8"}), "quantize: pattern 'head', which is no weight"),
+        (lambda m, x: hc.ptq.quantize(m, x, {"head": "int8"}), "quantize: pattern 'head', which is not a weight"),
         (lambda m, x: hc.ptq.quantize(m, x, "int8", method="best"), "quantize: method is 'best', expected"),
         (lambda m, x: hc.ptq.quantize(m, x, "int8", method="rtn", sweeps=1), "expected 'gptq', the one with options"),
         (lambda m, x: hc.ptq.quantize(m, x, "bf16"), "quantize: '0.weight': "),

@@ -100,7 +100,7 @@ def test_lora_trains_on_top(folder):
     [
         (lambda: HeteroConfig("int9000"), "int9000"),
         (lambda: HeteroConfig("int8", activation="int8"), "HeteroConfig: there is no option 'activation', expected"),
-        (lambda: HeteroConfig("int8", include="*heads"), "from_pretrained: pattern '[*]heads', which is no weight"),
+        (lambda: HeteroConfig("int8", include="*heads"), "from_pretrained: pattern '[*]heads', which is not a weight"),
         (lambda: HeteroConfig({"*": None}), "from_pretrained: HeteroConfig leaves no layer to pack"),
     ],
 )

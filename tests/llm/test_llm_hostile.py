@@ -96,8 +96,8 @@ def test_lists_of_absurd_length_are_refused(tmp_path: Path) -> None:
 
 
 CONFIGS: dict[str, tuple[Any, str]] = {
-    "a list": ([1], "is no JSON object"),
-    "no JSON": (None, "config.json"),
+    "a list": ([1], "is not a JSON object"),
+    "not JSON": (None, "config.json"),
     "family": ({**made.CONFIG, "model_type": "bert"}, "model_type is 'bert', expected one of llama"),
     "no family": ({k: v for k, v in made.CONFIG.items() if k != "model_type"}, "model_type is None"),
     "layers": ({**made.CONFIG, "num_hidden_layers": [2]}, "num_hidden_layers is [2], expected a number"),
@@ -127,7 +127,7 @@ CONFIGS: dict[str, tuple[Any, str]] = {
         {**made.CONFIG, "rope_scaling": {"rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 1}},
         "high_freq_factor is 1, expected more than low_freq_factor",
     ),
-    "method": ({**made.CONFIG, "quantization_config": {"quant_method": "hqq"}}, "quant_method is 'hqq', which is"),
+    "method": ({**made.CONFIG, "quantization_config": {"quant_method": "quanto"}}, "quant_method is 'quanto', which"),
 }  # fmt: skip
 
 
@@ -178,7 +178,7 @@ IDS = list(range(2, 12))
         (lambda net: net.generate(["a", [3]], 1), TypeError, "prompt has texts and tokens, expected one kind"),
         (lambda net: net.perplexity([5]), ValueError, "text has 1 tokens, expected at least 2"),
         (lambda net: net.perplexity(IDS, window=1), ValueError, "window is 1"),
-        (lambda net: net.perplexity(IDS, window=8, stride=9), ValueError, "stride is 9, wanted 1 to 8"),
+        (lambda net: net.perplexity(IDS, window=8, stride=9), ValueError, "stride is 9, expected 1 to 8"),
         (lambda net: hc.study(net, "int8"), ValueError, "text is None, expected the text"),
         (lambda net: hc.study(net, "int8", text=IDS, retrain=True), ValueError, "retrain does not apply"),
         (lambda net: hc.study(net, "int8", text=IDS, include="nope*"), ValueError, "nope"),
@@ -206,8 +206,8 @@ def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
     for call, error, words in (
         (lambda: net.perplexity(""), ValueError, "text has 0 tokens"),
         (lambda: net.generate(""), ValueError, r"ids have shape \(0,\)"),
-        (lambda: net.tokens.encode("\ud800"), ValueError, "text has no UTF-8 at index 0"),
-        (lambda: net.tokens.encode(b"a"), TypeError, "text is b'a', wanted a str"),
+        (lambda: net.tokens.encode("\ud800"), ValueError, "text has not UTF-8 at index 0"),
+        (lambda: net.tokens.encode(b"a"), TypeError, "text is b'a', expected a str"),
         (lambda: net.generate("a" * 200), ValueError, "more than the context"),
     ):
         with pytest.raises(error, match=words):

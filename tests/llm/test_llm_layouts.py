@@ -75,8 +75,8 @@ def test_columns_in_another_order_than_their_groups_are_opened_as_their_values(t
     for name in [name for name in found if name.endswith("g_idx")]:
         found[name] = rng.permutation(found[name])
     config = json.loads((tmp_path / "g/config.json").read_text())
-    turned = hc.zoo.open_llm(saved(tmp_path / "turned", found, config))
-    dequantize_checkpoint(tmp_path / "turned", tmp_path / "plain", layout="gptq")
+    turned = hc.zoo.open_llm(saved(tmp_path / "rotated", found, config))
+    dequantize_checkpoint(tmp_path / "rotated", tmp_path / "plain", layout="gptq")
     plain = hc.zoo.open_llm(tmp_path / "plain")
     np.testing.assert_array_equal(turned.logits(IDS), plain.logits(IDS))
 
@@ -103,7 +103,7 @@ def test_experts_of_other_programs_are_opened(layout: str, fmt: str, tmp_path: P
 @pytest.mark.parametrize(
     ("tensors", "said", "words"),
     [
-        ({}, {"quant_method": "hqq"}, "quant_method is 'hqq', which is not read; expected compressed-tensors"),
+        ({}, {"quant_method": "quanto"}, "quant_method is 'quanto', which is not read; expected compressed-tensors"),
         ({"model.layers.0.mlp.up_proj.W_q": np.ones((96, 8), np.uint8),
           "model.layers.0.mlp.up_proj.scale": np.ones((96, 1), np.float32)}, None, "is already quantized, by HQQ"),
         ({"model.layers.0.mlp.up_proj.weight_packed": np.ones((96, 8), np.int32)},

@@ -143,7 +143,7 @@ def test_parts_in_a_store(source, store):
 
 def test_other_files_of_a_store_stay(source, store):
     places.put(f"{store}/a/mine", b"1")
-    with pytest.raises(ValueError, match="a: exists, and is no empty folder"):
+    with pytest.raises(ValueError, match="a: exists and is not an empty folder"):
         quantized(source, f"{store}/a")
     places.put(f"{store}/b.partial/mine", b"1")
     with pytest.raises(ValueError, match="b.partial/mine: is in the way"):

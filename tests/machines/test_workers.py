@@ -84,7 +84,7 @@ def test_what_is_no_workers(workers):
 
 @pytest.mark.parametrize("workers", [0, -1, 1025, "0", "99999"])
 def test_numbers_that_are_no_workers(workers):
-    with pytest.raises(ValueError, match="workers is .*, wanted 1 to 1024"):
+    with pytest.raises(ValueError, match="workers is .*, expected 1 to 1024"):
         checked_workers(workers, "example")
 
 

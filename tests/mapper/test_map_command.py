@@ -73,9 +73,9 @@ def test_what_is_written_is_read_again(example: Path, tmp_path: Path, capsys: py
     ("options", "code", "sentence"),
     [
         ([], 2, "heterocompute map: no FILE that holds a machine"),
-        (["{file}", "--gemm", "1,2"], 2, "argument --gemm: '1,2', wanted 3 numbers"),
-        (["{file}", "--gemm", "0,2,3"], 2, "argument --gemm: 0, wanted a positive number"),
-        (["{file}", "--budget", "-5"], 2, "argument --budget: '-5', wanted a whole number"),
+        (["{file}", "--gemm", "1,2"], 2, "argument --gemm: '1,2', expected 3 numbers"),
+        (["{file}", "--gemm", "0,2,3"], 2, "argument --gemm: 0, expected a positive number"),
+        (["{file}", "--budget", "-5"], 2, "argument --budget: '-5', expected a whole number"),
         (["{file}", "--dataflow", "xs"], 2, "argument --dataflow: invalid choice: 'xs' (choose from "),
         (["{file}", "--html", "{file}"], 2, "heterocompute map: --html is FILE: "),
         (["{file}", "--html", "/absent/page.html"], 1, "/absent/page.html: No such file or directory"),

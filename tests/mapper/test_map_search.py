@@ -241,11 +241,11 @@ def test_a_bar_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"objective": "area"}, "search: objective is 'area', wanted one of energy, delay, edp"),
-        ({"budget": 0}, "search: budget is 0, wanted at least 1"),
-        ({"dataflow": "xs"}, "search: dataflow is 'xs', wanted one of ws, os, is, rs, nlr, ws-los, os-lws"),
-        ({"dataflow": "rs"}, "search: rs wants the dimensions P, Q, R, S; the problem has M, N, K"),
-        ({"method": "guess"}, "search: method is 'guess', wanted one of auto, exhaustive, walk"),
+        ({"objective": "area"}, "search: objective is 'area', expected one of energy, delay, edp"),
+        ({"budget": 0}, "search: budget is 0, expected at least 1"),
+        ({"dataflow": "xs"}, "search: dataflow is 'xs', expected one of ws, os, is, rs, nlr, ws-los, os-lws"),
+        ({"dataflow": "rs"}, "search: rs needs the dimensions P, Q, R, S; the problem has M, N, K"),
+        ({"method": "guess"}, "search: method is 'guess', expected one of auto, exhaustive, walk"),
         (
             {"problem": hw.Problem.conv2d(c=512, k=512, p=56, q=56, r=3, s=3), "method": "exhaustive"},
             "search: 6e+11 mappings are too many for method='exhaustive', try 'walk'",

@@ -72,10 +72,10 @@ def test_words_from_outside() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"M": 0}, "systolic: M is 0, wanted at least 1"),
-        ({"rows": -1}, "systolic: rows is -1, wanted at least 1"),
-        ({"dataflow": "rs"}, "systolic: dataflow is 'rs', wanted one of ws, is, os"),
-        ({"K": 2.5}, "systolic: K is 2.5, wanted a whole number"),
+        ({"M": 0}, "systolic: M is 0, expected at least 1"),
+        ({"rows": -1}, "systolic: rows is -1, expected at least 1"),
+        ({"dataflow": "rs"}, "systolic: dataflow is 'rs', expected one of ws, is, os"),
+        ({"K": 2.5}, "systolic: K is 2.5, expected a whole number"),
     ],
 )
 def test_wrong_sizes(arguments: dict[str, object], sentence: str) -> None:

@@ -173,7 +173,7 @@ def test_hostile_matrices_are_refused(layout: str, vectors: int) -> None:
             hc.linear(x, w)
 
     for bad in (limit, -1, 2**31 - 1):
-        refused(ValueError, rf"indices\[2\] .* is {bad}, wanted 0", indices=np.int32([0, 1, bad, 3]))
+        refused(ValueError, rf"indices\[2\] .* is {bad}, expected 0", indices=np.int32([0, 1, bad, 3]))
     refused(ValueError, "indices has 4294967296", indices=np.int64([0, 1, 2**32, 3]))
     refused(ValueError, "indices has -5", indices=np.int64([0, 1, -5, 3]))
     good = np.minimum(np.arange({"csr": 5, "csc": 7}[layout]), 4)
@@ -197,7 +197,7 @@ def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match=said.B_HAS_3_VALUES_ALONG_AXIS):
         hc.matmul(w, x)
     for layout in ("coo", "lil", "bsr", "dok", "dia"):
-        with pytest.raises(TypeError, match=rf"layout '{layout}', wanted 'csr' or 'csc': call its tocsr"):
+        with pytest.raises(TypeError, match=rf"layout '{layout}', expected 'csr' or 'csc': call its tocsr"):
             hc.linear(x, w.asformat(layout))
     other = type("Other", (), {"nnz": 1, "shape": (4, 6)})()
     with pytest.raises(TypeError, match=said.LAYOUT_OTHER_WANTED_CSR_OR_CSC):

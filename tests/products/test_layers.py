@@ -68,11 +68,11 @@ def test_wrong_arguments_are_sentences() -> None:
     x, one = reals((1, 1, 4, 4)), np.ones(2, np.float32)
     for call, kind, words in [
         (lambda: hc.layers.max_pool2d(x[0], 2), ValueError, "max_pool2d: x has shape .* N C H W"),
-        (lambda: hc.layers.max_pool2d(x, 0), ValueError, "max_pool2d: size is 0, wanted 1 or more"),
+        (lambda: hc.layers.max_pool2d(x, 0), ValueError, "max_pool2d: size is 0, expected 1 or more"),
         (lambda: hc.layers.avg_pool2d(x, 2, stride=0), ValueError, "avg_pool2d: stride is 0"),
         (lambda: hc.layers.avg_pool2d(x.astype(int), 2), TypeError, "avg_pool2d: x"),
         (lambda: hc.layers.fold_batch_norm(np.eye(2), None, one, one, one[:1], one), ValueError, "mean has shape"),
-        (lambda: hc.layers.fold_batch_norm(np.eye(2), None, one, one, one, -one), ValueError, "wanted above 0"),
+        (lambda: hc.layers.fold_batch_norm(np.eye(2), None, one, one, one, -one), ValueError, "expected above 0"),
     ]:
         with pytest.raises(kind, match=words):
             call()

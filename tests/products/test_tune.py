@@ -167,8 +167,8 @@ def test_another_version_is_another_machine(monkeypatch: pytest.MonkeyPatch) -> 
 def test_wrong_arguments_are_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     x, q = reals((4, 32), 1), hc.quantize(reals((8, 32), 2), "int8")
     cases: list[tuple[Any, type[Exception], str]] = [
-        (lambda: hc.tune(x, q.T), TypeError, "tune: the function is an array .* wanted matmul, linear or conv2d"),
-        (lambda: hc.tune(hc.quantize, x, "int8"), TypeError, "wanted matmul, linear or conv2d"),
+        (lambda: hc.tune(x, q.T), TypeError, "tune: the function is an array .* expected matmul, linear or conv2d"),
+        (lambda: hc.tune(hc.quantize, x, "int8"), TypeError, "expected matmul, linear or conv2d"),
         (lambda: hc.tune(hc.matmul, x), TypeError, "tune: matmul: missing a required argument: 'b'"),
         (lambda: hc.tune(hc.matmul, x, q), ValueError, "reduction axis"),
         (lambda: hc.tune(hc.matmul, x, x), ValueError, "tune: b has 4 rows but a has 32 columns"),
@@ -178,11 +178,11 @@ def test_wrong_arguments_are_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: hc.tune(hc.linear, x, q, seconds="1"), TypeError, "tune: seconds is '1'"),
         (lambda: hc.tune(hc.linear, x, q, seconds=-1), ValueError, "tune: seconds is -1"),
         (lambda: hc.explain(hc.prune, x), TypeError, "explain: the function is"),
-        (lambda: hc.use(tuned=1).__enter__(), TypeError, "use: tuned is 1, wanted a bool"),
+        (lambda: hc.use(tuned=1).__enter__(), TypeError, "use: tuned is 1, expected a bool"),
         (
             lambda: hc.conv2d(reals((1, 1, 3, 3)), reals((1, 1, 3, 3)), accuracy=1),
             ValueError,
-            "accuracy is 1, wanted 'd",
+            "accuracy is 1, expected 'd",
         ),
     ]
     for call, kind, words in cases:

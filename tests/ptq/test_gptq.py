@@ -261,9 +261,9 @@ def test_what_is_refused(w: Any, h: hc.ptq.Hessian, tmp_path: Path) -> None:
     raises(ValueError, "gptq: fp16 has no steps and no table of levels", w, h, "fp16")
     raises(ValueError, "w has 95 inputs", w[:, 1:], h, "int4")
     raises(ValueError, "h is not symmetric", w, np.triu(np.ones((K, K))), "int4")
-    raises(ValueError, "order is 'up', wanted 'activation' or 'natural'", w, h, "int4", order="up")
+    raises(ValueError, "order is 'up', expected 'activation' or 'natural'", w, h, "int4", order="up")
     raises(ValueError, "damping is -1", w, h, "int4", damping=-1)
-    raises(TypeError, "wanted float16", w.astype(int), h, "int4")
+    raises(TypeError, "expected float16", w.astype(int), h, "int4")
     with pytest.raises(ValueError, match=said.HESSIAN_X_HAS_NAN_AT_INDEX_1):
         hc.ptq.Hessian(2).add(np.float32([[1, 2], [np.nan, 3]]))
     with pytest.raises(ValueError, match=said.X_FLOAT_WAS_GIVEN_FOR_SOME):

@@ -61,7 +61,7 @@ def test_what_the_command_refuses(files: Path, capsys: Any) -> None:
     Path("changed.npz").write_bytes(whole[:300] + bytes([whole[300] ^ 1]) + whole[301:])
     begin = ("ptq", "model.safetensors", "out.safetensors")
     for name, words in {"long": "(2, 31)", "nan": "'a.weight': Hessian: x has nan", "none": "(0, 32)",
-                        "complex": "complex64", "text": "wanted floats", "empty": "holds nothing",
+                        "complex": "complex64", "text": "expected floats", "empty": "holds nothing",
                         "cut": "cut off", "changed": "was changed"}.items():  # fmt: skip
         found, _, err = run(capsys, *begin, "--format", "int4", "--calibration", f"{name}.npz")
         assert (found, words in err) == (1, True), err
@@ -71,8 +71,8 @@ def test_what_the_command_refuses(files: Path, capsys: Any) -> None:
         (("--calibration", "x.npz"), 2, "--format or --recipe is needed"),
         (("--format", "int4"), 2, "--calibration is needed"),
         (("--format", "int4", "--calibration", "absent.npz"), 1, "absent.npz"),
-        (("--format", "int4", "--calibration", "model.safetensors"), 1, "is no .npz file"),
-        (("--format", "int4", "--calibration", "other.npz"), 1, "other.npz: has 'nothing', which is no tensor"),
+        (("--format", "int4", "--calibration", "model.safetensors"), 1, "is not an .npz file"),
+        (("--format", "int4", "--calibration", "other.npz"), 1, "other.npz: has 'nothing', which is not a tensor"),
         (("--format", "int4", "--calibration", "no_such_module:run"), 1, "no_such_module"),
     ):
         found, _, err = run(capsys, *begin, *more)

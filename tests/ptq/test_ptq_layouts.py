@@ -84,8 +84,8 @@ def test_a_format_without_a_place_is_refused_before_the_network_runs(files: Path
     for layout, out, fmt, words in (
         ("gptq", "out", "vsq4-g16-s4", "'a.weight' is vsq4-g16-s4, for which gptq has no place: int4-g128-f16"),
         ("onnx", "out.onnx", "vsq4-g16-s4", "'a.weight' is vsq4-g16-s4, for which onnx has no place: int4-g32"),
-        ("gtpq", "out", "int4-g32", "layout is 'gtpq', wanted .*; the nearest is 'gptq'"),
-        (None, "out.onnx", "int4-g32", "wanted a name without .onnx or the layout onnx"),
+        ("gtpq", "out", "int4-g32", "layout is 'gtpq', expected .*; the nearest is 'gptq'"),
+        (None, "out.onnx", "int4-g32", "expected a name without .onnx or the layout onnx"),
     ):
         if layout == "onnx":
             pytest.importorskip("onnx")

@@ -194,7 +194,7 @@ def test_a_place_that_is_taken_is_refused_before_any_work(network: Any) -> None:
 
     Path("full").mkdir()
     Path("full/notes").write_text("mine")
-    refused("full: exists, and is no empty folder", "full")
+    refused("full: exists and is not an empty folder", "full")
     Path("elsewhere").mkdir()
     Path("elsewhere/0123456789abcdef0123456789abcdef.json").write_text("mine")
     os.symlink("elsewhere", "out.safetensors.parts")

@@ -141,10 +141,14 @@ def test_the_command_writes_a_recipe_that_quantize_reads(
     assert code == 0 and "a proven optimum" in out and "gptq" in out, err
     for more, status, words in (
         (("--json",), 2, "--budget is needed"),
-        (("--budget", "bits"), 2, "'bits', wanted KIND=NUMBER"),
-        (("--budget", "beats=4"), 2, "'beats', wanted one of bits, bytes"),
+        (("--budget", "bits"), 2, "'bits', expected KIND=NUMBER"),
+        (("--budget", "beats=4"), 2, "'beats', expected one of bits, bytes"),
         (("--budget", "bits=4", "--metric", "accuracy"), 1, "counts right answers"),
-        (("--budget", "bits=4", "--evaluate", "m.safetensors"), 1, "--evaluate m.safetensors: wanted module:function"),
+        (
+            ("--budget", "bits=4", "--evaluate", "m.safetensors"),
+            1,
+            "--evaluate m.safetensors: expected module:function",
+        ),
         (("--budget", "bits=0.1"), 1, "the cheapest choices take"),
         (("m.safetensors", "--budget", "bits=4", "--save", "m.safetensors"), 2, "--save is MODEL"),
     ):
@@ -167,9 +171,9 @@ def test_what_is_refused(net: Any) -> None:
     for more, text in (
         ({"metric": "accuracy", "evaluate": lambda weights: 1.0}, "counts right answers"),
         ({"evaluate": lambda weights: {"a": 1.0, "b": 2.0}}, "metric= says which of them"),
-        ({"budget": {"bitz": 4}}, "wanted some of bits, bytes, seconds"),
-        ({"budget": {}}, "wanted some of bits, bytes, seconds"),
-        ({"budget": {"bytes": -1}}, "budget of bytes is -1, wanted 0 or more"),
+        ({"budget": {"bitz": 4}}, "expected some of bits, bytes, seconds"),
+        ({"budget": {}}, "expected some of bits, bytes, seconds"),
+        ({"budget": {"bytes": -1}}, "budget of bytes is -1, expected 0 or more"),
         ({"budget": {"device_us": 4}}, "device_us needs device="),
         ({"budget": {"bytes": 10}}, "the cheapest choices take 4552 bytes, more than the budget of 10"),
         ({"budget": {"bits": 4, "device_us": 1e-9}, "device": "t4"}, "cheapest choices take .* device_us, more than"),
@@ -194,18 +198,18 @@ def test_arguments_of_other_kinds_are_refused_and_any_name_is_written(tmp_path: 
         with pytest.raises(error, match=words):
             hc.ptq.search(weights, FORMATS, {"bits": 6}, evaluate, **more)
 
-    refused(ValueError, "evaluate returned nan, wanted a finite", lambda weights: np.nan)
-    refused(ValueError, "evaluate returned inf, wanted a finite", lambda weights: np.inf)
-    refused(TypeError, r"a group is 'fc\*', wanted sequences", groups=["fc*"])
-    refused(TypeError, r"groups is 'fc\*', wanted sequences", groups="fc*")
-    refused(TypeError, "groups is 3, wanted sequences", groups=3)
-    refused(TypeError, r"a group is \[3\], wanted globs", groups=[[3]])
+    refused(ValueError, "evaluate returned nan, expected a finite", lambda weights: np.nan)
+    refused(ValueError, "evaluate returned inf, expected a finite", lambda weights: np.inf)
+    refused(TypeError, r"a group is 'fc\*', expected sequences", groups=["fc*"])
+    refused(TypeError, r"groups is 'fc\*', expected sequences", groups="fc*")
+    refused(TypeError, "groups is 3, expected sequences", groups=3)
+    refused(TypeError, r"a group is \[3\], expected globs", groups=[[3]])
     refused(ValueError, "there is no float tensor of two or more dimensions", exclude="*")
     for formats in ("int8", 3, None):
-        with pytest.raises(TypeError, match=rf"formats is {formats!r}, wanted a list of formats"):
+        with pytest.raises(TypeError, match=rf"formats is {formats!r}, expected a list of formats"):
             hc.ptq.search(weights, formats, {"bits": 6})  # type: ignore[arg-type]
-    refused(TypeError, "hessians is 3, wanted a mapping", hessians=3)
-    refused(TypeError, "metric is 3, wanted a name", lambda weights: {"loss": 1.0}, metric=3)
+    refused(TypeError, "hessians is 3, expected a mapping", hessians=3)
+    refused(TypeError, "metric is 3, expected a name", lambda weights: {"loss": 1.0}, metric=3)
     with pytest.raises(TypeError, match=said.WEIGHTS_IS_WANTED_A_MAPPING):
         hc.ptq.search([1], FORMATS, {"bits": 6})
     with pytest.raises(TypeError, match=said.HELD_IS_3_WANTED_WHAT_CALIBRATE):

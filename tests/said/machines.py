@@ -19,4 +19,4 @@ WORKERS_RETURNED_NO_RESULT_OF_ITS_FUNCTION = "which is no result of its function
 CONSUME_DELETES_FILES_OF_THIS_MACHINE = "consume deletes files of this machine"
 IS_A_URL_AND_PTQ_KEEPS_PARTS = "is a URL, and ptq keeps parts beside its output"
 NEEDS_FSSPEC = r"needs fsspec: pip install 'heterocompute\[remote\]'"
-WANTED_ONE_INDEX_OF_A_CHECKPOINT = "wanted one index of a checkpoint or one file of weights"
+WANTED_ONE_INDEX_OF_A_CHECKPOINT = "expected one index of a checkpoint or one file of weights"

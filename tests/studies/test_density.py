@@ -121,7 +121,7 @@ def test_include_exclude_and_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"weights": WEIGHTS}, ValueError, "wanted a network, or evaluate"),
+        ({"weights": WEIGHTS}, ValueError, "expected a network, or evaluate"),
         ({"weights": WEIGHTS, "evaluate": 3}, TypeError, "evaluate is of type int"),
         ({"patterns": ["half"]}, ValueError, "pattern is 'half'"),
         ({"patterns": []}, ValueError, "no patterns"),

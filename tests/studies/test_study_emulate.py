@@ -59,7 +59,7 @@ def test_a_text_that_is_like_none_gets_the_list() -> None:
     ],
 )
 def test_a_text_that_is_none_names_the_nearest(text: str, nearest: str) -> None:
-    with pytest.raises(ValueError, match=f"'{text}' is no emulation; the nearest is '{nearest}'"):
+    with pytest.raises(ValueError, match=f"'{text}' is not a known emulation; the nearest is '{nearest}'"):
         hc.emulate.parse(text)
     with pytest.raises(ValueError, match=f"nearest is '{nearest}'"):
         hc.study(np.eye(4, dtype=np.float32), "int8", lambda weights, **options: 1.0, emulate=["int32", text])

@@ -90,8 +90,8 @@ def test_what_is_refused() -> None:
     for more, error, words in (
         ({"methods": ["gptq"]}, ValueError, "which needs hessians="),
         ({"methods": ["gptq"], "hessians": {"a": HESSIANS["a"]}}, ValueError, "hessians has none of tensor 'b'"),
-        ({"methods": ["gptq"], "hessians": 3}, TypeError, "hessians is 3, wanted a mapping"),
-        ({"methods": ["awq"]}, ValueError, "methods has 'awq', wanted some of rtn, search, gptq"),
+        ({"methods": ["gptq"], "hessians": 3}, TypeError, "hessians is 3, expected a mapping"),
+        ({"methods": ["awq"]}, ValueError, "methods has 'awq', expected some of rtn, search, gptq"),
         ({"methods": []}, ValueError, "methods is empty"),
         ({"methods": 3}, TypeError, "methods is 3"),
         ({"methods": ["search"], "formats": ["bf16"]}, ValueError, "'search' rounds to none of these formats"),
@@ -141,7 +141,7 @@ def test_the_command_calibrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     code, _, err = run(capsys, *command)
     assert code == 2 and "--methods gptq needs --calibration" in err
     code, _, err = run(capsys, *command[:-1], "rtn,best")
-    assert code == 2 and "'best', wanted some of rtn,search,gptq" in err
+    assert code == 2 and "'best', expected some of rtn,search,gptq" in err
     own = ("study", "--include", "fc2.weight", "--formats", "int2-g16", "--activations", "none", "--json")
     code, out, err = run(capsys, *own, "--methods", "gptq")
     assert code == 0 and [row["method"] for row in json.loads(out)["rows"]] == [None, "gptq"], err

@@ -97,7 +97,7 @@ def test_convolutions_are_rounded_as_packed_ones_are():
         (lambda m: hc.study(m, ["int4"], len, retrain=True), "study: retrain does not apply to a torch.nn.Module"),
         (lambda m: hc.study(m.to("meta"), ["int4"]), "study: '0.weight' of the model is on meta"),
         (lambda m: hc.study(nn.LSTM(4, 4), ["int4"]), "study: the model has no layer that can be packed"),
-        (lambda m: hc.study(m, ["int4"], exclude="*head"), "study: pattern '[*]head', which is no weight or module"),
+        (lambda m: hc.study(m, ["int4"], exclude="*head"), "study: pattern '[*]head', which is not a weight or module"),
         (lambda m: hc.study(m, ["int4"], 7), "study: evaluate is of type int"),
         (
             lambda m: hc.study(m, ["int4"], lambda n: torch.no_grad()(m[0].weight.mul_)(2).sum()),

@@ -303,10 +303,10 @@ def test_what_cannot_be_trained_is_refused() -> None:
         hc.study({"w": W}, "int8", lambda weights: 1.0, retrain=3)
     for answer, words in [
         (lambda q: {"v": q}, "names of the weights"),
-        (lambda q: [q], "wanted a mapping"),
-        (lambda q: {"w": W}, "ndarray for 'w', wanted int8"),
-        (lambda q: {"w": hc.quantize(W, "int4")}, "int4 for 'w', wanted int8"),
-        (lambda q: {"w": hc.quantize(W[:2], "int8")}, "wanted int8 of shape"),
+        (lambda q: [q], "expected a mapping"),
+        (lambda q: {"w": W}, "ndarray for 'w', expected int8"),
+        (lambda q: {"w": hc.quantize(W, "int4")}, "int4 for 'w', expected int8"),
+        (lambda q: {"w": hc.quantize(W[:2], "int8")}, "expected int8 of shape"),
     ]:
         with pytest.raises(ValueError, match=re.escape(words)):
             hc.study({"w": W}, "int8", lambda weights: 1.0, retrain=lambda weights, changed, a=answer: a(changed["w"]))

@@ -9,9 +9,9 @@
 
 static hc_status affine_check(const hc_format *format, hc_error *error) {
     if (format->bits < 2 || format->bits > 8)
-        return hc_fail(error, HC_VALUE, "format: affine has %d bits, wanted 2 to 8", (int)format->bits);
+        return hc_fail(error, HC_VALUE, "format: affine has %d bits, expected 2 to 8", (int)format->bits);
     if (format->group < 0)
-        return hc_fail(error, HC_VALUE, "format: affine has group %d, wanted at least 1, or 0 for one a row",
+        return hc_fail(error, HC_VALUE, "format: affine has group %d, expected at least 1, or 0 for one a row",
                        (int)format->group);
     return HC_OK;
 }

@@ -14,12 +14,12 @@ static int levels_of(const hc_format *format) { return 1 << format->bits; }
 static hc_status codebook_check(const hc_format *format, hc_error *error) {
     const int dim = codebook_dim(format);
     if (format->bits < 1 || format->bits > 8)
-        return hc_fail(error, HC_VALUE, "format: codebook has %d bits, wanted 1 to 8", (int)format->bits);
+        return hc_fail(error, HC_VALUE, "format: codebook has %d bits, expected 1 to 8", (int)format->bits);
     if (dim != 1 && dim != 2 && dim != 4 && dim != 8)
-        return hc_fail(error, HC_VALUE, "format: codebook has dim %d, wanted 1, 2, 4 or 8", dim);
+        return hc_fail(error, HC_VALUE, "format: codebook has dim %d, expected 1, 2, 4 or 8", dim);
     if (format->group < 0 || format->group % dim != 0)
         return hc_fail(error, HC_VALUE,
-                       "format: codebook has group %d, wanted a multiple of dim "
+                       "format: codebook has group %d, expected a multiple of dim "
                        "%d, or 0 for none",
                        (int)format->group, dim);
     return HC_OK;

@@ -12,15 +12,15 @@ static const hc_float_type *type_of(const hc_format *format) { return hc_float_t
 
 static hc_status float_check(const hc_format *format, hc_error *error) {
     if (float_type(format) < 0 || float_type(format) >= HC_N_FLOAT_TYPES)
-        return hc_fail(error, HC_VALUE, "format: float has no type %d, wanted 0 to %d", float_type(format),
+        return hc_fail(error, HC_VALUE, "format: float has no type %d, expected 0 to %d", float_type(format),
                        HC_N_FLOAT_TYPES - 1);
     if (format->bits != type_of(format)->bits)
         return hc_fail(error, HC_VALUE, "format: this float has %d bits, not %d", type_of(format)->bits,
                        (int)format->bits);
     if (float_scaling(format) < FLOAT_UNSCALED || float_scaling(format) >= FLOAT_SCALINGS)
-        return hc_fail(error, HC_VALUE, "format: float is scaled by %d, wanted 0 to 3", float_scaling(format));
+        return hc_fail(error, HC_VALUE, "format: float is scaled by %d, expected 0 to 3", float_scaling(format));
     if (format->group < 0 || (format->group != 0) != (float_scaling(format) == FLOAT_GROUP_SCALED))
-        return hc_fail(error, HC_VALUE, "format: float has group %d, wanted one where it is scaled by groups alone",
+        return hc_fail(error, HC_VALUE, "format: float has group %d, expected one where it is scaled by groups alone",
                        (int)format->group);
     return HC_OK;
 }

@@ -12,10 +12,11 @@
 
 static hc_status ggml_check(const hc_format *format, hc_error *error) {
     if (ggml_type(format) < 0 || ggml_type(format) >= GGML_KINDS)
-        return hc_fail(error, HC_VALUE, "format: ggml has type %d, wanted 0 to %d", ggml_type(format), GGML_KINDS - 1);
+        return hc_fail(error, HC_VALUE, "format: ggml has type %d, expected 0 to %d", ggml_type(format),
+                       GGML_KINDS - 1);
     const hc_ggml_kind *kind = ggml_kind(format);
     if (format->bits != kind->bits || format->group != kind->group)
-        return hc_fail(error, HC_VALUE, "format: %s has %d bits and group %d, wanted %d and %d", kind->name,
+        return hc_fail(error, HC_VALUE, "format: %s has %d bits and group %d, expected %d and %d", kind->name,
                        (int)format->bits, (int)format->group, kind->bits, kind->group);
     if (format->m != 0)
         return hc_fail(error, HC_VALUE, "format: %s holds blocks of %d values and takes no pattern", kind->name,

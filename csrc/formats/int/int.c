@@ -12,9 +12,9 @@
 static hc_status int_check(const hc_format *format, hc_error *error) {
     const int bits = format->bits;
     if (!((bits >= 2 && bits <= 8) || bits == 16 || bits == 24))
-        return hc_fail(error, HC_VALUE, "format: int has %d bits, wanted 2 to 8, 16 or 24", bits);
+        return hc_fail(error, HC_VALUE, "format: int has %d bits, expected 2 to 8, 16 or 24", bits);
     if (format->group < 0)
-        return hc_fail(error, HC_VALUE, "format: int has group %d, wanted at least 1, or 0 for one a row",
+        return hc_fail(error, HC_VALUE, "format: int has group %d, expected at least 1, or 0 for one a row",
                        (int)format->group);
     if (bits > 8 && (format->group != 0 || !int_is_symmetric(format) || int_has_half_scales(format)))
         return hc_fail(error, HC_VALUE, "format: int%d is symmetric, with one float32 scale a row", bits);

@@ -11,11 +11,11 @@
 static hc_status log_check(const hc_format *format, hc_error *error) {
     const int gamma = log_gamma_of(format);
     if (format->bits < 2 || format->bits > 8)
-        return hc_fail(error, HC_VALUE, "format: log has %d bits, wanted 2 to 8", (int)format->bits);
+        return hc_fail(error, HC_VALUE, "format: log has %d bits, expected 2 to 8", (int)format->bits);
     if (gamma < 1 || gamma > LOG_MAX_GAMMA || (gamma & (gamma - 1)) != 0)
-        return hc_fail(error, HC_VALUE, "format: log has gamma %d, wanted 1, 2, 4, 8, 16 or 32", gamma);
+        return hc_fail(error, HC_VALUE, "format: log has gamma %d, expected 1, 2, 4, 8, 16 or 32", gamma);
     if (format->group < 0)
-        return hc_fail(error, HC_VALUE, "format: log has group %d, wanted at least 1, or 0 for one a row",
+        return hc_fail(error, HC_VALUE, "format: log has group %d, expected at least 1, or 0 for one a row",
                        (int)format->group);
     return HC_OK;
 }

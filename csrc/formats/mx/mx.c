@@ -12,15 +12,15 @@
 
 static hc_status mx_check(const hc_format *format, hc_error *error) {
     if (mx_element(format) < MX_FIRST_ELEMENT || mx_element(format) > MX_INT8)
-        return hc_fail(error, HC_VALUE, "format: mx has no element %d, wanted %d to %d", mx_element(format),
+        return hc_fail(error, HC_VALUE, "format: mx has no element %d, expected %d to %d", mx_element(format),
                        MX_FIRST_ELEMENT, MX_INT8);
     if (format->bits != mx_element_bits(format))
         return hc_fail(error, HC_VALUE, "format: this mx element has %d bits, not %d", mx_element_bits(format),
                        (int)format->bits);
     if (format->group != MX_GROUP)
-        return hc_fail(error, HC_VALUE, "format: mx has group %d, wanted %d", (int)format->group, MX_GROUP);
+        return hc_fail(error, HC_VALUE, "format: mx has group %d, expected %d", (int)format->group, MX_GROUP);
     if (mx_rule(format) < 0 || mx_rule(format) >= MX_N_RULES)
-        return hc_fail(error, HC_VALUE, "format: mx has no scale rule %d, wanted 0 to %d", mx_rule(format),
+        return hc_fail(error, HC_VALUE, "format: mx has no scale rule %d, expected 0 to %d", mx_rule(format),
                        MX_N_RULES - 1);
     return HC_OK;
 }

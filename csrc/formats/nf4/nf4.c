@@ -11,9 +11,9 @@
 
 static hc_status nf4_check(const hc_format *format, hc_error *error) {
     if (format->bits != 4)
-        return hc_fail(error, HC_VALUE, "format: nf4 has %d bits, wanted 4", (int)format->bits);
+        return hc_fail(error, HC_VALUE, "format: nf4 has %d bits, expected 4", (int)format->bits);
     if (format->group < 1)
-        return hc_fail(error, HC_VALUE, "format: nf4 has group %d, wanted at least 1", (int)format->group);
+        return hc_fail(error, HC_VALUE, "format: nf4 has group %d, expected at least 1", (int)format->group);
     return HC_OK;
 }
 

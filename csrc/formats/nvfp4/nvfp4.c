@@ -13,7 +13,7 @@ static hc_status nvfp4_check(const hc_format *format, hc_error *error) {
     if (format->bits != NVFP4_BITS)
         return hc_fail(error, HC_VALUE, "format: nvfp4 has %d bits, not %d", NVFP4_BITS, (int)format->bits);
     if (format->group != NVFP4_GROUP)
-        return hc_fail(error, HC_VALUE, "format: nvfp4 has group %d, wanted %d", (int)format->group, NVFP4_GROUP);
+        return hc_fail(error, HC_VALUE, "format: nvfp4 has group %d, expected %d", (int)format->group, NVFP4_GROUP);
     return HC_OK;
 }
 

@@ -11,11 +11,11 @@
 
 static hc_status vsq_check(const hc_format *format, hc_error *error) {
     if (format->bits < 2 || format->bits > 8)
-        return hc_fail(error, HC_VALUE, "format: vsq has %d bits, wanted 2 to 8", (int)format->bits);
+        return hc_fail(error, HC_VALUE, "format: vsq has %d bits, expected 2 to 8", (int)format->bits);
     if (format->group < 1)
-        return hc_fail(error, HC_VALUE, "format: vsq has group %d, wanted at least 1", (int)format->group);
+        return hc_fail(error, HC_VALUE, "format: vsq has group %d, expected at least 1", (int)format->group);
     if (vsq_scale_bits(format) != 0 && (vsq_scale_bits(format) < 2 || vsq_scale_bits(format) > 10))
-        return hc_fail(error, HC_VALUE, "format: vsq has %d scale bits, wanted 2 to 10, or 0 for one level",
+        return hc_fail(error, HC_VALUE, "format: vsq has %d scale bits, expected 2 to 10, or 0 for one level",
                        vsq_scale_bits(format));
     if (!vsq_has_two_levels(format) && (vsq_has_tensor_coarse(format) || vsq_is_refit(format)))
         return hc_fail(error, HC_VALUE, "format: vsq with one level has neither a coarse scale nor a refit");

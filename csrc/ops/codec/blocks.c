@@ -53,7 +53,7 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
         return HC_OK;
     blocks->memory = hc_alloc_aligned(blocks->thread_bytes * blocks->n_threads);
     if (!blocks->memory)
-        return hc_fail(error, HC_MEMORY, "%s: no memory for a block of %lld x %lld values", encoder->name,
+        return hc_fail(error, HC_MEMORY, "%s: not enough memory for a block of %lld x %lld values", encoder->name,
                        (long long)blocks->block_rows, (long long)columns);
     return HC_OK;
 }

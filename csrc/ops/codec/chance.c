@@ -122,13 +122,13 @@ hc_status hc_round_by_chance(const hc_run *run, const hc_view *x, const hc_packe
     if (status != HC_OK)
         return status;
     if (out->dtype != HC_F32 || packed->format.m > 0)
-        return hc_fail(error, HC_TYPE, "round_by_chance: wanted float32 out, and no pattern");
+        return hc_fail(error, HC_TYPE, "round_by_chance: expected float32 out, and no pattern");
     for (const hc_view *view = x; view; view = view == x ? out : NULL)
         if (view->ndim != packed->ndim ||
             memcmp(view->shape, packed->shape, (size_t)view->ndim * sizeof *view->shape) != 0)
             return hc_fail(error, HC_VALUE, "round_by_chance: shapes differ");
     if (levels->n < 0 || levels->n == 1 || levels->n > HC_CHANCE_LEVELS)
-        return hc_fail(error, HC_VALUE, "round_by_chance: %d levels, wanted 2 to %d, or 0", levels->n,
+        return hc_fail(error, HC_VALUE, "round_by_chance: %d levels, expected 2 to %d, or 0", levels->n,
                        HC_CHANCE_LEVELS);
     const int64_t padded = job.geometry.padded;
     if (job.geometry.rows == 0 || padded == 0)
@@ -159,7 +159,7 @@ hc_status hc_round_by_chance(const hc_run *run, const hc_view *x, const hc_packe
     const int n_threads = (int)hc_min(run->n_threads, n_blocks);
     const int64_t bytes = job.thread_doubles * (int64_t)sizeof(double) * n_threads;
     if (!(job.memory = hc_alloc_aligned(bytes)))
-        return hc_fail(error, HC_MEMORY, "fake_quantize: no memory for %lld bytes", (long long)bytes);
+        return hc_fail(error, HC_MEMORY, "fake_quantize: not enough memory for %lld bytes", (long long)bytes);
     hc_parallel(n_threads, n_blocks, chance_task, &job);
     hc_free_aligned(job.memory);
     return HC_OK;

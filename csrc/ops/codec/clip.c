@@ -18,9 +18,10 @@ hc_status hc_clip_check(const hc_clip *clip, const hc_format *format, const char
     if (ops->clip_domain(format) == HC_CLIP_NONE)
         return hc_refuse(error, "format", "has no scale that clip= could change");
     if (clip->kind == HC_CLIP_FRACTION && !(clip->value > 0 && clip->value <= 1))
-        return hc_fail(error, HC_VALUE, "%s: clip is %g, wanted a fraction in (0, 1]", name, clip->value);
+        return hc_fail(error, HC_VALUE, "%s: clip is %g, expected a fraction in (0, 1]", name, clip->value);
     if (clip->kind == HC_CLIP_PERCENTILE && !(clip->value >= 0 && clip->value <= 100))
-        return hc_fail(error, HC_VALUE, "%s: clip is percentile:%g, wanted a number from 0 to 100", name, clip->value);
+        return hc_fail(error, HC_VALUE, "%s: clip is percentile:%g, expected a number from 0 to 100", name,
+                       clip->value);
     if (clip->kind != HC_CLIP_FRACTION && clip->kind != HC_CLIP_PERCENTILE && clip->kind != HC_CLIP_OCTAV)
         return hc_fail(error, HC_VALUE, "%s: clip is of no known kind", name);
     return HC_OK;
@@ -193,8 +194,8 @@ hc_status hc_clip_whole(hc_encoder *encoder, uint32_t isa, hc_error *error) {
         hc_clip_thresholds(&encoder->clip, &encoder->format, &row, isa, &x, scratch, &encoder->threshold);
         hc_float_env_leave(saved);
     } else if (!values || !scratch) {
-        status =
-            hc_fail(error, HC_MEMORY, "%s: no memory for the threshold of %lld values", encoder->name, (long long)n);
+        status = hc_fail(error, HC_MEMORY, "%s: not enough memory for the threshold of %lld values", encoder->name,
+                         (long long)n);
     }
     hc_free_aligned(scratch);
     hc_free_aligned(values);

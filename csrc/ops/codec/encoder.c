@@ -51,7 +51,7 @@ static hc_status observe(hc_encoder *encoder, const hc_run *run, hc_error *error
             hc_parallel(n_threads, job.blocks.n_blocks, observe_task, &job);
         status = hc_blocks_finish(&job.blocks, error);
         if (!job.thread)
-            return hc_fail(error, HC_MEMORY, "%s: no memory for %d threads", encoder->name, n_threads);
+            return hc_fail(error, HC_MEMORY, "%s: not enough memory for %d threads", encoder->name, n_threads);
         for (int i = 0; i < n_threads; i++)
             if (job.thread[i].state.maximum > encoder->state.maximum)
                 encoder->state.maximum = job.thread[i].state.maximum;
@@ -98,8 +98,8 @@ hc_status hc_encoder_check_rows(const hc_encoder *encoder, const hc_run *run, hc
 hc_status hc_encoder_observe(hc_encoder *encoder, const hc_run *run, hc_error *error) {
     const int64_t shared = encoder->ops->shared ? encoder->ops->shared(&encoder->format, &encoder->geometry) : 0;
     if (shared > 0 && !(encoder->state.shared = hc_alloc_aligned(shared * (int64_t)sizeof(float))))
-        return hc_fail(error, HC_MEMORY, "%s: no memory for %lld numbers of %s", encoder->name, (long long)shared,
-                       encoder->ops->name);
+        return hc_fail(error, HC_MEMORY, "%s: not enough memory for %lld numbers of %s", encoder->name,
+                       (long long)shared, encoder->ops->name);
     encoder->learn_row_bytes = hc_learn_row_bytes(encoder);
     const hc_status status = observe(encoder, run, error);
     return status == HC_OK ? hc_learn_tensor(encoder, run, error) : status;
@@ -215,7 +215,7 @@ hc_status hc_components_alloc(const hc_format *format, const hc_geometry *geomet
         part->data = hc_alloc_aligned(layout[i].per_row ? bytes * rows : bytes);
         if (!part->data) {
             hc_components_free(components);
-            return hc_fail(error, HC_MEMORY, "no memory for %lld packed rows of %lld values", (long long)rows,
+            return hc_fail(error, HC_MEMORY, "not enough memory for %lld packed rows of %lld values", (long long)rows,
                            (long long)geometry->padded);
         }
     }

@@ -125,7 +125,7 @@ hc_status hc_keep_inside(const hc_run *run, const hc_view *g, const hc_format *f
     if (status != HC_OK)
         return status;
     if (g->dtype != HC_F32 || out->dtype != HC_F32)
-        return hc_fail(error, HC_TYPE, "keep_inside: wanted float32");
+        return hc_fail(error, HC_TYPE, "keep_inside: expected float32");
     if (g->ndim != out->ndim || memcmp(g->shape, out->shape, (size_t)g->ndim * sizeof *g->shape) != 0)
         return hc_fail(error, HC_VALUE, "keep_inside: shapes differ");
     const int64_t padded = job.geometry.padded;
@@ -142,7 +142,7 @@ hc_status hc_keep_inside(const hc_run *run, const hc_view *g, const hc_format *f
     if (!job.direct) {
         const int64_t bytes = job.block_rows * job.ld * (int64_t)sizeof(float) * n_threads;
         if (!(job.memory = hc_alloc_aligned(bytes)))
-            return hc_fail(error, HC_MEMORY, "back: no memory for %lld bytes", (long long)bytes);
+            return hc_fail(error, HC_MEMORY, "back: not enough memory for %lld bytes", (long long)bytes);
     }
     hc_parallel(n_threads, n_blocks, keep_task, &job);
     hc_free_aligned(job.memory);

@@ -119,8 +119,8 @@ hc_status hc_learn_tensor(hc_encoder *encoder, const hc_run *run, hc_error *erro
     void *scratch = hc_alloc_aligned(encoder->ops->learn_bytes(&encoder->format, n, is_weighted));
     hc_status status = HC_OK;
     if (!job.values || !job.count || !scratch || (is_weighted && !job.weights))
-        status =
-            hc_fail(error, HC_MEMORY, "%s: no memory to learn a codebook of %lld values", encoder->name, (long long)n);
+        status = hc_fail(error, HC_MEMORY, "%s: not enough memory to learn a codebook of %lld values", encoder->name,
+                         (long long)n);
     if (status == HC_OK)
         status =
             hc_blocks_init(&job.blocks, encoder, run, 0, rows, is_weighted ? encoder->geometry.padded * 8 : 0, error);

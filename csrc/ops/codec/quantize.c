@@ -156,7 +156,7 @@ hc_status hc_dequantize_slab(const hc_run *run, const hc_packed *packed, int64_t
     if (status != HC_OK)
         return status;
     if (out->dtype != HC_F32 && out->dtype != HC_F64)
-        return hc_fail(error, HC_TYPE, "dequantize: wanted float32 or float64 out");
+        return hc_fail(error, HC_TYPE, "dequantize: expected float32 or float64 out");
     bool fits = out->ndim == packed->ndim;
     for (int i = 0; fits && i < out->ndim; i++)
         fits = out->shape[i] == (i ? packed->shape[i] : count);
@@ -179,7 +179,7 @@ hc_status hc_dequantize_slab(const hc_run *run, const hc_packed *packed, int64_t
         job.thread_bytes = job.tile_rows * job.ld * hc_dtype_size(out->dtype);
         job.memory = hc_alloc_aligned(job.thread_bytes * n_threads);
         if (!job.memory)
-            return hc_fail(error, HC_MEMORY, "dequantize: no memory for %d tiles", n_threads);
+            return hc_fail(error, HC_MEMORY, "dequantize: not enough memory for %d tiles", n_threads);
     }
     hc_parallel(n_threads, n_tasks, decode_task, &job);
     hc_free_aligned(job.memory);
@@ -276,7 +276,8 @@ static hc_status fake_rows(hc_fake_job *job, const hc_encoder *encoder, const hc
         hc_parallel(job->blocks.n_threads, job->blocks.n_blocks, fake_task, job);
     status = hc_blocks_finish(&job->blocks, error);
     if (!job->shared)
-        status = hc_fail(error, HC_MEMORY, "fake_quantize: no memory for %lld bytes", (long long)job->shared_bytes);
+        status =
+            hc_fail(error, HC_MEMORY, "fake_quantize: not enough memory for %lld bytes", (long long)job->shared_bytes);
     hc_free_aligned(job->shared);
     return status;
 }
@@ -377,7 +378,7 @@ hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_e
         return HC_OK;
     job.sums = hc_alloc_aligned(n_tasks * (int64_t)sizeof *job.sums);
     if (!job.sums)
-        return hc_fail(error, HC_MEMORY, "error: no memory for %lld sums", (long long)n_tasks);
+        return hc_fail(error, HC_MEMORY, "error: not enough memory for %lld sums", (long long)n_tasks);
     memset(job.sums, 0, (size_t)n_tasks * sizeof *job.sums);
     job.sums[0] = state->block;
     hc_parallel(run->n_threads, n_tasks, compare_task, &job);

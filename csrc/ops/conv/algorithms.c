@@ -112,7 +112,7 @@ static hc_status forced(const hc_convolution *conv, const char *wanted, int *cho
         return reason ? hc_fail(error, HC_VALUE, "conv2d: algorithm '%s' refuses this convolution: %s", name, reason)
                       : HC_OK;
     }
-    return hc_fail(error, HC_VALUE, "conv2d: algorithm is '%s', wanted 'auto' or one of %s", wanted, known);
+    return hc_fail(error, HC_VALUE, "conv2d: algorithm is '%s', expected 'auto' or one of %s", wanted, known);
 }
 
 /* Packed filters keep the order of products of packed arrays. The fastest algorithm depends on the number of images. */

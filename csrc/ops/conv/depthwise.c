@@ -277,7 +277,7 @@ static hc_status run_floats(const hc_convolution *conv, const hc_scaled_taps *ta
     }
     hc_pixels_free(&job.pixels);
     hc_free_aligned(memory);
-    return has_memory ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d: no memory for filters");
+    return has_memory ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d: not enough memory for filters");
 }
 
 hc_status hc_conv_depthwise_run(const hc_convolution *conv, hc_error *error) { return run_floats(conv, NULL, error); }
@@ -299,7 +299,7 @@ hc_status hc_conv_depthwise_rounded_run(const hc_convolution *conv, hc_error *er
     if (status == HC_OK && codes) {
         filters = hc_alloc_aligned(2 * floats * (int64_t)sizeof(float));
         if (!filters || !hc_filter_codes(conv, filters, filters + floats))
-            status = hc_fail(error, HC_MEMORY, "conv2d: no memory for filters");
+            status = hc_fail(error, HC_MEMORY, "conv2d: not enough memory for filters");
     }
     for (int64_t first = 0; status == HC_OK && first < conv->shape.n; first += rounded.images) {
         const int64_t n = hc_min(rounded.images, conv->shape.n - first);

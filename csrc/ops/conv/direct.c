@@ -234,7 +234,7 @@ hc_status hc_conv_direct_prepack(const hc_convolution *conv, hc_prepacked_filter
     const int n_threads = conv->run->n_threads;
     job.private_memory = hc_alloc_aligned(n_threads * job.private_bytes);
     if (!job.private_memory)
-        return hc_fail(error, HC_MEMORY, "prepack: no memory");
+        return hc_fail(error, HC_MEMORY, "prepack: not enough memory");
     job.panels = (uint8_t *)hc_prepacked_panels_to(to);
     job.n_panels = job.form.panels;
     hc_parallel(n_threads, job.form.groups * job.form.panels, pack_task, &job);
@@ -260,5 +260,5 @@ hc_status hc_conv_direct_run(const hc_convolution *conv, hc_error *error) {
     }
     hc_pixels_free(&job.pixels);
     hc_free_aligned(job.panels);
-    return has_memory ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d: no memory for panels of filters");
+    return has_memory ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d: not enough memory for panels of filters");
 }

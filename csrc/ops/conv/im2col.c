@@ -75,7 +75,7 @@ hc_status hc_conv_im2col_run(const hc_convolution *conv, hc_error *error) {
     hc_block b = {.conv = conv, .columns = columns_of(conv)};
     b.windows = hc_alloc_aligned(at_once * b.columns * (int64_t)sizeof(float));
     if (!b.windows)
-        return hc_fail(error, HC_MEMORY, "conv2d: no memory for windows");
+        return hc_fail(error, HC_MEMORY, "conv2d: not enough memory for windows");
     hc_status status = HC_OK;
     for (b.group = 0; b.group < conv->window->groups; b.group++)
         for (b.first = 0; status == HC_OK && b.first < all; b.first += at_once) {

@@ -25,7 +25,7 @@ hc_status hc_prepacked_filters_new(const hc_convolution *conv, const hc_filter_f
         p->panels = hc_alloc_aligned(bytes);
     *prepacked = p;
     if (!p || !p->panels)
-        return hc_fail(error, HC_MEMORY, "prepack: no memory for panels of filters");
+        return hc_fail(error, HC_MEMORY, "prepack: not enough memory for panels of filters");
     p->scales = p->panels + floats;
     return HC_OK;
 }

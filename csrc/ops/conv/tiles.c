@@ -269,7 +269,7 @@ hc_status hc_tiles_run(hc_tiles *t, hc_error *error) {
     hc_status status = codes ? hc_codes_begin(codes, error) : HC_OK;
     t->memory = hc_alloc_aligned((t->shared_floats + n_threads * t->private_floats) * (int64_t)sizeof(float));
     if (status == HC_OK && ((!codes && !hc_pixels_alloc(&t->pixels)) || !t->memory))
-        status = hc_fail(error, HC_MEMORY, "conv2d: no memory for transformed filters");
+        status = hc_fail(error, HC_MEMORY, "conv2d: not enough memory for transformed filters");
     t->band = codes ? &codes->answers : &t->pixels;
     t->panels = t->memory;
     t->kept = t->memory + t->kept_at;
@@ -296,7 +296,7 @@ hc_status hc_tiles_prepack(hc_tiles *t, hc_prepacked_filters *to, hc_error *erro
     const int n_threads = t->conv->run->n_threads;
     t->memory = hc_alloc_aligned(n_threads * t->private_floats * (int64_t)sizeof(float));
     if (!t->memory)
-        return hc_fail(error, HC_MEMORY, "prepack: no memory for transformed filters");
+        return hc_fail(error, HC_MEMORY, "prepack: not enough memory for transformed filters");
     t->private_memory = t->memory;
     t->panels = hc_prepacked_panels_to(to);
     t->first_panel = 0;

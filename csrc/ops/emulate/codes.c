@@ -187,12 +187,12 @@ hc_status hc_emulate_codes(const hc_run *run, const hc_code_rows *a, const hc_co
                        (long long)b->columns);
     if (a->group < 1 || b->group < 1 || sum->chunk < 0 || (a->float_scales == NULL) != (b->float_scales == NULL))
         return hc_fail(error, HC_VALUE,
-                       "emulate: wanted groups of 1 or more, steps, and float32 "
+                       "emulate: expected groups of 1 or more, steps, and float32 "
                        "scales on both sides");
     if (sum->bits < 0 || sum->bits == 1 || sum->bits > 63 || (sum->bits == 0 && !sum->powers))
-        return hc_fail(error, HC_VALUE, "emulate: an accumulator has %d bits, wanted 2 to 63", sum->bits);
+        return hc_fail(error, HC_VALUE, "emulate: an accumulator has %d bits, expected 2 to 63", sum->bits);
     if (sum->scale_shift < 0 || sum->scale_shift > 32)
-        return hc_fail(error, HC_VALUE, "emulate: a shift of %d bits, wanted 0 to 32", sum->scale_shift);
+        return hc_fail(error, HC_VALUE, "emulate: a shift of %d bits, expected 0 to 32", sum->scale_shift);
     if (sum->bits > 0) {
         job.low = -((int64_t)1 << (sum->bits - 1));
         job.high = -(job.low + 1);

@@ -266,7 +266,7 @@ hc_status hc_emulate_floats(const hc_run *run, int64_t m, int64_t n, int64_t k, 
     else
         job.a_parts = hc_alloc_aligned(hc_max((m + n) * k, 1) * (int64_t)sizeof *job.a_parts);
     if (!job.b_blocks && !job.a_parts)
-        return hc_fail(error, HC_MEMORY, "emulate: no memory for %lld rows of %lld values", (long long)(m + n),
+        return hc_fail(error, HC_MEMORY, "emulate: not enough memory for %lld rows of %lld values", (long long)(m + n),
                        (long long)k);
     if (single) {
         for (int64_t j = 0; j < job.blocks * COLUMNS; j++)

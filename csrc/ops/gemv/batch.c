@@ -152,7 +152,7 @@ hc_status hc_gemv_batch_run(const hc_product *p, hc_error *error) {
                 job.base[t] = (uint16_t)(block * m);
         hc_parallel(n_threads, n_tasks, batch_rows, &job);
     } else {
-        status = hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+        status = hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)n_vectors);
     }
     hc_free_aligned(job.scratch);
     hc_free_aligned(job.panel);

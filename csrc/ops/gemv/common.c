@@ -20,7 +20,7 @@ const char *hc_gemv_few_refuse(const hc_product *p) {
 
 const char *hc_gemv_int_sides_refuse(const hc_product *p) {
     if (!p->w_packed || !p->x_packed || p->w_packed->geometry->runs != 1 || p->x_packed->geometry->runs != 1)
-        return "a side is no packed rows of one run";
+        return "an operand is not a packed matrix with one reduction axis";
     return p->x->sparse ? "x has a pattern" : NULL;
 }
 

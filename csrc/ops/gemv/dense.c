@@ -61,7 +61,7 @@ hc_status hc_few_dense(const hc_product *p, hc_error *error) {
     const int64_t ldx = few->columns;
     float *x = hc_alloc_aligned(few->rows * ldx * (int64_t)sizeof *x);
     if (!x)
-        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)few->rows);
+        return hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)few->rows);
     few->floats(few, 0, few->rows, 0, few->columns, x, ldx);
     hc_dense_job job = {.rows = many,
                         .is_swapped = is_swapped,

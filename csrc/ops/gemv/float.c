@@ -150,7 +150,7 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
         }
         hc_parallel(n_threads, n_tasks, float_rows, &job);
     } else {
-        status = hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+        status = hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)n_vectors);
     }
     hc_free_aligned(job.scratch);
     hc_free_aligned(ordered);

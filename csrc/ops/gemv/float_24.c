@@ -164,7 +164,7 @@ hc_status hc_gemv_float_24_run(const hc_product *p, hc_error *error) {
         }
         hc_parallel(n_threads, n_tasks, rows_24, &job);
     } else {
-        status = hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+        status = hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)n_vectors);
     }
     hc_free_aligned(job.scratch);
     hc_free_aligned(ordered);

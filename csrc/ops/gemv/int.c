@@ -377,5 +377,6 @@ hc_status hc_gemv_int_run(const hc_product *p, hc_error *error) {
     }
     hc_free_aligned(job.scratch);
     hc_free_aligned(job.x);
-    return has_memory ? HC_OK : hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+    return has_memory ? HC_OK
+                      : hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)n_vectors);
 }

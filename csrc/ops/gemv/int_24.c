@@ -199,7 +199,7 @@ hc_status hc_gemv_int_24_run(const hc_product *p, hc_error *error) {
     const int64_t bytes = job.n_vectors * job.n_signed_limbs * job.ldx;
     int8_t *memory = hc_alloc_aligned(bytes + 3 * x_geometry->padded);
     if (!memory)
-        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)job.n_vectors);
+        return hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)job.n_vectors);
     memset(memory, 128, (size_t)bytes);
     job.x = memory;
     for (int64_t v = 0; v < job.n_vectors; v++)

@@ -191,7 +191,7 @@ hc_status hc_gemv_int_nm_run(const hc_product *p, hc_error *error) {
     plan(&job, p);
     uint8_t *memory = hc_alloc_aligned(job.bytes);
     if (!memory)
-        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)job.n_vectors);
+        return hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)job.n_vectors);
     job.x = memory;
     job.scratch = (int8_t *)memory + job.x_total;
     int8_t *limbs = job.scratch + job.scratch_bytes * job.n_threads;

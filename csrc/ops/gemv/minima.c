@@ -140,7 +140,8 @@ hc_status hc_add_minima(const hc_product *p, hc_error *error) {
     const int64_t bytes = hc_round_up(floats * (int64_t)sizeof(float), HC_CACHE_LINE);
     char *memory = hc_alloc_aligned(bytes + limb_bytes + most * job.x_groups * (int64_t)sizeof(float));
     if (!memory)
-        return hc_fail(error, HC_MEMORY, "matmul: no memory for the minima of %lld columns", (long long)job.columns);
+        return hc_fail(error, HC_MEMORY, "matmul: not enough memory for the minima of %lld columns",
+                       (long long)job.columns);
     memset(memory, 0, (size_t)bytes);
     job.sums = (float *)(void *)memory;
     job.x_scales = job.sums + job.block * job.ld;

@@ -205,7 +205,7 @@ hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {
         const int64_t columns = hc_round_up(geometry->whole_length, STRIPE * 64);
         job.stripes = hc_alloc_aligned(columns * n_vectors * (int64_t)sizeof(float));
         if (!job.stripes)
-            return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+            return hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)n_vectors);
         memset(job.stripes, 0, (size_t)(columns * n_vectors) * sizeof *x);
         for (int64_t k = 0; k < geometry->whole_length; k += STRIPE * 64)
             for (int64_t v = 0; v < n_vectors; v++)
@@ -219,5 +219,5 @@ hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {
         hc_parallel(n_threads, n_tasks, gemv_task, &job);
     hc_free_aligned(job.stripes);
     hc_free_aligned(job.states);
-    return job.states ? HC_OK : hc_fail(error, HC_MEMORY, "matmul: no memory for %d rows of weights", ROWS);
+    return job.states ? HC_OK : hc_fail(error, HC_MEMORY, "matmul: not enough memory for %d rows of weights", ROWS);
 }

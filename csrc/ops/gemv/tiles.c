@@ -105,7 +105,7 @@ hc_status hc_gemv_float_tiles_run(const hc_product *p, hc_error *error) {
     job.scratch_bytes = hc_round_up(bytes, HC_CACHE_LINE);
     job.scratch = hc_alloc_aligned(job.scratch_bytes * n_threads);
     if (!job.scratch)
-        return hc_fail(error, HC_MEMORY, "matmul: no memory for the tiles of %d threads", n_threads);
+        return hc_fail(error, HC_MEMORY, "matmul: not enough memory for the tiles of %d threads", n_threads);
     hc_parallel(n_threads, n_tasks, float_rows, &job);
     hc_free_aligned(job.scratch);
     return HC_OK;

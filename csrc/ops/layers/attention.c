@@ -179,7 +179,7 @@ hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *
         return HC_OK;
     const int64_t least = given->causal || given->window > 0 ? given->n : 1;
     if (given->m < least || given->kv_heads <= 0 || given->heads % given->kv_heads != 0)
-        return hc_fail(error, HC_VALUE, "attention: %lld keys, wanted %lld or more", (long long)given->m,
+        return hc_fail(error, HC_VALUE, "attention: %lld keys, expected %lld or more", (long long)given->m,
                        (long long)least);
     attention_job job = {.run = run, .given = given, .blocks = hc_ceil_div(given->n, POSITIONS)};
     hc_status status = check_kept("k", given, &given->k, &job.geometry[0], error);

@@ -274,8 +274,9 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
         walk(&p, run);
     hc_free_aligned(p.kc.end);
     hc_free_aligned(p.memory);
-    return has_memory ? HC_OK
-                      : hc_fail(error, HC_MEMORY, "product: no memory for panels of %lld columns", (long long)p.k);
+    return has_memory
+               ? HC_OK
+               : hc_fail(error, HC_MEMORY, "product: not enough memory for panels of %lld columns", (long long)p.k);
 }
 
 /* The paths. */

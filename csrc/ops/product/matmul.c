@@ -73,7 +73,7 @@ static hc_status few_times_packed(const hc_product *floats, hc_plan *asked, hc_e
     const int64_t ld = hc_round_up(hc_max(x->columns, 1), 16), most = hc_min(x->rows, rows_at_once(floats, ld));
     float *values = hc_alloc_aligned(most * ld * (int64_t)sizeof *values);
     if (!values)
-        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)most);
+        return hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)most);
     product.order = HC_ORDER_GEMV;
     product.vectors = values;
     product.ld_vectors = ld;

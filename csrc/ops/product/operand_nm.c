@@ -202,7 +202,7 @@ hc_status hc_sparse_dequantize(const hc_run *run, const hc_packed *packed, const
     job.thread_bytes = hc_round_up(job.task_rows * job.task_columns * hc_dtype_size(out->dtype), HC_CACHE_LINE);
     job.memory = hc_alloc_aligned(job.thread_bytes * n_threads);
     if (!job.memory)
-        return hc_fail(error, HC_MEMORY, "dequantize: no memory for %d threads", n_threads);
+        return hc_fail(error, HC_MEMORY, "dequantize: not enough memory for %d threads", n_threads);
     hc_parallel(n_threads, n_tasks, whole_task, &job);
     hc_free_aligned(job.memory);
     return HC_OK;

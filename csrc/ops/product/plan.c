@@ -72,7 +72,7 @@ static hc_status forced(const hc_product *product, const char *name, hc_plan *pl
         plan->path = path;
         return reason ? hc_fail(error, HC_VALUE, "path '%s' refuses this product: %s", name, reason) : HC_OK;
     }
-    return hc_fail(error, HC_VALUE, "path '%s' is none of this product's, which are %s", name, known);
+    return hc_fail(error, HC_VALUE, "path '%s' does not apply to this matmul; available paths: %s", name, known);
 }
 
 hc_status hc_plan_product(const hc_product *product, bool all, hc_plan *plan, hc_error *error) {

@@ -79,7 +79,7 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
         return HC_OK;
     hc_prepacked *p = hc_alloc_aligned(sizeof *p);
     if (!p)
-        return hc_fail(error, HC_MEMORY, "prepack: no memory");
+        return hc_fail(error, HC_MEMORY, "prepack: not enough memory");
     *p = (hc_prepacked){.origin = {packed->format, geometry}, .kind = folds ? HC_ORDER_FOLDED : HC_ORDER_GROUPED};
     hc_panels_init(&p->panels, p->kind, run, &source, true);
     /* Dense panels serve every number of rows of x at the speed of AMX; only one kind is kept. */
@@ -111,7 +111,7 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
         return HC_OK;
     }
     hc_prepacked_free(p);
-    return hc_fail(error, HC_MEMORY, "prepack: no memory for %lld rows of %lld values", (long long)source.rows,
+    return hc_fail(error, HC_MEMORY, "prepack: not enough memory for %lld rows of %lld values", (long long)source.rows,
                    (long long)source.columns);
 }
 

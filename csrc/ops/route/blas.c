@@ -226,7 +226,7 @@ static hc_status multiply_copies(const hc_view *a, const hc_view *b, const hc_vi
     for (int i = 0; i < 3; i++) {
         const int64_t bytes = hc_values(views[i]) * (int64_t)sizeof(float);
         if (!memory[i] && !(memory[i] = hc_alloc_aligned(bytes)))
-            return hc_fail(error, HC_MEMORY, "matmul: no memory for a copy of %lld bytes", (long long)bytes);
+            return hc_fail(error, HC_MEMORY, "matmul: not enough memory for a copy of %lld bytes", (long long)bytes);
         copies[i] = rows_side_by_side(views[i], memory[i]);
     }
     copy(a, &copies[0]);

@@ -225,7 +225,7 @@ hc_status hc_lanes_folded_run(const hc_product *p, hc_error *error) {
         return hc_lanes_groups_run(p, true, error);
     plan(&job, p);
     if (!allocate(&job))
-        return hc_fail(error, HC_MEMORY, "product: no memory for rows of %lld columns", (long long)job.k);
+        return hc_fail(error, HC_MEMORY, "product: not enough memory for rows of %lld columns", (long long)job.k);
     hc_row_walk(&job.x_rows, p, x_task, group_task, &job);
     hc_free_aligned(job.memory);
     return HC_OK;

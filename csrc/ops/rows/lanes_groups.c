@@ -206,7 +206,7 @@ hc_status hc_lanes_groups_run(const hc_product *p, bool split, hc_error *error) 
     hc_groups_job job;
     plan(&job, p, split);
     if (!allocate(&job))
-        return hc_fail(error, HC_MEMORY, "product: no memory for rows of %lld columns", (long long)job.k);
+        return hc_fail(error, HC_MEMORY, "product: not enough memory for rows of %lld columns", (long long)job.k);
     hc_row_walk(&job.x_rows, p, x_task, group_task, &job);
     hc_free_aligned(job.memory);
     return HC_OK;

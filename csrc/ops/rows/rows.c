@@ -312,7 +312,7 @@ hc_status hc_rows_folded_run(const hc_product *p, hc_error *error) {
     hc_rows_job job;
     plan(&job, p);
     if (!allocate(&job))
-        return hc_fail(error, HC_MEMORY, "product: no memory for rows of %lld columns", (long long)job.k);
+        return hc_fail(error, HC_MEMORY, "product: not enough memory for rows of %lld columns", (long long)job.k);
     hc_row_walk(&job.blocks, p, x_task, group_task, &job);
     hc_free_aligned(job.memory);
     return HC_OK;

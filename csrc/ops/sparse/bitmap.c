@@ -107,11 +107,11 @@ static hc_status begin(const hc_run *run, hc_bitmap_job *job, hc_error *error) {
     job->keep = HC_PICK(bitmap_compress, run);
     job->place = HC_PICK(bitmap_expand, run);
     if (job->bytes != 1 && job->bytes != 2 && job->bytes != 4 && job->bytes != 8)
-        return hc_fail(error, HC_TYPE, "bitmap: items of %d bytes, wanted 1, 2, 4 or 8", job->bytes);
+        return hc_fail(error, HC_TYPE, "bitmap: items of %d bytes, expected 1, 2, 4 or 8", job->bytes);
     job->starts = hc_alloc_aligned(n_blocks(job->count) * (int64_t)sizeof *job->starts);
-    return job->starts
-               ? HC_OK
-               : hc_fail(error, HC_MEMORY, "bitmap: no memory for %lld blocks", (long long)n_blocks(job->count));
+    return job->starts ? HC_OK
+                       : hc_fail(error, HC_MEMORY, "bitmap: not enough memory for %lld blocks",
+                                 (long long)n_blocks(job->count));
 }
 
 /* Counts of blocks become their starts; answers the sum. */

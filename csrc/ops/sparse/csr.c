@@ -14,11 +14,11 @@ enum { VECTOR_ROWS = 64 };
 
 static hc_status check_starts(const hc_csr *csr, hc_error *error) {
     if (csr->rows < 0 || csr->columns < 0 || csr->rows > INT32_MAX || csr->columns > INT32_MAX)
-        return hc_fail(error, HC_VALUE, "a sparse matrix has shape (%lld, %lld), wanted at most 2^31 - 1 each",
+        return hc_fail(error, HC_VALUE, "a sparse matrix has shape (%lld, %lld), expected at most 2^31 - 1 each",
                        (long long)csr->rows, (long long)csr->columns);
     const int64_t where = hc_csr_look_starts(csr);
     if (where >= 0)
-        return hc_fail(error, HC_VALUE, "indptr[%lld] of a sparse matrix is %lld, wanted 0 to %lld without a fall",
+        return hc_fail(error, HC_VALUE, "indptr[%lld] of a sparse matrix is %lld, expected 0 to %lld without a fall",
                        (long long)where, (long long)csr->starts[where], (long long)csr->stored);
     return HC_OK;
 }
@@ -28,7 +28,7 @@ static hc_status check_indices(const hc_csr *csr, bool *ascending, hc_error *err
     *ascending = found.ascending;
     for (int64_t t = 0; !found.inside && t < csr->stored; t++)
         if (csr->indices[t] < 0 || csr->indices[t] >= csr->columns)
-            return hc_fail(error, HC_VALUE, "indices[%lld] of a sparse matrix is %d, wanted 0 to %lld", (long long)t,
+            return hc_fail(error, HC_VALUE, "indices[%lld] of a sparse matrix is %d, expected 0 to %lld", (long long)t,
                            (int)csr->indices[t], (long long)csr->columns - 1);
     return HC_OK;
 }
@@ -78,7 +78,8 @@ static hc_status one_vector(const hc_run *run, const hc_source *x, const hc_csr 
                            .legal = hc_alloc_aligned(n_tasks * (int64_t)sizeof *job.legal)};
     hc_status status = HC_OK;
     if (!job.x || !job.legal) {
-        status = hc_fail(error, HC_MEMORY, "matmul: no memory for a vector of %lld values", (long long)x->columns);
+        status =
+            hc_fail(error, HC_MEMORY, "matmul: not enough memory for a vector of %lld values", (long long)x->columns);
     } else {
         x->floats(x, 0, 1, 0, x->columns, job.x, x->columns);
         hc_parallel(run->n_threads, n_tasks, vector_task, &job);
@@ -102,7 +103,7 @@ static hc_rows rows_of(const hc_view *view) {
 
 static hc_status check_shapes(int64_t x_rows, int64_t x_columns, const hc_csr *w, const hc_view *out, hc_error *error) {
     if (out->ndim < 1 || out->dtype != HC_F32)
-        return hc_fail(error, HC_TYPE, "matmul: wanted a float32 out of one dimension or more");
+        return hc_fail(error, HC_TYPE, "matmul: expected a float32 out of one dimension or more");
     const hc_rows rows = rows_of(out);
     if (x_columns != w->columns || rows.rows != x_rows || out->shape[out->ndim - 1] != w->rows)
         return hc_fail(error, HC_VALUE, "matmul: x is (%lld, %lld), w (%lld, %lld), out (%lld, %lld)",

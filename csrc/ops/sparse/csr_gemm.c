@@ -170,7 +170,7 @@ hc_status hc_csr_gemm(const hc_run *run, const hc_source *x, const hc_csr *w, co
     p.thread_bytes = lay_out(&p, NULL, NULL);
     p.memory = hc_alloc_aligned(p.thread_bytes * n_threads);
     if (!p.memory)
-        return hc_fail(error, HC_MEMORY, "matmul: no memory for panels of %lld columns", (long long)x->columns);
+        return hc_fail(error, HC_MEMORY, "matmul: not enough memory for panels of %lld columns", (long long)x->columns);
     do {
         p.end = hc_min(p.first + p.kc, x->columns);
         hc_parallel(n_threads, panels * p.parts, task, &p);

@@ -21,7 +21,8 @@ hc_status hc_eie_codebook(int64_t n, float *values, float codebook[HC_EIE_CODES]
         return HC_OK;
     void *scratch = hc_alloc_aligned(hc_kmeans_bytes(n, HC_EIE_CODES - 1, false));
     if (!scratch)
-        return hc_fail(error, HC_MEMORY, "encode_csr: no memory to learn a codebook of %lld values", (long long)n);
+        return hc_fail(error, HC_MEMORY, "encode_csr: not enough memory to learn a codebook of %lld values",
+                       (long long)n);
     hc_kmeans(values, NULL, n, HC_EIE_CODES - 1, hc_fill_layer, scratch, codebook + 1);
     hc_free_aligned(scratch);
     return HC_OK;
@@ -49,14 +50,14 @@ static int64_t most_elements(int64_t rows) { return hc_max(rows, 4096); }
 hc_status hc_eie_count_entries(const hc_run *run, const float *w, int64_t rows, int64_t columns, int64_t elements,
                                uint32_t *pointers, int64_t *n_entries, hc_error *error) {
     if (elements < 1 || elements > most_elements(rows))
-        return hc_fail(error, HC_VALUE, "encode_csr: elements is %lld, wanted 1 to %lld", (long long)elements,
+        return hc_fail(error, HC_VALUE, "encode_csr: elements is %lld, expected 1 to %lld", (long long)elements,
                        (long long)most_elements(rows));
     hc_encode_job job = {.w = w,
                          .eie = {.rows = rows, .columns = columns, .elements = elements, .pointers = pointers},
                          .pointers = pointers,
                          .fits = hc_alloc_aligned(elements)};
     if (!job.fits)
-        return hc_fail(error, HC_MEMORY, "encode_csr: no memory for %lld elements", (long long)elements);
+        return hc_fail(error, HC_MEMORY, "encode_csr: not enough memory for %lld elements", (long long)elements);
     hc_parallel(run->n_threads, elements, count_task, &job);
     const bool fits = memchr(job.fits, 0, (size_t)elements) == NULL;
     hc_free_aligned(job.fits);
@@ -77,8 +78,8 @@ static void fill_task(void *context, int64_t element, int thread) {
 hc_status hc_eie_encode(const hc_run *run, const float *w, const hc_eie *eie, uint8_t *entries, hc_error *error) {
     for (int c = 1; c < HC_EIE_CODES - 1; c++)
         if (!(eie->codebook[c] <= eie->codebook[c + 1]))
-            return hc_fail(error, HC_VALUE, "encode_csr: codebook[%d] is above codebook[%d], wanted [1:] to ascend", c,
-                           c + 1);
+            return hc_fail(error, HC_VALUE, "encode_csr: codebook[%d] is above codebook[%d], expected [1:] to ascend",
+                           c, c + 1);
     hc_encode_job job = {.w = w, .eie = *eie, .entries = entries};
     hc_parallel(run->n_threads, eie->elements, fill_task, &job);
     return HC_OK;
@@ -86,14 +87,14 @@ hc_status hc_eie_encode(const hc_run *run, const float *w, const hc_eie *eie, ui
 
 hc_status hc_eie_check(const hc_eie *eie, hc_error *error) {
     if (eie->elements < 1 || eie->elements > most_elements(eie->rows))
-        return hc_fail(error, HC_VALUE, "EIEArray: %lld elements for %lld rows, wanted 1 to %lld",
+        return hc_fail(error, HC_VALUE, "EIEArray: %lld elements for %lld rows, expected 1 to %lld",
                        (long long)eie->elements, (long long)eie->rows, (long long)most_elements(eie->rows));
     if (eie->rows > INT32_MAX || eie->columns > INT32_MAX)
-        return hc_fail(error, HC_VALUE, "EIEArray: the shape is (%lld, %lld), wanted at most 2^31 - 1 each",
+        return hc_fail(error, HC_VALUE, "EIEArray: the shape is (%lld, %lld), expected at most 2^31 - 1 each",
                        (long long)eie->rows, (long long)eie->columns);
     for (int c = 0; c < HC_EIE_CODES; c++)
         if (eie->codebook[c] - eie->codebook[c] != 0 || (c == 0 && eie->codebook[0] != 0))
-            return hc_fail(error, HC_VALUE, "EIEArray: codebook[%d] is %g, wanted %s", c, (double)eie->codebook[c],
+            return hc_fail(error, HC_VALUE, "EIEArray: codebook[%d] is %g, expected %s", c, (double)eie->codebook[c],
                            c ? "a finite number" : "0");
     int64_t column;
     const int64_t element = hc_eie_look(eie, &column);
@@ -200,7 +201,7 @@ hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, const float *x, 
                            .kernel = HC_PICK(eie_columns, run)};
     job.sums = hc_alloc_aligned((job.own_rows * n_threads + 2 * eie->columns) * (int64_t)sizeof *job.sums);
     if (!job.sums)
-        return hc_fail(error, HC_MEMORY, "matmul: no memory for sums of %lld rows", (long long)eie->rows);
+        return hc_fail(error, HC_MEMORY, "matmul: not enough memory for sums of %lld rows", (long long)eie->rows);
     job.values = job.sums + job.own_rows * n_threads;
     job.columns = (int32_t *)(void *)(job.values + eie->columns);
     for (int64_t j = 0; j < eie->columns; j++) {
@@ -216,11 +217,11 @@ hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, const float *x, 
 hc_status hc_eie_load(const hc_eie *eie, const float *x, int64_t depth, int64_t *busy, hc_eie_cycles *found,
                       hc_error *error) {
     if (depth < 1)
-        return hc_fail(error, HC_VALUE, "load_balance: depth is %lld, wanted 1 or more", (long long)depth);
+        return hc_fail(error, HC_VALUE, "load_balance: depth is %lld, expected 1 or more", (long long)depth);
     depth = hc_min(depth, hc_max(eie->columns, 1)); /* more activations there are none */
     int64_t *scratch = hc_alloc_aligned((eie->elements + depth) * (int64_t)sizeof *scratch);
     if (!scratch)
-        return hc_fail(error, HC_MEMORY, "load_balance: no memory for %lld elements", (long long)eie->elements);
+        return hc_fail(error, HC_MEMORY, "load_balance: not enough memory for %lld elements", (long long)eie->elements);
     hc_eie_run(eie, x, depth, busy, scratch, scratch + eie->elements, found);
     hc_free_aligned(scratch);
     return HC_OK;

@@ -389,7 +389,8 @@ hc_status hc_gemm_nm_chain_run(const hc_product *product, hc_error *error) {
     const int64_t base_bytes = hc_round_up(nonzeros_of_kc(&p) * (int64_t)sizeof *p.base, HC_CACHE_LINE);
     p.memory = hc_alloc_aligned(shared_bytes + base_bytes + p.thread_bytes * run->n_threads);
     if (!p.memory)
-        return hc_fail(error, HC_MEMORY, "product: no memory for panels of %lld columns", (long long)x->columns);
+        return hc_fail(error, HC_MEMORY, "product: not enough memory for panels of %lld columns",
+                       (long long)x->columns);
     p.shared = (float *)(void *)(p.memory + p.thread_bytes * run->n_threads);
     p.shared_at = (uint16_t *)(void *)((char *)p.shared + shared_at);
     p.base = (uint16_t *)(void *)((char *)p.shared + shared_bytes);

@@ -335,5 +335,5 @@ hc_status hc_conv2d_outer(const hc_run *run, const hc_view *x, const hc_view *w,
     hc_free_aligned(job.panels);
     hc_free_aligned(job.sums);
     hc_free_aligned(job.scratch);
-    return enough ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d_outer: no memory for a tile of the image");
+    return enough ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d_outer: not enough memory for a tile of the image");
 }

@@ -169,7 +169,7 @@ static hc_status check_machine(const hc_outer_machine *m, hc_error *error) {
                  {"accumulators", m->accumulators, 1 << 30}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
-            return hc_fail(error, HC_VALUE, "conv2d_outer: %s is %lld, wanted 1 to %lld", sizes[i].name,
+            return hc_fail(error, HC_VALUE, "conv2d_outer: %s is %lld, expected 1 to %lld", sizes[i].name,
                            (long long)sizes[i].value, (long long)sizes[i].most);
     return HC_OK;
 }
@@ -208,7 +208,7 @@ static hc_status count_all(const hc_run *run, hc_outer_job *job, hc_outer_counts
         hc_free_aligned(counter->cycles);
     }
     hc_free_aligned(job->counters);
-    return enough ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d_outer: no memory for the weights of a channel");
+    return enough ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d_outer: not enough memory for the weights of a channel");
 }
 
 hc_status hc_count_outer(const hc_run *run, const hc_view *x, const hc_view *w, const hc_window *window,

@@ -200,7 +200,8 @@ static void prune_task(void *context, int64_t task, int thread) {
 static hc_status check_pruning(const hc_view *x, int n, int m, int n_axes, const int *axes, hc_geometry *g,
                                hc_error *error) {
     if (n < 1 || n > m || m > HC_MAX_M)
-        return hc_fail(error, HC_VALUE, "prune: keeps %d of every %d values, wanted 1 <= N <= M <= %d", n, m, HC_MAX_M);
+        return hc_fail(error, HC_VALUE, "prune: keeps %d of every %d values, expected 1 <= N <= M <= %d", n, m,
+                       HC_MAX_M);
     hc_status status = hc_check_view("prune: w", x, error);
     return status == HC_OK ? hc_geometry_of_axes(NULL, 1, x->ndim, x->shape, n_axes, axes, g, error) : status;
 }
@@ -256,7 +257,7 @@ hc_status hc_prune(const hc_run *run, const hc_view *x, const hc_view *scores, i
     const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
     job.scratch = hc_alloc_aligned(n_threads * p->scratch_bytes);
     if (!job.scratch)
-        return hc_fail(error, HC_MEMORY, "prune: no memory for %d threads", n_threads);
+        return hc_fail(error, HC_MEMORY, "prune: not enough memory for %d threads", n_threads);
     hc_parallel(n_threads, n_tasks, prune_task, &job);
     hc_free_aligned(job.scratch);
     return atomic_load(&job.has_nan) ? first_nan(scores ? scores : x, scores ? "scores" : "w", error) : HC_OK;

@@ -44,7 +44,7 @@ static int parse_view(PyObject *object, hc_view *view) {
             view->dtype = (hc_dtype)i;
             return 1;
         }
-    PyErr_Format(PyExc_TypeError, "cuda: wanted floats, got %s", dtype);
+    PyErr_Format(PyExc_TypeError, "cuda: expected floats, got %s", dtype);
     return 0;
 }
 
@@ -234,7 +234,7 @@ enum { AFTER_START = 3 };
 static int parse_start(PyObject *args, Py_ssize_t n, hc_cuda_call *call) {
     memset(call, 0, sizeof *call);
     if (PyTuple_GET_SIZE(args) != AFTER_START + n) {
-        PyErr_Format(PyExc_TypeError, "wanted %zd arguments, got %zd", AFTER_START + n, PyTuple_GET_SIZE(args));
+        PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", AFTER_START + n, PyTuple_GET_SIZE(args));
         return 0;
     }
     call->device = (int)PyLong_AsLong(PyTuple_GET_ITEM(args, 0));
@@ -418,7 +418,7 @@ PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args) {
         if (!hc_parse_view(table, "levels", &levels, &held))
             return hc_give_up(&held);
         if (levels.dtype != HC_F64 || levels.ndim != 1 || levels.strides[0] != 8 || levels.shape[0] > 256) {
-            PyErr_SetString(PyExc_ValueError, "levels: wanted at most 256 contiguous float64");
+            PyErr_SetString(PyExc_ValueError, "levels: expected at most 256 contiguous float64");
             return hc_give_up(&held);
         }
         call.levels.n = (int)levels.shape[0];

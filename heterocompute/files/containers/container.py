@@ -77,7 +77,7 @@ class Container(Tensors):
         try:
             name.encode("utf-8")
         except UnicodeEncodeError:
-            self._fail(f"the name {quoted(name)} is no text")
+            self._fail(f"the name {quoted(name)} is not a string")
         if len(name) > MAX_NAME:
             self._fail(f"the name {quoted(name)} has {len(name)} characters, at most {MAX_NAME} are possible")
         if name in self._infos or name in self.skipped:

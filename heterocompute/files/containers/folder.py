@@ -49,7 +49,9 @@ def index_in(folder: str) -> str:
         if some:
             break
     found = ", ".join(map(quoted, (indices or variants or weights)[:9])) or "none"
-    raise ValueError(f"{printable(folder)}: wanted one index of a checkpoint or one file of weights, there is {found}")
+    raise ValueError(
+        f"{printable(folder)}: expected one index of a checkpoint or one file of weights, there is {found}"
+    )
 
 
 def weight_map(path: str) -> dict[str, str]:
@@ -182,7 +184,7 @@ class Folder(Located):
         """Return the path of a file that the index names."""
         path = inside(os.path.dirname(absolute(self.path)), part)
         if path is None or "/" in part:
-            self._fail(f"the index names {shown(part)}, wanted a file of its own folder")
+            self._fail(f"the index names {shown(part)}, expected a file of its own folder")
         if not exists(path):
             self._fail(f"the index names {quoted(part)}, which is missing")
         return path

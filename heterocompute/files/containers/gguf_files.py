@@ -68,10 +68,10 @@ class Gguf(Container):
             self._fail("no GGUF file")
         version = self._number("<I")
         if int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS:
-            self._fail("GGUF of the other order of bytes (big-endian): wanted little-endian, which gguf's "
+            self._fail("GGUF of the other order of bytes (big-endian): expected little-endian, which gguf's "
                        "gguf-convert-endian makes of it")  # fmt: skip
         if version not in VERSIONS:
-            self._fail(f"GGUF of version {version}, wanted 2 or 3")
+            self._fail(f"GGUF of version {version}, expected 2 or 3")
         n_tensors, n_keys = self._number("<Q"), self._number("<Q")
         if n_tensors > MAX_TENSORS or n_keys > MAX_KEYS:
             self._fail(f"GGUF of {n_tensors} tensors and {n_keys} keys, at most {MAX_TENSORS} and {MAX_KEYS} are read")
@@ -87,7 +87,9 @@ class Gguf(Container):
         tensors = [self._entry() for _ in range(n_tensors)]
         alignment = int(self.metadata.get("general.alignment", "32"), 10) if self._aligned() else 0
         if not 1 <= alignment <= 1 << 20 or alignment & (alignment - 1):
-            self._fail(f"the alignment is {quoted(self.metadata.get('general.alignment', ''))}, wanted a power of two")
+            self._fail(
+                f"the alignment is {quoted(self.metadata.get('general.alignment', ''))}, expected a power of two"
+            )
         begin = -(-self._at // alignment) * alignment
         end = begin
         for name, shape, kind, offset in sorted(tensors, key=lambda tensor: tensor[3]):
@@ -156,7 +158,7 @@ class Gguf(Container):
             self._fail(f"tensor {quoted(name)} is of the type {kind}, which is not known")
         _, values, n_bytes = BLOCKS[kind]
         if not shape or shape[-1] % values:
-            self._fail(f"tensor {quoted(name)} has rows of {shape[-1:]} values, wanted a multiple of {values}")
+            self._fail(f"tensor {quoted(name)} has rows of {shape[-1:]} values, expected a multiple of {values}")
         return math.prod(shape) // values * n_bytes
 
     def _decoded(self, name: str, shape: tuple[int, ...], kind: int) -> NDArray[Any]:

@@ -69,11 +69,13 @@ class GgufParts(Gguf):
         folder, own = os.path.split(absolute(part.path))
         found = NAME.fullmatch(own)
         if count > MAX_PARTS or not 0 <= number < count:
-            self._fail(f"is part {number + 1} of {count}, wanted at most {MAX_PARTS}")
+            self._fail(f"is part {number + 1} of {count}, expected at most {MAX_PARTS}")
         names = [f"{found[1] if found else ''}-{i + 1:05d}-of-{count:05d}.gguf" for i in range(count)]
         if found is None or own != names[number]:
             wanted = f"NAME-{number + 1:05d}-of-{count:05d}.gguf"
-            self._fail(f"is part {number + 1} of {count} of a model, wanted the name {wanted} and the others beside it")
+            self._fail(
+                f"is part {number + 1} of {count} of a model, expected the name {wanted} and the others beside it"
+            )
         parts = []
         for i, name in enumerate(names):
             if i == number:

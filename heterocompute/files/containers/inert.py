@@ -1,7 +1,7 @@
 """What a checkpoint of training holds beside tensors: names of values that do no harm, none of which is made or called.
 
-A name of these lists is taken as something that is no tensor, whatever it is called with. What can hold tensors keeps
-them: attributes of a Namespace, a defaultdict, a set. A NumPy array is a tensor, where its dtype is one of numbers.
+A name of these lists counts as something that is not a tensor, whatever its arguments. What can hold tensors stays:
+attributes of a Namespace, a defaultdict, a set. A NumPy array is a tensor if its dtype is one of numbers.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _bytes(*arguments: Any) -> Any:
 def _items(items: Any = ()) -> Any:
     """Return what a set or a Counter is made of, which holds the same; it is not copied."""
     if not isinstance(items, (dict, list, tuple)):
-        raise ValueError("a set of what is no list")
+        raise ValueError("a set of a value that is not a list")
     return items
 
 

@@ -31,7 +31,7 @@ class Global:
 
 
 class Inert:
-    """A value that is no tensor; as a key of a dict it has the text that tells it from others, or none."""
+    """A value that is not a tensor; as a key of a dict it has the text that tells it from others, or none."""
 
     __slots__ = ("text",)  # a pickle can make a million
 
@@ -39,7 +39,7 @@ class Inert:
         self.text = text
 
     def __repr__(self) -> str:
-        return self.text or "a value that is no tensor"
+        return self.text or "a value that is not a tensor"
 
     def build(self, state: Any) -> None:
         """Take the state that is set on it."""
@@ -176,7 +176,7 @@ class _Machine:
 
     def name(self, module: Any, attribute: Any) -> None:
         if not isinstance(module, str) or not isinstance(attribute, str):
-            raise _Refused("a pickle that names a global by what is no text")
+            raise _Refused("a pickle that names a global by a value that is not a string")
         name = f"{module}.{attribute}"
         self.push(Global(name) if name in self.table else self.made_unknown(name))
 
@@ -215,7 +215,7 @@ class _Machine:
             return
         known = self.table.get(function.name) if isinstance(function, Global) else None
         if known is None or not isinstance(arguments, tuple):
-            raise _Refused("a pickle that calls what is no function of tensors")
+            raise _Refused("a pickle that calls something other than a function of tensors")
         if function.name in PAIRS:
             pairs = []
             for pair in arguments[0] if arguments else ():
@@ -232,7 +232,7 @@ class _Machine:
     def set_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if type(target) is not dict or len(items) % 2:
-            raise _Refused("a pickle that sets items of what is no dict")
+            raise _Refused("a pickle that sets items of a value that is not a dict")
         for key, value in zip(items[::2], items[1::2], strict=True):
             target[self.key(key)] = value
 
@@ -270,7 +270,7 @@ class _Machine:
 
     def append(self, items: list[Any]) -> None:
         if type(self.stack[-1]) is not list:
-            raise _Refused("a pickle that appends to what is no list")
+            raise _Refused("a pickle that appends to a value that is not a list")
         self.stack[-1].extend(items)
 
     def build(self) -> None:
@@ -282,7 +282,7 @@ class _Machine:
                 self.spend(len(state))
                 target.update(state)
         elif type(target) is not dict:  # attributes of a dict, such as the versions of a state_dict, are no tensors
-            raise _Refused("a pickle that sets attributes of what is no dict")
+            raise _Refused("a pickle that sets attributes of a value that is not a dict")
 
     def integer(self, count: int) -> None:
         if count > MAX_INTEGER:

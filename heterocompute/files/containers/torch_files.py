@@ -2,7 +2,7 @@
 
 Since torch 1.6 a zip archive: ``*/data.pkl``, and a member ``*/data/KEY`` for each storage. Before: five pickles (a
 magic number, 1001, sizes of C types, the object, the keys), then for each key int64 count and raw data. A tensor is
-called by the keys that lead to it, joined with dots; what is no tensor is left out. torch/serialization.py.
+called by the keys that lead to it, joined with dots; what is not a tensor is left out. torch/serialization.py.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def _pending(properties: Any) -> tuple[str, ...]:
     if properties is None:
         return ()
     if not isinstance(properties, dict) or not all(type(done) is bool for done in properties.values()):
-        raise ValueError("a tensor whose properties are no dict of bools")
+        raise ValueError("a tensor whose properties are not a dict of bools")
     unknown = [str(key) for key in properties if key not in PENDING]
     if unknown:
-        raise ValueError(f"a tensor with the property {quoted(unknown[0])}, wanted {' or '.join(PENDING)}")
+        raise ValueError(f"a tensor with the property {quoted(unknown[0])}, expected {' or '.join(PENDING)}")
     return tuple(key for key in PENDING if properties.get(key))
 
 
@@ -268,12 +268,12 @@ class _Torch(Container):
 
     def _storage(self, identity: Any) -> Storage:
         if not isinstance(identity, tuple) or not 5 <= len(identity) <= 6 or identity[0] != "storage":
-            raise ValueError("a persistent id that is no storage")
+            raise ValueError("a persistent id that is not a storage")
         kind, key, count = identity[1], identity[2], identity[4]
         if len(identity) == 6 and identity[5] is not None:
             raise ValueError("a storage that is a part of another, as torch wrote before 0.4")
         if not isinstance(kind, Global) or not isinstance(key, str) or type(count) is not int or not 0 <= count < 2**62:
-            raise ValueError("a storage of no kind, key or size")
+            raise ValueError("a storage without a kind, key or size")
         name = kind.name.removeprefix("torch.").removesuffix("Storage")
         return Storage(STORAGES.get(name), key, count)  # None: untyped, counted in bytes
 

@@ -298,7 +298,7 @@ def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Arr
         return found, None
     name = f"{prefix}.weight" + "_packed" * (f"{prefix}.weight_packed" in found)
     if codes.ndim > 3:
-        raise ValueError(f"{name} is {codes.dtype} {codes.shape}, wanted (out, in) or (experts, out, in)")
+        raise ValueError(f"{name} is {codes.dtype} {codes.shape}, expected (out, in) or (experts, out, in)")
     count, rows = codes.shape[:2]
     columns = codes.shape[2] * (2 if codes.dtype == np.uint8 else 1)
     stated = found.get(f"{prefix}.weight_shape")
@@ -314,7 +314,7 @@ def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Arr
         if values is None:
             continue
         if values.ndim != 3 or values.shape[0] != count:
-            what = f"{values.dtype} {values.shape}, wanted one for each row of {name} {codes.shape}"
+            what = f"{values.dtype} {values.shape}, expected one for each row of {name} {codes.shape}"
             raise ValueError(f"{prefix}.{part} is {what}")
         if values.dtype == np.int32 and part == "weight_zero_point" and 32 * values.shape[1] % rows:
             raise ValueError(f"{prefix}.{part} is {values.shape}: words that {rows} outputs do not fill are not read")
@@ -356,7 +356,7 @@ def _chosen(prefix: str, config: Mapping[str, Any], plan_of: Any, tensors: Mappi
     plans = [found[name] for name in (named if len(named) == 1 else found)]
     if not plans or any(plan != plans[0] for plan in plans):
         which = f"{shown(sorted(found))} alike" if plans else f"none of {shown(sorted(schemes))}"
-        raise ValueError(f"{prefix}: its tensors fit {which}, wanted one of the config_groups")
+        raise ValueError(f"{prefix}: its tensors fit {which}, expected one of the config_groups")
     return plans[0]
 
 
@@ -383,24 +383,24 @@ def _packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tup
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
     wanted = (rows, words(count, bits))
     if packed.dtype != np.int32:
-        raise ValueError(f"{prefix}.weight_packed is {packed.dtype} {packed.shape}, wanted int32 {wanted}")
+        raise ValueError(f"{prefix}.weight_packed is {packed.dtype} {packed.shape}, expected int32 {wanted}")
     if packed.shape != wanted:
         said = f"{counted(bits, 'bit')} in the configuration"
-        raise ValueError(f"{prefix}.weight_packed is {packed.shape}, wanted {wanted} of {said}")
+        raise ValueError(f"{prefix}.weight_packed is {packed.shape}, expected {wanted} of {said}")
     if group is not None and (group < 1 or count % group):
-        raise ValueError(f"{prefix}: rows of {counted(count, 'value')} in groups of {group}, wanted whole groups")
+        raise ValueError(f"{prefix}: rows of {counted(count, 'value')} in groups of {group}, expected whole groups")
     wanted = (rows, count // (group or count))
     if scales.shape != wanted:
         said = f"the strategy {strategy}" if group is None else f"group_size {group}"
-        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, wanted {wanted} of {said} in the configuration")
+        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, expected {wanted} of {said} in the configuration")
     points = tensors.get(f"{prefix}.weight_zero_point")
     if symmetric and points is not None and points.any():
-        raise ValueError(f"{prefix}.weight_zero_point is not 0, wanted none of symmetric weights")
+        raise ValueError(f"{prefix}.weight_zero_point is not 0, expected none of symmetric weights")
     if not symmetric:
         shapes = {"int32": (words(rows, bits), wanted[1]), "int8": wanted}  # the latter of old versions
         if points is None or points.shape != shapes.get(points.dtype.name):
             what = None if points is None else f"{points.dtype} {points.shape}"
-            raise ValueError(f"{prefix}.weight_zero_point is {what}, wanted int32 {shapes['int32']} or int8 {wanted}")
+            raise ValueError(f"{prefix}.weight_zero_point is {what}, expected int32 {shapes['int32']} or int8 {wanted}")
         half = 1 << (bits - 1)
         if points.dtype == np.int8 and not -half <= points.min(initial=0) <= points.max(initial=0) < half:
             raise ValueError(f"{prefix}.weight_zero_point holds values of more than {counted(bits, 'bit')}")
@@ -476,7 +476,7 @@ def _whole(prefix: str, weights: Mapping[str, Any], key: str) -> int:
     try:
         return int(weights[key])
     except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{prefix}: {key} is {shown(weights.get(key))}, wanted an integer") from None
+        raise ValueError(f"{prefix}: {key} is {shown(weights.get(key))}, expected an integer") from None
 
 
 def _scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tuple[int, int]:
@@ -487,7 +487,7 @@ def _scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tup
     one_of(prefix, "num_bits", int(weights.get("num_bits", 8)), (8,) if kind == "float" else (8, *range(2, 8)))
     wanted = "float8_e4m3fn" if kind == "float" else "int8"
     if codes.ndim != 2 or codes.dtype.name != wanted:
-        raise ValueError(f"{prefix}.weight is {codes.dtype} {codes.shape}, wanted {wanted} of 2 dimensions")
+        raise ValueError(f"{prefix}.weight is {codes.dtype} {codes.shape}, expected {wanted} of 2 dimensions")
     said = weights.get("strategy") or ("group" if (weights.get("group_size") or 0) > 0 else None)
     strategy = one_of(prefix, "strategy", said, ("tensor", "channel", "group", "block"))
     rows, count = codes.shape
@@ -501,9 +501,9 @@ def _scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tup
     points = tensors.get(f"{prefix}.weight_zero_point")
     symmetric = weights.get("symmetric", True) is True
     if symmetric and points is not None and points.astype(np.float32).any():
-        raise ValueError(f"{prefix}.weight_zero_point is not 0, wanted none of symmetric weights")
+        raise ValueError(f"{prefix}.weight_zero_point is not 0, expected none of symmetric weights")
     if not symmetric and points is None:
-        raise ValueError(f"{prefix}.weight_zero_point is missing, wanted one of asymmetric weights")
+        raise ValueError(f"{prefix}.weight_zero_point is missing, expected one of asymmetric weights")
     scaled.check(prefix, codes, tensors[f"{prefix}.weight_scale"], None if symmetric else points, block)
     return block
 

@@ -36,13 +36,13 @@ def config_of(reader: Tensors, key: str = KEY) -> Mapping[str, Any]:
     FileNotFoundError, KeyError
         There is none.
     TypeError
-        It is no object.
+        It is not an object.
     ValueError, OSError
         It cannot be read.
     """
     config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _beside(reader.path, key)
     if not isinstance(config, Mapping):
-        raise TypeError(f"{KEY} is no object")
+        raise TypeError(f"{KEY} is not an object")
     return config
 
 

@@ -65,7 +65,7 @@ def _compiled(pattern: str) -> tuple[Ends, re.Pattern[str] | None, int]:
     try:
         quick = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{shown(pattern)} is no regular expression: {error}") from None
+        raise ValueError(f"{shown(pattern)} is not a regular expression: {error}") from None
     parser = _Parser(pattern)
     found = parser.alternatives(0)
     if parser.tokens:

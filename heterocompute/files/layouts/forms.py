@@ -330,7 +330,7 @@ def _as_mxfp4(q: QuantizedArray, fmt: MX) -> QuantizedArray:
     first, second = scales[:, ::2], scales[:, 1::2]
     mantissas, exponents = np.frexp(first)
     if not np.array_equal(first, second) or not (mantissas == 0.5).all() or (np.abs(exponents + 63) > 190).any():
-        raise ValueError("scales are no powers of two that two groups of 16 share")
+        raise ValueError("scales are not powers of two that two groups of 16 share")
     parts = {"codes": q.components["codes"], "scales": (exponents + 126).astype(np.uint8)}
     return QuantizedArray(parts, fmt, q.shape, (1,), q.source_dtype)
 

@@ -99,7 +99,7 @@ def sorted_from_gptq(
     config = _of_module(prefix, config)
     bits = config["bits"]
     if type(bits) is not int or bits not in BITS:
-        raise ValueError(f"{prefix}: bits is {shown(bits)}, wanted 2, 3, 4 or 8")
+        raise ValueError(f"{prefix}: bits is {shown(bits)}, expected 2, 3, 4 or 8")
     version = one_of(prefix, "checkpoint_format", config.get("checkpoint_format", config.get("format")), VERSIONS)
     one_of(prefix, "is_marlin_format", config.get("is_marlin_format"), (False,))
     scales, qweight = tensors[f"{prefix}.scales"], tensors[f"{prefix}.qweight"]
@@ -109,16 +109,18 @@ def sorted_from_gptq(
         qzeros = tensors[f"{prefix}.qzeros"]
     for part, words in (("qweight", qweight), ("qzeros", qzeros)):
         if words.ndim != 2 or words.dtype.kind not in "iu" or (bits == 3 and words.dtype.itemsize != 4):
-            raise ValueError(f"{prefix}.{part} is {words.dtype} {words.shape}, wanted int32 of two dimensions")
+            raise ValueError(f"{prefix}.{part} is {words.dtype} {words.shape}, expected int32 of two dimensions")
     rows, count = qweight.shape[1], 8 * qweight.dtype.itemsize * qweight.shape[0] // bits
     index = tensors.get(f"{prefix}.g_idx")
     group = _group_of(prefix, config, count, scales, rows)
     wanted = (len(scales), -(-rows * bits // (8 * qzeros.dtype.itemsize)))
     if qzeros.shape != wanted:
         what = f"{wanted} of the {counted(bits, 'bit')} that the configuration says"
-        raise ValueError(f"{prefix}.qzeros is {qzeros.dtype} {qzeros.shape}, wanted {what}")
+        raise ValueError(f"{prefix}.qzeros is {qzeros.dtype} {qzeros.shape}, expected {what}")
     if index is None and config.get("desc_act") is True and len(scales) > 1:
-        raise ValueError(f"{prefix}.g_idx is missing, but desc_act of the configuration says that groups lie apart")
+        raise ValueError(
+            f"{prefix}.g_idx is missing, but desc_act of the configuration says that groups are not contiguous"
+        )
     points, symmetric = _points_of(prefix, config, from_words(qzeros, bits, rows).T, bits, version == "gptq")
     codes = _codes_of_gptq(qweight, bits, rows, count, 1 << (bits - 1) if symmetric else 0)
     order = None if index is None else order_of(f"{prefix}.g_idx", index, np.arange(count) // (group or count))
@@ -131,7 +133,7 @@ def _of_module(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the configuration of one module: the first pattern of ``dynamic`` that fits its name changes it."""
     dynamic = config.get("dynamic") or {}
     if not isinstance(dynamic, Mapping):
-        raise ValueError(f"{prefix}: dynamic is {shown(dynamic)}, wanted an object of patterns")
+        raise ValueError(f"{prefix}: dynamic is {shown(dynamic)}, expected an object of patterns")
     for pattern, changed in dynamic.items():
         try:
             fits = matches(pattern[2:] if pattern[:2] in ("+:", "-:") else pattern, prefix)
@@ -144,7 +146,7 @@ def _of_module(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
                 f"{prefix}.qweight is packed, but dynamic of the configuration says by {quoted(pattern)} that it is not"
             )
         if not isinstance(changed, Mapping):
-            raise ValueError(f"{prefix}: dynamic says {shown(changed)} for {quoted(pattern)}, wanted an object")
+            raise ValueError(f"{prefix}: dynamic says {shown(changed)} for {quoted(pattern)}, expected an object")
         return {**config, **changed}
     return config
 
@@ -155,14 +157,14 @@ def _group_of(
     """Return the inputs that share a scale, None of all of a row: what the configuration says."""
     said = config.get(key)
     if said is not None and (type(said) is not int or (said < 1 and said != -1)):
-        raise ValueError(f"{prefix}: {key} is {shown(said)}, wanted a number of inputs, or -1")
+        raise ValueError(f"{prefix}: {key} is {shown(said)}, expected a number of inputs, or -1")
     if scales.ndim != 2 or 0 in scales.shape or scales.shape[1] != rows:
-        raise ValueError(f"{prefix}.scales is {scales.shape}, wanted (groups, {rows}) next to {rows} outputs")
+        raise ValueError(f"{prefix}.scales is {scales.shape}, expected (groups, {rows}) next to {rows} outputs")
     groups = len(scales)
     if said is None and count % groups:
         raise ValueError(
             f"{prefix}.scales has {counted(groups, 'group')} of {counted(count, 'input')}, and the configuration says "
-            f"no {key}: wanted one"
+            f"no {key}: expected one"
         )
     group = count // groups if said is None else count if said == -1 else said
     if -(-count // group) != groups:
@@ -199,7 +201,7 @@ def layout_of_awq(name: str, q: Packed) -> Parts:
         refuse(name, q, "awq", "int4-g128-asym-f16 is the nearest")
     (prefix, _, groups), (rows, count) = checked(name, q, "awq"), q.shape
     if rows % 8:
-        raise ValueError(f"save: tensor {quoted(name)} of shape {q.shape}: awq wants a multiple of 8 outputs")
+        raise ValueError(f"save: tensor {quoted(name)} of shape {q.shape}: awq needs a multiple of 8 outputs")
     return {
         f"{prefix}.qweight": ("int32", (count, rows // 8)),
         f"{prefix}.qzeros": ("int32", (groups, rows // 8)),
@@ -240,7 +242,7 @@ def array_from_awq(prefix: str, tensors: Mapping[str, Array], config: Mapping[st
             raise ValueError(f"{prefix}.qzeros is missing, but zero_point of the configuration does not say False")
         points = np.full((rows, len(scales)), 8, np.uint8)
     elif qzeros.shape != (len(scales), rows // 8):
-        raise ValueError(f"{prefix}.qzeros is {qzeros.shape}, wanted {(len(scales), rows // 8)}")
+        raise ValueError(f"{prefix}.qzeros is {qzeros.shape}, expected {(len(scales), rows // 8)}")
     else:
         points = codes_in(_as_int32(qzeros), AWQ, 4, rows, len(scales)).unpacked()
     return _made(4, group, False, codes_in(_as_int32(qweight), AWQ, 4, rows, count), scales, points)

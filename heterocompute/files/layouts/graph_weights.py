@@ -36,7 +36,7 @@ def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
         Another file.
     """
     if not isinstance(reader, Onnx):
-        raise ValueError("is no ONNX model")
+        raise ValueError("is not an ONNX model")
     found: dict[str, Callable[[], Any]] = {}
     used: set[str] = set()
     for node in reader.packed:

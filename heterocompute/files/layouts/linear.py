@@ -97,7 +97,7 @@ def codes_in(stored: Array, kind: int, bits: int, rows: int, count: int, flip: i
     wanted = {ROWS: (rows, words(count, bits)), WORD_COLUMNS: (words(count, bits), rows)}
     size = wanted.get(kind, (count, words(rows, bits)))
     if stored.dtype != np.int32 or stored.shape != size:
-        raise ValueError(f"codes are {stored.dtype} {stored.shape}, wanted int32 {size} of {counted(bits, 'bit')}")
+        raise ValueError(f"codes are {stored.dtype} {stored.shape}, expected int32 {size} of {counted(bits, 'bit')}")
     if kind == ROWS:
         return Codes(np.ascontiguousarray(stored).view(np.uint8), bits, count)
     packed = np.empty((rows, -(-count * bits // 8)), np.uint8)
@@ -132,7 +132,7 @@ def not_written(layout: str) -> Callable[..., NoReturn]:
 
     def refuse_all(name: Any, *_: Any) -> NoReturn:
         what = f"tensor {quoted(name)}: " if isinstance(name, str) else ""
-        raise ValueError(f"save: {what}the layout {layout} is read, not written: wanted another one")
+        raise ValueError(f"save: {what}the layout {layout} is read, not written: expected another one")
 
     return refuse_all
 
@@ -143,7 +143,7 @@ def one_of(name: str, key: str, said: Any, wanted: tuple[Any, ...]) -> Any:
         return wanted[0]
     said = said.lower() if isinstance(said, str) else said
     if said not in wanted:
-        raise ValueError(f"{name}: {key} is {shown(said)}, wanted {' or '.join(map(str, wanted))}")
+        raise ValueError(f"{name}: {key} is {shown(said)}, expected {' or '.join(map(str, wanted))}")
     return said
 
 
@@ -269,7 +269,7 @@ def order_of(name: str, index: Array, wanted: Array) -> Array | None:
     if np.array_equal(index, wanted):
         return None
     if index.shape != wanted.shape or index.dtype.kind not in "iu":
-        raise ValueError(f"{name} is {index.dtype} {index.shape}, wanted integers {wanted.shape}")
+        raise ValueError(f"{name} is {index.dtype} {index.shape}, expected integers {wanted.shape}")
     order = np.argsort(index, kind="stable")
     if not np.array_equal(index[order], wanted):
         raise ValueError(f"{name}: groups of columns that are not all equally long have no format here")
@@ -280,7 +280,7 @@ def in_order(name: str, layout: str, found: tuple[QuantizedArray, Array | None])
     """Return an array whose columns lie in the order of their groups, or refuse it; `name` is that of their index."""
     q, order = found
     if order is not None:
-        raise ValueError(f"{name}: groups of columns that do not lie side by side (act-order) {no_format(layout)}")
+        raise ValueError(f"{name}: groups of columns that are not contiguous (act-order) {no_format(layout)}")
     return q
 
 

@@ -102,7 +102,7 @@ def _check_bias(name: str, array: Any, rows: int) -> None:
     values = None if isinstance(array, PackedArray) else np.asarray(array)
     if values is None or values.shape != (rows,) or values.dtype.name not in FLOATS:
         what = type(array).__name__ if values is None else f"{values.dtype} {values.shape}"
-        raise ValueError(f"save: tensor {quoted(name)} is {what}, wanted floats ({rows},), which {NAME} adds")
+        raise ValueError(f"save: tensor {quoted(name)} is {what}, expected floats ({rows},), which {NAME} adds")
 
 
 def _first(arrays: Mapping[str, Any]) -> str:

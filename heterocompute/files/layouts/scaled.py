@@ -93,7 +93,7 @@ def some_rows(weight: Codes, some: slice) -> Codes:
 def check(prefix: str, codes: Array, scales: Array, points: Array | None, block: tuple[int, int]) -> tuple[int, int]:
     """Return the blocks of rows and of columns, or raise ValueError where scales and zero points are not as many."""
     if min(block) < 1 or 0 in codes.shape or (block[0] == 1 and codes.shape[1] % block[1]):
-        raise ValueError(f"{prefix}.weight is {codes.shape}, wanted whole groups of {block[1]}")
+        raise ValueError(f"{prefix}.weight is {codes.shape}, expected whole groups of {block[1]}")
     blocks = -(-codes.shape[0] // block[0]), -(-codes.shape[1] // block[1])
     flat = blocks[1] == 1  # the second dimension may be missing
     for name, part in (("weight_scale", scales), ("weight_zero_point", points)):
@@ -103,10 +103,10 @@ def check(prefix: str, codes: Array, scales: Array, points: Array | None, block:
             and not (flat and part.shape == blocks[:1])
             and not (blocks == (1, 1) and part.shape == ())
         ):
-            raise ValueError(f"{prefix}.{name} is {part.shape}, wanted {blocks}")
+            raise ValueError(f"{prefix}.{name} is {part.shape}, expected {blocks}")
     if scales.dtype.name not in SCALES or (points is not None and points.dtype != np.int8):
         kinds = scales.dtype if points is None else f"{scales.dtype} with zero points of {points.dtype}"
-        raise ValueError(f"{prefix}.weight_scale is {kinds}, wanted {', '.join(SCALES)}, and int8")
+        raise ValueError(f"{prefix}.weight_scale is {kinds}, expected {', '.join(SCALES)}, and int8")
     if not np.isfinite(scales.astype(np.float32)).all():
         raise ValueError(f"{prefix}.weight_scale holds a value that is not finite")
     return blocks
@@ -224,7 +224,8 @@ def from_row_maxima(name: str, codes: Array, maxima: Array) -> tuple[Array, str,
     """Return the values of LLM.int8 in the order of bitsandbytes, code x maximum, then x 1 / 127; its format, bytes."""
     if codes.dtype != np.int8 or codes.ndim != 2 or maxima.shape != codes.shape[:1] or maxima.dtype != np.float32:
         raise ValueError(
-            f"{name} is {codes.dtype} {codes.shape}, with SCB of {maxima.dtype} {maxima.shape}: wanted int8 (out, in) "
+            f"{name} is {codes.dtype} {codes.shape}, with SCB of {maxima.dtype} {maxima.shape}: expected int8 (out, "
+            "in) "
             "and float32 (out,)"
         )
     if not np.isfinite(maxima).all():

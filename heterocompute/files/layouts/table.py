@@ -108,7 +108,7 @@ def check_layout(name: Any) -> None:
     if name not in NAMES:
         near = [PROGRAMS[str(name).lower()]] if str(name).lower() in PROGRAMS else near_words(str(name), NAMES)
         nearest = "".join(f"; the nearest is {shown(word)}" for word in near)
-        raise ValueError(f"save: layout is {shown(name)}, wanted {', '.join(NAMES)}{nearest}")
+        raise ValueError(f"save: layout is {shown(name)}, expected {', '.join(NAMES)}{nearest}")
 
 
 def is_matrix(name: str, shape: Sequence[int]) -> bool:
@@ -136,7 +136,7 @@ def described(name: str, formats: Mapping[str, Any], plain: Sequence[str], order
         Formats that differ where a file has one, or none.
     """
     if not formats:
-        raise ValueError(f"save: no weight is packed, wanted one at least for {name}")
+        raise ValueError(f"save: no weight is packed, expected one at least for {name}")
     if len(set(formats.values())) != 1 and not LAYOUTS[name].has_several:
         raise ValueError(f"save: the formats are {shown(sorted({str(one) for one in formats.values()}))}: {name} has "
                          "one of all weights in a file")  # fmt: skip
@@ -165,7 +165,7 @@ def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
         Another name, or no configuration.
     """
     if name not in NAMES:
-        raise ValueError(f"layout is {shown(name)}, wanted {', '.join(NAMES)}")
+        raise ValueError(f"layout is {shown(name)}, expected {', '.join(NAMES)}")
     with _blaming(reader, name):
         if name == "gguf":
             found = gguf_model.readers(reader)
@@ -199,7 +199,7 @@ def weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callabl
         As `readers_in`.
     """
     if name not in LAYOUTS:
-        raise ValueError(f"layout is {shown(name)}, wanted {', '.join(LAYOUTS)}")
+        raise ValueError(f"layout is {shown(name)}, expected {', '.join(LAYOUTS)}")
     with _blaming(reader, name):
         plain, weights = _weights_in(reader, name)
         _refuse_lone_codes(reader, plain, shown(name))
@@ -351,7 +351,9 @@ def _refuse_others(reader: Tensors, config: Mapping[str, Any]) -> None:
 
 def quantized_already(by: str) -> str:
     """Return what is said of a model whose operators decode constants, such as ``"MatMulNBits of 'fc.B'"``."""
-    return f"is already quantized, by {by}, in the layout of another program that is not read here: wanted the original"
+    return (
+        f"is already quantized, by {by}, in the layout of another program that is not read here: expected the original"
+    )
 
 
 def _refuse_changed(config: Mapping[str, Any]) -> None:
@@ -360,11 +362,13 @@ def _refuse_changed(config: Mapping[str, Any]) -> None:
     stored = sparsity.get("format") if isinstance(sparsity, Mapping) else sparsity
     if stored not in (None, "dense"):
         raise ValueError(
-            f"sparsity_config says the format {shown(stored)}, which is not read here: wanted the original"
+            f"sparsity_config says the format {shown(stored)}, which is not read here: expected the original"
         )
     turned = config.get("transform_config")
     if turned and (not isinstance(turned, Mapping) or turned.get("config_groups")):
-        raise ValueError("transform_config says that weights are turned, which is not undone here: wanted the original")
+        raise ValueError(
+            "transform_config says that weights are rotated, which is not undone here: expected the original"
+        )
 
 
 def _refuse_programs(reader: Tensors, names: Sequence[str], said: str | None) -> None:
@@ -402,7 +406,8 @@ def _refuse_lone_codes(reader: Tensors, names: Iterable[str], said: str) -> None
 def _refuse_one(name: str | None, said: str) -> None:
     if name is not None:
         raise ValueError(
-            f"is already quantized, by {said} with {quoted(name)}, in no layout that is read here: wanted the original"
+            f"is already quantized, by {said} with {quoted(name)}, in no layout that is read here: expected the "
+            "original"
         )
 
 
@@ -509,8 +514,8 @@ def _blaming(reader: Tensors, name: str) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        raise ValueError(f"{prefix}is no {name} file, or not all of one: {error} is missing") from None
+        raise ValueError(f"{prefix}is not a {name} file, or not all of one: {error} is missing") from None
     except (AttributeError, TypeError, IndexError, ZeroDivisionError, OverflowError) as error:
-        raise ValueError(f"{prefix}is no {name} file, or its configuration is missing ({error})") from None
+        raise ValueError(f"{prefix}is not a {name} file, or its configuration is missing ({error})") from None
     except ValueError as error:
         raise ValueError(str(error) if str(error).startswith(prefix) else prefix + str(error)) from None

@@ -134,7 +134,7 @@ def converted(layout: str, weight: Weight, target: Target) -> Weight:
         q, order = in_form(weight.array, target, layout in LOWEST), weight.order
     if order is not None and not (layout in LAYOUTS and LAYOUTS[layout].order_name):
         if getattr(target, "group", None) not in (None, q.shape[1]):
-            raise ValueError(f"groups of columns that do not lie side by side (act-order) have no place in {layout}: "
+            raise ValueError(f"groups of columns that are not contiguous (act-order) have no place in {layout}: "
                              "gptq and compressed-tensors have one")  # fmt: skip
         q, order = _in_place(q, order), None
     return Weight(str(q.format), weight.shape, q.nbytes, q, order)

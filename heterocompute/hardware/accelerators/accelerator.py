@@ -151,12 +151,14 @@ class Accelerator:
     def __post_init__(self) -> None:
         check_fields(self)
         if not isinstance(self.formats, Mapping) or not self.formats:
-            raise TypeError(f"Accelerator: formats is {shown(self.formats)}, wanted {{format: multiply-adds a cycle}}")
+            raise TypeError(
+                f"Accelerator: formats is {shown(self.formats)}, expected {{format: multiply-adds a cycle}}"
+            )
         for name, each in self.formats.items():
             check_count("Accelerator", f"formats[{shown(name)}]", each)
         for name in ("cost", "stores"):
             if not callable(getattr(self, name)):
-                raise TypeError(f"Accelerator: {name} is {shown(getattr(self, name))}, wanted a callable")
+                raise TypeError(f"Accelerator: {name} is {shown(getattr(self, name))}, expected a callable")
         for name in ("clock", "watts", "mac_pj", "instruction_pj", "operand_pj", "holds"):
             if (value := getattr(self, name)) is not None:
                 closed = name in ("mac_pj", "instruction_pj", "operand_pj")
@@ -250,7 +252,7 @@ class Accelerator:
         self._hold(network.name, network.params, text)
         known = DENSITIES.get(network.name, {}) if zeros is None else zeros
         if not isinstance(known, Mapping) or not all(isinstance(shares, Mapping) for shares in known.values()):
-            raise TypeError(f"{self.name}.report: zeros is {shown(zeros)}, wanted {{layer: {{tensor: share}}}}")
+            raise TypeError(f"{self.name}.report: zeros is {shown(zeros)}, expected {{layer: {{tensor: share}}}}")
         known = {layer: self._shares(layer, shares) for layer, shares in known.items()}
         problems = network.problems(batch)
         if layers is not None:
@@ -292,7 +294,7 @@ class Accelerator:
         if format is None:
             return next(iter(self.formats))
         if not isinstance(format, str) or format not in self.formats:
-            raise ValueError(f"{self.name}: format is {shown(format)}, wanted one of {', '.join(self.formats)}")
+            raise ValueError(f"{self.name}: format is {shown(format)}, expected one of {', '.join(self.formats)}")
         return format
 
     def __repr__(self) -> str:

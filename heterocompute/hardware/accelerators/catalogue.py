@@ -96,5 +96,5 @@ def accelerator(name: str) -> Accelerator:
     if not isinstance(name, str) or name not in MACHINES:
         near = near_words(str(name).lower().replace("-", "_"), MACHINES, 3)
         words = f"; the nearest are {', '.join(near)}" if near else f", which are {', '.join(MACHINES)}"
-        raise ValueError(f"accelerator: {shown(name)} is none that is known{words}")
+        raise ValueError(f"accelerator: {shown(name)} is not a known accelerator{words}")
     return MACHINES[name]()

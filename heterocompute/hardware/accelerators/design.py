@@ -66,9 +66,9 @@ class Design:
 
     def __post_init__(self) -> None:
         if not isinstance(self.dataflow, str) or self.dataflow not in DATAFLOWS:
-            raise ValueError(f"design: dataflow is {shown(self.dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
+            raise ValueError(f"design: dataflow is {shown(self.dataflow)}, expected one of {', '.join(DATAFLOWS)}")
         if not isinstance(self.process, str) or self.process not in PROCESSES:
-            raise ValueError(f"design: process is {shown(self.process)}, wanted one of {', '.join(PROCESSES)}")
+            raise ValueError(f"design: process is {shown(self.process)}, expected one of {', '.join(PROCESSES)}")
         for one in fields(self):
             value = getattr(self, one.name)
             if one.type == "str":
@@ -76,7 +76,7 @@ class Design:
             whole = one.type == "int"
             if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or not 0 < value < 1e15:
                 kind = "integer" if whole else "number"
-                raise ValueError(f"design: {one.name} is {shown(value)}, wanted a positive {kind}")
+                raise ValueError(f"design: {one.name} is {shown(value)}, expected a positive {kind}")
 
     @property
     def products(self) -> int:

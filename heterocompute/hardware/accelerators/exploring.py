@@ -141,7 +141,7 @@ class Exploration(Tabular):
             The objective has only one column.
         """
         if len(self.objective) < 2:
-            raise ValueError(f"plot: the objective is {self.objective[0]} alone, wanted two columns to draw")
+            raise ValueError(f"plot: the objective is {self.objective[0]} alone, expected two columns to draw")
         x, y = self.objective[:2]
         figure = front_figure(self.table, self.pareto((x, y)), x.lstrip("-"), y.lstrip("-"), ", ".join(self.networks))
         if path is not None:
@@ -242,21 +242,21 @@ def explore(
 def _several(networks: Any) -> list[Any]:
     if isinstance(networks, (list, tuple)) and all(isinstance(one, (str, Network, os.PathLike)) for one in networks):
         if not networks:
-            raise ValueError("explore: networks is empty, wanted at least one")
+            raise ValueError("explore: networks is empty, expected at least one")
         return list(networks)
     return [networks]
 
 
 def _points(space: Mapping[str, Any], budget: int, seed: int) -> list[Point]:
     if not isinstance(space, Mapping):
-        raise TypeError(f"explore: space is {shown(space)}, wanted a mapping such as {{'lanes': [8, 16]}}")
+        raise TypeError(f"explore: space is {shown(space)}, expected a mapping such as {{'lanes': [8, 16]}}")
     check_count("explore", "budget", budget)
     values: dict[str, list[Any]] = {}
     for name, given in space.items():
         if name not in (*FIELDS, "format"):
             near = near_words(str(name), (*FIELDS, "format"), 2)
-            words = f"; the nearest are {', '.join(near)}" if near else f", wanted {', '.join((*FIELDS, 'format'))}"
-            raise ValueError(f"explore: space has {shown(name)}, which is none of its names{words}")
+            words = f"; the nearest are {', '.join(near)}" if near else f", expected {', '.join((*FIELDS, 'format'))}"
+            raise ValueError(f"explore: space has {shown(name)}, which is not one of its names{words}")
         values[name] = list(given) if is_several(given) else [given]
         if not values[name]:
             raise ValueError(f"explore: space has no values of {name}")
@@ -284,7 +284,7 @@ def _measured(study: Any) -> tuple[dict[tuple[str, str], Point], Point]:
         study = SimpleNamespace(table=study.get("rows"))
     table = getattr(study, "table", study)
     if not isinstance(table, Sequence) or not all(isinstance(row, Mapping) and "format" in row for row in table):
-        raise TypeError(f"explore: study is {shown(study)}, wanted a Study, or rows with a format each")
+        raise TypeError(f"explore: study is {shown(study)}, expected a Study, or rows with a format each")
     names = getattr(study, "metrics", None)
     if names is None:
         names = list(dict.fromkeys(key for row in table for key in row if key not in NO_METRIC))
@@ -305,9 +305,9 @@ def _objective(objective: str | Sequence[str], rows: Sequence[Mapping[str, Any]]
     columns = [name for name in (rows[0] if rows else {}) if name not in texts]
     for name in names:
         if not isinstance(name, str) or name.removeprefix("-") not in columns:
-            raise ValueError(f"explore: objective has {shown(name)}, wanted columns among {', '.join(columns)}")
+            raise ValueError(f"explore: objective has {shown(name)}, expected columns among {', '.join(columns)}")
     if not names:
-        raise ValueError(f"explore: objective is empty, wanted columns among {', '.join(columns)}")
+        raise ValueError(f"explore: objective is empty, expected columns among {', '.join(columns)}")
     return names
 
 

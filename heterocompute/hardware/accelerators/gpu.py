@@ -48,7 +48,7 @@ def tensor_core(generation: str = "volta") -> Accelerator:
     311869440000000.0
     """
     if not isinstance(generation, str) or generation not in GENERATIONS:
-        raise ValueError(f"tensor_core: generation is {shown(generation)}, wanted one of {', '.join(GENERATIONS)}")
+        raise ValueError(f"tensor_core: generation is {shown(generation)}, expected one of {', '.join(GENERATIONS)}")
     chip, process, ghz, sms, cores, (filters, pixels, channels), l2, shared, dram, rates = GENERATIONS[generation]
     one = filters * pixels * channels
     bandwidth = device(chip).need("bandwidth")

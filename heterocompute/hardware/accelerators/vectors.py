@@ -85,5 +85,5 @@ def magnet(dataflow: str = "os-lws", process: str = PROCESS) -> Accelerator:
     8192000000000.0
     """
     if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
-        raise ValueError(f"magnet: dataflow is {shown(dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
+        raise ValueError(f"magnet: dataflow is {shown(dataflow)}, expected one of {', '.join(DATAFLOWS)}")
     return Design(dataflow=dataflow, process=process).machine("magnet", ("int8", "int4", "vsq4-g16-s4"))

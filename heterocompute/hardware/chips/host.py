@@ -63,7 +63,7 @@ def host(refresh: bool = False, threads: int | None = None) -> Device:
     """
     threads = _core.processors() if threads is None else threads
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise ValueError(f"host: threads is {shown(threads)}, wanted a positive integer")
+        raise ValueError(f"host: threads is {shown(threads)}, expected a positive integer")
     key = {"version": VERSION, "cpu": cpu_model(), "isa": _core.cpu_isa(), "threads": threads}
     path = cache_file()
     found = None if refresh else _read(path, key)

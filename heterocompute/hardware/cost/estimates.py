@@ -322,7 +322,7 @@ def break_even_density(gain_dense: float, floor: float = 0.0, operands: int = 1)
     """
     floor = check_number("break_even_density", "floor", floor, closed=True)
     if isinstance(operands, bool) or not isinstance(operands, (int, np.integer)) or operands not in (1, 2):
-        raise ValueError(f"break_even_density: operands is {shown(operands)}, wanted 1 or 2")
+        raise ValueError(f"break_even_density: operands is {shown(operands)}, expected 1 or 2")
     slope = check_number("break_even_density", "gain_dense", gain_dense) - floor
     return 1.0 if slope <= 0 else min(1.0, max(0.0, (1 - floor) / slope)) ** (1 / operands)
 
@@ -351,5 +351,5 @@ def overlap(stages: Sequence[float], prefetch: bool = True) -> float:
         for i, stage in enumerate(as_list(stages, "overlap: stages", "seconds"))
     ]
     if not seconds:
-        raise ValueError(f"overlap: stages is {shown(stages)}, wanted one or more")
+        raise ValueError(f"overlap: stages is {shown(stages)}, expected one or more")
     return max(seconds) if check_flag("overlap", "prefetch", prefetch) else sum(seconds)

@@ -133,7 +133,7 @@ def conv2d(
     check_count("intensity.conv2d", "batch", batch)
     check_flag("intensity.conv2d", "unrolled", unrolled)
     if not isinstance(layer, Conv2d):
-        raise TypeError(f"intensity.conv2d: layer is {shown(layer)}, wanted a Conv2d")
+        raise TypeError(f"intensity.conv2d: layer is {shown(layer)}, expected a Conv2d")
     shape = check_shape(input_shape)
     a, b, c = _bits(dtype)
     output = layer.output_shape(shape)
@@ -187,7 +187,9 @@ def im2col_copies(kernel_size: tuple[int, int], stride: int = 1) -> float:
     """
     pair = as_list(kernel_size, "intensity.im2col_copies: kernel_size", "two positive integers")
     if len(pair) != 2:
-        raise ValueError(f"intensity.im2col_copies: kernel_size is {shown(kernel_size)}, wanted two positive integers")
+        raise ValueError(
+            f"intensity.im2col_copies: kernel_size is {shown(kernel_size)}, expected two positive integers"
+        )
     rows, columns = (check_count("intensity.im2col_copies", "kernel_size", one) for one in pair)
     return rows * columns / check_count("intensity.im2col_copies", "stride", stride) ** 2
 
@@ -195,7 +197,7 @@ def im2col_copies(kernel_size: tuple[int, int], stride: int = 1) -> float:
 def _bits(dtype: DType) -> tuple[int, int, int]:
     if isinstance(dtype, tuple):
         if len(dtype) != 3:
-            raise ValueError(f"dtype is {shown(dtype)}, wanted one type or three: first operand, weights, output")
+            raise ValueError(f"dtype is {shown(dtype)}, expected one type or three: first operand, weights, output")
         a, b, c = (dtype_bits(one) for one in dtype)
         return a, b, c
     bits = dtype_bits(dtype)

@@ -269,7 +269,7 @@ def training(
     16.0
     """
     if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
-        raise ValueError(f"memory.training: optimizer is {shown(optimizer)}, wanted one of {', '.join(OPTIMIZERS)}")
+        raise ValueError(f"memory.training: optimizer is {shown(optimizer)}, expected one of {', '.join(OPTIMIZERS)}")
     recompute = check_count("memory.training", "recompute", recompute, 0)
     check_count("memory.training", "batch", batch)
     network = as_network(model, input_shape, training=min(batch, 2))

@@ -224,7 +224,7 @@ def roofline(
     if _is_work(model):
         if format is not None or batch != 1:
             raise ValueError(f"roofline: format {shown(str(format))} and batch {batch} change no operations as such, "
-                             "whose bytes are given; wanted neither")  # fmt: skip
+                             "whose bytes are given; expected neither")  # fmt: skip
         name, rows = "operations", [_work_row(one) for one in model]
     else:
         network = as_network(model, input_shape)
@@ -311,12 +311,12 @@ def _is_work(model: Any) -> bool:
 
 def _work_row(work: Mapping[str, Any]) -> dict[str, Any]:
     if not {"operations", "bytes"} <= set(work) <= {"name", "operations", "bytes", "weight_bytes"}:
-        raise ValueError(f"roofline: {shown(dict(work))}, wanted name, operations and bytes")
+        raise ValueError(f"roofline: {shown(dict(work))}, expected name, operations and bytes")
     row = {"name": str(work.get("name", "")), "weight_bytes": float(work.get("weight_bytes", 0))}
     for key in ("operations", "bytes"):
         value = work[key]
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST:
-            raise ValueError(f"roofline: {key} of {shown(row['name'])} is {shown(value)}, wanted a number from 0 up")
+            raise ValueError(f"roofline: {key} of {shown(row['name'])} is {shown(value)}, expected a number from 0 up")
         row[key] = value
     if not row["bytes"] and not row["operations"]:
         raise ValueError(f"roofline: {shown(row['name'])} has neither operations nor bytes")

@@ -91,7 +91,7 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
             base, n, m = match["base"], int(match["n"]), int(match["m"])
     if n is not None and m is not None:
         if not 1 <= n <= m <= 32:
-            raise ValueError(f"format is {fmt!s}: the pattern is {n}:{m}, wanted 1 <= N <= M <= 32")
+            raise ValueError(f"format is {fmt!s}: the pattern is {n}:{m}, expected 1 <= N <= M <= 32")
         under = stored(base, dtype)
         return Stored(str(fmt), under.format, under.plain_bits, (n, m))
     if isinstance(fmt, str) and fmt in ("fp32", "fp16", "bf16", "fp64", "tf32"):

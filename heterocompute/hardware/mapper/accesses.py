@@ -138,7 +138,7 @@ class Stats:
         float
         """
         if not isinstance(level, str) or level not in self.leakage:
-            raise ValueError(f"Stats: level is {shown(level)}, wanted one of {', '.join(self.leakage)}")
+            raise ValueError(f"Stats: level is {shown(level)}, expected one of {', '.join(self.leakage)}")
         return self.leakage[level] + sum(a.energy for (name, _), a in self.accesses.items() if name == level)
 
     def to_dict(self) -> dict[str, Any]:

@@ -84,15 +84,15 @@ def read_yaml(*paths: str | os.PathLike[str]) -> Files:
     for path in paths:
         found, name = _read(path), printable(os.fsdecode(path))
         if not isinstance(found, dict):
-            raise ValueError(f"{name}: wanted keys such as problem, arch or architecture, mapping")
+            raise ValueError(f"{name}: expected keys such as problem, arch or architecture, mapping")
         for key, value in found.items():
             if not isinstance(key, str):
-                raise ValueError(f"{name}: the key {shown(key)} is no text")
+                raise ValueError(f"{name}: the key {shown(key)} is not a string")
             if key == "mapping" and DUMPED in found:
                 dumped.append((value, name))
                 continue
             if key in merged:
-                raise ValueError(f"{name}: {shown(key)} stands in {place[key]} too")
+                raise ValueError(f"{name}: {shown(key)} is also in {place[key]}")
             merged[key], place[key] = value, name
     # What the front end dumped repeats the mapping that it was given; where that has its own file, it is the one.
     repeated = [f"{name}: its mapping is left aside" for _, name in dumped if "mapping" in merged]
@@ -102,7 +102,7 @@ def read_yaml(*paths: str | os.PathLike[str]) -> Files:
     try:
         strange = [key for key in merged if key not in OURS]
         if strange and "arch" in merged and "architecture" not in merged:  # which Timeloop does not have
-            raise ValueError(f"{shown(strange[0])} is none of {', '.join(OURS)}")
+            raise ValueError(f"{shown(strange[0])} is not one of {', '.join(OURS)}")
         if "architecture" in merged or not set(merged) <= set(OURS) or _is_timeloop(merged):
             problem, arch, mapping, notes = from_timeloop(merged)
             return Files(problem, arch, mapping, notes + repeated)

@@ -113,7 +113,7 @@ def _start(laid: Nest) -> dict[str, Any]:
             factors = dict.fromkeys(laid.problem.dims, 1)
             for dim, bound in loops:
                 if bound > 1 and factors[dim] > 1:
-                    raise ValueError(f"mapping_page: {name} has two loops over {dim}, wanted one")
+                    raise ValueError(f"mapping_page: {name} has two loops over {dim}, expected one")
                 factors[dim] *= bound
             found[key].append(factors)
             if key == "temporal":

@@ -129,9 +129,9 @@ def search(
     """
     check_kinds("search", problem=problem, arch=arch)
     if not isinstance(objective, str) or objective not in OBJECTIVES:
-        raise ValueError(f"search: objective is {shown(objective)}, wanted one of {', '.join(OBJECTIVES)}")
+        raise ValueError(f"search: objective is {shown(objective)}, expected one of {', '.join(OBJECTIVES)}")
     if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(f"search: method is {shown(method)}, wanted one of {', '.join(METHODS)}")
+        raise ValueError(f"search: method is {shown(method)}, expected one of {', '.join(METHODS)}")
     budget, seed = whole(budget, "search: budget"), whole(seed, "search: seed", 0)
     n_threads = whole(workers, "search: workers") if workers is not None else _core.processors()
     _check_limits(problem, arch)

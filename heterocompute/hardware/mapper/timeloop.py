@@ -68,7 +68,7 @@ def from_timeloop(found: dict[str, Any]) -> tuple[Problem | None, Arch | None, M
         zeros = _zeros(found.get("sparse_optimizations"), notes)
         arch, parts = _arch(nodes, _energies(found.get("ERT")), zeros, fixed, notes)
     elif "sparse_optimizations" in found or "ERT" in found:
-        raise ValueError("sparse_optimizations and ERT want the architecture beside them")
+        raise ValueError("sparse_optimizations and ERT need the architecture next to them")
     if found.get("mapping") or ("mapping" in found and DUMPED not in found):
         mapping = _mapping(found["mapping"], problem, arch, parts or {})
     return problem, arch, mapping, notes
@@ -123,7 +123,7 @@ def _axis(terms: Any, coefficients: dict[str, Any], where: str) -> Axis:
     for term in listed(terms, where):
         parts = listed(term, where)
         if not 1 <= len(parts) <= 2 or not all(isinstance(part, (str, int)) for part in parts):
-            raise ValueError(f"{where}: a term is {term!r:.60}, wanted [dimension] or [dimension, coefficient]")
+            raise ValueError(f"{where}: a term is {term!r:.60}, expected [dimension] or [dimension, coefficient]")
         factor = parts[1] if len(parts) == 2 else 1
         if isinstance(factor, str):
             if coefficients.get(factor) is None:
@@ -186,7 +186,7 @@ def _arch(
     count = 1
     last = max((i for i, node in enumerate(nodes) if node[KIND] == "Component"), default=-1)
     if last < 1:
-        raise ValueError("architecture: wanted storage and, as the last component, what multiplies")
+        raise ValueError("architecture: expected storage and, as the last component, what multiplies")
     for i, node in enumerate(nodes[: last + 1]):
         where = f"architecture: {node['name']}"
         allowed = {KIND, "class", "subclass", "attributes", "spatial", "constraints", "enabled", "required_actions"}
@@ -236,21 +236,21 @@ def _storage(
     word = _number(attributes.get("datawidth", attributes.get("width")), f"{where}: datawidth")
     width = _number(attributes.get("width", word), f"{where}: width")
     if word <= 0 or width <= 0:
-        raise ValueError(f"{where}: width is {width} and datawidth {word}, wanted more than 0")
+        raise ValueError(f"{where}: width is {width} and datawidth {word}, expected more than 0")
     cluster = whole(attributes.get("cluster_size", 1), f"{where}: cluster_size")
     # The instances of a cluster share the width: each has its part of a vector.
     block = _number(attributes.get("block_size", width / (word * cluster)), f"{where}: block_size")
     if not 1 <= block <= MAX_COUNT or block != int(block):
         raise ValueError(
             f"{where}: a vector of {width} bits holds, for each of {cluster} instances, {block} words of {word} bits, "
-            "wanted a whole number"
+            "expected a whole number"
         )
     words = None
     if attributes.get("depth") is not None:
         words = int(_number(attributes["depth"], f"{where}: depth") * block)
         copies = _number(attributes.get("multiple_buffering", 1), f"{where}: multiple_buffering")
         if copies < 1:
-            raise ValueError(f"{where}: multiple_buffering is {copies}, wanted at least 1")
+            raise ValueError(f"{where}: multiple_buffering is {copies}, expected at least 1")
         words = int(words // copies)
     limits: dict[str, Any] = {}
     for kind in ("read", "write", "shared"):
@@ -287,7 +287,7 @@ def _fan(value: Any, where: str) -> int:
     fan = 1
     for key, number in mesh.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ValueError(f"{where}: {key} is {shown(number)}, wanted a whole number of at least 1")
+            raise ValueError(f"{where}: {key} is {shown(number)}, expected a whole number of at least 1")
         fan *= number
     return fan
 
@@ -374,7 +374,7 @@ def _zeros(value: Any, notes: list[str]) -> dict[str, dict[str, Any]]:
 
 def _mapping(value: Any, problem: Problem | None, arch: Arch | None, parts: dict[str, str]) -> Mapping:
     if problem is None or arch is None:
-        raise ValueError("mapping: it wants the problem and the architecture beside it")
+        raise ValueError("mapping: it needs the problem and the architecture next to it")
     everything = frozenset(problem.tensors)
     temporal: dict[str, list[tuple[str, int]]] = {}
     spatial: dict[str, list[tuple[str, int]]] = {}
@@ -451,7 +451,7 @@ def _fill_rest(problem: Problem, nests: list[list[tuple[str, int]]]) -> None:
             for d, factor in loops:
                 taken *= factor if d == dim and factor else 1
         if len(open_at) > 1 or bound % taken:
-            raise ValueError(f"mapping: the factor 0 of {dim} stands for {bound} / {taken}, wanted once, and whole")
+            raise ValueError(f"mapping: the factor 0 of {dim} stands for {bound} / {taken}, expected once, and whole")
         loops, i = open_at[0]
         loops[i] = (dim, bound // taken)
 
@@ -468,5 +468,5 @@ def _number(value: Any, where: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not abs(number) <= MAX_AMOUNT:
-        raise ValueError(f"{where} is {shown(value)}, wanted a number")
+        raise ValueError(f"{where} is {shown(value)}, expected a number")
     return number

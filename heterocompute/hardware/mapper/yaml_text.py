@@ -95,7 +95,7 @@ def _check_size(yaml: Any, root: Any) -> None:
 
     def size(node: Any, depth: int) -> int:
         if id(node) in open_nodes:
-            raise ValueError(f"line {node.start_mark.line + 1}: an alias stands inside what it names")
+            raise ValueError(f"line {node.start_mark.line + 1}: an alias refers to a node that contains it")
         if depth > MAX_DEPTH:
             raise ValueError(f"line {node.start_mark.line + 1}: aliases nest more than {MAX_DEPTH} deep")
         if id(node) not in sizes:
@@ -118,9 +118,9 @@ def _check_keys(yaml: Any, node: Any) -> None:
     seen = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise ValueError(f"line {key.start_mark.line + 1}: a key is no plain value")
+            raise ValueError(f"line {key.start_mark.line + 1}: a key is not a plain value")
         if (key.tag, key.value) in seen:
-            raise ValueError(f"line {key.start_mark.line + 1}: {shown(key.value)} stands twice")
+            raise ValueError(f"line {key.start_mark.line + 1}: {shown(key.value)} appears twice")
         seen.add((key.tag, key.value))
 
 
@@ -143,7 +143,7 @@ def _loader(yaml: Any) -> Any:
                     continue
                 for table in value.value if isinstance(value, yaml.SequenceNode) else [value]:
                     if not isinstance(table, yaml.MappingNode):
-                        raise ValueError(f"line {table.start_mark.line + 1}: << names what is no table")
+                        raise ValueError(f"line {table.start_mark.line + 1}: << does not name a table")
                     self.flatten_mapping(table)
                     merged = {(k.tag, k.value): (k, v) for k, v in table.value} | merged
             node.value = list({**merged, **own}.values())
@@ -161,7 +161,7 @@ def _loader(yaml: Any) -> Any:
 def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[str] | None = None) -> dict[str, Any]:
     """Return a table with text keys: all of `needed`, and where `allowed` is given no others than both."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ValueError(f"{where} is {value!r:.80}, wanted a table of names")
+        raise ValueError(f"{where} is {value!r:.80}, expected a table of names")
     for key in sorted((needed or set()) - set(value)):
         raise ValueError(f"{where} lacks {shown(key)}")
     if allowed is not None:
@@ -175,5 +175,5 @@ def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[s
 def listed(value: Any, where: str) -> list[Any]:
     """Return a list."""
     if not isinstance(value, list):
-        raise ValueError(f"{where} is {value!r:.80}, wanted a list")
+        raise ValueError(f"{where} is {value!r:.80}, expected a list")
     return value

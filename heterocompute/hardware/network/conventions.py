@@ -152,7 +152,7 @@ CONVENTIONS: Mapping[str, Convention] = {
 def convention(name: str) -> Convention:
     """Return a convention by its name; ValueError names those there are."""
     if not isinstance(name, str) or name not in CONVENTIONS:
-        raise ValueError(f"count: like is {shown(name)}, wanted one of {', '.join(CONVENTIONS)}")
+        raise ValueError(f"count: like is {shown(name)}, expected one of {', '.join(CONVENTIONS)}")
     return CONVENTIONS[name]
 
 

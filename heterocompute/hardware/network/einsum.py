@@ -43,7 +43,7 @@ def labels(equation: str) -> tuple[str, str, str]:
         output = "".join(sorted(one for one in set(left) - {","} if left.count(one) == 1))
     for part in (*operands, output):
         if not (part.isascii() and part.isalpha() or not part):
-            raise ValueError(f"the equation {shown(equation)} has {shown(part)}, wanted letters of the alphabet")
+            raise ValueError(f"the equation {shown(equation)} has {shown(part)}, expected letters of the alphabet")
         if len(set(part)) < len(part):
             raise ValueError(f"the equation {shown(equation)} repeats a label in {shown(part)}, which is not read")
     if not set(output) <= set(left):

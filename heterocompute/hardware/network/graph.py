@@ -48,7 +48,7 @@ class Attention:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.width % self.heads:
-            raise ValueError(f"Attention: width is {self.width}, wanted a positive multiple of heads {self.heads}")
+            raise ValueError(f"Attention: width is {self.width}, expected a positive multiple of heads {self.heads}")
         Scores(self.heads, self.kv_heads)
 
     def add_to(self, builder: Builder, name: str, source: str) -> str:
@@ -90,9 +90,9 @@ class Node:
     def __post_init__(self) -> None:
         check_fields(self, ("kept",))
         if not isinstance(self.layer, Layer):
-            raise TypeError(f"Node: layer is {shown(self.layer)}, wanted a layer such as hw.Linear(...)")
+            raise TypeError(f"Node: layer is {shown(self.layer)}, expected a layer such as hw.Linear(...)")
         if not self.inputs or not all(isinstance(name, str) for name in as_list(self.inputs, "Node: inputs", "names")):
-            raise TypeError(f"Node: inputs is {shown(self.inputs)}, wanted names of nodes")
+            raise TypeError(f"Node: inputs is {shown(self.inputs)}, expected names of nodes")
         object.__setattr__(self, "inputs", tuple(self.inputs))
 
 
@@ -163,7 +163,7 @@ class Network:
         object.__setattr__(self, "input_shape", check_shape(self.input_shape))
         nodes = as_list(self.nodes, "Network: nodes", "a sequence of Node")
         if not all(isinstance(node, Node) for node in nodes):
-            raise TypeError(f"Network: nodes is {shown(self.nodes)}, wanted a sequence of Node")
+            raise TypeError(f"Network: nodes is {shown(self.nodes)}, expected a sequence of Node")
         object.__setattr__(self, "nodes", tuple(nodes))
         known = {INPUT}
         for node in self.nodes:
@@ -320,5 +320,5 @@ def check_shape(shape: Sequence[int]) -> Shape:
     found = as_list(shape, "input_shape", "a sequence of integers such as (3, 224, 224)")
     for i, size in enumerate(found):
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 1 <= size < 2**63:
-            raise ValueError(f"input_shape is {shown(shape)}: axis {i} is {shown(size)}, wanted a positive integer")
+            raise ValueError(f"input_shape is {shown(shape)}: axis {i} is {shown(size)}, expected a positive integer")
     return tuple(int(size) for size in found)

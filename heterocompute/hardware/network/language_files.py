@@ -53,5 +53,5 @@ def read_language_model(path: str) -> Network:
     except ValueError as error:
         raise ValueError(f"{printable(place)}: {str(error).removeprefix(printable(place) + ': ')}") from None
     if not isinstance(found, Mapping):
-        raise ValueError(f"{printable(place)}: is no JSON object")
+        raise ValueError(f"{printable(place)}: is not a JSON object")
     return decoder_of_config(place, found, os.path.basename(os.path.abspath(folder))).network()

@@ -47,7 +47,7 @@ def _with_shapes(method: Any) -> Any:
             if type(error) is ValueError and "unpack" not in str(error):
                 raise
             title, given = type(self).__name__, f"input is {', '.join(map(shown, inputs)) or 'missing'}"
-            raise ValueError(f"{title}: {given}, wanted shapes of its inputs, without a batch") from None
+            raise ValueError(f"{title}: {given}, expected shapes of its inputs, without a batch") from None
 
     return checked
 
@@ -56,7 +56,7 @@ def _shape(layer: Any, shape: Any) -> Shape:
     parts = tuple(shape) if isinstance(shape, (tuple, list)) else ()
     whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in parts)
     if not isinstance(shape, (tuple, list)) or not whole or not all(0 < one < 2**63 for one in parts):
-        raise ValueError(f"{type(layer).__name__}: input is {shown(shape)}, wanted a shape of positive integers")
+        raise ValueError(f"{type(layer).__name__}: input is {shown(shape)}, expected a shape of positive integers")
     return tuple(int(one) for one in parts)
 
 
@@ -133,7 +133,7 @@ class Conv2d(Layer):
         super().__post_init__()
         for name in ("in_channels", "out_channels"):
             if getattr(self, name) % self.groups:
-                raise ValueError(f"Conv2d: {name} is {getattr(self, name)}, no multiple of groups {self.groups}")
+                raise ValueError(f"Conv2d: {name} is {getattr(self, name)}, not a multiple of groups {self.groups}")
 
     @property
     def weight_params(self) -> int:
@@ -245,7 +245,8 @@ class Context(Layer):
         groups = self.kv_heads or self.heads
         if len(weights) != 3 or len(values) != 2 or weights[0] != self.heads or values[1] % groups:
             raise ValueError(
-                f"Context: inputs are {shown(weights)} and {shown(values)}, wanted ({self.heads}, m, n) and (n, width)"
+                f"Context: inputs are {shown(weights)} and {shown(values)}, expected ({self.heads}, m, n) and (n, "
+                "width)"
             )
         if weights[2] != self.cached + values[0]:
             raise ValueError(f"Context: {weights[2]} weights a query for {self.cached + values[0]} values")
@@ -264,7 +265,7 @@ class MatMul(Layer):
     def output_shape(self, *inputs: Shape) -> Shape:
         a, b = inputs
         if len(a) < 2 or len(b) < 2 or a[-1] != b[-2] or a[:-2] != b[:-2]:
-            raise ValueError(f"MatMul: inputs are {shown(a)} and {shown(b)}, wanted (..., m, k) and (..., k, n)")
+            raise ValueError(f"MatMul: inputs are {shown(a)} and {shown(b)}, expected (..., m, k) and (..., k, n)")
         return (*a[:-1], b[-1])
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
@@ -355,7 +356,7 @@ class Embedding(Layer):
 
     def output_shape(self, *inputs: Shape) -> Shape:
         if len(inputs[0]) != 1:
-            raise ValueError(f"Embedding: input is {shown(inputs[0])}, wanted (positions,)")
+            raise ValueError(f"Embedding: input is {shown(inputs[0])}, expected (positions,)")
         return (inputs[0][0], self.width)
 
 
@@ -445,21 +446,21 @@ def _check_heads(layer: Scores | Context) -> None:
     groups = layer.heads if layer.kv_heads is None else layer.kv_heads
     if layer.heads % groups:
         name = type(layer).__name__
-        raise ValueError(f"{name}: kv_heads is {groups}, wanted a divisor of heads {layer.heads}")
+        raise ValueError(f"{name}: kv_heads is {groups}, expected a divisor of heads {layer.heads}")
 
 
 def want_image(layer: Layer, shape: Shape, channels: int | None) -> None:
     name = type(layer).__name__
     if len(shape) != 3:
-        raise ValueError(f"{name}: input is {shown(shape)}, wanted (channels, height, width), without a batch")
+        raise ValueError(f"{name}: input is {shown(shape)}, expected (channels, height, width), without a batch")
     if channels is not None and shape[0] != channels:
-        raise ValueError(f"{name}: input is {shown(shape)}, which has {shape[0]} channels, wanted {channels}")
+        raise ValueError(f"{name}: input is {shown(shape)}, which has {shape[0]} channels, expected {channels}")
 
 
 def want_last(layer: Layer, shape: Shape, width: int) -> None:
     """Raise ValueError where the last axis has another size."""
     if not shape or shape[-1] != width:
-        raise ValueError(f"{type(layer).__name__}: input is {shown(shape)}, wanted {width} as its last axis")
+        raise ValueError(f"{type(layer).__name__}: input is {shown(shape)}, expected {width} as its last axis")
 
 
 def _want_heads(layer: Scores, queries: Shape, keys: Shape) -> None:
@@ -467,7 +468,7 @@ def _want_heads(layer: Scores, queries: Shape, keys: Shape) -> None:
     fits = len(queries) == len(keys) == 2 and not queries[1] % layer.heads and not keys[1] % groups
     if not fits or queries[1] // layer.heads != keys[1] // groups:
         raise ValueError(
-            f"Scores: inputs are {shown(queries)} and {shown(keys)}, wanted (m, {layer.heads} x d) and (n, "
+            f"Scores: inputs are {shown(queries)} and {shown(keys)}, expected (m, {layer.heads} x d) and (n, "
             f"{groups} x d)"
         )
 

@@ -77,7 +77,7 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
         model = [model]
     if isinstance(model, Mapping) or not is_several(model):
         raise TypeError(
-            f"model is of type {type(model).__name__}, wanted a network, its name, layers, a file or folder with a "
+            f"model is of type {type(model).__name__}, expected a network, its name, layers, a file or folder with a "
             "model, or a torch.nn.Module"
         )
     if input_shape is None:
@@ -90,5 +90,5 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
         elif isinstance(layer, Layer):
             builder.add(name if name != f"{i}" else f"{i}.{type(layer).__name__.lower()}", layer)
         else:
-            raise TypeError(f"layer {i} is of type {type(layer).__name__}, wanted a layer such as hw.Linear(...)")
+            raise TypeError(f"layer {i} is of type {type(layer).__name__}, expected a layer such as hw.Linear(...)")
     return builder.build()

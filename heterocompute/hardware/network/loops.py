@@ -64,7 +64,7 @@ class Loops:
         check_fields(self, ("padding",))
         for name in ("c", "k"):
             if getattr(self, name) % self.groups:
-                raise ValueError(f"Loops: {name} is {getattr(self, name)}, wanted a multiple of groups {self.groups}")
+                raise ValueError(f"Loops: {name} is {getattr(self, name)}, expected a multiple of groups {self.groups}")
 
     @property
     def macs(self) -> int:

@@ -101,7 +101,7 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
         model, shapes = shaped(onnx, shape_inference, model, sample)
     except Exception as error:  # onnx raises protobuf's errors and its own
         first = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{place}: no ONNX file: {shortened(first[0])}") from None
+        raise ValueError(f"{place}: not an ONNX file: {shortened(first[0])}") from None
     return _Reader(onnx, model.graph, shapes, place).network()
 
 
@@ -132,7 +132,7 @@ class _Reader:
     def network(self) -> Network:
         inputs = [one.name for one in self.graph.input if one.name not in self.held]
         if not inputs:
-            self.fail("the graph has no inputs, wanted at least one")
+            self.fail("the graph has no inputs, expected at least one")
         self.sources[inputs[0]] = INPUT
         self.batch = (self.shapes.get(inputs[0]) or (None,))[0]
         nodes: list[Node] = []
@@ -231,7 +231,7 @@ class _Reader:
             axes = list(reversed(range(len(dims)))) if one.op_type == "Transpose" else list(range(len(dims)))
             axes = list(order[0]) if order else axes
             if sorted(axes) != list(range(len(dims))):
-                self.fail(f"{called(one)} has the perm {shown(axes)}, wanted the axes of {shown(dims)}")
+                self.fail(f"{called(one)} has the perm {shown(axes)}, expected the axes of {shown(dims)}")
             self.held[one.output[0]] = tuple(dims[axis] for axis in axes)
 
     def layer(self, one: Any) -> Layer:
@@ -353,7 +353,7 @@ class _Reader:
             text = equation.decode("ascii")
             parts = labels(text)
         except (AttributeError, UnicodeDecodeError):
-            self.fail(f"{called(one)} has the equation {shown(equation)}, wanted a text of letters")
+            self.fail(f"{called(one)} has the equation {shown(equation)}, expected a text of letters")
         if len(one.input) != 2:
             self.fail(f"{called(one)} has {len(one.input)} operands, the equation {shown(text)} has two")
         sizes: dict[str, int] = {}
@@ -395,7 +395,7 @@ class _Reader:
         """Return the two numbers of an attribute, by default (1, 1)."""
         found = options.get(key, [1, 1])
         if not isinstance(found, list) or len(found) != 2 or not all(isinstance(size, int) for size in found):
-            self.fail(f"{called(one)} has the {key} {shown(found)}, wanted two numbers")
+            self.fail(f"{called(one)} has the {key} {shown(found)}, expected two numbers")
         return found[0], found[1]
 
     def other(self, one: Any, held: int) -> Operator:

@@ -62,7 +62,7 @@ def sizes_of(
     if kind == "Gemm":
         a, b = _sides(kind, shapes, 1)
         if len(a) != 2 or len(b) != 2:
-            raise ValueError(f"multiplies {shown(a)} and {shown(b)}, wanted two matrices")
+            raise ValueError(f"multiplies {shown(a)} and {shown(b)}, expected two matrices")
         a, b = a[::-1] if options.get("transA", 0) else a, b[::-1] if options.get("transB", 0) else b
         return _one_sample(_matrices(a, b), batch), 0, 1
     if kind in GATES and len(shapes) > 2:
@@ -80,7 +80,7 @@ def _convolution(kind: str, shapes: list[Dims], second: int, options: dict[str, 
     x, weight = _sides(kind, shapes, second)
     groups = options.get("group", 1)
     if not isinstance(groups, int) or groups < 1:
-        raise ValueError(f"has the group {shown(groups)}, wanted a number above 0")
+        raise ValueError(f"has the group {shown(groups)}, expected a number above 0")
     transposed = kind == "ConvTranspose"
     channels = weight[0] if transposed else weight[1] * groups
     if len(x) != len(weight) or len(x) < 3 or x[1] != channels or weight[0] % groups:

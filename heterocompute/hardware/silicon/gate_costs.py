@@ -237,11 +237,11 @@ def scaled(cost: Cost, process: str, voltage: float | None = None) -> Cost:
         An unknown process, a voltage that is not positive.
     """
     if not isinstance(process, str) or process not in PROCESSES:
-        raise ValueError(f"mac: process is {shown(process)}, wanted one of {', '.join(PROCESSES)}")
+        raise ValueError(f"mac: process is {shown(process)}, expected one of {', '.join(PROCESSES)}")
     length, nominal = PROCESSES[process]
     volts = nominal if voltage is None else voltage
     if isinstance(volts, bool) or not isinstance(volts, (int, float)) or not 0 < volts < 10:
-        raise ValueError(f"mac: voltage is {shown(voltage)}, wanted volts above 0")
+        raise ValueError(f"mac: voltage is {shown(voltage)}, expected volts above 0")
     ratio = length / 45
     return Cost(cost.energy * ratio * (volts / 0.9) ** 2, cost.area * ratio**2)
 

@@ -158,7 +158,7 @@ def mac(
     if check_count("mac", "accumulator_bits", accumulator_bits) < product:
         raise ValueError(
             f"mac: accumulator_bits is {accumulator_bits}, narrower than one product of {weight_format} x "
-            f"{activation_format}, which has {product} bits; wanted at least {product}"
+            f"{activation_format}, which has {product} bits; expected at least {product}"
         )
     kinds = {w.kind, x.kind}
     groups = [one.group for one in (w, x) if one.group]

@@ -124,9 +124,9 @@ def overhead(instruction: str, relative_to: str = "math", overhead_pj: float = 3
     """
     name = instruction.strip().lower() if isinstance(instruction, str) else ""
     if name not in INSTRUCTIONS:
-        raise ValueError(f"overhead: instruction is {shown(instruction)}, wanted one of {', '.join(INSTRUCTIONS)}")
+        raise ValueError(f"overhead: instruction is {shown(instruction)}, expected one of {', '.join(INSTRUCTIONS)}")
     if not isinstance(relative_to, str) or relative_to not in ("math", "total"):
-        raise ValueError(f"overhead: relative_to is {shown(relative_to)}, wanted 'math' or 'total'")
+        raise ValueError(f"overhead: relative_to is {shown(relative_to)}, expected 'math' or 'total'")
     overhead_pj = check_number("overhead", "overhead_pj", overhead_pj)
     one = INSTRUCTIONS[name]
     total = one.math_pj + overhead_pj

@@ -43,7 +43,7 @@ def throughput(count: float, work: Text, time: Text) -> Quantity:
     check_number("throughput", "count", count)
     amount = quantity(work, name="throughput: work")
     if amount.unit not in ("op", "MAC", "B"):
-        raise ValueError(f"throughput: work is {amount}, wanted operations, multiply-adds or bytes")
+        raise ValueError(f"throughput: work is {amount}, expected operations, multiply-adds or bytes")
     return amount * count / _positive(time, "s", "throughput: time")
 
 
@@ -127,7 +127,7 @@ def efficiency(rate: Text, power: Text) -> Quantity:
     """
     speed = quantity(rate, name="efficiency: rate")
     if speed.unit not in ("op/s", "MAC/s"):
-        raise ValueError(f"efficiency: rate is {speed}, wanted operations or multiply-adds a second")
+        raise ValueError(f"efficiency: rate is {speed}, expected operations or multiply-adds a second")
     return speed / _positive(power, "W", "efficiency: power")
 
 
@@ -162,7 +162,7 @@ def energy_ratio(facility: Text, equipment: Text) -> float:
     """
     found = []
     for name, value in (("facility", facility), ("equipment", equipment)):
-        instead = "wanted watts or joules of a data centre; a chip has operations a joule, hw.efficiency(rate, power)"
+        instead = "expected watts or joules of a data centre; a chip has operations a joule, hw.efficiency(rate, power)"
         if isinstance(value, Device):
             raise ValueError(f"energy_ratio: {name} is the chip {value.name}, {instead}")
         one = quantity(value, name=f"energy_ratio: {name}")
@@ -171,7 +171,7 @@ def energy_ratio(facility: Text, equipment: Text) -> float:
         found.append(_positive(one, one.unit, f"energy_ratio: {name}"))
     share = ratio(*found)
     if share < 1:
-        raise ValueError(f"energy_ratio: facility is {found[0]}, wanted no less than the {found[1]} of its equipment")
+        raise ValueError(f"energy_ratio: facility is {found[0]}, expected no less than the {found[1]} of its equipment")
     return share
 
 
@@ -221,11 +221,11 @@ def dvfs(
     whole, spent = _positive(power, "W", "dvfs: power"), _positive(time, "s", "dvfs: time")
     leaking = quantity(static, "W", "dvfs: static")
     if not 0 <= leaking.value <= whole.value:
-        raise ValueError(f"dvfs: static is {leaking}, wanted 0 W to the {whole} of the whole")
+        raise ValueError(f"dvfs: static is {leaking}, expected 0 W to the {whole} of the whole")
     pairs = []
     for name, kind, pair in (("voltage", "V", voltage), ("frequency", "Hz", frequency)):
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-            raise ValueError(f"dvfs: {name} is {shown(pair)}, wanted two, before and after")
+            raise ValueError(f"dvfs: {name} is {shown(pair)}, expected two, before and after")
         pairs.append(ratio(*(_positive(one, kind, f"dvfs: {name}") for one in reversed(pair))))
     volts, clocks = pairs
     lasts = spent / clocks
@@ -238,5 +238,5 @@ def dvfs(
 def _positive(value: Text, kind: str, name: str) -> Quantity:
     found = quantity(value, kind, name)
     if not found.value > 0:
-        raise ValueError(f"{name} is {found}, wanted more than 0")
+        raise ValueError(f"{name} is {found}, expected more than 0")
     return found

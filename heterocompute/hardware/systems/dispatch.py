@@ -175,12 +175,12 @@ def dispatch(
     """
     chips = as_devices("dispatch", devices)
     if not chips or len({one.name for one in chips}) < len(chips):
-        raise ValueError(f"dispatch: devices are {shown([one.name for one in chips])}, wanted one or more, each once")
+        raise ValueError(f"dispatch: devices are {shown([one.name for one in chips])}, expected one or more, each once")
     if not isinstance(objective, str) or objective not in OBJECTIVES:
-        raise ValueError(f"dispatch: objective is {shown(objective)}, wanted one of {', '.join(OBJECTIVES)}")
+        raise ValueError(f"dispatch: objective is {shown(objective)}, expected one of {', '.join(OBJECTIVES)}")
     for table, rates in (("links", links), ("launch", launch)):
         if rates is not None and not isinstance(rates, Mapping):
-            raise TypeError(f"dispatch: {table} is {shown(rates)}, wanted a mapping of devices to numbers")
+            raise TypeError(f"dispatch: {table} is {shown(rates)}, expected a mapping of devices to numbers")
         for name, value in (rates or {}).items():
             check_number("dispatch", f"{table}[{shown(name)}]", value, closed=table == "launch")
     check_count("dispatch", "batch", batch)
@@ -188,12 +188,12 @@ def dispatch(
     asked = _Question(chips, objective, kinds, format, batch, input_shape, dict(links or {}), dict(launch or {}))
     if not callable(op):
         if sizes is not None:
-            raise ValueError(f"dispatch: sizes is {shown(sizes)}, wanted a callable op with it")
+            raise ValueError(f"dispatch: sizes is {shown(sizes)}, expected a callable op with it")
         return asked.answer(op)
     if sizes is None:
         raise ValueError("dispatch: sizes is missing: op is a callable of a size")
     if not isinstance(sizes, Sequence) or len(sizes) != 2:
-        raise ValueError(f"dispatch: sizes is {shown(sizes)}, wanted the least and the largest")
+        raise ValueError(f"dispatch: sizes is {shown(sizes)}, expected the least and the largest")
     low = as_int(sizes[0], "dispatch: sizes", 1)
     high = as_int(sizes[1], "dispatch: sizes", low)
     flips = _flips(lambda size: asked.answer(op(size)).chosen, low, high)
@@ -358,7 +358,7 @@ def _given_bytes(works: Sequence[Work]) -> list[float]:
     for one in works:
         if not {"input_bytes", "output_bytes", "operations", "bytes"} <= set(one):
             wanted = "operations, bytes, input_bytes and output_bytes"
-            raise ValueError(f"dispatch: work is {shown(dict(one))}, wanted {wanted}")
+            raise ValueError(f"dispatch: work is {shown(dict(one))}, expected {wanted}")
         for key in ("input_bytes", "output_bytes"):
             check_number("dispatch", key, one[key], closed=True)
     return [*(float(one["input_bytes"]) for one in works), float(works[-1]["output_bytes"])]

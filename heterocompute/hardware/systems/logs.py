@@ -111,9 +111,7 @@ def _dmon(lines: list[str], name: str) -> Iterator[Sample]:
                 heads = [word.lower() for word in words]
             continue
         if not any(head in COLUMNS for head in heads):
-            raise ValueError(
-                f"read_smi: line {i} of {name} stands before the names of columns, expected '# gpu pwr ...'"
-            )
+            raise ValueError(f"read_smi: line {i} of {name} is before the names of columns, expected '# gpu pwr ...'")
         yield _sample(heads, words, i, name)
 
 

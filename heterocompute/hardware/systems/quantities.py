@@ -75,7 +75,7 @@ class Quantity:
     def like(self, other: Quantity, what: str) -> Quantity:
         """Return self if the other quantity has the same dimension; otherwise ValueError names both."""
         if not isinstance(other, Quantity):
-            raise TypeError(f"{what}: other is {shown(other)}, wanted a Quantity")
+            raise TypeError(f"{what}: other is {shown(other)}, expected a Quantity")
         if self.dimension != other.dimension:
             hint = f"; {MIXED}" if {self.unit[:2], other.unit[:2]} == {"op", "MA"} else ""
             raise ValueError(f"{what}: {shown(self)} and {shown(other)} are not of one kind{hint}")
@@ -145,22 +145,22 @@ def quantity(value: Any, kind: str | None = None, name: str = "quantity") -> Qua
     if isinstance(value, Quantity):
         found = value
     elif not isinstance(value, str):
-        raise TypeError(f"{name} is {shown(value)}, wanted a text with a unit, such as '300 W'")
+        raise TypeError(f"{name} is {shown(value)}, expected a text with a unit, such as '300 W'")
     else:
         match = re.fullmatch(rf"\s*({_NUMBER})\s*([A-Za-z/ ]*)\s*", value)
         if not match:
-            raise ValueError(f"{name} is {shown(value)}, wanted a number and a unit, such as '300 W'")
+            raise ValueError(f"{name} is {shown(value)}, expected a number and a unit, such as '300 W'")
         found = Quantity(float(match[1]), _of())
         for i, part in enumerate(match[2].split("/") if match[2].strip() else ()):
             size = _unit(part.strip(), name, value)
             found = found / size if i else found * size
     if not math.isfinite(found.value):
-        raise ValueError(f"{name} is {shown(str(found))}, wanted a finite number")
+        raise ValueError(f"{name} is {shown(str(found))}, expected a finite number")
     if kind is not None:
         wanted = quantity(f"1 {kind}")
         if wanted.dimension != found.dimension:
             has = found.unit or "no unit"
-            raise ValueError(f"{name} is {found} ({has}), wanted a number of {wanted.unit}")
+            raise ValueError(f"{name} is {found} ({has}), expected a number of {wanted.unit}")
     return found
 
 
@@ -170,7 +170,8 @@ def _unit(text: str, name: str, value: str) -> Quantity:
         if prefix is not None and (prefix == "" or (prefixed and prefix in _PREFIXES)):
             return Quantity(size * _PREFIXES[prefix], dimension)
     raise ValueError(
-        f"{name} is {shown(value, 40)}: {shown(text, 40)} is no unit, wanted one of {', '.join(_UNITS)}, with a prefix"
+        f"{name} is {shown(value, 40)}: {shown(text, 40)} is not a unit, expected one of {', '.join(_UNITS)}, with a "
+        "prefix"
     )
 
 

@@ -97,7 +97,7 @@ def measure(
     """
     for name, one in (("call", call), ("synchronize", synchronize or call), ("clock", clock)):
         if not callable(one):
-            raise TypeError(f"measure: {name} is {shown(one)}, wanted a callable")
+            raise TypeError(f"measure: {name} is {shown(one)}, expected a callable")
     check_count("measure", "batch", batch)
     as_int(runs, "measure: runs", 1, 1_000_000)
     as_int(warmup, "measure: warmup", 0, 1_000_000)

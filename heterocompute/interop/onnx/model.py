@@ -28,7 +28,7 @@ def loaded(model: Any) -> Any:
     except ImportError:
         raise ImportError("run_onnx: evaluating ONNX models needs onnx: pip install 'heterocompute[onnx]'") from None
     if not isinstance(model, (str, os.PathLike, bytes, onnx.ModelProto)):
-        raise TypeError(f"{place} is {shown(model)}, wanted a path, bytes or an onnx.ModelProto")
+        raise TypeError(f"{place} is {shown(model)}, expected a path, bytes or an onnx.ModelProto")
     if isinstance(model, (str, os.PathLike)):
         with open_regular(file_name(model)):
             pass  # a missing file is an OSError, not onnx's own
@@ -60,7 +60,7 @@ def blaming(place: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # protobuf's errors and onnx's own
-        raise ValueError(f"{place}: no ONNX model: {sentence_of(error)}") from None
+        raise ValueError(f"{place}: not an ONNX model: {sentence_of(error)}") from None
 
 
 def sentence_of(error: Exception) -> str:

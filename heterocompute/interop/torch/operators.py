@@ -148,7 +148,7 @@ def defined() -> SimpleNamespace:
 
     def array(t: Any) -> Any:
         if t.device.type != "cpu":
-            raise TypeError(f"interop.torch: the tensor is on {t.device}, wanted one of the CPU: pass .cpu() of it")
+            raise TypeError(f"interop.torch: the tensor is on {t.device}, expected one of the CPU: pass .cpu() of it")
         return as_array(t.detach(), "interop.torch: the tensor")
 
     def operator(name: str, schema: str, forward: Any, fake: Any) -> Any:

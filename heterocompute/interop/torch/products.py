@@ -91,7 +91,7 @@ def linear(
     """
     activations = _activations(q, activations)
     if dtype is not None and not getattr(dtype, "is_floating_point", False):
-        raise TypeError(f"linear: dtype is {shown(dtype)}, wanted a torch.dtype of floats")
+        raise TypeError(f"linear: dtype is {shown(dtype)}, expected a torch.dtype of floats")
     if is_direct(x) and x.dtype in OPS.dtypes:
         inner = _inner(bias)
         y = torch.from_numpy(core_linear(as_core(x), _array(q, "linear"), inner, activations))
@@ -312,7 +312,7 @@ def _finished(y: torch.Tensor, x: torch.Tensor, bias: Any, name: str, dtype: Any
         check_tensor(bias, f"{name}: bias")
         dim = -1 if name == "linear" else 1
         if tuple(bias.shape) != (y.shape[dim],):
-            raise ValueError(f"{name}: bias has shape {tuple(bias.shape)}, wanted {(y.shape[dim],)}")
+            raise ValueError(f"{name}: bias has shape {tuple(bias.shape)}, expected {(y.shape[dim],)}")
         y = y + (bias if dim < 0 else bias.reshape(-1, *[1] * (y.dim() - 2)))
     if dtype is None:
         kind = x.device.type

@@ -295,17 +295,17 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             keeps them: it is rounded after them, and what a mask has removed stays 0.
             """
             if not isinstance(layer, torch.nn.Linear):
-                raise TypeError(f"QuantLinear: layer is of type {type(layer).__name__}, wanted a torch.nn.Linear")
+                raise TypeError(f"QuantLinear: layer is of type {type(layer).__name__}, expected a torch.nn.Linear")
             own = getattr(type(layer), "forward", None)
             if own not in (torch.nn.Linear.forward, QuantLinear.forward):
                 raise TypeError(
-                    f"QuantLinear: layer is of type {type(layer).__name__}, whose forward pass is its own, wanted a "
+                    f"QuantLinear: layer is of type {type(layer).__name__}, whose forward pass is its own, expected a "
                     "torch.nn.Linear"
                 )
             if any(torch.nn.parameter.is_lazy(one) for one in layer._parameters.values()):
                 raise ValueError("QuantLinear: layer has no weight yet, expected one after its first forward pass")
             if rounded_already(layer, "weight"):
-                raise ValueError("QuantLinear: weight of the layer is rounded already, wanted one that is not")
+                raise ValueError("QuantLinear: weight of the layer is rounded already, expected one that is not")
             with torch.device("meta"):
                 made = cls(layer.in_features, layer.out_features, fmt, clip=clip)
             made._parameters.clear()

@@ -23,7 +23,8 @@ from .reading import computed_with, defined_modules, maker_of, now, unpruned
 __all__ = ["OPS", "QuantLinear", "check_tensor", "fake_quantize", "packed", "parametrize"]
 
 NESTED = (
-    "interop.torch: derivatives of torch.func inside of torch.compile, wanted them outside of it, or no fullgraph=True"
+    "interop.torch: derivatives of torch.func inside of torch.compile, expected them outside of it, or no "
+    "fullgraph=True"
 )
 
 
@@ -63,7 +64,7 @@ def fake_quantize(
     """
     check_tensor(t, "fake_quantize: t")
     if rounding not in ("nearest", "stochastic"):
-        raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, wanted 'nearest' or 'stochastic'")
+        raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     axes = axes_text(normalize_axes(axis, t.ndim, "fake_quantize"))
     text = fmt if isinstance(fmt, str) else str(as_format(fmt, "fake_quantize: fmt"))
     number = as_seed(seed)
@@ -104,7 +105,7 @@ def parametrize(
         As in `fake_quantize`, for the present weight.
     """
     if OPS.rounds(module, name):
-        raise ValueError(f"parametrize: {name} of the module is rounded already, wanted one that is not")
+        raise ValueError(f"parametrize: {name} of the module is rounded already, expected one that is not")
     hook = maker_of(module, name)[1] if isinstance(module, OPS.Module) else None
     if hook is not None and not hasattr(hook, "apply_mask"):
         raise ValueError(
@@ -114,7 +115,7 @@ def parametrize(
     weight: Any = now(module, name) if hook is not None else getattr(module, name, None)
     several = isinstance(module, OPS.Module) and OPS.is_parametrized(module, name)
     if hook is None and not several and not isinstance(weight, OPS.Parameter):
-        raise TypeError(f"parametrize: {name} of the module is {shown(weight)}, wanted the name of a parameter")
+        raise TypeError(f"parametrize: {name} of the module is {shown(weight)}, expected the name of a parameter")
     axes = normalize_axes(_summed(module, weight.ndim) if axis is None else axis, weight.ndim, "parametrize")
     fake_quantize(weight.detach(), fmt, axes, clip)  # what is wrong is said here, not inside of torch
     text = str(as_format(fmt, "parametrize: fmt"))
@@ -151,7 +152,7 @@ def packed(module: Any) -> dict[str, Any]:
     {'0.weight': 'QuantizedArray', '0.bias': 'Tensor'}
     """
     if not isinstance(module, OPS.Module):
-        raise TypeError(f"packed: module is {shown(module)}, wanted a torch.nn.Module")
+        raise TypeError(f"packed: module is {shown(module)}, expected a torch.nn.Module")
     return computed_with(module)
 
 
@@ -227,12 +228,12 @@ def _clip_text(clip: Any, name: str) -> str:
 
 def check_tensor(value: Any, name: str) -> None:
     if not isinstance(value, OPS.Tensor):
-        raise TypeError(f"{name} is {shown(value)}, wanted a torch.Tensor")
+        raise TypeError(f"{name} is {shown(value)}, expected a torch.Tensor")
     if value.is_nested or value.layout != OPS.strided:
-        raise TypeError(f"{name} is nested, sparse or of another layout, wanted a dense torch.Tensor")
+        raise TypeError(f"{name} is nested, sparse or of another layout, expected a dense torch.Tensor")
     if value.dtype not in OPS.dtypes:
         wanted = "float16, bfloat16, float32 or float64: pass .float() of it"
-        raise TypeError(f"{name} has dtype {value.dtype}, wanted {wanted}")
+        raise TypeError(f"{name} has dtype {value.dtype}, expected {wanted}")
 
 
 OPS = _Operators()

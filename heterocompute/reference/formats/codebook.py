@@ -67,7 +67,7 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any, importance: Array | N
         clip is not None.
     """
     if clip is not None:
-        raise ValueError(f"clip: {clip!r:.80}, a codebook has no scale that it could change; wanted None")
+        raise ValueError(f"clip: {clip!r:.80}, a codebook has no scale that it could change; expected None")
     v, scales = x, np.zeros((sizes.rows, sizes.groups), np.float32)
     if fmt.group is not None:
         scales = np.abs(x).max(axis=-1, initial=0.0).astype(np.float32)

@@ -64,7 +64,7 @@ def _gguf(path: str) -> LanguageModel:
     reader = reader_of(path)
     try:
         if not isinstance(reader, Gguf):
-            raise ValueError(f"{printable(path)}: is no GGUF file; expected one, or a folder with config.json")
+            raise ValueError(f"{printable(path)}: is not a GGUF file; expected one, or a folder with config.json")
         reads = readers_in(reader, "gguf")
         sizes = {name: reader.info(name).shape for name in reads}
         vocabulary = _rows(path, sizes, "token_embd.weight")
@@ -134,14 +134,14 @@ def _json(path: str) -> Mapping[str, Any]:
     except ValueError as error:
         raise ValueError(f"{printable(path)}: {str(error).removeprefix(printable(path) + ': ')}") from None
     if not isinstance(found, Mapping):
-        raise ValueError(f"{printable(path)}: is no JSON object")
+        raise ValueError(f"{printable(path)}: is not a JSON object")
     return found
 
 
 def _rows(path: str, sizes: Mapping[str, tuple[int, ...]], name: str) -> int:
     shape = sizes.get(name)
     if shape is None:
-        raise ValueError(f"{printable(path)}: the tensor {quoted(name)} is missing: this is no language model")
+        raise ValueError(f"{printable(path)}: the tensor {quoted(name)} is missing: this is not a language model")
     if len(shape) != 2 or 0 in shape:
         raise ValueError(f"{printable(path)}: tensor {quoted(name)} has shape {shape}, expected (vocabulary, width)")
     return shape[0]

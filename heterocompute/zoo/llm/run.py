@@ -50,7 +50,7 @@ def _check_names(net: LanguageModel, weights: Any) -> None:
     unknown = next((name for name in weights if name not in net.weights), None)
     if unknown is not None:
         near = "".join(f"; the nearest is {quoted(one)}" for one in near_words(str(unknown), net.matrices)[:1])
-        raise ValueError(f"weights has {shown(unknown)}, which is no tensor of {printable(net.path)}{near}")
+        raise ValueError(f"weights has {shown(unknown)}, which is not a tensor of {printable(net.path)}{near}")
 
 
 class Run:

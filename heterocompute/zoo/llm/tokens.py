@@ -81,7 +81,7 @@ class Tokens:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise ValueError(f"encode: text has no UTF-8 at index {error.start}, expected a Unicode text") from None
+            raise ValueError(f"encode: text has not UTF-8 at index {error.start}, expected a Unicode text") from None
         ids = list(self.tokenizer.encode(text, add_special_tokens=False).ids)
         return [self.begin, *ids] if special and self.begin is not None else ids
 

@@ -153,7 +153,7 @@ void same(const char *what, item_type type, const void *got, const void *wanted,
         char a_text[64], b_text[64];
         print_item(a_text, sizeof a_text, type, a);
         print_item(b_text, sizeof b_text, type, b);
-        fail("%s[%" PRId64 "] is %s, wanted %s", what, i, a_text, b_text);
+        fail("%s[%" PRId64 "] is %s, expected %s", what, i, a_text, b_text);
     }
 }
 

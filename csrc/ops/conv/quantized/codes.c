@@ -85,7 +85,7 @@ hc_status hc_codes_begin(hc_codes *c, hc_error *error) {
     const int64_t lines = c->images * c->planes * c->height;
     c->memory = hc_alloc_aligned(scales_at + (lines + c->images + c->images * c->conv->shape.height) * 4);
     if (!c->memory)
-        return hc_fail(error, HC_MEMORY, "conv2d: no memory for the codes of an image");
+        return hc_fail(error, HC_MEMORY, "conv2d: not enough memory for the codes of an image");
     c->own = c->memory + own_at;
     c->line_scale = (float *)(void *)(c->memory + scales_at);
     c->scale = c->line_scale + lines;

@@ -238,7 +238,7 @@ hc_status hc_conv_depthwise_codes_run(const hc_convolution *conv, hc_error *erro
     uint8_t *memory = hc_alloc_aligned(plan(&job, conv));
     hc_status status = hc_codes_begin(&job.codes, error);
     if (status == HC_OK && !memory)
-        status = hc_fail(error, HC_MEMORY, "conv2d: no memory for filters");
+        status = hc_fail(error, HC_MEMORY, "conv2d: not enough memory for filters");
     if (status == HC_OK) {
         job.panel = (int16_t *)(void *)memory;
         job.bytes = (int8_t *)memory;

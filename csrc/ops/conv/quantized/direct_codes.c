@@ -316,7 +316,7 @@ hc_status hc_conv_direct_codes_run(const hc_convolution *conv, hc_error *error) 
     const int n_threads = conv->run->n_threads;
     hc_status status = hc_codes_begin(&job.codes, error);
     if (status == HC_OK && !prepare(&job))
-        status = hc_fail(error, HC_MEMORY, "conv2d: no memory for panels of filters");
+        status = hc_fail(error, HC_MEMORY, "conv2d: not enough memory for panels of filters");
     for (int64_t band = 0; status == HC_OK && band < job.codes.n_bands; band++) {
         status = hc_codes_band(&job.codes, band, error);
         if (status != HC_OK)

@@ -70,7 +70,7 @@ static hc_status begin(hc_code_images *c, const hc_convolution *conv, int64_t im
     const int64_t scales_at = hc_round_up(n_limbs * images * c->columns, HC_CACHE_LINE);
     c->memory = hc_alloc_aligned(scales_at + images * (geometry->groups + 1) * (int64_t)sizeof(float));
     if (!c->memory)
-        return hc_fail(error, HC_MEMORY, "conv2d: no memory for the codes of an image");
+        return hc_fail(error, HC_MEMORY, "conv2d: not enough memory for the codes of an image");
     for (int i = 0; i < n_limbs; i++)
         c->limb[i] = c->memory + i * images * c->columns;
     c->scales = (float *)(void *)(c->memory + scales_at);

@@ -37,7 +37,7 @@ hc_status hc_rounded_begin(hc_rounded *r, const hc_convolution *conv, hc_error *
     r->largest = hc_alloc_aligned(by_lines ? r->images * s->height * size : 0);
     r->limbs = hc_alloc_aligned(has_codes(r) && !by_lines ? values : 0);
     if (!r->values || !r->scale || !r->largest || !r->limbs)
-        return hc_fail(error, HC_MEMORY, "conv2d: no memory for the rounded values of an image");
+        return hc_fail(error, HC_MEMORY, "conv2d: not enough memory for the rounded values of an image");
     /* (image, h, w, channel) line by line; of packed codes (image, group, h, w, channel). */
     const bool last = by_lines || groups == 1;
     const int64_t run = last ? s->channels : s->group_channels, pixel = run * size,

@@ -182,7 +182,7 @@ static hc_status run(const hc_convolution *conv, int m, hc_error *error) {
     const int64_t bytes = conv->shape.filters * (int64_t)sizeof(float);
     job.scales = hc_alloc_aligned(bytes);
     if (!job.scales)
-        return hc_fail(error, HC_MEMORY, "conv2d: no memory for the scales of filters");
+        return hc_fail(error, HC_MEMORY, "conv2d: not enough memory for the scales of filters");
     if (job.tiles.packed)
         memcpy(job.scales, hc_prepacked_filter_scales(conv), (size_t)bytes);
     const hc_status status = hc_tiles_run(&job.tiles, error);

@@ -58,7 +58,7 @@ def renamed(reader: Gguf) -> Renamed:
     Raises
     ------
     ValueError
-        It is no language model of a known family, or has a tensor without a name there; why.
+        It is not a language model of a known family, or has a tensor without a name there; why.
     """
     if EMBEDDING not in reader:
         raise ValueError(f"the tensor {EMBEDDING} is missing")

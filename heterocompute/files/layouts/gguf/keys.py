@@ -22,19 +22,21 @@ def check_text(said: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"save_gguf: {said} is {shown(text)}, wanted text that UTF-8 holds") from None
+        raise ValueError(f"save_gguf: {said} is {shown(text)}, expected text that UTF-8 holds") from None
 
 
 def add_key(writer: Any, gguf: Any, key: Any, value: Any) -> None:
     """Write one key; TypeError or ValueError for a value that GGUF does not hold."""
     if not isinstance(key, str) or not key:
-        raise TypeError(f"save_gguf: a key of metadata is {shown(key)}, wanted a str")
+        raise TypeError(f"save_gguf: a key of metadata is {shown(key)}, expected a str")
     check_text("a key of metadata", key)
     if key == ALIGNMENT_KEY and value != ALIGNMENT:
-        raise ValueError(f"save_gguf: {key} is {shown(value)}, wanted {ALIGNMENT}, as the file is laid out")
+        raise ValueError(f"save_gguf: {key} is {shown(value)}, expected {ALIGNMENT}, as the file is laid out")
     each = value if isinstance(value, list) else [value]
     if not each or len(set(map(type, each))) != 1 or not isinstance(each[0], NUMBERS):
-        raise TypeError(f"save_gguf: {quoted(key)} is {shown(value)}, wanted a str, bool, int, float or a list of one")
+        raise TypeError(
+            f"save_gguf: {quoted(key)} is {shown(value)}, expected a str, bool, int, float or a list of one"
+        )
     if isinstance(each[0], str):
         for text in each:
             check_text(quoted(key), text)
@@ -70,5 +72,5 @@ def _key_type(key: str, value: Any, each: Sequence[Any]) -> str:
         return "UINT32"
     bits = 32 if isinstance(value, list) else 64
     if isinstance(value, list) or not -(2**63) <= low <= high < 2**63:
-        raise ValueError(f"save_gguf: {quoted(key)} is {shown(value)}, wanted integers of {bits} bits")
+        raise ValueError(f"save_gguf: {quoted(key)} is {shown(value)}, expected integers of {bits} bits")
     return "INT64"

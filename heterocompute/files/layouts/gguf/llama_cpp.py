@@ -135,7 +135,7 @@ def _json(path: str, limit: int = MAX_CONFIG) -> Mapping[str, Any]:
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     if not isinstance(found, Mapping):
-        raise ValueError(f"{name}: is no JSON object")
+        raise ValueError(f"{name}: is not a JSON object")
     return found
 
 
@@ -155,7 +155,7 @@ def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int
             raise ValueError(f"layer {i} has a window that the architecture {shape.family} does not have")
     scales = (shape.head_width**-0.5, (shape.width / shape.heads) ** -0.5)
     if min(abs(shape.scale / scale - 1) for scale in scales) > 1e-6:
-        raise ValueError("query_pre_attn_scalar is none of the values that llama.cpp knows")
+        raise ValueError("query_pre_attn_scalar is not a value that llama.cpp supports")
 
 
 def paired(heads: int, width: int) -> Array:
@@ -192,7 +192,7 @@ def _sizes(shape: Shape, config: Mapping[str, Any]) -> dict[str, Any]:
     if rope.scaling == "yarn":
         usual = 0.1 * np.log(max(rope.factor, 1.0)) + 1.0
         if (rope.low, rope.high) != (1.0, 32.0) or abs(rope.amplitude - usual) > 1e-6:
-            raise ValueError("the options of yarn are none that llama.cpp reads from a file")
+            raise ValueError("llama.cpp does not read these options of yarn from a file")
         found["rope.scaling.original_context_length"] = int(rope.original)
     return {f"{shape.family}.{key}": value for key, value in found.items()} | {"general.quantization_version": 2}
 
@@ -215,7 +215,7 @@ def _tokens(folder: str, config: Mapping[str, Any], vocabulary: int) -> dict[str
         raise ValueError(f"{TOKENIZER}: its model is not BPE")
     pairs = [tuple(one.split(" ", 1)) if isinstance(one, str) else tuple(one) for one in model.get("merges") or ()]
     if any(len(pair) != 2 or not all(isinstance(part, str) for part in pair) for pair in pairs):
-        raise ValueError(f"{TOKENIZER}: a merge is not of two texts")
+        raise ValueError(f"{TOKENIZER}: a merge is not a pair of strings")
     texts, types = _pieces(said, model["vocab"], vocabulary)
     steps = list(_steps(said.get("pre_tokenizer")))
     found: dict[str, Any] = {}

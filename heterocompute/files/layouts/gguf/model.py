@@ -116,7 +116,7 @@ def readers(reader: Tensors) -> dict[str, Callable[[], Any]]:
         Another file.
     """
     if not isinstance(reader, Gguf):
-        raise ValueError("is no GGUF file")
+        raise ValueError("is not a GGUF file")
     scales = {name: scale_name(name) for name in reader.names if reader.kind(name) == "NVFP4"}
     scales = {name: scale for name, scale in scales.items() if scale in reader}
     several = {name for name, scale in scales.items() if not _is_one(reader.info(scale))}
@@ -202,7 +202,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
         plain = np.asarray(array)
         if plain.dtype.name not in PLAIN or plain.ndim > 4:
             what = f"tensor {quoted(name)} is {plain.dtype} {plain.shape}"
-            raise TypeError(f"save: {what}: gguf wants {', '.join(PLAIN)} and at most 4 dimensions")
+            raise TypeError(f"save: {what}: gguf needs {', '.join(PLAIN)} and at most 4 dimensions")
         if model is not None and (plain.ndim == 1 or plain.dtype == np.float64):
             plain = converted(plain, np.float32)  # llama.cpp has vectors of float32 only
             plain = plain + np.float32(1) if name in model.plus_one else plain

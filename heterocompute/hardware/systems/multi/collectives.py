@@ -74,7 +74,7 @@ def allreduce(
     size = check_number("multi.allreduce", "size", size, closed=True)
     latency = check_number("multi.allreduce", "latency", latency, closed=True)
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise ValueError(f"multi.allreduce: algorithm is {shown(algorithm)}, wanted one of {', '.join(ALGORITHMS)}")
+        raise ValueError(f"multi.allreduce: algorithm is {shown(algorithm)}, expected one of {', '.join(ALGORITHMS)}")
     tiers = link.of(count).tiers if isinstance(link, Fabric) else (Tier("links", count, link_rate(link)),)
     moving, waiting = [], 0.0
     for tier in tiers:

@@ -70,7 +70,7 @@ class Fabric:
         if not as_list(self.tiers, "Fabric: tiers", "one Tier or more") or not all(
             isinstance(tier, Tier) for tier in self.tiers
         ):
-            raise ValueError(f"Fabric: tiers are {shown(self.tiers)}, wanted one Tier or more")
+            raise ValueError(f"Fabric: tiers are {shown(self.tiers)}, expected one Tier or more")
 
     @property
     def count(self) -> int:
@@ -117,7 +117,7 @@ class Fabric:
             here = min(left, tier.count)
             if left % here:
                 raise ValueError(
-                    f"fabric: count is {count}, wanted a multiple of the {tier.count} devices of one {tier.name}"
+                    f"fabric: count is {count}, expected a multiple of the {tier.count} devices of one {tier.name}"
                 )
             tiers.append(replace(tier, count=here))
             left //= here
@@ -188,8 +188,8 @@ def fabric(name: str, count: int | None = None) -> Fabric:
     """
     if not isinstance(name, str) or name not in _SYSTEMS:
         near = near_words(str(name), _SYSTEMS, 3)
-        words = f"; the nearest are {', '.join(near)}" if near else f", wanted one of {', '.join(_SYSTEMS)}"
-        raise ValueError(f"fabric: {shown(name)} is no system{words}")
+        words = f"; the nearest are {', '.join(near)}" if near else f", expected one of {', '.join(_SYSTEMS)}"
+        raise ValueError(f"fabric: {shown(name)} is not a known system{words}")
     size, inside, network, outside, nodes, source = _SYSTEMS[name]
     whole = Fabric(name, (Tier("node", size, inside), Tier(network, nodes, outside)), source)
     return whole.of(size if count is None else count)

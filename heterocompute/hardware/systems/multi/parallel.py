@@ -264,13 +264,13 @@ def pipeline_parallel(
     if isinstance(stages, Sequence):
         times = [check_number(name, "stages", seconds) for seconds in stages]
         if interleaved > 1 and len(set(times)) > 1:
-            raise ValueError(f"{name}: interleaved is {interleaved}, wanted 1: the stages are not equal")
+            raise ValueError(f"{name}: interleaved is {interleaved}, expected 1: the stages are not equal")
     else:
         if check_count(name, "stages", stages) > 1 << 20:
-            raise ValueError(f"{name}: stages is {stages}, wanted at most 2^20")
+            raise ValueError(f"{name}: stages is {stages}, expected at most 2^20")
         times = [1.0] * stages
     if not times:
-        raise ValueError(f"{name}: stages are empty, wanted one or more")
+        raise ValueError(f"{name}: stages are empty, expected one or more")
     first = sum(times) - max(times) + copy_seconds * (len(times) - 1) * interleaved
     seconds = first / interleaved + microbatches * max(times)
     busy = microbatches * math.fsum(times)

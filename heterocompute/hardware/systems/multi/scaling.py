@@ -81,7 +81,7 @@ def scaling(
     check_count("multi.scaling", "batch", batch)
     check_number("multi.scaling", "utilization", utilization, high=1.0)
     if not isinstance(fabric, Fabric):
-        raise TypeError(f"multi.scaling: fabric is {shown(fabric)}, wanted a Fabric: multi.fabric('dgx-a100')")
+        raise TypeError(f"multi.scaling: fabric is {shown(fabric)}, expected a Fabric: multi.fabric('dgx-a100')")
     bits = dtype_bits(dtype)
     layers = [3 * row["seconds"] / utilization for row in roofline(network, chip, dtype, None, batch).layers]
     step, gradients = math.fsum(layers), (network.params - network.frozen) * bits / 8

@@ -1,6 +1,6 @@
 """Count the instructions that whole products execute on ARM, by qemu's translator. Nothing is timed.
 
-python tests/c/executed.py RUNNER [--emulator qemu-aarch64]
+python tests/c/plugin/executed.py RUNNER [--emulator qemu-aarch64]
 
 RUNNER is the static program that `tests/c/build.py RUNNER --cc aarch64-linux-gnu-gcc --machine aarch64 -static` makes.
 The count of one product of 512 x 512 matrices is that of two products less that of one, so that neither the start nor
@@ -32,7 +32,7 @@ def main() -> None:
     print("| processor | product | instructions | multiply-adds per instruction |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         plugin = f"{folder}/count.so"
-        source = str(HERE / "plugin/count_instructions.c")
+        source = str(HERE / "count_instructions.c")
         subprocess.run(["cc", "-shared", "-fPIC", "-O2", source, "-o", plugin], check=True)
         for cpu, has in CPUS.items():
             for kind in KINDS:
