@@ -111,7 +111,7 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
     x, y = (0, "float32", (m, k), (4 * k, 4)), (0, "float32", (m, n), (4 * n, 4))
     q = _packed(parse_format(weights), (n, k))
     architecture = 90 if chip.name.startswith(HOPPER) else 80
-    _, steps = _core.cuda_steps("matmul", (0, 0, None, x, False, fmt, q, 0, y), architecture)
+    _, steps = _core.cuda_steps("matmul", (0, 0, None, x, False, fmt, q, 0, y, False), architecture)
     packed, integers = _nbytes(weights, (n, k)), n * k // (2 if weights.endswith("2:4") else 1)
     held = _nbytes(activations, (m, k)) if activations else 0
     seconds, parts, of_w = 0.0, dict[str, float](), 0
