@@ -154,6 +154,7 @@ def _in_batches(x: Any, name: str) -> Any:
 
 def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], Any, Any]:
     """Return (batch, heads, tokens, width) of keys or values, what the C core takes for them, and the array read."""
+    packed: Any
     if isinstance(x, Kept):
         batch, heads, tokens, width = x.shape
         sizes, steps, packed = x.shape, (heads, 1, batch * heads), x.packed
