@@ -298,6 +298,7 @@ def cuda_matmul(
     w: _Packed,
     bias: int,
     out: _OnDevice,
+    device_order: bool,
     /,
 ) -> int: ...
 def cuda_conv2d(
@@ -329,6 +330,21 @@ def cuda_layer(
     repeat: int,
     turns: int,
     pairs: bool,
+    /,
+) -> int: ...
+def cuda_attention(
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    q: _OnDevice,
+    k: _OnDevice | tuple[_Packed, tuple[int, ...], tuple[int, ...]],
+    v: _OnDevice | tuple[_Packed, tuple[int, ...], tuple[int, ...]],
+    out: _OnDevice,
+    kv_heads: int,
+    causal: bool,
+    window: int,
+    scale: float,
+    cap: float,
     /,
 ) -> int: ...
 def cuda_steps(

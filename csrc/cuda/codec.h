@@ -3,8 +3,11 @@
  *
  *   x -> shared values (thread, column) -> definition -> shared components (thread, byte) -> components, and back
  *
- * A thread sees its chunk as a row of its own. What the whole row or array must give first, its largest magnitude, a kernel
- * `maximum` has found: it becomes the threshold of the row, or the coarse scale.
+ * A thread sees its chunk as a row of its own. What the whole row or array must give first, its largest magnitude, becomes the
+ * threshold of the row, or the coarse scale. A kernel `maximum` has found it; where a block has whole rows, `encode` finds it
+ * in shared memory, after the components:
+ *
+ *   values | components | maxima of the block's rows
  */
 #ifndef HC_CUDA_CODEC_H
 #define HC_CUDA_CODEC_H
@@ -21,7 +24,7 @@ struct hc_chunk {
 static inline HC_DEVICE hc_chunk hc_chunk_of(const hc_cuda_chunks &chunks, const hc_geometry &geometry, int slot) {
     const int64_t item = (int64_t)blockIdx.x * chunks.threads + slot;
     hc_chunk chunk = {0, 0, 0, 0, 0};
-    if (item >= chunks.all)
+    if (slot >= chunks.threads || item >= chunks.all)
         return chunk;
     chunk.row = item / chunks.per_row;
     chunk.number = item - chunk.row * chunks.per_row;
@@ -190,7 +193,7 @@ struct hc_plain_format {
 /* format: its functions, as a codec_<family>.cu names them. */
 template <typename format>
 static inline HC_DEVICE bool hc_encode_chunk(const hc_cuda_codec &p, const hc_chunk &chunk, const hc_float_rows &x,
-                                             const hc_components &own) {
+                                             const hc_components &own, const uint32_t *row_maximum_bits) {
     const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
     hc_encode_state state = {0, 0, NULL, &geometry, NULL};
     hc_format of_chunk = p.format;
@@ -198,14 +201,14 @@ static inline HC_DEVICE bool hc_encode_chunk(const hc_cuda_codec &p, const hc_ch
     if (thresholds && p.chunks.groups)
         thresholds += chunk.number * p.chunks.groups;
     float row_maximum = 0;
-    if (p.row_maxima) {
-        row_maximum = hc_f32_from_bits(p.row_maxima[chunk.row]);
+    if (row_maximum_bits) {
+        row_maximum = hc_f32_from_bits(*row_maximum_bits);
         if (!format::maximum_is_coarse(&p.format))
             thresholds = &row_maximum;
         else
             of_chunk = format::of_chunk(&p.format);
     }
-    state.maximum = p.row_maxima ? row_maximum : p.state ? hc_f32_from_bits(p.state->maximum) : 0;
+    state.maximum = row_maximum_bits ? row_maximum : p.state ? hc_f32_from_bits(p.state->maximum) : 0;
     format::finish(&of_chunk, &state);
     return format::encode(&of_chunk, &geometry, &state, &x, thresholds, &own) == HC_DONE;
 }
@@ -221,17 +224,41 @@ static inline HC_DEVICE void hc_refuse_row(hc_cuda_state *state, int64_t row) {
     hc_atomic_max(&state->illegal, (uint32_t)(row < 0xfffffffe ? 0xffffffff - row : 1));
 }
 
+/* The largest magnitude of this thread's chunk to that of its row or array. */
+template <typename format>
+static inline HC_DEVICE void hc_add_maximum(const hc_cuda_codec &p, const hc_chunk &chunk, uint32_t *to) {
+    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+    const hc_float_rows x = hc_chunk_values(p, chunk.columns);
+    const float *thresholds = p.thresholds ? p.thresholds + chunk.row * p.geometry.groups : NULL;
+    if (thresholds && p.chunks.groups)
+        thresholds += chunk.number * p.chunks.groups;
+    float maximum = 0;
+    if (!format::maximum(&p.format, &geometry, &x, thresholds, &maximum))
+        hc_refuse_row(p.state, chunk.row);
+    hc_atomic_max(to, hc_f32_bits(maximum));
+}
+
 /* Encodes; where there is a y, rounds to it and keeps no component. */
 template <typename format> static inline HC_DEVICE void hc_encode_block(const hc_cuda_codec &p) {
     const int slot = (int)threadIdx.x, size = hc_value_bytes(p.x), ld = p.chunks.ld;
     const bool is_fake = p.y.data != NULL;
+    uint32_t *found = (uint32_t *)hc_own(p.chunks, p.chunks.threads, size);
+    if (slot < p.chunks.rows)
+        found[slot] = 0;
     hc_load_chunks(p.chunks, p.geometry, p.x);
     hc_barrier();
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
+    uint32_t *row_maximum = p.row_maxima ? p.row_maxima + chunk.row : NULL;
+    if (p.chunks.rows) {
+        row_maximum = found + slot / p.chunks.per_row;
+        if (chunk.columns > 0)
+            hc_add_maximum<format>(p, chunk, row_maximum);
+        hc_barrier();
+    }
     if (chunk.columns > 0) {
         const hc_components own = hc_own_components(p.chunks, slot, size);
         const hc_float_rows x = hc_chunk_values(p, chunk.columns);
-        if (!hc_encode_chunk<format>(p, chunk, x, own))
+        if (!hc_encode_chunk<format>(p, chunk, x, own, row_maximum))
             hc_refuse_row(p.state, chunk.row);
         if (is_fake) { /* in place of the values, which nothing reads again */
             const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
@@ -254,17 +281,8 @@ template <typename format> static inline HC_DEVICE void hc_maximum_block(const h
     hc_load_chunks(p.chunks, p.geometry, p.x);
     hc_barrier();
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, (int)threadIdx.x);
-    if (chunk.columns == 0)
-        return;
-    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
-    const hc_float_rows x = hc_chunk_values(p, chunk.columns);
-    const float *thresholds = p.thresholds ? p.thresholds + chunk.row * p.geometry.groups : NULL;
-    if (thresholds && p.chunks.groups)
-        thresholds += chunk.number * p.chunks.groups;
-    float maximum = 0;
-    if (!format::maximum(&p.format, &geometry, &x, thresholds, &maximum))
-        hc_refuse_row(p.state, chunk.row);
-    hc_atomic_max(p.row_maxima ? p.row_maxima + chunk.row : &p.state->maximum, hc_f32_bits(maximum));
+    if (chunk.columns > 0)
+        hc_add_maximum<format>(p, chunk, p.row_maxima ? p.row_maxima + chunk.row : &p.state->maximum);
 }
 
 template <typename format> static inline HC_DEVICE void hc_decode_block(const hc_cuda_codec &p) {
@@ -485,7 +503,7 @@ static inline HC_DEVICE void hc_gemv_block(const hc_cuda_gemv &p) {
 /* The kernels of a family; `format` names the functions of its definition. */
 #define HC_ENCODERS(family, format)                                                                                    \
     HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) { hc_maximum_block<format>(p); }                                \
-    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 128) { hc_encode_block<format>(p); }
+    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 256) { hc_encode_block<format>(p); }
 #define HC_DECODERS(family, format)                                                                                    \
     HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128) { hc_decode_block<format>(p); }
 #define HC_GEMV(family, format, kinds)                                                                                 \

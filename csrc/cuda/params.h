@@ -15,9 +15,9 @@ typedef struct {
 
 /* A chunk is the part of a row that one thread encodes or decodes: whole groups, whose codes begin and end on bytes. */
 typedef struct {
-    int32_t columns, groups; /* of every chunk but the last of a row; groups is 0 where a row has one group */
-    int32_t threads;         /* of a block */
-    int32_t spare;
+    int32_t columns, groups;        /* of every chunk but the last of a row; groups is 0 where a row has one group */
+    int32_t threads;                /* of a block that have a chunk */
+    int32_t rows;                   /* of a block, whose chunks are whole rows and that finds their maxima; or 0 */
     int64_t per_row, all;           /* chunks */
     int32_t step[HC_N_COMPONENTS];  /* bytes of a component from chunk to chunk; 0: the chunks of a row share it */
     int32_t last[HC_N_COMPONENTS];  /* bytes of the last chunk of a row */
@@ -34,7 +34,7 @@ typedef struct {
     hc_row_view y; /* of encode: written with the rounded values, and no component is; data NULL: components are */
     hc_components parts;
     const float *thresholds; /* of every group, or NULL */
-    uint32_t *row_maxima;    /* bits of the largest magnitude of each row, or NULL */
+    uint32_t *row_maxima;    /* bits of the largest magnitude of each row, or NULL; not of chunks with `rows` */
     hc_cuda_state *state;
 } hc_cuda_codec;
 

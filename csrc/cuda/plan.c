@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024 };
+enum { WHOLE_ROWS_THREADS = 256 /* of the kernels that encode */ };
 
 /* The module of a family and its kernels; NULL: there is none. */
 static const struct {
@@ -166,10 +167,11 @@ int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size) {
 
 void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, const hc_cuda_codec *codec, int size) {
     const hc_cuda_chunks *chunks = &codec->chunks;
+    const int threads = chunks->rows ? (int)hc_round_up(chunks->threads, 32) : chunks->threads; /* whole teams */
     hc_cuda_step *step =
         hc_cuda_add_step(plan, hc_cuda_module_of(codec->format.family), hc_cuda_kernel_of(codec->format.family, kernel),
-                         hc_ceil_div(chunks->all, chunks->threads), 1, chunks->threads,
-                         hc_cuda_shared_bytes(chunks, size), sizeof *codec);
+                         hc_ceil_div(chunks->all, chunks->threads), 1, threads,
+                         hc_cuda_shared_bytes(chunks, size) + chunks->rows * (int64_t)sizeof(uint32_t), sizeof *codec);
     step->params.codec = *codec;
 }
 
@@ -211,6 +213,17 @@ static hc_cuda_need need_of(const hc_format *format, bool has_thresholds) {
     return format->group == 0 && form.scale != HC_SCALE_NONE && !has_thresholds ? ROW_MAXIMA : NOTHING;
 }
 
+/* Gives a block whole rows where they fit: as many as fit in HC_CUDA_MAX_THREADS, or one. */
+static void take_whole_rows(hc_cuda_chunks *chunks, int size) {
+    const int64_t each = (int64_t)chunks->ld * size + chunks->own_bytes;
+    const int64_t fit = hc_min(WHOLE_ROWS_THREADS, (HC_CUDA_SHARED_BYTES - 16) / each);
+    const int64_t rows = hc_max(HC_CUDA_MAX_THREADS / chunks->per_row, 1), threads = rows * chunks->per_row;
+    if (threads > fit || threads * each + rows * (int64_t)sizeof(uint32_t) > HC_CUDA_SHARED_BYTES - 16)
+        return;
+    chunks->rows = (int32_t)rows;
+    chunks->threads = (int32_t)threads;
+}
+
 static int size_of(const hc_view *view) { return view->dtype == HC_F64 ? 8 : 4; }
 
 /* Steps that quantize x to parts, or, where y is given, to values. The state lies at the start of what is cleared. */
@@ -230,7 +243,9 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
     if (parts)
         codec.parts = *parts;
     const hc_cuda_need need = need_of(format, thresholds != NULL);
-    if (need != NOTHING) {
+    if (need == ROW_MAXIMA)
+        take_whole_rows(&codec.chunks, size_of(x));
+    if (need != NOTHING && !codec.chunks.rows) {
         codec.row_maxima = need == ROW_MAXIMA ? row_maxima : NULL;
         hc_cuda_add_codec(plan, HC_CUDA_MAXIMUM, &codec, size_of(x));
     }

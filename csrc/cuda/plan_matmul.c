@@ -71,7 +71,7 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                        "the CUDA kernels do not multiply arrays of these shapes or float64: use the CPU");
     const hc_cuda_gemm to = gemm_of(out);
     const hc_format_ops *ops = hc_format_find(packed->format.family);
-    if (rows.rows <= GEMV_MOST && !plan->device_order) {
+    if (rows.rows <= GEMV_MOST) {
         const bool has_groups = ops->has_groups(&packed->format);
         hc_cuda_gemv gemv = {.format = packed->format,
                              .geometry = geometry,
@@ -139,6 +139,17 @@ static bool reads_nibbles(const hc_cuda_side *w) {
     const bool has_row_scales = hc_form_has_f32_scales(&form) && w->format.group == 0;
     return hc_form_is_nibbles(&form) && (has_group_scales || has_row_scales) && w->geometry.runs == 1 &&
            w->geometry.columns % 32 == 0 && codes->row_stride % 16 == 0 && (uintptr_t)codes->data % 16 == 0;
+}
+
+/* Whether rows as they are stored are what hc_cuda_add_integers would write: bytes with a sign, a float32 scale per row, rows
+ * of ld bytes. Without parts they will be in the workspace. */
+static bool is_stored_as_integers(const hc_cuda_side *side, bool has_parts, int64_t ld) {
+    const hc_stored_form form = hc_form_of(&side->format);
+    const hc_component *codes = &side->parts.part[HC_CODES], *scales = &side->parts.part[HC_SCALES];
+    return hc_form_is_bytes(&form) && hc_form_has_f32_scales(&form) && side->format.group == 0 && side->format.m == 0 &&
+           side->geometry.runs == 1 && side->geometry.columns == ld &&
+           (!has_parts || (codes->row_stride == ld && (uintptr_t)codes->data % 16 == 0 &&
+                           scales->row_stride == sizeof(float) && (uintptr_t)scales->data % sizeof(float) == 0));
 }
 
 static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda_plan *plan) {
@@ -280,13 +291,18 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     gemm.bias = has_minima ? NULL : bias;
     gemm.x_limbs = x_limbs;
     gemm.w_limbs = w_limbs;
+    if (x->packed)
+        a.parts = x->packed->components;
+    const bool is_one_chain = mode == HC_INT_FOLDED && !is_wide;
+    const bool x_is_there = is_one_chain && !is_packed && is_stored_as_integers(&a, x->packed != NULL, gemm.ld);
+    const bool w_is_there = is_one_chain && is_stored_as_integers(&w, true, gemm.ld);
     hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
     uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, gemm.m * (int64_t)sizeof *row_maxima);
-    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_limbs * gemm.m * gemm.ld);
+    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_is_there ? 0 : x_limbs * gemm.m * gemm.ld);
     int8_t *w_integers = hc_cuda_reserve(workspace, plan,
-                                         is_packed ? 0
-                                         : is_24   ? gemm.n * (gemm.ld / 2)
-                                                   : w_limbs * gemm.n * gemm.ld);
+                                         is_packed || w_is_there ? 0
+                                         : is_24                 ? gemm.n * (gemm.ld / 2)
+                                                                 : w_limbs * gemm.n * gemm.ld);
     uint32_t *places = is_24 ? hc_cuda_reserve(workspace, plan, gemm.n * (gemm.ld / 8)) : NULL;
     hc_cuda_add_clear(plan, state, plan->workspace_bytes);
     float *x_scales = hc_cuda_reserve(workspace, plan, gemm.m * segments * (int64_t)sizeof(float));
@@ -296,16 +312,17 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     gemm.w = w_integers;
     gemm.x_scales = x_scales;
     gemm.w_scales = w_scales;
-    if (x->packed) {
-        a.parts = x->packed->components;
-    } else {
+    if (!x->packed) {
         hc_cuda_reserve_parts(&a.format, &a.geometry, workspace, plan, &a.parts);
         status = hc_cuda_add_quantize(x->dense, NULL, &a.format, &a.geometry, 1, &last, &a.parts, NULL, state,
                                       row_maxima, plan, error);
     }
     const hc_cuda_integers integers = {
         .mode = mode, .group = group, .segments = segments, .length = gemm.length, .ld = gemm.ld};
-    if (status == HC_OK) {
+    if (x_is_there) {
+        gemm.x = (const int8_t *)a.parts.part[HC_CODES].data;
+        gemm.x_scales = (const float *)a.parts.part[HC_SCALES].data;
+    } else if (status == HC_OK) {
         hc_cuda_integers of_x = integers;
         of_x.for_nibbles = is_packed;
         of_x.integers = x_integers;
@@ -316,7 +333,10 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
         add_nibbles(&gemm, &w, plan);
         return HC_OK;
     }
-    if (status == HC_OK) {
+    if (w_is_there) {
+        gemm.w = (const int8_t *)w.parts.part[HC_CODES].data;
+        gemm.w_scales = (const float *)w.parts.part[HC_SCALES].data;
+    } else if (status == HC_OK) {
         hc_cuda_integers of_w = integers;
         of_w.integers = w_integers;
         of_w.metadata = places;

@@ -43,6 +43,7 @@ PyObject *hc_cuda_dequantize_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_conv2d_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_layer_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_attention_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args);

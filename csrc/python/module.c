@@ -415,13 +415,16 @@ static PyMethodDef METHODS[] = {
      "cuda_fake_quantize(*start, x, format, axes, out) -> first row that is refused, or -1"},
     {"cuda_dequantize", hc_cuda_dequantize_method, METH_VARARGS, "cuda_dequantize(*start, packed, out) -> -1"},
     {"cuda_matmul", hc_cuda_matmul_method, METH_VARARGS,
-     "cuda_matmul(*start, x, whether it is packed, activations, w, bias, out) -> first row that is refused, or -1"},
+     "cuda_matmul(*start, x, whether it is packed, activations, w, bias, out, device_order) -> first row that is "
+     "refused, or -1"},
     {"cuda_conv2d", hc_cuda_conv2d_method, METH_VARARGS,
      "cuda_conv2d(*start, x, activations, w, (stride, padding, dilation, groups), relu, bias, out) -> first image that "
      "is "
      "refused, or -1"},
     {"cuda_layer", hc_cuda_layer_method, METH_VARARGS,
      "cuda_layer(*start, kind, rows, n, x, weight, bias, y, epsilon, half, repeat, turns, pairs) -> -1"},
+    {"cuda_attention", hc_cuda_attention_method, METH_VARARGS,
+     "cuda_attention(*start, q, k, v, out, kv_heads, causal, window, scale, cap) -> -1"},
     {"cuda_steps", hc_cuda_steps_method, METH_VARARGS,
      "cuda_steps(\"matmul\", its arguments[, architecture]) -> (bytes of the workspace, [(kernel, grid, threads, bytes "
      "of shared "

@@ -292,6 +292,7 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
             weights._packed(),
             0 if added is None else added.address,
             to.view,
+            runtime.device_order(),
         )
     except Refused:
         with refusals(format=(f"{name}: {fmt}", None)):
@@ -386,7 +387,9 @@ def kernels_of(x: Any, w: Any, activations: Any, caller: str) -> list[str]:
     core = None if fmt is None else core_format(fmt)
     with refusals(format=(f"{caller}: {fmt}", None)):
         out = 0, "float32", answer, c_strides(answer, 4)
-        _, steps = _core.cuda_steps("matmul", (0, 0, None, given, is_packed, core, _described(w), 0, out))
+        _, steps = _core.cuda_steps(
+            "matmul", (0, 0, None, given, is_packed, core, _described(w), 0, out, runtime.device_order())
+        )
     return [step[0] for step in steps]
 
 

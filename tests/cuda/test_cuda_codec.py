@@ -140,3 +140,22 @@ def test_pruning_keeps_what_the_cpu_keeps(pattern: str) -> None:
         kept = hc.prune(x, pattern, axis=axes).components
         for name, part in emulated.prune(x, n, m, axes, kept, order).items():
             assert part.tobytes() == kept[name].tobytes()
+
+
+@pytest.mark.parametrize("text", ["int8", "int3", "vsq4-g16-s4", "vsq3-g5-s6", "fp8_e4m3fn-row"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_that_fit_in_a_block_are_read_once(text: str, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    for order, (rows, columns) in enumerate([(9, 640), (3, 4000), (2, 5000), (2, 20000)]):
+        x = values(rng, (rows, columns)).astype(dtype)
+        q = hc.quantize(x, text)
+        got, illegal = emulated.quantize(x, q, order)
+        assert illegal == 0
+        assert_same(got, q)
+        passes = sum(name.startswith("hc_maximum") for name in emulated.launched)
+        assert passes == (columns > 640) or columns in (4000, 5000)  # which may fit
+        rounded = emulated.fake_quantize(x, q.format, q.axis, order)
+        assert rounded.tobytes() == hc.fake_quantize(x, text).astype(np.float32).tobytes()
+        x[1, columns - 1] = np.nan
+        _, illegal = emulated.quantize(x, q, order)
+        assert illegal == 2**32 - 2

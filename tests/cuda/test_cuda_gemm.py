@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
+from heterocompute.products.arguments import as_format
 
 PAIRS = [
     *[("int8", "int8"), ("int8", "vsq4-g16-s4"), ("vsq4-g16-s4", "vsq4-g16-s4"), ("int4", "int8")],
@@ -135,7 +136,7 @@ def test_vectors_by_words_of_codes_give_the_bits_of_the_cpu(text: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_sums_in_the_order_of_the_device_are_within_their_bound(text: str, dtype: type) -> None:
     rng = np.random.default_rng(0)
-    for order, (m, n, k) in enumerate([(3, 5, 40), (70, 66, 333)]):
+    for order, (m, n, k) in enumerate([(9, 5, 40), (70, 66, 333)]):
         x, w = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((n, k)).astype(np.float32)
         bias = rng.standard_normal(n).astype(np.float32)
         q = hc.quantize(w, text)
@@ -144,3 +145,20 @@ def test_sums_in_the_order_of_the_device_are_within_their_bound(text: str, dtype
         wide, decoded = x.astype(np.float64), q.dequantize().astype(np.float64)
         exact, sizes = wide @ decoded.T + bias, np.abs(wide) @ np.abs(decoded).T + np.abs(bias)
         assert (np.abs(got - exact) <= (3 * 2.0**-16 + (3 * k + 2) * 2.0**-22) * sizes).all()
+
+
+@pytest.mark.parametrize("text", ["int8", "int6", "int8+2:4"])
+@pytest.mark.parametrize("activations", ["int8", "int6"])
+def test_bytes_with_a_scale_per_row_are_multiplied_where_they_are(text: str, activations: str) -> None:
+    rng = np.random.default_rng(0)
+    fmt = as_format(activations, "activations")
+    for order, (m, n, k) in enumerate([(3, 9, 128), (70, 66, 64), (130, 5, 192), (130, 5, 200)]):
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        q, packed = hc.quantize(w, text), hc.quantize(x, activations)
+        wanted = hc.linear(x, q, activations=activations).tobytes()
+        architecture = 90 if order == 2 else 80
+        decoded = (text != "int8" or k % 64 != 0) + (activations != "int8" or k % (128 if "2:4" in text else 64) != 0)
+        for given in ({"x": x, "activations": fmt}, {"x": packed}):
+            got = emulated.linear(w=q, order=order, architecture=architecture, **given)
+            assert got.tobytes() == wanted
+            assert sum(name.startswith("hc_integers") for name in emulated.launched) == decoded

@@ -83,7 +83,7 @@ static int parse_packed(PyObject *object, hc_packed *packed) {
 
 /* An operation with its arguments, planned twice: for the size of its workspace, and with it. */
 typedef struct {
-    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CONV2D, CHANCE, PRUNE, LAYER } what;
+    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CONV2D, CHANCE, PRUNE, LAYER, ATTENTION } what;
     int device;
     void *stream;
     PyObject *allocate; /* of the caller, who does not wait: an answer with a value that is refused is NaN; or NULL */
@@ -92,11 +92,14 @@ typedef struct {
     hc_format format;
     int n_axes, axes[HC_MAX_DIMS];
     bool has_a, has_format, checks; /* checks: the plan begins with a state that says what was refused */
+    bool device_order;
     const float *bias;
     hc_levels levels;
     uint64_t seed;
     hc_window window; /* of conv2d */
     hc_layer layer;
+    hc_attention attention;
+    hc_packed kept[2]; /* keys and values, if they are packed */
     bool relu;
     int n, m; /* prune: n of m values, and where they are stored */
     float *values;
@@ -119,6 +122,8 @@ static hc_status plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_pl
                                    call->relu, call->bias, &call->out, workspace, plan, error);
     case LAYER:
         return hc_cuda_plan_layer(&call->layer, plan, error);
+    case ATTENTION:
+        return hc_cuda_plan_attention(&call->attention, workspace, plan, error);
     case PRUNE:
         return hc_cuda_plan_prune(&call->x, call->n, call->m, call->n_axes, call->axes, call->values, call->metadata,
                                   workspace, plan, error);
@@ -207,20 +212,20 @@ static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
 }
 
 /* Memory for a plan for a device of an architecture; NULL with an exception. */
-static hc_cuda_plan *new_plan(int architecture) {
+static hc_cuda_plan *new_plan(int architecture, bool device_order) {
     hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
     if (!plan) {
         PyErr_NoMemory();
         return NULL;
     }
     plan->architecture = architecture;
-    plan->device_order = false;
+    plan->device_order = device_order;
     return plan;
 }
 
 /* The first row with a value that the format refuses, or -1. */
 static PyObject *finish_call(const hc_cuda_call *call) {
-    hc_cuda_plan *plan = new_plan(hc_cuda_architecture(call->device));
+    hc_cuda_plan *plan = new_plan(hc_cuda_architecture(call->device), call->device_order);
     if (!plan)
         return NULL;
     PyObject *answer = finish_planned(call, plan);
@@ -283,10 +288,10 @@ static int parse_dequantize(PyObject *args, hc_cuda_call *call) {
     return 1;
 }
 
-/* (..., x, whether x is packed, activations or None, w, address of bias or 0, out) */
+/* (..., x, whether x is packed, activations or None, w, address of bias or 0, out, whether in the device's order of sums) */
 static int parse_matmul(PyObject *args, hc_cuda_call *call) {
     hc_error error;
-    if (!parse_start(args, 6, call))
+    if (!parse_start(args, 7, call))
         return 0;
     PyObject *x = argument(args, 0), *format = argument(args, 2);
     call->has_a = PyObject_IsTrue(argument(args, 1)) == 1;
@@ -296,6 +301,7 @@ static int parse_matmul(PyObject *args, hc_cuda_call *call) {
         !parse_packed(argument(args, 3), &call->packed) || !parse_view(argument(args, 5), &call->out))
         return 0;
     call->bias = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 4));
+    call->device_order = PyObject_IsTrue(argument(args, 6)) == 1;
     if (PyErr_Occurred())
         return 0;
     const hc_status status = call->has_format ? hc_format_check(&call->format, &error) : HC_OK;
@@ -387,7 +393,7 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     hc_cuda_call call;
     if (!METHODS[i].parse(arguments, &call))
         return NULL;
-    hc_cuda_plan *plan = new_plan(architecture ? architecture : hc_cuda_architecture(call.device));
+    hc_cuda_plan *plan = new_plan(architecture ? architecture : hc_cuda_architecture(call.device), call.device_order);
     if (!plan)
         return NULL;
     hc_error error = {.argument = NULL};
@@ -483,6 +489,85 @@ PyObject *hc_cuda_layer_method(PyObject *self, PyObject *args) {
     return finish_call(&call);
 }
 
+/* The steps in floats of a view (batch, head, token, width) whose last axis is contiguous. */
+static int parse_heads(PyObject *object, hc_view *view, int64_t step[3]) {
+    if (!parse_view(object, view))
+        return 0;
+    bool fits = view->dtype == HC_F32 && view->ndim == 4;
+    for (int i = 0; fits && i < 4; i++)
+        fits = view->shape[i] <= 1 || (i < 3 ? view->strides[i] % 4 == 0 : view->strides[i] == 4);
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "cuda_attention: expected float32 (batch, heads, tokens, width)");
+        return 0;
+    }
+    for (int i = 0; i < 3; i++)
+        step[i] = view->strides[i] / 4;
+    return 1;
+}
+
+/* A view, or (packed, steps in rows, (heads of all batches, tokens, width)); then that shape. */
+static int parse_kept(PyObject *object, hc_kept *kept, hc_packed *packed, int64_t shape[3]) {
+    hc_view view;
+    if (PyTuple_GET_SIZE(object) != 3) {
+        if (!parse_heads(object, &view, kept->step))
+            return 0;
+        kept->data = view.data;
+        shape[0] = view.shape[0] * view.shape[1];
+        shape[1] = view.shape[2];
+        shape[2] = view.shape[3];
+        return 1;
+    }
+    PyObject *packed_object;
+    long long step[3], sizes[3];
+    if (!PyArg_ParseTuple(object, "O(LLL)(LLL)", &packed_object, &step[0], &step[1], &step[2], &sizes[0], &sizes[1],
+                          &sizes[2]) ||
+        !parse_packed(packed_object, packed))
+        return 0;
+    for (int i = 0; i < 3; i++) {
+        kept->step[i] = step[i];
+        shape[i] = sizes[i];
+    }
+    kept->packed = packed;
+    return 1;
+}
+
+/* cuda_attention(..., q, k, v, out, kv_heads, causal, window, scale, cap): as attention of csrc/python/layers.c */
+PyObject *hc_cuda_attention_method(PyObject *self, PyObject *args) {
+    (void)self;
+    hc_cuda_call call;
+    hc_attention *given = &call.attention;
+    hc_view out;
+    int64_t shape[2][3];
+    if (!parse_start(args, 9, &call) || !parse_heads(argument(args, 0), &call.x, given->q_step) ||
+        !PyTuple_Check(argument(args, 1)) || !parse_kept(argument(args, 1), &given->k, &call.kept[0], shape[0]) ||
+        !PyTuple_Check(argument(args, 2)) || !parse_kept(argument(args, 2), &given->v, &call.kept[1], shape[1]) ||
+        !parse_heads(argument(args, 3), &out, given->out_step))
+        return NULL;
+    given->kv_heads = PyLong_AsLongLong(argument(args, 4));
+    given->causal = PyObject_IsTrue(argument(args, 5)) == 1;
+    given->window = PyLong_AsLongLong(argument(args, 6));
+    given->scale = (float)PyFloat_AsDouble(argument(args, 7));
+    given->cap = (float)PyFloat_AsDouble(argument(args, 8));
+    if (PyErr_Occurred())
+        return NULL;
+    const int64_t *sizes = call.x.shape;
+    bool fits = given->kv_heads > 0 && given->window >= 0 && shape[0][0] == sizes[0] * given->kv_heads &&
+                shape[0][2] == sizes[3];
+    for (int i = 0; i < 4; i++)
+        fits = fits && sizes[i] == out.shape[i] && (i == 3 || shape[0][i] == shape[1][i]);
+    if (!fits)
+        return PyErr_Format(PyExc_ValueError, "attention: shapes that do not fit");
+    given->batch = sizes[0];
+    given->heads = sizes[1];
+    given->n = sizes[2];
+    given->width = sizes[3];
+    given->m = shape[0][1];
+    given->q = call.x.data;
+    given->out = out.data;
+    call.what = ATTENTION;
+    return finish_call(&call);
+}
+
 /* cuda_check(device, address of words, address of answers, whether of warpgroups) */
 PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
     (void)self;
@@ -491,7 +576,7 @@ PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "iKKp", &device, &in, &out, &of_warpgroups))
         return NULL;
     hc_error error;
-    hc_cuda_plan *plan = new_plan(hc_cuda_architecture(device));
+    hc_cuda_plan *plan = new_plan(hc_cuda_architecture(device), false);
     if (!plan)
         return NULL;
     hc_status status =

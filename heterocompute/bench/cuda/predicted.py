@@ -111,15 +111,17 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
     x, y = (0, "float32", (m, k), (4 * k, 4)), (0, "float32", (m, n), (4 * n, 4))
     q = _packed(parse_format(weights), (n, k))
     architecture = 90 if chip.name.startswith(HOPPER) else 80
-    _, steps = _core.cuda_steps("matmul", (0, 0, None, x, False, fmt, q, 0, y), architecture)
+    _, steps = _core.cuda_steps("matmul", (0, 0, None, x, False, fmt, q, 0, y, False), architecture)
     packed, integers = _nbytes(weights, (n, k)), n * k // (2 if weights.endswith("2:4") else 1)
     held = _nbytes(activations, (m, k)) if activations else 0
-    seconds, parts, of_w = 0.0, dict[str, float](), 0
+    seconds, parts = 0.0, dict[str, float]()
+    # first those of x, then those of w; int8 has none where the matmul reads x as it is stored
+    of_w = activations == "int8" and not any(step[0].startswith("hc_gemm_s4") for step in steps)
     for step in steps:
         kernel = step[0]
-        if kernel.startswith("hc_integers"):  # first those of x, then those of w
-            moved = float(held + m * k) if not of_w else packed + integers
-            of_w += 1
+        if kernel.startswith("hc_integers"):
+            moved = float(packed + integers) if of_w else held + m * k
+            of_w = True
         else:
             moved = {
                 "hc_maximum": 4.0 * m * k,

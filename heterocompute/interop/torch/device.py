@@ -20,6 +20,7 @@ from ...arrays.components import component_layout, core_format
 from ...arrays.device import DEFAULT_STREAM
 from ...base.cuda import devices
 from ...base.errors import refusals
+from ...base.runtime import device_order
 from ...base.texts import counted
 from ...formats import Format, has_pattern
 from ...products.arguments import as_format
@@ -55,7 +56,7 @@ def product(x: Any, q: Packed, activations: str) -> Any:
         answer = *answer[:2], (1, n), (0, *answer[3])
     with refusals(format=(f"linear: {fmt}", None)):
         core = None if fmt is None else core_format(fmt)
-        _core.cuda_matmul(*_start(x), rows, False, core, _packed(q, x), 0, answer)
+        _core.cuda_matmul(*_start(x), rows, False, core, _packed(q, x), 0, answer, device_order())
     return y
 
 

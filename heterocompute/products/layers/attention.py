@@ -9,6 +9,8 @@ import numpy as np
 
 from ... import _heterocompute as _core
 from ...arrays.components import layout_of, rows_stand_alone
+from ...arrays.device import DeviceArray
+from ...arrays.device_quantized import DeviceQuantizedArray
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
 from ...base.float_env import counts_subnormals
@@ -17,6 +19,7 @@ from ...base.values import as_int, as_real, check_flag, shown
 from ...formats import Format, has_pattern
 from ..arguments import FloatArray, as_format
 from ..quantize import quantize
+from .device import attention_there, heads_there, in_batches, in_library_of_first, is_there
 from .transformer import as_floats
 
 __all__ = ["KVCache", "attention"]
@@ -43,6 +46,7 @@ class Kept(NamedTuple):
 
 
 @counts_subnormals
+@in_library_of_first
 def attention(
     q: Any,
     k: Any,
@@ -61,7 +65,8 @@ def attention(
     k, v : array_like or QuantizedArray, shape (..., kv_heads, m, width)
         Keys and values of all m tokens, or the result of `KVCache.add`. m is at least n, or at least 1 without `causal`
         and `window`. Packed keys and values are quantized along the last axis and decoded tile by tile. heads is a
-        multiple of kv_heads: query head i uses head ``i // (heads // kv_heads)``.
+        multiple of kv_heads: query head i uses head ``i // (heads // kv_heads)``. All of q, k and v are on the CPU, or
+        all on one CUDA device, in float32 or packed.
     causal : bool
         Mask all tokens after the query's own.
     scale : float, optional
@@ -75,12 +80,17 @@ def attention(
     -------
     ndarray of float32, shape of q
         Bitwise identical on every instruction set and number of threads. Packed keys and values give the result of
-        their decoded values. Working memory: two tiles of 64 keys and 16 tokens of queries per thread.
+        their decoded values. Working memory: two tiles of 64 keys and 16 tokens of queries per thread. Arrays on a
+        CUDA device give an array there, with the same bits. Packed keys and values are decoded there as a whole.
 
     Raises
     ------
     ValueError
         The shapes do not match, or keys or values are quantized along another axis or by a format with a pattern.
+    TypeError
+        Some arguments are on a device and some are not.
+    NotImplementedError
+        Arrays on a device are not float32 or not contiguous along the last axis.
 
     Notes
     -----
@@ -97,10 +107,9 @@ def attention(
     """
     qs = _heads(q, "q")
     shape = qs.shape
-    if qs.ndim != 4:
-        qs = qs.reshape(math.prod(shape[:-3]), *shape[-3:])
+    qs = _in_batches(qs, "q")
     kept = [_kept(one, shape, name) for one, name in ((k, "k"), (v, "v"))]
-    (k_shape, keys), (v_shape, values) = kept
+    (k_shape, keys, ks), (v_shape, values, vs) = kept
     if k_shape != v_shape:
         raise ValueError(f"attention: k has shape {tuple(k.shape)} and v {tuple(v.shape)}, expected one shape")
     batch, heads, n, width = qs.shape
@@ -116,28 +125,40 @@ def attention(
     if not abs(times) <= MAX_SCALE or not 0.0 <= limit <= MAX_SCALE or (cap is not None and limit == 0.0):
         raise ValueError(f"attention: scale is {shown(scale)} and cap {shown(cap)}, expected numbers, cap above 0")
     seen = 0 if window is None else min(as_int(window, "attention: window", 1), 1 << 62)
+    if any(is_there(one) for one in (qs, ks, vs)):
+        there = attention_there(qs, (ks, vs), (keys, values), k_shape[1], hides, seen, times, limit)
+        return there.reshaped(shape)  # type: ignore[return-value]
     out = np.empty((batch, n, heads, width), np.float32).transpose(0, 2, 1, 3)  # as the product after it takes it
     if out.size:
         _core.attention(runtime.run(), qs, keys, values, out, k_shape[1], hides, seen, times, limit)
     return out if len(shape) == 4 else out.reshape(shape)
 
 
-def _heads(x: Any, name: str) -> FloatArray:
-    """Return heads as float32 whose last axis is contiguous."""
+def _heads(x: Any, name: str) -> Any:
+    """Return heads as float32 whose last axis is contiguous, on the device that they are on."""
     if type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 4 and x.strides[3] == 4:
         return x
-    found = as_floats(x, f"attention: {name}")
+    there = heads_there(x, f"attention: {name}")
+    found: Any = as_floats(x, f"attention: {name}") if there is None else there
     if found.ndim < 3:
         raise ValueError(f"attention: {name} has shape {found.shape}, expected (..., heads, tokens, width)")
     return found
 
 
-def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], Any]:
-    """Return (batch, heads, tokens, width) of keys or values, and what the C core takes for them."""
+def _in_batches(x: Any, name: str) -> Any:
+    """Return heads as (batch, heads, tokens, width)."""
+    if isinstance(x, DeviceArray):
+        return in_batches(x, f"attention: {name}")
+    return x if x.ndim == 4 else x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
+
+
+def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], Any, Any]:
+    """Return (batch, heads, tokens, width) of keys or values, what the C core takes for them, and the array read."""
+    packed: Any
     if isinstance(x, Kept):
         batch, heads, tokens, width = x.shape
         sizes, steps, packed = x.shape, (heads, 1, batch * heads), x.packed
-    elif isinstance(x, QuantizedArray):
+    elif isinstance(x, (QuantizedArray, DeviceQuantizedArray)):
         if x.ndim < 3 or x.axis != (x.ndim - 1,) or has_pattern(x.format):
             raise ValueError(
                 f"attention: {name} is {x.format} of shape {x.shape} along axis {x.axis}, expected (..., tokens, "
@@ -146,9 +167,7 @@ def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], A
         heads, tokens, width = x.shape[-3:]
         sizes, steps, packed = (math.prod(x.shape[:-3]), heads, tokens, width), (heads * tokens, tokens, 1), x
     else:
-        floats = _heads(x, name)
-        if floats.ndim != 4:
-            floats = floats.reshape(math.prod(floats.shape[:-3]), *floats.shape[-3:])
+        floats = _in_batches(_heads(x, name), name)
         sizes, packed = floats.shape, None
     given = tuple(x.shape[:-3]) if not isinstance(x, Kept) else x.shape[:-3]
     if sizes[3] != shape[-1] or sizes[0] != math.prod(shape[:-3]) or (given and given != tuple(shape[:-3])):
@@ -156,8 +175,8 @@ def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], A
             f"attention: {name} has shape {tuple(x.shape)}, expected {(*shape[:-3], 'kv_heads', 'tokens', shape[-1])}"
         )
     if packed is None:
-        return sizes, floats
-    return sizes, (packed._packed(), steps, (sizes[0] * sizes[1], sizes[2], sizes[3]))
+        return sizes, floats.view if isinstance(floats, DeviceArray) else floats, floats
+    return sizes, (packed._packed(), steps, (sizes[0] * sizes[1], sizes[2], sizes[3])), packed
 
 
 class KVCache:

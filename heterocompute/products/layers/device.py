@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from math import prod
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from ... import _heterocompute as _core
 from ...arrays.device import DeviceArray, as_device, c_strides, in_callers_library, is_on_device
+from ...arrays.device_quantized import DeviceQuantizedArray
 from ...base.cuda import has_device
 
-__all__ = ["floats_there", "in_library_of_first", "layer_there"]
+__all__ = ["attention_there", "floats_there", "heads_there", "in_library_of_first", "is_there", "layer_there"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,6 +49,63 @@ def layer_there(name: str, kind: int, x: Any, weight: Any, bias: Any, more: tupl
     if any(one.stream != x.stream for one in given):
         _core.cuda_wait(x.number, x.stream)
     return y
+
+
+def is_there(x: Any) -> bool:
+    """Tell whether an argument that was read, packed or not, is on a device."""
+    return isinstance(x, (DeviceArray, DeviceQuantizedArray))
+
+
+def heads_there(x: Any, name: str) -> DeviceArray | None:
+    """Return heads on a device as (batch, heads, tokens, width), None for an array elsewhere."""
+    if not is_on_device(x) or not has_device():
+        return None
+    made = as_device(x, name)
+    if made.dtype != np.float32 or (made.shape and made.shape[-1] > 1 and made.strides[-1] != 4):
+        raise NotImplementedError(
+            f"{name} is {made.dtype} with strides {made.strides}, expected float32 with a contiguous last axis on a "
+            "CUDA device"
+        )
+    return made
+
+
+def in_batches(x: DeviceArray, name: str) -> DeviceArray:
+    """Return heads with one leading dimension; the memory is shared."""
+    if x.ndim == 4:
+        return x
+    if x.ndim == 3:
+        return DeviceArray(x, x.address, (1, *x.shape), x.dtype, (0, *x.strides), x.number, x.stream)
+    if x.strides != c_strides(x.shape, 4):
+        raise NotImplementedError(
+            f"{name} has shape {x.shape} and strides {x.strides}, expected contiguous values or four dimensions on a "
+            "CUDA device"
+        )
+    return x.reshaped((prod(x.shape[:-3]), *x.shape[-3:]))
+
+
+def attention_there(q: Any, kept: tuple[Any, Any], cores: tuple[Any, Any], *options: Any) -> DeviceArray:
+    """Compute attention.
+
+    `q` has four dimensions, and `kept` are the keys and values that `cores` describes to the C core. `options` are the
+    last arguments of ``cuda_attention``.
+    """
+    given = {"q": q, "k": kept[0], "v": kept[1]}
+    number = next(one.number for one in given.values() if is_there(one))
+    for name, one in given.items():
+        if not is_there(one) or one.number != number:
+            place = one.device if is_there(one) else "the CPU"
+            raise TypeError(
+                f"attention: {name} is on {place} and another argument on cuda:{number}, expected all on one device"
+            )
+    others = [one for one in kept if one.stream != q.stream]
+    for one in others:
+        _core.cuda_wait(one.number, one.stream)
+    out = DeviceArray.empty(q.shape, np.float32, number, q.stream)
+    if out.size:
+        _core.cuda_attention(number, q.stream, None, q.view, *cores, out.view, *options)
+    if others:
+        _core.cuda_wait(number, q.stream)  # before their memory may be freed
+    return out
 
 
 def in_library_of_first(function: Callable[P, R]) -> Callable[P, R]:
