@@ -349,14 +349,15 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     ['w']
     """
     with reader_of(as_path(path, "load")) as reader:
+        arrays = None if layout is None else readers_in(reader, layout)
         if reader.skipped:
             name, what = next(iter(reader.skipped.items()))
             if not reader.names:
                 raise ValueError(f"{printable(reader.path)}: holds nothing that can be read: {quoted(name)} is {what}")
             more = f", and {counted(len(reader.skipped) - 1, 'tensor')} more" if len(reader.skipped) > 1 else ""
             warnings.warn(f"{printable(reader.path)}: {quoted(name)} is {what}: left out{more}", stacklevel=3)
-        if layout is not None:
-            return {name: read() for name, read in readers_in(reader, layout).items()}
+        if arrays is not None:
+            return {name: read() for name, read in arrays.items()}
         found, single = entries(reader)
         if single:
             return read_array(reader, SINGLE, found[SINGLE])
