@@ -24,6 +24,7 @@ VALUES = (None, True, -1, 0, 1, 3, 7, 16, 1 << 40, "x", 1.5, [], {}, [128, 128],
 LAYOUTS = (
     "bitnet",
     "hqq",
+    "quanto",
     "fp8-stack",
     "mlx-biases",
     "fp8",
@@ -42,6 +43,9 @@ def seed_of(layout):
         return bitnet(0.75, "bitlinear", np.random.default_rng(1).integers(-1, 2, (16, 64)))
     if layout == "hqq":
         return hqq(4, 64, 1, np.float16, (12, 128))[0], {"quant_method": "hqq"}
+    if layout == "quanto":
+        codes = np.random.default_rng(1).integers(-127, 128, (16, 64)).astype(np.int8)
+        return {"fc.weight._data": codes, "fc.weight._scale": np.ones((16, 1), "f4")}, {"quant_method": "quanto"}
     if layout == "fp8-stack":
         return fp8_blocks((2, 32, 64), 16, 32)[:2]
     if layout == "mlx-biases":

@@ -40,7 +40,13 @@ def test_the_last_block_of_onnx_may_be_short(tmp_path, fmt, axis):
     assert same_bits(session.run(None, {})[0], q.dequantize())
 
 
-FILTERS = ((8, 32, 3, 3), (2, 3, 1)), ((6, 30, 3, 3), (2, 3, 1)), ((6, 21, 5), (2, 1)), ((3, 5, 40), (2,)), ((9, 67), (1,))
+FILTERS = (
+    ((8, 32, 3, 3), (2, 3, 1)),
+    ((6, 30, 3, 3), (2, 3, 1)),
+    ((6, 21, 5), (2, 1)),
+    ((3, 5, 40), (2,)),
+    ((9, 67), (1,)),
+)
 
 
 @pytest.mark.parametrize("shape, axis", FILTERS)
@@ -226,6 +232,8 @@ def test_what_autogptq_packs_is_read(tmp_path, fmt):
     theirs["fc.scales"] = layer.scales.numpy().astype(np.float16)
     assert same_bits(theirs["fc.qweight"], ours["fc.qweight"]) and same_bits(theirs["fc.scales"], ours["fc.scales"])
     assert same_bits(theirs["fc.qzeros"], ours["fc.qzeros"]) == q.format.symmetric  # else ours are version 2
+    hc.save(tmp_path / "v1", {"fc.weight": q}, layout="gptq-v1")
+    assert same_bits(theirs["fc.qzeros"], hc.load(tmp_path / "v1")["fc.qzeros"])
     hc.save(tmp_path / "b", theirs)
     config = {"quant_method": "gptq", "bits": bits, "group_size": group, "sym": q.format.symmetric}
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))

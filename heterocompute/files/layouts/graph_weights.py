@@ -122,7 +122,9 @@ def _of_tensor(reader: Onnx, node: Any) -> QuantizedArray:
     axis = node.numbers.get("axis", 1) % len(shape)
     if block < 0 or 0 in shape:
         raise ValueError(f"{stored}: codes {shape} in blocks of {block}, expected sizes above 0")
-    wanted = tuple((-(-n // block) if i == axis else n) if block else n if i == axis else 1 for i, n in enumerate(shape))
+    wanted = tuple(
+        (-(-n // block) if i == axis else n) if block else n if i == axis else 1 for i, n in enumerate(shape)
+    )
     one = (1,) * len(shape)
     if scales.size == 1:
         axis, scales, zeros = axis if block else 0, scales.reshape(one), zeros.reshape(one)

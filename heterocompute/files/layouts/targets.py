@@ -29,7 +29,7 @@ __all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "e
 
 OURS = "heterocompute"
 TARGETS = (OURS, *LAYOUTS, *WHOLE)
-LOWEST = ("gptq", "compressed-tensors", "mlx")  # whose symmetric codes reach -2^(bits - 1)
+LOWEST = ("gptq", "gptq-v1", "compressed-tensors", "mlx")  # whose symmetric codes reach -2^(bits - 1)
 Target = Format | scaled.Blocks
 
 
