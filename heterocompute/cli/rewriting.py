@@ -34,7 +34,10 @@ __all__ = [
 ]
 
 CHECKPOINT = f"checkpoint: {READABLE}"
-IN_LAYOUT = "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet, hqq or quanto"
+IN_LAYOUT = (
+    "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet, hqq or "
+    "quanto"
+)
 
 
 def add_input_and_output(parser: argparse.ArgumentParser) -> None:

@@ -152,6 +152,10 @@ def test_many_mutations(tmp_path, layout):
 def test_mutated_models_are_converted_or_refused(tmp_path, layout):
     onnx = pytest.importorskip("onnx")
     arrays = {"fc.weight": hc.quantize(W, "int4-g32-asym"), "up.weight": hc.quantize(W, "int8-g32")}
+    if layout == "onnx":
+        filters = np.random.default_rng(3).standard_normal((8, 12, 3, 3), dtype=np.float32)
+        arrays |= {f"{fmt}.weight": hc.quantize(filters, fmt, axis=(2, 3, 1)) for fmt in ("int8", "int4-g8-asym")}
+        arrays |= {"two.weight": hc.quantize(W, "int2-g48")} if hasattr(onnx.TensorProto, "INT2") else {}
     hc.save(tmp_path / "a.onnx", arrays, layout=layout)
     model, chance = onnx.load(tmp_path / "a.onnx"), random.Random(4)
     path, read = tmp_path / "b.onnx", 0
@@ -165,7 +169,7 @@ def test_mutated_models_are_converted_or_refused(tmp_path, layout):
         elif kind == 1:
             held.dims[chance.randrange(len(held.dims))] = chance.choice((0, 1, 7, 1 << 40))
         elif kind == 2:
-            held.data_type = chance.choice((1, 2, 3, 10, 21, 22))
+            held.data_type = chance.choice((1, 2, 3, 10, 21, 22, 25, 26))
         elif kind == 3:
             node.input[chance.randrange(len(node.input))] = chance.choice(("", held.name, "none"))
         elif kind == 4:

@@ -1,8 +1,8 @@
 """Weights of quantized ONNX models: `MatMulNBits` of onnxruntime, and `DequantizeLinear` of constants.
 
 A matrix is (out, in) here, packed, or values where zero points are floats and no format has the same values. Matrices
-of `DequantizeLinear` that lie (in, out) are turned. Filters and stacks keep their shape. onnx_matmul.py and onnx_model.py say where codes, scales and zero
-points lie. Constants of other operators are plain tensors.
+of `DequantizeLinear` that lie (in, out) are turned. Filters and stacks keep their shape. onnx_matmul.py and
+onnx_model.py say where codes, scales and zero points lie. Constants of other operators are plain tensors.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _of_tensor(reader: Onnx, node: Any) -> QuantizedArray:
 
 
 def _axes(name: str, shape: tuple[int, ...], axis: int, block: int) -> tuple[int, ...]:
-    """Return the reduction axes of a weight with scales per `axis`, or of blocks along it: the usual ones if they fit."""
+    """Return the reduction axes of a weight with scales per `axis`, or blocks along it: the usual ones if they fit."""
     usual = axis_of(name, shape)
     if block:
         return usual if usual[-1] == axis else (axis,)
@@ -153,7 +153,7 @@ def _axes(name: str, shape: tuple[int, ...], axis: int, block: int) -> tuple[int
 def _along(
     name: str, bits: int, block: int, parts: tuple[Array, Array, Array], axis: tuple[int, ...]
 ) -> QuantizedArray:
-    """Return an array of codes, scales and zero points that broadcast or repeat in blocks along the last of some axes."""
+    """Return an array of codes, and of scales and zero points in blocks along the last reduction axis."""
     shape, (*around, last) = parts[0].shape, axis
     kept = [i for i in range(len(shape)) if i not in axis]
     rows, runs, length = (math.prod(shape[i] for i in some) for some in (kept, around, [last]))

@@ -1,9 +1,9 @@
 """ONNX: a model whose outputs are the weights, each by a `DequantizeLinear` of its codes, as runtimes take them.
 
 A matrix is quantized along either axis, a filter of a convolution along (2, 3, 1). Scales of a single other axis are
-per that axis. All others are blocks (opset 21) along the last reduction axis, along which groups lie; the last block may
-be short. Codes of 2 bits need opset 25. Arrays that are not packed are initializers. The nodes can be moved into a graph
-that uses the weights.
+per that axis. All others are blocks (opset 21) along the last reduction axis, along which groups lie; the last block
+may be short. Codes of 2 bits need opset 25. Arrays that are not packed are initializers. The nodes can be moved into a
+graph that uses the weights.
 """
 
 from __future__ import annotations
