@@ -105,8 +105,8 @@ def quantize_checkpoint(
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"gptq-v1"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``,
         ``"mlx"``, ``"onnx"``, ``"onnx-matmulnbits"`` or ``"gguf"``: the layout of another program, as in `save`. In a
-        folder, ``config.json`` records it. ONNX and GGUF are one file, and the output is held in memory. Rows that are not
-        whole blocks of GGUF get another type, as in `save_gguf`.
+        folder, ``config.json`` records it. ONNX and GGUF are one file, and the output is held in memory. Rows that are
+        not whole blocks of GGUF get another type, as in `save_gguf`.
     needed : bool
         Raise ValueError and write nothing if no tensor is selected, as the command does. By default the copy is
         written, so that the same call serves every file of a checkpoint in parts.

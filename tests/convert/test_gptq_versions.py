@@ -16,14 +16,7 @@ W = reals((64, 256), 3)
 
 
 def data_of(path):
-    """Return dtypes, shapes and bytes of the tensors as they are stored."""
-    with reader_of(path) as reader:
-        found = {}
-        for name in reader.names:
-            is_packed = reader.format_of(name) is not None
-            stored = reader.blocks(name)[1] if is_packed else reader.tensor(name)
-            found[name] = (reader.info(name).dtype, reader.info(name).shape, stored.tobytes())
-        return found
+    return {name: (part.dtype, part.shape, part.tobytes()) for name, part in hc.load(path).items()}
 
 
 def row_of(summary, name="fc.weight"):
