@@ -35,7 +35,8 @@ __all__ = [
 
 CHECKPOINT = f"checkpoint: {READABLE}"
 IN_LAYOUT = (
-    "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet or hqq"
+    "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet, hqq or "
+    "quanto"
 )
 
 

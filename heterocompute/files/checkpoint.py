@@ -103,10 +103,10 @@ def quantize_checkpoint(
     consume : bool
         Delete each file of the folder `in_path` as soon as all its data are on the disk of `out_path`.
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"mlx"``,
-        ``"onnx"``, ``"onnx-matmulnbits"`` or ``"gguf"``: the layout of another program, as in `save`. In a folder,
-        ``config.json`` records it. ONNX and GGUF are one file, and the output is held in memory. Rows that are not
-        whole blocks of GGUF get another type, as in `save_gguf`.
+        ``"compressed-tensors"``, ``"gptq"``, ``"gptq-v1"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``,
+        ``"mlx"``, ``"onnx"``, ``"onnx-matmulnbits"`` or ``"gguf"``: the layout of another program, as in `save`. In a
+        folder, ``config.json`` records it. ONNX and GGUF are one file, and the output is held in memory. Rows that are
+        not whole blocks of GGUF get another type, as in `save_gguf`.
     needed : bool
         Raise ValueError and write nothing if no tensor is selected, as the command does. By default the copy is
         written, so that the same call serves every file of a checkpoint in parts.
@@ -267,7 +267,7 @@ def dequantize_checkpoint(
         As in `quantize_checkpoint`.
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"`` or ``"hqq"``.
+        ``"mlx"``, ``"bitnet"``, ``"hqq"`` or ``"quanto"``.
         The program that has packed what `in_path` holds, as of `load`; by default the one that its configuration
         names, if any. GPTQ's columns may lie in the order of their activations (``desc_act``) here, and what no format
         here holds is read too, such as FP8 with a scale for each block. Weights are decoded twice, first for their
@@ -411,7 +411,7 @@ def inspect(
         As in `quantize_checkpoint`.
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"`` or ``"hqq"``.
+        ``"mlx"``, ``"bitnet"``, ``"hqq"`` or ``"quanto"``.
         As in `dequantize_checkpoint`: weights as that program knows them, not the tensors that stand for them.
 
     Returns

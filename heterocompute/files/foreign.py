@@ -21,7 +21,7 @@ from .containers.gguf_files import Gguf
 from .containers.onnx_files import Onnx
 from .layouts.gguf.hugging_face import Renamed, renamed
 from .layouts.gguf.model import readers as gguf_readers
-from .layouts.graph_weights import readers as graph_weightsers
+from .layouts.graph_weights import readers as onnx_readers
 from .layouts.table import KEY, LAYOUTS, layout_said, refuse_unread, weights_in
 from .layouts.targets import OURS
 from .layouts.weight import Weight, of_array, of_rows, of_values
@@ -284,7 +284,7 @@ def _weights_of(reader: Tensors, layout: str) -> tuple[list[str], dict[str, Call
                    if reader.format_of(name) is not None}  # fmt: skip
         return [name for name in found if name not in weights], weights, list(found)
     if layout in ONNX:
-        plain, packed = graph_weightsers(reader)
+        plain, packed = onnx_readers(reader)
         return plain, {name: partial(_of_onnx, read) for name, read in packed.items()}, [*plain, *packed]
     if layout not in LAYOUTS:
         raise ValueError(
@@ -295,11 +295,15 @@ def _weights_of(reader: Tensors, layout: str) -> tuple[list[str], dict[str, Call
 
 
 def _ours(reader: Tensors, name: str, entry: Any) -> Weight:
-    array = read_array(reader, name, entry)
+    return _of_packed(read_array(reader, name, entry), str(entry.format))
+
+
+def _of_packed(array: Any, said: str) -> Weight:
+    """Return the weight of an array of this package, or its values where it is not quantized along its last axis."""
     if isinstance(array, QuantizedArray) and array.ndim > 1 and array.axis == (array.ndim - 1,):
         return of_array(array)
-    values = np.asarray(array, np.float32)
-    return of_values(values, str(entry.format), array.nbytes)
+    along = f" along axes {array.axis}" if isinstance(array, QuantizedArray) else ""
+    return of_values(np.asarray(array, np.float32), said + along, array.nbytes)
 
 
 def _of_blocks(reader: Tensors, name: str, read: Callable[[], Any]) -> Weight:
@@ -313,7 +317,7 @@ def _of_blocks(reader: Tensors, name: str, read: Callable[[], Any]) -> Weight:
 def _of_onnx(read: Callable[[], Any]) -> Weight:
     found = read()
     if isinstance(found, QuantizedArray):
-        return of_array(found)
+        return _of_packed(found, str(found.format))
     return of_values(found, "MatMulNBits with float zero points", found.nbytes)
 
 

@@ -266,7 +266,7 @@ def open_checkpoint(path: str | os.PathLike[str], layout: str | None = None) -> 
         - GGUF (4-bit and similar blocks need ``heterocompute[gguf]`` and are decoded to float32).
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"`` or ``"gguf"``.
+        ``"mlx"``, ``"bitnet"``, ``"hqq"``, ``"quanto"``, ``"onnx"``, ``"onnx-matmulnbits"`` or ``"gguf"``.
         As in `load`: return the weights of that program as packed arrays.
 
     Returns
@@ -312,7 +312,7 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     path : str or os.PathLike
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"`` or ``"gguf"``.
+        ``"mlx"``, ``"bitnet"``, ``"hqq"``, ``"quanto"``, ``"onnx"``, ``"onnx-matmulnbits"`` or ``"gguf"``.
         Load the packed weights of that program, or of `save` with this layout, as packed arrays. Settings are read from
         config.json or from the metadata. GGUF blocks without a format in this package, such as IQ2_S, are decoded to
         float32.
@@ -349,14 +349,15 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     ['w']
     """
     with reader_of(as_path(path, "load")) as reader:
+        arrays = None if layout is None else readers_in(reader, layout)
         if reader.skipped:
             name, what = next(iter(reader.skipped.items()))
             if not reader.names:
                 raise ValueError(f"{printable(reader.path)}: holds nothing that can be read: {quoted(name)} is {what}")
             more = f", and {counted(len(reader.skipped) - 1, 'tensor')} more" if len(reader.skipped) > 1 else ""
             warnings.warn(f"{printable(reader.path)}: {quoted(name)} is {what}: left out{more}", stacklevel=3)
-        if layout is not None:
-            return {name: read() for name, read in readers_in(reader, layout).items()}
+        if arrays is not None:
+            return {name: read() for name, read in arrays.items()}
         found, single = entries(reader)
         if single:
             return read_array(reader, SINGLE, found[SINGLE])

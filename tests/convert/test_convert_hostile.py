@@ -24,6 +24,7 @@ VALUES = (None, True, -1, 0, 1, 3, 7, 16, 1 << 40, "x", 1.5, [], {}, [128, 128],
 LAYOUTS = (
     "bitnet",
     "hqq",
+    "quanto",
     "fp8-stack",
     "mlx-biases",
     "fp8",
@@ -42,6 +43,9 @@ def seed_of(layout):
         return bitnet(0.75, "bitlinear", np.random.default_rng(1).integers(-1, 2, (16, 64)))
     if layout == "hqq":
         return hqq(4, 64, 1, np.float16, (12, 128))[0], {"quant_method": "hqq"}
+    if layout == "quanto":
+        codes = np.random.default_rng(1).integers(-127, 128, (16, 64)).astype(np.int8)
+        return {"fc.weight._data": codes, "fc.weight._scale": np.ones((16, 1), "f4")}, {"quant_method": "quanto"}
     if layout == "fp8-stack":
         return fp8_blocks((2, 32, 64), 16, 32)[:2]
     if layout == "mlx-biases":
@@ -148,6 +152,10 @@ def test_many_mutations(tmp_path, layout):
 def test_mutated_models_are_converted_or_refused(tmp_path, layout):
     onnx = pytest.importorskip("onnx")
     arrays = {"fc.weight": hc.quantize(W, "int4-g32-asym"), "up.weight": hc.quantize(W, "int8-g32")}
+    if layout == "onnx":
+        filters = np.random.default_rng(3).standard_normal((8, 12, 3, 3), dtype=np.float32)
+        arrays |= {f"{fmt}.weight": hc.quantize(filters, fmt, axis=(2, 3, 1)) for fmt in ("int8", "int4-g8-asym")}
+        arrays |= {"two.weight": hc.quantize(W, "int2-g48")} if hasattr(onnx.TensorProto, "INT2") else {}
     hc.save(tmp_path / "a.onnx", arrays, layout=layout)
     model, chance = onnx.load(tmp_path / "a.onnx"), random.Random(4)
     path, read = tmp_path / "b.onnx", 0
@@ -161,7 +169,7 @@ def test_mutated_models_are_converted_or_refused(tmp_path, layout):
         elif kind == 1:
             held.dims[chance.randrange(len(held.dims))] = chance.choice((0, 1, 7, 1 << 40))
         elif kind == 2:
-            held.data_type = chance.choice((1, 2, 3, 10, 21, 22))
+            held.data_type = chance.choice((1, 2, 3, 10, 21, 22, 25, 26))
         elif kind == 3:
             node.input[chance.randrange(len(node.input))] = chance.choice(("", held.name, "none"))
         elif kind == 4:

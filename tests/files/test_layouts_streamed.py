@@ -22,7 +22,8 @@ WEIGHTS = {
 PLACES = [
     ("compressed-tensors", "int4-g32"), ("compressed-tensors", "int8"), ("compressed-tensors", "int3-g32-asym"),
     ("compressed-tensors", "int4-g64-f16"), ("compressed-tensors", "mxfp4"), ("gptq", "int4-g32-f16"),
-    ("gptq", "int3-g32-asym-f16"), ("gptq", "int8-f16"), ("awq", "int4-g32-asym-f16"), ("bitsandbytes", "nf4-g64"),
+    ("gptq", "int3-g32-asym-f16"), ("gptq", "int8-f16"), ("gptq-v1", "int4-g32-asym-f16"),
+    ("awq", "int4-g32-asym-f16"), ("bitsandbytes", "nf4-g64"),
     ("fp8", "fp8_e4m3fn-tensor"), ("modelopt", "nvfp4"), ("modelopt", "fp8_e4m3fn-tensor"), ("mlx", "int4-g64-f16"),
     ("mlx", "mxfp4"), ("compressed-tensors", "fp8_e4m3fn-row"),
 ]  # fmt: skip
@@ -63,7 +64,12 @@ def test_a_checkpoint_is_written_as_save_does(folder, tmp_path, layout, fmt):
 
 
 def test_every_layout_says_its_tensors_before(tmp_path):
-    assert {layout for layout, _ in PLACES} == LAYOUTS.keys() - {"gpt-oss", "bitnet", "hqq"}  # which `quantize` writes
+    assert {layout for layout, _ in PLACES} == LAYOUTS.keys() - {
+        "gpt-oss",
+        "bitnet",
+        "hqq",
+        "quanto",
+    }  # which `quantize` writes
 
 
 @pytest.mark.parametrize("options, words", [

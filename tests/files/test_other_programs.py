@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -37,6 +38,69 @@ def test_the_last_block_of_onnx_may_be_short(tmp_path, fmt, axis):
     hc.save(tmp_path / "w.onnx", {"fc.weight": q}, layout="onnx")
     session = runtime.InferenceSession(str(tmp_path / "w.onnx"), providers=["CPUExecutionProvider"])
     assert same_bits(session.run(None, {})[0], q.dequantize())
+
+
+FILTERS = (
+    ((8, 32, 3, 3), (2, 3, 1)),
+    ((6, 30, 3, 3), (2, 3, 1)),
+    ((6, 21, 5), (2, 1)),
+    ((3, 5, 40), (2,)),
+    ((9, 67), (1,)),
+)
+
+
+@pytest.mark.parametrize("shape, axis", FILTERS)
+@pytest.mark.parametrize("fmt", ["int2", "int2-g16-asym", "int4-g16", "int4-asym", "int8", "int8-g16-asym"])
+def test_filters_and_two_bits_of_onnx_have_the_same_values_and_come_back(tmp_path, fmt, shape, axis):
+    onnx = pytest.importorskip("onnx")
+    if not hasattr(onnx.TensorProto, "INT2"):
+        pytest.skip("onnx has no integers of 2 bits")
+    q = hc.quantize(reals(shape, 1), fmt, axis=axis)
+    hc.save(tmp_path / "w.onnx", {"fc.weight": q, "fc.bias": BIAS}, layout="onnx")
+    onnx.checker.check_model(onnx.load(tmp_path / "w.onnx"))
+    with warnings.catch_warnings():  # codes of 2 and 4 bits are read, not left out
+        warnings.simplefilter("error")
+        found = hc.load(tmp_path / "w.onnx", layout="onnx")
+    assert found["fc.weight"] == q and same_bits(found["fc.bias"], BIAS)
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(str(tmp_path / "w.onnx"), providers=["CPUExecutionProvider"])
+    assert same_bits(session.run(["fc.weight"], {})[0], q.dequantize())
+
+
+@pytest.mark.parametrize("axis", [(1,), (3,), (0,), (2, 3, 0), (0, 1, 2, 3), (3, 1)])
+@pytest.mark.parametrize("fmt", ["int4", "int4-asym", "int8-g16", "int4-g8-asym"])
+def test_onnx_has_blocks_along_any_axis(tmp_path, fmt, axis):
+    """The axes that are read may be others; the values and the bytes of the next file are the same."""
+    pytest.importorskip("onnx")
+    q = hc.quantize(reals((6, 20, 3, 9), 1), fmt, axis=axis)
+    hc.save(tmp_path / "w.onnx", {"fc.weight": q}, layout="onnx")
+    found = hc.load(tmp_path / "w.onnx", layout="onnx")["fc.weight"]
+    assert same_bits(found.dequantize(), q.dequantize())
+    hc.save(tmp_path / "again.onnx", {"fc.weight": found}, layout="onnx")
+    again = hc.load(tmp_path / "again.onnx", layout="onnx")["fc.weight"]
+    assert again == found
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(str(tmp_path / "w.onnx"), providers=["CPUExecutionProvider"])
+    assert same_bits(session.run(None, {})[0], q.dequantize())
+
+
+def test_filters_of_a_convolution_in_onnxruntime(tmp_path):
+    """The nodes are moved in front of a Conv; a model as other programs write it, with a scale for each filter."""
+    onnx = pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    q = hc.quantize(reals((4, 8, 3, 3), 1), "int8", axis=(2, 3, 1))
+    hc.save(tmp_path / "w.onnx", {"fc.weight": q}, layout="onnx")
+    model = onnx.load(tmp_path / "w.onnx")
+    model.graph.node.append(onnx.helper.make_node("Conv", ["x", "fc.weight"], ["y"]))
+    infos = [onnx.helper.make_tensor_value_info(n, 1, s) for n, s in (("x", [1, 8, 6, 6]), ("y", [1, 4, 4, 4]))]
+    model.graph.input.append(infos[0])
+    model.graph.output.append(infos[1])
+    onnx.save(model, tmp_path / "conv.onnx")
+    assert hc.load(tmp_path / "conv.onnx", layout="onnx")["fc.weight"] == q
+    x = reals((1, 8, 6, 6), 2)
+    session = runtime.InferenceSession(str(tmp_path / "conv.onnx"), providers=["CPUExecutionProvider"])
+    wanted = hc.conv2d(x, q.dequantize())
+    assert np.allclose(session.run(["y"], {"x": x})[0], wanted, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("fmt", ["int4-g32", "int4-g16-asym-f16", "int8-g32", "int8-g128-asym", "int4-g128"])
@@ -168,6 +232,8 @@ def test_what_autogptq_packs_is_read(tmp_path, fmt):
     theirs["fc.scales"] = layer.scales.numpy().astype(np.float16)
     assert same_bits(theirs["fc.qweight"], ours["fc.qweight"]) and same_bits(theirs["fc.scales"], ours["fc.scales"])
     assert same_bits(theirs["fc.qzeros"], ours["fc.qzeros"]) == q.format.symmetric  # else ours are version 2
+    hc.save(tmp_path / "v1", {"fc.weight": q}, layout="gptq-v1")
+    assert same_bits(theirs["fc.qzeros"], hc.load(tmp_path / "v1")["fc.qzeros"])
     hc.save(tmp_path / "b", theirs)
     config = {"quant_method": "gptq", "bits": bits, "group_size": group, "sym": q.format.symmetric}
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))

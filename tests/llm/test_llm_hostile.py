@@ -127,7 +127,7 @@ CONFIGS: dict[str, tuple[Any, str]] = {
         {**made.CONFIG, "rope_scaling": {"rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 1}},
         "high_freq_factor is 1, expected more than low_freq_factor",
     ),
-    "method": ({**made.CONFIG, "quantization_config": {"quant_method": "quanto"}}, "quant_method is 'quanto', which"),
+    "method": ({**made.CONFIG, "quantization_config": {"quant_method": "eetq"}}, "quant_method is 'eetq', which"),
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays.bits import unpack
 from ...base.container import numpy_dtype
 from ...base.regular import check_regular, open_regular
 from ...base.texts import counted, quoted, shortened
@@ -142,11 +143,11 @@ class Onnx(Container):
         return tuple(int(n) for n in self._tensors[name].dims)
 
     def codes(self, name: str) -> tuple[NDArray[Any], int, bool]:
-        """Return integers of 4 or 8 bits, one a value, their bits, and whether they have a sign."""
+        """Return integers of 2, 4 or 8 bits, one a value, their bits, and whether they have a sign."""
         tensor, kinds = self._tensors[name], self._onnx.TensorProto
-        known = {kinds.INT8: (8, True), kinds.UINT8: (8, False), kinds.INT4: (4, True), kinds.UINT4: (4, False)}
+        known = {getattr(kinds, f"{sign}INT{bits}", None): (bits, not sign) for bits in (2, 4, 8) for sign in ("", "U")}
         if tensor.data_type not in known:
-            self._fail(f"tensor {quoted(name)} is of the type {tensor.data_type}, expected integers of 4 or 8 bits")
+            self._fail(f"tensor {quoted(name)} is of the type {tensor.data_type}, expected integers of 2, 4 or 8 bits")
         bits, is_signed = known[tensor.data_type]
         if bits == 8:
             return self.tensor(name), bits, is_signed
@@ -154,18 +155,19 @@ class Onnx(Container):
         count = math.prod(shape)
         if min(shape, default=0) < 0 or count >= 2**40:
             self._fail(f"tensor {quoted(name)} has the illegal shape {shown(shape)}")
+        n_bytes = -(-count * bits // 8)
         if tensor.data_location == kinds.EXTERNAL:
-            path, begin = self._external(name, tensor, -(-count // 2))
+            path, begin = self._external(name, tensor, n_bytes)
             with open_regular(path) as file:
-                data = np.fromfile(file, np.uint8, -(-count // 2), offset=begin)
+                data = np.fromfile(file, np.uint8, n_bytes, offset=begin)
         elif tensor.HasField("raw_data"):
             data = np.frombuffer(bytearray(tensor.raw_data), np.uint8)
         else:
             data = np.array(tensor.int32_data, np.int64).astype(np.uint8)
-        if data.size != -(-count // 2):
+        if data.size != n_bytes:
             self._fail(f"tensor {quoted(name)} of shape {shown(shape)} has {counted(data.size, 'byte')}")
-        codes = np.stack([data & np.uint8(15), data >> np.uint8(4)], axis=1).reshape(-1)[:count].reshape(shape)
-        return ((codes.view(np.int8) << 4) >> 4 if is_signed else codes), bits, is_signed
+        codes, spare = unpack(data.reshape(1, -1), bits, count).reshape(shape), 8 - bits
+        return ((codes.view(np.int8) << spare) >> spare if is_signed else codes), bits, is_signed
 
     def _dtype(self, name: str, kind: int) -> np.dtype[Any]:
         try:

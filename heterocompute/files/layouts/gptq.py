@@ -4,7 +4,8 @@
           NAME.scales float16 (groups, out); NAME.g_idx int32 (in,)
     AWQ   NAME.qweight int32 (in, out/8), qzeros (groups, out/8): 4 bits, in the order 0 2 4 6 1 3 5 7; scales as above
 
-GPTQ version 1 stores the zero point less 1, which 0 has no place for: symmetric arrays are version 1, others version 2,
+GPTQ version 1 stores the zero point less 1, which 0 has no place for: kernels differ in what the code -1 stands for.
+The layout gptq has symmetric arrays of version 1 and others of version 2, gptq-v1 has all of version 1:
 ``checkpoint_format`` of the config. GPTQModel, nn_modules/qlinear; AutoAWQ, gemm.
 """
 
@@ -61,12 +62,16 @@ def layout_of_gptq(name: str, q: Packed) -> Parts:
     }
 
 
-def parts_of_gptq(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors of GPTQ that stand for one weight."""
+def parts_of_gptq(name: str, q: QuantizedArray, is_first: bool = False) -> dict[str, Array]:
+    """Return the tensors of GPTQ that stand for one weight; `is_first` for version 1."""
     layout_of_gptq(name, q)  # refuses
     fmt: Any = q.format
     m = matrix_of(name, q, "gptq")
-    points = m.points - np.uint8(fmt.symmetric)
+    if is_first and not m.points.all():
+        raise ValueError(
+            f"save: tensor {quoted(name)}: version 1 of GPTQ has no place for the zero point 0; layout gptq has one"
+        )
+    points = m.points - np.uint8(fmt.symmetric or is_first)
     return {
         f"{m.prefix}.qweight": m.packed.word_columns(),
         f"{m.prefix}.qzeros": to_words(points.T, m.bits),
@@ -75,10 +80,12 @@ def parts_of_gptq(name: str, q: QuantizedArray) -> dict[str, Array]:
     }
 
 
-def config_of_gptq(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
-    """Return the quantization_config of config.json, for one format of all weights."""
+def config_of_gptq(
+    formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False, is_first: bool = False
+) -> dict[str, Any]:
+    """Return the quantization_config of config.json, for one format of all weights; `is_first` for version 1."""
     fmt = next(iter(formats.values()))
-    version = "gptq" if fmt.symmetric else "gptq_v2"
+    version = VERSIONS[0 if fmt.symmetric or is_first else 1]
     return {"quant_method": "gptq", "bits": fmt.bits, "group_size": fmt.group or -1, "sym": fmt.symmetric,
             "desc_act": ordered, "checkpoint_format": version,
             "lm_head": any(name.endswith("lm_head.weight") for name in formats)}  # fmt: skip

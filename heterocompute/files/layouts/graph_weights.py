@@ -1,12 +1,13 @@
-"""Weights of quantized ONNX models: `MatMulNBits` of onnxruntime, and `DequantizeLinear` of constant matrices.
+"""Weights of quantized ONNX models: `MatMulNBits` of onnxruntime, and `DequantizeLinear` of constants.
 
-A weight is (out, in) here, packed, or values where zero points are floats and no format has the same values. Codes of
-`DequantizeLinear` that lie (in, out) are turned. onnx_matmul.py and onnx_model.py say where codes, scales and zero
-points lie. Constants of other operators are plain tensors.
+A matrix is (out, in) here, packed, or values where zero points are floats and no format has the same values. Matrices
+of `DequantizeLinear` that lie (in, out) are turned. Filters and stacks keep their shape. onnx_matmul.py and
+onnx_model.py say where codes, scales and zero points lie. Constants of other operators are plain tensors.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from ...base.tensors import Tensors
 from ...base.texts import quoted
 from ...formats import Int
 from ..containers.onnx_files import Onnx
+from ..selection import axis_of
 from .linear import Array, Codes, array_of, float_zero_values, with_float_zeros
 
 __all__ = ["readers"]
@@ -47,8 +49,8 @@ def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
         if node.kind == "MatMulNBits":
             name, read = codes.removesuffix(".B"), partial(_of_blocks, reader, node)
             used |= set(inputs)
-        elif len(shape) == 2:
-            name, read = node.output, partial(_of_matrix, reader, node)
+        elif len(shape) > 1:
+            name, read = node.output, partial(_of_tensor, reader, node)
             used |= set(inputs)
         else:
             continue
@@ -56,6 +58,7 @@ def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
         if name in found:
             raise ValueError(f"two weights would be called {quoted(name)}")
         found[name] = read
+    reader.skipped = {name: what for name, what in reader.skipped.items() if name not in used}
     return [name for name in reader.names if name not in used], found
 
 
@@ -106,7 +109,7 @@ def _with_float_zeros(name: str, codes: Codes, zeros: Array, scales: Array, grou
     return float_zero_values(codes, *wide, group) if q is None else q
 
 
-def _of_matrix(reader: Onnx, node: Any) -> QuantizedArray:
+def _of_tensor(reader: Onnx, node: Any) -> QuantizedArray:
     stored = node.inputs[0]
     codes, bits, is_signed = reader.codes(stored)
     scales = reader.tensor(node.inputs[1])
@@ -115,21 +118,57 @@ def _of_matrix(reader: Onnx, node: Any) -> QuantizedArray:
         zeros = reader.codes(node.inputs[2])[0].astype(np.int16)
     if zeros.shape != scales.shape:
         raise ValueError(f"{stored}: zero points {zeros.shape} next to scales {scales.shape}")
-    axis, block = node.numbers.get("axis", 1) % 2, node.numbers.get("block_size", 0)
-    along = axis if block else 1 - axis  # of the sums
+    shape, block = codes.shape, node.numbers.get("block_size", 0)
+    axis = node.numbers.get("axis", 1) % len(shape)
+    if block < 0 or 0 in shape:
+        raise ValueError(f"{stored}: codes {shape} in blocks of {block}, expected sizes above 0")
+    wanted = tuple(
+        (-(-n // block) if i == axis else n) if block else n if i == axis else 1 for i, n in enumerate(shape)
+    )
+    one = (1,) * len(shape)
     if scales.size == 1:
-        along, scales, zeros = 1, scales.reshape(1, 1), zeros.reshape(1, 1)
-    elif scales.ndim == 1:
-        scales, zeros = np.expand_dims(scales, along), np.expand_dims(zeros, along)
-    if along == 0:
-        codes, scales, zeros = codes.T, scales.T, zeros.T
-    rows, count = codes.shape
-    groups = -(-count // block) if block > 0 else 1
-    if scales.ndim != 2 or scales.shape not in ((rows, groups), (1, 1)) or block < 0:
-        raise ValueError(f"{stored}: scales {scales.shape}, expected {(rows, groups)} next to {rows} x {count} codes")
-    scales, zeros = (np.ascontiguousarray(np.broadcast_to(part, (rows, groups))) for part in (scales, zeros))
+        axis, scales, zeros = axis if block else 0, scales.reshape(one), zeros.reshape(one)
+    elif scales.ndim == 1 and not block:
+        scales, zeros = (part.reshape([-1 if i == axis else 1 for i in range(len(shape))]) for part in (scales, zeros))
+    if scales.shape not in (wanted, one):
+        raise ValueError(f"{stored}: scales {scales.shape}, expected {wanted} next to codes {shape}")
     offset = 1 << (bits - 1) if is_signed else 0
-    unsigned = np.ascontiguousarray((codes.astype(np.int16) + offset).astype(np.uint8))
-    group = min(block, count) if block else None
-    points = (zeros + offset).astype(np.uint8)
-    return _made(stored, bits, group, Codes(pack(unsigned, bits), bits, count), scales, points)
+    unsigned, points = ((part.astype(np.int16) + offset).astype(np.uint8) for part in (codes, zeros))
+    along = _axes(node.output, shape, axis, block)
+    if len(shape) == 2 and along == (0,):
+        along, shape = (1,), shape[::-1]
+        unsigned, scales, points = unsigned.T, scales.T, points.T
+    return _along(stored, bits, block, (unsigned, scales, points), along)
+
+
+def _axes(name: str, shape: tuple[int, ...], axis: int, block: int) -> tuple[int, ...]:
+    """Return the reduction axes of a weight with scales per `axis`, or blocks along it: the usual ones if they fit."""
+    usual = axis_of(name, shape)
+    if block:
+        return usual if usual[-1] == axis else (axis,)
+    others = tuple(i for i in range(len(shape)) if i != axis)
+    return usual if set(usual) == set(others) else others
+
+
+def _along(
+    name: str, bits: int, block: int, parts: tuple[Array, Array, Array], axis: tuple[int, ...]
+) -> QuantizedArray:
+    """Return an array of codes, and of scales and zero points in blocks along the last reduction axis."""
+    shape, (*around, last) = parts[0].shape, axis
+    kept = [i for i in range(len(shape)) if i not in axis]
+    rows, runs, length = (math.prod(shape[i] for i in some) for some in (kept, around, [last]))
+    group = min(block or length, length)
+    groups = -(-length // group)
+    order = (*kept, *around, last)
+    sizes = [groups if i == last else shape[i] for i in order]
+    codes = parts[0].transpose(order).reshape(rows * runs, length)
+    scales, points = (np.broadcast_to(one.transpose(order), sizes).reshape(rows, -1) for one in parts[1:])
+    if length % group:  # a short group is filled with its zero point
+        filled = np.repeat(points.reshape(rows * runs, groups)[:, -1:], group * groups - length, 1)
+        codes = np.concatenate([codes, filled], axis=1)
+    if not block or (len(kept) > 1 and not around and groups == 1):
+        scales, points, group = scales[:, :1], points[:, :1], 0
+    codes = codes.reshape(rows, -1)
+    whole = Codes(pack(np.ascontiguousarray(codes), bits), bits, codes.shape[1])
+    q = _made(name, bits, group or None, whole, np.ascontiguousarray(scales), np.ascontiguousarray(points))
+    return QuantizedArray(dict(q.components), q.format, shape, axis)

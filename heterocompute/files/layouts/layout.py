@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
-from . import bitnet, compressed_tensors, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4
+from . import bitnet, compressed_tensors, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4, quanto
 from .configuration import KEY
 from .linear import Parts, not_written
 
@@ -83,6 +84,15 @@ LAYOUTS = {
         gptq.sorted_from_gptq,
         order_name="g_idx",
     ),
+    "gptq-v1": Layout(
+        gptq.layout_of_gptq,
+        partial(gptq.parts_of_gptq, is_first=True),
+        partial(gptq.config_of_gptq, is_first=True),
+        gptq.array_from_gptq,
+        (".qweight",),
+        gptq.sorted_from_gptq,
+        order_name="g_idx",
+    ),
     "awq": Layout(gptq.layout_of_awq, gptq.parts_of_awq, gptq.config_of_awq, gptq.array_from_awq, (".qweight",)),
     "bitsandbytes": Layout(
         nf4.layout_of,
@@ -153,6 +163,18 @@ LAYOUTS = {
         is_whole=True,
         has_several=True,
     ),
+    "quanto": Layout(
+        not_written("quanto"),
+        not_written("quanto"),
+        not_written("quanto"),
+        quanto.array_from,
+        (".weight._scale",),
+        values_from=quanto.values_from,
+        blocks_from=quanto.blocks_from,
+        ends=quanto.ENDS,
+        is_whole=True,
+        has_several=True,
+    ),
     "bitnet": Layout(
         bitnet.layout_of,
         bitnet.parts_of,
@@ -163,5 +185,5 @@ LAYOUTS = {
         depends_on_values=bitnet.depends_on_values,
     ),
 }
-# The method that a configuration names, where that is not the layout's own name.
-METHODS = {"mxfp4": "gpt-oss", "modelopt_fp4": "modelopt", "modelopt_fp8": "modelopt"}
+# The method that a configuration names -> the layout that reads it; also the layouts that are written alone.
+METHODS = {"gptq-v1": "gptq", "mxfp4": "gpt-oss", "modelopt_fp4": "modelopt", "modelopt_fp8": "modelopt"}

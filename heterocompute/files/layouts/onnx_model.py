@@ -1,8 +1,9 @@
 """ONNX: a model whose outputs are the weights, each by a `DequantizeLinear` of its codes, as runtimes take them.
 
-Weights are matrices quantized along either axis: rows of scales are per the other one, groups are blocks (opset 21).
-The last block may be short. What is not packed is an initializer. The nodes can be moved into a graph that uses the
-weights.
+A matrix is quantized along either axis, a filter of a convolution along (2, 3, 1). Scales of a single other axis are
+per that axis. All others are blocks (opset 21) along the last reduction axis, along which groups lie; the last block
+may be short. Codes of 2 bits need opset 25. Arrays that are not packed are initializers. The nodes can be moved into a
+graph that uses the weights.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import quoted
 from ...base.writer import naming, replacing
@@ -21,6 +23,7 @@ from ...formats import Int
 from .linear import refuse
 
 OPSET = 21
+OPSET_2 = 25  # has INT2 and UINT2
 
 
 def onnx_of(layout: str) -> Any:
@@ -44,40 +47,44 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
     """
     onnx = onnx_of("onnx")
     helper, proto = onnx.helper, onnx.TensorProto
-    nodes, held, outputs = [], [], []
+    nodes, held, outputs, opset = [], [], [], OPSET
     for name, array in arrays.items():
         if not isinstance(array, QuantizedArray):
             held.append(onnx.numpy_helper.from_array(np.asarray(array), name))
             continue
         fmt = array.format
-        if not isinstance(fmt, Int) or fmt.bits not in (4, 8) or array.ndim != 2 or len(array.axis) != 1:
-            refuse(name, array, "onnx", "int4-g32 or int8 of a matrix, quantized along one axis, is the nearest")
-        (axis,) = array.axis
-        group = array.shape[axis] if fmt.group is None else fmt.group
-        kind = getattr(proto, ("" if fmt.symmetric else "U") + f"INT{fmt.bits}")
-        first = (slice(None), slice(None, None, group)) if axis else slice(None, None, group)
+        if not isinstance(fmt, Int) or fmt.bits not in (2, 4, 8) or array.ndim < 2 or 0 in array.shape:
+            refuse(name, array, "onnx", "int4-g32 or int8 of a matrix or a filter is the nearest")
+        kind = getattr(proto, ("" if fmt.symmetric else "U") + f"INT{fmt.bits}", None)
+        if kind is None:
+            raise ValueError(f"save: tensor {quoted(name)} is {fmt}, expected onnx with INT2: pip install -U onnx")
+        opset = max(opset, OPSET_2 if fmt.bits == 2 else OPSET)
+        kept, along = [i for i in range(array.ndim) if i not in array.axis], array.axis[-1]
+        blocks: dict[str, Any] = {"axis": along, "block_size": fmt.group or array.shape[along]}
+        first = tuple(slice(None, None, blocks["block_size"] if i == along else 1) for i in range(array.ndim))
+        if fmt.group is None and len(kept) == 1:
+            blocks = {"axis": kept[0]}
+            first = tuple(slice(None) if i in kept else slice(1) for i in range(array.ndim))
         scales = np.ascontiguousarray(array.scales_expanded()[first])
         points = np.ascontiguousarray(array.zero_points_expanded()[first])
         points = points.astype(np.uint8 if not fmt.symmetric else np.int8)
-        blocks: dict[str, Any] = {"axis": axis, "block_size": group} if fmt.group else {"axis": 1 - axis}
         inputs = {"codes": (kind, array.codes()), "scale": (proto.FLOAT, scales), "zero_point": (kind, points)}
         for key, (dtype, values) in inputs.items():
-            values = values if key == "codes" or fmt.group else values.reshape(-1)
-            raw = values.tobytes() if fmt.bits == 8 or key == "scale" else nibbles(values)
+            values = values if key == "codes" or "block_size" in blocks else values.reshape(-1)
+            raw = values.tobytes() if key == "scale" else packed_bits(values, fmt.bits)
             held.append(helper.make_tensor(f"{name}.{key}", dtype, values.shape, raw, raw=True))
         nodes.append(helper.make_node("DequantizeLinear", [f"{name}.{key}" for key in inputs], [name], **blocks))
         outputs.append(helper.make_tensor_value_info(name, proto.FLOAT, array.shape))
     check_names([*(part.name for part in held), *(name for node in nodes for name in node.output)])
     graph = helper.make_graph(nodes, "weights", [], outputs, held)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     data: bytes = model.SerializeToString()
     return data
 
 
-def nibbles(values: np.ndarray[Any, Any]) -> bytes:
-    codes = values.reshape(-1).view(np.uint8) & np.uint8(15)
-    codes = np.append(codes, np.zeros(codes.size % 2, np.uint8))
-    return bytes((codes[::2] | codes[1::2] << np.uint8(4)).tobytes())
+def packed_bits(values: np.ndarray[Any, Any], bits: int) -> bytes:
+    """Return codes of 2, 4 or 8 bits as ONNX stores them: dense, the first in the lowest bits."""
+    return pack(values.reshape(1, -1).view(np.uint8) & np.uint8((1 << bits) - 1), bits).tobytes()
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:

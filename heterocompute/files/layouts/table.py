@@ -45,6 +45,7 @@ SIGNS = (
     ("gpt-oss", ("_blocks", "_scales")),
     ("hqq", (".W_q", ".zero", ".scale", ".shape", ".packing")),
     ("mlx", (".scales", ".weight")),
+    ("quanto", (".weight._scale", ".weight._data")),
 )
 # What a layer's tensors are called behind its name, if they are its weight's; those of `weight...` are, too.
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
@@ -429,7 +430,7 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
         config = {}
     said = config.get("quant_method", name)
     own = METHODS.get(said, said) if isinstance(said, str) else said
-    if own in LAYOUTS and own != name:
+    if own in LAYOUTS and own != METHODS.get(name, name):
         raise ValueError(f"layout is {shown(name)}, but its configuration says {shown(said)}")
     marks, ends = LAYOUTS[name].marks, LAYOUTS[name].ends
     prefixes = [one.removesuffix(mark) for one in reader.names for mark in marks if one.endswith(mark)]

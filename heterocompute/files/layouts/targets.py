@@ -29,7 +29,7 @@ __all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "e
 
 OURS = "heterocompute"
 TARGETS = (OURS, *LAYOUTS, *WHOLE)
-LOWEST = ("gptq", "compressed-tensors", "mlx")  # whose symmetric codes reach -2^(bits - 1)
+LOWEST = ("gptq", "gptq-v1", "compressed-tensors", "mlx")  # whose symmetric codes reach -2^(bits - 1)
 Target = Format | scaled.Blocks
 
 
@@ -91,7 +91,7 @@ def _refuse_onnx(layout: str, name: str, shape: tuple[int, ...], target: Target)
     if not isinstance(target, Int) or len(shape) != 2 or not name.endswith(".weight"):
         raise ValueError(f"{layout} has no place for {target} of shape {shape}")
     if layout == "onnx":
-        if target.bits not in (4, 8):
+        if target.bits not in (2, 4, 8):
             raise ValueError(f"onnx has no place for {target}: int4-g32 or int8 is the nearest")
         return
     one = np.zeros((1, min(shape[1], 512)), np.float32)

@@ -23,7 +23,7 @@ from ...base.float_env import counts_subnormals
 from ...base.texts import quoted, sentence
 from ...base.values import shown
 from ...files.layouts.onnx_matmul import operands
-from ...files.layouts.onnx_model import OPSET, nibbles, onnx_of, write_model
+from ...files.layouts.onnx_model import OPSET, onnx_of, packed_bits, write_model
 from ...formats import format as parse_format
 from .attention import PackedMultiheadAttention
 from .modules import Packed
@@ -284,7 +284,7 @@ def _replaced(onnx: Any, graph: Any, name: str, q: QuantizedArray, module: Any) 
         if group or key == "codes":
             values = original(np.ascontiguousarray(values), module)
         dtype = onnx.TensorProto.FLOAT if key == "scale" else kind
-        raw = np.ascontiguousarray(values) if key == "scale" or wide else nibbles(np.ascontiguousarray(values))
+        raw = np.ascontiguousarray(values) if key == "scale" or wide else packed_bits(np.ascontiguousarray(values), 4)
         data = raw if isinstance(raw, bytes) else raw.tobytes()
         graph.initializer.append(onnx.helper.make_tensor(f"{name}.{key}", dtype, values.shape, data, raw=True))
     return [onnx.helper.make_node("DequantizeLinear", [f"{name}.{key}" for key in parts], [name], **blocks)]
