@@ -85,5 +85,7 @@ static inline int64_t hc_round_up(int64_t a, int64_t b) { return hc_ceil_div(a, 
 /* Cache-line aligned; NULL when there is no memory or bytes < 0. hc_free_aligned(NULL) is fine. */
 void *hc_alloc_aligned(int64_t bytes);
 void hc_free_aligned(void *pointer);
+/* memory + bytes, or NULL where memory is NULL: C defines no offset to NULL, not even 0. */
+static inline void *hc_offset(void *memory, int64_t bytes) { return memory ? (char *)memory + bytes : NULL; }
 
 #endif

@@ -87,7 +87,7 @@ typedef struct {
 } hc_components;
 
 static inline void *hc_part(const hc_components *components, hc_component_id id, int64_t row) {
-    return components->part[id].data + row * components->part[id].row_stride;
+    return hc_offset(components->part[id].data, row * components->part[id].row_stride);
 }
 
 /* Rows of float values in padded columns, float32 or float64; tails of groups hold +0. */

@@ -40,7 +40,7 @@ def main() -> None:
 
     with mock.patch("setuptools.setup"):
         build = runpy.run_path(str(ROOT / "setup.py"))
-    sources = [path for path in sorted((ROOT / "csrc").rglob("*.c")) if path.parent.name != "python"]
+    sources = [path for path in sorted((ROOT / "csrc").rglob("*.c")) if "python" not in path.relative_to(ROOT).parts]
     sources += sorted(HERE.glob("*.c")) + sorted((HERE / "kernels").glob("*.c"))
     if options.portable:
         sources = [path for path in sources if not (build["isa_suffix"](path) or path.stem.endswith("_simd"))]

@@ -69,7 +69,7 @@ INLINE void one_row(const hc_gemv_nm_integers_args *args, int64_t row, int kr, i
     const __m128i values = _mm_sub_epi8(flipped, _mm_set1_epi8((char)args->zero));
     const uint8_t *codes = args->codes + row * args->codes_stride, *x = args->x;
     const uint8_t *metadata = args->metadata + row * args->metadata_stride;
-    const uint8_t *scales = args->scales + row * args->scales_stride;
+    const uint8_t *scales = folded ? args->scales + row * args->scales_stride : NULL;
     int64_t left = args->code_bytes, metadata_left = args->metadata_bytes;
     uint8_t last_codes[LAST] = {0}, last_metadata[LAST] = {0};
     bool is_last = false;

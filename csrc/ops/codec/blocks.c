@@ -81,7 +81,7 @@ void hc_blocks_metadata(const hc_blocks *blocks, int thread, const hc_float_rows
 
 bool hc_blocks_load(hc_blocks *blocks, int64_t block, int thread, hc_float_rows *x, const float **thresholds) {
     const hc_encoder *encoder = blocks->encoder;
-    char *memory = blocks->memory + thread * blocks->thread_bytes;
+    char *memory = hc_offset(blocks->memory, thread * blocks->thread_bytes);
     const int64_t first = block * blocks->block_rows, row = blocks->first_row + first;
     *x = (hc_float_rows){.data = memory,
                          .dtype = hc_rows_dtype(&blocks->view),

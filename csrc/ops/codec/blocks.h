@@ -31,7 +31,7 @@ typedef struct {
 hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_run *run, int64_t first_row,
                          int64_t rows, int64_t extra_row_bytes, hc_error *error);
 static inline void *hc_blocks_extra(const hc_blocks *blocks, int thread) {
-    return blocks->memory + thread * blocks->thread_bytes + blocks->extra_at;
+    return hc_offset(blocks->memory, thread * blocks->thread_bytes + blocks->extra_at);
 }
 /* Block `block` as thread `thread` sees it; x->first_row counts from the first row of all blocks. false, and noted
  * in `illegal`, where thresholds met an illegal value. */

@@ -84,7 +84,7 @@ static void decode_task(void *context, int64_t task, int thread) {
                           .first_column = job->first_column + column,
                           .columns = hc_min(job->tile_columns, job->columns - column)};
     const int64_t size = hc_dtype_size(job->view.dtype);
-    char *values = job->memory + thread * job->thread_bytes;
+    char *values = hc_offset(job->memory, thread * job->thread_bytes);
     int64_t ld = job->ld;
     hc_float_rows direct;
     if (job->direct && hc_rows_direct(&job->view, row, &direct)) {

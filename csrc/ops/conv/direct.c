@@ -248,7 +248,7 @@ hc_status hc_conv_direct_run(const hc_convolution *conv, hc_error *error) {
     const int n_threads = conv->run->n_threads;
     job.panels = hc_alloc_aligned(hc_max(job.panels_bytes, HC_CACHE_LINE) + n_threads * job.private_bytes);
     const bool has_memory = hc_pixels_alloc(&job.pixels) && job.panels;
-    job.private_memory = job.panels + hc_max(job.panels_bytes, HC_CACHE_LINE);
+    job.private_memory = hc_offset(job.panels, hc_max(job.panels_bytes, HC_CACHE_LINE));
     if (has_memory && job.by_panels)
         hc_pixels_band(&job.pixels, 0);
     for (job.group = 0; has_memory && job.group < conv->window->groups; job.group += job.groups) {

@@ -16,20 +16,29 @@
 
 enum { SEGMENT = 1024, LONGEST = 65536, MAX_LINES = 8 * 4 };
 
+/* Lays the scratch of a thread out from `memory` on (NULL: only returns the bytes). */
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
     const int64_t line = job->padded_segments * (int64_t)sizeof(float), limbs = job->n_signed_limbs * line;
     const int64_t grouped = job->kind == HC_ORDER_GROUPED ? HC_INTEGERS_ROWS * line : 0;
-    *scratch = (hc_integers_scratch){.row = memory + (job->scaled ? HC_GEMV_SCALED_BYTES : 0), .scaled = memory};
     const int64_t rows =
         job->scaled && job->weights.form.bits != job->weights.bits && !job->is_packed ? HC_INTEGERS_ROWS : 1;
-    uint8_t *next = scratch->row + rows * hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
-    scratch->dots = (int32_t *)next;
-    scratch->corrections = (int32_t *)(next += job->n_vectors * limbs);
-    scratch->ones = (float *)(next += limbs);
-    scratch->scales = (float *)(next += line);
-    scratch->values = next += grouped;
-    scratch->dense = next += job->n_vectors * grouped;
-    return next + (job->densifies ? hc_gemv_densified_bytes(&job->dense, &job->weights) : 0) - memory;
+    const int64_t row_at = job->scaled ? HC_GEMV_SCALED_BYTES : 0;
+    const int64_t dots_at = row_at + rows * hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
+    const int64_t corrections_at = dots_at + job->n_vectors * limbs, ones_at = corrections_at + limbs;
+    const int64_t scales_at = ones_at + line, values_at = scales_at + grouped;
+    const int64_t dense_at = values_at + job->n_vectors * grouped;
+    if (memory)
+        *scratch = (hc_integers_scratch){
+            .scaled = memory,
+            .row = memory + row_at,
+            .dots = (int32_t *)(memory + dots_at),
+            .corrections = (int32_t *)(memory + corrections_at),
+            .ones = (float *)(memory + ones_at),
+            .scales = (float *)(memory + scales_at),
+            .values = memory + values_at,
+            .dense = memory + dense_at,
+        };
+    return dense_at + (job->densifies ? hc_gemv_densified_bytes(&job->dense, &job->weights) : 0);
 }
 
 /* The zero point's share of the dots of vector v. */
@@ -304,8 +313,7 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
     hc_integers_scaled_plan(job, run);
     const int64_t tasks_rows = (64 << 10) / hc_max(job->weights.row_bytes, 1);
     job->task_rows = hc_round_up(hc_max(tasks_rows, 1), HC_INTEGERS_ROWS);
-    hc_integers_scratch unused;
-    job->scratch_bytes = hc_round_up(scratch_init(job, NULL, &unused), HC_CACHE_LINE);
+    job->scratch_bytes = hc_round_up(scratch_init(job, NULL, NULL), HC_CACHE_LINE);
     job->n_tasks = hc_ceil_div(p->w->rows, job->task_rows);
     job->n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), job->n_tasks);
     const int64_t lines = job->n_vectors * job->n_signed_limbs, n = job->padded_segments;

@@ -324,7 +324,7 @@ static void pack_integers(const hc_panels *side, const hc_kc *kc, int64_t first_
     /* That lie together: */
     const int64_t row_bytes = side->form == HC_PANEL_S16 ? 2 * side->kr : side->is_b ? 4 : side->kr;
     uint8_t *bytes = side->panels + panel * side->limbs * side->limb_bytes + row_in_panel * row_bytes;
-    float *scales = side->scales + panel * kc->n_segments * side->tile + row_in_panel;
+    float *scales = mode == HC_INT_FOLDED ? NULL : side->scales + panel * kc->n_segments * side->tile + row_in_panel;
     const hc_int_tile tile = {
         .limb = {portion->integers.limb[0], portion->integers.limb[1], portion->integers.limb[2]},
         .ld = LIMB_LD,

@@ -136,7 +136,7 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
                 args->x = job->x + (d * job->blocks.most + x_first) * job->ld + k;
                 args->x_sums = job->x_sums + (c * job->x_limbs + d) * job->blocks.most + x_first;
                 args->w = w + e * w_plane + k / codes;
-                args->scales = args->words ? scales + k / (16 * args->words) : NULL;
+                args->scales = args->words && scales ? scales + k / (16 * args->words) : NULL;
                 args->start = job->starts ? job->starts + x_first * (job->ld / 8) + k / 8 : NULL;
                 args->next = next ? next + k / codes : NULL;
                 args->accumulate = c > 0;

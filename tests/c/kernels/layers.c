@@ -236,8 +236,8 @@ static hc_attend_keys drawn_keys(int64_t keys, int64_t width, bool coded, float_
     return (hc_attend_keys){.codes = codes, .scales = scales, .ld = ld, .scales_ld = step, .group = group};
 }
 
-static void attend_case(const hc_kernel *kernel, hc_attend_fn *attend, int64_t rows, int64_t width, int64_t keys,
-                        float cap, float_kind kind, bool k_coded, bool v_coded) {
+static void attend_case(hc_attend_fn *attend, int64_t rows, int64_t width, int64_t keys, float cap, float_kind kind,
+                        bool k_coded, bool v_coded) {
     begin("rows %" D ", width %" D ", keys %" D ", cap %g, %s, codes %d %d", rows, width, keys, (double)cap,
           float_kind_name(kind), k_coded, v_coded);
     const int64_t q_ld = width + draw_below(3);
@@ -268,20 +268,19 @@ static void attend_case(const hc_kernel *kernel, hc_attend_fn *attend, int64_t r
     BENCH(attend_definition(&some), attend(&other));
 }
 
-static void attend_cases(const hc_kernel *kernel, hc_attend_fn *attend, bool k_coded, bool v_coded) {
+static void attend_cases(hc_attend_fn *attend, bool k_coded, bool v_coded) {
     FOR_EACH(int64_t, width, 1, 5, 16, 31, 63, 64, 65, 128, 130)
     for (int kind = 0; kind < N_FLOAT_KINDS; kind++) {
-        attend_case(kernel, attend, 1 + draw_below(6), *width, 1 + draw_below(64), 0, (float_kind)kind, k_coded,
-                    v_coded);
-        attend_case(kernel, attend, 1 + draw_below(4), *width, 64, 2, (float_kind)kind, k_coded, v_coded);
+        attend_case(attend, 1 + draw_below(6), *width, 1 + draw_below(64), 0, (float_kind)kind, k_coded, v_coded);
+        attend_case(attend, 1 + draw_below(4), *width, 64, 2, (float_kind)kind, k_coded, v_coded);
     }
     usual();
-    attend_case(kernel, attend, 12, 64, 64, 0, PLAIN, k_coded, v_coded);
+    attend_case(attend, 12, 64, 64, 0, PLAIN, k_coded, v_coded);
 }
 
-void check_attend(const hc_kernel *kernel) { attend_cases(kernel, kernel->fn.attend, false, false); }
+void check_attend(const hc_kernel *kernel) { attend_cases(kernel->fn.attend, false, false); }
 
 void check_attend_codes(const hc_kernel *kernel) {
     for (int coded = 0; coded < 4; coded++)
-        attend_cases(kernel, kernel->fn.attend_codes, coded & 1, coded & 2);
+        attend_cases(kernel->fn.attend_codes, coded & 1, coded & 2);
 }
