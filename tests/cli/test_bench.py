@@ -16,6 +16,7 @@ import said as words_said
 from common import HANG
 
 from heterocompute import _heterocompute as _core, bench
+from heterocompute.base.cuda import devices
 from heterocompute.bench import conv, gemm, gemv, points, quantize
 from heterocompute.bench.blas import find_blas
 from heterocompute.bench.limits import NAMES as LOOPS
@@ -44,6 +45,13 @@ def names_of(table):
     return {row["name"] for row in table["rows"]}
 
 
+def has_device():
+    try:
+        return bool(devices())
+    except NotImplementedError:  # no kernels, or no driver
+        return False
+
+
 @pytest.mark.parametrize("name", bench.NAMES)
 @pytest.mark.sweep(every=0)
 def test_every_benchmark_runs(name, reports):
@@ -53,7 +61,7 @@ def test_every_benchmark_runs(name, reports):
     assert report["benchmark"] == name and report["quick"]
     assert report["machine"]["isa"][0] == "scalar" and report["machine"]["processors"] >= 1
     assert report["machine"]["environment"]["OPENBLAS_THREAD_TIMEOUT"] == "4"
-    assert report["tables"]
+    assert report["tables"] or (name == "cuda" and not has_device())
     for table in report["tables"]:
         assert len(names_of(table)) == len(table["rows"]) > 0
         for row in table["rows"]:

@@ -53,7 +53,10 @@ INLINE __m512 load_key(hc_key key, const bool coded, int64_t i, int64_t group, c
     memcpy(&scale, key.scales + group, sizeof scale);
     const __m128i codes = tail ? _mm_maskz_loadu_epi8(there, key.values + i)
                                : _mm_loadu_si128((const __m128i *)(const void *)(key.values + i));
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)), _mm512_set1_ps(scale));
+    const __m512 values = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
+    return tail ? _mm512_maskz_mul_ps(there, values,
+                                      _mm512_set1_ps(scale)) /* no NaN of 0 times infinity behind the end */
+                : _mm512_mul_ps(values, _mm512_set1_ps(scale));
 }
 
 INLINE __m512 load_floats(const float *from, const bool tail, __mmask16 there) {
