@@ -32,7 +32,7 @@ void hc_cuda_free(int device, void *address, void *stream);
 hc_status hc_cuda_upload(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error);
 hc_status hc_cuda_download(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error);
 hc_status hc_cuda_wait(int device, void *stream, hc_error *error);
-/* Whether work on the stream becomes part of a CUDA graph, so that nothing may wait for it. */
+/* A captured stream records a CUDA graph: no call may wait for it. */
 bool hc_cuda_is_captured(int device, void *stream);
 /* The device whose memory an address is in; HC_VALUE where it is in none's. */
 hc_status hc_cuda_place(const void *address, int *device, hc_error *error);

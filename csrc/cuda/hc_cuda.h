@@ -91,8 +91,8 @@ void hc_cuda_add_poison(hc_cuda_plan *plan, const void *workspace, float *y, int
 hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error *error);
 hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_cuda_plan *plan, hc_error *error);
 
-/* What the instructions of device.h make of words, and, of a device that has them, those of matmul/wgmma.h: for comparison with
- * their definitions. */
+/* Runs the instructions of device.h on words, to compare them with their definitions. With of_warpgroups, runs those of
+ * matmul/wgmma.h, which the device must have. */
 hc_status hc_cuda_plan_check(const uint32_t *in, uint32_t *out, bool of_warpgroups, hc_cuda_plan *plan,
                              hc_error *error);
 

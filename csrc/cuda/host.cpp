@@ -35,7 +35,7 @@ struct copy {
     int group;
 };
 
-/* Of a warpgroup: it has its effect when it is waited for. */
+/* The product of a warpgroup, computed when a thread waits for it. */
 struct product {
     int32_t *c;
     uint64_t a, b;

@@ -35,7 +35,7 @@ static const struct {
 #undef FAMILY
 };
 
-/* Of those that read words: of codes of 4 and of 8 bits, of one vector and of several. */
+/* Kernels that read words: codes of 4 and of 8 bits, one vector and several. */
 static const char *const WORDS[][2][2] = {
 #define WORDS(name, bits) {"hc_gemv_" #name "_b" #bits "_v1", "hc_gemv_" #name "_b" #bits "_v8"}
     {WORDS(int, 4), WORDS(int, 8)},   {WORDS(vsq, 4), WORDS(vsq, 8)}, {{NULL}, {NULL}},        {{NULL}, {NULL}},

@@ -141,8 +141,8 @@ static bool reads_nibbles(const hc_cuda_side *w) {
            w->geometry.columns % 32 == 0 && codes->row_stride % 16 == 0 && (uintptr_t)codes->data % 16 == 0;
 }
 
-/* Whether rows as they are stored are what hc_cuda_add_integers would write: bytes with a sign, a float32 scale per row, rows
- * of ld bytes. Without parts they will be in the workspace. */
+/* True if the stored rows equal the output of hc_cuda_add_integers: bytes with a sign, a float32 scale per row, rows of ld
+ * bytes. Without parts the rows will be in the workspace. */
 static bool is_stored_as_integers(const hc_cuda_side *side, bool has_parts, int64_t ld) {
     const hc_stored_form form = hc_form_of(&side->format);
     const hc_component *codes = &side->parts.part[HC_CODES], *scales = &side->parts.part[HC_SCALES];

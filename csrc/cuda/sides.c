@@ -36,7 +36,7 @@ int64_t hc_cuda_segment_of(const hc_cuda_side *x, const hc_cuda_side *w) {
     return a % b == 0 ? b : b % a == 0 ? a : -1;
 }
 
-/* Whether a segment ends inside a block of the side's pattern. */
+/* True if a segment ends inside a block of the side's pattern. */
 bool hc_cuda_cuts_blocks(const hc_cuda_side *side, int64_t group) {
     return side->format.m && group < side->geometry.whole_length && group % side->format.m;
 }

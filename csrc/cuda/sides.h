@@ -15,7 +15,7 @@ typedef struct {
 hc_status hc_cuda_load_side(hc_cuda_side *side, hc_error *error);
 /* Columns of a segment, 0 for the whole row; -1: the groups of the two sides do not nest. */
 int64_t hc_cuda_segment_of(const hc_cuda_side *x, const hc_cuda_side *w);
-/* Whether a segment ends inside a block of the side's pattern. */
+/* True if a segment ends inside a block of the side's pattern. */
 bool hc_cuda_cuts_blocks(const hc_cuda_side *side, int64_t group);
 /* The step that writes a side's integers; `integers` says where and how, and not of which side. */
 hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integers integers, hc_cuda_plan *plan,

@@ -322,7 +322,7 @@ def device_number(name: Any, caller: str) -> int | None:
     if text == "cpu":
         return None
     if kind != "cuda" or (colon and not (number.isdecimal() and len(number) < 6)):
-        raise ValueError(f"{caller}: device is {shown(text)}, expected 'cpu', 'cuda' or 'cuda:<number>'")
+        raise ValueError(f"{caller}: device is {shown(name)}, expected 'cpu', 'cuda' or 'cuda:<number>'")
     return check_device(int(number or 0), caller)
 
 

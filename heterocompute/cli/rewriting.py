@@ -93,9 +93,9 @@ def _one_part(text: str) -> str:
     from ..files.rewrite import part_of  # 18 ms
 
     try:
-        part_of(text)
+        part_of(text, "--part")
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        raise argparse.ArgumentTypeError(str(error).removeprefix("--part: ")) from None
     return text
 
 

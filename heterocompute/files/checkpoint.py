@@ -237,7 +237,8 @@ def prune_checkpoint(
         _refuse_packed(reader, held, patterns=False)
         return _chosen(reader, held, options, packed)
 
-    return rewrite(in_path, out_path, choose, progress, Work(workers, resume, shard_size, part=part))
+    work = Work(workers, resume, shard_size, part=part, caller="prune_checkpoint")
+    return rewrite(in_path, out_path, choose, progress, work)
 
 
 @counts_subnormals
@@ -301,7 +302,8 @@ def dequantize_checkpoint(
     array([[1, -127, 3]], dtype=bfloat16)
     """
     check_paths(in_path, out_path)
-    wanted, work = None if dtype is None else plain_dtype(dtype), Work(workers, resume, shard_size, part=part)
+    wanted = None if dtype is None else plain_dtype(dtype)
+    work = Work(workers, resume, shard_size, part=part, caller="dequantize_checkpoint")
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         if layout is None:

@@ -158,7 +158,7 @@ def convert_checkpoint(
     if layout not in TARGETS:
         raise ValueError(f"convert_checkpoint: layout is {shown(layout)}, expected one of {', '.join(TARGETS)}")
     check_paths(in_path, out_path, None if layout == OURS else layout)
-    rounding, work = _rounding(lossy), Work(workers, resume, shard_size, part=part)
+    rounding, work = _rounding(lossy), Work(workers, resume, shard_size, part=part, caller="convert_checkpoint")
     if layout in WHOLE and part is not None:
         raise ValueError(f"convert_checkpoint: {layout} is one file, and part is for several")
     renames = layout in LAYOUTS

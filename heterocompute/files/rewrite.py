@@ -83,15 +83,16 @@ class Work:
     shard_size: int | str | None = "5GB"
     consume: bool = False
     part: Any = None
+    caller: str = "quantize_checkpoint"  # the function that errors name
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "part", None if self.part is None else part_of(self.part))
-        object.__setattr__(self, "workers", checked_workers(self.workers, "quantize_checkpoint"))
+        object.__setattr__(self, "part", None if self.part is None else part_of(self.part, self.caller))
+        object.__setattr__(self, "workers", checked_workers(self.workers, self.caller))
         for name in ("resume", "consume"):  # a text such as "no" must not delete anything
             if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"quantize_checkpoint: {name} is {shown(getattr(self, name))}, expected True or False")
+                raise TypeError(f"{self.caller}: {name} is {shown(getattr(self, name))}, expected True or False")
         if self.part is not None and self.consume:
-            raise ValueError("quantize_checkpoint: consume and part are given, expected one of them: a part does not "
+            raise ValueError(f"{self.caller}: consume and part are given, expected one of them: a part does not "
                              "know what the others still need")  # fmt: skip
 
 
@@ -200,7 +201,7 @@ def rewrite(
     dict
         As of `checkpoint.quantize_checkpoint`.
     """
-    limit, workers = size_of(work.shard_size), work.workers
+    limit = size_of(work.shard_size)
     out = absolute(file_name(out_path))
     staging = None if out.endswith(SUFFIX) and not is_folder(out) else staging_of(out)
     if work.part is not None and staging is None:
@@ -231,7 +232,7 @@ def rewrite(
         states = staging.states if staging else {}
         shards = divided(reader, held, changes, metadata, limit if is_several else None, states, source)
     if not is_several or staging is None:
-        _run(workers, placed(shards, [out]), 0, total["bytes_before"], progress)
+        _run(work, placed(shards, [out]), 0, total["bytes_before"], progress)
     else:
         is_one = not (is_folder(file_name(in_path)) or work.consume or left is not None)
         beside = files_beside(reader.path, more, instead, is_one) if is_described or not is_one else {}
@@ -244,7 +245,7 @@ def rewrite(
             try:
                 todo = [shard for shard in missing if not exists(shard.path)]
                 done = total["bytes_before"] - sum(shard.source_bytes for shard in todo)
-                _run(workers, todo, done, total["bytes_before"], progress)
+                _run(work, todo, done, total["bytes_before"], progress)
                 where = {part: os.path.basename(shard.path) for shard in missing for part in shard.layout()[0]}
                 staging.finish(where, total["bytes"], beside)
             except BaseException:
@@ -281,7 +282,7 @@ def _rewrite_whole(
         Of `layouts.table`.
     """
     if work.consume or work.part is not None or not is_alone(work.workers):
-        raise ValueError(f"quantize_checkpoint: {layout} is one file: consume, part and workers are for several")
+        raise ValueError(f"{work.caller}: {layout} is one file: consume, part and workers are for several")
     with reader_of(in_path) as opened:
         reader = located(opened)
         refuse_replacing(reader, out_path)
@@ -432,12 +433,12 @@ def _run_part(
             remove(shard.path)
     todo = [shard for shard in own if not exists(shard.path)]
     total = sum(shard.source_bytes for shard in own)
-    _run(work.workers, todo, total - sum(shard.source_bytes for shard in todo), total, progress)
+    _run(work, todo, total - sum(shard.source_bytes for shard in todo), total, progress)
     if progress:
         call_back(progress, total, total, "")
 
 
-def part_of(text: Any) -> tuple[int, int]:
+def part_of(text: Any, caller: str) -> tuple[int, int]:
     """Return the number of a part and the count of parts, of a text such as ``"2/3"``.
 
     Raises
@@ -449,16 +450,16 @@ def part_of(text: Any) -> tuple[int, int]:
 
     Examples
     --------
-    >>> part_of("2/3")
+    >>> part_of("2/3", "quantize_checkpoint")
     (2, 3)
     """
     wanted = "expected a text such as '2/3', the second of three parts"
     if not isinstance(text, str):
-        raise TypeError(f"part is {shown(text)}, {wanted}")
+        raise TypeError(f"{caller}: part is {shown(text)}, {wanted}")
     fit = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
     number, count = (int(fit[1]), int(fit[2])) if fit else (0, 0)
     if not 1 <= number <= count <= MAX_PARTS:
-        raise ValueError(f"part is {shown(text)}, {wanted}")
+        raise ValueError(f"{caller}: part is {shown(text)}, {wanted}")
     return number, count
 
 
@@ -489,20 +490,20 @@ def _row(reader: Located, name: str, entry: Any, change: Change | None) -> dict[
     }
 
 
-def _run(workers: Workers, shards: Sequence[Shard], done: int, total: int, progress: Progress | None) -> None:
+def _run(work: Work, shards: Sequence[Shard], done: int, total: int, progress: Progress | None) -> None:
     """Write shards by the workers, and say how far they are: here tensor by tensor, elsewhere file by file."""
 
     def shifted(begin: int) -> Progress | None:
         return None if progress is None else lambda now, _, name: progress(begin + now, total, name)
 
-    if is_alone(workers):
+    if is_alone(work.workers):
         for shard in shards:
             write_shard(shard, shifted(done))
             done += shard.source_bytes
         return
     if progress:
         call_back(progress, done, total, "")
-    for i, _ in in_workers(workers, write_shard, shards, "quantize_checkpoint"):
+    for i, _ in in_workers(work.workers, write_shard, shards, work.caller):
         done += shards[i].source_bytes
         if progress:
             call_back(progress, done, total, "")

@@ -55,10 +55,10 @@ def test_empty_quantized_array_round_trips(path, text, shape):
 
 def test_views_are_saved_as_what_they_show(path):
     array = hc.quantize(weights(6, 32), "vsq4-g16-s4")
-    save(path, {"rows": array[1:6:2], "rotated": array.T})
+    save(path, {"rows": array[1:6:2], "turned": array.T})
     back = hc.load(path)
     assert back["rows"] == array[1:6:2]
-    assert back["rotated"] == array.T
+    assert back["turned"] == array.T
 
 
 def test_plain_and_quantized_arrays_share_a_file(path):
@@ -74,11 +74,11 @@ def test_plain_and_quantized_arrays_share_a_file(path):
 @pytest.mark.parametrize("name", [name for name, bits in DTYPES.values() if bits >= 8])
 def test_every_dtype_round_trips(path, name):
     array = np.array([[0, 1, 1], [1, 0, 1]]).astype(numpy_dtype(name))
-    save(path, {"x": array, "empty": array[:0], "rotated": array.T})
+    save(path, {"x": array, "empty": array[:0], "turned": array.T})
     back = hc.load(path)
     assert back["x"].dtype == array.dtype and back["x"].tobytes() == array.tobytes()
     assert back["empty"].shape == (0, 3)
-    assert back["rotated"].tobytes() == array.T.tobytes()
+    assert back["turned"].tobytes() == array.T.tobytes()
 
 
 def test_big_endian_array_is_stored_little_endian(path):

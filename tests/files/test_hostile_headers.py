@@ -168,7 +168,7 @@ def test_the_range_of_an_eie_array_is_that_of_its_values(path, share, elements, 
     random = np.random.default_rng(5)
     w = np.where(random.random(shape) < share, random.standard_normal(shape) + 3, 0).astype(np.float32)
     e = hc.encode_csr(w, elements=elements)
-    save(path, {"e": e, "rotated": e.T})
+    save(path, {"e": e, "turned": e.T})
     dense = np.asarray(e)
     wanted = (float(dense.min()), float(dense.max())) if dense.size else (None, None)
     for row in checkpoint.inspect(path):

@@ -96,7 +96,7 @@ def weights_of(name: str) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
     multiply = [
         helper.make_node("MatMul", ["x", "w"], ["a"]),
         helper.make_node("Gemm", ["a", "plain"], ["b"]),
-        helper.make_node("Gemm", ["b", "rotated"], ["c"], transB=1),
+        helper.make_node("Gemm", ["b", "turned"], ["c"], transB=1),
         helper.make_node("MatMul", ["c", "both"], ["d"]),
         helper.make_node("Gemm", ["d", "both"], ["e"], transB=1),
         helper.make_node("Conv", ["i", "image"], ["j"]),
@@ -104,7 +104,7 @@ def weights_of(name: str) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
         helper.make_node("MatMul", ["e", "w"], ["f"]),
         helper.make_node("MatMul", ["f", "stranger"], ["y"], domain="other"),
     ]
-    axes = {"w": 0, "plain": 0, "rotated": 1, "both": 1, "image": (2, 3, 1), "many": 1, "stranger": 1, "rest": 1}
+    axes = {"w": 0, "plain": 0, "turned": 1, "both": 1, "image": (2, 3, 1), "many": 1, "stranger": 1, "rest": 1}
     shapes = {"image": (8, 8, 4, 4), "many": (2, 64, 64)}
     return multiply, {name: shapes.get(name, (64, 64)) for name in axes}, axes
 
@@ -123,9 +123,9 @@ def test_weights_are_quantized_along_what_the_operators_sum(tmp_path, graph):
         (np.asarray(found[name]) == np.asarray(hc.prune(w, "2:4", axes[name]))).all() for name, w in held.items()
     )
     hc.quantize_checkpoint(
-        path, out, "int4-g32", axis={"rotated": 0, "w": -1}
+        path, out, "int4-g32", axis={"turned": 0, "w": -1}
     )  # what is given counts, for what it fits
-    found, given = hc.load(out), {**axes, "rotated": 0, "w": 1}
+    found, given = hc.load(out), {**axes, "turned": 0, "w": 1}
     assert all(found[name] == hc.quantize(w, "int4-g32", axis=given[name]) for name, w in held.items())
 
 

@@ -75,8 +75,8 @@ def test_columns_in_another_order_than_their_groups_are_opened_as_their_values(t
     for name in [name for name in found if name.endswith("g_idx")]:
         found[name] = rng.permutation(found[name])
     config = json.loads((tmp_path / "g/config.json").read_text())
-    turned = hc.zoo.open_llm(saved(tmp_path / "rotated", found, config))
-    dequantize_checkpoint(tmp_path / "rotated", tmp_path / "plain", layout="gptq")
+    turned = hc.zoo.open_llm(saved(tmp_path / "turned", found, config))
+    dequantize_checkpoint(tmp_path / "turned", tmp_path / "plain", layout="gptq")
     plain = hc.zoo.open_llm(tmp_path / "plain")
     np.testing.assert_array_equal(turned.logits(IDS), plain.logits(IDS))
 

@@ -173,6 +173,20 @@ def test_parts_that_do_not_exist(source, tmp_path, part):
         quantized(source, tmp_path / "out", part=part)
 
 
+@pytest.mark.parametrize("options", [{"part": "4/3"}, {"part": 3}, {"workers": 0}, {"resume": "no"}])
+def test_errors_name_the_function_that_was_called(source, tmp_path, options):
+    calls = {
+        "quantize_checkpoint": lambda: hc.quantize_checkpoint(source, tmp_path / "a", "int8", **options),
+        "prune_checkpoint": lambda: prune_checkpoint(source, tmp_path / "b", "2:4", **options),
+        "dequantize_checkpoint": lambda: dequantize_checkpoint(source, tmp_path / "c", **options),
+        "convert_checkpoint": lambda: hc.convert_checkpoint(source, tmp_path / "d", "awq", **options),
+    }
+    (name,) = options
+    for caller, call in calls.items():
+        with pytest.raises((TypeError, ValueError), match=f"^{caller}: {name} is "):
+            call()
+
+
 def test_what_has_no_parts(source, tmp_path):
     for out, options in (
         ("a.safetensors", {}),

@@ -26,7 +26,7 @@ static inline HC_DEVICE uint64_t hc_descriptor(uint32_t address) {
 static inline __device__ uint32_t hc_shared_address(const void *shared) {
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
-/* What this thread wrote to shared memory is there for the matrix units of all threads behind the next barrier. */
+/* The next barrier makes this thread's writes to shared memory visible to the matrix units of all threads. */
 static inline __device__ void hc_fence_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /* Before the first product that reads or writes registers of this thread. */
 static inline __device__ void hc_wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
