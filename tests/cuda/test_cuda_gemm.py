@@ -134,6 +134,7 @@ def test_vectors_by_words_of_codes_give_the_bits_of_the_cpu(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["int4-g32-f16", "vsq4-g16-s4", "nf4-g64", "fp8_e4m3fn-row"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.sweep(every=3)
 def test_sums_in_the_order_of_the_device_are_within_their_bound(text: str, dtype: type) -> None:
     rng = np.random.default_rng(0)
     for order, (m, n, k) in enumerate([(9, 5, 40), (70, 66, 333)]):

@@ -122,9 +122,7 @@ def test_weights_are_quantized_along_what_the_operators_sum(tmp_path, graph):
     assert all(
         (np.asarray(found[name]) == np.asarray(hc.prune(w, "2:4", axes[name]))).all() for name, w in held.items()
     )
-    hc.quantize_checkpoint(
-        path, out, "int4-g32", axis={"turned": 0, "w": -1}
-    )  # what is given counts, for what it fits
+    hc.quantize_checkpoint(path, out, "int4-g32", axis={"turned": 0, "w": -1})  # what is given counts, for what it fits
     found, given = hc.load(out), {**axes, "turned": 0, "w": 1}
     assert all(found[name] == hc.quantize(w, "int4-g32", axis=given[name]) for name, w in held.items())
 

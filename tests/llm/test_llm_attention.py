@@ -84,6 +84,7 @@ def test_strides_of_queries_and_keys_are_followed() -> None:
 
 @pytest.mark.parametrize("width", [8, 16, 40, 64, 80, 128, 192])
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 8])
+@pytest.mark.sweep(every=4)
 def test_codes_of_8_bits_are_read_as_they_are_stored(width: int, group: int) -> None:
     q = drawn(2, 2 * group, 2, width)
     k, v = drawn(2, 2, 150, width, seed=1), drawn(2, 2, 150, width, seed=2)

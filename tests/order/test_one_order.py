@@ -155,6 +155,7 @@ def test_attention_of_many_queries_is_attention_of_one(kept: str | None, options
 
 @pytest.mark.parametrize("isa", [isas()[0], None])
 @pytest.mark.parametrize("algorithm", ["direct", "implicit", "im2col", "winograd2", "winograd4", "winograd6", "fft"])
+@pytest.mark.sweep(every=3)
 def test_named_algorithms_do_not_depend_on_the_number_of_images(algorithm: str, isa: str | None) -> None:
     for seed, shape in enumerate([(7, 16, 13, 13), (5, 40, 30, 30)]):
         x, w = reals(shape, seed), reals((24, shape[1], 3, 3), seed + 70)
