@@ -10,7 +10,7 @@
 enum { ROWS = 16, QUADS = 4, CHUNK = 32 }; /* registers of codes between two turns of the chains: Zen 4, 2026-11 */
 enum {
     AHEAD_BYTES = 8192
-}; /* of codes to prefetch, with AHEAD_BYTES of 1 decoding took 1.02 to 1.1 times as long: Zen 5, 2026-11 */
+}; /* of codes to prefetch. Every line counts: without those of the last registers rows of 288 bytes took twice as long: Zen 5 */
 
 typedef __m512i hc_parts[CHUNK][QUADS]; /* of one line of x */
 _Static_assert(HC_GEMV_LINES * sizeof(hc_parts) <= HC_GEMV_SCALED_BYTES, "scratch");
@@ -87,14 +87,18 @@ INLINE void add_chunk(const hc_gemv_scaled_args *args, const hc_code_loader *loa
             for (int row = 0; row < 4; row++)
 #pragma GCC unroll 4
                 for (int j = 0; j < 4; j++)
-                    _mm_prefetch(rows[row] + (first + i) * loader->bytes + ahead + 64 * j, _MM_HINT_T1);
+                    _mm_prefetch(rows[row] + (first + i) * loader->bytes + ahead + 64 * j, _MM_HINT_T0);
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++)
                 add_parts(args, loader, rows, first + i + j, 64, bits, tabled, is_small, n_lines, parts, i + j, quad);
         }
-        for (; i < n; i++)
+        for (; i < n; i++) {
+#pragma GCC unroll 4
+            for (int row = 0; row < 4; row++)
+                _mm_prefetch(rows[row] + (first + i) * loader->bytes + ahead, _MM_HINT_T0);
             add_parts(args, loader, rows, first + i, left - i * loader->bytes, bits, tabled, is_small, n_lines, parts,
                       i, quad);
+        }
     }
 }
 

@@ -127,6 +127,10 @@ INLINE void multiply(const hc_rows_s8_args *args, const int n_x, const int n_w, 
             }
             first += SPAN;
         } while (expands && first < bytes);
+        if (tail && next)
+#pragma GCC unroll 4
+            for (int b = 0; b < n_w; b++) /* else every ninth line of rows of 288 bytes is waited for */
+                _mm_prefetch((const char *)(next + (uintptr_t)(b * ld_w + whole)), _MM_HINT_T1);
         if (tail && by_words) {
             add_words(args, n_x, n_w, words, w, scales, k, tail, sum);
         } else if (tail) {
