@@ -97,6 +97,11 @@ typedef void hc_gemv_dense_fn(int64_t n, const float *const *rows, int n_vectors
 typedef void hc_gemv_minima_fn(int64_t n, int64_t ld, int64_t n_lines, const float *x_scales, const float *sums,
                                const float *minima, float *out);
 
+/* gemv_minima_halves:  the same of float16 minima, n of them at rows[i], from 16 places of any alignment. There is no
+ * scalar kernel: gemv_minima of decoded rows is it. */
+typedef void hc_gemv_minima_halves_fn(int64_t n, int64_t ld, int64_t n_lines, const float *x_scales, const float *sums,
+                                      const uint8_t *const *rows, float *out);
+
 /* gemv_scaled:  gemv_dots and gemv_chain of up to 16 rows and 1, 2 or 4 lines of x: out[line * 16 + row]. A segment fills 4, 8,
  * 16 or 32 words and has a float16 or float32 as its scale; start[w] = -zero * sum of x over word w. There is no
  * scalar kernel: those two are it. Budget: |x| <= 128; so a word's sum of codes of 4 bits, less their zero, is within 15360,

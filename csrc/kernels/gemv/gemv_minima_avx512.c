@@ -1,4 +1,4 @@
-/* gemv_minima: 16 rows in a register. The minima of some segments are transposed once for all lines of x. */
+/* gemv_minima and gemv_minima_halves: 16 rows in a register. The minima of some segments are transposed once for all lines of x. */
 #include "kernels/gemv/gemv_transpose_avx512.h"
 #include "kernels/kernel.h"
 
@@ -87,5 +87,42 @@ void hc_gemv_minima_avx512(int64_t n, int64_t ld, int64_t n_lines, const float *
                       out + line * 16);
         for (; line < n_lines; line++)
             add_lines(1, steps, ld, x_scales + line * ld + first, sums + line * ld + first, turned, out + line * 16);
+    }
+}
+
+/* The chains of n_lines lines, 1 or LINES, go on with the 16 segments of a block, or fewer. */
+INLINE void add_block(int n_lines, int64_t steps, int64_t ld, const float *x_scales, const float *sums,
+                      const __m512 *block, float *out) {
+    __m512 acc[LINES];
+#pragma GCC unroll 4
+    for (int line = 0; line < n_lines; line++)
+        acc[line] = _mm512_loadu_ps(out + line * 16);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        if (i >= steps)
+            break;
+#pragma GCC unroll 4
+        for (int line = 0; line < n_lines; line++) {
+            const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(x_scales[line * ld + i]), block[i]);
+            acc[line] = _mm512_fmadd_ps(scale, _mm512_set1_ps(sums[line * ld + i]), acc[line]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int line = 0; line < n_lines; line++)
+        _mm512_storeu_ps(out + line * 16, acc[line]);
+}
+
+void hc_gemv_minima_halves_avx512(int64_t n, int64_t ld, int64_t n_lines, const float *x_scales, const float *sums,
+                                  const uint8_t *const *rows, float *out) {
+    memset(out, 0, (size_t)n_lines * 16 * sizeof *out);
+    for (int64_t s = 0; s < n; s += 16) {
+        const int64_t steps = hc_min(n - s, 16);
+        __m512 block[16];
+        load_halves(rows, s, (__mmask16)(0xffffu >> (16 - steps)), block);
+        int64_t line = 0;
+        for (; line + LINES <= n_lines; line += LINES)
+            add_block(LINES, steps, ld, x_scales + line * ld + s, sums + line * ld + s, block, out + line * 16);
+        for (; line < n_lines; line++)
+            add_block(1, steps, ld, x_scales + line * ld + s, sums + line * ld + s, block, out + line * 16);
     }
 }

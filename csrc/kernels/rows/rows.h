@@ -20,6 +20,7 @@ typedef struct {
     /* Hints for prefetch: the row of w that is wanted when row 0 has had its turn, or NULL; this call is number `part` of
      * `parts` that do it together. */
     const int8_t *next;
+    const uint8_t *next_scales; /* rows_s4: likewise those of that row */
     int part, parts;
     bool is_small; /* no |w| is above the kernel's `small`: it may add more of their products before it widens them */
     const uint8_t *scales; /* rows_s4 */

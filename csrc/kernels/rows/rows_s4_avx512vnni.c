@@ -91,6 +91,10 @@ INLINE void multiply(const hc_rows_s8_args *args, const int n_x, const int n_w, 
         if (args->next && until-- == 0) {
             next = (uintptr_t)args->next + (uintptr_t)(j * ld_w); /* maybe behind the last row */
             until = args->parts - 1;
+            if (words != PLAIN && args->next_scales)
+                for (int64_t at = 0; at < n_w * args->ld_scales; at += HC_CACHE_LINE)
+                    _mm_prefetch((const char *)((uintptr_t)args->next_scales + (uintptr_t)(j * args->ld_scales + at)),
+                                 _MM_HINT_T1);
         }
 #pragma GCC unroll 4
         for (int b = 0; b < n_w; b++) {

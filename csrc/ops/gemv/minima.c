@@ -32,6 +32,7 @@ typedef struct {
     int64_t block; /* the most that n_x is */
     hc_row_floats_fn *load;
     hc_gemv_minima_fn *multiply;
+    hc_gemv_minima_halves_fn *multiply_halves; /* of minima that are stored so, or NULL */
     const hc_rows *out;
     bool is_swapped; /* the rows of the answer are those with minima */
 } hc_minima_job;
@@ -66,15 +67,40 @@ static void sum_row(void *context, int64_t i, int thread) {
     }
 }
 
+static const uint8_t *minima_of(const hc_minima_job *job, int64_t row) {
+    return hc_part(job->side->components, HC_MINIMA, job->side->first_row + row);
+}
+
+static void prefetch(const hc_minima_job *job, int64_t row) {
+    const char *ahead = (const char *)minima_of(job, row + AHEAD_ROWS);
+    for (int64_t i = 0; i < job->side->components->part[HC_MINIMA].row_stride; i += HC_CACHE_LINE)
+        __builtin_prefetch(ahead + i);
+}
+
+static bool is_cut(const hc_minima_job *job) { return job->x_group && job->x_group % job->group != 0; }
+
 static void load_minima(const hc_minima_job *job, int64_t row, float *groups, float *to) {
     const hc_packed_context *side = job->side;
-    const hc_component *stored = &side->components->part[HC_MINIMA];
-    for (int64_t i = 0; i < stored->row_stride; i += HC_CACHE_LINE)
-        __builtin_prefetch((const char *)hc_part(side->components, HC_MINIMA, side->first_row + row + AHEAD_ROWS) + i);
-    const bool is_cut = job->x_group && job->x_group % job->group != 0;
-    job->load(side->format, side->geometry, side->components, side->first_row + row, is_cut ? groups : to);
-    for (int64_t k = 0, s = 0; is_cut && k < job->columns; k = segment_end(job, k), s++)
+    const bool cut = is_cut(job);
+    job->load(side->format, side->geometry, side->components, side->first_row + row, cut ? groups : to);
+    for (int64_t k = 0, s = 0; cut && k < job->columns; k = segment_end(job, k), s++)
         to[s] = groups[k / job->group];
+}
+
+/* The sums of some rows from `row` on, at most ROWS, with all lines of x. */
+static void multiply(const hc_minima_job *job, int64_t row, int64_t n_rows, float *minima, float *added) {
+    const uint8_t *stored[ROWS];
+    for (int64_t r = 0; r < n_rows; r++)
+        prefetch(job, row + r);
+    if (job->multiply_halves) {
+        for (int64_t r = 0; r < ROWS; r++)
+            stored[r] = minima_of(job, row + hc_min(r, n_rows - 1));
+        job->multiply_halves(job->segments, job->ld, job->n_x, job->x_scales, job->sums, stored, added);
+        return;
+    }
+    for (int64_t r = 0; r < n_rows; r++)
+        load_minima(job, row + r, minima + ROWS * job->ld, minima + r * job->ld);
+    job->multiply(job->segments, job->ld, job->n_x, job->x_scales, job->sums, minima, added);
 }
 
 /* Columns that lie side by side. */
@@ -87,14 +113,12 @@ static void add_line(const float *added, int64_t n, float *to) {
 
 static void add_rows(void *context, int64_t task, int thread) {
     const hc_minima_job *job = context;
-    float *minima = job->minima + thread * (ROWS + 1) * job->ld, *groups = minima + ROWS * job->ld;
+    float *minima = job->minima + thread * (ROWS + 1) * job->ld;
     float *added = job->added + thread * ROWS * job->block;
     const int64_t last = hc_min((task + 1) * TASK_ROWS, job->rows);
     for (int64_t row = task * TASK_ROWS; row < last; row += ROWS) {
         const int64_t n_rows = hc_min(ROWS, last - row);
-        for (int64_t r = 0; r < n_rows; r++)
-            load_minima(job, row + r, groups, minima + r * job->ld);
-        job->multiply(job->segments, job->ld, job->n_x, job->x_scales, job->sums, minima, added);
+        multiply(job, row, n_rows, minima, added);
         for (int64_t i = 0; i < job->n_x; i++) {
             const int64_t x_row = job->first_x + i, stride = job->out->column_stride;
             const bool is_line = !job->is_swapped && stride == sizeof(float);
@@ -105,6 +129,12 @@ static void add_rows(void *context, int64_t task, int thread) {
             }
         }
     }
+}
+
+static bool are_halves(const hc_packed_context *side) {
+    hc_component_layout layout[HC_N_COMPONENTS];
+    hc_format_layout(side->format, side->geometry, layout);
+    return layout[HC_MINIMA].dtype == HC_F16 && layout[HC_MINIMA].ndim == 1;
 }
 
 hc_status hc_add_minima(const hc_product *p, hc_error *error) {
@@ -132,6 +162,8 @@ hc_status hc_add_minima(const hc_product *p, hc_error *error) {
     for (int64_t k = 0; k < job.columns; k = segment_end(&job, k))
         job.segments++;
     job.ld = hc_round_up(hc_max(job.segments, job.side->geometry->groups), 16);
+    if (are_halves(side) && !is_cut(&job))
+        job.multiply_halves = HC_PICK(gemv_minima_halves, p->run);
     const int64_t line = job.ld * (int64_t)sizeof(float);
     job.block = hc_min(job.x->rows, hc_max(1, hc_min(MOST_BLOCK, BLOCK_BYTES / line)));
     const int64_t most = hc_min(hc_max(1, run.n_threads), HC_MAX_THREADS);

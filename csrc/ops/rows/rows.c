@@ -125,7 +125,7 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
     int32_t *sums = (int32_t *)(void *)(scratch + job->sums_at);
     int shifts[HC_MAX_SIGNED_LIMBS * HC_MAX_SIGNED_LIMBS], pairs = 0;
     const int8_t *next = args->next;
-    const uint8_t *scales = args->scales;
+    const uint8_t *scales = args->scales, *next_scales = args->next_scales;
     const int codes = job->nibbles ? 2 : 1; /* of a byte */
     args->ldc = ldc;
     for (int d = 0; d < job->x_limbs; d++)
@@ -139,6 +139,7 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
                 args->scales = args->words && scales ? scales + k / (16 * args->words) : NULL;
                 args->start = job->starts ? job->starts + x_first * (job->ld / 8) + k / 8 : NULL;
                 args->next = next ? next + k / codes : NULL;
+                args->next_scales = c == 0 ? next_scales : NULL;
                 args->accumulate = c > 0;
                 args->c = sums + pairs * tile;
                 job->multiply(args);
@@ -147,6 +148,7 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
         }
     args->next = next;
     args->scales = scales;
+    args->next_scales = next_scales;
     const bool is_plain = job->out.n_dims <= 1 && job->out.column_stride == sizeof(float);
     const int64_t row = job->blocks.first_row + x_first;
     float *values = (float *)(void *)(scratch + job->values_at);
@@ -199,6 +201,8 @@ static void group_task(void *context, int64_t task, int thread) {
         if (next) {
             args.next =
                 (const int8_t *)((uintptr_t)next + (uintptr_t)(job->ahead * args.ld_w)); /* maybe behind the end */
+            if (args.scales)
+                args.next_scales = (const uint8_t *)((uintptr_t)args.scales + (uintptr_t)(job->ahead * args.ld_scales));
         }
         multiply_block(job, &args, x_first, first, w, w_plane, scales, scratch);
     }

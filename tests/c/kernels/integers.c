@@ -1,6 +1,8 @@
 /* Packed weights times few integer vectors, against the scalar kernels; where a family has none, against its equation. */
 #include "kernels.h"
 
+#include "base/convert.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -231,6 +233,36 @@ void check_gemv_minima(const hc_kernel *kernel) {
         minima_case(kernel, *n, hc_round_up(*n, 16) + 16 * (i % 2), 1 + i % 4, (float_kind)(i / 4));
     usual();
     minima_case(kernel, 64, 64, 8, PLAIN);
+}
+
+static void minima_halves_case(const hc_kernel *kernel, int64_t n, int64_t n_lines, float_kind kind) {
+    const int64_t ld = hc_round_up(n, 16);
+    begin("n %" D ", %" D " lines, %s", n, n_lines, float_kind_name(kind));
+    const float *x_scales = floats(n_lines * ld, kind), *sums = floats(n_lines * ld, kind);
+    float *minima = items(16 * ld, 4), *wanted = items(16 * n_lines, 4), *got = items(16 * n_lines, 4);
+    const uint8_t *rows[16];
+    for (int i = 0; i < 16; i++) {
+        uint8_t *row = items(2 * n, 1);
+        rows[i] = row;
+        for (int64_t s = 0; s < n; s++) {
+            const uint16_t half = (uint16_t)draw();
+            memcpy(row + 2 * s, &half, sizeof half);
+            minima[i * ld + s] = hc_f16_to_f32(half);
+        }
+    }
+    hc_gemv_minima_scalar(n, ld, n_lines, x_scales, sums, minima, wanted);
+    kernel->fn.gemv_minima_halves(n, ld, n_lines, x_scales, sums, rows, got);
+    same("out", F32, got, wanted, 16 * n_lines);
+    BENCH(hc_gemv_minima_scalar(n, ld, n_lines, x_scales, sums, minima, wanted),
+          kernel->fn.gemv_minima_halves(n, ld, n_lines, x_scales, sums, rows, got));
+}
+
+void check_gemv_minima_halves(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, n, 1, 2, 7, 8, 9, 15, 16, 17, 18, 33, 48, 64, 65, 130)
+    for (int i = 0; i < 6 * N_FLOAT_KINDS; i++)
+        minima_halves_case(kernel, *n, 1 + i % 6, (float_kind)(i / 6));
+    usual();
+    minima_halves_case(kernel, 64, 8, PLAIN);
 }
 
 /* gemv_dots and gemv_chain of the rows; those that do not exist are not looked at. */
