@@ -11,6 +11,7 @@
 
 typedef enum { NIBBLES, TABLED, SMALL, BYTES } code_kind;
 enum { ROWS = 8, STEP = 8 }; /* rows and segments at a time */
+enum { AHEAD_BYTES = 8192 }; /* of codes to prefetch */
 
 /* 32 bytes of codes as two registers for dot: nibbles, or even and odd bytes as int16; SMALL are one. */
 INLINE void load_codes(const uint8_t *codes, int64_t left, code_kind kind, __m256i form, __m256i parts[2]) {
@@ -123,6 +124,18 @@ INLINE __m256 step(__m256 acc, __m256i dots, int32_t correction, __m256 scale, f
     return _mm256_fmadd_ps(_mm256_mul_ps(_mm256_set1_ps(x_scale), scale), _mm256_cvtepi32_ps(exact), acc);
 }
 
+/* Codes and scales that these rows' followers want, `bytes` of each row's codes from `place` on. */
+INLINE void prefetch(const hc_gemv_scaled_args *args, const uint8_t *const *codes, const uint8_t *const *from,
+                     int64_t place, int64_t bytes, int64_t scale_place) {
+    const int64_t rows = (AHEAD_BYTES / (2 * ROWS * args->code_stride) + 1) * 2 * ROWS;
+    for (int row = 0; row < ROWS; row++) {
+        for (int64_t at = 0; at < bytes; at += 64)
+            _mm_prefetch((const char *)codes[row] + place + at + rows * args->code_stride, _MM_HINT_T0);
+        if (scale_place % 64 == 0)
+            _mm_prefetch((const char *)from[row] + scale_place + rows * args->scale_stride, _MM_HINT_T0);
+    }
+}
+
 /* words: 4, or 8 in `registers` registers. */
 INLINE void eight_rows(const hc_gemv_scaled_args *args, const uint8_t *const *codes, const uint8_t *const *from,
                        code_kind kind, int words, int registers, int n_lines, float *out) {
@@ -139,6 +152,7 @@ INLINE void eight_rows(const hc_gemv_scaled_args *args, const uint8_t *const *co
         int32_t corrections[HC_GEMV_LINES][STEP];
         __m256 scales[STEP];
         load_scales(args, from, first, n, scales);
+        prefetch(args, codes, from, place, n * words * registers * 4, first * args->scale_bits / 8);
         for (int line = 0; line < n_lines; line++) {
             const int32_t *start = args->start + line * args->ld_start + first * words * registers;
             _mm256_storeu_si256((__m256i *)corrections[line], add_words(start, n, words * registers));
