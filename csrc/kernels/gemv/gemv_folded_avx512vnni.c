@@ -67,6 +67,10 @@ INLINE void gemv_folded(const hc_gemv_folded_args *args, int words, int n_lines)
             add_register(sum + j * n_lines, loaded[j], flip, load_scales(scales + j * scale_bytes, scale_bytes), shifts,
                          args, place + 64 * j, n_lines);
     }
+    for (int64_t rest = place; rest < row_bytes; rest += 64)
+        _mm_prefetch(args->codes + rest + AHEAD, _MM_HINT_T1);
+    for (int64_t at = 0; at < row_bytes; at += 512 * words)
+        _mm_prefetch(args->scales + (at + AHEAD) / (8 * words), _MM_HINT_T1); /* a line of them */
     for (; place + 64 <= row_bytes; place += 64, scales += scale_bytes)
         add_register(sum, _mm512_loadu_si512(args->codes + place), flip, load_scales(scales, scale_bytes), shifts, args,
                      place, n_lines);
