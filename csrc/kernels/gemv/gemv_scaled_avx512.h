@@ -74,28 +74,31 @@ INLINE int64_t rows_ahead(const hc_gemv_scaled_args *args) {
     return (AHEAD_BYTES / (ROWS * args->code_stride) + 1) * ROWS;
 }
 
-/* The parts of 16 rows from register `first` on, n of them, of which each row has `left` bytes. */
+/* The parts of 16 rows from register `first` on, n of them, of which each row has `left` bytes. What is prefetched are lines
+ * side by side where whole rows are read, else lines of rows that follow. */
 INLINE void add_chunk(const hc_gemv_scaled_args *args, const hc_code_loader *loader, const uint8_t *const *codes,
-                      int64_t first, int64_t n, int64_t left, int bits, bool tabled, bool is_small, int n_lines,
-                      hc_parts *parts) {
-    const int64_t ahead = rows_ahead(args) * args->code_stride; /* of the calls that follow */
+                      int64_t first, int64_t n, int64_t left, bool is_whole, int bits, bool tabled, bool is_small,
+                      int n_lines, hc_parts *parts) {
+    const int64_t ahead = is_whole ? AHEAD_BYTES : rows_ahead(args) * args->code_stride;
     for (int quad = 0; quad < QUADS; quad++) {
         const uint8_t *const rows[4] = {codes[4 * quad], codes[4 * quad + 1], codes[4 * quad + 2], codes[4 * quad + 3]};
+        const uint8_t *next = rows[0] + ahead;
         int64_t i = 0;
-        for (; i + 4 <= n && left - (i + 3) * loader->bytes >= 64; i += 4) {
+        for (; i + 4 <= n && left - (i + 3) * loader->bytes >= 64; i += 4)
 #pragma GCC unroll 4
-            for (int row = 0; row < 4; row++)
+            for (int j = 0; j < 4; j++) {
 #pragma GCC unroll 4
-                for (int j = 0; j < 4; j++)
-                    _mm_prefetch(rows[row] + (first + i) * loader->bytes + ahead + 64 * j, _MM_HINT_T0);
-#pragma GCC unroll 4
-            for (int j = 0; j < 4; j++)
+                for (int row = 0; row < 4; row++)
+                    _mm_prefetch(is_whole ? next + 64 * row : rows[row] + (first + i + j) * loader->bytes + ahead,
+                                 _MM_HINT_T0);
+                next += 4 * loader->bytes;
                 add_parts(args, loader, rows, first + i + j, 64, bits, tabled, is_small, n_lines, parts, i + j, quad);
-        }
+            }
         for (; i < n; i++) {
 #pragma GCC unroll 4
             for (int row = 0; row < 4; row++)
-                _mm_prefetch(rows[row] + (first + i) * loader->bytes + ahead, _MM_HINT_T0);
+                _mm_prefetch(is_whole ? next + 64 * row : rows[row] + (first + i) * loader->bytes + ahead, _MM_HINT_T0);
+            next += 4 * loader->bytes;
             add_parts(args, loader, rows, first + i, left - i * loader->bytes, bits, tabled, is_small, n_lines, parts,
                       i, quad);
         }
@@ -201,8 +204,8 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, const hc_code_loader *l
     for (int64_t first = 0; first < args->segments; first += chunk_segments) {
         const int64_t n = hc_min(args->segments - first, chunk_segments);
         const int64_t from = first * args->words / 16, left = args->segments * args->words * loader->bytes / 16;
-        add_chunk(args, loader, codes, from, hc_ceil_div(n * args->words, 16), left - from * loader->bytes, bits,
-                  tabled, is_small, n_lines, parts);
+        add_chunk(args, loader, codes, from, hc_ceil_div(n * args->words, 16), left - from * loader->bytes,
+                  args->segments <= chunk_segments, bits, tabled, is_small, n_lines, parts);
         args->words == 4   ? add_chains(args, scales, first, n, 1, 1, n_lines, parts, acc)
         : args->words == 8 ? add_chains(args, scales, first, n, 2, 1, n_lines, parts, acc)
                            : add_chains(args, scales, first, n, 4, args->words / 16, n_lines, parts, acc);

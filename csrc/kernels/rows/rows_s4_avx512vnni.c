@@ -77,9 +77,16 @@ INLINE void store(const hc_rows_s8_args *args, const int n_x, const int n_w, int
         put(args->c + i * args->ldc + j, rows, fold(sum[i]), args->x_sums[i] * added, args->accumulate);
 }
 
+/* A line of each of n rows, or n lines side by side, `ld` apart. */
+INLINE void prefetch(uintptr_t from, int64_t ld, const int n) {
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++)
+        _mm_prefetch((const char *)(from + (uintptr_t)(i * ld)), _MM_HINT_T0);
+}
+
 INLINE void multiply(const hc_rows_s8_args *args, const int n_x, const int n_w, const int words, const bool by_words) {
     const int64_t bytes = (args->columns + 1) / 2, whole = bytes / 64 * 64, tail = bytes - whole, ld_w = args->ld_w;
-    const bool expands = words != PLAIN && !by_words;
+    const bool expands = words != PLAIN && !by_words, is_dense = ld_w == bytes;
     const int added = by_words ? 0 : words == PLAIN ? 8 : 128;
     hc_scales expanded[4];
     int until = args->part; /* blocks of rows until the next one that prefetches */
@@ -115,11 +122,8 @@ INLINE void multiply(const hc_rows_s8_args *args, const int n_x, const int n_w, 
                 for (int b = 0; b < n_w; b++)
                     expand(scales[b] + first / (8 * words), words, hc_min(bytes - first, SPAN), expanded + b);
             for (; k < last; k += 64) {
-                if (next) {
-#pragma GCC unroll 4
-                    for (int b = 0; b < n_w; b++)
-                        _mm_prefetch((const char *)(next + (uintptr_t)(b * ld_w + k)), _MM_HINT_T1);
-                }
+                if (next)
+                    prefetch(next + (uintptr_t)(is_dense ? n_w * k : k), is_dense ? 64 : ld_w, n_w);
                 if (by_words) {
                     add_words(args, n_x, n_w, words, w, scales, k, 64, sum);
                     continue;
@@ -131,10 +135,8 @@ INLINE void multiply(const hc_rows_s8_args *args, const int n_x, const int n_w, 
             }
             first += SPAN;
         } while (expands && first < bytes);
-        if (tail && next)
-#pragma GCC unroll 4
-            for (int b = 0; b < n_w; b++) /* else every ninth line of rows of 288 bytes is waited for */
-                _mm_prefetch((const char *)(next + (uintptr_t)(b * ld_w + whole)), _MM_HINT_T1);
+        if (tail && next) /* else every ninth line of rows of 288 bytes is waited for */
+            prefetch(next + (uintptr_t)(is_dense ? n_w * whole : whole), is_dense ? 64 : ld_w, n_w);
         if (tail && by_words) {
             add_words(args, n_x, n_w, words, w, scales, k, tail, sum);
         } else if (tail) {

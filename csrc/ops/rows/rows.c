@@ -35,7 +35,7 @@ enum {
     FAR_SHORT_ROWS = 5,
     FAR_BYTES = 8 << 20,     /* weights of a product that lie beyond L2 */
     AHEAD_BYTES = 128 << 10, /* prefetched ahead, into L2 */
-    NEAR_BYTES = 16 << 10,   /* of smaller weights, which may come from memory too: a layer of a language model */
+    NEAR_BYTES = 8 << 10,    /* of smaller weights, which may come from memory too: a layer of a language model */
     X_TASK_ROWS = 8,
 };
 
