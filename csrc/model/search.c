@@ -124,7 +124,7 @@ hc_status hc_map_walk_begin(const hc_map_model *model, const hc_map_choice *choi
     walk->budget = budget;
     walk->now = walk->best = *choice;
     if (!hc_map_cost_of(model, choice, &walk->now_cost))
-        return hc_fail(error, HC_VALUE, "search: the mapping to begin with does not fit");
+        return hc_fail(error, HC_VALUE, "search: the initial mapping does not fit the memories");
     walk->best_cost = walk->now_cost;
     walk->taken = walk->valid = 1;
     return HC_OK;

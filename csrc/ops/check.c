@@ -109,7 +109,7 @@ static hc_status check_packed(const char *name, const hc_packed *packed, hc_geom
     }
     *device = found < 0 ? HC_HOST : found;
     if (packed->prepacked && !is_of((const hc_prepacked_origin *)packed->prepacked, &packed->format, geometry))
-        return hc_fail(error, HC_VALUE, "%s: its panels were made of an array of another format or shape", name);
+        return hc_fail(error, HC_VALUE, "%s: its panels belong to an array of another format or shape", name);
     return HC_OK;
 }
 
@@ -199,7 +199,7 @@ hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_for
     if (status != HC_OK)
         return status;
     if (activations && !(a->dense || b->dense))
-        return hc_fail(error, HC_VALUE, "matmul: activations= is for a dense operand, both are quantized");
+        return hc_fail(error, HC_VALUE, "matmul: activations= applies to a dense operand, but both are quantized");
     if (activations && a->dense && b->dense)
         return hc_fail(error, HC_VALUE, "matmul: activations= needs a quantized operand, both are dense");
     if (activations) {

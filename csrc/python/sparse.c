@@ -11,7 +11,7 @@ static void *room(PyObject *object, int type, int64_t size, const char *name) {
     if (!PyArray_Check(object) || PyArray_TYPE((PyArrayObject *)object) != type ||
         !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)object) || !PyArray_ISBEHAVED((PyArrayObject *)object) ||
         PyArray_SIZE((PyArrayObject *)object) < size) {
-        PyErr_Format(PyExc_ValueError, "prune: %s is no array that the answer fits in", name);
+        PyErr_Format(PyExc_ValueError, "prune: %s does not have the dtype and shape of the result", name);
         return NULL;
     }
     return PyArray_DATA((PyArrayObject *)object);

@@ -310,7 +310,7 @@ class EIEArray(PackedArray):
         [0.26, 0.47, 0.64, 0.64]
         """
         if self._axis != (1,):
-            raise ValueError("load_balance: this matrix is transposed, the machine's rows are those of its T")
+            raise ValueError("load_balance: this matrix is transposed; call load_balance of its .T")
         activations = None
         if x is not None:
             given = as_array(x, "load_balance: x")

@@ -78,7 +78,7 @@ def scales_of(q: Any, dtype: Any) -> Array:
         if "minima" in parts:
             parts["minima"] = np.zeros_like(parts["minima"])
         if fmt.form.one is None:
-            raise ValueError(f"scales_expanded: {fmt} states no code that stands for 1, which its scales are read from")
+            raise ValueError(f"scales_expanded: {fmt} has no code of the value 1, from which scales are read")
         one = np.full((1, runs * padded), fmt.form.one, np.uint32)
         parts["codes"] = np.broadcast_to(pack(one, fmt.bits), parts["codes"].shape).copy()
     scales: Array = q._remade(parts, q.shape, q.axis).dequantize(dtype)

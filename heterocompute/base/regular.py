@@ -66,7 +66,7 @@ def open_regular(path: str | os.PathLike[str], buffered: bool = True) -> Any:
         The file cannot be opened.
     """
     if "\0" in os.fsdecode(path):
-        raise ValueError(f"{_printable(path)}: no name of a file")
+        raise ValueError(f"{_printable(path)}: is not the name of a file")
     if is_url(path):
         return open_url(os.fsdecode(path), buffered)
     check_regular(path)  # to open a device may move it

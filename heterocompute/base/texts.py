@@ -157,7 +157,7 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     if len(raw) > limit:
         raise ValueError(f"{name}: more than {limit} bytes")
     if len(raw) > size:  # a file of /proc, or one that grows
-        raise ValueError(f"{name}: has more than the {counted(size, 'byte')} that the system says it has")
+        raise ValueError(f"{name}: has more than the {counted(size, 'byte')} that the file system reports")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

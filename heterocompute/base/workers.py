@@ -132,7 +132,7 @@ def in_workers(
             i, result = answer
             missing.discard(i)
         except (TypeError, ValueError):
-            raise ValueError(f"{name}: workers returned {shown(answer)}, which is no result of its function, {LIKE}"
+            raise ValueError(f"{name}: workers returned {shown(answer)}, which is not a result of its function, {LIKE}"
                              ) from None  # fmt: skip
         yield i, result
     if missing:
@@ -215,7 +215,7 @@ def _in_processes(count: int, name: str, function: Function, tasks: Sequence[Any
             fine, answer = pickle.load(child.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             assert child is not None
-            raise RuntimeError(f"{name}: a process of the workers ended with {child.wait()}") from None
+            raise RuntimeError(f"{name}: a worker process ended with exit code {child.wait()}") from None
         finally:
             idle.put(child)
         if not fine:

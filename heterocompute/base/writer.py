@@ -272,9 +272,7 @@ class Writer:
                 f"announced as {info.dtype} {list(info.shape)}"
             )
         if array.nbytes != info.nbytes:  # of 4 or 6 bits, a byte each in NumPy
-            raise TypeError(
-                f"save: tensor {quoted(name)} is {info.dtype}, whose values a file packs and NumPy does not"
-            )
+            raise TypeError(f"save: tensor {quoted(name)} is {info.dtype}, which files store packed and NumPy does not")
         flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
         self._write_at(self._data_begin + info.begin, flat.data)
         self._note(name, zlib.crc32(flat.data) if self._durable else 0)

@@ -141,7 +141,7 @@ def function_of(text: str, option: str) -> Callable[[Any], Any]:
     try:
         found = getattr(importlib.import_module(module), function)
         if not callable(found):
-            raise ValueError(f"{function} is {shown(found)}, no function")
+            raise ValueError(f"{function} is {shown(found)}, expected a function")
         return found  # type: ignore[no-any-return]
     except (ImportError, AttributeError, ValueError) as problem:
         raise ValueError(f"{option} {printable(text)}: {one_line(str(problem))}") from None

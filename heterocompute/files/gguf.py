@@ -173,7 +173,7 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
         kind = array.format
         if array.axis != (array.ndim - 1,):
             what = f"tensor {quoted(name)} of shape {array.shape} and axis {array.axis}"
-            raise ValueError(f"save_gguf: {what}: gguf stores what is quantized along the last axis")
+            raise ValueError(f"save_gguf: {what}: gguf stores only arrays that are quantized along the last axis")
         _type_of(kind)
     else:
         array = as_any(array, f"save_gguf: tensor {quoted(name)}")

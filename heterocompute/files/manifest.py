@@ -144,8 +144,8 @@ def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[st
     folder = os.path.dirname(wanted)
     if given not in (wanted, folder):
         raise ValueError(
-            f"{printable(root)}: holds what was made of {quoted(wanted)}, of which parts are deleted already: "
-            "finish that first"
+            f"{printable(root)}: is the unfinished output of {quoted(wanted)}, of which parts are deleted already: "
+            "finish that run first"
         )
     tensors, files = said["tensors"], {name: one[0] for name, one in said["tensors"].items()}
     where = {name: os.path.basename(file) for name, file in files.items()}
@@ -159,8 +159,8 @@ def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[st
     strange += [file for file in said["states"] if os.path.islink(file)]
     if strange:
         raise ValueError(
-            f"{printable(root)}: says that {quoted(strange[0])} was a part of the checkpoint "
-            f"{quoted(wanted)}, which that does not say: nothing is deleted"
+            f"{printable(root)}: names {quoted(strange[0])} as a part of the checkpoint "
+            f"{quoted(wanted)}, which does not contain it: nothing is deleted"
         )
     infos = {name: Info(dtype, tuple(shape), n) for name, (_, dtype, shape, n) in tensors.items()}
     return Located(wanted, files, infos, said["metadata"], reader_of)

@@ -82,13 +82,13 @@ class Staging:
                     if not (is_ours(entry.name) and is_inside):
                         strange.append(entry.path)
             if strange:
-                raise ValueError(f"{printable(min(strange))}: is in the way: {wanted}, which nothing else may be in")
+                raise ValueError(f"{printable(min(strange))}: is in the way: {wanted}, where no other file may be")
         for file in (file for shard in shards for file in shard.states):
             if not is_url(file) and os.path.commonpath(
                 [os.path.realpath(file), os.path.realpath(self.root)]
             ) == os.path.realpath(self.root):
-                raise ValueError(f"{printable(file)}: is read, and in the way: {quoted(self.root)} is the unfinished "
-                                 "output")  # fmt: skip
+                raise ValueError(f"{printable(file)}: is a file of the input in the unfinished output "
+                                 f"{quoted(self.root)}: move it")  # fmt: skip
 
     def refuse_taken(self, resume: bool) -> None:
         """Raise ValueError, before any work, where the output exists and no earlier run can have made it."""
@@ -219,8 +219,8 @@ class Staging:
             for file in shard.states:
                 if not exists(file):
                     raise ValueError(
-                        f"{printable(file)}: is deleted, but {quoted(shard.tensors[0][0])} and what else was in it is "
-                        f"not in {quoted(self.root)}: only the options that this was begun with can finish it"
+                        f"{printable(file)}: is deleted, but {quoted(shard.tensors[0][0])} and its other tensors are "
+                        f"not in {quoted(self.root)}: run again with the options of the interrupted run"
                     )
 
     def _write(

@@ -49,11 +49,14 @@ class StoreStaging(Staging):
             for name in listed[folder]:
                 if not is_ours(name):
                     self._refuse_taken()
-                    raise ValueError(f"{printable(folder)}/{printable(name)}: is in the way: nothing else may be in an "
-                                     "output that is not whole")  # fmt: skip
+                    raise ValueError(f"{printable(folder)}/{printable(name)}: is in the way: no other file may be in "
+                                     "an unfinished output")  # fmt: skip
         for file in (file for shard in shards for file in shard.states):
             if file.startswith((f"{self.root}/", f"{self.out}/")):
-                raise ValueError(f"{printable(file)}: is read, and in the way: {quoted(self.out)} is the output")
+                raise ValueError(
+                    f"{printable(file)}: is a file of the input inside the output {quoted(self.out)}: "
+                    "choose another OUT"
+                )
 
     def _refuse_taken(self) -> None:
         if not self.begun and names_in(self.out):

@@ -177,9 +177,7 @@ def compressed_product(
     axis = max(dense.ndim - 2, 0) if left and not linear else dense.ndim - 1
     k, n = (shape[0], shape[1]) if not left and not linear else (shape[1], shape[0])
     if dense.shape[axis] != k:
-        raise ValueError(
-            f"{x_name} has {counted(dense.shape[axis], 'value')} along axis {axis} but {w_name} has {k} to meet them"
-        )
+        raise ValueError(f"{x_name} has {counted(dense.shape[axis], 'value')} along axis {axis} but {w_name} has {k}")
     if isinstance(dense, QuantizedArray) and dense.axis != (axis,):
         dense = dense._along((axis,))
         if dense.axis != (axis,):
@@ -211,6 +209,6 @@ def _rounded(dense: Any, activations: Any, axis: int, name: str) -> Any:
     if activations is None:
         return dense
     if isinstance(dense, QuantizedArray):
-        raise ValueError(f"{name} is quantized, activations is for one that is dense")
+        raise ValueError(f"activations applies to a dense operand, but {name} is quantized")
     fmt = as_format(activations, f"{name.partition(':')[0]}: activations")
     return rounded(dense, fmt, (axis,), name)

@@ -35,7 +35,7 @@ def check_grid(fmt: Format, searched: bool = False) -> None:
     if not is_exact:
         _check_kinds(fmt.base if has_pattern(fmt) else fmt)
     if searched and (is_exact or not form.has_scales):
-        raise ValueError(f"{fmt} has no scale that could be another")
+        raise ValueError(f"{fmt} has no scale to choose")
 
 
 def _check_kinds(fmt: Format) -> None:
@@ -44,12 +44,12 @@ def _check_kinds(fmt: Format) -> None:
         raise ValueError(f"{fmt} has codes of an unstated kind, so that its levels are unknown")
     if fmt.unit > max(form.code_values, 1):
         near = "int8-g32-f16" if str(fmt) == "q8_0" else "int4-g32-f16"  # which GGUF stores as Q8_0 and Q4_0
-        raise ValueError(f"{fmt} has blocks, whose scales no other search changes; take {near}, which gguf stores too")
+        raise ValueError(f"{fmt} has its own search for the scales of its blocks; use {near}, which gguf also stores")
     if form.code_values > 1 or (form.codes == "float" and form.bits > 8):
         raise ValueError(f"{fmt} has no steps and no table of levels")
     alone = form.scale == "none" and form.second == "row"  # which is then one scale for the array
     if form.minima or (form.scale, form.second) not in _SCALES or (alone and not form.shared):
-        raise ValueError(f"{fmt} has scales or minima of a kind that no search changes")
+        raise ValueError(f"{fmt} has scales or minima that the search does not support")
 
 
 def _is_exact(fmt: Sparse) -> bool:

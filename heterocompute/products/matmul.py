@@ -300,7 +300,7 @@ def _linear(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> FloatArray
         raise ValueError("linear: x has no dimensions")
     fmt = _activations(activations, "linear: activations")
     if fmt is not None and isinstance(left, QuantizedArray):
-        raise ValueError("linear: activations is for a dense x, this one is quantized")
+        raise ValueError("linear: activations applies to a dense x, but x is quantized")
     bias_array = as_bias(bias, weights.shape[0], "linear")
     inputs = (left, weights) if bias_array is None else (left, weights, bias_array)
     if fmt is not None and not isinstance(weights, QuantizedArray):

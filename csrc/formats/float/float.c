@@ -20,7 +20,7 @@ static hc_status float_check(const hc_format *format, hc_error *error) {
     if (float_scaling(format) < FLOAT_UNSCALED || float_scaling(format) >= FLOAT_SCALINGS)
         return hc_fail(error, HC_VALUE, "format: float is scaled by %d, expected 0 to 3", float_scaling(format));
     if (format->group < 0 || (format->group != 0) != (float_scaling(format) == FLOAT_GROUP_SCALED))
-        return hc_fail(error, HC_VALUE, "format: float has group %d, expected one where it is scaled by groups alone",
+        return hc_fail(error, HC_VALUE, "format: float has group %d, expected a group only with scales per group",
                        (int)format->group);
     return HC_OK;
 }

@@ -62,7 +62,7 @@ hc_status hc_eie_count_entries(const hc_run *run, const float *w, int64_t rows, 
     const bool fits = memchr(job.fits, 0, (size_t)elements) == NULL;
     hc_free_aligned(job.fits);
     if (!fits)
-        return hc_fail(error, HC_VALUE, "encode_csr: an element has more than 2^32 - 1 entries, take more elements");
+        return hc_fail(error, HC_VALUE, "encode_csr: an element has more than 2^32 - 1 entries; pass more elements");
     *n_entries = base_of(&job.eie, elements);
     return HC_OK;
 }

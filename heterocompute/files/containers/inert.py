@@ -88,7 +88,7 @@ class PickledArray(Inert):
         elif isinstance(dtype, Dtype) and dtype.text is not None:
             found = np.dtype(dtype.text)
             if not isinstance(data, (str, bytes)) or len(data) != math.prod(shape) * found.itemsize:
-                raise ValueError("a NumPy array whose bytes are not as many as its shape and dtype say")
+                raise ValueError("a NumPy array whose number of bytes does not match its shape and dtype")
             self.data, self.dtype, self.shape, self.order = data, found, shape, order
 
     def stored(self) -> NDArray[np.uint8]:

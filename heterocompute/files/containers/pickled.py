@@ -182,8 +182,8 @@ class _Machine:
 
     def refuse(self, unknown: Unknown) -> NoReturn:
         raise _Refused(
-            f"a pickle that names {quoted(unknown.name)[1:-1]}, which no file of tensors needs: nothing of it was run; "
-            "of a model torch.save(model.state_dict(), path) writes the tensors alone"
+            f"a pickle that names {quoted(unknown.name)[1:-1]}, which files of tensors do not need: nothing of it was "
+            "run; torch.save(model.state_dict(), path) writes only the tensors of a model"
         )
 
     def made_unknown(self, name: str, *parts: Any) -> Unknown:

@@ -368,8 +368,7 @@ class ZipTorch(_Torch):
         member = members.get(f"{folder}data/{storage.key}")
         if member is None or member.size != storage.count * _width(storage.dtype):
             raise ValueError(f"the storage {quoted(storage.key)} of {counted(storage.count, 'value')} "
-                             "is not there, or of "
-                             "another size")  # fmt: skip
+                             "is missing or has another size")  # fmt: skip
         return storage
 
     def _raw(self, member: Member, begin: int, count: int, name: str) -> NDArray[np.uint8]:
@@ -389,7 +388,7 @@ class LegacyTorch(_Torch):
             storage = self._storage(identity)
             first = storages.setdefault(storage.key, storage)  # bytes without a type are those of uint8, too
             if (first.count, _width(first.dtype)) != (storage.count, _width(storage.dtype)):
-                raise ValueError(f"the storage {quoted(storage.key)} is of two types or sizes")
+                raise ValueError(f"the storage {quoted(storage.key)} has two types or sizes")
             return storage
 
         values, at = [], 0

@@ -76,7 +76,9 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
         with np.errstate(divide="ignore", over="ignore"):
             own = np.float32(1) / own
     if not np.isfinite(own).all() or (own < 0).any():
-        raise ValueError(f"{prefix}.weight_scale is {float(scale.reshape(())):.9g}, whose factor is not a finite scale")
+        raise ValueError(
+            f"{prefix}.weight_scale is {float(scale.reshape(())):.9g}, from which no finite scale of 0 or more follows"
+        )
     codes = np.concatenate([packed >> np.uint8(2 * i) & np.uint8(3) for i in range(PARTS)])
     if (codes == UNUSED).any():
         raise ValueError(f"{prefix}.weight holds the code {UNUSED}, expected 0 to {UNUSED - 1}")

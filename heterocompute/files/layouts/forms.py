@@ -183,7 +183,7 @@ def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedA
         return lambda rows: _as_nf4(rows, own, fmt)
     if isinstance(fmt, Float) and isinstance(own, Float):
         return lambda rows: _as_scaled(rows, q, fmt)
-    raise ValueError(f"{own} has no closed form as {fmt}")
+    raise ValueError(f"{own} cannot be converted exactly to {fmt}")
 
 
 def _as_int(rows: Integers, own: Any, fmt: Int, lowest: bool) -> QuantizedArray:

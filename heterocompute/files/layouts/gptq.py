@@ -53,7 +53,7 @@ def layout_of_gptq(name: str, q: Packed) -> Parts:
     (prefix, _, groups), (rows, count), bits = checked(name, q, "gptq"), q.shape, fmt.bits
     if count * bits % 32 or rows * bits % 32:
         what = f"tensor {quoted(name)} of shape {q.shape}"
-        raise ValueError(f"save: {what} does not fill words of 32 bits, as gptq has them")
+        raise ValueError(f"save: {what} does not fill whole 32-bit words, which gptq needs")
     return {
         f"{prefix}.qweight": ("int32", (count * bits // 32, rows)),
         f"{prefix}.qzeros": ("int32", (groups, rows * bits // 32)),

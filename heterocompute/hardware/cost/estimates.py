@@ -160,7 +160,7 @@ def copy_seconds(size: float, link: float | str | Device) -> float:
     one = device(link)
     rates = [rate for name, rate in one.links.items() if name.startswith("pcie")]
     if not rates:
-        raise ValueError(f"{one.name}: no PCIe link is known")
+        raise ValueError(f"{one.name}: no PCIe link is known; pass link in B/s")
     return size / (rates[0] / 2)
 
 

@@ -59,7 +59,7 @@ def product_dtype(chip: str | Device, weights: str | Format | None, activations:
     if found is None:
         if one.dense_rates:
             return max(one.dense_rates, key=lambda name: one.dense_rates[name])
-        raise ValueError(f"{one.name}: no rate is known")
+        raise ValueError(f"{one.name}: no rate is known; pass a device with a rate, such as hw.Device(..., peak=...)")
     return found
 
 

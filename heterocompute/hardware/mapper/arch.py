@@ -165,7 +165,7 @@ class Arch:
         counts = [*(level.instances for level in levels), self.macs]
         for name, outer, inner in zip([*names[1:], "macs"], counts, counts[1:], strict=False):
             if inner % outer:
-                raise ValueError(f"Arch: {inner} instances of {name} cannot be shared out to the {outer} above them")
+                raise ValueError(f"Arch: {inner} instances of {name} cannot be divided among the {outer} above them")
 
     @property
     def names(self) -> list[str]:

@@ -259,8 +259,8 @@ def check_zeros(laid: Nest) -> None:
         for tensor in (*level.gate, *level.skip):
             if laid.chain(tensor)[-2] != place:
                 raise ValueError(
-                    f"level {level.name}: {tensor} is gated or skipped there, but does not go from there to the "
-                    "multipliers; zeros are looked at element by element, so only the last level that keeps it may"
+                    f"level {level.name}: {tensor} is gated or skipped there, but only the last level that keeps a "
+                    "tensor can do this, because zeros are tested element by element"
                 )
         if laid.problem.output in level.compress:
             raise ValueError(f"level {level.name}: the output {laid.problem.output} cannot be compressed")

@@ -170,8 +170,8 @@ class Network:
             for source in node.inputs:
                 if source not in known:
                     raise ValueError(
-                        f"network {shown(self.name)}: {shown(node.name)} is fed by {shown(source)}, which is "
-                        "not before it"
+                        f"network {shown(self.name)}: {shown(node.name)} has the input {shown(source)}, which is "
+                        "not an earlier node"
                     )
             if node.name in known:
                 raise ValueError(f"network {shown(self.name)}: two nodes have the name {shown(node.name)}")
@@ -213,7 +213,7 @@ class Network:
         """
         if len(self.input_shape) != 1 or not any(isinstance(node.layer, Scores) for node in self.nodes):
             raise ValueError(
-                f"network {shown(self.name)}: only a network of tokens with attention makes them one by one"
+                f"network {shown(self.name)}: only a network of tokens with attention generates tokens one by one"
             )
         context = check_count("decoding", "context", context, 0)
         nodes = tuple(

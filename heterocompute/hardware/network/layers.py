@@ -249,7 +249,9 @@ class Context(Layer):
                 "width)"
             )
         if weights[2] != self.cached + values[0]:
-            raise ValueError(f"Context: {weights[2]} weights a query for {self.cached + values[0]} values")
+            raise ValueError(
+                f"Context: {weights[2]} weights per query, expected one for each of {self.cached + values[0]} values"
+            )
         return (weights[1], self.heads * (values[1] // groups))
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
@@ -482,7 +484,10 @@ def window(layer: Any, shape: Shape, dilation: Pair, ceil_mode: bool = False) ->
     for size, kernel, stride, padding, step in places:
         room = size + 2 * padding - step * (kernel - 1) - 1
         if room < 0:
-            raise ValueError(f"{type(layer).__name__}: a window of {step * (kernel - 1) + 1} on {size} + 2 x {padding}")
+            raise ValueError(
+                f"{type(layer).__name__}: a window of {step * (kernel - 1) + 1} does not fit on "
+                f"{size} + 2 x {padding} of padding"
+            )
         count = room // stride + 1
         # A window that would begin in the padding behind the input is left out, as in torch.
         if ceil_mode and room % stride and count * stride < size + padding:

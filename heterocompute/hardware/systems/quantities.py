@@ -102,7 +102,7 @@ class Quantity:
         if not isinstance(other, Quantity):
             return Quantity(self.value / _factor(other), self.dimension)
         if not other.value:
-            raise ValueError(f"quotient: {shown(self)} over {shown(other)}")
+            raise ValueError(f"quotient: {shown(self)} divided by {shown(other)}")
         differences = (a - b for a, b in zip(self.dimension, other.dimension, strict=True))
         return _unmixed("quotient", self, other, Quantity(self.value / other.value, tuple(differences)))
 

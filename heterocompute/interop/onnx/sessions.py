@@ -95,7 +95,7 @@ class Sessions:
         if kind <= 13:
             return make.ortvalue_from_numpy(array)
         if kind not in WHOLE_BYTES:
-            raise Refused(f"onnxruntime takes no input of {array.dtype}")
+            raise Refused(f"onnxruntime does not accept inputs of {array.dtype}")
         return make.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.dtype.itemsize}"), kind)
 
     def info(self, name: str, value: Any) -> Any:
@@ -108,7 +108,7 @@ class Sessions:
             kind = onnx.helper.make_tensor_type_proto(_element_of(value[0].dtype) if value else 1, None)
             return onnx.helper.make_value_info(name, onnx.helper.make_sequence_type_proto(kind))
         if not hasattr(value, "data_type"):
-            raise Refused(f"onnxruntime takes no {type(value).__name__}")
+            raise Refused(f"onnxruntime does not accept {type(value).__name__}")
         return onnx.helper.make_value_info(name, _type_of(onnx, value.data_type()))
 
     def plain(self, value: Any) -> Any:
@@ -167,7 +167,7 @@ def _copied(value: Any, element: str) -> Array:
     import ml_dtypes  # 15 ms
 
     if "float" not in element or element.startswith("float4"):
-        raise Refused(f"onnxruntime hands out no values of {element}")
+        raise Refused(f"onnxruntime does not return values of {element}")
     name = element.replace("float8", "float8_")
     dtype = np.dtype(getattr(ml_dtypes, name, None) or getattr(ml_dtypes, f"{name}fnu"))
     n_bytes = dtype.itemsize * math.prod(value.shape())

@@ -178,7 +178,7 @@ def link_rate(link: float | str | Device) -> float:
         return check_number("multi", "link", link)
     one = device(link)
     if not one.links:
-        raise ValueError(f"{one.name}: no link is known")
+        raise ValueError(f"{one.name}: no link is known; pass link in B/s")
     return max(one.links.values()) / 2
 
 
