@@ -1,4 +1,5 @@
-/* A filter a channel, 8 channels in lanes: hc_depthwise_f32_avx2 and hc_depthwise_scaled_f32_avx2; kernels/conv/conv.h. */
+/* One filter per channel, 8 channels in lanes: hc_depthwise_f32_avx2 and hc_depthwise_scaled_f32_avx2;
+ * kernels/conv/conv.h. */
 #include <immintrin.h>
 
 enum { LANES = 8 };
