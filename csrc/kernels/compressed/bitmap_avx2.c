@@ -6,10 +6,10 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* One bit per item: items are compared with 0, and the results narrowed to bytes, 32 items at a time. */
+/* One bit an item: items are compared with 0, and what is equal narrowed to bytes, 32 items at a time. */
 INLINE __m256i load(const char *items) { return _mm256_loadu_si256((const __m256i *)(const void *)items); }
 
-/* Bit mask of the zeros among 32 items. */
+/* Bits of 32 items that are 0. */
 INLINE uint32_t zeros(const int bytes, const char *items) {
     const __m256i zero = _mm256_setzero_si256();
     if (bytes == 1)
@@ -44,8 +44,10 @@ void hc_bitmap_mark_avx2(int bytes, int64_t words, const void *items, uint64_t *
         mark(1, words, items, bits);
 }
 
-/* Byte indices from indices of pairs. */
-/* Byte indices from indices of pairs. */
+/* The items whose bit is set, one after the other, eight at a time: pext brings their places to the front, which then
+ * pick items; bytes it brings there themselves. Eight are written whatever is kept of them, so the last ones go one by
+ * one, and so do those of words that keep few. */
+/* Places of bytes from places of two. */
 INLINE __m128i doubled(__m128i places) {
     const __m128i twice = _mm_unpacklo_epi8(places, places);
     return _mm_or_si128(_mm_add_epi8(twice, twice), _mm_set1_epi16(0x0100));
@@ -68,7 +70,7 @@ INLINE void keep_eight(const int bytes, unsigned marks, const char *items, char 
     }
 }
 
-/* Eight items of 8 bytes: as pairs of 4 bytes, four items at a time. */
+/* Eight items of 8 bytes: pairs of 4, four items at a time. */
 INLINE void keep_long(unsigned marks, const char *items, char *kept) {
     const unsigned pairs = (unsigned)_pdep_u32(marks, 0x5555) * 3;
     keep_eight(4, pairs & 255, items, kept);
@@ -82,7 +84,7 @@ INLINE void keep(const int bytes, int64_t words, const uint64_t *bits, const cha
     for (int64_t word = 0; word < words; word++, items += 64 * bytes) {
         const int count = (int)_mm_popcnt_u64(bits[word]);
         left -= count;
-        if (count < 2 * bytes + 2 || left < 8) { /* if it is faster, Zen 4, 2026-11 */
+        if (count < 2 * bytes + 2 || left < 8) { /* where it is faster, Zen 4, 2026-11 */
             for (uint64_t one = bits[word]; one; one &= one - 1, kept += bytes)
                 memcpy(kept, items + __builtin_ctzll(one) * bytes, (size_t)bytes);
             continue;
@@ -110,9 +112,9 @@ void hc_bitmap_compress_avx2(int bytes, int64_t words, const uint64_t *bits, con
         keep(1, words, bits, items, kept);
 }
 
-/* Expands nonzero items, eight at a time. pdep places the indices of the nonzeros at the set bits, and these select
- * items; index -1 selects zero. Bytes are placed by pdep directly. Eight items are always read, so the last ones, and
- * words with few nonzeros, are processed one by one. */
+/* Kept items back in their places, eight at a time: pdep puts the numbers of the kept ones where their bits are set,
+ * and these pick items, -1 a zero; bytes it puts there themselves. Eight are read whatever is placed of them, so the
+ * last ones go one by one, and so do those of words that keep few. */
 INLINE void place_eight(const int bytes, unsigned marks, const char *kept, char *items) {
     const uint64_t marked = _pdep_u64(marks, 0x0101010101010101u) * 0xff;
     if (bytes == 1) {
@@ -136,7 +138,7 @@ INLINE void place_eight(const int bytes, unsigned marks, const char *kept, char 
     }
 }
 
-/* Eight items of 8 bytes: as pairs of 4 bytes, four items at a time. */
+/* Eight items of 8 bytes: pairs of 4, four items at a time. */
 INLINE void place_long(unsigned marks, const char *kept, char *items) {
     const unsigned pairs = (unsigned)_pdep_u32(marks, 0x5555) * 3;
     place_eight(4, pairs & 255, kept, items);
@@ -150,7 +152,7 @@ INLINE void place(const int bytes, int64_t words, const uint64_t *bits, const ch
     for (int64_t word = 0; word < words; word++, items += 64 * bytes) {
         const int count = (int)_mm_popcnt_u64(bits[word]);
         left -= count;
-        if (count < bytes || left < 8) { /* if it is faster, Zen 4, 2026-11 */
+        if (count < bytes || left < 8) { /* where it is faster, Zen 4, 2026-11 */
             memset(items, 0, (size_t)(64 * bytes));
             for (uint64_t one = bits[word]; one; one &= one - 1, kept += bytes)
                 memcpy(items + __builtin_ctzll(one) * bytes, kept, (size_t)bytes);

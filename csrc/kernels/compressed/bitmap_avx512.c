@@ -5,7 +5,7 @@
 
 enum { STEP = 16 };
 
-/* One bit per item, set if any bit of the item is set, a register of items at a time. */
+/* One bit an item: whether any of its bits is set, a register of items at a time. */
 static inline __attribute__((always_inline)) uint64_t bits_of(const int bytes, const char *items) {
     const __m512i x = _mm512_loadu_si512(items);
     return bytes == 8   ? _mm512_test_epi64_mask(x, x)
@@ -35,8 +35,8 @@ void hc_bitmap_mark_avx512(int bytes, int64_t words, const void *items, uint64_t
         mark(1, words, items, bits);
 }
 
-/* The items whose bit is set, one after the other: compressed in a register of 32- or 64-bit items. Smaller items are
- * widened first. Only nonzero items are stored. */
+/* The items whose bit is set, one after the other: compressed in a register of 32- or 64-bit items, smaller ones
+ * widened on the way, and stored up to the last that is kept. */
 static inline __attribute__((always_inline)) void keep(const int bytes, int64_t words, const uint64_t *bits,
                                                        const char *items, char *kept) {
     for (int64_t word = 0; word < words; word++)
@@ -77,8 +77,8 @@ void hc_bitmap_compress_avx512(int bytes, int64_t words, const uint64_t *bits, c
         keep(1, words, bits, items, kept);
 }
 
-/* Expands nonzero items in a register of 32- or 64-bit items. Smaller items are widened first. Loads are masked:
- * nothing after the last nonzero item is read. */
+/* Kept items back in their places: expanded in a register of 32- or 64-bit items, smaller ones widened on the way.
+ * Loads are masked: nothing behind the last kept item is read. */
 static inline __attribute__((always_inline)) void place(const int bytes, int64_t words, const uint64_t *bits,
                                                         const char *kept, char *items) {
     for (int64_t word = 0; word < words; word++)

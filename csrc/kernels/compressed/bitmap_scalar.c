@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* One bit per item, set if any bit of the item is set. */
+/* One bit an item: whether any of its bits is set. */
 static inline __attribute__((always_inline)) void mark(const int bytes, int64_t words, const char *items,
                                                        uint64_t *bits) {
     for (int64_t word = 0; word < words; word++) {
@@ -48,7 +48,7 @@ void hc_bitmap_compress_scalar(int bytes, int64_t words, const uint64_t *bits, c
         keep(1, words, bits, items, kept);
 }
 
-/* Expands nonzero items, with zeros between them. */
+/* Kept items back in their places, zeros between them. */
 static inline __attribute__((always_inline)) void place(const int bytes, int64_t words, const uint64_t *bits,
                                                         const char *kept, char *items) {
     for (int64_t word = 0; word < words; word++, items += 64 * bytes) {

@@ -1,5 +1,5 @@
-/* Stored weights times a panel of activations. The sums of a weight row stay in up to 4 registers. Each stored value is
- * broadcast and multiplied by the panel row of its column, a memory operand. */
+/* Stored weights times a panel of activations: a weight's row keeps its sums in up to 4 registers, each stored value is
+ * broadcast and meets the panel row of its column, a memory operand. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

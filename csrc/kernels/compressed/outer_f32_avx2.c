@@ -1,5 +1,5 @@
-/* Products of lists of activations with rows of weights. The sums of a pixel stay in up to 8 registers while its list
- * is walked. Each activation is broadcast once and multiplied by a row of weights, memory operands. */
+/* Products of lists of activations with rows of weights: the sums of a pixel stay in up to 8 registers while its list
+ * is walked; each activation is broadcast once and meets a row of weights, memory operands. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

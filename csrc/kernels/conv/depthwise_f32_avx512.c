@@ -1,5 +1,4 @@
-/* One filter per channel, 16 channels in lanes: hc_depthwise_f32_avx512 and hc_depthwise_scaled_f32_avx512;
- * kernels/conv/conv.h. */
+/* A filter a channel, 16 channels in lanes: hc_depthwise_f32_avx512 and hc_depthwise_scaled_f32_avx512; kernels/conv/conv.h. */
 #include <immintrin.h>
 
 enum { LANES = 16 };

@@ -1,7 +1,6 @@
-/* Nonzero weights times a panel of activations. The sums of a weight row stay in up to 4 registers. Each nonzero is
- * broadcast and multiplied by the panel row of its position, a memory operand. Several rows are processed together, so
- * that no sum waits for the preceding sum. Loads are the bound, so values are broadcast from registers, and four
- * positions are loaded at once. */
+/* The product of kept weights with a panel of activations: a weight's row keeps its sums in up to 4 registers, each
+ * kept value is broadcast and meets the panel row of its position, a memory operand. Rows go together, so that no sum
+ * waits for the one before. Loads are what it waits for: values are broadcast from registers, positions come by four. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -15,7 +14,7 @@ static inline __attribute__((always_inline)) void meet(const int registers, __m5
         sum[r] = _mm512_fmadd_ps(w, _mm512_loadu_ps(x + r * LANES), sum[r]);
 }
 
-/* Processes `together` rows at a time, with `registers` sums each; returns the number of processed rows. */
+/* `together` rows at a time, `registers` sums each; returns how many rows that were. */
 static inline __attribute__((always_inline)) int64_t walk(const int registers, const int together, int64_t rows,
                                                           int64_t count, const float *values, const uint16_t *at,
                                                           const float *panel, const float *from, int64_t ld_from,

@@ -6,9 +6,9 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* --- bitmap_mark: one bit per item, 16 items at a time --- */
+/* --- bitmap_mark: one bit an item, 16 items at a time --- */
 
-/* Returns one byte per item, with all bits set if the item is not 0, for 16 items. */
+/* Return a byte with all bits set for each of 16 items that is not 0. */
 INLINE uint8x16_t marked(const int bytes, const uint8_t *items) {
     uint8x16_t part[8];
 #pragma GCC unroll 8
@@ -16,7 +16,7 @@ INLINE uint8x16_t marked(const int bytes, const uint8_t *items) {
         part[i] = vld1q_u8(items + 16 * i);
     if (bytes == 1)
         return vtstq_u8(part[0], part[0]);
-    uint16x8_t half[4]; /* 8 items each; items of 2 bytes have 8 in each half already */
+    uint16x8_t half[4]; /* 8 items each, but of 2 bytes 8 already */
 #pragma GCC unroll 4
     for (int i = 0; i < bytes; i += 2) {
         if (bytes == 2) {
@@ -24,7 +24,7 @@ INLINE uint8x16_t marked(const int bytes, const uint8_t *items) {
             return vmovn_high_u16(vmovn_u16(vtstq_u16(low, low)), vtstq_u16(high, high));
         }
         uint32x4_t low = vreinterpretq_u32_u8(part[i]), high = vreinterpretq_u32_u8(part[i + 1]);
-        if (bytes == 8) { /* items of 8 bytes: the words of each item are joined */
+        if (bytes == 8) { /* items of 8 bytes: the words of each are joined */
             low = vorrq_u32(vuzp1q_u32(low, high), vuzp2q_u32(low, high));
             half[i / 2] = vreinterpretq_u16_u32(vtstq_u32(low, low));
         } else {

@@ -1,5 +1,5 @@
-/* Stored weights times a panel of activations. The sums of a weight row stay in up to 8 registers, and each stored
- * value is multiplied by the panel row of its column. */
+/* Stored weights times a panel of activations: a weight's row keeps its sums in up to 8 registers, each stored value meets
+ * the panel row of its column. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

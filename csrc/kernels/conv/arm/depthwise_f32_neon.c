@@ -1,5 +1,4 @@
-/* One filter per channel, 4 channels in lanes: hc_depthwise_f32_neon and hc_depthwise_scaled_f32_neon;
- * kernels/conv/conv.h. */
+/* A filter a channel, 4 channels in lanes: hc_depthwise_f32_neon and hc_depthwise_scaled_f32_neon; kernels/conv/conv.h. */
 #include <arm_neon.h>
 
 enum { LANES = 4 };

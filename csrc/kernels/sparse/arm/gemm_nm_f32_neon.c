@@ -1,13 +1,12 @@
-/* Nonzero weights times a panel of activations. The sums of a weight row stay in up to 16 registers, and each nonzero
- * is multiplied by the panel row of its position. Rows with few sums are processed together, so that no sum waits for
- * the preceding sum. */
+/* The product of kept weights with a panel of activations: a weight's row keeps its sums in up to 16 registers, each
+ * kept value meets the panel row of its position. Rows with few sums go together, so that no sum waits for the one before. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>
 
 enum { LANES = 4 };
 
-/* Processes `together` rows at a time, with `registers` sums each; returns the number of processed rows. */
+/* `together` rows at a time, `registers` sums each; returns how many rows that were. */
 static inline __attribute__((always_inline)) int64_t walk(const int registers, const int together, int64_t rows,
                                                           int64_t count, const float *values, const uint16_t *at,
                                                           const float *panel, const float *from, int64_t ld_from,
