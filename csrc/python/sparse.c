@@ -1,4 +1,4 @@
-/* The binding of what concerns sparsity: parse -> view -> release the GIL -> call -> status. */
+/* The binding of sparsity: parse -> view -> release the GIL -> call -> status. */
 #include "python/arguments.h"
 #include "python/methods.h"
 
@@ -6,7 +6,7 @@
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
 #include <numpy/arrayobject.h>
 
-/* A writable C-contiguous array of this type that holds at least `size` elements. */
+/* A writable C-contiguous array of this type with at least `size` elements. */
 static void *room(PyObject *object, int type, int64_t size, const char *name) {
     if (!PyArray_Check(object) || PyArray_TYPE((PyArrayObject *)object) != type ||
         !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)object) || !PyArray_ISBEHAVED((PyArrayObject *)object) ||
