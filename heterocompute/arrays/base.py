@@ -24,7 +24,7 @@ __all__ = ["PackedArray"]
 
 Array = np.ndarray[Any, Any]
 
-_OWN = ("__dict__", "__weakref__", "_seen", "_text", "_turned")  # attributes that a copy does not take over
+_OWN = ("__dict__", "__weakref__", "_seen", "_text", "_turned")  # attributes that a copy does not inherit
 
 
 class PackedArray(NDArrayOperatorsMixin):
@@ -41,7 +41,7 @@ class PackedArray(NDArrayOperatorsMixin):
     _components: dict[str, Array]
     _shape: tuple[int, ...]
 
-    _decoder: ClassVar[str]  # the method that returns the values, as errors name it
+    _decoder: ClassVar[str]  # the method that returns the values, for error messages
     _copied: ClassVar[tuple[str, ...]] = __slots__
 
     def __init_subclass__(cls) -> None:
@@ -109,7 +109,7 @@ class PackedArray(NDArrayOperatorsMixin):
         """Return the values for a function that takes arrays of floats; TypeError where these must be asked for."""
         more = (
             "" if self._decoder.startswith("to(") else ", or numpy.asarray().astype()"
-        )  # which has no values on a device
+        )  # an array without values on a device
         raise TypeError(f"{name} is {self._named()}; take its {self._decoder} first{more}")
 
     # What all have.
@@ -273,6 +273,6 @@ class PackedArray(NDArrayOperatorsMixin):
 
 
 def _product(a: Any, b: Any, out: Any = None) -> Any:
-    from ..products.matmul import matmul  # products stand above arrays; their operators alone look up
+    from ..products.matmul import matmul  # products are above arrays in the layers; only operators import upwards
 
     return matmul(a, b, out=out)

@@ -47,7 +47,7 @@ def moved(
            [203, 136]], dtype=uint8)
     """
     array, bits, kind = source
-    if 0 not in shape:  # however many rows there are without a code
+    if 0 not in shape:  # for any number of rows without codes
         _core.move_codes(runtime.run(), *shape, flip, (np.ascontiguousarray(array), bits, kind), target)
     return target[0]
 

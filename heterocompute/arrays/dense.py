@@ -32,9 +32,9 @@ FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SMALL_FLOATS = ("float8_", "float6_", "float4_")  # of ml_dtypes; every one is exact in float32
 
-MAX_DIMS = 32  # of the core; NumPy has 64
+MAX_DIMS = 32  # limit of the core; NumPy has 64
 _BLOCK = 1 << 20  # values checked at a time
-_FLOAT32 = np.dtype(np.float32)  # compared by identity: names of types are slow to make
+_FLOAT32 = np.dtype(np.float32)  # compared by identity, because names of types are slow to build
 
 
 def as_float_dtype(dtype: Any, name: str) -> np.dtype[Any]:
@@ -71,7 +71,7 @@ def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
 def as_any(value: Any, name: str, wanted: str = "an array of floats") -> np.ndarray[Any, Any]:
     """Return anything that is an array, of whatever dtype, as an ndarray; TypeError says what came instead."""
     if isinstance(value, np.ndarray):
-        return np.asarray(value)  # of a subclass the memory alone: its methods may be anything
+        return np.asarray(value)  # only the memory of a subclass: its methods may do anything
     if isinstance(value, PackedArray):
         return value._as_floats(name)
     return as_foreign(value, name, wanted)

@@ -28,7 +28,7 @@ KEY = "heterocompute"
 VERSION = 1
 SINGLE = "array"
 FIELDS = {"format", "shape", "axis", "dtype"}
-# Every component that some array may have, so that one too many is found.
+# Every component that any array may have, so that an unknown one is found.
 COMPONENTS = {"codes", "values", "scales", "coarse", "codebook", "zero_points", "mean", "metadata", "minima"}
 COMPONENTS |= {"pointers", "entries", "bitmap"}
 

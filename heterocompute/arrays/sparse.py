@@ -428,7 +428,7 @@ def _reordered_places(rows: int, columns: int) -> Array:
     """Return where each int16 of plain metadata goes, both flat in C order."""
     row, column = np.indices((rows, columns))
     row = row // 32 * 32 + row % 8 * 4 + row % 32 // 8
-    up = (row % 2 == 0) & (column % 2 == 1)  # the two of a 2 x 2 block that lie across are exchanged
+    up = (row % 2 == 0) & (column % 2 == 1)  # the two off-diagonal values of a 2 x 2 block are exchanged
     down = (row % 2 == 1) & (column % 2 == 0)
     step = up.astype(np.int64) - down
     row, column = row + step, column - step
@@ -485,7 +485,7 @@ def _choose_by_rows(
         values = np.empty((some.stop - some.start, parts["values"].shape[1]), np.float32)
         try:
             _core.prune(runtime.run(), turned[index], rank, fmt.n, fmt.m, inner, values, parts["metadata"][some])
-        except ValueError:  # which names an index of the block: the whole array has another
+        except ValueError:  # its message names an index of the block, not of the whole array
             values, metadata = np.empty(parts["values"].shape, np.float32), parts["metadata"]
             _core.prune(runtime.run(), w, scores, fmt.n, fmt.m, axes, values, metadata)
         parts["values"][some] = converted(values, dtype)

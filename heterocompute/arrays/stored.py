@@ -56,7 +56,7 @@ def wrong_part(
     (str, str) or None
     """
     for key, part in parts.items():
-        if key == "values":  # as they are, infinities and all
+        if key == "values":  # unchanged, including infinities
             continue
         if key == "codebook":
             if not np.isfinite(part).all():
@@ -78,11 +78,11 @@ def wrong_part(
 
 def _is_sound(part: Array, may_be_negative: bool) -> bool:
     """Tell whether all floats are finite, and none below 0 unless they may be."""
-    if part.dtype == np.float16:  # whose minimum NumPy finds one by one
+    if part.dtype == np.float16:  # NumPy's minimum of float16 is slow
         bits = part.view(np.uint16)
         finite = bool((bits & np.uint16(0x7FFF)).max() < 0x7C00)
         return finite and (may_be_negative or not (bits > 0x8000).any())
-    least, most = part.min(), part.max()  # which see NaN too
+    least, most = part.min(), part.max()  # these propagate NaN
     return bool(-math.inf < least <= most < math.inf) and (may_be_negative or bool(least >= 0))
 
 

@@ -37,7 +37,7 @@ NOT_RUN = (
     "cuda: the kernels of this version have not been run on a GPU; `heterocompute bench cuda --check` compares them "
     "with the CPU"
 )
-_open: dict[str, tuple[int, tuple[Device, ...], bool]] = {}  # the driver of this process by its path
+_open: dict[str, tuple[int, tuple[Device, ...], bool]] = {}  # drivers of this process by path
 
 
 def _driver() -> tuple[int, tuple[Device, ...], bool]:

@@ -15,7 +15,7 @@ __all__ = ["is_command", "over", "seen"]
 def is_command() -> bool:
     """Tell whether this process is the command, as a script or as ``python -m heterocompute``."""
     name = os.path.basename((getattr(sys, "argv", None) or [""])[0] or "")
-    if name == "-m":  # as long as the module is looked for
+    if name == "-m":  # while the module is being located
         return _module() in ("heterocompute", "heterocompute.__main__")
     return name in ("heterocompute", "heterocompute.exe")
 
@@ -38,13 +38,13 @@ class seen:
     def __enter__(self) -> None:
         self._watched = _watched()
         if self._watched:
-            import signal  # as little as can be, 1 ms
+            import signal  # only what is needed, 1 ms
 
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def __exit__(self, *_: object) -> None:
         if self._watched:
-            import signal  # as little as can be, 1 ms
+            import signal  # only what is needed, 1 ms
 
             signal.signal(signal.SIGINT, _end)
 
@@ -56,7 +56,7 @@ def over() -> None:
     signals are looked at once more; the handler is for threads of other libraries.
     """
     if _watched():
-        import signal  # as little as can be, 1 ms
+        import signal  # only what is needed, 1 ms
 
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -64,7 +64,7 @@ def over() -> None:
 
 
 def _watched() -> bool:
-    import signal  # as little as can be, 1 ms
+    import signal  # only what is needed, 1 ms
 
     return signal.getsignal(signal.SIGINT) is _end
 

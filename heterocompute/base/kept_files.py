@@ -20,7 +20,7 @@ from .texts import read_small
 __all__ = ["cpu_model", "kept_file", "merge_kept", "read_kept", "write_kept"]
 
 MAX_BYTES = 1 << 22
-LOCK_SECONDS = 2.0  # then without: what another process adds at that moment may be measured again
+LOCK_SECONDS = 2.0  # afterwards without the lock: a measurement that another process adds at that moment may be lost
 
 
 def kept_file(name: str) -> Path:

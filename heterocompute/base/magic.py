@@ -77,7 +77,7 @@ def _is_index(first: bytes) -> bool:
     return first.lstrip()[:1] == b"{" and (b'"weight_map"' in first or b'"total_size"' in first)
 
 
-# The first that fits is the kind of a file.
+# The first matching entry is the kind of a file.
 KINDS = (
     Kind("safetensors", "safetensors", _OURS, lambda first, path: first[8:9] == b"{"
          and int.from_bytes(first[:8], "little") <= MAX_HEADER, "safetensors"),
@@ -103,7 +103,7 @@ KINDS = (
     Kind("", "a text file", "pass the file of the weights", lambda first, path: _is_text(first)),
 )  # fmt: skip
 
-READABLE = ", ".join(kind.brief for kind in KINDS if kind.brief)  # as the help of commands has it
+READABLE = ", ".join(kind.brief for kind in KINDS if kind.brief)  # for the help of commands
 
 
 def names_index(path: str) -> bool:

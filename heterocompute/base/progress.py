@@ -25,7 +25,7 @@ class Steps:
         self.progress = notebook_bar(name, total) if progress is None else progress
 
     def __call__(self, text: str) -> None:
-        logging = sys.modules.get("logging")  # who wants to see it has imported it
+        logging = sys.modules.get("logging")  # a caller who wants messages has imported it
         if logging is not None:
             logging.getLogger(LOGGER).debug("%s: %d of %d: %s", self.name, self.done, self.total, text)
         if self.progress is not None:

@@ -39,7 +39,7 @@ def check_regular(path: str | os.PathLike[str]) -> None:
     """
     try:
         kind = other_kind(os.stat(path).st_mode)
-    except OSError:  # whoever creates the file says why it cannot be
+    except OSError:  # the attempt to create the file reports the error
         return
     if kind:
         raise ValueError(f"{_printable(path)}: is {kind}, expected a regular file")
@@ -69,10 +69,10 @@ def open_regular(path: str | os.PathLike[str], buffered: bool = True) -> Any:
         raise ValueError(f"{_printable(path)}: is not the name of a file")
     if is_url(path):
         return open_url(os.fsdecode(path), buffered)
-    check_regular(path)  # to open a device may move it
+    check_regular(path)  # opening a device may have an effect
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = open(path, "rb", -1 if buffered else 0, opener=lambda name, _: os.open(name, flags))
-    kind = other_kind(os.fstat(file.fileno()).st_mode)  # another file may have its name by now
+    kind = other_kind(os.fstat(file.fileno()).st_mode)  # the name may belong to another file by now
     if kind:
         file.close()
         raise ValueError(f"{_printable(path)}: is {kind}, expected a regular file")

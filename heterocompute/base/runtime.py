@@ -41,7 +41,7 @@ BLAS_FUNCTIONS = (
 CHOICES = ("auto", "openblas", "own")
 BACKENDS = ("cpu", "cuda")
 ORDERS = ("fast", "one", "device")
-OWN, OPENBLAS = (1 + number for number in range(2))  # routes of csrc/ops/route/routes.def as a run names them
+OWN, OPENBLAS = (1 + number for number in range(2))  # numbers of the routes of csrc/ops/route/routes.def, plus 1
 NONE, EQUAL, SLOWER = range(3)  # hc_blas_speed of csrc/hc.h
 
 
@@ -50,15 +50,15 @@ class _Settings:
     isa: int | None = None
     threads: int | None = None
     blas: str | None = None
-    path: int = 0  # 1 + its number; 0: the plan chooses
+    path: int = 0  # 1 + the path's number; 0: the plan chooses
     tuned: bool | None = None
     order: str | None = None
-    device: int | None = None  # number of the CUDA device that arrays of the CPU are copied to
+    device: int | None = None  # number of the CUDA device to which arrays of the CPU are copied
 
     @kept
     def mask(self) -> int:
         """Instruction sets, those of the environment where none are given."""
-        outside = _environment()  # first: a bad value is an error whatever `use` says
+        outside = _environment()  # first: an invalid variable is an error for every value of `use`
         isa = outside.isa if self.isa is None else self.isa
         return _core.cpu_isa() if isa is None else isa
 
@@ -304,7 +304,7 @@ def tuned() -> bool:
 @dataclass(frozen=True)
 class _Blas:
     text: str
-    core: str  # the processor that its kernels are for; "" if it does not say
+    core: str  # the processor of its kernels; "" if unknown
 
 
 def named_blas() -> str | None:
@@ -314,7 +314,7 @@ def named_blas() -> str | None:
 
 
 @cache
-@counts_subnormals  # its threads begin here, and inherit that
+@counts_subnormals  # its threads start here and inherit the mode
 def open_blas() -> _Blas | None:
     """Open the BLAS for dense products, or return None if there is none."""
     path = named_blas()

@@ -22,7 +22,7 @@ __all__ = [
     "shortened",
 ]
 
-MAX_NAME = 200  # characters: more than any layer of a real network is called
+MAX_NAME = 200  # characters: longer than the name of any layer of a real network
 MAX_QUOTED = 80
 MAX_MESSAGE = 2000
 MAX_PATH, MAX_PART = 4096, 255
@@ -153,10 +153,10 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     name = printable(path)
     with open_regular(path) as file:
         size = size_of(file)
-        raw = file.read(min(limit, size) + 1) or b""  # as much is allocated; None where the system has nothing yet
+        raw = file.read(min(limit, size) + 1) or b""  # allocates only this many; None if the system has no data yet
     if len(raw) > limit:
         raise ValueError(f"{name}: more than {limit} bytes")
-    if len(raw) > size:  # a file of /proc, or one that grows
+    if len(raw) > size:  # a file of /proc, or a file that grows
         raise ValueError(f"{name}: has more than the {counted(size, 'byte')} that the file system reports")
     try:
         return raw.decode("utf-8")

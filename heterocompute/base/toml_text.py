@@ -13,8 +13,8 @@ from typing import Any
 from .texts import printable, read_small
 
 MAX_LINE = 110  # characters of a list
-MAX_DEPTH = 24  # tables in tables: what is deeper could not even be shown
-# tomllib takes a time that grows as the square of a key's parts
+MAX_DEPTH = 24  # tables in tables; deeper ones could not be shown
+# tomllib needs time that grows with the square of a key's parts
 STRING = re.compile(r'''"""(?:\\.|[^\\])*?"""|\'{3}.*?\'{3}|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+'|#[^\n]*''', re.S)
 LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
 
@@ -70,7 +70,7 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
         problem = f"nested more than {MAX_DEPTH} deep"
     except RecursionError:
         problem = "nested too deeply"
-    except ValueError as error:  # of TOML, or an integer of too many digits
+    except ValueError as error:  # invalid TOML, or an integer with too many digits
         problem = str(error)
     raise ValueError(f"not TOML: {problem}")
 

@@ -26,14 +26,14 @@ __all__ = [
     "shown",
 ]
 
-# Nothing that is counted or measured is more, and a product of a few such numbers is still a float.
+# Bounds of counts and measurements: a product of a few such numbers is still a float.
 LARGEST, SMALLEST = 1e60, 1e-60
 QUOTED = 80  # characters of a value in a message
 
 
 class _Short(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
-        if x.bit_length() > 10_000:  # int's own repr refuses thousands of digits
+        if x.bit_length() > 10_000:  # int.__repr__ refuses thousands of digits
             return f"an int of {x.bit_length()} bits"
         return super().repr_int(x, level)
 
@@ -181,7 +181,7 @@ def check_number(
     """
     sized = True
     if not isinstance(value, (bool, np.bool_)) and isinstance(value, (int, float, np.integer, np.floating)):
-        if isinstance(value, np.floating):  # float32 would take the limits as float32, with a warning
+        if isinstance(value, np.floating):  # float32 would convert the limits to float32, with a warning
             value = float(value)
         sized = value == 0 or SMALLEST <= abs(value) <= LARGEST or value != value
         if (low <= value if closed else low < value) and value <= high and sized:

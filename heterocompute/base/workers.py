@@ -256,7 +256,7 @@ def _answer(function: Function, task: Any) -> bytes:
     except Exception as error:
         try:
             return pickle.dumps((False, error))
-        except Exception:  # an exception that holds what cannot be sent
+        except Exception:  # an exception that holds objects that cannot be sent
             return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
 
 
@@ -291,7 +291,7 @@ def _ray(address: str, name: str) -> Map:
         raise ImportError(f"{name}: workers='ray:...' needs Ray: pip install 'heterocompute[ray]'") from None
 
     def mapped(function: Function, tasks: Sequence[Any]) -> Iterator[Any]:
-        is_ours = not ray.is_initialized()  # else the caller is connected already
+        is_ours = not ray.is_initialized()  # otherwise the caller is connected already
         try:
             if is_ours:
                 ray.init(address=address, log_to_driver=False)

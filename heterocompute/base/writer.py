@@ -25,7 +25,7 @@ from .texts import file_name, quoted
 
 __all__ = ["Writer", "laid_out", "naming", "remove_temporaries", "replacing", "sync_folder"]
 
-# Guards the birth, the renaming and the removal of the temporary files, see `remove_temporaries`.
+# Guards the creation, the renaming and the removal of the temporary files, see `remove_temporaries`.
 _temporaries: set[str] = set()
 _temporaries_lock = threading.Lock()
 
@@ -78,7 +78,7 @@ def laid_out(
             raise ValueError("save: no tensor can be called '__metadata__'")
         if dtype not in FILE_NAMES:
             raise TypeError(f"save: tensor {quoted(name)} is {dtype}, which a safetensors file cannot hold")
-    # The data go by width, which aligns them; the header keeps the caller's order.
+    # The data are sorted by width, which aligns them; the header keeps the caller's order.
     order = {dtype: index for index, dtype in enumerate(FILE_NAMES)}
     infos: dict[str, Info] = {}
     end = 0
@@ -101,7 +101,7 @@ def laid_out(
 
 def sync_folder(path: str) -> None:
     """Put the names of a folder on the disk, where the system can."""
-    with contextlib.suppress(OSError):  # some file systems have none of this
+    with contextlib.suppress(OSError):  # some file systems do not support this
         place = os.open(path, os.O_RDONLY)
         try:
             os.fsync(place)
@@ -115,7 +115,7 @@ def naming(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        said = error.strerror or f"cannot be written whole ({error})"  # NumPy's of a full disk has a text alone
+        said = error.strerror or f"cannot be written whole ({error})"  # NumPy's error for a full disk has only a text
         raise type(error)(error.errno or errno.EIO, said, path) from None
 
 
@@ -165,7 +165,7 @@ def _rename(temporary: str, place: str) -> None:
     """Give an unfinished file its name; the file of a URL is copied there, whole or not at all."""
     if is_url(place):
         upload(temporary, place)
-        return  # whoever made it deletes the one that is here
+        return  # its creator deletes the temporary file
     with _temporaries_lock, naming(place):
         os.replace(temporary, place)
         _temporaries.discard(temporary)
@@ -271,7 +271,7 @@ class Writer:
                 f"save: tensor {quoted(name)} is {array.dtype.name} {list(array.shape)}, "
                 f"announced as {info.dtype} {list(info.shape)}"
             )
-        if array.nbytes != info.nbytes:  # of 4 or 6 bits, a byte each in NumPy
+        if array.nbytes != info.nbytes:  # types of 4 or 6 bits have one byte each in NumPy
             raise TypeError(f"save: tensor {quoted(name)} is {info.dtype}, which files store packed and NumPy does not")
         flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
         self._write_at(self._data_begin + info.begin, flat.data)
@@ -302,7 +302,7 @@ class Writer:
                     with self._named():
                         os.fsync(self._file.fileno())
                 with self._named():
-                    self._file.close()  # first: a full disk may show only here
+                    self._file.close()  # first: a full disk may be reported only here
                 _rename(self._temporary, self.path)
                 if self._durable and not is_url(self.path):
                     sync_folder(os.path.dirname(self.path))
@@ -310,7 +310,7 @@ class Writer:
             self._remove()
 
     def _remove(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):  # no attribute: it could not be created
+        with contextlib.suppress(OSError, AttributeError):  # AttributeError: it could not be created
             self._file.close()
         with _temporaries_lock:
             if self._temporary in _temporaries:

@@ -44,7 +44,7 @@ NAMES = (
     "cuda",
 )
 
-SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4"}  # its idle workers spin for longer than measure.SETTLE_SECONDS otherwise
+SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4"}  # otherwise its idle workers spin for longer than measure.SETTLE_SECONDS
 AVX2_SETTINGS = {"HETEROCOMPUTE_ISA": "avx2", "OPENBLAS_CORETYPE": "Haswell"}
 
 

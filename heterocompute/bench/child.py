@@ -27,7 +27,7 @@ def main() -> None:
     devices = [text.partition("=")[2] for text in rest if text.startswith("--predict=")]
     options = Options("--quick" in rest, threads, name, check="--check" in rest, predict="".join(devices))
     results = os.dup(1)
-    os.dup2(2, 1)  # what a peer prints goes to stderr
+    os.dup2(2, 1)  # output of other libraries is redirected to stderr
     try:
         tables = import_module(f".{MODULES.get(name, name)}", __package__).measure(options)
     except CheckFailed as failure:

@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 BATCHES = (1, 8)
 INTEGERS = ("int8", "vsq4-g16-s4")
-# Of the norm: Winograd's largest tiles lose four digits; rounding to 8 and 4 bits costs 0.01 and 0.1.
+# Relative to the norm: Winograd's largest tiles lose four digits; rounding to 8 and 4 bits costs 0.01 and 0.1.
 FLOAT_ERROR, INT8_ERROR, VSQ_ERROR = 1e-4, 0.05, 0.25
 SAMPLES = 64
 
@@ -188,7 +188,7 @@ def _times(layer: Layer, batch: int, threads: int, options: Options, peers: bool
     rng = np.random.default_rng(0)
     x = rng.standard_normal((batch, layer.c, layer.size, layer.size), dtype=np.float32)
     w = rng.standard_normal((layer.k, layer.c // layer.groups, layer.r, layer.r), dtype=np.float32)
-    # As the tensors of the peers, which begin at a line of the cache.
+    # Starts at a cache line, like the tensors of the other libraries.
     last = empty_at_a_line((batch, layer.size, layer.size, layer.c))
     last[...] = x.transpose(0, 2, 3, 1)
     where: dict[str, Any] = {"stride": layer.stride, "padding": layer.r // 2, "groups": layer.groups}
@@ -238,7 +238,7 @@ def _int8_peer(
     images, filters = (torch.from_numpy(value).contiguous(memory_format=last) for value in (x, w))
     each = torch.from_numpy(np.abs(w).reshape(layer.k, -1).max(1).astype(np.float64) / 127)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that tensors of integers are deprecated
+        warnings.simplefilter("ignore", UserWarning)  # it warns that quantized tensors are deprecated
         codes = torch.quantize_per_channel(filters, each, torch.zeros(layer.k, dtype=torch.int64), 0, torch.qint8)
     where = [layer.stride] * 2, [layer.r // 2] * 2, [1, 1], layer.groups
     before = torch.backends.quantized.engine

@@ -26,9 +26,9 @@ PATTERNS = ("1:32", "1:16", "1:8", "1:4", "2:4", "3:4")
 SHAPES, QUICK_SHAPES = ((1, 2048, 2048), (256, 2048, 2048)), ((1, 64, 64), (16, 64, 64))  # rows of x, of w, columns
 DENSE, OWN = "dense, OpenBLAS", "dense, own"
 PEER = "CSR, SciPy"
-ACTIVE = 0.35  # of the activations are not zero: what the paper on EIE has for AlexNet
+ACTIVE = 0.35  # share of nonzero activations: the value for AlexNet in the paper on EIE
 SKIPPING = f"EIE, {ACTIVE:.2f} of x"
-CHECKED = 16  # rows of a result of many; more than those that sums of few vectors have another order for
+CHECKED = 16  # checked rows of a large result; more than the rows that have another order of sums
 
 
 @dataclass(frozen=True)

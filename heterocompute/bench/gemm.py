@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 
 SHAPES = ((512, 4096, 4096), (64, 4096, 4096), (512, 768, 768))
 QUICK_SHAPE = (17, 48, 64)
-SAMPLE_ROWS, SAMPLE_COLUMNS = 9, 12  # more rows than a product of few vectors has
+SAMPLE_ROWS, SAMPLE_COLUMNS = 9, 12  # more rows than a product of few vectors
 
 SGEMM, DENSE, OWN = "OpenBLAS sgemm", "float32 dense", "float32 dense, own kernels"
 INT8_LIMIT = "int8 dot"

@@ -35,7 +35,7 @@ FORMATS = ("vsq4-g16-s4", "int4-g32-f16", "nf4-g64", "mxfp4", "nvfp4", "int8")
 INTEGERS = ("vsq4-g16-s4", "int4-g32-f16", "int8")  # those that multiply integer activations
 ACTIVATIONS = (None, "int8")
 SGEMV, SGEMM = "OpenBLAS sgemv", "OpenBLAS sgemm"  # of one vector, of several
-# The format that holds about as many bits a value as the peers of a kind; their rates count its bytes.
+# The format with about as many bits per value as the libraries of a kind; their rates count its bytes.
 PEER_KINDS = {"4 bit": "int4-g32-f16", "int8": "int8"}
 
 

@@ -68,7 +68,7 @@ def _opened(path: str) -> str | None:
     return None
 
 
-# Headers of about so many bytes.
+# Headers of about this many bytes.
 
 
 def _repeated(begin: bytes, piece: bytes, end: bytes) -> Callable[[int], bytes]:

@@ -23,7 +23,7 @@ BITS = 4
 SIZES = tuple(2**power for power in (10, 14, 18, 22, 26))
 QUICK_SIZES = (2**10,)
 EXCESS_VALUES, QUICK_EXCESS_VALUES = 2**18, 2**10
-MAX_EXCESS = 1e-6  # of normal values; where tails are heavy, bins there are wide and Lloyd rests earlier
+MAX_EXCESS = 1e-6  # for normal values; with heavy tails the outer bins are wide and Lloyd's iteration stops earlier
 
 
 def measure(options: Options) -> list[Table]:

@@ -32,7 +32,7 @@ OURS = (
     ("vsq4-g16-s4, float activations", "vsq4-g16-s4", None),
 )
 FLOAT = "torch float32"
-LOWEST_COSINE = 0.2  # less is a wrong call: EfficientNet with 4-bit depthwise filters has about 0.5
+LOWEST_COSINE = 0.2  # a smaller cosine indicates a wrong call: EfficientNet with 4-bit depthwise filters has about 0.5
 TOKENS = ((1, 8), (1, 32), (1, 128), (8, 128))
 Call = Callable[[], Any]
 
@@ -135,7 +135,7 @@ def _peers(torch: Any, model: Any, inputs: dict[str, Any], threads: int, options
     with _quiet():
         try:
             found |= _onnxruntime(torch, model, inputs, threads)
-        except Exception as problem:  # exporters and runtimes raise kinds of their own
+        except Exception as problem:  # exporters and runtimes raise exceptions of their own
             options.say(f"onnxruntime: left out, {type(problem).__name__}")
     return found
 

@@ -21,7 +21,8 @@ Array = np.ndarray[Any, Any]
 
 BLOCK = 32  # of onnxruntime's 4-bit weights
 
-# Of the norm of the answer. Rounding to 8 bits costs about 0.01 of it, to 4 bits 0.1; more is a wrong call.
+# Relative to the norm of the result. Rounding to 8 bits costs about 0.01 of it, to 4 bits 0.1; a larger error indicates
+# a wrong call.
 INT8_ERROR, INT4_ERROR, BF16_ERROR = 0.05, 0.25, 0.02
 
 
@@ -92,7 +93,7 @@ def _torch_dynamic(w: Array, threads: int, copies: int) -> list[Peer]:
     scales = torch.from_numpy(np.abs(w).max(axis=1).astype(np.float64) / 127)
     zeros = torch.zeros(len(w), dtype=torch.int64)
     weights = torch.quantize_per_channel(torch.from_numpy(w), scales, zeros, 0, torch.qint8)
-    reduce_range = _saturates()  # x to 7 bits, as PyTorch's own modules do by default
+    reduce_range = _saturates()  # 7 bits for x, the default of PyTorch's own modules
 
     def product(engine: str) -> Callable[[Any], Any]:
         packed = torch.ops.quantized.linear_prepack(weights, None)
@@ -118,7 +119,7 @@ def _torch_int_mm(w: Array, threads: int, copies: int) -> list[Peer]:
     if torch is None:
         return []
     codes, scale = _int8(w)
-    seen: list[Array] = []  # the scales of the activations that were prepared last
+    seen: list[Array] = []  # the scales of the most recently prepared activations
 
     def prepare(x: Array) -> Any:
         x_codes, x_scale = _int8(x)
@@ -164,7 +165,7 @@ def _onnx_peer(name: str, kind: str, model: bytes, threads: int, copies: int, er
 
     try:
         return [Peer(name, kind, [product() for _ in range(copies)], error)]
-    except Exception:  # its exceptions have no common base: the operator is missing in this version
+    except Exception:  # its exceptions have no common base class: the operator is missing in this version
         return []
 
 

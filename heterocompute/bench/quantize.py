@@ -28,14 +28,14 @@ FORMATS = (
     *("mxfp4", "mxfp8_e4m3", "mxint8", "nvfp4", "nf4-g64", "log4-2"),
     *("fp8_e4m3fn", "fp8_e4m3fn-row", "fp4_e2m1", "bf16"),
 )
-PLAIN = ("int8", "int4-g32-f16", "vsq4-g16-s4", "mxfp4")  # also against the definition and against NumPy
+PLAIN = ("int8", "int4-g32-f16", "vsq4-g16-s4", "mxfp4")  # also compared with the definition and with NumPy
 CASTS = {"fp8_e4m3fn": "float8_e4m3fn", "fp4_e2m1": "float4_e2m1fn", "bf16": "bfloat16"}  # of ml_dtypes, the same codes
 MAIN = "vsq4-g16-s4"
 ML_DTYPES = ("float8_e4m3fn", "float4_e2m1fn", "int4", "bfloat16")
 SAMPLE_ROWS = 8
 SIZES = tuple(2**power for power in (10, 14, 18, 22, 26, 28))
 QUICK_SIZES = (2**10,)
-ROW = 1024  # values of a row in the table of sizes
+ROW = 1024  # values per row in the table of sizes
 
 
 def measure(options: Options) -> list[Table]:
@@ -148,7 +148,7 @@ def _plain_numpy(w: Array, text: str) -> Candidate:
     name = f"NumPy {text}"
 
     def check() -> None:
-        # Its quotients are float32, so a tie may fall the other way: one code in a thousand is far more than that.
+        # Its quotients are float32, so ties may round differently: fewer than one code in a thousand differ.
         codes = quantize(w, text).components["codes"]
         wrong = np.count_nonzero(run(w).view(np.uint8) != codes)
         if wrong > codes.size / 1000:

@@ -101,7 +101,7 @@ def _devices(arguments: argparse.Namespace) -> int:
     without = [row["name"] for row in rows if all(row[key] is None for key in FIGURES)]
     rows = [row for row in rows if row["name"] not in without]
     shown = [("fp32", "fp32"), ("16", "16 bit"), ("int8", "int8"), ("fp8", "fp8"), ("int4", "int4")]
-    for row in rows:  # chips with either have both at the same rate, or one of them
+    for row in rows:  # chips with both have the same rate for both, others have one of them
         row["peak.16"] = row["peak.fp16"] or row.get("peak.bf16")
     columns = [Column("name", "device"), Column("year", "year", _plain, leaves=5)]
     columns += [

@@ -137,7 +137,7 @@ def function_of(text: str, option: str) -> Callable[[Any], Any]:
     if not names_function(text):
         raise ValueError(f"{option} {printable(text)}: expected module:function")
     module, _, function = text.partition(":")
-    sys.path.insert(0, os.getcwd())  # a command that is installed has its own folder there
+    sys.path.insert(0, os.getcwd())  # for an installed command sys.path[0] is its own folder
     try:
         found = getattr(importlib.import_module(module), function)
         if not callable(found):

@@ -14,8 +14,8 @@ from ..base.texts import printable, read_small
 __all__ = ["CONFIG", "configured", "lacking"]
 
 CONFIG = "config.json"
-MODEL = "model_type"  # by which a loader chooses the architecture
-# Keys of config.json, and of an object in it such as text_config, that say how weights are quantized.
+MODEL = "model_type"  # with which a loader chooses the architecture
+# Keys of config.json, and of an object in it such as text_config, that describe how weights are quantized.
 SAID_KEYS = ("quantization_config", "compression_config", "quantization")
 MAX_CONFIG = 16 << 20
 

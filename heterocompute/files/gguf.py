@@ -41,7 +41,7 @@ LARGEST = {
 MOST_DIMENSIONS = 4
 _AT_ONCE = 1 << 20  # values converted at a time
 FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
-# What llama.cpp takes for rows that are no whole blocks of 256.
+# The types of llama.cpp for rows that are not whole blocks of 256.
 INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0",
            "tq1_0": "q4_0", "tq2_0": "q4_0"}  # fmt: skip
 
@@ -193,7 +193,7 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
     if isinstance(kind, str):
         dtype = {**PLAIN, **INTEGERS}[kind]
         size = int(np.prod(shape)) * dtype.itemsize
-        if kind == "bf16":  # which the package knows by its bytes
+        if kind == "bf16":  # the package returns it as bytes
             shape, raw = (*shape[:-1], 2 * shape[-1]), gguf.GGMLQuantizationType.BF16
             writer.add_tensor_info(name, shape, np.dtype(np.uint8), size, raw_dtype=raw)
         else:

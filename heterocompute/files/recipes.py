@@ -20,7 +20,7 @@ __all__ = ["Zeros", "parse_pattern_text", "parse_recipe", "read_recipe"]
 
 SKIP = "skip"
 MAX_RECIPE = 8 << 20  # bytes: 100,000 names
-MAX_GLOBS = 10_000  # each is tried for each tensor
+MAX_GLOBS = 10_000  # each is matched with each tensor
 
 
 @dataclass(frozen=True)
@@ -136,5 +136,5 @@ def parse_pattern_text(text: str, formats: bool = True) -> Format | Zeros:
         found = parse_format(text)
         if has_pattern(found):
             return found
-    prune(np.zeros((1, 1), np.float32), text)  # refuses what is no pattern
+    prune(np.zeros((1, 1), np.float32), text)  # refuses an invalid pattern
     return Zeros(text) if text.endswith("%") else parse_format(text)

@@ -23,7 +23,7 @@ WILDCARDS = "*?["
 _ESCAPED = re.compile(r"\[([*?[])\]")
 SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")  # e8m0 is for scales alone
 
-LONGEST_FILTER = 31  # of signals; a last axis that is longer belongs to a stack of matrices
+LONGEST_FILTER = 31  # of signals; a longer last axis belongs to a stack of matrices
 
 Axis = int | tuple[int, ...]
 Value = TypeVar("Value")

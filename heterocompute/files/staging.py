@@ -69,12 +69,12 @@ class Staging:
             ours: dict[str, Callable[[str], Any]] = {
                 self.root: lambda name: name in ("out", "done", "manifest.json") or TEMPORARY.fullmatch(name),
                 self._done: lambda name: RECEIPT.fullmatch(name) or TEMPORARY.fullmatch(name),
-                # before a manifest is written there is nothing
+                # before the manifest is written there are no files
                 self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or TEMPORARY.fullmatch(name)
                                                          or name in (INDEX_NAME, *beside)),
             }  # fmt: skip
             listed = {folder: list(os.scandir(folder)) if found[folder] and not strange else [] for folder in ours}
-            if not self.begun and self._is_begun():  # by another part, since this run looked
+            if not self.begun and self._is_begun():  # another part has begun since this run checked
                 self.begun = read_manifest(self._manifest)
             for folder, is_ours in ours.items():
                 for entry in listed[folder]:
@@ -158,7 +158,7 @@ class Staging:
                     free(shard)
                 return None
         self._refuse_taken()
-        kept = {}  # what the file of a shard is called by now
+        kept = {}  # the current file name of each shard
         for name, shard, one in zip(names, found, old, strict=False):
             if is_called := _called(shard, one, self.inner):
                 kept[name] = is_called
@@ -167,7 +167,7 @@ class Staging:
             os.makedirs(folder, exist_ok=True)
         for name in set(os.listdir(self.inner)) - set(kept.values()):
             os.unlink(os.path.join(self.inner, name))
-        # Under both names: this may end at any moment.
+        # Under both names, since the process may end at any moment.
         said = [[shard.digest, *{name, kept.get(name, name)}] for name, shard in zip(names, found, strict=True)]
         self._write(said, source, found, consume or bool(self.begun.get("consume")))
         for name, is_called in kept.items():
@@ -258,7 +258,7 @@ class Staging:
             Other files: what they hold, or where to copy it from.
         """
         for name in os.listdir(self.inner):
-            if TEMPORARY.fullmatch(name):  # of a worker that was killed
+            if TEMPORARY.fullmatch(name):  # of a killed worker
                 os.unlink(os.path.join(self.inner, name))
         for name, content in beside.items():
             put_file(os.path.join(self.inner, name), content)
@@ -294,7 +294,7 @@ class Staging:
     def discard(self) -> None:
         """Delete what is not whole."""
         if os.path.isdir(self.root):
-            with contextlib.suppress(FileNotFoundError):  # first: what is ended on the way is nothing then
+            with contextlib.suppress(FileNotFoundError):  # first, so that an interruption leaves no output behind
                 os.unlink(self._manifest)
             shutil.rmtree(self.root)
         self.begun = {}

@@ -38,11 +38,11 @@ class StoreStaging(Staging):
         ours: dict[str, Callable[[str], Any]] = {
             self.root: lambda name: name in ("done", "manifest.json"),
             self._done: RECEIPT.fullmatch,
-            # before a manifest is written there is nothing
+            # before the manifest is written there are no files
             self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or name in (INDEX_NAME, *beside)),
         }
         listed = {folder: names_in(folder) for folder in ours}
-        if not self.begun and self._is_begun():  # by another part, since this run looked
+        if not self.begun and self._is_begun():  # another part has begun since this run checked
             super().__init__(self.out)
             self.inner = self.out
         for folder, is_ours in ours.items():

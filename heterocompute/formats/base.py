@@ -12,7 +12,7 @@ from ..base.texts import near_words
 from ..base.values import shown
 from .form import StoredForm, form_of
 
-# The C core holds a group's length in a signed 32-bit number.
+# The C core stores a group's length in a signed 32-bit integer.
 MAX_GROUP = 2**31 - 1
 
 

@@ -84,7 +84,7 @@ class StoredForm:
             return 1 << self.fraction_bits
         if self.codes == "float" and not self.levels:
             bias = 1 - self.smallest
-            return bias << (self.bits - 2 - bias.bit_length())  # one exponent bit more than the bias has
+            return bias << (self.bits - 2 - bias.bit_length())  # one exponent bit more than the bias
         return None
 
     @property

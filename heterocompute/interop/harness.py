@@ -24,8 +24,8 @@ from ..zoo.llm.several import continued, drawn
 __all__ = ["Answers", "harness_model", "register"]
 
 NAME = "heterocompute"
-MOST_NEW = 256  # tokens of an answer where the task says nothing
-IGNORED = ("batch_size", "max_batch_size", "device")  # what the command passes to every model
+MOST_NEW = 256  # tokens of a generated answer, if the task does not say
+IGNORED = ("batch_size", "max_batch_size", "device")  # arguments that the command passes to every model
 
 
 class Answers:
@@ -70,7 +70,7 @@ class Answers:
         """Return (log-likelihood, whether it is what greedy decoding gives) of each (context, continuation)."""
         pairs = [self._pair(*request.args) for request in requests]
         found: list[tuple[float, bool]] = [(0.0, True)] * len(pairs)
-        alike: dict[bytes, list[int]] = {}  # answers of one token share what comes before them
+        alike: dict[bytes, list[int]] = {}  # answers of one token share their context
         for i, (ids, count) in enumerate(pairs):
             if count:
                 alike.setdefault(np.array(self._cut(ids)[:-1], np.int64).tobytes(), []).append(i)
@@ -103,7 +103,7 @@ class Answers:
     def _pair(self, context: str, continuation: str) -> tuple[list[int], int]:
         """Return the tokens of both, and how many of them are judged."""
         spaces = len(context) - len(context.rstrip())
-        if spaces:  # a blank belongs to the word after it
+        if spaces:  # a blank belongs to the following word
             context, continuation = context[:-spaces], context[-spaces:] + continuation
         encode = self.net.tokens.encode
         before = encode(context) if context else [self._prefix]
@@ -135,7 +135,7 @@ class Answers:
         total = 0.0
         for at in range(0, len(ids), most):
             part = ids[at : at + most]
-            begin = max(0, at + len(part) - most)  # the last window is as long as the others
+            begin = max(0, at + len(part) - most)  # the last window has the same length as the others
             before = [self._prefix] if at == 0 else ids[begin - 1 if begin else 0 : at]
             total += self._scored([*before, *part], len(part))[0]
         return total

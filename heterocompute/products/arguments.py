@@ -21,7 +21,7 @@ from ..formats import Format, format as parse_format
 Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 
-LINE, LARGE = 16, 1 << 18  # float32 values of a line; from here on its place is felt and its price is not
+LINE, LARGE = 16, 1 << 18  # float32 values of a cache line; from this size on alignment matters and costs little
 
 _parse_once = lru_cache(maxsize=256)(parse_format)  # parsing takes longer than a small product
 

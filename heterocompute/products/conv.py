@@ -27,7 +27,7 @@ from .window import Padding, Window, as_window
 
 __all__ = ["conv2d"]
 
-ERRORS = {name: error for name, _, error in _core.conv_algorithms()}  # about, of one sum over r, s, c
+ERRORS = {name: error for name, _, error in _core.conv_algorithms()}  # approximate, relative to one sum over r, s, c
 ALGORITHMS = tuple(ERRORS)
 
 

@@ -24,7 +24,7 @@ from .quantize import rounded
 
 __all__ = ["compressed_product"]
 
-FEW = 8  # vectors that meet entries of EIE one after the other, as they are stored
+FEW = 8  # vectors that are multiplied by stored entries of EIE one after the other
 
 Rows = tuple[int, Array, Array, Array]  # columns, starts, indices, values of compressed rows
 
@@ -86,7 +86,7 @@ def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -
         parts = w._packed()
         if not isinstance(dense, QuantizedArray) and prod(dense.shape[:-1]) <= FEW:
             answer = np.empty((prod(dense.shape[:-1]), parts[0]), np.float32)
-            with np.errstate(over="ignore"):  # beyond float32: an infinity, as in any product
+            with np.errstate(over="ignore"):  # values beyond float32 become infinite, as in any product
                 vectors = dense.astype(np.float32, copy=False).reshape(len(answer), parts[1])
             for x, y in zip(vectors, answer, strict=True):
                 _core.eie_multiply(run, parts, np.ascontiguousarray(x), y)
@@ -173,7 +173,7 @@ def compressed_product(
         raise ValueError(f"{x_name} has no dimensions")
     if left and linear and dense.ndim != 2:
         raise ValueError(f"linear: w has shape {dense.shape}, expected (out_features, in_features)")
-    # The axis of each that is summed over, and w's other one.
+    # The reduction axis of each operand, and the other axis of w.
     axis = max(dense.ndim - 2, 0) if left and not linear else dense.ndim - 1
     k, n = (shape[0], shape[1]) if not left and not linear else (shape[1], shape[0])
     if dense.shape[axis] != k:

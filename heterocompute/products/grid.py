@@ -282,7 +282,7 @@ class Grid:
         step = max(1, _BLOCK // max(runs * padded, 1))
         padding = np.full(self.rows, fmt.stored_rules().padding or 0)
         if self.thresholds is not None and self.stored is not None and fmt.stored_rules().padding is None:
-            padding[:] = self.stored[(self.thresholds < 0).sum(axis=0)]  # what 0 is rounded to
+            padding[:] = self.stored[(self.thresholds < 0).sum(axis=0)]  # the code of 0
         for first in range(0, self.rows, step):
             block = codes[:, first : first + step].T.astype(np.int64)
             block = self.stored[block] if self.stored is not None else block & ((1 << bits) - 1)

@@ -43,7 +43,7 @@ __all__ = ["linear", "matmul"]
 
 
 _core.direct_types(QuantizedArray, SparseArray, Prepacked)
-_core_formats: dict[Any, tuple[Any, ...]] = {}  # of activations that were checked before
+_core_formats: dict[Any, tuple[Any, ...]] = {}  # core formats of activations that were checked earlier
 
 
 def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: Any) -> FloatArray | None:
@@ -61,14 +61,14 @@ def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: 
     if runtime.tuned() and (kept := _kept_way(run, is_linear, a, b, activations)) is not None:
         answer = _core.direct(kept, is_linear, a, b, bias, fmt, out)
         if answer is not None:
-            return answer  # else these values cannot go that way: x is not finite, say
+            return answer  # otherwise the path does not apply to these values, for example to infinities
     return _core.direct(run, is_linear, a, b, bias, fmt, out)
 
 
 PACKED = (QuantizedArray, SparseArray, Prepacked)
 MOST_KNOWN = 4096
 Run = tuple[int, int, int, int, bool]
-_known: dict[tuple[Any, ...], Run | None] = {}  # the tuned ways of calls that were seen
+_known: dict[tuple[Any, ...], Run | None] = {}  # tuned paths of known calls
 tuned_changes.append(_known.clear)
 
 
@@ -128,7 +128,7 @@ def _multiply(a: Any, b: Any, activations: Format | None, bias: Array | None, ou
         try:
             _core.matmul(tuned, left, right, fmt, bias, out)
             return
-        except ValueError:  # this x cannot go that way: it is not finite, say
+        except ValueError:  # the path does not apply to this x, for example to infinities
             pass
     _core.matmul(run, left, right, fmt, bias, out)
 

@@ -18,7 +18,7 @@ __all__ = ["nearest"]
 
 Array = np.ndarray[Any, Any]
 
-CACHE_LINE, ALIGNED_FROM = 64, 1 << 14  # bytes; what is smaller is as fast anywhere
+CACHE_LINE, ALIGNED_FROM = 64, 1 << 14  # bytes; alignment does not matter for smaller arrays
 
 
 def nearest(

@@ -26,12 +26,12 @@ __all__ = ["rounded_best", "search_scales"]
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 19  # values searched at a time, in whole rows
-SHRINK = tuple((50 - i) / 50 for i in range(36))  # 1 ... 0.3: what ternary codes of long rows want
-WIDE = tuple((30 - i) / 20 for i in range(21))  # 1.5 ... 0.5: also the largest value at 4 instead of 6
+SHRINK = tuple((50 - i) / 50 for i in range(36))  # 1 ... 0.3: the range for ternary codes of long rows
+WIDE = tuple((30 - i) / 20 for i in range(21))  # 1.5 ... 0.5: includes the largest value at 4 instead of 6
 POWERS = (1.0, 0.5, 2.0)
 COARSE = tuple(
     (20 - i) / 20 for i in range(9)
-)  # of the largest scale: below 1 a few saturate, and the others are finer
+)  # factors of the largest scale: below 1 a few values saturate, and the others have finer steps
 
 
 def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
@@ -60,7 +60,7 @@ def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
         return _double(single)
     factors = {"e8m0": POWERS, "e4m3": WIDE}.get(form.scale, SHRINK)
     found = grid.with_best_scale(w, weight, (base * f for f in factors))
-    if form.scale == "e8m0":  # of no scale but powers of two within their range
+    if form.scale == "e8m0":  # for power-of-two scales only exponents in their range
         found.scale = np.clip(found.scale, 2.0**-127, 2.0**127)
     return found
 
@@ -144,7 +144,7 @@ def rounded_best(q: QuantizedArray, x: Array) -> QuantizedArray:
         if some is None:
             return found
         for name, (_, _, by_row) in layout_of(fmt, q.shape, q.axis).items():
-            if by_row:  # what all rows share is not searched
+            if by_row:  # scales that all rows share are not searched
                 q.components[name][some] = found.components[name]
     return q
 

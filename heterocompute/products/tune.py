@@ -112,9 +112,9 @@ def _measured(name: str, call: dict[str, Any], ways: list[str], budget: float) -
     taken: dict[str, float] = {}
     for way in ways:
         try:
-            seconds(way)  # the first finds nothing in the caches
+            seconds(way)  # the first call finds cold caches
             taken[way] = seconds(way)
-        except ValueError:  # refused for what these values are
+        except ValueError:  # refused for these values
             continue
     begin, rounds = time.perf_counter(), 1
     while rounds < FEWEST_ROUNDS or time.perf_counter() - begin < budget:

@@ -21,10 +21,10 @@ from ..base.version import __version__
 __all__ = ["BLAS", "choice", "forget", "keep", "listeners", "operand_text", "product_key", "times", "tuning_file"]
 
 BLAS = "OpenBLAS"
-MOST = 10_000  # products of one machine and version; the oldest leave
+MOST = 10_000  # products per machine and version; the oldest are removed
 
 _found: dict[str, dict[str, dict[str, Any]]] = {}  # by file: product -> {"choice", "ms"}
-listeners: list[Callable[[], None]] = []  # called when a choice may have changed: whoever remembers choices
+listeners: list[Callable[[], None]] = []  # called when a choice may have changed, for caches of choices
 
 
 def tuning_file() -> Path:

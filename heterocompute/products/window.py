@@ -12,7 +12,7 @@ from ..base.values import as_int, shown
 
 __all__ = ["Padding", "Window", "as_pair", "as_window"]
 
-MOST = 2**30  # keeps every index of a window inside int64
+MOST = 2**30  # keeps every index of a window within int64
 
 Pair = tuple[int, int]
 Padding = int | Pair | tuple[Pair, Pair] | str
@@ -88,7 +88,7 @@ def as_window(
         are no divisor of the channels.
     """
     if type(stride) is type(dilation) is type(groups) is int and type(padding) in (int, str):
-        # The same layer comes again and again, and these checks take as long as a small one.
+        # The same layer is used repeatedly, and these checks take as long as a small layer.
         return _known(name, tuple(image), tuple(kernel), stride, padding, dilation, groups, channels)
     return _checked(name, image, kernel, stride, padding, dilation, groups, channels)
 
@@ -134,7 +134,7 @@ _known = lru_cache(maxsize=1024)(_checked)
 def _around(name: str, padding: Any, image: Sequence[int], strides: Pair, reach: Sequence[int]) -> tuple[Pair, Pair]:
     """Return the padding before and after, of each axis."""
     if isinstance(padding, str) and padding == "same":
-        # As many windows as ceil(size / stride); an odd pixel of padding goes after.
+        # ceil(size / stride) windows; an odd pixel of padding is added after.
         total = [
             max((-(-size // step) - 1) * step + length - size, 0)
             for size, step, length in zip(image, strides, reach, strict=True)

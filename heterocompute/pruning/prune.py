@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 _SHARE = re.compile(r"(global:)?([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _BLOCKS = re.compile(r"block:([1-9][0-9]{0,8})x([1-9][0-9]{0,8}):([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _LARGEST = float(np.finfo(np.float32).max)
-_AT_ONCE = 2**20  # values of which there are temporaries
+_AT_ONCE = 2**20  # values of temporary arrays
 _WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
 
 
@@ -97,7 +97,7 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
 
 def _check_range(values: Array) -> None:
     if values.size and not max(values.max(), -values.min()) <= _LARGEST:
-        as_single(values, "prune: w")  # only where it can refuse: it copies
+        as_single(values, "prune: w")  # only if it can refuse, because it copies
 
 
 def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Any:
@@ -145,7 +145,7 @@ def _kept_by_blocks(
         try:
             part = choose(turned[index], None if ranked is None else ranked[index], n, m, inner, name)
         except ValueError:
-            choose(values, scores, n, m, axes, name)  # names the index in the whole array
+            choose(values, scores, n, m, axes, name)  # its error has the index in the whole array
             raise
         yield index, part.mask
 
@@ -241,7 +241,7 @@ def _place(flags: Array, before: int) -> int:
 
 def _nth_smallest(rows: Array, nth: int) -> Array:
     """Return the nth value, from 1 on, of each row in ascending order, (rows, 1)."""
-    # np.partition takes ten times as long where values repeat.
+    # np.partition takes ten times as long if values repeat.
     if rows.shape[1] <= 2**16 or rows.dtype != np.float32:
         some = max(1, _AT_ONCE // rows.shape[1])
         parts = (rows[i : i + some] for i in range(0, len(rows), some))

@@ -23,8 +23,8 @@ def __dir__() -> list[str]:
 
 Array = np.ndarray[Any, Any]
 
-_AT_ONCE = 1 << 18  # values that are float64 at a time
-_BLOCK = 128  # columns that are pruned before the others hear of it, as in the paper
+_AT_ONCE = 1 << 18  # values that are converted to float64 at a time
+_BLOCK = 128  # columns that are pruned before the others are corrected, as in the paper
 
 
 def _floats(value: Any, name: str) -> Array:
@@ -166,7 +166,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
     with np.errstate(over="ignore"):
         h[np.diag_indices(inputs)] += np.where(dead, 1.0, share * np.mean(np.diag(h)))
     try:
-        np.linalg.cholesky(h)  # the inverse of a matrix that is not positive definite may exist
+        np.linalg.cholesky(h)  # a matrix that is not positive definite may also have an inverse
         upper = np.linalg.cholesky(np.linalg.inv(h)).T
     except np.linalg.LinAlgError:
         raise ValueError("sparsegpt: hessian is not positive definite; raise damping") from None

@@ -32,10 +32,10 @@ __all__ = ["Options", "Rounding", "gptq", "rounded_layer", "rounded_under"]
 
 Array = np.ndarray[Any, Any]
 
-_STRIP = 128  # rows of a matrix that are ordered at a time
+_STRIP = 128  # rows of a matrix that are permuted at a time
 _AT_ONCE = 1 << 20  # values decoded at a time
 _MOST = 10**6  # sweeps
-_HARDER = 10.0  # a matrix that does not factor is damped this many times as much
+_HARDER = 10.0  # factor of the damping if a matrix does not factor
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, A
     mean = float(np.add.accumulate(np.diagonal(matrix))[-1] / len(matrix)) or 1.0
     pivots = np.empty(len(matrix))
     used = damping
-    damped = np.zeros(matrix.shape)  # of which the upper triangle is read
+    damped = np.zeros(matrix.shape)  # its upper triangle is read
     while used <= 1e6:
         for first in range(0, len(order), _STRIP):
             rows = order[first : first + _STRIP]
@@ -374,7 +374,7 @@ def improve(parts: list[Part], sweeps: int, refits: int) -> list[int]:
         return _descend(parts, sweeps, refits)
     changed: list[int] = []
     while len(changed) < sweeps and (not changed or changed[-1]):
-        refit_levels(parts)  # of all rows at once, so that each sweep is by itself
+        refit_levels(parts)  # for all rows together, so each sweep is a separate call
         changed += _descend(parts, 1, refits - len(changed))
     return changed
 

@@ -18,8 +18,8 @@ __all__ = ["hadamard"]
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK = 1 << 16  # values rotated at a time, more where a run is longer
-_MOST = 1 << 21  # where rows lie side by side
+_BLOCK = 1 << 16  # values rotated at a time, or one run if it is longer
+_MOST = 1 << 21  # if rows are contiguous
 
 
 def signs(size: int, seed: int) -> Array:

@@ -23,10 +23,10 @@ __all__ = ["as_product", "matrix_of", "possible_beside"]
 
 Matrix = npt.NDArray[np.int8]
 
-LARGEST = 1024  # order, a matrix of 1 MiB
+LARGEST = 1024  # largest order, a matrix of 1 MiB
 
-# Sizes of these orders times a power of two take the first order that divides so, and then others: a rotated weight is
-# turned back by the matrix that turned it.
+# For a size of one of these orders times a power of two, the first order that divides it is used, then others: a
+# rotated weight must be rotated back by the same matrix.
 FIRST = (12, 20, 24, 32, 44, 48, 60, 68, 72, 80, 84, 104, 108, 128, 132, 140, 152, 164, 168, 180, 28, 36, 76, 124, 148)
 
 # The first rows of four circulants, by 4 n: bit i is set where value i is -1. Found by a search of rows that some
@@ -76,7 +76,7 @@ def is_order(order: int) -> bool:
 def _character(p: int, k: int) -> Matrix:
     """Return chi of each element of GF(p^k), which is a polynomial: its digits to base p."""
     q, one = p**k, (1,) + (0,) * (k - 1)
-    for number in range(q):  # x^k = a polynomial of a field where powers of x are all elements but 0
+    for number in range(q):  # x^k = a polynomial of a field in which powers of x are all nonzero elements
         tail = [number // p**i % p for i in range(k)]
         power, chi, sign = one, np.zeros(q, np.int8), 1
         for _ in range(q - 1):

@@ -75,7 +75,7 @@ class Hessian:
 
     def __init__(self, k: int, groups: int = 1) -> None:
         self.k, self.groups = as_int(k, "Hessian: k", 1), as_int(groups, "Hessian: groups", 1)
-        self._sum = np.zeros((self.groups, self.k, self.k))  # above the diagonal, and on it
+        self._sum = np.zeros((self.groups, self.k, self.k))  # the upper triangle with the diagonal
         self._mirrored = True
         self._cross: Array | None = None
         self._total = np.zeros((self.groups, self.k))

@@ -20,11 +20,11 @@ __all__ = ["Solution", "solve"]
 Array = np.ndarray[Any, Any]
 
 STATES = (100, 1_000, 10_000, 100_000)  # of one level, pass by pass; each begins with the best of the one before
-SEVERAL = 3_000  # at most, where several budgets give no order
+SEVERAL = 3_000  # maximum, if several budgets do not define an order
 ASIDE = (1.0, 0.97, 1.03, 0.9, 1.1, 0.75, 1.3, 0.5, 2.0)  # times the best price: what other rests of a budget are worth
-TILTS = (0.2, 0.5, 2.0, 5.0)  # times a price, for further beginnings
-MOVES = 600  # of least reduced cost, tried in pairs
-CHAMPIONS = 32  # against which a state is held there
+TILTS = (0.2, 0.5, 2.0, 5.0)  # factors of a price, for further starting points
+MOVES = 600  # moves of least reduced cost that are tried in pairs
+CHAMPIONS = 32  # states with which a state is compared there
 STEPS = 150  # of the search for the multipliers of several budgets, for each of them
 
 
@@ -85,7 +85,7 @@ def solve(costs: Sequence[Any], losses: Any, budgets: Sequence[float]) -> Soluti
     for needed, budget in zip(least.sum(axis=1), limit, strict=True):
         if needed > budget:
             raise ValueError(f"the cheapest choices take {needed:.9g}, more than the budget of {budget:.9g}")
-    unit = np.where(limit > 0, limit, 1.0)  # so that multipliers are of one size
+    unit = np.where(limit > 0, limit, 1.0)  # so that multipliers have similar magnitudes
     price = _prices(cost / unit[:, None, None], loss, limit / unit) / unit
     paid = np.einsum("k,kij->ij", price, cost)
     reduced = loss + paid
@@ -225,7 +225,7 @@ def _join(
     prices = np.array([price * f for f in ASIDE])
     if len(limit) > 1:
         prices = np.concatenate([prices, *(price * np.where(np.eye(len(limit)) > 0, f, 1.0) for f in ASIDE[1:])])
-    bases = (loss + np.einsum("pk,kij->pij", prices, cost)).min(axis=2)  # of each item under each of these
+    bases = (loss + np.einsum("pk,kij->pij", prices, cost)).min(axis=2)  # of each item with each of these prices
     ahead = bases[:, order].sum(axis=1, keepdims=True) - np.cumsum(bases[:, order], axis=1) - (prices @ limit)[:, None]
     least = cost.min(axis=2)
     rest = least[:, order].sum(axis=1, keepdims=True) - np.cumsum(least[:, order], axis=1)
@@ -233,7 +233,7 @@ def _join(
     parents, chosen, whole = [], [], True
     for level, i in enumerate(order):
         options = open_options[i]
-        next_lost = (loss[i, options][:, None] + lost).reshape(-1)  # of one option in the order that states are in
+        next_lost = (loss[i, options][:, None] + lost).reshape(-1)  # of one option, in the order of the states
         next_spent = (cost[:, i, options][:, :, None] + spent[:, None, :]).reshape(len(limit), -1)
         fits = (next_spent + rest[:, level, None] <= limit[:, None]).all(axis=0)
         keep = np.flatnonzero(fits & (next_lost + price @ next_spent <= known + slack - ahead[0, level]))
@@ -262,7 +262,7 @@ def _join(
 def _best_of(spent: Array, lost: Array, price: Array) -> Array:
     """Return the places of states that no other beats in costs and loss; of several budgets, that no champion does."""
     if len(spent) == 1:
-        order = np.argsort(spent[0], kind="stable")  # a merge: what one option makes of states is in order already
+        order = np.argsort(spent[0], kind="stable")  # a merge: the states of one option are already sorted
         lowest = np.minimum.accumulate(np.concatenate([[np.inf], lost[order]]))[:-1]
         order = order[lost[order] < lowest]
         return np.asarray(order[np.diff(spent[0][order], append=np.inf) > 0])  # of equal costs the last loses least

@@ -15,7 +15,7 @@ __all__ = ["Part", "refit_levels"]
 
 Array = np.ndarray[Any, Any]
 
-_SUMS = 1 << 20  # items of what is summed at a time
+_SUMS = 1 << 20  # items of sums at a time
 
 
 @dataclass

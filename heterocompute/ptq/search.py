@@ -151,7 +151,7 @@ def search(
     if not names:
         raise ValueError("search: there is no float tensor of two or more dimensions to choose for")
     items = _items(names, groups)
-    said = getattr(held, "axes", {})  # what a file says
+    said = getattr(held, "axes", {})  # axes that the file states
     layers = {name: (w.shape, axes_of(name, w.shape, None, said.get(name))) for name, w in values.items()}
     count = sum(prod(shape) for shape, _ in layers.values())
     allowed = limits(budget, device)
@@ -294,7 +294,7 @@ def _items(names: Sequence[str], groups: Sequence[Sequence[str]]) -> list[list[s
     home: dict[str, int] = {}
     wanted = "sequences of globs, such as [['*.q', '*.k']]"
     for number, given in enumerate(as_list(groups, "search: groups", wanted)):
-        patterns = as_list(given, "search: a group", wanted)  # of a text each letter would be a pattern
+        patterns = as_list(given, "search: a group", wanted)  # in a string each letter would be a pattern
         if not all(isinstance(pattern, str) for pattern in patterns):
             raise TypeError(f"search: a group is {shown(patterns)}, expected globs of names")
         members = [name for name in names if any(name == one or fnmatchcase(name, one) for one in patterns)]

@@ -171,7 +171,7 @@ def _to_odd(total: Array, error: Array) -> Array:
 
 
 def _first(wrong: Array) -> tuple[Any, ...] | None:
-    flat = np.flatnonzero(wrong)  # in C order of the index, whatever the memory order
+    flat = np.flatnonzero(wrong)  # in C order of the index, for every memory order
     return np.unravel_index(flat[0], wrong.shape) if flat.size else None
 
 

@@ -418,7 +418,7 @@ def step(
     if value:
         rounded = round_float(value, kind, roundings[0])
         return rounded if rounded or width is None else 0.0
-    # Sums of zeros follow IEEE 754: minus zero only where every addend is. A tensor core has no minus zero.
+    # Sums of zeros follow IEEE 754: minus zero only if every addend is minus zero. A tensor core has no minus zero.
     negative = [copysign(1, total) < 0, *(copysign(1, x) != copysign(1, w) for x, w in pairs)]
     zeros = width is None and not any(addends) and all(negative)
     return -0.0 if zeros else 0.0

@@ -45,7 +45,7 @@ def conv2d(
     y = np.zeros((images, filters, rows, columns), x.dtype)
     for n in range(images):  # 1
         for k in range(filters):  # 2
-            first = k // max(filters // groups, 1) * depth  # channel of x under channel 0 of this filter
+            first = k // max(filters // groups, 1) * depth  # channel of x for channel 0 of this filter
             for p in range(rows):  # 3
                 for q in range(columns):  # 4
                     total = x.dtype.type(0)

@@ -140,7 +140,7 @@ class _Machine:
         self.levels = len(keeps)
         inside = dict.fromkeys(dims, 1)
         self.sizes = [dict(inside)]
-        self.time: list[list[tuple[str, int, int]]] = []  # of each level (dimension, bound, step), outer to inner
+        self.time: list[list[tuple[str, int, int]]] = []  # per level (dimension, bound, step), outer to inner
         self.space: list[list[tuple[str, int, int]]] = []
         for in_time, in_space in zip(reversed(temporal), reversed(spatial), strict=True):
             for loops, kept in ((in_space, self.space), (in_time, self.time)):
@@ -260,7 +260,7 @@ class _Machine:
                 assert new <= source.keys(), "a level asks for what the one above does not hold"
                 read = new & seen if tensor == self.output else new
                 kept = {word: held[word] for word in held.keys() & boxes[instance]}
-                # Of siblings that are added up, one carries what was summed so far.
+                # Of siblings that are added up, one contains the earlier sum.
                 carries = tensor != self.output or place == 0
                 self.held[tensor, level, instance] = kept | {w: source[w] if w in read and carries else 0 for w in new}
                 if place == 0:

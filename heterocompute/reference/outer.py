@@ -75,7 +75,7 @@ def counts(
     """
     x, w = x.astype(np.float32), w.astype(np.float32)
     tile = [-(-x.shape[2 + i] // cells[i]) for i in (0, 1)]
-    # Values of the answer that a tile can meet, along each dimension.
+    # Number of outputs that a tile can touch, along each dimension.
     reach = [(max(tile[i], 1) + max(w.shape[2 + i], 1) - 2) // stride[i] + 1 for i in (0, 1)]
     group = max(1, accumulators // (reach[0] * reach[1]))
     total = dict.fromkeys(("products", "useful", "conflicts", "steps", "cycles"), 0)

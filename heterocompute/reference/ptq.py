@@ -16,7 +16,7 @@ import numpy as np
 
 from .arithmetic import LARGEST, Array, fma64
 
-BLOCK = 96  # columns of H that `losses` takes together
+BLOCK = 96  # columns of H that `losses` processes together
 
 
 def gram(left: Array, right: Array) -> Array:

@@ -33,13 +33,13 @@ class Dot:
     y: float
     mark: Mark
     name: str = ""
-    kind: str = ""  # dots that touch and are of one kind are named once
-    row: int | None = None  # of the table that the page has
+    kind: str = ""  # overlapping dots of one kind get one name
+    row: int | None = None  # row of the page's table
     hollow: bool = False
     inner: bool = False  # a point inside
     ring: bool = False
     large: bool = False
-    hint: str = ""  # shown by a browser over the dot
+    hint: str = ""  # the tooltip of the dot
 
 
 @dataclass

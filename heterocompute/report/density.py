@@ -258,7 +258,7 @@ class _Panel:
         self.left, self.above = self.margin, 0
 
     def x(self, density: float) -> float:
-        share = math.log10(density) / self.low  # 0 at density 1, on the left
+        share = math.log10(density) / self.low  # 0 at density 1, which is on the left
         return round(self.left + share * (WIDTH - self.margin - RIGHT), 1)
 
     def y(self, value: float) -> float:

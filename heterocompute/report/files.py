@@ -51,7 +51,7 @@ def write_figure(path: str | os.PathLike[str], figure: Any) -> None:
 
 
 def _write(path: str | os.PathLike[str], content: bytes) -> None:
-    target = Path(os.path.realpath(path))  # the file behind a link, not the link
+    target = Path(os.path.realpath(path))  # the target of a link, not the link
     if target.exists() and not target.is_file():
         raise OSError(errno.EINVAL, "exists and is not a regular file", os.fspath(path))
     temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 Box = tuple[float, float, float, float]
 
 GAP = 4.0  # from a dot to its name
-LEADERS = (18.0, 28.0, 40.0, 54.0)  # how far away a name may stand that a line leads to
+LEADERS = (18.0, 28.0, 40.0, 54.0)  # distances at which a name with a leader line may be
 # Widths in thousandths of the size: DejaVu Sans, the widest of the usual fonts, so that no name is wider than its box.
 _WIDTHS = {c: width for width, letters in (
     (280, "ijl"), (340, " .,:;'|/\\"), (395, "ft()[]-"), (415, "r"), (505, "_"), (555, "zcsIJ\""), (595, "kvxy"),
@@ -161,7 +161,7 @@ def _through(lines: Array, boxes: Array) -> Array:
     start, run = lines[:, None, :2], (lines[:, 2:] - lines[:, :2])[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         ends = [(boxes[None, :, i : i + 2] - start) / run for i in (0, 2)]
-    between = (start > boxes[None, :, :2]) & (start < boxes[None, :, 2:])  # where the line does not run that way
+    between = (start > boxes[None, :, :2]) & (start < boxes[None, :, 2:])  # true if the line crosses the box
     enters = np.where(run == 0, np.where(between, -np.inf, np.inf), np.minimum(*ends)).max(axis=2)
     leaves = np.where(run == 0, np.inf, np.maximum(*ends)).min(axis=2)
     inside: Array = (enters < leaves) & (enters < 1) & (leaves > 0)

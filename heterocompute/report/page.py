@@ -12,8 +12,8 @@ from typing import Any
 from .chart import outline
 from .palette import Mark, css
 
-LONG = 40  # letters of a cell of words: from there on it is broken between words
-Cell = tuple[str, Any]  # as it is read, and by what it is sorted
+LONG = 40  # letters of a cell of text, from which on it is broken between words
+Cell = tuple[str, Any]  # the displayed value, and the value for sorting
 
 
 def page(title: str, body: str, data: Any = None, script: str = "", style: str = "") -> str:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 Points = tuple[tuple[float, float], ...]
 
-GREY = "#757b84"  # of words and axes: 4.2 and more on white and on #0d1117
-LIGHT, DARK = ("#ffffff", "#f6f7f9"), ("#0d1117", "#1a2029")  # what stands behind: GitHub's pages and ours
+GREY = "#757b84"  # of text and axes: contrast of at least 4.2 on white and on #0d1117
+LIGHT, DARK = ("#ffffff", "#f6f7f9"), ("#0d1117", "#1a2029")  # background colours of GitHub's pages and of ours
 
 
 class Mark(NamedTuple):
@@ -57,9 +57,9 @@ FAMILIES = {
     "mixed": Mark("#8c6a5c", _regular(3, 180), "mixed"),
     "other": Mark("#7d74b5", _regular(5), "other"),
 }
-# Of what is no family, in the order of need: parts of a sum, curves of one picture, operands.
+# For series that are not families, in order of use: parts of a sum, curves of one picture, operands.
 SERIES = tuple(FAMILIES[name] for name in ("vsq", "int", "codebook", "nf4", "float", "log"))
-BOUNDS = {"memory": FAMILIES["vsq"], "compute": FAMILIES["int"]}  # of a layer under a roof
+BOUNDS = {"memory": FAMILIES["vsq"], "compute": FAMILIES["int"]}  # for layers below a roofline
 
 _BEGINNINGS = {
     "int": "int", "vsq": "vsq", "cb": "codebook", "nf": "nf4", "log": "log", "mxfp": "mx", "mxint": "mx",
@@ -78,7 +78,7 @@ def family(text: str) -> str:
     """
     if text == "fp32":
         return "plain"
-    if text in ("stored", "exact"):  # of no format, in studies of language models
+    if text in ("stored", "exact"):  # rows without a format in studies of language models
         return "other"
     if re.search(r"[=\s]", text):
         return "mixed"

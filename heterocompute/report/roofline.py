@@ -14,7 +14,7 @@ from .scale import logarithmic
 
 __all__ = ["dots_of", "roofline_page", "roofline_svg"]
 
-MAX_NAMES = 24  # names tried beside dots, those that take longest first
+MAX_NAMES = 24  # names placed next to dots, those that take longest first
 SIZES = (("broad", 1060, 420), ("narrow", 340, 360))
 
 Row = Mapping[str, Any]
@@ -83,7 +83,7 @@ def roofline_svg(found: Mapping[str, Any], width: int, height: int, title: str =
         text(x3, y2 - 34, f"peak {quantity(peak)} operations/s", "end"),  # above the names of dots on the roof
         text(*middle, f"{quantity(bandwidth, 'B/s')}", "middle", more=turned),
     ]
-    if title:  # the page has its key above the picture
+    if title:  # the page shows its key above the picture
         left, top, *_ = chart.frame
         for i, (bound, mark) in enumerate(BOUNDS.items()):
             at = top + 16 + 20 * i

@@ -40,7 +40,7 @@ AXIS = "stored bits a value"
 MAX_PAGE_LAYERS = 400
 MAX_HISTOGRAMS = 40
 MAX_FIGURES = 4
-MAX_NAMES = 80  # names tried beside dots, those of the front first
+MAX_NAMES = 80  # names placed next to dots, those of the Pareto front first
 BITS = (1, 1.5, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64)
 SIZES = (("broad", 1060, 430), ("narrow", 340, 380))  # the second for narrow screens
 

@@ -16,7 +16,7 @@ from ..formats import Format, format as parse_format
 from ..ptq.methods import METHODS, takes
 from .callers import several
 
-PLAIN = "fp32"  # the baseline: the arrays as they came
+PLAIN = "fp32"  # the baseline: unchanged arrays
 PLAIN_TEXTS = (PLAIN, "none", "skip")
 FormatOrMix = str | Format | Mapping[str, str | Format]
 

@@ -24,7 +24,7 @@ def several(value: Any, name: str, wanted: str) -> list[Any]:
     """Return the items of a list, a tuple or another iterable; TypeError with the name for anything else."""
     try:
         return list(value)
-    except (TypeError, ValueError, NotImplementedError):  # such as a 0-d array, or one whose rows make no item
+    except (TypeError, ValueError, NotImplementedError):  # such as a 0-d array, or an array whose rows have no size
         raise TypeError(f"{name} is {shown(value)}, expected {wanted}") from None
 
 

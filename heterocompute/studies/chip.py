@@ -10,7 +10,7 @@ from ..formats import Format
 
 __all__ = ["CONTEXT", "decoding"]
 
-CONTEXT = 4096  # tokens before the one that is decoded, at most the model's context
+CONTEXT = 4096  # tokens before the decoded one, at most the model's context
 
 
 def decoding(

@@ -11,8 +11,8 @@ from ..formats import Format
 
 __all__ = ["notes_on"]
 
-FEWEST = 8  # values of a scale: below, a float32 scale takes 4 bits of each value and more
-PADDING = 1.05  # times the bits of rows of whole groups: from there on a tensor is named
+FEWEST = 8  # values per scale: below, a float32 scale takes 4 or more bits of each value
+PADDING = 1.05  # times the bits of rows of whole groups, from which on a tensor is named
 SHOWN = 3
 
 

@@ -43,7 +43,7 @@ class Source:
         else:
             weights = {"array": as_array(weights, "study: weights")}
         self._arrays: Mapping[str, Any] = weights
-        self._plain: dict[str, Array] = {}  # those in memory, as they lie there
+        self._plain: dict[str, Array] = {}  # arrays in memory, unchanged
         self.names = list(weights)
         self.axes: Mapping[str, tuple[int, ...]] = getattr(weights, "axes", {})
         self.infos = weights.plain_infos() if isinstance(weights, Checkpoint) else self._in_memory()
@@ -59,7 +59,7 @@ class Source:
             except Unreadable:
                 raise
             except TypeError:
-                continue  # what cannot be quantized stays beside the rest
+                continue  # tensors that cannot be quantized stay unchanged
         return {name: (array.dtype.name, array.shape) for name, array in self._plain.items()}
 
     def original(self, name: str) -> Any:

@@ -18,7 +18,7 @@ WEIGHT_DECAY = 1e-4
 
 # Of codebooks.
 MOMENTUM = 0.9
-ROW_RATE, TENSOR_RATE = 1e-3, 3e-4  # of a few tried, those of the least training loss
+ROW_RATE, TENSOR_RATE = 1e-3, 3e-4  # the best of a few tried values by training loss
 
 
 def steps_of(examples: int, batch: int, epochs: int) -> int:

@@ -29,7 +29,7 @@ def __dir__() -> list[str]:
 
 F32 = NDArray[np.float32]
 
-LN2_HIGH = float.fromhex("0x1.62e42fefap-1")  # 37 bits: times the exponent of a float64 it is exact
+LN2_HIGH = float.fromhex("0x1.62e42fefap-1")  # 37 bits: its product with the exponent of a float64 is exact
 LN2_LOW = float.fromhex("0x1.cf79abc9e3b3ap-40")  # log(2) - LN2_HIGH
 
 
@@ -80,7 +80,7 @@ def gradients(
         else:
             found[f"{name}.weight"] = product(dy.T, inputs)
         if name == first:
-            break  # nobody asks for the gradient of the examples
+            break  # the gradient of the examples is not needed
         if w.ndim == 4:
             dy = conv2d_backward_input(dy, w, shape[2:], STRIDES[name], padding=1)
         else:

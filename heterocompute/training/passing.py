@@ -30,8 +30,8 @@ __all__ = ["note_of", "passed", "rounded"]
 
 Array = np.ndarray[Any, Any]
 
-# A searched scale is a threshold divided once by the largest element, so that the threshold may lie this far beyond
-# scale * element: half a unit of the last place of float32, or of float16 where that is what is stored.
+# A searched scale is a threshold divided once by the largest element. So the threshold may exceed scale * element by
+# half a unit of the last place of float32, or of float16 if the scale is stored as float16.
 SLACK, SLACK_F16 = 2.0**-23, 2.0**-10
 
 

@@ -50,7 +50,7 @@ def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
     y = np.empty(x.shape, np.float32)
     _core.round_by_chance(runtime.run(), core_view(x), q._packed(), levels_of(q.format), seed, y)
     if not q.format.form.has_scales:
-        infinite = np.isinf(x)  # which saturates or stays, as the format says
+        infinite = np.isinf(x)  # infinities saturate or stay, depending on the format
         if infinite.any():
             y[infinite] = q.dequantize()[infinite]
     return y

@@ -19,7 +19,7 @@ __all__ = ["Adder", "adder"]
 
 FILE = Path(__file__).with_name("adder.safetensors")
 NUMBERS = 1000
-TEST_PAIRS, TRAIN_PAIRS = 4096, 25_600  # held out; of the others, those that `train_x` shows
+TEST_PAIRS, TRAIN_PAIRS = 4096, 25_600  # held out; the rest of the pairs that `train_x` shows
 
 
 class Adder(Network):

@@ -16,8 +16,8 @@ from .predicted import predicted
 from .sanitizer import sanitized
 from .timings import codecs, matmuls, vectors
 
-BUDGET_SECONDS = 600  # of --check: a device may be lent for ten minutes
-SANITIZER_SECONDS = 310  # what the sanitizer may take, at most
+BUDGET_SECONDS = 600  # of --check: a device may be available for ten minutes
+SANITIZER_SECONDS = 310  # maximum time of the sanitizer
 
 
 def measure(options: Options) -> list[Table]:

@@ -14,7 +14,7 @@ __all__ = ["sanitized"]
 
 TOOLS = ("memcheck", "racecheck")
 SECONDS = 150  # of a tool
-FAULT = 86  # the exit status of a tool that found something
+FAULT = 86  # the exit status of a tool that found a fault
 
 
 def find_sanitizer() -> str | None:

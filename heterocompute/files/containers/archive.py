@@ -24,7 +24,7 @@ from .container import Container
 __all__ = ["Member", "member_bytes", "members_of", "opened"]
 
 MAX_DIRECTORY = 64 << 20
-MAX_RATIO = 1032  # of deflate: what says more is a lie
+MAX_RATIO = 1032  # the maximum of deflate: a larger ratio is false
 STORED, DEFLATED = 0, 8
 
 

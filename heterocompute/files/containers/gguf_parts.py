@@ -152,5 +152,5 @@ class GgufParts(Gguf):
         return {key: value for key, value in found.items() if key not in KEYS}
 
     def _part(self, name: str) -> Gguf:
-        self.info(name)  # refuses a name that is not there
+        self.info(name)  # refuses an unknown name
         return self._of[name]

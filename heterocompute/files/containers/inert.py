@@ -18,7 +18,7 @@ from .pickled import Attributes, Inert, Table
 
 __all__ = ["INERT", "PickledArray"]
 
-# Python's own values, as protocols below 3 and from 3 on call their module.
+# Python's own values, with the module names of protocols below 3 and from 3 on.
 CALLED = ("bool", "bytearray", "complex", "float", "int", "long", "range", "slice", "str", "type", "unicode", "xrange")
 CLASSES = ("dict", "list", "object", "tuple")
 PATHS = ("Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath")

@@ -129,7 +129,7 @@ class Onnx(Container):
         text = "text" if tensor.data_type == onnx.TensorProto.STRING else dtype.name
         self.add(name, text, shape, lambda: self._load(name, tensor, dtype.name, shape))
         if name in self and tensor.data_location == onnx.TensorProto.EXTERNAL:
-            place, _ = self._external(name, tensor, self.info(name).nbytes)  # what is wrong with it shows at once
+            place, _ = self._external(name, tensor, self.info(name).nbytes)  # an invalid reference raises an error here
             self.others = {*self.others, place}
 
     def _holds(self, node: PackedNode) -> bool:

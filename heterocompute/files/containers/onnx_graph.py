@@ -36,7 +36,7 @@ MAX_DENSE = 2**31  # bytes
 STANDARD = ("", "ai.onnx")  # names of the standard operator set
 FLOAT_TYPES = frozenset((1, 10, 11, 16))  # TensorProto.DataType: float32, float16, float64, bfloat16
 
-# Operators whose operand at this place holds codes, of another program's quantization.
+# Operators whose operand at this index holds codes of another program's quantization.
 CODES = {
     "DequantizeLinear": 0,
     "GatherBlockQuantized": 0,
@@ -73,7 +73,7 @@ class Constant:
     order: tuple[int, ...]
 
 
-Constants = ChainMap[str, Constant]  # by the name of the value, those of surrounding graphs behind
+Constants = ChainMap[str, Constant]  # by the name of the value; those of surrounding graphs come after
 
 
 def follow(node: Any, constants: Constants) -> None:

@@ -19,7 +19,7 @@ __all__ = ["Attributes", "Global", "Inert", "Unknown", "unpickled"]
 MAX_STEPS = 1 << 22  # a tensor takes about thirty
 MAX_INTEGER = 64  # bytes
 CONTAINER = 3  # steps more for a list, a dict or a set: an empty one takes a byte of the file, and a hundred of memory
-MAX_PARTS, MAX_KEY = 16, 1024  # of a tuple that is a key, and characters of these
+MAX_PARTS, MAX_KEY = 16, 1024  # of a tuple that is a key, and characters of its parts
 MARK: Any = object()
 
 
@@ -33,7 +33,7 @@ class Global:
 class Inert:
     """A value that is not a tensor; as a key of a dict it has the text that tells it from others, or none."""
 
-    __slots__ = ("text",)  # a pickle can make a million
+    __slots__ = ("text",)  # a pickle can create a million of them
 
     def __init__(self, text: str = "") -> None:
         self.text = text
@@ -63,7 +63,7 @@ class Attributes(dict[Any, Any]):
     """The attributes of an object that is nothing else, such as argparse.Namespace."""
 
 
-# What a name stands for when it is called with arguments, or None where it is only a value.
+# The function of a name that is called with arguments, or None if the name is only a value.
 Table = Mapping[str, Callable[..., Any] | None]
 
 
@@ -281,7 +281,7 @@ class _Machine:
             if isinstance(state, dict):
                 self.spend(len(state))
                 target.update(state)
-        elif type(target) is not dict:  # attributes of a dict, such as the versions of a state_dict, are no tensors
+        elif type(target) is not dict:  # attributes of a dict, such as the versions of a state_dict, are not tensors
             raise _Refused("a pickle that sets attributes of a value that is not a dict")
 
     def integer(self, count: int) -> None:
@@ -309,7 +309,7 @@ class _Machine:
 
 
 PAIRS = {"collections.OrderedDict"}  # whose argument is gone through
-# Arguments that may hold anything: the class of a tensor, its dtype, how it is made, its attributes.
+# Arguments that may be anything: the class of a tensor, its dtype, its constructor, its attributes.
 LEFT_OUT = {
     "torch._utils._rebuild_tensor_v3": (6,),
     "torch.tensor._rebuild_from_type": (0, 1, 2, 3),

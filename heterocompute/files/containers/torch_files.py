@@ -30,7 +30,7 @@ __all__ = ["LegacyTorch", "ZipTorch"]
 
 MAX_PICKLE = 64 << 20
 MAX_NODES, MAX_DEPTH = 1 << 20, 64  # a second
-MAX_LOOKS = 1 << 22  # at values of lists, which may stand in several places
+MAX_LOOKS = 1 << 22  # number of values of lists that are visited; a list may occur several times
 MAX_EXPANDED = 1 << 26  # bytes of all tensors that repeat the values of their storages, such as those of torch's expand
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 
@@ -61,7 +61,7 @@ class View:
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    pending: tuple[str, ...] = ()  # what is done with the values where they are read
+    pending: tuple[str, ...] = ()  # operations on the values that are applied when they are read
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _typed_tensor(
         raise ValueError("a tensor without a storage or a dtype")
     name = dtype.name.removeprefix("torch.")
     found = DTYPES.get(name)
-    if found is None:  # such as 4 bits, two in a byte
+    if found is None:  # such as 4 bits, two per byte
         return Unread(f"of the dtype {name}", _counts(shape))
     return View(storage, found, _counts([offset])[0], _counts(shape), _counts(strides), _pending(properties))
 
@@ -180,9 +180,9 @@ def _joined(name: str, key: Any, place: int) -> str:
     return f"{name}.{key}" if name else str(key)
 
 
-# Classes of torch whose values are those of the storage.
+# Classes of torch whose values are the values of the storage.
 PLAIN_CLASSES = ("torch.Tensor", "torch._tensor.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")
-# What may stand in a checkpoint: how tensors are made, and values that are no tensors.
+# Allowed contents of a checkpoint: constructors of tensors, and values that are not tensors.
 TABLE: Table = {
     **INERT,
     "torch._utils._rebuild_tensor": _tensor,
@@ -229,7 +229,7 @@ class _Torch(Container):
 
     def shared(self, name: str) -> NDArray[Any]:
         """Read one tensor; those of one storage share its memory, as where the file was written."""
-        self.info(name)  # refuses a name that is not there
+        self.info(name)  # refuses an unknown name
         if name not in self._views:
             array = self._arrays[name]
             if array not in self._read_arrays:
@@ -386,7 +386,7 @@ class LegacyTorch(_Torch):
 
         def persistent(identity: Any) -> Storage:
             storage = self._storage(identity)
-            first = storages.setdefault(storage.key, storage)  # bytes without a type are those of uint8, too
+            first = storages.setdefault(storage.key, storage)  # bytes without a type count as uint8
             if (first.count, _width(first.dtype)) != (storage.count, _width(storage.dtype)):
                 raise ValueError(f"the storage {quoted(storage.key)} has two types or sizes")
             return storage
@@ -400,7 +400,7 @@ class LegacyTorch(_Torch):
             self._fail("a pickle, but none of torch.save")
         if system.get("little_endian") is not True:
             self._fail("a file of a machine with the other order of bytes")
-        texts = isinstance(keys, list) and all(isinstance(key, str) for key in keys)  # of others it may be endless
+        texts = isinstance(keys, list) and all(isinstance(key, str) for key in keys)  # for other types this may not end
         if not texts or sorted(keys) != sorted(storages):
             self._fail("the keys of the storages are others than those that tensors name")
         places: dict[str, int] = {}

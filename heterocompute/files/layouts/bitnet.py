@@ -25,8 +25,8 @@ __all__ = ["ENDS", "array_from", "config_of", "depends_on_values", "layout_of", 
 NAME = "bitnet"
 ENDS = (".weight", ".weight_scale")
 FLOATS = ("float16", "bfloat16", "float32")
-CLASSES = ("bitlinear", "autobitlinear")  # the first is that of configurations without one
-PARTS, MIDDLE, UNUSED = 4, 1, 3  # rows of a byte; the code for 0; the code that none of the three has
+CLASSES = ("bitlinear", "autobitlinear")  # the first is the default of configurations
+PARTS, MIDDLE, UNUSED = 4, 1, 3  # rows per byte; the code of 0; the code that none of the three values has
 
 
 def depends_on_values(fmt: Any) -> bool:

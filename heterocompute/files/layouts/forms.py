@@ -26,11 +26,11 @@ from .linear import Array, array_of
 
 __all__ = ["AT_ONCE", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "joined"]
 
-AT_ONCE = 1 << 20  # values that are taken apart at a time
+AT_ONCE = 1 << 20  # values that are converted at a time
 GROUPS = (None, 256, 128, 64, 32, 16)
 SIGNED, MINIMA = {2: "tq2_0", 4: "q4_0", 5: "q5_0", 8: "q8_0"}, {4: "q4_1", 5: "q5_1"}
 TWICE_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int16)
-E4M3_LEAST, E4M3_MOST = -9, 8  # exponents of its powers of two
+E4M3_LEAST, E4M3_MOST = -9, 8  # exponents of the powers of two of E4M3
 
 
 class Integers:

@@ -76,7 +76,7 @@ def codes_in(prefix: str, tensors: Mapping[str, Array], block: tuple[int, int] |
     codes = tensors[f"{prefix}.weight"]
     name = next((end for end in SCALES if f"{prefix}{end}" in tensors), SCALES[0])
     scales = tensors[f"{prefix}{name}"]
-    if codes.ndim == scales.ndim == 3:  # a stack of experts, the rows of all one after another
+    if codes.ndim == scales.ndim == 3:  # a stack of experts, with the rows of all experts one after another
         high = (block or USUAL)[0]
         if codes.shape[1] % high or len(scales) != len(codes):
             raise ValueError(

@@ -163,7 +163,7 @@ def _along(
     sizes = [groups if i == last else shape[i] for i in order]
     codes = parts[0].transpose(order).reshape(rows * runs, length)
     scales, points = (np.broadcast_to(one.transpose(order), sizes).reshape(rows, -1) for one in parts[1:])
-    if length % group:  # a short group is filled with its zero point
+    if length % group:  # a short group is padded with its zero point
         filled = np.repeat(points.reshape(rows * runs, groups)[:, -1:], group * groups - length, 1)
         codes = np.concatenate([codes, filled], axis=1)
     if not block or (len(kept) > 1 and not around and groups == 1):

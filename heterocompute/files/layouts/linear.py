@@ -214,7 +214,7 @@ def array_of(fmt: Format, codes: Codes | Array, scales: Array, points: Array | N
     if not isinstance(codes, Codes):
         codes = Codes(pack(codes, fmt.bits), fmt.bits, codes.shape[1])
     shape, stored = (len(codes.packed), codes.length), codes.stored()
-    if fmt.group is not None and (missing := -shape[1] % min(fmt.group, shape[1])):  # a short group is filled with 0
+    if fmt.group is not None and (missing := -shape[1] % min(fmt.group, shape[1])):  # a short group is padded with 0
         zero = np.zeros((shape[0], 1), np.uint8) if points is None else points[:, -1:]
         filled = np.concatenate([unpack(stored, fmt.bits, shape[1]), np.repeat(zero, missing, 1)], axis=1)
         stored = pack(filled, fmt.bits)

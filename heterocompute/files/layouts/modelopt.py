@@ -26,7 +26,7 @@ __all__ = ["ENDS", "array_from", "blocks_from", "config_of", "files_of", "layout
 
 NAME = "modelopt"
 ENDS = (".weight", ".weight_scale", ".weight_scale_2")
-PRODUCER = {"name": "modelopt", "version": "0.29.0"}  # from which on loaders know all of these keys
+PRODUCER = {"name": "modelopt", "version": "0.29.0"}  # the first version whose loaders know all of these keys
 
 
 def layout_of(name: str, q: Packed) -> Parts:

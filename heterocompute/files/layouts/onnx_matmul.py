@@ -28,7 +28,7 @@ from .onnx_model import OPSET, check_names, onnx_of, write_model
 
 NAME = "onnx-matmulnbits"
 BITS = (2, 4, 8)  # onnxruntime 1.32 refuses 3 and 5 to 7 on a CPU
-LARGEST = {2: 256}  # block; of 4 and 8 bits any power of two
+LARGEST = {2: 256}  # largest block; any power of two for 4 and 8 bits
 
 
 def model_of(arrays: Mapping[str, Any]) -> bytes:

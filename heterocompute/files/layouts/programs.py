@@ -43,7 +43,7 @@ class Found(NamedTuple):
     name: str
 
 
-# The program; ending:kind of each tensor after one stem, "|" between names of one. The first is looked for.
+# The program; ending:kind of each tensor with the same stem, "|" between alternative names. The first is searched.
 SIGNS = (
     ("ModelOpt", "weight_scale_2:float weight_scale:scale weight:code"),
     ("ModelOpt", "pre_quant_scale:float weight_scale:scale weight:code"),
@@ -93,27 +93,27 @@ SIGNS = (
     ("torch-int", "a:float weight:byte"),
     ("DFloat11", "encoded_exponent:byte sign_mantissa:byte"),
 )
-# A tensor that shows alone that all are another program's, and its dtypes.
+# A tensor that shows by itself that all tensors are another program's, and its dtypes.
 MARKERS = {"scaled_fp8": ("ComfyUI", SCALE_EIGHTS)}
 
 SCALE_WORDS = frozenset(
     "scale scales scaling scb absmax amax absmean qscale qscales wscale wscales dscale descale descales sc "
     "multiplier".split()
 )
-# Words that stand for the weight itself, or that programs put before or after its name to call its codes or its scales.
+# Words for the weight itself, and words that programs put before or after its name for its codes or its scales.
 OWN_WORDS = frozenset(
     "weight weights w kernel q wq qw qweight qweights quantized quant dequant deq packed data qdata blocks block codes "
     "code int int4 int8 repr uint8 fp8 fp4 nf4 inv factor factors quantizer fake group per row channel value values "
     "tensor impl and zero 2 s".split()
 )
-# Floats of a layer that are no scales.
+# Floats of a layer that are not scales.
 NO_SCALES = frozenset("bias biases mean var beta norm zero zeros offset shift".split())
-# Integers that a layer keeps for itself: positions, masks, tables of indices, counters.
+# Integers that a layer stores for itself: positions, masks, tables of indices, counters.
 NO_CODES = re.compile(
     r"ids?$|idxs?$|tokens?$|index|indices|mask|position|tracked|length|count|step|bias|bucket|perm|order|offset|g_idx"
     r"|vocab|shape|size|seed|(?:^|[._])zeros?(?:$|[._])|zero_points?$|zeros$|model$"
 )
-MOST_NEAR = 4  # codes of a module that scales are compared with
+MOST_NEAR = 4  # codes of a module with which scales are compared
 PARTS = re.compile(r"[^._/:]+")
 
 
@@ -184,7 +184,7 @@ def _key(ending: str) -> str:
     return (_words(_last(ending)) or ("",))[-1]
 
 
-# By the last word of the first name: its rank in the table, that name, the others.
+# By the last word of the first name: its rank in the table, that name, the other names.
 _LOOKED_FOR: dict[str, list[tuple[int, _Part, list[list[_Part]]]]] = {}
 for _rank, (_, _text) in enumerate(SIGNS):
     _first, *_others = _parsed(_text)
@@ -209,7 +209,7 @@ class _Codes(NamedTuple):
     name: str
     dtype: str
     shape: Shape
-    own: frozenset[str]  # words of the name that are not OWN_WORDS
+    own: frozenset[str]  # words of the name that are not in OWN_WORDS
 
 
 def _near(tensors: Tensors) -> dict[tuple[str, frozenset[str] | None], list[_Codes]]:
@@ -262,17 +262,17 @@ def _go_together(
         return False
     named = not words.isdisjoint(SCALE_WORDS)
     if not codes.own and codes.dtype not in EIGHTS and len(codes.shape) > 1 and dtype not in BYTES:
-        # a weight of integers is one of codes: any floats that fit it are scales, whatever they are called
+        # integers called `weight` are codes: any floats of the right shape are scales, with any name
         known = named or (not between and "." in codes.name)
         return known and words.isdisjoint(NO_SCALES) and _fits(codes.shape, shape)
     inner = not between or "quant" in between or between in ("meta", "tensor_impl")
     if not named or not inner or (theirs and codes.own != theirs):
         return False
-    if dtype == codes.dtype and dtype in EIGHTS:  # all of a model, its parameter `scale` too, cast alike
+    if dtype == codes.dtype and dtype in EIGHTS:  # a model that was cast as a whole, including its parameter `scale`
         return False
     if codes.own and not theirs:  # next to something else that has integers
         return "." in codes.name and most > 1 and _fits(codes.shape, shape)
-    if dtype in BYTES or len(codes.shape) < 2:  # bytes that are no codes, such as a file in a tensor, are not rare
+    if dtype in BYTES or len(codes.shape) < 2:  # bytes that are not codes, such as a file in a tensor, are common
         return bool(codes.own) or (most > 1 and shape[:1] == codes.shape[:1])
     return bool(codes.own) or _fits(codes.shape, shape)
 

@@ -29,7 +29,7 @@ __all__ = ["Blocks", "Codes", "array_of", "blocks_in", "blocks_of", "check", "ch
 FLOATS = ("fp8_e4m3fn", "fp8_e5m2")
 HIGH = 128  # rows of a block
 SCALES = ("float16", "bfloat16", "float32")
-INVERSE = np.float32(7.874015718698502e-3)  # 1 / 127, as bitsandbytes has it
+INVERSE = np.float32(7.874015718698502e-3)  # 1 / 127, with bitsandbytes' digits
 
 
 class Codes(NamedTuple):

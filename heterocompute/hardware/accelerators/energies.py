@@ -14,7 +14,7 @@ from ...base.values import check_number, shown
 from ..silicon.gate_costs import SRAM_BITS, SRAM_BYTES, SRAM_READ_PJ, Cost, mux, scaled, table_read
 from ..silicon.operands import operand
 
-#: pJ a bit; Horowitz, ISSCC 2014.
+#: pJ per bit; Horowitz, ISSCC 2014.
 DRAM = 640 / 32
 #: pJ a bit by kind. GDDR5 and HBM2: O'Connor et al., Fine-grained DRAM, MICRO 2017. GDDR6, GDDR6X and HBM2E: Micron's
 #: comparison of its ultra-bandwidth solutions (power of the device). LPDDR, DDR3 and LPDDR4: the table of Accelergy

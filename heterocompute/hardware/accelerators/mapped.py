@@ -34,7 +34,7 @@ from .shortcuts import Shortcut, additions_pj, shortcut
 if TYPE_CHECKING:
     from .accelerator import Accelerator, Store
 
-#: Walks a search, and steps of each; a ResNet-50 has 21 different layers.
+#: Walks per search, and steps per walk; a ResNet-50 has 21 different layers.
 WALKS, STEPS = 6, 6_000
 TENSOR_PARTS = {"W": "weights", "I": "activations", "O": "accumulators"}
 OUTSIDE = "outside"
@@ -288,17 +288,17 @@ def _layer(
         bits = _bits(machine, store, tensor, run, format)
         part = store.part or TENSOR_PARTS[tensor]
         joules = access.energy * groups * (bits / _widest(machine, store, run, format))
-        if tensor in store.idle:  # not read or written where a zero stops the multiplier
+        if tensor in store.idle:  # not read or written if a zero stops the multiplier
             joules *= gated
         if tensor in store.masked:
             joules *= min(1.0, shares[tensor] + 1 / bits)
         if part == "DRAM":
-            # zeros are left out of what comes in; of what goes out only where no sums come back
+            # zeros are removed from incoming data, and from outgoing data only if no sums are read back
             coded = store.coded and (tensor == "I" or (tensor == "O" and not access.reads))
             share = min(1.0, shares[tensor] * store.coded) if coded else 1.0
             mask = min(1.0, shares[tensor] + 1 / bits) if tensor in store.masked else 1.0
             words = access.reads + access.fills + access.updates
-            if stores[0].name == OUTSIDE:  # weights came to DRAM once and for all
+            if stores[0].name == OUTSIDE:  # weights were written to DRAM once
                 words, joules = access.reads, access.reads * bits * store.pj * groups * mask
             dram += words * bits * groups * share * mask
             joules *= share
@@ -321,12 +321,12 @@ def _moved(machine: Accelerator, stores: list[Store], place: int, stats: Stats, 
     for tensor in "WIO":
         bits = machine.accumulator_bits if tensor == "O" else _word(run, tensor, format)
         holder = next((one for one in below if tensor in one.keeps), None)
-        if holder is None:  # every multiply-add takes its operand, or passes its sum on
+        if holder is None:  # every multiply-add reads its operand, or passes its sum on
             words = float(stats.computes)
         else:
             access = stats[holder.name, tensor]
             words = float(access.fills) * access.instances
-            if tensor == "O":  # in again, and out each time
+            if tensor == "O":  # each sum is read again and written each time
                 words += words + access.partition * access.instances
         moved += words * bits * store.wire
     return moved

@@ -17,11 +17,11 @@ KIB = 1024
 PROCESS = "65nm"
 BITS = 16
 RF, WIRE, GLB, DRAM = 1.0, 2.0, 6.0, 200.0
-#: Area of a byte of scratch pad over one of the global buffer: the pads of the chip, 168 x 520 B, have 2.5 times the
-#: area of its 108 KB (Chen et al., JSSC 2017).
+#: Area of a byte of a register file relative to a byte of the global buffer: the chip's register files, 168 x 520 B,
+#: have 2.5 times the area of its 108 KB (Chen et al., JSSC 2017).
 PAD_AREA = 2.5 * 108 * KIB / (168 * 520)
 
-#: 64 bits hold three runs and the three 16-bit values behind them (JSSC 2017).
+#: 64 bits hold three runs and the three 16-bit values after them (JSSC 2017).
 RUNS = 64 / 3 / BITS
 
 
@@ -75,10 +75,10 @@ def eyeriss() -> Accelerator:
     )
 
 
-#: Loops over rows, over columns, what lies in a PE, the loops that run there, those outside. What rests, rests until it
-#: is used up or complete (section IV of the paper).
-#: A PE of row stationary runs whole rows, and interleaves those of several images, filters and channels. Weight
-#: stationary adds up the R x S PEs of one channel; over channels the buffer does.
+#: Loops over rows, over columns, the tensor in a PE, the loops inside a PE, those outside. A stationary tensor stays
+#: until it is used up or complete (section IV of the paper). A PE of row stationary processes whole rows, and
+#: interleaves those of several images, filters and channels. Weight stationary adds the R x S PEs of one channel; the
+#: buffer adds over channels.
 DATAFLOWS = {
     "rs": ("RPCK", "PK", "WIO", "SCKNQ", "NKCPQ"),
     "ws": ("RK", "SK", "W", "NPQ", "NKCPQRS"),

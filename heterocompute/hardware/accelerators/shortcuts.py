@@ -16,7 +16,7 @@ from ..silicon.gate_costs import int_add, scaled
 from ..silicon.operands import operand
 from .energies import operands, value_bits
 
-#: Additions of F(2 x 2, 3 x 3) for a tile: of an input, of an output (Lavin and Gray, CVPR 2016).
+#: Additions of F(2 x 2, 3 x 3) per tile: of an input, of an output (Lavin and Gray, CVPR 2016).
 INPUT_ADDS, OUTPUT_ADDS = 32, 24
 
 
@@ -69,7 +69,7 @@ def shortcut(loops: Loops, format: str, winograd: bool) -> Shortcut:
         tiles = loops.n * -(-loops.p // 2) * -(-loops.q // 2)
         additions = tiles * (INPUT_ADDS * loops.c + OUTPUT_ADDS * loops.k)
         loops = replace(loops, p=2 * -(-loops.p // 2), q=2 * -(-loops.q // 2), r=2, s=2)
-        stored = 4.0  # 16 words in the place of 2 x 2; the multipliers meet each of them a quarter as often
+        stored = 4.0  # 16 words instead of 2 x 2; the multipliers read each of them a quarter as often
     return Shortcut(loops, weights, inputs, stored, additions)
 
 

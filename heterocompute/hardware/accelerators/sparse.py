@@ -123,7 +123,7 @@ def _eie(rows: int, columns: int, weights: float, inputs: float, depth: int) -> 
     return Layer("", rows * columns, load.cycles, load.cycles, 0.0, energy, active, detail=detail)
 
 
-#: Of SCNN: cells on a side, multipliers of a cell, its accumulators, bits of a value with its run of zeros.
+#: SCNN: cells per side, multipliers per cell, accumulators per cell, bits of a value with its run of zeros.
 SIDE, MULTIPLIERS, ACCUMULATORS, STORED = 8, 16, 1024, 20
 ON_CHIP = 1.2e6  # bytes of activations, indices included
 

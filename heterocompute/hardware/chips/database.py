@@ -23,7 +23,7 @@ __all__ = ["device", "devices", "load_devices"]
 FILE = Path(__file__).with_name("devices.toml")
 MAX_FILE_BYTES = 1 << 22
 
-# Key of a block -> (attribute, factor to the plain unit).
+# Key of a block -> (attribute, factor to the base unit).
 _FIGURES: Mapping[str, tuple[str, int]] = {
     "memory_gib": ("memory", 2**30),
     "memory_gb": ("memory", 10**9),

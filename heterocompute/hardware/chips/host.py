@@ -25,7 +25,7 @@ from .chip import Device
 __all__ = ["host"]
 
 VERSION = 1
-STEPS = 1 << 21  # about 7 ms a run on a core of 3 GHz
+STEPS = 1 << 21  # about 7 ms per run on a core of 3 GHz
 ROUNDS = 5
 MAX_READ_BYTES = 512 << 20
 

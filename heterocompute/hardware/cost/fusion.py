@@ -144,7 +144,7 @@ def fuse(
     sizes = _Sizes(net, dtype_bits(dtype), stored(format, dtype), batch)
     count = len(net.nodes)
     alone = [sizes.alone(i, training) for i in range(count)]
-    # For each number of nodes: least traffic, groups, begin of the last group, the SRAM that it needs.
+    # For each number of nodes: least traffic, groups, begin of the last group, and the SRAM of that group.
     best: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)] + [(math.inf, 0, 0, 0)] * count  # type: ignore[list-item]
     whole = 0
     for begin in range(count):

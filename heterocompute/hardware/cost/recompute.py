@@ -16,7 +16,7 @@ from ..network.liveness import kept_sizes, last_memory_uses, memories
 
 __all__ = ["cut"]
 
-# Above so many places only those are looked at whose live set is no larger than those beside it.
+# With more places only those are examined whose live set is no larger than those of their neighbours.
 MAX_PLACES = 128
 
 
@@ -38,7 +38,7 @@ def cut(network: Network, count: int, bits: int = 32) -> tuple[int, int]:
     kept, inside = _costs(network, bits)
     count = min(count, len(kept) - 1)
     best = (0, int(inside[0, -1]))
-    # Bounds on a segment that are still open, each range with the least that its highest bound keeps.
+    # Open ranges of bounds on a segment, each with the least memory kept for its highest bound.
     ranges = [(int(np.diagonal(inside, 1).max(initial=0)), best[1], 0)]
     while ranges:
         low, high, floor = ranges.pop()
@@ -63,11 +63,12 @@ def _costs(network: Network, bits: int) -> tuple[NDArray[np.float64], NDArray[np
     uses = last_memory_uses(flows, homes)
     output = homes[flows[-1].name] if flows else None
     own = [homes[flow.name] == flow.name != output for flow in flows]
-    # What is alive at a cut has its whole memory there; inside a segment a backward pass needs some of it.
+    # A tensor that is alive at a cut needs all of its memory there; inside a segment a backward pass needs a part of
+    # it.
     sizes = np.array([flow.output_elements * mine for flow, mine in zip(flows, own, strict=True)], dtype=np.float64)
     needed = np.array([elements - -8 * rest // bits for elements, rest in kept_sizes(network)], dtype=np.float64)
     last = np.array([uses.get(flow.name, i) for i, flow in enumerate(flows)], dtype=np.int64)
-    # Alive between node i - 1 and node i; at the ends nothing but input and output, which count elsewhere.
+    # Alive between node i - 1 and node i. At the ends only input and output are alive, which count elsewhere.
     at = np.arange(len(flows) + 1)
     alive = np.array([sizes[:i][last[:i] >= i].sum() for i in at])
     alive[0] = alive[-1] = 0
@@ -82,7 +83,7 @@ def _costs(network: Network, bits: int) -> tuple[NDArray[np.float64], NDArray[np
     kept, inside = np.full((n, n), np.inf), np.full((n, n), np.inf)
     for j in range(1, n):
         stop = places[j]
-        # Of values that are alive at the stop, how many were made from place i on.
+        # Of the values that are alive at the stop, the number that were computed from place i on.
         crossing = sizes[:stop] * (last[:stop] >= stop) * (stop < len(flows))
         made, spared = (np.concatenate([np.cumsum(one[::-1])[::-1], [0]])
                         for one in (crossing, np.minimum(crossing, needed[:stop])))  # fmt: skip

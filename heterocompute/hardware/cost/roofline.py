@@ -255,7 +255,7 @@ def traffic_bits(flow: Flow, bits: int, weights: Stored, batch: int) -> tuple[in
         rows = batch * flow.output_elements
         return rows * bits, batch * flow.inputs[0][0] * 32 + rows * bits
     moved = flow.input_elements + flow.output_elements
-    if hasattr(layer, "cached") and layer.cached:  # keys or values that lie in memory already
+    if hasattr(layer, "cached") and layer.cached:  # keys or values that are in memory already
         groups, _, n, k = layer.gemm(*flow.inputs) or (0, 0, 0, 0)
         width = k if isinstance(layer, Scores) else n
         moved += groups * width * layer.cached

@@ -83,7 +83,7 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
     if fmt is None:
         return Stored(dtype, None, bits)
     base, n, m = getattr(fmt, "base", None), getattr(fmt, "n", None), getattr(fmt, "m", None)
-    if getattr(fmt, "is_plain", False):  # a pattern alone: the values are as they would be without it
+    if getattr(fmt, "is_plain", False):  # a pattern without a format: the values have their original dtype
         base = None
     if isinstance(fmt, str):
         match = PATTERN.fullmatch(fmt.strip())

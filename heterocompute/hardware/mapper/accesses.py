@@ -251,7 +251,8 @@ def _access(laid: Nest, tensor: str, place: int) -> Access:
     for verb, rules in (("gated", level.gate), ("skipped", level.skip)):
         if tensor in rules:
             share = _share(problem, frozenset(rules[tensor]))
-            # The first visit of a word needs no read whether or not its operands are zero: those left are rounded down.
+            # The first visit of a word needs no read, whether or not its operands are zero, so the remaining reads are
+            # rounded down.
             left = share_down(reads, share) if tensor == problem.output else share_up(reads, share)
             counts = {"reads": left, "fills": fills, "updates": share_up(updates, share)}
             saved[f"{verb}_reads"], saved[f"{verb}_updates"] = reads - left, updates - counts["updates"]

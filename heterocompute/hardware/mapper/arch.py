@@ -15,7 +15,7 @@ import numpy as np
 from ...base.values import as_int, as_list, shown
 from .problem import named, whole
 
-MAX_AMOUNT = 1e100  # times any count, squared, it is still a float64
+MAX_AMOUNT = 1e100  # the product with any count, squared, is still finite in float64
 
 
 def amount(value: Any, what: str) -> float:

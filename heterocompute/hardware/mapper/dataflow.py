@@ -15,7 +15,7 @@ from .problem import Problem
 
 Order = tuple[str, ...]
 
-#: Dataflows by name, and what each holds still.
+#: Dataflows by name, and the tensor that each keeps stationary.
 DATAFLOWS = {
     "ws": "weight stationary: at every level the weights rest while all loops that do not move them run",
     "os": "output stationary: partial sums rest until they are complete",
@@ -118,7 +118,7 @@ def space(problem: Problem, arch: Arch, keeps: list[frozenset[str]], dataflow: s
     everything = frozenset(problem.dims)
     n_levels = len(arch.levels)
     plain = tuple(problem.dims)
-    # The order of a level matters where something is kept further in, or rests where multipliers share it.
+    # The order of a level matters if an inner level keeps a tensor, or if multipliers share a stationary word.
     rests = arch.fanout(n_levels - 1) > 1
     ordered = [rests or any(keeps[inner] for inner in range(place + 1, n_levels)) for place in range(n_levels)]
     innermost = max((place for place in range(n_levels) if ordered[place]), default=0)

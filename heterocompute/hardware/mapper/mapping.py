@@ -73,7 +73,7 @@ def _loops(level: Any, loops: Any) -> tuple[Loop, ...]:
     return tuple(checked)
 
 
-#: How what `evaluate`, `search` and pages take is made.
+#: Constructors of the arguments of `evaluate`, `search` and pages.
 MADE: dict[str, tuple[type, str]] = {
     "problem": (Problem, "a Problem, such as Problem.gemm(m, n, k) or Problem.conv2d(...)"),
     "arch": (Arch, "an Arch([Level(...), ...], mac=pJ)"),

@@ -16,13 +16,13 @@ from .arch import Arch
 from .mapping import Loop, Mapping
 from .problem import Axis, Problem, tile
 
-# 99 % of a normal distribution lie below this many standard deviations above the mean.
+# 99 % of a normal distribution are below this many standard deviations above the mean.
 DEVIATIONS = 2.3263478740408408
 
-# Shares are decimals: 100 * 0.07 is 7.000000000000001 in float64, and must still be 7.
+# Shares are decimals: 100 * 0.07 is 7.000000000000001 in float64, and must be rounded to 7.
 ROUNDING = 1 - 2.0**-40
 
-# Spatial loops whose offsets are listed one by one have at most this many combinations.
+# Spatial loops whose offsets are listed individually have at most this many combinations.
 MAX_OFFSETS = 2**20
 
 

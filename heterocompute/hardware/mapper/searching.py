@@ -21,9 +21,9 @@ from .model import OBJECTIVES, Model
 from .nest import Nest, nest
 from .problem import Problem, whole
 
-#: Independent walks; a fixed number, so that the result does not depend on how many threads share them.
+#: Independent walks; a fixed number, so that the result does not depend on the number of threads.
 WALKS = 8
-#: Mappings between two looks at the keyboard: some 20 ms.
+#: Mappings between two checks for an interrupt: some 20 ms.
 STEP = 20_000
 #: An hour or so.
 MAX_EXHAUSTIVE = 2 * 10**10
@@ -189,7 +189,8 @@ def _presets(everywhere: Nest, objective: str) -> list[tuple[str | None, Model]]
     return found
 
 
-# A task is called until it is done; each time it says how many it counted, the best so far, and whether it is done.
+# A task is called until it is done. Each call returns the number of counted mappings, the best so far, and whether it
+# is done.
 Task = Callable[[], tuple[int, Cost | None, list[int] | None, bool]]
 
 
@@ -261,7 +262,7 @@ def _run(tasks: Sequence[tuple[Model, Task, int]], best: _Best, n_threads: int, 
         except BaseException as failure:
             failures.append(failure)
 
-    # Not a ThreadPoolExecutor: an interrupt while it takes a task in leaves it locked.
+    # Not a ThreadPoolExecutor: an interrupt while it accepts a task leaves it locked.
     threads = [Thread(target=guarded, daemon=True) for _ in range(min(n_threads, len(tasks)))]
     try:
         for thread in threads:

@@ -18,7 +18,7 @@ from .mapping import Mapping
 from .problem import MAX_COUNT, Axis, Density, Problem, whole
 from .yaml_text import KIND, keyed, listed
 
-#: Settings of mapper and estimators, which change no count.
+#: Settings of mapper and estimators, which do not change counts.
 LEFT_ASIDE = (
     "mapper",
     "mapspace",
@@ -31,15 +31,15 @@ LEFT_ASIDE = (
 DUMPED = "dumped_by_timeloop_front_end"
 KNOWN = ("architecture", "problem", "mapping", "sparse_optimizations", "ERT", DUMPED, *LEFT_ASIDE)
 
-# Attributes that change counts, those that change none, and those with one value that we model.
+# Attributes that change counts, those that change none, and those of which only one value is modelled.
 COUNTED = {"depth", "width", "datawidth", "block_size", "cluster_size", "multiple_buffering", "meshX", "meshY"}
 COUNTED |= {"read_bandwidth", "write_bandwidth", "shared_bandwidth"}
 SILENT = {"technology", "global_cycle_seconds", "n_banks", "power_gated_at", "version", "latency", "n_rdwr_ports"}
 SILENT |= {"n_rd_ports", "n_wr_ports", "type", "memory_type", "metadata_storage_width", "metadata_storage_depth"}
 SILENT |= {"metadata_datawidth", "metadata_block_size", "subclass"}
-#: They go to the estimators of energy and area; what they make of them stands in the ERT.
+#: Attributes for the estimators of energy and area, whose results are in the ERT.
 NOTED = {"multiplier_width", "adder_width", "update_fifo_depth", "nports", "num_ports", "n_rw_ports"}
-#: Of an instance: the input's size and its border, which follow from P, Q, R, S and change no count.
+#: Of an instance: the input's size and its border, which follow from P, Q, R, S and do not change counts.
 IMAGE = ("H", "W", "Hpad", "Wpad")
 ONLY = {"has_power_gating": False, "reduction_supported": True, "min_utilization": 0, "allow_overbooking": False}
 
@@ -137,7 +137,7 @@ def _axis(terms: Any, coefficients: dict[str, Any], where: str) -> Axis:
 
 def _density(value: Any, tensor: str) -> Density:
     where = f"problem.instance.densities.{tensor}"
-    # Of other distributions; the front end writes them with nothing in them.
+    # Keys of other distributions; the front end writes them with empty values.
     known = {k: v for k, v in keyed(value, where).items() if v or k not in ("band_width", "workload_tensor_size")}
     keyed(known, where, {"distribution", "density"}, set())
     kinds = {"fixed-structured": "fixed", "fixed_structured": "fixed", "hypergeometric": "uniform"}
@@ -238,7 +238,7 @@ def _storage(
     if word <= 0 or width <= 0:
         raise ValueError(f"{where}: width is {width} and datawidth {word}, expected more than 0")
     cluster = whole(attributes.get("cluster_size", 1), f"{where}: cluster_size")
-    # The instances of a cluster share the width: each has its part of a vector.
+    # The instances of a cluster share the width: each stores its part of a vector.
     block = _number(attributes.get("block_size", width / (word * cluster)), f"{where}: block_size")
     if not 1 <= block <= MAX_COUNT or block != int(block):
         raise ValueError(
@@ -407,7 +407,7 @@ def _mapping(value: Any, problem: Problem | None, arch: Arch | None, parts: dict
     _fill_rest(problem, [*temporal.values(), *spatial.values()])
     for container in arch.levels:
         if container.keeps == frozenset() and keeps.get(container.name) == frozenset():
-            del keeps[container.name]  # it says once more that nothing is kept
+            del keeps[container.name]  # a later directive keeps nothing
     return Mapping(temporal, spatial, keeps)  # type: ignore[arg-type]
 
 

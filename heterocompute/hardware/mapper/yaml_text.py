@@ -17,7 +17,7 @@ MAX_NODES = 20_000
 
 MERGE = "tag:yaml.org,2002:merge"
 
-#: Tags of Timeloop v4 that stand for a kind of node; the kind is kept under this key.
+#: Tags of Timeloop v4 for a kind of node; the kind is stored under this key.
 KIND = "!kind"
 TAGS = ("Container", "Component", "Hierarchical", "Parallel", "Pipelined", "Nothing", "ArrayContainer")
 

@@ -56,7 +56,7 @@ def _mac(flow: Flow, batch: int) -> int:
 def _thop(flow: Flow, batch: int) -> int:
     layer, elements = flow.layer, batch * flow.output_elements
     if isinstance(layer, Product) and "transpose" in layer.kind.lower():
-        groups, _, n, k = layer.sizes  # as if every output met every tap
+        groups, _, n, k = layer.sizes  # as if every output used every tap
         return elements * k * (n * groups // flow.output[0])
     if isinstance(layer, (Conv2d, Linear)) or _convolves(layer):
         return batch * flow.macs
@@ -94,9 +94,9 @@ def _ptflops(flow: Flow, batch: int) -> int:
     if isinstance(layer, LayerNorm):
         return elements if layer.bias else 0  # it knows torch.nn.LayerNorm, no RMSNorm
     if isinstance(layer, Activation):
-        # A module is counted by its hook and again by the patched function that it calls, where there is one.
+        # A module is counted by its hook, and again by the patched function that it calls, if there is one.
         by_hook = layer.kind in ("relu", "relu6", "gelu") and not layer.functional
-        # A GELU that is no module was bound before the patch, as in transformers.
+        # A GELU that is not a module was bound before the patch, as in transformers.
         patched = ("relu", "silu", "relu6" if layer.functional else "gelu")
         by_patch = layer.kind in patched
         return elements * (by_hook + by_patch)

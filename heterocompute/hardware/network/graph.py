@@ -192,7 +192,7 @@ class Network:
         found = check_shape(shape)
         if found == self.input_shape:
             return self
-        nodes = tuple(replace(node, kept=None) for node in self.nodes)  # what is kept was of another input
+        nodes = tuple(replace(node, kept=None) for node in self.nodes)  # the kept tensors belonged to another input
         return replace(self, input_shape=found, nodes=nodes)
 
     def decoding(self, context: int) -> Network:

@@ -20,7 +20,7 @@ from .plain import Activation, Add, Multiply, Softmax
 
 __all__ = ["Decoder", "decoder_of_config", "decoder_of_keys"]
 
-POSITIONS = 2048  # tokens at once unless said otherwise
+POSITIONS = 2048  # number of tokens unless given
 MAX_LAYERS, MAX_SIZE = 4096, 1 << 32
 CONFIGS = (
     "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3",
@@ -94,13 +94,13 @@ class Decoder:
     def network(self) -> Network:
         """Return the network, whose input is tokens."""
         net = Builder(self.name, (min(self.positions, POSITIONS),))
-        bias = self.family == "gpt2"  # of norms and of the feed-forward part
+        bias = self.family == "gpt2"  # bias of norms and of the feed-forward part
         source = net.add("embeddings.word", Embedding(self.tokens, self.width))
         if self.learned_positions:
             source = net.add("embeddings.position", AddTable(self.learned_positions, self.width))
         for i in range(self.layers):
             at = f"block{i}."
-            before = self.family != "olmo2"  # which has its norms behind the parts alone
+            before = self.family != "olmo2"  # its norms are only after the parts
             norm = net.add(f"{at}norm1", LayerNorm(self.width, bias=bias), source) if before else source
             last = self._attention(net, f"{at}attention", norm)
             if self.post_norms or not before:
@@ -199,7 +199,7 @@ class _Keys:
             if default is None:
                 raise ValueError(f"{printable(self.place)}: the key {shown(key)} is missing")
             return default
-        if isinstance(value, str) and value.isdecimal() and len(value) < 16:  # as a GGUF file's keys are listed
+        if isinstance(value, str) and value.isdecimal() and len(value) < 16:  # as the keys of a GGUF file are listed
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ValueError(

@@ -489,7 +489,7 @@ def window(layer: Any, shape: Shape, dilation: Pair, ceil_mode: bool = False) ->
                 f"{size} + 2 x {padding} of padding"
             )
         count = room // stride + 1
-        # A window that would begin in the padding behind the input is left out, as in torch.
+        # A window that would begin in the padding after the input is left out, as in torch.
         if ceil_mode and room % stride and count * stride < size + padding:
             count += 1
         found.append(count)

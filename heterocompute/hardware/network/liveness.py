@@ -20,7 +20,7 @@ __all__ = [
     "peak_elements",
 ]
 
-# Layers that may overwrite their input, if nobody needs it any more.
+# Layers that may overwrite their input if no other layer needs it.
 IN_PLACE = (Activation, BatchNorm2d, Flatten, LayerNorm, Softmax)
 # Layers whose output is their input's memory.
 VIEWS = (Flatten, Select)

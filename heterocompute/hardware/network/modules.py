@@ -54,7 +54,7 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
     dtype = next((p.dtype for p in module.parameters() if p.dtype.is_floating_point), torch.float32)
     dtype = torch.int64 if tokens else dtype
     place = next((p.device for p in module.parameters()), "cpu")
-    # The module's own device where the forward pass looks at values or makes tensors on a device of its own.
+    # The module's own device if the forward pass reads values or creates tensors on another device.
     tries = [(kept, device) for kept in range(training, -1, -1) for device in ("meta", place)]
     for kept, device in tries:
         try:
@@ -63,7 +63,7 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
             break
         except Refusal:
             raise
-        except Exception as error:  # whatever the module raises on such a sample
+        except Exception as error:  # the module may raise any exception for such a sample
             if (kept, device) == tries[-1]:
                 raise ValueError(f"{name}: input_shape {shown(shape)} does not run: {sentence(error)}") from None
     note = "read from a torch.nn.Module"
@@ -93,8 +93,8 @@ def _at_rest(torch: Any, module: Any, training: bool) -> Iterator[None]:
         for one in module.modules():
             if isinstance(one, torch.nn.modules.batchnorm._NormBase):
                 one.eval()
-        torch.backends.mha.set_fastpath_enabled(False)  # it hides a whole block in one operator
-        torch._C._set_mkldnn_enabled(False)  # it does so with recurrent layers
+        torch.backends.mha.set_fastpath_enabled(False)  # it would hide a whole block in one operator
+        torch._C._set_mkldnn_enabled(False)  # it would do the same with recurrent layers
         if training:
             torch.nn.functional.scaled_dot_product_attention = _fused(torch, attend)
         with torch.inference_mode(False), torch.set_grad_enabled(training):

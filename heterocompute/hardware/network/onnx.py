@@ -28,9 +28,10 @@ __all__ = ["Operator", "read_onnx"]
 ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu", "Clip": "relu6"}
 SKIPPED = {"Identity", "Dropout"}
 VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
-# Their answer is a size, and what is made of sizes is no value of the network: Reshape takes it, and costs nothing.
+# Their output is a size. Values computed from sizes are not values of the network: Reshape reads them, and costs
+# nothing.
 SIZES = {"Shape", "Size"}
-# Inputs that hold parameters, where an operator has others that are constants too: scales, zero points, sizes.
+# Inputs that hold parameters, for operators that also have other constants: scales, zero points, sizes.
 PARAMETERS = {"QuantizeLinear": (0,), "DequantizeLinear": (0,), "Resize": (0,), "Upsample": (0,), "ConvInteger": (0, 1),
               "QLinearConv": (0, 3, 8), "MatMulInteger": (0, 1), "QLinearMatMul": (0, 3)}  # fmt: skip
 FLOAT = 1
@@ -113,9 +114,9 @@ def called(one: Any) -> str:
 class _Reader:
     def __init__(self, onnx: Any, graph: Any, shapes: dict[str, tuple[int | None, ...]], place: str) -> None:
         self.onnx, self.graph, self.place = onnx, graph, place
-        self.held: dict[str, tuple[int, ...]] = {}  # shapes of constants, and of what is made of them alone
+        self.held: dict[str, tuple[int, ...]] = {}  # shapes of constants, and of values that depend only on constants
         self.sizes: dict[str, int] = {}
-        self.behind: dict[str, set[str]] = {}  # the parameters of values that are made of constants alone
+        self.behind: dict[str, set[str]] = {}  # the parameters of values that depend only on constants
         self.floats: set[str] = set()
         self.merges: set[str] = set()
         for one in graph.initializer:
@@ -204,7 +205,7 @@ class _Reader:
         self.held[name], self.sizes[name] = dims, math.prod(dims) if size is None else size
         self.behind[name] = {name} if dims else set()
         self.floats |= {name} if kind in FLOATS else set()
-        # Exporters merge vectors of equal values, zeros and ones: they count wherever they are used.
+        # Exporters merge vectors of equal values, zeros and ones, so these count once per use.
         self.merges |= {name} if len(dims) == 1 and dims[0] > 1 else set()
 
     def prepare(self, one: Any) -> None:
@@ -277,7 +278,7 @@ class _Reader:
             self.fail(f"{called(one)} {error}")
         if second is not None and active[second] < active[first]:
             first, second = first, second
-        elif second is not None and active[first] < active[second]:  # the weights are the n x k of sizes
+        elif second is not None and active[first] < active[second]:  # the weights are n x k of sizes
             first, second, sizes = second, first, (sizes[0], sizes[2], sizes[1], sizes[3])
         weights = () if second is None else (second,)
         bias = [place for place in range(len(one.input)) if place not in (first, second)]

@@ -13,7 +13,7 @@ __all__ = ["is_product", "sizes_of"]
 Sizes = tuple[int, int, int, int]
 Dims = tuple[int, ...]
 
-# Families of operators that multiply: a newer opset has more members of each.
+# Families of operators that multiply: newer opsets have more members of each.
 MULTIPLIES = re.compile(r"Conv|MatMul|Gemm|Attention|LSTM|GRU|RNN|Einsum|^DFT$|^STFT$|^Det$")
 CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "DeformConv": 1, "ConvTranspose": 1, "QLinearConv": 3}
 MATRICES = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}

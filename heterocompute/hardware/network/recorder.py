@@ -42,7 +42,7 @@ class Recorder:
         self.torch, self.title, self.training, self.samples = torch, type(module).__name__, kept > 0, max(kept, 1)
         self.nodes: list[Node] = []
         self.taken: dict[str, int] = {}
-        self.alive: list[Any] = []  # so that no other tensor gets the memory of one of them
+        self.alive: list[Any] = []  # so that no other tensor gets the memory of these tensors
         self.shapes: dict[str, Shape] = {INPUT: shape}
         self.inside: list[str] = []
         self.leaves = {name for name, one in module.named_modules() if not any(True for _ in one.children())}
@@ -92,7 +92,7 @@ class Recorder:
                 options = kwargs or {}
                 if not hasattr(func, "decompose"):
                     recorder.refuse(f"{func}")
-                with self:  # operators that are made of others, where torch has not taken them apart
+                with self:  # operators that consist of others and that torch has not decomposed
                     out = func.decompose(*args, **options)
                 if out is NotImplemented:
                     out = func(*args, **options)
@@ -210,7 +210,7 @@ class Recorder:
             self.add(kind, layer, sources, made)
             return
         if kind in MAKERS or not fed:
-            for one in made if fed else []:  # such as the noise of a dropout: as large as a sample
+            for one in made if fed else []:  # such as the noise of a dropout, which is as large as a sample
                 self.owners.setdefault(self.memory(one), self.sources[self.key(fed[0])])
             if any(self.key(one) in self.held for one in given):  # a view of a parameter, or made of parameters alone
                 self.held.update({self.key(one): held for one in made})

@@ -65,12 +65,12 @@ class Operand:
     span: int = 0
 
 
-# What users state of families whose form says nothing, or that compute otherwise.
+# Arithmetic that users stated, for families whose form is unstated or that compute in another way.
 FAMILIES: dict[str, Callable[[Any], Operand]] = {}
 
 TABLE = Operand("table", 4, 11, span=29)  # of fp16 values
 KINDS = {"integer": "int", "float": "float", "table": "table", "learned": "table", "log": "log"}
-# Kinds of scales: what multiplies with them, and bits; None: as the format says.
+# Kinds of scales: the arithmetic of their multiplication, and bits; None: as in the format.
 SCALES: dict[str, tuple[str, int | None]] = {
     "none": ("none", 0), "f32": ("float", 24), "f16": ("float", 11), "integer": ("int", None), "e8m0": ("exponent", 8),
     "e4m3": ("float", 4), "double": ("float", 24), "own": ("float", None),

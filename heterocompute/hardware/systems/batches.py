@@ -17,7 +17,7 @@ from ..network.lookup import as_network
 
 __all__ = ["LargestBatch", "largest_batch"]
 
-USABLE = 15079 / 16384  # of a T4's memory, as nvidia-smi shows what programs get
+USABLE = 15079 / 16384  # of a T4's memory: the memory that nvidia-smi shows as usable
 MOST = 1 << 20
 
 Bytes = Callable[[int], int]

@@ -241,7 +241,7 @@ class _Question:
         if not able:
             raise ValueError(f"dispatch: no device can run it: {shortened('; '.join(map(str, runs.values())), 250)}")
         alone = [self._alone(one, runs, moved) for one in self.chips]
-        # cost and way of the best that ends with layer i on a device
+        # cost and path of the best assignment that ends with layer i on a device
         home = self.chips[0]
         ways: dict[str, tuple[float, list[Device]]] = {}
         for one in able:

@@ -18,7 +18,7 @@ from ...base.values import shown
 __all__ = ["read_smi"]
 
 MAX_BYTES = 1 << 28
-#: Name of a column, without its unit -> what it is here, and the factor to the plain unit.
+#: Name of a column, without its unit -> name in the result, and the factor to the base unit.
 COLUMNS = {
     "utilization.gpu": ("busy", 1.0),
     "utilization.memory": ("memory_busy", 1.0),
@@ -39,7 +39,7 @@ COLUMNS = {
 }
 GPU = ("index", "gpu", "uuid", "pci.bus_id", "name")
 MISSING = ("", "-", "[n/a]", "n/a", "[not supported]", "[unknown error]")
-MOST = ("memory", "memory_total")  # of which the largest counts
+MOST = ("memory", "memory_total")  # columns of which the maximum is returned
 
 Sample = dict[str, Any]
 

@@ -298,7 +298,7 @@ def _run(feed: Feed) -> tuple[float, float, list[tuple[str, int, float, float, s
     ready, there = Shelf(clock), Shelf(clock)  # decoded batches; batches on the device
     storage = None if feed.storage is None else Gate(clock, feed.storage)
     room = [Gate(clock, feed.prefetch) for _ in range(feed.workers)]
-    ahead = Gate(clock, 1)  # a batch beside the one that is used
+    ahead = Gate(clock, 1)  # one batch in addition to the one in use
     events: list[tuple[str, int, float, float, str]] = []
     ends: list[float] = []
 

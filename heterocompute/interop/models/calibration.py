@@ -15,7 +15,7 @@ from .weights import chosen_layers, made_by
 
 __all__ = ["calibrated", "calibrated_in_groups"]
 
-EVERY = 4  # of so many batches one is held out
+EVERY = 4  # one of this many batches is held out
 
 
 def calibrated(

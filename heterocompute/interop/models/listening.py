@@ -62,7 +62,7 @@ class Ear:
         self._called: dict[str, tuple[int, ...]] = {}  # the shape of the input without its last axis
         self._memory, self._taken = memory, 0
         self._known: dict[int, tuple[tuple[str, ...], Any]] = {}
-        self._fleeting: list[int] = []  # of tensors that live as long as a batch
+        self._fleeting: list[int] = []  # of tensors that exist only during a batch
         for name, tensor in weights.items():
             names = self._known.get(tensor.data_ptr(), ((), None))[0]
             self._known[tensor.data_ptr()] = ((*names, name), tensor)
@@ -166,7 +166,7 @@ def _axis_in(whole: Any, weight: Any, summed: int) -> int | None:
         return summed
     turned = whole.transpose(-1, -2)
     if weight.shape == turned.shape and weight.stride() == turned.stride():
-        return int(2 * whole.dim() - 3 - summed)  # the other of the last two
+        return int(2 * whole.dim() - 3 - summed)  # the other one of the last two axes
     return None
 
 
@@ -218,7 +218,7 @@ def _mode() -> Any:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = func._schema.name.removeprefix("aten::")
             answer = func(*args, **(kwargs or {}))
-            _tell(self.ear, name, args)  # only of what the operator took
+            _tell(self.ear, name, args)  # only of arguments that the operator accepted
             if name in COPIES:
                 self.ear.copied(args[0], answer)
             return answer
@@ -255,8 +255,8 @@ def listening(model: Any, ear: Ear, layers: list[Layer]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.callback(_restore, torch, modes, fast, onednn)
         model.eval()
-        torch.backends.mha.set_fastpath_enabled(False)  # it hides the products of a whole block in one operator
-        torch._C._set_mkldnn_enabled(False)  # it does so with recurrent layers
+        torch.backends.mha.set_fastpath_enabled(False)  # it would hide the products of a whole block in one operator
+        torch._C._set_mkldnn_enabled(False)  # it would do the same with recurrent layers
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.nn.utils.parametrize.cached())

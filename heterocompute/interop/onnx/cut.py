@@ -62,7 +62,7 @@ class Network:
     session: Any
     tensors: dict[str, Any] = field(default_factory=dict)  # constants by their name in the file
     axes: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)  # of those that are multiplied by
-    arrays: dict[str, Array] = field(default_factory=dict)  # what has been read of them
+    arrays: dict[str, Array] = field(default_factory=dict)  # those that have been read
 
     def array(self, name: str) -> Array:
         """Return the values of a constant of the file."""
@@ -79,7 +79,7 @@ class Segment:
         made = {text_of(name) for node in nodes for name in node.output if name}
         read = dict.fromkeys(name for node in nodes for name in reads(node))
         self.inputs = [name for name in read if name not in made and cut.fixed.get(name) is None]
-        self.outputs: list[str] = []  # what others read: known when all steps are
+        self.outputs: list[str] = []  # values that other steps read: known after all steps are built
         self.made = made
         self._session: Any = None
 
@@ -133,7 +133,7 @@ class Cut:
         self.outputs = [text_of(one.name) for one in graph.output]
         self.declared = {text_of(one.name): one for one in graph.output}
         self._constants: Constants = ChainMap() if around is None else around._constants.new_child()
-        # tensors, and nodes that constants alone decide, by what they are called
+        # tensors, and nodes that depend only on constants, by name
         self.fixed: ChainMap[str, Any] = ChainMap() if around is None else around.fixed.new_child()
         self._known: dict[str, Any] = {}
         for tensor in graph.initializer:
@@ -209,7 +209,7 @@ class Cut:
 
     def _cut(self, graph: Any, prefix: str) -> None:
         levels: dict[str, int] = {}
-        at: dict[int, tuple[list[Any], list[Any]]] = {}  # nodes of a session, and what comes after it
+        at: dict[int, tuple[list[Any], list[Any]]] = {}  # nodes of a session, and its successors
         for tensor in graph.initializer:
             self.fixed[text_of(tensor.name)] = tensor
         needed = self._used(graph)

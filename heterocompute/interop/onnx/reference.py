@@ -94,7 +94,7 @@ def _named(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
     def run(*arguments: Any, **options: Any) -> Any:
         try:
             return call(*arguments, **options)
-        except Exception as error:  # of any kind: the evaluator checks little
+        except Exception as error:  # any exception: the evaluator checks little
             name = (
                 text_of(node.op_type) if node.domain in STANDARD else f"{text_of(node.domain)}.{text_of(node.op_type)}"
             )

@@ -18,11 +18,11 @@ from .model import array_of, sentence_of
 __all__ = ["Refused", "Sessions", "options_of"]
 
 Array = np.ndarray[Any, Any]
-LARGE = 2**20  # bytes of a constant that is handed over as it lies in memory
+LARGE = 2**20  # bytes of a constant that is passed without a copy
 ELEMENTS = {"float": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8, "bool": 9,
             "float16": 10, "double": 11, "uint32": 12, "uint64": 13, "bfloat16": 16, "float8e4m3fn": 17,
             "float8e4m3fnuz": 18, "float8e5m2": 19, "float8e5m2fnuz": 20, "uint4": 21, "int4": 22}  # fmt: skip
-WHOLE_BYTES = frozenset(ELEMENTS.values()) - {8, 21, 22}  # of which an array is what lies in memory
+WHOLE_BYTES = frozenset(ELEMENTS.values()) - {8, 21, 22}  # types whose arrays have the layout of the memory
 PLAIN = frozenset(f"tensor({name})" for name, kind in ELEMENTS.items() if kind <= 13)
 
 
@@ -53,7 +53,7 @@ class Sessions:
     def __init__(self, folder: str) -> None:
         import onnxruntime  # optional
 
-        onnxruntime.set_default_logger_severity(4)  # what goes wrong is an exception
+        onnxruntime.set_default_logger_severity(4)  # failures raise exceptions
         self._ort, self._folder = onnxruntime, folder
         self.threads = runtime.get_num_threads()
         self._identity: dict[str, Any] = {}
@@ -63,7 +63,7 @@ class Sessions:
         import onnx  # optional
 
         options, large = options_of(self._ort, self.threads), {}
-        # many sessions take turns: threads that wait for work would take the processor from the others
+        # many sessions take turns: waiting threads would take the processor from the others
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         for name, tensor in tensors.items():
             one = model.graph.initializer.add()
@@ -141,7 +141,7 @@ class Session:
         except Exception as error:  # onnxruntime's own, of many classes
             raise Refused(sentence_of(error)) from None
         types = [one.type for one in (*self.inner.get_outputs(), *self.inner.get_inputs())]
-        # values of Python are enough, except where another session must know the type of a sequence
+        # Python values are enough, unless another session needs the type of a sequence
         self._is_plain = all(kind in PLAIN or held is None and not kind.startswith("tensor(") for kind in types)
 
     def run(self, outputs: list[str], feeds: Mapping[str, Any]) -> list[Any]:

@@ -166,7 +166,7 @@ def load_packed(
     same: dict[tuple[Any, ...], PackedWeight] = {}
     full = dict(state)
     chosen, weights = [], []
-    for layer in sorted(found, key=lambda layer: layer.name not in names):  # those that a file left out come last
+    for layer in sorted(found, key=lambda layer: layer.name not in names):  # layers without names in the file come last
         if layer.packed is not None:
             continue
         parts = {k[len(layer.name) + 1 :]: part for k, part in state.items() if k.startswith(f"{layer.name}.")}
@@ -229,7 +229,7 @@ def copied(model: Any, chosen: list[Layer]) -> Any:
         parameter = layer.module._parameters.get(layer.attribute)
         if parameter is not None:
             memo[id(parameter)] = parameter
-    for module in model.modules():  # what hooks have computed: PyTorch refuses to copy such a tensor
+    for module in model.modules():  # results of hooks: PyTorch cannot copy such a tensor
         for value in module.__dict__.values():
             if isinstance(value, torch.Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach()
@@ -250,13 +250,13 @@ def replaced(model: Any, chosen: list[Layer], weights: list[PackedWeight]) -> An
     made: dict[int, Any] = {}
     for layer, weight in zip(chosen, weights, strict=True):
         old = model.get_submodule(layer.path)
-        if layer.kind not in BUILDERS:  # the module stays, its weight is replaced
+        if layer.kind not in BUILDERS:  # the module stays, and its weight is replaced
             old._parameters.pop(layer.attribute, None)
             setattr(old, layer.attribute, weight)
             if layer.kind == "experts":
                 _use_own_forward(old)
             continue
-        if isinstance(old, Packed):  # the same module in a second place
+        if isinstance(old, Packed):  # the same module at a second place of the model
             continue
         new = made.get(id(old))
         if new is None:

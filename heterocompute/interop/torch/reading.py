@@ -108,7 +108,7 @@ class Reading:
         return self.source(*inputs)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "source":  # of a copy that is being made
+        if name == "source":  # of a copy that is being constructed
             raise AttributeError(name)
         return getattr(self.source, name)
 
@@ -357,5 +357,5 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
                 parent.register_forward_hook(_end, always_call=True)
 
     torch.nn.modules.module.register_module_module_registration_hook(meet)
-    QuantLinear.__qualname__ = "QuantLinear"  # where a pickle finds it
+    QuantLinear.__qualname__ = "QuantLinear"  # so that a pickle finds it
     return SimpleNamespace(Rounding=Rounding, QuantLinear=QuantLinear)

@@ -131,7 +131,7 @@ def every_layer(model: Any, name: str) -> list[Layer]:
         raise TypeError(f"{name}: model is {shown(model)}, expected a torch.nn.Module")
     found = []
     read: dict[str, str] = {}
-    taken: set[str] = set()  # paths whose weights were seen with their parent
+    taken: set[str] = set()  # paths whose weights were listed with their parent
     for path, module in model.named_modules(remove_duplicate=False):
         if any(path == one or path.startswith(f"{one}.") for one in taken):
             continue

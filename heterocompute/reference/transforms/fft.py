@@ -95,7 +95,7 @@ def tile_of(
     return Tile((height, width), answers, (used[0], used[1]))
 
 
-TILE_VALUE, FILTER_VALUE = 60, 24  # a value that is transformed takes as long as so many products
+TILE_VALUE, FILTER_VALUE = 60, 24  # the transform of a value takes as long as this many products
 
 
 def transform(re: Array, im: Array) -> tuple[Array, Array]:

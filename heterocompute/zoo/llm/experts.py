@@ -69,7 +69,7 @@ def _stack(
     listed = [f"{at}{i}.{name}.weight" for i in range(shape.experts)]
     if all(one in reads for one in listed):
         read = partial(_joined, [reads[one] for one in listed])
-        if not all(one in sizes for one in listed):  # packed: a shape that is wrong is found when the stack is read
+        if not all(one in sizes for one in listed):  # packed: the stack checks shapes when it is read
             matrix = (shape.width, shape.expert_hidden) if number == 2 else (shape.expert_hidden, shape.width)
             return read, (len(listed), *matrix)
         every = {sizes[one] for one in listed}

@@ -16,8 +16,8 @@ __all__ = ["Reference", "Totals", "pieces"]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-LOGITS = 1 << 22  # logits at a time: 16 MiB, which the allocator of C keeps for the next
-BLOCK = 1 << 17  # logits that steps follow each other on: 512 KiB
+LOGITS = 1 << 22  # logits at a time: 16 MiB, which C's allocator keeps for the next block
+BLOCK = 1 << 17  # logits per step: 512 KiB
 
 
 class Reference:

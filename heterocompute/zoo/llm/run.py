@@ -29,7 +29,7 @@ FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Turns = tuple[FloatArray, FloatArray]  # cosine and sine
 
-AT_ONCE = 512  # tokens that go through the layers together
+AT_ONCE = 512  # tokens that pass through the layers together
 NORMS = "attn_norm attn_q_norm attn_k_norm post_attention_norm ffn_norm post_ffw_norm".split()  # hc_llm_norm
 MATRICES = "attn_q attn_k attn_v attn_qkv attn_output ffn_gate ffn_up ffn_gate_up ffn_down".split()  # hc_llm_weight
 
@@ -82,7 +82,7 @@ class Run:
         """Return the logits of hidden states."""
         table = self.operand("output.weight")
         table = self.operand("token_embd.weight") if table is None else table
-        with use(blas="own"):  # a BLAS sums in another order with other threads
+        with use(blas="own"):  # a BLAS has another order of sums with other numbers of threads
             found = self._linear(x, table, None)
         cap = self.shape.logit_cap
         return found if cap is None else np.float32(cap) * np.tanh(found / np.float32(cap))
@@ -97,7 +97,7 @@ class Run:
 
     def hidden(self, ids: IntArray) -> FloatArray:
         """Add tokens (batch, n) and return their states after the last norm, (batch, n, width)."""
-        with use(blas="own"):  # a BLAS sums in another order with other threads
+        with use(blas="own"):  # a BLAS has another order of sums with other numbers of threads
             return self._layers(ids)
 
     def _layers(self, ids: IntArray) -> FloatArray:

@@ -146,7 +146,7 @@ def _packed(reader: Gguf, name: str, kind: str, scale: str | None) -> Any:
         q = array_of(GGML(kind.lower()), held[1], shape)
     wrong = wrong_part(dict(q.components), q.format, q.shape, q.axis)
     if wrong is not None and wrong[0] == "codes" and kind in ("Q8_0", "TQ2_0"):
-        return reader.tensor(name)  # -128, or 2 of TQ2_0: codes that ggml never writes and its decoder reads
+        return reader.tensor(name)  # -128, or 2 in TQ2_0: codes that ggml never writes but reads
     if wrong is not None:
         raise ValueError(f"tensor {quoted(name)}: component {wrong[0]} {wrong[1]}")
     return q

@@ -40,9 +40,9 @@ __all__ = [
     "yearly_gain",
 ]
 
-#: Multiply-adds for each byte of weights on the TPU: table 1 of Jouppi et al.; those of matrices are its batch.
+#: Multiply-adds per byte of weights on the TPU: table 1 of Jouppi et al.; for matrices it is the batch.
 REUSE = {"MLP0": 200, "MLP1": 168, "LSTM0": 64, "LSTM1": 96, "CNN0": 2888, "CNN1": 1750}
-#: Batch of MLP0 on CPU and GPU within its 7 ms (section 4); used for the other networks of matrices too.
+#: Batch of MLP0 on CPU and GPU within its 7 ms (section 4); also used for the other networks of matrices.
 SERVED = 16
 
 

@@ -12,7 +12,7 @@ from ...accelerators.row_stationary import GLB, dataflow_machine
 __all__ = ["active", "arithmetic_share", "buffer_mb", "dataflow", "dram_mb", "dram_words", "frames", "gated_share",
            "macs_a_joule", "macs_a_second", "pixel_words", "power"]  # fmt: skip
 
-#: Images of a batch, as the chip was measured.
+#: Images per batch in the measurements of the chip.
 BATCHES = {"alexnet_original": 4, "vgg16": 3}
 
 

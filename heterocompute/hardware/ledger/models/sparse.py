@@ -23,8 +23,8 @@ __all__ = ["dram_over_sram", "eie_frames", "eie_half_dense", "eie_operations", "
 
 FULLY_CONNECTED = ("fc6", "fc7", "fc8")
 NETWORKS = "alexnet_original", "vgg16", "googlenet"
-#: Inputs, outputs, shares of weights and of inputs that are not zero: EIE, table III. Of VGG-6 and VGG-7 a part of the
-#: 4,096 outputs.
+#: Inputs, outputs, shares of nonzero weights and inputs: EIE, table III. For VGG-6 and VGG-7 a part of the 4,096
+#: outputs.
 LAYERS = {
     "Alex-6": (9216, 4096, 0.09, 0.351),
     "Alex-7": (4096, 4096, 0.09, 0.353),

@@ -85,7 +85,8 @@ def allreduce(
     return (max(moving) if pipelined else sum(moving)) + waiting
 
 
-#: Of each collective among n devices: the share of its bytes that passes the busiest link one way, and its steps.
+#: For each collective among n devices: the share of its bytes that pass the busiest link in one direction, and its
+#: steps.
 COLLECTIVES: Mapping[str, Callable[[int], tuple[float, float]]] = {
     "broadcast": lambda n: (1.0, math.ceil(math.log2(n))),
     "reduce": lambda n: (1.0, math.ceil(math.log2(n))),

@@ -70,7 +70,7 @@ BLOCKS = {
     "nvfp4": Blocks(4, 0, 64, 16, 8, ("bytes", Plane(0, 4, 8))),
 }
 SMALL_BYTES = {"q2_k": 16, "q3_k": 12, "q4_k": 12, "q5_k": 12, "q6_k": 16, "iq4_xs": 6}
-TRIT_BYTES, TRIT_RUNS = 52, ((0, 32, 5), (160, 16, 5), (240, 4, 4))  # first code, codes apart, digits of a byte
+TRIT_BYTES, TRIT_RUNS = 52, ((0, 32, 5), (160, 16, 5), (240, 4, 4))  # first code, distance of codes, digits per byte
 MINUS_ZERO = 8  # of 4-bit floats: written as 0
 
 
