@@ -70,7 +70,7 @@ def scales_of(q: Any, dtype: Any) -> Array:
         parts["values"] = np.ones_like(parts["values"])
     elif "zero_points" in parts:
         points = _row_zero_points(q).astype(np.int16)
-        beside = np.where(points > 0, points - 1, 1).reshape(len(points), runs * padded)  # at distance 1, and a code
+        beside = np.where(points > 0, points - 1, 1).reshape(len(points), runs * padded)  # one step from the zero point
         parts["codes"] = _packed(beside, fmt.bits)
     elif "codebook" in parts:
         parts["codebook"] = np.ones_like(parts["codebook"])

@@ -23,7 +23,7 @@ Table = dict[str, Any]
 
 ROUNDS, FEWEST_ROUNDS = 11, 5
 SAMPLE_SECONDS = 0.02
-SETTLE_SECONDS, WAKE_SECONDS = 0.05, 0.01  # the last candidate's workers fall asleep, this one's wake
+SETTLE_SECONDS, WAKE_SECONDS = 0.05, 0.01  # workers of the last candidate fall asleep, those of the next wake up
 TABLE_SECONDS = 30  # a slower benchmark has fewer rounds
 MAX_REPEATS = 10_000
 

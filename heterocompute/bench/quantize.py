@@ -104,7 +104,7 @@ def _quantize(arrays: list[Array], text: str, axis: int = -1) -> Candidate:
     def check() -> None:
         sample = arrays[0][:SAMPLE_ROWS] if axis < 0 else arrays[0][:, :SAMPLE_ROWS]
         wanted = reference.quantize(sample, parse_format(text), axis)
-        of_whole = any(array.ndim == 0 for array in wanted.values())  # a scale of the array, not of the sample
+        of_whole = any(array.ndim == 0 for array in wanted.values())  # the scale is of the array, not of the sample
         found = quantize(sample if of_whole else arrays[0], text, axis)
         for part, array in wanted.items():
             rows = found.components[part]

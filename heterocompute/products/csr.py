@@ -209,6 +209,6 @@ def _rounded(dense: Any, activations: Any, axis: int, name: str) -> Any:
     if activations is None:
         return dense
     if isinstance(dense, QuantizedArray):
-        raise ValueError(f"activations applies to a dense operand, but {name} is quantized")
+        raise ValueError(f"{name} is quantized, but activations applies to a dense operand")
     fmt = as_format(activations, f"{name.partition(':')[0]}: activations")
     return rounded(dense, fmt, (axis,), name)

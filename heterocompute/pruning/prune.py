@@ -88,7 +88,7 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
         turned, pruned = rows_first(values, axes), rows_first(answer, axes)
         for index, kept in _kept(values, given, pattern, axes, "prune"):
             part = np.ascontiguousarray(turned[index], exact).view(f"u{exact.itemsize}")
-            pruned[index] = (part * kept.reshape(part.shape)).view(exact)  # of bits: an infinity times 0 would be NaN
+            pruned[index] = (part * kept.reshape(part.shape)).view(exact)  # on bits: infinity times 0 would be NaN
         return alike(answer, w)
     if values.dtype == np.float64:
         _check_range(values)

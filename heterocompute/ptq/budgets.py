@@ -104,7 +104,7 @@ def _modelled(kind: str, layers: Sequence[Layer], device: Any, activations: Form
         found = format_columns("mac" if silicon else device, [(rows, columns, stored, fmt)], activations)[kind]
         if found is None and rows * columns:
             raise ValueError(f"search: {kind} of {fmt} is not known for this device")
-        share = rows * columns / max(total, 1) if silicon else 1.0  # of silicon the mean over all products counts
+        share = rows * columns / max(total, 1) if silicon else 1.0  # silicon costs are a mean over all products
         return share * float(found or 0.0)
 
     return cost

@@ -19,9 +19,9 @@ __all__ = ["Solution", "solve"]
 
 Array = np.ndarray[Any, Any]
 
-STATES = (100, 1_000, 10_000, 100_000)  # of one level, pass by pass; each begins with the best of the one before
+STATES = (100, 1_000, 10_000, 100_000)  # per level, pass by pass; each begins with the best of the preceding
 SEVERAL = 3_000  # maximum, if several budgets do not define an order
-ASIDE = (1.0, 0.97, 1.03, 0.9, 1.1, 0.75, 1.3, 0.5, 2.0)  # times the best price: what other rests of a budget are worth
+ASIDE = (1.0, 0.97, 1.03, 0.9, 1.1, 0.75, 1.3, 0.5, 2.0)  # factors of the best price, for other uses of the rest
 TILTS = (0.2, 0.5, 2.0, 5.0)  # factors of a price, for further starting points
 MOVES = 600  # moves of least reduced cost that are tried in pairs
 CHAMPIONS = 32  # states with which a state is compared there
@@ -265,7 +265,7 @@ def _best_of(spent: Array, lost: Array, price: Array) -> Array:
         order = np.argsort(spent[0], kind="stable")  # a merge: the states of one option are already sorted
         lowest = np.minimum.accumulate(np.concatenate([[np.inf], lost[order]]))[:-1]
         order = order[lost[order] < lowest]
-        return np.asarray(order[np.diff(spent[0][order], append=np.inf) > 0])  # of equal costs the last loses least
+        return np.asarray(order[np.diff(spent[0][order], append=np.inf) > 0])  # the last of equal costs loses least
     order = np.lexsort((lost, lost + price @ spent))
     beaten = np.zeros(len(order), bool)
     for place in order[:CHAMPIONS]:

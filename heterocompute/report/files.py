@@ -62,7 +62,7 @@ def _write(path: str | os.PathLike[str], content: bytes) -> None:
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError):  # a full disk names no file, and the temporary one is not known
+        if isinstance(error, OSError):  # a full disk names no file, and the temporary one is unknown
             raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
         raise
 

@@ -74,7 +74,7 @@ def gradients(
         if name != last:
             dy = dy.reshape(positive.shape) * positive
         by_filter = dy.transpose(0, 2, 3, 1).reshape(-1, len(w)) if w.ndim == 4 else dy
-        found[f"{name}.bias"] = by_filter.sum(axis=0)  # row after row: NumPy adds along the rows in no stated order
+        found[f"{name}.bias"] = by_filter.sum(axis=0)  # row after row: NumPy's order along rows is not stated
         if w.ndim == 4:
             found[f"{name}.weight"] = conv2d_backward_weight(dy, inputs, w.shape[2:], STRIDES[name], padding=1)
         else:

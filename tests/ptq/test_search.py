@@ -150,7 +150,7 @@ def test_the_command_writes_a_recipe_that_quantize_reads(
             "--evaluate m.safetensors: expected module:function",
         ),
         (("--budget", "bits=0.1"), 1, "the cheapest choices take"),
-        (("m.safetensors", "--budget", "bits=4", "--save", "m.safetensors"), 2, "--save is MODEL"),
+        (("m.safetensors", "--budget", "bits=4", "--save", "m.safetensors"), 2, "--save and MODEL are the same file"),
     ):
         code, _, err = run(capsys, "search", *more)
         assert (code, words in err) == (status, True), err

@@ -3,7 +3,7 @@
 B_SAFETENSORS_IS_A_FILE = "b.safetensors: is a file of the input, .* would be replaced"
 INT8_X_INT8 = "int8 x int8"
 IN_SAFETENSORS_NOTHING_TO_DO_THERE = r"in\.safetensors: nothing to do: there is 1 tensor, none is"
-NO_NAME_OF_A_FILE = "no name of a file"
+NO_NAME_OF_A_FILE = "is not the name of a file"
 PROC_VERSION_HAS_MORE_THAN = "/proc/version: has more than the 0 bytes that the file system reports"
 TEXT_MORE_THAN_4_BYTES = "text: more than 4 bytes"
 TEXT_NO_UTF_8 = "text: not UTF-8"

@@ -26,7 +26,7 @@ def measure(options: Options) -> list[Table]:
         return [predicted(options.predict)]
     begin = time.monotonic()
     try:
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # this is the check that it names
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # the check that the warning names
             device = devices()[0]
     except (NotImplementedError, RuntimeError) as problem:
         if options.check:

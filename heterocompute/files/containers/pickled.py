@@ -18,7 +18,7 @@ __all__ = ["Attributes", "Global", "Inert", "Unknown", "unpickled"]
 
 MAX_STEPS = 1 << 22  # a tensor takes about thirty
 MAX_INTEGER = 64  # bytes
-CONTAINER = 3  # steps more for a list, a dict or a set: an empty one takes a byte of the file, and a hundred of memory
+CONTAINER = 3  # more steps for a list, a dict or a set: one byte of the file takes a hundred of memory
 MAX_PARTS, MAX_KEY = 16, 1024  # of a tuple that is a key, and characters of its parts
 MARK: Any = object()
 

@@ -31,7 +31,7 @@ __all__ = ["LegacyTorch", "ZipTorch"]
 MAX_PICKLE = 64 << 20
 MAX_NODES, MAX_DEPTH = 1 << 20, 64  # a second
 MAX_LOOKS = 1 << 22  # number of values of lists that are visited; a list may occur several times
-MAX_EXPANDED = 1 << 26  # bytes of all tensors that repeat the values of their storages, such as those of torch's expand
+MAX_EXPANDED = 1 << 26  # bytes of all tensors that repeat values of their storages, such as results of expand
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 
 STORAGES = {

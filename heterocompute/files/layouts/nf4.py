@@ -135,7 +135,7 @@ def _parts_in(name: str, tensors: Mapping[str, Array]) -> tuple[Array, Array, in
     levels = tensors.get(f"{name}.quant_map", _levels_of(kind))
     if levels.shape != (16,) or not np.allclose(levels, _levels_of(kind), rtol=0, atol=2**-23):
         raise ValueError(f"{name}.quant_map is {shown(levels.tolist())}, expected the 16 levels of {kind}")
-    packed = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)  # bytes may be stored as another dtype
+    packed = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)  # the bytes may have another dtype
     scales = _scales(name, tensors, state)
     if min(shape) < 1 or group < 1 or len(packed) != -(-rows * count // 2):
         raise ValueError(f"{name} has {counted(packed.size, 'byte')}, expected {rows} x {count} values of 4 bits")

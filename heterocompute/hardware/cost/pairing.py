@@ -14,7 +14,7 @@ from ..silicon.operands import Operand, operand
 
 __all__ = ["product_dtype"]
 
-FLOATS = ("fp16", "bf16", "fp32")  # the fastest that a device has, of equals the first, takes what has no own rate
+FLOATS = ("fp16", "bf16", "fp32")  # the fastest of these, the first if equal, replaces a type without a rate
 
 
 def product_dtype(chip: str | Device, weights: str | Format | None, activations: str | Format | None) -> str:

@@ -78,7 +78,7 @@ def _with_batch(onnx: Any, model: Any, sample: tuple[int, ...] | None) -> Any:
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
     named = {dims[0][axis].dim_param: sizes[axis] for axis in opens if axis in sizes and dims[0][axis].dim_param}
-    for place in places:  # axes of other inputs have the same names, or a batch is as open as that of the first
+    for place in places:  # axes of other inputs have these names, or their batch is as open
         for axis, one in enumerate(fixed.graph.input[place].type.tensor_type.shape.dim):
             if not _is_open(one):
                 continue

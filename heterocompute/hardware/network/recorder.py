@@ -212,7 +212,7 @@ class Recorder:
         if kind in MAKERS or not fed:
             for one in made if fed else []:  # such as the noise of a dropout, which is as large as a sample
                 self.owners.setdefault(self.memory(one), self.sources[self.key(fed[0])])
-            if any(self.key(one) in self.held for one in given):  # a view of a parameter, or made of parameters alone
+            if any(self.key(one) in self.held for one in given):  # a view of parameters, or computed from them alone
                 self.held.update({self.key(one): held for one in made})
                 for one in made:
                     self.owners.setdefault(self.memory(one), None)

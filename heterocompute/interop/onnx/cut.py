@@ -61,7 +61,7 @@ class Network:
     folder: str
     session: Any
     tensors: dict[str, Any] = field(default_factory=dict)  # constants by their name in the file
-    axes: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)  # of those that are multiplied by
+    axes: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)  # of constants that are multiplied
     arrays: dict[str, Array] = field(default_factory=dict)  # those that have been read
 
     def array(self, name: str) -> Array:
