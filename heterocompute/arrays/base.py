@@ -1,4 +1,4 @@
-"""PackedArray: what every array of stored components has in common: shape, equality, copies, files, operators.
+"""PackedArray: what all arrays of stored components share: shape, equality, copies, files, operators.
 
 A subclass names its components and says how they become values (`_values`), what its constructor takes (`_arguments`)
 and what stands in a file (`_entry`, and the class methods that read one).
@@ -65,7 +65,7 @@ class PackedArray(NDArrayOperatorsMixin):
         raise NotImplementedError
 
     def _kind(self) -> object:
-        """Return what arrays have in common whose components mean the same."""
+        """Return a value that is equal for two arrays whose components have the same meaning, such as the format."""
         raise NotImplementedError
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -77,7 +77,7 @@ class PackedArray(NDArrayOperatorsMixin):
         raise NotImplementedError
 
     def _entry(self) -> Entry:
-        """Return what a file says of this array."""
+        """Return the entry that describes this array in a file."""
         raise NotImplementedError
 
     @classmethod
@@ -97,7 +97,7 @@ class PackedArray(NDArrayOperatorsMixin):
 
     @classmethod
     def _wrong_part(cls, entry: Entry, parts: Mapping[str, Array]) -> tuple[str, str] | None:
-        """Return the component of a file that holds what it must not, and what that is."""
+        """Return the name of a component that holds invalid values and a description of them, or None."""
         return None
 
     @classmethod
@@ -106,7 +106,7 @@ class PackedArray(NDArrayOperatorsMixin):
         raise NotImplementedError
 
     def _as_floats(self, name: str) -> Array:
-        """Return the values for a function that takes arrays of floats; TypeError where these must be asked for."""
+        """Return the values as floats for a function that takes such arrays; TypeError if the caller must decode."""
         more = (
             "" if self._decoder.startswith("to(") else ", or numpy.asarray().astype()"
         )  # an array without values on a device
@@ -199,7 +199,7 @@ class PackedArray(NDArrayOperatorsMixin):
         return self._shape[0]
 
     def _rows_of(self, index: Any) -> tuple[slice, bool]:
-        """Return an index of axis 0 as a slice of it, and whether the axis goes; only an int or a slice is one."""
+        """Return an index of axis 0 as a slice, and whether it removes the axis; only an int or a slice is accepted."""
         if isinstance(index, slice):
             return index, False
         try:

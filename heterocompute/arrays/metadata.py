@@ -1,4 +1,4 @@
-"""The positions of what a pattern keeps, checked: products take them as they are."""
+"""The positions of the values that a pattern keeps, checked here because products use them unchecked."""
 
 from __future__ import annotations
 

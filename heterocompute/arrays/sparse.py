@@ -425,7 +425,7 @@ def _plain(value: Any, name: str, wanted: str) -> Array:
 
 
 def _reordered_places(rows: int, columns: int) -> Array:
-    """Return where each int16 of plain metadata goes, both flat in C order."""
+    """Return the new position of each int16 of plain metadata; positions count elements in C order."""
     row, column = np.indices((rows, columns))
     row = row // 32 * 32 + row % 8 * 4 + row % 32 // 8
     up = (row % 2 == 0) & (column % 2 == 1)  # the two off-diagonal values of a 2 x 2 block are exchanged

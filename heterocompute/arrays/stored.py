@@ -1,4 +1,4 @@
-"""What the components of a quantized array never hold: a file is checked for it before products believe them."""
+"""Values that the components of a quantized array must not have: files are checked for them before any product."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _packed(codes: Array, bits: int) -> Array:
 
 
 def _scattered(q: Any, kept: Array) -> Array:
-    """Put what a pattern keeps in its place, (rows, runs, length); anything else is there already."""
+    """Return a pattern's kept values at their positions, (rows, runs, length); without a pattern, return `kept`."""
     fmt = q.format
     if not has_pattern(fmt):
         return kept

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class kept(Generic[T]):  # noqa: N801  as property
-    """A non-data descriptor: what it puts into the instance's dictionary is found before it."""
+    """A non-data descriptor: a value in the instance's dictionary is found first, so the function runs once."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self.compute, self.__doc__ = compute, compute.__doc__

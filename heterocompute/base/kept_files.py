@@ -78,7 +78,7 @@ def write_kept(path: Path, content: dict[str, Any]) -> None:
 
 
 def merge_kept(path: Path, merge: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Replace a file by what a function makes of its present content.
+    """Replace a file by the result of a function of its present content.
 
     Parameters
     ----------

@@ -271,7 +271,7 @@ def use(
 def run() -> tuple[int, int, int, int, bool]:
     """Return (mask of instruction sets, threads, forced path, route, one order) of this context for the C core.
 
-    0 threads are those of all processors, which the core counts where it would use more than one.
+    0 threads means one for each processor; the core counts them when it wants to use more than one.
     """
     settings = _settings.get()
     threads = settings.threads or _process_threads or _environment().threads or 0
@@ -397,7 +397,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
 
 
 def _register_threadpoolctl() -> None:
-    """Let threadpoolctl, where it is installed, see and limit our pool."""
+    """Make our thread pool known to threadpoolctl, if that is installed, so that it can list and limit it."""
     if find_spec("threadpoolctl") is None:
         return
     import threadpoolctl  # optional

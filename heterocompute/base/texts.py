@@ -36,7 +36,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, limit: int = MAX_NAME) -> str:
-    """Return a text with its middle left out where it is longer than `limit`; beginnings and ends tell names apart.
+    """Return a text without its middle if it is longer than `limit`; names are told apart by their beginnings and ends.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def one_line(message: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number and what it counts, in the plural but of one.
+    """Return a number and the thing that it counts, in the plural unless the number is 1.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def is_same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) 
 
 
 def sentence(error: BaseException) -> str:
-    """Return what an error says; one of memory often says nothing."""
+    """Return the message of an error; a MemoryError often has none."""
     return str(error) or ("not enough memory" if isinstance(error, MemoryError) else type(error).__name__)
 
 

@@ -76,7 +76,7 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
 
 
 def toml_text(found: Mapping[str, Any]) -> str:
-    """Return tables of tables of plain values as a document; what is deeper stands in the line of its key.
+    """Return nested tables of plain values as a TOML document; tables deeper than two are written inline.
 
     Examples
     --------

@@ -102,14 +102,14 @@ def is_several(value: Any) -> TypeGuard[Iterable[Any]]:
 
 
 def as_list(value: Any, name: str, wanted: str) -> list[Any]:
-    """Return what can be iterated as a list; TypeError for anything else, a text too."""
+    """Return an iterable as a list; TypeError for anything else, and for a str."""
     if not is_several(value):
         raise TypeError(f"{name} is {shown(value)}, expected {wanted}")
     return list(value)
 
 
 def check_count(function: str, name: str, value: Any, least: int = 1) -> int:
-    """Return a positive integer below 2^63, or one from 0 up; ValueError names what came instead."""
+    """Return an integer from 1, or from 0, to 2^63 - 1; ValueError names the value."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < 2**63:
         below = " below 2^63" if isinstance(value, int) and value >= 2**63 else ""
         wanted = "a positive integer" if least else "an integer from 0 up"
@@ -118,14 +118,14 @@ def check_count(function: str, name: str, value: Any, least: int = 1) -> int:
 
 
 def check_flag(function: str, name: str, value: Any) -> bool:
-    """Return a bool, also of 0 and 1; TypeError names what came instead."""
+    """Return a bool, also from 0 and 1; TypeError names the value."""
     if not isinstance(value, (bool, np.bool_)) and (not isinstance(value, int) or value not in (0, 1)):
         raise TypeError(f"{function}: {name} is {shown(value)}, expected True or False")
     return bool(value)
 
 
 def check_text(function: str, name: str, value: Any) -> str:
-    """Return a str; TypeError names what came instead."""
+    """Return a str; TypeError names the value."""
     if not isinstance(value, str):
         raise TypeError(f"{function}: {name} is {shown(value)}, expected a str")
     return value
@@ -175,7 +175,7 @@ def _pair(title: str, name: str, value: Any, least: int, single: bool) -> Any:
 def check_number(
     function: str, name: str, value: Any, low: float = 0.0, high: float = math.inf, closed: bool = False
 ) -> float:
-    """Return a real number above `low` (from `low` on, if `closed`) up to `high`; ValueError names what came.
+    """Return a real number above `low` (or equal to it, if `closed`) up to `high`; ValueError names the value.
 
     Zero, or between `SMALLEST` and `LARGEST`.
     """

@@ -1,8 +1,9 @@
 """Time against density: the dense product, N:M patterns, CSR and EIE's storage, and where each begins to be worth it.
 
-Of a matrix with so many values that are not zero, the product with one vector and with many. Packing of the activations
-and the answer in rows are part of every time; the weights are encoded before. The break-even density is where a
-candidate takes as long as OpenBLAS does for the dense matrix, interpolated between measurements in logarithms.
+For a matrix with a given share of nonzero values it times the product with one vector and with many. Every time
+includes packing the activations and writing the answer in rows; the weights are encoded beforehand. The break-even
+density is where a candidate takes as long as OpenBLAS takes for the dense matrix, interpolated between the measurements
+on logarithmic axes.
 """
 
 from __future__ import annotations

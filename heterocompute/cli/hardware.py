@@ -324,7 +324,7 @@ def show(
 
 
 def folded(cells: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Return rows once that are equal but for numbers in their names, with how many ``layers`` each stands for.
+    """Return one row for all that differ only in the numbers in their names, with their count as ``layers``.
 
     Examples
     --------

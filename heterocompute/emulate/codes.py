@@ -49,7 +49,7 @@ class Codes:
 
 
 def code_rows(model: Model, operand: Any, name: str, is_b: bool) -> Codes:
-    """Return what is multiplied: a matrix (b as its columns) with any leading dimensions."""
+    """Return the codes of an operand: the rows of a matrix, or the columns of b, with any leading dimensions."""
     if isinstance(operand, Codes):
         return operand
     k = operand.shape[-2 if is_b else -1]
@@ -263,7 +263,7 @@ def _fraction_bits(fraction_bits: Any, model: Model, longest: int) -> int:
 
 
 def _powers(gamma: int, table_bits: int, fraction: int | None) -> Array:
-    """Return what each sum of exponents stands for; in units of 2^-fraction, truncated, where that is given."""
+    """Return the power that each sum of exponents stands for; given a fraction, in units of 2^-fraction, truncated."""
     table = np.append(Log(8, gamma).form.levels[:gamma], 0.5)  # 2^(-r / gamma)
     sums = np.arange(LOG_ZERO)
     r = -sums % gamma

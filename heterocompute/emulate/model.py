@@ -1,4 +1,4 @@
-"""What `matmul` was asked for: the accumulator or the instruction, checked, as one value."""
+"""The arguments of `matmul` that choose an accumulator or an instruction, checked, as one value."""
 
 from __future__ import annotations
 

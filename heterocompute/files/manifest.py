@@ -1,4 +1,4 @@
-"""What an unfinished output says of itself, `OUT.partial/manifest.json`: read as any file of strangers is.
+"""What an unfinished output records about itself in `OUT.partial/manifest.json`, which is read like any untrusted file.
 
     {"version", "program", "consume", "parts", "beside": [name], "shards": [[digest, name, ...]],
      "source": {"path", "metadata", "tensors", "states"}}

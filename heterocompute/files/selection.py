@@ -46,7 +46,7 @@ def patterns(value: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def literal(pattern: str) -> str | None:
-    """Return the name that a pattern means alone, None where it has wildcards and may fit several.
+    """Return the only name that a pattern matches, or None if it has wildcards and may match several.
 
     Examples
     --------

@@ -1,12 +1,12 @@
-"""A folder of shards that is being made: it has another name until it is whole, and what is there of it is found again.
+"""A folder of shards in the making: it has another name until it is complete, and finished shards are found again.
 
     OUT.partial/manifest.json   the shards by file name and digest; what the source was, where it is being deleted
     OUT.partial/done/           a receipt for each shard: sums of what was written
     OUT.partial/out/            becomes OUT by one renaming
 
-A shard takes its name when it and its receipt are on the disk. So a file of that name is whole, whenever the process
-ended, if its shard has the digest that the manifest says and its bytes have the sums of the receipt. Nothing of this is
-believed: what is no file of ours, or no such file, is neither taken nor deleted.
+A shard gets its name only after it and its receipt are on the disk. So a file of that name is complete, whenever the
+process ended, if its digest is the manifest's and its bytes have the sums in the receipt. All of this is checked: a
+file that is not ours, or does not fit, is neither used nor deleted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Staging:
         return exists(self._manifest) or os.path.lexists(self._manifest)
 
     def _refuse_strangers(self, shards: Sequence[Shard], beside: Collection[str]) -> None:
-        """Raise ValueError where the name is taken by what is no unfinished output, or by a link to another place."""
+        """Raise ValueError if the name belongs to something other than an unfinished output, or to a link."""
         wanted = "its name is that of the unfinished output"
         if os.path.lexists(self.root):
             found = {path: _is_folder(path) for path in (self.root, self.inner, self._done)}

@@ -18,7 +18,7 @@ MAX_GROUP = 2**31 - 1
 
 @dataclass(frozen=True)
 class StoredRules:
-    """What the components of a format hold and never hold; products count on it, and files are checked for it.
+    """What the components of a format may hold; products rely on it, and files are checked for it.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
 """How long a product takes whose weights come from memory.
 
-A product that is timed again and again finds its weights in a cache, from where float32 is read as quickly as 4 bits.
-So each turn first reads so much else that no cache holds the weights any more, and then multiplies by copies of them,
-one after the other, none of them twice: the code stays warm, the weights are cold.
+A product that is timed repeatedly finds its weights in a cache, where float32 is read as quickly as 4 bits. So each
+round first reads enough other memory to clear the caches, then multiplies by copies of the weights, each of them once:
+the code stays warm, the weights are cold.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class Call(NamedTuple):
     core: tuple[Any, ...]
 
     def by(self, algorithm: str) -> tuple[Any, ...]:
-        """Return the arguments with which an algorithm is asked for by name."""
+        """Return the arguments of the core with a named algorithm in place of its own choice."""
         return (*self.core[:-3], algorithm, *self.core[-2:])
 
 

@@ -47,7 +47,7 @@ _core_formats: dict[Any, tuple[Any, ...]] = {}  # core formats of activations th
 
 
 def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: Any) -> FloatArray | None:
-    """Return the answer where all arguments are plain and right, else None: the long way says what is wrong."""
+    """Return the answer if all arguments are plain and valid, else None: the longer path then reports the error."""
     fmt = None
     if activations is not None:
         if type(activations) is not str and not isinstance(activations, Format):
@@ -95,7 +95,7 @@ def _kept_way(run: Run, is_linear: bool, a: Any, b: Any, activations: Any) -> Ru
 
 
 def _tuned_run(run: Run, a: Any, b: Any, activations: Format | None) -> Run | None:
-    """Return the run that takes the way that was tuned for a product; what `use` says of the BLAS comes before it."""
+    """Return the run with the path that was tuned for a product; a BLAS that `use` names takes precedence."""
     dense = not isinstance(a, QuantizedArray) and not isinstance(b, QuantizedArray)
     mask, threads, _, route, one_order = run
     if dense and route:

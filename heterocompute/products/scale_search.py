@@ -66,7 +66,7 @@ def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
 
 
 def _two_levels(grid: Grid, w: Array, weight: Array) -> Grid:
-    """Search scales as if each were a float, then what the row's is, and the integers beside the nearest."""
+    """Search each scale as a free float, then the scale of the row, and integers near each quotient."""
     form = grid.form
     largest = grid.high if grid.levels is None else np.abs(grid.levels).max()
     steps = 2**form.scale_bits - 1

@@ -125,7 +125,7 @@ def _measured(name: str, call: dict[str, Any], ways: list[str], budget: float) -
 
 
 def _by(name: str, way: str) -> tuple[AbstractContextManager[None], dict[str, str]]:
-    """Return the setting and the options with which a call goes one way."""
+    """Return the context and the keyword arguments that make a call take one path."""
     if name == "conv2d":
         return nullcontext(), {"algorithm": way}
     return use(blas="openblas") if way == tuned.BLAS else use(path=way), {}

@@ -183,7 +183,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
 
 
 def _prune_columns(w: Array, upper: Array, n: int, m: int) -> Array:
-    """Prune these columns in place; return the errors that the columns behind them make good."""
+    """Prune these columns in place; return the errors that the later columns compensate."""
     errors = np.zeros(w.shape)
     diagonal = np.diag(upper)
     gone = np.zeros((len(w), m), np.bool_)

@@ -1,4 +1,4 @@
-"""Rounding weights so that later columns make good for what earlier ones lose: `gptq`."""
+"""Rounding of weights in which later columns compensate the errors of earlier ones: `gptq`."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def gptq(
 
 
 def rounded_under(w: Any, h: Any, fmt: Format | str, axis: Any = None, mask: Any = None, **options: Any) -> Rounding:
-    """Do what `gptq` does, and say how it went."""
+    """Round like `gptq`, and return its statistics too."""
     how = Options.of(**options)
     x = as_array(w, "gptq: w")
     axes = normalize_axes(layer_axis(x.ndim, axis, "gptq"), x.ndim, "gptq")
@@ -238,7 +238,7 @@ def turn_of(diagonal: Array, order: str, block: Array | None = None) -> Array:
 
 
 def _without_drift(w: Array, matrix: Array, cross: Array, damping: float) -> Array:
-    """Return the real weights whose output on the inputs as they are is nearest to that on the unrounded network's.
+    """Return real weights whose output on the actual inputs is closest to the unrounded network's output.
 
     ``(w cross + l w) (H + l I)^-1``, l = damping times the mean of the diagonal: by two triangular systems, sums of
     columns one after the other, so that no LAPACK decides a code.

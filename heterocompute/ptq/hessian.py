@@ -135,7 +135,7 @@ class Hessian:
         return array.reshape(*array.shape[: array.ndim - len(wanted)], self.groups, self.k)
 
     def _each(self, parts: Array) -> Array:
-        """Return what there is of each group, without that dimension where there is one."""
+        """Return the parts of all groups, without the group dimension if there is one group."""
         return parts if self.groups > 1 else parts[0]
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -169,7 +169,7 @@ def _price(cost: Array, loss: Array, budget: float) -> float:
 
 
 def _begun(cost: Array, loss: Array, paid: Array, limit: Array) -> Array | None:
-    """Return a choice within the budgets, what is left of them spent on the largest gains; None where none was near."""
+    """Return a choice within the budgets, with the rest spent on the largest gains; None if none was found."""
     items = np.arange(len(loss))
     for factor in (1.0, 1 + 1e-12, 1.03, 1.1, 1.3, 2.0, 8.0, 1e6):
         choice = (loss + factor * paid).argmin(axis=1)

@@ -30,7 +30,7 @@ class Part:
 
 
 def refit_levels(parts: list[Part]) -> None:
-    """Move every centre of a codebook, ascending, to its best value while the others and all codes stand still.
+    """Move each centre of a codebook, in ascending order, to its best value while the others and all codes stay.
 
     Each moves at most to the centre beside it, so that they stay in order, and only where the error falls.
 

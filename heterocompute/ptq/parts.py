@@ -4,9 +4,9 @@
     OUT.parts/KEY.json          what a run of the network heard: the axes of each tensor that it listened to
     OUT.parts/KEY.sum           of each of these: its bytes and their CRC-32
 
-A key names all that decides the content, so that nothing of another checkpoint or other options is taken. A file takes
-its name when it and its receipt are on the disk; what is no such file, or has other bytes than its receipt says, is not
-taken, but made anew.
+A key covers everything that determines the content, so that no part of another checkpoint or of other options is
+reused. A file gets its name only after it and its receipt are on the disk; a file that is not such a part, or whose
+bytes differ from its receipt, is made again.
 """
 
 from __future__ import annotations

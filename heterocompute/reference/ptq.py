@@ -188,7 +188,7 @@ def descend(
     refits: int = 0,
     stored: Callable[[Array], Array] | None = None,
 ) -> tuple[Array, Array, list[int]]:
-    """Move every code that is kept to its best value while all else stands still, again and again.
+    """Move every kept code to its best value while the others stay, sweep after sweep.
 
     The first `refits` times every scale before them; of a row of which a sweep changed no code it rests.
 
@@ -260,7 +260,7 @@ def _refit(
 
 
 def _move(h: Array, column: int, error: Array, errors: Array, slopes: Array) -> None:
-    """Let a column have other errors, and the slopes of all hear of it."""
+    """Set the errors of a column, and update all slopes."""
     slopes[:] = fma64(h[column][:, None], error - errors[column], slopes)
     errors[column] = error
 
@@ -294,7 +294,7 @@ def level_sums(grid: Any, w: Array, h: Array, codes: Array) -> tuple[Array, Arra
 
 
 def refit_levels(levels: Array, curvature: Array, slope: Array) -> Array:
-    """Move every level once, ascending, to its best float32 between its neighbours while all else stands still.
+    """Move every level once, in ascending order, to its best float32 between its neighbours, all else fixed.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ def refit_levels(levels: Array, curvature: Array, slope: Array) -> Array:
 
 
 def losses(errors: Array, h: Array) -> Array:
-    """Return what the errors of each row cost at the output of the layer, ``e^T H e``.
+    """Return the error of each row at the output of the layer, ``e^T H e``.
 
     Parameters
     ----------

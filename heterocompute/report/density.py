@@ -46,7 +46,7 @@ def curves(rows: Sequence[Row]) -> dict[Curve, list[Row]]:
 
 
 def heights(base: float | None, values: Sequence[float | None], slack: float) -> list[float | None]:
-    """Return where each value stands: 0 for the network as it came, -log10(1 + loss / slack) below it."""
+    """Return the height of each value: 0 for the unchanged network, -log10(1 + loss / slack) below it."""
     if base is None:
         return [None for _ in values]
     return [

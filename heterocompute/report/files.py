@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file whole: under a temporary name beside it, then renamed.
+    """Write a file as a whole: under a temporary name in the same folder, then rename it.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def csv_text(rows: Sequence[Row]) -> str:
 
 
 class Tabular:
-    """What results with a `table` have in common."""
+    """Base of the results that have a `table`."""
 
     table: list[Row]
 

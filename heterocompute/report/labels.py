@@ -1,7 +1,8 @@
-"""Names beside dots: never one over another, over a dot, or nearer to another dot than to its own.
+"""Names beside dots: none overlaps another name or a dot, or lies nearer to another dot than to its own.
 
-Greedy, in the order given: eight places around the dot, then places further away with a line that leads to it. What
-finds no place gets none. All lengths are of one unit, y grows downwards, a box is (left, top, right, bottom).
+Greedy, in the given order: eight places around the dot, then places further away with a line that leads to it. A name
+for which no place is found is left out. All lengths have one unit, y grows downwards, a box is (left, top, right,
+bottom).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def crossing(box: Box, others: Array) -> bool:
-    """Tell whether a box meets one of others, an array of n x 4."""
+    """Tell whether a box overlaps one of the others, an array of n x 4."""
     return bool(
         np.any((others[:, 0] < box[2]) & (others[:, 2] > box[0]) & (others[:, 1] < box[3]) & (others[:, 3] > box[1]))
     )
@@ -138,13 +139,13 @@ def _candidates(x: float, y: float, r: float, width: float, size: float, leaders
 
 
 def _own(box: Box, own: Array, others: Array, led: bool) -> bool:
-    """Tell whether a name stands nearer to its dot than to all others, or, if a line leads to it, near to none."""
+    """Tell whether a name is nearer to its dot than to all others, or, with a line, far enough from all."""
     gaps = _gaps(box, others)
     return bool(gaps.size == 0 or gaps.min() > GAP + (0.0 if led else _gaps(box, own[None])[0]))
 
 
 def _gaps(box: Box, dots: Array) -> Array:
-    """Return how far the dots lie from a box."""
+    """Return the distance of each dot from a box."""
     across = np.maximum(np.maximum(box[0] - dots[:, 0], dots[:, 0] - box[2]), 0)
     down = np.maximum(np.maximum(box[1] - dots[:, 1], dots[:, 1] - box[3]), 0)
     found: Array = np.hypot(across, down) - dots[:, 2]

@@ -33,7 +33,7 @@ def alike(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[int]]:
 
 
 def dots_of(rows: Sequence[Row]) -> tuple[list[Dot], list[int]]:
-    """Return a dot a place, named by its first layer and how many more there are, and who is named first."""
+    """Return one dot for all layers at a place, named by the first and a count, and the order of the names."""
     dots, taken = [], []
     for members in alike(rows).values():
         row = rows[members[0]]

@@ -23,7 +23,7 @@ SIGNS = str.maketrans({"─": "-", "●": "*", "–": "-", "µ": "u", "×": "x",
 
 
 class Column(NamedTuple):
-    """What a column shows, and when it leaves.
+    """The content of a column, and when it is left out.
 
     Attributes
     ----------

@@ -86,7 +86,7 @@ def loaded(source: Any, name: str) -> Array:
 
 
 class Network(NamedTuple):
-    """What a value brings that knows how to judge itself, and perhaps how to train itself."""
+    """The weights of a value, with its functions for evaluation and training if it has them."""
 
     weights: Any
     evaluate: Callable[..., Any] | None
@@ -94,7 +94,7 @@ class Network(NamedTuple):
 
 
 def network_of(weights: Any) -> Network:
-    """Return the weights of a network and what it can do; anything else is weights that can do nothing."""
+    """Return the weights of a network and its functions; any other value is weights without functions."""
     found = getattr(weights, "weights", None)
     if isinstance(weights, Mapping) or not isinstance(found, Mapping):
         return Network(weights, None, None)

@@ -34,7 +34,7 @@ def chances(seed: int, first: int, count: int) -> Array:
 
 
 def round_by_chance(x: Array, scale: Array, low: Any, high: Any, levels: Any, seed: int) -> Array:
-    """Round to levels by chance, float32.
+    """Round to levels stochastically, float32.
 
     Parameters
     ----------

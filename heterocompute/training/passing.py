@@ -116,7 +116,7 @@ def _searched(x: Array, q: QuantizedArray) -> Array:
 def _of_pattern(
     x: Array, fmt: Sparse, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
 ) -> tuple[Array, Array | None]:
-    """Round what a pattern keeps; the gradient passes where nothing is kept."""
+    """Round the values that a pattern keeps; the gradient passes where none is kept."""
     noted = note_of(fmt, clip, x.shape, axes) is not None
     if rounding == "nearest" and not noted:
         return fake_quantize(x, fmt, axes, clip), None

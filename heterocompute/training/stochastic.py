@@ -39,7 +39,7 @@ def as_seed(seed: Any) -> int:
 
 
 def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
-    """Round to the levels of a format, by chance; `q`, of no pattern, has the scales.
+    """Round to the levels of a format stochastically; the scales are those of `q`, which has no pattern.
 
     Raises
     ------

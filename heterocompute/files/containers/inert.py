@@ -38,7 +38,7 @@ class Dtype(Inert):
         self.text: Any = text if plain else None
 
     def build(self, state: Any) -> None:
-        """Take the state: version, order of bytes, what is None of numbers."""
+        """Take the state of a dtype: version, byte order, and three items that are None for numbers."""
         if not isinstance(state, tuple) or len(state) < 5 or any(part is not None for part in state[2:5]):
             self.text = None
         elif self.text is not None and state[1] in ("<", ">", "|"):
@@ -73,7 +73,7 @@ class PickledArray(Inert):
         self.held: Any = ()
 
     def build(self, state: Any) -> None:
-        """Take the state: version, shape, dtype, whether columns lie together, bytes; of objects a list."""
+        """Take the state: version, shape, dtype, whether the order is Fortran's, then bytes, or a list for objects."""
         if not isinstance(state, tuple) or len(state) != 5:
             raise ValueError("a NumPy array of another state than shape, dtype, order and bytes")
         self.take(state[4], state[2], state[1], "F" if state[3] is True else "C")

@@ -113,9 +113,7 @@ def dense_of(values: Array, at: Array, shape: tuple[int, ...]) -> Array:
     if math.prod(shape) * values.dtype.itemsize > MAX_DENSE:
         raise ValueError(f"a sparse tensor of {shown(shape)} takes more than 2 GiB as a dense one")
     if at.ndim not in (1, 2) or len(at) != values.size or (at.ndim == 2 and at.shape[1] != len(shape)):
-        raise ValueError(
-            f"{counted(values.size, 'value')} but indices of shape {shown(at.shape)}"
-        )
+        raise ValueError(f"{counted(values.size, 'value')} but indices of shape {shown(at.shape)}")
     if at.size and ((at < 0) | (at >= np.array(shape if at.ndim == 2 else math.prod(shape)))).any():
         raise ValueError(f"an index outside of the shape {shown(shape)}")
     dense: Array = np.zeros(shape, values.dtype)

@@ -251,7 +251,7 @@ class _Machine:
         return Inert()
 
     def named(self, text: str) -> Inert:
-        """Return what has a text: one key may be written once and taken a million times."""
+        """Return a value with a text. Its cost counts each time: a key written once may be used a million times."""
         self.spend(1 + len(text) // 8)
         return Inert(text)
 

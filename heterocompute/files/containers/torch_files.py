@@ -174,7 +174,7 @@ def _inner(value: Any, *_: Any) -> Any:
 
 
 def _joined(name: str, key: Any, place: int) -> str:
-    """Return the name of what a key leads to; a key without a text has its place."""
+    """Return the name of a value below a key; a key that is no text is replaced by its position."""
     if isinstance(key, Inert):
         key = key.text or place
     return f"{name}.{key}" if name else str(key)

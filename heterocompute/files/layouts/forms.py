@@ -6,7 +6,7 @@
     mxfp4, nvfp4  scales that are powers of two: 2^e of 32 values are two bytes E4M3 times the float32 of the tensor
     nf4, fp8      smaller groups repeat a scale
 
-What is made here is not believed: `convert` decodes both arrays and compares them.
+The results are not trusted: `convert` decodes both arrays and compares them.
 """
 
 from __future__ import annotations

@@ -119,6 +119,6 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
 
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return codes with scales of blocks; None of others."""
+    """Return codes with one scale for each block; None for other tensors."""
     codes = codes_in(prefix, tensors, _block_of(prefix, config))
     return None if scaled.format_of(codes) is not None else (codes, tensors[f"{prefix}.weight"].shape, None)

@@ -54,7 +54,7 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
 
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return codes and scales of a matrix that no format here holds; None of others."""
+    """Return the codes and scales of a matrix for which no format exists here; None for other tensors."""
     codes = _codes_in(prefix, tensors)
     return None if scaled.format_of(codes) is not None else (codes, codes.codes.shape, None)
 

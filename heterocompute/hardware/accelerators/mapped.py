@@ -315,7 +315,7 @@ def _layer(
 
 
 def _moved(machine: Accelerator, stores: list[Store], place: int, stats: Stats, run: Shortcut, format: str) -> float:
-    """pJ of the words that pass the wires between a store and what lies below its fan-out."""
+    """Return the energy, in pJ, of the words that cross the wires between a store and the stores below its fan-out."""
     store, below = stores[place], stores[place + 1 :]
     moved = 0.0
     for tensor in "WIO":

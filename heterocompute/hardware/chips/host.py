@@ -111,7 +111,7 @@ def _bytes_read(run: tuple[int, int], kind: str, memory: Any) -> float:
 
 
 def _best_rate(work: Callable[[], float]) -> float:
-    """Work/s of the best round: a limit is what was reached once, other processes only slow it."""
+    """Work/s of the best round: a limit is what was reached once, since other processes can only slow a round."""
     best = 0.0
     for _ in range(ROUNDS):
         begin = time.perf_counter()

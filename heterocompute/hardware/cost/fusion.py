@@ -207,7 +207,7 @@ class _Sizes:
             self.ending.setdefault(place, []).append(name)
 
     def alone(self, i: int, training: bool) -> int:
-        """Traffic of a node on its own; what is applied on the way of another reads its parameters only."""
+        """Return the traffic of a node on its own; an operation that another applies reads only its parameters."""
         flow = self.flows[i]
         values = 0
         if is_work(flow):

@@ -57,7 +57,7 @@ def cut(network: Network, count: int, bits: int = 32) -> tuple[int, int]:
 
 
 def _costs(network: Network, bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of each segment between two places: what its end keeps that was not kept before, and its other outputs."""
+    """Return for each segment the newly kept elements at its end, and the elements of its other outputs."""
     flows = network.flows
     homes = memories(flows)
     uses = last_memory_uses(flows, homes)

@@ -82,7 +82,7 @@ MADE: dict[str, tuple[type, str]] = {
 
 
 def check_kinds(function: str, **values: Any) -> None:
-    """Refuse what is no problem, no machine or no mapping, by the argument's name."""
+    """Refuse a problem, machine or mapping of the wrong type, with the argument's name."""
     for name, value in values.items():
         kind, how = MADE[name]
         if not isinstance(value, kind):

@@ -148,7 +148,7 @@ def _primes(number: int) -> Iterator[tuple[int, int]]:
 
 
 def _splits(number: int, slots: int) -> int:
-    """Ways to write a number as a product of so many factors, in order."""
+    """Return the ways to write a number as a product of this many factors, in order."""
     if slots == 0:
         return int(number == 1)
     return math.prod(math.comb(power + slots - 1, slots - 1) for _, power in _primes(number))

@@ -56,7 +56,7 @@ class Nest:
         return tile(self.problem.tensors[tensor], self.sizes[place])
 
     def stored(self, tensor: str, place: int) -> int:
-        """Words that a tile takes up there: fewer where it is compressed."""
+        """Return the words that a tile occupies there: fewer if it is compressed."""
         words = self.words(tensor, place)
         if tensor not in self.arch.levels[place].compress or tensor not in self.problem.densities:
             return words
@@ -254,7 +254,7 @@ def _overflow(name: str, room: int, wants: dict[str, int]) -> ValueError:
 
 
 def check_zeros(laid: Nest) -> None:
-    """Say where gating or skipping stands at a level that does not feed the multipliers."""
+    """Refuse gating or skipping at a level that does not feed the multipliers."""
     for place, level in enumerate(laid.arch.levels):
         for tensor in (*level.gate, *level.skip):
             if laid.chain(tensor)[-2] != place:

@@ -1,4 +1,4 @@
-"""One static page where sliders change the tiles, and all that follows is counted anew by the rules of `evaluate`.
+"""One static page whose sliders change the tiles; all counts follow by the rules of `evaluate`.
 
 The page holds the problem and the machine as data; page.js is the third writing of the rules, beside `accesses` and
 csrc/model/cost.c, and is tested against the first in a browser.

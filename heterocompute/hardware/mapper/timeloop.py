@@ -45,12 +45,12 @@ ONLY = {"has_power_gating": False, "reduction_supported": True, "min_utilization
 
 
 def outside(where: str) -> ValueError:
-    """The sentence for what is not modelled."""
+    """Return the message for a key that is not modelled."""
     return ValueError(f"{where} is outside the part of Timeloop v4 that is modelled")
 
 
 def from_timeloop(found: dict[str, Any]) -> tuple[Problem | None, Arch | None, Mapping | None, list[str]]:
-    """Turn the keys of Timeloop's files into ours, with notes on what was left aside."""
+    """Convert the keys of Timeloop's files to ours, with notes on those left out."""
     notes: list[str] = []
     fixed: dict[str, frozenset[str]] = {}
     for key, value in found.items():
@@ -337,7 +337,7 @@ def _energies(value: Any) -> dict[str, dict[str, float]]:
 
 
 def _zeros(value: Any, notes: list[str]) -> dict[str, dict[str, Any]]:
-    """Of each level what it compresses, gates and skips."""
+    """Return for each level what it compresses, gates and skips."""
     if value is None:
         return {}
     found: dict[str, dict[str, Any]] = {}
@@ -441,7 +441,7 @@ def _loops(known: dict[str, Any], problem: Problem, where: str) -> list[tuple[st
 
 
 def _fill_rest(problem: Problem, nests: list[list[tuple[str, int]]]) -> None:
-    """A factor of 0 is what the others leave."""
+    """Replace a factor of 0 by the quotient that the other factors leave."""
     for dim, bound in problem.dims.items():
         open_at = [(loops, i) for loops in nests for i, (d, factor) in enumerate(loops) if d == dim and factor == 0]
         if not open_at:

@@ -23,7 +23,7 @@ TAGS = ("Container", "Component", "Hierarchical", "Parallel", "Pipelined", "Noth
 
 
 def yaml_module() -> Any:
-    """Return PyYAML, or say how to get it."""
+    """Return PyYAML; ImportError says how to install it."""
     try:
         import yaml  # optional
     except ImportError:
@@ -89,7 +89,7 @@ def _check_events(yaml: Any, text: str) -> None:
 
 
 def _check_size(yaml: Any, root: Any) -> None:
-    """Count nodes with aliases written out; an alias of what encloses it has no end."""
+    """Count nodes with aliases expanded; refuse an alias of a node that contains it."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
 

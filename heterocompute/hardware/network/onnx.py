@@ -236,7 +236,7 @@ class _Reader:
             self.held[one.output[0]] = tuple(dims[axis] for axis in axes)
 
     def layer(self, one: Any) -> Layer:
-        """Return the layer of a node of the graph; its constants are counted where they are used first."""
+        """Return the layer of a node of the graph; its constants count at their first use."""
         options = {a.name: self.onnx.helper.get_attribute_value(a) for a in one.attribute}
         kind = one.op_type
         if kind == "Einsum" and len(one.input) > 1:
@@ -384,7 +384,7 @@ class _Reader:
         return sum(self.sizes[name] for name in new)
 
     def weights_of(self, one: Any, places: Sequence[int] | None = None) -> set[str]:
-        """Return the parameters that a node takes as they are, or that something made of them alone."""
+        """Return the parameters that a node takes directly, or that were computed from parameters alone."""
         listed = PARAMETERS.get(one.op_type, range(len(one.input)))
         names = [one.input[i] for i in listed if i < len(one.input) and (places is None or i in places)]
         found = set().union(*(self.behind.get(name, set()) for name in names))

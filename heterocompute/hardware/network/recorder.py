@@ -263,7 +263,7 @@ class Recorder:
     def layer(
         self, kind: str, args: Any, fed: list[Any], made: list[Any], held: tuple[str, ...]
     ) -> tuple[Layer | None, list[str]]:
-        """Return the layer that an operator is, and what feeds it; None for one that none describes."""
+        """Return the layer that describes an operator, and the names of its inputs; None if no layer does."""
         x = fed[0]
         first = [self.source(x)]
         new = not set(held) & self.counted

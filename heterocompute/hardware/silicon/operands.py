@@ -156,7 +156,7 @@ def state_arithmetic(family: str, arithmetic: Callable[[Any], Operand]) -> None:
 
 
 def _states(family: str) -> bool:
-    """Tell whether the core knows a family, and what its codes and scales are."""
+    """Tell whether the core has the family's kind of codes."""
     examples = next((cls.examples for cls in Format.families() if cls.family == family), ())
     return bool(examples) and parse_format(examples[0]).form.codes in KINDS
 

@@ -54,7 +54,7 @@ def calibrated_in_groups(
 
 
 def _hear(model: Any, batches: Batches, weights: list[Layer], ears: list[Ear]) -> None:
-    """Run the batches, each for one ear: of two ears the second hears every fourth batch."""
+    """Run the batches, each for one ear; of two ears, the second hears every fourth batch."""
     for index, batch in enumerate(batches):
         ear = ears[-1 if index % EVERY == EVERY - 1 else 0]
         ear.keep = _tokens(batch)
@@ -78,7 +78,7 @@ def _calibration(ears: list[Ear], order: list[str]) -> Calibration:
 
 
 def _tokens(batch: Any) -> Any:
-    """Return what of a batch is a token, by its attention mask; None where it has none."""
+    """Return a mask of the tokens of a batch, from its attention mask; None if it has none."""
     mask = batch.get("attention_mask") if hasattr(batch, "get") else None
     if mask is None or len(mask.shape) != 2:
         return None

@@ -94,7 +94,7 @@ class Ear:
             self._fleeting.append(copy.data_ptr())
 
     def product(self, a: Any, b: Any) -> None:
-        """Hear a @ b, matrices, stacks of matrices, or a matrix and a vector."""
+        """Record the inputs of a @ b, for matrices, stacks of matrices, or a matrix and a vector."""
         for weight, x, side in ((b, a, 0), (a, b, 1)):
             found = self._known.get(weight.data_ptr()) if weight.dim() > 1 else None
             if found is None:
@@ -281,7 +281,7 @@ def _call(ear: Ear, name: str, _: Any, inputs: Any) -> None:
 
 
 def _announced(ear: Ear, weight: Layer) -> Callable[[], None]:
-    """Let a module tell the ear the tensor that it computes and multiplies by; return what ends that."""
+    """Have a module report the tensor that it computes as its weight to the ear; return a function that ends that."""
     module, attribute, name = weight.module, weight.attribute, weight.name
     made = made_by(weight)
     if made == "held":

@@ -86,7 +86,7 @@ def _chosen(calibration: Calibration, names: list[str]) -> Calibration:
 
 
 class _Again:
-    """Calibrates a module with what is rounded so far: a copy of the weights that are."""
+    """Calibrates a module again with the weights rounded so far, in a copy of the model."""
 
     def __init__(self, model: Any, layers: list[Layer], batches: Any, held: Any) -> None:
         self._model, self._batches, self._held_out = shared_copy(model), batches, None if held is None else False

@@ -35,7 +35,7 @@ class References:
         self._operators: list[type] = []
 
     def __call__(self, model: Any, tensors: Mapping[str, Any]) -> Reference:
-        """Return an evaluator of a model without constants, which are handed over beside it."""
+        """Return an evaluator of a model whose constants are passed separately."""
         self._operators = self._operators or operators()
         return Reference(model, {name: array_of(one, self._folder) for name, one in tensors.items()}, self._operators)
 
@@ -89,7 +89,7 @@ class Reference:
 
 
 def _named(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
-    """Let the error of an operator say which operator it is."""
+    """Return a function that adds the operator's name to any error of its call."""
 
     def run(*arguments: Any, **options: Any) -> Any:
         try:

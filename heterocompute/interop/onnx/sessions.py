@@ -59,7 +59,7 @@ class Sessions:
         self._identity: dict[str, Any] = {}
 
     def __call__(self, model: Any, tensors: Mapping[str, Any]) -> Session:
-        """Return a session of a model without constants, which are handed over beside it."""
+        """Return a session of a model whose constants are passed separately."""
         import onnx  # optional
 
         options, large = options_of(self._ort, self.threads), {}

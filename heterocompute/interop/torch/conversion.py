@@ -217,7 +217,7 @@ def packed_weights(
 
 
 def _identity(layer: Layer) -> tuple[Any, ...]:
-    """Return what two layers have in common that are tied: the parameter, or the module that computes the weight."""
+    """Return a key that is equal for tied layers: from the parameter, or from the module that computes the weight."""
     parameter = layer.module._parameters.get(layer.attribute)
     return (id(layer.module), layer.attribute) if parameter is None else (id(parameter),)
 

@@ -33,7 +33,7 @@ __all__ = [
 
 
 def recipe_of(format: Any) -> dict[str, Format | QuantizedArray | None]:
-    """Return a format, a recipe, or what rounded a model, as pattern -> format or rounded weight."""
+    """Return a format, a recipe or a rounding of a model as a dict from patterns to formats or rounded weights."""
     rounded = getattr(format, "weights", None)
     if isinstance(rounded, Mapping):
         return {escaped(name): value for name, value in rounded.items() if isinstance(value, QuantizedArray)}

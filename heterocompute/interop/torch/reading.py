@@ -2,9 +2,9 @@
 
     MultiheadAttention.forward        out_proj.weight           LinearCrossEntropyLoss.forward    linear.weight
 
-Such a module is shown a `Reading` in place of a QuantLinear while it runs: its `weight` is the rounded one. The fast
-path of TransformerEncoderLayer reads linear1.weight and linear2.weight, but is not taken where a module has a hook:
-each QuantLinear has one.
+While such a module runs, it sees a `Reading` in place of a QuantLinear: its `weight` is the rounded one. The fast path
+of TransformerEncoderLayer would read linear1.weight and linear2.weight directly, but PyTorch does not take it where a
+module has a hook, and each QuantLinear has one.
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             return f"{super().extra_repr()}, fmt={self.fmt}"
 
     def meet(parent: Any, name: str, module: Any) -> None:
-        """Let a module that reads a QuantLinear's weight run with a Reading of it: PyTorch says what is registered."""
+        """Give a module that reads a QuantLinear's weight a Reading in its place; PyTorch reports each registration."""
         if not isinstance(module, QuantLinear):
             return
         if any(

@@ -229,7 +229,7 @@ class Run:
         return self._product(y.transpose(0, 2, 1, 3).reshape(batch, n, -1), part, "attn_output")
 
     def _attended(self, i: int, q: FloatArray, k: FloatArray, v: FloatArray) -> FloatArray:
-        """Keep the keys and values of new tokens, and return what their queries find, (batch, heads, n, width)."""
+        """Store the keys and values of new tokens, and return attention of the queries, (batch, heads, n, width)."""
         s = self.shape
         keys, values = self.cache.add(i, k, v)
         return attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap)

@@ -162,7 +162,7 @@ def chiplets(
 
 
 def _grids(count: int) -> list[tuple[int, int]]:
-    """Grids of `count` places; a layer without so many channels leaves places empty."""
+    """Return all grids of `count` chiplets; a layer with fewer channels leaves some of them idle."""
     low = [k for k in range(1, math.isqrt(count) + 1) if count % k == 0]
     return [(k, count // k) for k in sorted({*low, *(count // k for k in low)})]
 

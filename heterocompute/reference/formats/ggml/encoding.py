@@ -173,7 +173,7 @@ def _fit_minimum(kind: Any, x: Array, w: Array) -> tuple[Array, Array]:
 
 
 def _nearest(kind: Any, quotient: Array) -> Array:
-    """Return codes, or the levels that they stand for."""
+    """Return the nearest codes, or the nearest levels if the kind has levels."""
     if kind.has_levels:
         return np.asarray(LEVELS.astype(F32)[np.searchsorted((LEVELS[1:] + LEVELS[:-1]) / 2, quotient, side="left")])
     n = 2 ** (kind.bits - 1)
@@ -220,7 +220,7 @@ def _below(kind: Any, sizes: Geometry, x: Array, w: Array) -> tuple[Array, dict[
 
 
 def _refitted(kind: Any, sums: Sums, s: Array, m: Array, d: Array, e: Array) -> tuple[Array, Array]:
-    """Return d and e of least squares with these codes and integers; as they are where that has no answer."""
+    """Return d and e by least squares for these codes and integers; unchanged where there is no solution."""
     zero = np.zeros(d.shape, F32)
     aa, bb, ab, ax, bx = zero, zero, zero, zero, zero
     for g in range(s.shape[-1]):
