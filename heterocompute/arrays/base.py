@@ -1,7 +1,7 @@
 """PackedArray: what all arrays of stored components share: shape, equality, copies, files, operators.
 
-A subclass names its components and says how they become values (`_values`), what its constructor takes (`_arguments`)
-and what stands in a file (`_entry`, and the class methods that read one).
+A subclass names its components and defines how they become values (`_values`), the arguments of its constructor
+(`_arguments`) and its entry in a file (`_entry`, and the class methods that read one).
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class PackedArray(NDArrayOperatorsMixin):
         raise NotImplementedError
 
     def _arguments(self) -> tuple[Any, ...]:
-        """Return what the constructor takes."""
+        """Return the arguments of the constructor."""
         raise NotImplementedError
 
     def _facts(self) -> dict[str, str]:
-        """Return what Jupyter shows."""
+        """Return the properties that Jupyter shows."""
         raise NotImplementedError
 
     def _entry(self) -> Entry:
@@ -102,7 +102,7 @@ class PackedArray(NDArrayOperatorsMixin):
 
     @classmethod
     def _restored(cls, entry: Entry, parts: Mapping[str, Array]) -> Self:
-        """Return the array of an entry and its components; ValueError where they do not fit each other."""
+        """Return the array of an entry and its components; ValueError if they do not fit each other."""
         raise NotImplementedError
 
     def _as_floats(self, name: str) -> Array:
@@ -155,7 +155,7 @@ class PackedArray(NDArrayOperatorsMixin):
 
     @property
     def device(self) -> str:
-        """Where the components lie; "cpu", as of an ndarray."""
+        """The device of the components; "cpu", as for an ndarray."""
         return next((part.device for part in self._components.values()), "cpu")
 
     @property

@@ -1,4 +1,4 @@
-"""Arrays of floats as callers pass them, without a copy: NumPy's, and what lends its memory by DLPack."""
+"""Arrays of floats as callers pass them, without a copy: NumPy arrays, and objects that share memory by DLPack."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
 
 
 def as_any(value: Any, name: str, wanted: str = "an array of floats") -> np.ndarray[Any, Any]:
-    """Return anything that is an array, of whatever dtype, as an ndarray; TypeError says what came instead."""
+    """Return an array-like of any dtype as an ndarray; TypeError names the type of anything else."""
     if isinstance(value, np.ndarray):
         return np.asarray(value)  # only the memory of a subclass: its methods may do anything
     if isinstance(value, PackedArray):

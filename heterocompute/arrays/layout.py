@@ -1,4 +1,4 @@
-"""How packed arrays lie in a safetensors file.
+"""The layout of packed arrays in a safetensors file.
 
 An array `name` is its components, tensors `name.codes`, `name.scales`, ...; the metadata key `heterocompute` says what
 they mean:
@@ -60,14 +60,14 @@ class Entry:
     kind: Any = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as it stands in the file."""
+        """Return the entry as the JSON of the file."""
         return {"format": str(self.format), "shape": list(self.shape), "axis": list(self.axis), "dtype": self.dtype}
 
 
 def file_layout(
     tensors: Mapping[str, Entry | Plain], single: bool = False, metadata: Mapping[str, str] | None = None
 ) -> tuple[dict[str, Plain], dict[str, str]]:
-    """Work out what a file of these tensors holds, before any of them exists.
+    """Return the layout of a file with these tensors, before any of them exists.
 
     Parameters
     ----------

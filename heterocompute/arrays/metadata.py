@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 def check_metadata(metadata: Array, fmt: Sparse, shape: Sequence[int], axis: Sequence[int]) -> str | None:
-    """Say what is wrong with the positions of an array, or return None.
+    """Return what is wrong with the positions of an array, or None.
 
     Parameters
     ----------

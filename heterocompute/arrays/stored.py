@@ -42,7 +42,7 @@ def check_source(shape: Sequence[int], axis: Sequence[int], dtype: str) -> None:
 def wrong_part(
     parts: Mapping[str, Array], fmt: Format, shape: Sequence[int], axis: Sequence[int]
 ) -> tuple[str, str] | None:
-    """Return the first component that holds what its format never stores, and what that is.
+    """Return the first component with a value that its format never stores, and that value.
 
     Parameters
     ----------

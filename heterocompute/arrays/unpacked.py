@@ -1,7 +1,7 @@
-"""What a packed array holds, one number a value: codes, scales, zero points, minima.
+"""The contents of a packed array, one number a value: codes, scales, zero points, minima.
 
-No format is decoded here. A scale is what the core makes of the code whose element is 1 (`StoredForm.one`), so that
-there is one definition of every format's scales.
+No format is decoded here. A scale is the core's decoded value of the code for 1 (`StoredForm.one`), so each format's
+scales are defined in one place.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def scales_of(q: Any, dtype: Any) -> Array:
 
 @counts_subnormals
 def minima_of(q: Any) -> Array:
-    """Return what is added to each value after its scale, float32: what the code 0 decodes to; zeros without minima."""
+    """Return what is added to each value after scaling, float32: the decoded value of code 0; zeros without minima."""
     if "minima" not in q.components:
         return np.zeros(q.shape, np.float32)
     parts = {**q.components, "codes": np.zeros_like(q.components["codes"])}

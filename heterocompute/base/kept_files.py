@@ -1,4 +1,4 @@
-"""What is measured once on a machine and kept for later processes: small JSON files in the user's cache folder.
+"""Measurements of a machine that are kept for later processes: small JSON files in the user's cache folder.
 
 ``HETEROCOMPUTE_CACHE`` names the folder. A file is replaced by renaming, so that a reader sees the old or the new one;
 writers that merge take turns by a lock beside the file. A folder that cannot be written keeps nothing.
@@ -24,7 +24,7 @@ LOCK_SECONDS = 2.0  # afterwards without the lock: a measurement that another pr
 
 
 def kept_file(name: str) -> Path:
-    """Return where a file of the cache folder lies.
+    """Return the path of a file in the cache folder.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def kept_file(name: str) -> Path:
 
 
 def read_kept(path: Path) -> dict[str, Any]:
-    """Return what a file holds, {} where there is none or it is not ours.
+    """Return the content of a file, {} if it does not exist or is not ours.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def merge_kept(path: Path, merge: Callable[[dict[str, Any]], dict[str, Any]]) ->
 
 @contextlib.contextmanager
 def _turn(path: Path) -> Iterator[None]:
-    """Hold the lock beside a file, where the system has such locks and another does not hold it for long."""
+    """Hold the lock beside a file, if the system has such locks and no other process holds it for long."""
     try:
         import fcntl  # not on Windows
 

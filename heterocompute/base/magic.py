@@ -1,4 +1,4 @@
-"""The kinds of files that hold arrays, by their first bytes: what they are called, and what reads each.
+"""The kinds of files that hold arrays, recognized by their first bytes: the name and the reader of each.
 
 `files/opening.py` has the reader of each name; help, errors and the names that a safetensors file must not have are
 made from this list.
@@ -57,7 +57,7 @@ def _begins(magic: bytes) -> Callable[[bytes, str], bool]:
 
 
 def _member(first: bytes) -> bytes:
-    """Return the name of the first member of a zip archive, empty where it is none or has none."""
+    """Return the name of the first member of a zip archive, or "" if it has none or is not one."""
     return first[30 : 30 + int.from_bytes(first[26:28], "little")] if first.startswith(b"PK\x03\x04") else b""
 
 
@@ -119,7 +119,7 @@ def names_index(path: str) -> bool:
 
 
 def kind_of(first: bytes, path: str = "") -> Kind | None:
-    """Return what kind of file begins with these bytes, None where they do not tell.
+    """Return the kind of a file from its first bytes, or None if they do not show it.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def refuse_other_name(path: str) -> None:
 
 
 def what_it_is(first: bytes) -> str | None:
-    """Return what a file is that is no safetensors file, and what reads it; None where its first bytes do not tell.
+    """Return what a file that is not safetensors is, and its reader; None if its first bytes do not show it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How far long work is, told step by step: to the caller, to the logger "heterocompute", in a notebook as a bar."""
+"""Progress of long work, reported step by step: to the caller, to the logger "heterocompute", as a notebook's bar."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def other_kind(mode: int) -> str | None:
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Raise ValueError where a name is taken by something that is not a regular file.
+    """Raise ValueError if a path is something other than a regular file.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a call may use: instruction sets, threads, a BLAS. Settings are context-local; nothing here computes.
+"""Settings of a call: instruction sets, threads, a BLAS. They are context-local; nothing here computes.
 
 Without a setting, every instruction set of the machine and every processor of the process is used, and dense
 float32 products go to the faster of OpenBLAS and the own kernels. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``,
@@ -279,7 +279,7 @@ def run() -> tuple[int, int, int, int, bool]:
 
 
 def backend_device() -> int | None:
-    """Return the number of the CUDA device that `use` asks for, None: arrays of the CPU stay there."""
+    """Return the number of the CUDA device that `use` names; None: arrays on the CPU stay there."""
     return _settings.get().device
 
 
@@ -332,7 +332,7 @@ def open_blas() -> _Blas | None:
 
 
 def asked_route() -> int:
-    """Return the route that `use` or the environment asks dense products to take, 0: the fastest."""
+    """Return the route that `use` or the environment sets for dense products; 0: the fastest."""
     return _settings.get().route
 
 

@@ -50,7 +50,7 @@ def read_toml(path: str | os.PathLike[str], limit: int, parse_float: Callable[[s
 
 
 def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """Read one document; ValueError says why it is none.
+    """Read one document; ValueError says why it is invalid.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Workers: who does tasks that do not depend on each other.
+"""Workers: processes or threads that run independent tasks.
 
 One definition for every call that has `workers=`: a number, the address of a cluster, or any function like `map`.
 Results do not depend on it. Tasks carry their number, so that answers may come in any order.
@@ -250,7 +250,7 @@ def serve() -> None:
 
 
 def _answer(function: Function, task: Any) -> bytes:
-    """Return the pickle of True with a result, or of False with what was raised."""
+    """Return the pickle of True with a result, or of False with the exception."""
     try:
         return pickle.dumps((True, function(task)))
     except Exception as error:

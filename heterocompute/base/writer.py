@@ -111,7 +111,7 @@ def sync_folder(path: str) -> None:
 
 @contextlib.contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Let errors name a file: a full disk names none, and the user does not know the temporary one."""
+    """Add a file's name to errors: a full disk's error has none, and the user does not know the temporary one."""
     try:
         yield
     except OSError as error:

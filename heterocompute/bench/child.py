@@ -19,7 +19,7 @@ MODULES = {"import": "imports", "gemm-avx2": "gemm"}
 
 
 def main() -> None:
-    """Run what the command line of this process names."""
+    """Run the functions named on the command line of this process."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     name, *rest = sys.argv[1:]

@@ -265,7 +265,7 @@ def _int8_peer(
 
 
 def sound(peers: list[Candidate], where: str, options: Options) -> list[Candidate]:
-    """Return the peers whose results are right, and say which are left out.
+    """Return the peers whose results are right, and print which are left out.
 
     Some sum two products of bytes in 16 bits, which saturate, where the processor has no dot product of bytes: a fault
     of theirs on that machine, and no reason to measure nothing.
@@ -291,7 +291,7 @@ def _check(name: str, y: Array, exact: tuple[tuple[Array, ...], Array], error: f
 
 
 def _exact(x: Array, w: Array, layer: Layer) -> tuple[tuple[Array, ...], Array]:
-    """Return places of the answer by chance, and their values in float64."""
+    """Return random positions of the answer and their values in float64."""
     rng, pad, side = np.random.default_rng(1), layer.r // 2, -(-layer.size // layer.stride)
     places = tuple(rng.integers(0, high, SAMPLES) for high in (len(x), layer.k, side, side))
     depth, each = w.shape[1], layer.k // layer.groups

@@ -96,7 +96,7 @@ def _network(weights: list[tuple[Array, Any]], text: str) -> Row:
 
 
 def limits() -> Table:
-    """Return what theory allows at 1 to 8 bits a value.
+    """Return the theoretical limits at 1 to 8 bits a value.
 
     Returns
     -------

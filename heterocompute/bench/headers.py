@@ -59,7 +59,7 @@ def _candidate(path: str, name: str, size: int) -> Candidate:
 
 
 def _opened(path: str) -> str | None:
-    """Read all that a header says; return why it was refused."""
+    """Read the whole header; return why it was refused."""
     try:
         with Reader(path) as reader:
             entries(reader)

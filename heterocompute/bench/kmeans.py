@@ -1,4 +1,4 @@
-"""Optimal one-dimensional k-means against scikit-learn's KMeans with one start, and what it costs by size.
+"""Optimal one-dimensional k-means against scikit-learn's KMeans with one start, and its time by size.
 
 Ours is the whole of `quantize` to one codebook: sorting, the optimum, codes, packing. scikit-learn's is `fit`, which
 labels the values too. `excess` is the squared error over that of the exact optimum, from the definition in NumPy

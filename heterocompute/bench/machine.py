@@ -1,4 +1,4 @@
-"""What a measurement must be read with: processor, caches, instruction sets, settings, versions, commit."""
+"""The machine of a measurement: processor, caches, instruction sets, settings, versions, commit."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """Return the commit of a checkout that this package lies in, if it is one of heterocompute."""
+    """Return the commit of the checkout that contains this package, if it is one of heterocompute."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

@@ -1,4 +1,4 @@
-"""Convolution by the products of what is not zero against the dense one, and the density at which they take as long.
+"""Convolution over nonzeros only against dense convolution, and the density at which both take the same time.
 
 The layer is VGG-16's conv3_2, one image; both operands have the same density. Lists, panels and the answer in its own
 order are part of every time. Rates count the operations of the dense layer, what is skipped included. The dense one is

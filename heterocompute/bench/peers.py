@@ -1,4 +1,4 @@
-"""Other libraries that multiply by quantized weights, measured where they are installed and not needed otherwise.
+"""Other libraries that multiply by quantized weights; each is measured if it is installed.
 
 A peer is prepared once with float32 weights (n, k) and called with activations (m, k). Its thread count is that of
 all candidates.
@@ -64,7 +64,7 @@ def installed(name: str) -> Any:
 
 
 def product_peers(w: Array, threads: int, kinds: tuple[str, ...] = (), copies: int = 1) -> list[Peer]:
-    """Return the peers for weights w (n, k), of some kinds or of all, each with so many copies of the weights."""
+    """Return the peers for weights w (n, k), of some kinds or all, each with this many copies of the weights."""
     peers = []
     makers = (_torch_dynamic, _torch_int_mm, _torch_bf16, _onnx_dynamic, _onnx_4_bit)
     for kind, maker in zip(("int8", "int8 codes", "bf16", "int8", "4 bit"), makers, strict=True):

@@ -74,7 +74,7 @@ def measure(options: Options, threads: int) -> Table:
 
 
 def _count(ratios: list[float], target: float, kind: str) -> str:
-    """Say how many points are below a target: of those only that have a peer beside them."""
+    """Count the points below a target, among those with a peer."""
     if not ratios:
         return f"no {kind} peer is installed"
     return f"{sum(ratio < target for ratio in ratios)} of {len(ratios)} below {target} x the best {kind} peer"

@@ -143,7 +143,7 @@ def _definition(w: Array, text: str) -> Candidate:
 
 
 def _plain_numpy(w: Array, text: str) -> Candidate:
-    """What a NumPy user writes: float32 arithmetic, packed with two shifts."""
+    """Quantize as a NumPy user would: float32 arithmetic, packing by two shifts."""
     run = {"int8": _numpy_int8, "int4-g32-f16": _numpy_int4, "vsq4-g16-s4": _numpy_vsq, "mxfp4": _numpy_mxfp4}[text]
     name = f"NumPy {text}"
 

@@ -1,4 +1,4 @@
-"""`heterocompute formats`: every family with its texts, and what each stores."""
+"""`heterocompute formats`: every family with its names and its components."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model side on the command line: devices, count, roofline. What they print are dicts of heterocompute.hardware."""
+"""Models of hardware on the command line: devices, count, roofline. They print dicts of heterocompute.hardware."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def show(
     folds: bool = False,
     drawn: str = "",
 ) -> int:
-    """Print a table and its summary, and write the page that --html asks for.
+    """Print a table and its summary, and write the page of --html.
 
     Parameters
     ----------

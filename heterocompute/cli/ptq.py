@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def names_function(text: str) -> bool:
-    """Tell whether a text says ``module:function``, and is no file."""
+    """Tell whether a text is ``module:function`` and not a file."""
     return ":" in text and not os.path.exists(text)
 
 

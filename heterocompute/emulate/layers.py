@@ -257,7 +257,7 @@ def _whole_groups(side: Codes, runs: int, c: int, length: int) -> Codes:
 
 
 class _Windows:
-    """Where windows lie in images (n, height, width, values of a pixel)."""
+    """Positions of windows in images (n, height, width, values of a pixel)."""
 
     def __init__(
         self,

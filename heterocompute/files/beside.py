@@ -1,4 +1,4 @@
-"""What stands beside the weights in a folder of a checkpoint: its configuration, the tokenizer, the licence."""
+"""The other files in a checkpoint's folder: its configuration, the tokenizer, the licence."""
 
 from __future__ import annotations
 

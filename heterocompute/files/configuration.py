@@ -54,7 +54,7 @@ def configured(place: str | None, more: Mapping[str, Any], instead: bool = False
 
 
 def _without(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration without what it says of a quantization."""
+    """Return a configuration without its entries about quantization."""
     kept = {key: value for key, value in said.items() if key not in SAID_KEYS}
     return {key: _without(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
 

@@ -214,7 +214,7 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
 
 
 def fitting(kind: str | Format, shape: tuple[int, ...]) -> str | Format:
-    """Return the type, or what stands for it where rows hold no whole blocks; vectors are ``"f32"``."""
+    """Return the type, or its substitute if rows are not whole blocks; vectors are ``"f32"``."""
     if isinstance(kind, str) or len(shape) < 2 or 0 in shape:
         return kind if isinstance(kind, str) and len(shape) > 1 else "f32"
     if isinstance(kind, GGML) and shape[-1] % kind.block and kind.type in INSTEAD:
@@ -223,7 +223,7 @@ def fitting(kind: str | Format, shape: tuple[int, ...]) -> str | Format:
 
 
 def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> list[Array]:
-    """The bytes of a tensor, and the scale that stands beside it."""
+    """The bytes of a tensor, and its separate scale."""
     if isinstance(array, QuantizedArray):
         return _in_order(name, array)
     array = as_any(array, f"save_gguf: tensor {quoted(name)}")

@@ -121,7 +121,7 @@ def _is_text(text: Any) -> bool:
 
 
 def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[str]) -> Located | None:
-    """Return what a checkpoint was before parts of it were deleted, or None where none were to be.
+    """Return the state of a checkpoint before parts of it were deleted, or None if none were to be deleted.
 
     Parameters
     ----------

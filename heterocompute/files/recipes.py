@@ -25,7 +25,7 @@ MAX_GLOBS = 10_000  # each is matched with each tensor
 
 @dataclass(frozen=True)
 class Zeros:
-    """A pattern of `heterocompute.prune` that leaves a tensor as it is, with zeros in it."""
+    """A pattern of `heterocompute.prune` for a tensor that stays an array of floats, with zeros in it."""
 
     pattern: str
 
@@ -109,7 +109,7 @@ def parse_recipe(
 
 
 def parse_pattern_text(text: str, formats: bool = True) -> Format | Zeros:
-    """Turn the text of a pattern into what `prune_checkpoint` takes.
+    """Convert the text of a pattern into the argument of `prune_checkpoint`.
 
     Parameters
     ----------

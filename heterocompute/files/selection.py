@@ -194,7 +194,7 @@ def select(
 
 
 def nothing_to_do(tensors: Collection[str], skipped: Mapping[str, str]) -> str:
-    """Return what is said where no tensor of a checkpoint is selected.
+    """Return the message for a checkpoint of which no tensor is selected.
 
     Examples
     --------

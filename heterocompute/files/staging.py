@@ -120,7 +120,7 @@ class Staging:
     def begin(
         self, shards: Sequence[Shard], source: Located, beside: Collection[str], consume: bool, resume: bool
     ) -> list[Shard] | None:
-        """Find out what is there already, and make room for the rest.
+        """Find out which parts are there already, and make room for the others.
 
         Parameters
         ----------
@@ -292,7 +292,7 @@ class Staging:
         return where, total, missing
 
     def discard(self) -> None:
-        """Delete what is not whole."""
+        """Delete incomplete files."""
         if os.path.isdir(self.root):
             with contextlib.suppress(FileNotFoundError):  # first, so that an interruption leaves no output behind
                 os.unlink(self._manifest)
@@ -313,7 +313,7 @@ def _called(shard: Shard, said: Sequence[str], folder: str) -> str | None:
 
 
 def put_file(place: str, content: str | bytes) -> None:
-    """Write a file: what it holds, or a copy of another one."""
+    """Write a file from bytes, or as a copy of another file."""
     if isinstance(content, bytes) or is_url(content) or is_url(place):
         write_whole(place, content if isinstance(content, bytes) else content_of(content))
     else:

@@ -23,7 +23,7 @@ __all__ = ["StoreStaging", "staging_of"]
 
 
 def staging_of(out_path: str | os.PathLike[str]) -> Staging:
-    """Return what writes an output folder, by where it is."""
+    """Return the writer of an output folder, by its location."""
     return StoreStaging(out_path) if is_url(absolute(file_name(out_path))) else Staging(out_path)
 
 
@@ -85,7 +85,7 @@ class StoreStaging(Staging):
         return found
 
     def finish(self, weight_map: Mapping[str, str], total: int, beside: Mapping[str, str | bytes]) -> None:
-        """Write what goes along, and the index last."""
+        """Write the accompanying files, and the index last."""
         for name, content in beside.items():
             put_file(os.path.join(self.inner, name), content)
         self._write_index(weight_map, total)
@@ -95,7 +95,7 @@ class StoreStaging(Staging):
         return False
 
     def discard(self) -> None:
-        """Delete what says that the output is not whole."""
+        """Delete the marks of an unfinished output."""
         if exists(self._manifest):
             remove(self._manifest)
         for name in names_in(self._done):

@@ -1,7 +1,7 @@
 """Number formats as immutable values: their parameters and their text, nothing about bits.
 
-A family is one frozen dataclass derived from `Format`. Naming a `family` registers it, and from then on
-`format`, `formats` and everything that iterates over them (tests, study, command line) know it.
+A family is one frozen dataclass derived from `Format`. Its `family` attribute registers it; `format`, `formats` and
+everything that iterates over them (tests, study, command line) then include it.
 
 Texts follow one grammar: the family with its bits, then suffixes in the order of the constructor's
 arguments, e.g. ``int4-g32-asym-f16`` or ``vsq4u-g16-s4-tensor-refit``. Each format has exactly one text.

@@ -1,4 +1,4 @@
-"""What every number format has, and the registry of families."""
+"""The base class of the number formats, and the registry of families."""
 
 from __future__ import annotations
 

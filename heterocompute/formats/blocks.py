@@ -9,7 +9,7 @@ from .base import Format, StoredRules
 
 
 class Kind(NamedTuple):
-    """What a block is made of.
+    """The layout of a block.
 
     Attributes
     ----------

@@ -294,7 +294,7 @@ def _matrix(name: str, value: Any) -> NDArray[np.float64]:
 
 
 def _times(one: Run, groups: int) -> Run:
-    """Return the counts of so many equal products, one after the other."""
+    """Return the counts of this many equal products, one after the other."""
     extensive = [
         field.name for field in fields(Run) if field.name == "folds" or field.name.startswith(("sram", "dram"))
     ]

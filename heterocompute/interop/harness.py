@@ -88,7 +88,7 @@ class Answers:
         return [self._rolling(request.args[0]) for request in requests]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Return what follows each context, up to a text at which the task says to stop."""
+        """Return the continuation of each context, up to a text at which the task says to stop."""
         answers = [_Answer(self.net, *request.args) for request in requests]
         prompts = [np.asarray(self._prompt(answer), np.int64) for answer in answers]
         continued(self.net, self._way, prompts, lambda i, logits: answers[i].goes_on(logits))
@@ -101,7 +101,7 @@ class Answers:
         return begin if begin is not None else min(self.net.tokens.ends, default=0)
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], int]:
-        """Return the tokens of both, and how many of them are judged."""
+        """Return the tokens of both, and the number of them that are scored."""
         spaces = len(context) - len(context.rstrip())
         if spaces:  # a blank belongs to the following word
             context, continuation = context[:-spaces], context[-spaces:] + continuation

@@ -124,7 +124,7 @@ class HeteroQuantizer(HfQuantizer):
         self._chosen = chosen(model, self.quantization_config)
 
     def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
-        """Forget how packed weights were read: they are written as they are."""
+        """Drop the record of how packed weights were read: they are written as they are."""
         conversions = [
             one
             for one in getattr(model, "_weight_conversions", None) or []

@@ -189,7 +189,7 @@ def _convolve(
     x: Array, w: Array, stride: tuple[int, int], before: tuple[int, int], dilation: tuple[int, int], groups: int,
     target: FloatArray,
 ) -> None:  # fmt: skip
-    """Fill `target` with as many windows as it has; what lies outside x is 0."""
+    """Fill `target` with as many windows as it has; pixels outside x are 0."""
     run = runtime.run()
     strict = True  # one chain of fused multiply-adds, for every algorithm
     _core.conv2d(run, core_view(x), core_view(w), None, stride, before, dilation, groups, None, target, None, strict)

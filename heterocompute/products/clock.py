@@ -41,7 +41,7 @@ class Clock:
         return np.ones(self.beyond // 4, np.float32)
 
     def copies(self, w: Any) -> list[Any]:
-        """Return the weights several times, together no larger than what a turn reads; once if they are larger."""
+        """Return copies of the weights, together no larger than the memory read in a round; one if they are larger."""
         return [w, *(deepcopy(w) for _ in range(min(self.beyond // max(w.nbytes, 1), COPIES) - 1))]
 
     def seconds(self, x: NDArray[np.float32], w: Any, kinds: list[Format | None]) -> list[float]:
@@ -64,7 +64,7 @@ class Clock:
 
 
 def _settled(times: list[float]) -> bool:
-    """Tell whether the shortest time is likely what it would be on a machine with nothing else to do."""
+    """Tell whether the shortest time is probably that of an otherwise idle machine."""
     if len(times) < 8:
         return False
     shortest = sorted(times)[:3]  # three times that agree; with other programs running few do

@@ -187,7 +187,7 @@ class Call(NamedTuple):
 
 
 def convolution_key(call: Call) -> str:
-    """Return what `tune` keeps the times of a convolution under."""
+    """Return the key under which `tune` keeps the times of a convolution."""
     nchw, window, activations, strict = call.core[1], call.window, call.core[8], call.core[11]
     where = (window.stride, window.before, window.dilation, window.groups, window.answer)
     return product_key("conv2d", nchw, call.filters, activations, *where, f"strict {strict}")

@@ -1,6 +1,6 @@
 """Products with compressed matrices: CSR and CSC of ``scipy.sparse``, and EIE's storage.
 
-SciPy is never imported here: what has the attributes of its matrices is taken as one.
+SciPy is never imported here: any object with the attributes of its matrices is accepted.
 """
 
 from __future__ import annotations

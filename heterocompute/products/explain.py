@@ -1,4 +1,4 @@
-"""Which way a product or a convolution goes, and why: asked of the same code that would compute it."""
+"""The path of a product or a convolution, and the reasons: from the same code that would compute it."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class Asked(NamedTuple):
 
 @counts_subnormals
 def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
-    """Explain a call, and return what else `tune` needs to know of it."""
+    """Explain a call, and return the other facts that `tune` needs."""
     function, *rest = arguments if arguments and callable(arguments[0]) else (matmul, *arguments)
     if function is conv2d:
         given = bound(caller, conv2d, rest, options)
@@ -269,7 +269,7 @@ def _on_device(caller: str, a: Any, b: Any, activations: Any) -> Explanation:
 
 
 def _tuned(explained: Explanation, key: str) -> Explanation:
-    """Add what was measured of the candidates, and the choice where it counts."""
+    """Add the measured times of the candidates, and the choice if it is in force."""
     ms = times(key)
     candidates = tuple(replace(one, measured_ms=ms.get(one.path)) for one in explained.candidates)
     way = choice(key) if runtime.tuned() and explained.chosen != "nothing" else None

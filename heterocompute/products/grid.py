@@ -1,6 +1,6 @@
-"""What the columns of a weight may be rounded to: a format's steps or levels, and the scales that it can store.
+"""The values to which the columns of a weight may be rounded: a format's steps or levels, and its storable scales.
 
-Weights lie transposed here, (columns, rows) of float64, as csrc/ptq/ takes them: a column is one input of all rows.
+Weights are transposed here, (columns, rows) of float64, the layout of csrc/ptq/: a column is one input of all rows.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Grid:
         return errors
 
     def with_best_scale(self, w: Array, weight: Array, candidates: Iterable[Array]) -> Grid:
-        """Return the grid with the candidate of least loss for each group, as it is stored; of equal ones the first."""
+        """Return the grid with each group's candidate of least loss, as it is stored; the first among equals."""
         best: Array | None = None
         least: Array = np.empty(0)
         for candidate in candidates:
@@ -215,7 +215,7 @@ class Grid:
         return QuantizedArray._trusted(parts, self.fmt, self.shape, self.axis, source_dtype)
 
     def _with_pattern(self, pattern: Pattern, codes: Array, source_dtype: str) -> QuantizedArray:
-        """Pack what is kept as an array of its own, and where it stands."""
+        """Pack the kept values as an array of their own, with their positions."""
         fmt, found = pattern.fmt, np.empty((len(pattern.group), self.rows), np.int32)
         base = replace(self, group=pattern.group, pattern=None)
         size = component_layout(fmt, pattern.shape, pattern.axis)["metadata"][1]

@@ -58,7 +58,7 @@ def _is_exact(fmt: Sparse) -> bool:
 
 
 def grid_of(q: QuantizedArray) -> Grid:
-    """Return the grid of an array that was rounded plainly, with its scales, and what it keeps.
+    """Return the grid of an array that was rounded plainly, with its scales and the mask of kept values.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def _empty_grid(q: QuantizedArray, group: Array, scale: Array) -> Grid:
 
 
 def _sparse_grid(q: QuantizedArray, fmt: Sparse) -> Grid:
-    """Return the grid of what is kept, for all columns: each takes the group of its block."""
+    """Return the grid of the kept values, for all columns: each has the group of its block."""
     rows = prod(n for a, n in enumerate(q.shape) if a not in q.axis)
     length, runs = q.shape[q.axis[-1]], prod(q.shape[a] for a in q.axis[:-1])
     kept, blocks = fmt.stored_length(length), -(-length // fmt.m)

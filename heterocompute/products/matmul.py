@@ -220,7 +220,7 @@ def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = N
 
 @counts_subnormals
 def _matmul(a: Any, b: Any, activations: Any, out: Any) -> FloatArray:
-    """Do what `matmul` does, for arguments of every kind."""
+    """Compute `matmul` for arguments of every kind."""
     if goes_to_device(a, b):
         answer: FloatArray = matmul_on_device(a, b, activations, out)
         return answer
@@ -280,7 +280,7 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
 
 @counts_subnormals
 def _linear(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> FloatArray:
-    """Do what `linear` does, for arguments of every kind."""
+    """Compute `linear` for arguments of every kind."""
     if goes_to_device(x, w):
         answer: FloatArray = linear_on_device(x, w, bias, activations, out)
         return answer

@@ -1,4 +1,4 @@
-"""Which columns of a weight an N:M format keeps, and where they stand among those that are stored."""
+"""The columns of a weight that an N:M format keeps, and their positions among the stored values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Pattern:
         return choose(ones, ones, self.fmt.n, self.fmt.m, (1, 2), "grid")
 
     def places(self, positions: Array) -> tuple[Array, Array]:
-        """Return the columns of what is stored, and whether it is a column: the last block of a run may be short.
+        """Return the columns of the stored values, and whether each exists: the last block of a run may be short.
 
         Parameters
         ----------

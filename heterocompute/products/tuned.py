@@ -1,7 +1,7 @@
-"""The ways that `tune` found fastest: what names a product, and the file that keeps them.
+"""The paths that `tune` found fastest: the keys of products, and the file that stores them.
 
-The file is keyed by processor and version; inside, by the product: shapes, formats, layouts in memory, threads,
-instruction sets. It is read once in a process, and asked only under ``hc.use(tuned=True)``.
+The file is keyed by processor and version; inside it, by the product: shapes, formats, layouts in memory, threads,
+instruction sets. It is read once in a process, and consulted only under ``hc.use(tuned=True)``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the windows of a convolution lie: stride, padding, dilation and groups, checked once for all that convolve."""
+"""The windows of a convolution: stride, padding, dilation and groups, checked in one place for all convolutions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Padding = int | Pair | tuple[Pair, Pair] | str
 
 @dataclass(frozen=True)
 class Window:
-    """What slides over an image; each pair is (down, across).
+    """The window that moves over an image; each pair is (down, across).
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ def as_window(
     groups: Any = 1,
     channels: int = 1,
 ) -> Window:
-    """Check what a caller says of the windows.
+    """Check a caller's parameters of the windows.
 
     Parameters
     ----------

@@ -124,7 +124,7 @@ def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: A
 
 @counts_subnormals
 def mask_of(w: Any, pattern: str, axis: int | tuple[int, ...], scores: Any, name: str) -> Array:
-    """Return what `prune_mask` does for a function that is called `name` in errors."""
+    """Return the result of `prune_mask` for a function that errors call `name`."""
     values, axes, given = _arguments(w, axis, scores, name)
     nm = parsed(pattern, name)
     mask = np.empty(values.shape, np.bool_)

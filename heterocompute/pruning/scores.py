@@ -1,4 +1,4 @@
-"""Scores for `prune` that look at more than magnitudes: what the inputs of a layer say about its weights."""
+"""Scores for `prune` that use the inputs of a layer, not only the magnitudes of its weights."""
 
 from __future__ import annotations
 

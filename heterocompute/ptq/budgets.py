@@ -1,4 +1,4 @@
-"""What a tensor in a format takes of each kind of budget: bytes, time measured here, time and energy modelled."""
+"""What a tensor in a format adds to each kind of budget: bytes, time measured here, time and energy modelled."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def matrix_shape(layer: Layer) -> tuple[int, int]:
 
 
 def stored_bytes(fmt: Format, layer: Layer) -> int:
-    """Return what a layer takes in a format, all components counted."""
+    """Return the bytes of a layer in a format, all components counted."""
     return sum(np.dtype(dtype).itemsize * prod(size) for dtype, size in component_layout(fmt, *layer).values())
 
 
 def cost_tables(
     kinds: Sequence[str], layers: Sequence[Layer], choices: Sequence[Format], device: Any, activations: Format | None
 ) -> dict[str, Array]:
-    """Return for each kind of budget what each layer takes in each format, (layers, formats) of float64."""
+    """Return for each kind of budget the cost of each layer in each format, (layers, formats) of float64."""
     stored = np.array([[stored_bytes(fmt, layer) for fmt in choices] for layer in layers], np.float64)
     stored = stored.reshape(len(layers), len(choices))
     found: dict[str, Array] = {}

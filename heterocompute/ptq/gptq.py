@@ -290,7 +290,7 @@ def _no_worse(
 
 
 def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array]]) -> Array:
-    """Return what the errors of each row cost, some rows decoded at a time."""
+    """Return the error of each row at the output, with some rows decoded at a time."""
     k, rows = columns.shape
     inner = [q.shape[a] for a in q.axis]
     whole = q._remade(q.components, (rows, *inner), tuple(range(1, len(inner) + 1)))
@@ -312,7 +312,7 @@ def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array
 def _plainly(
     x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: Any, weighted: bool
 ) -> tuple[QuantizedArray, Grid]:
-    """Return plain rounding, and its grid; with N:M of what the mask keeps, or Wanda's, by which the scales begin.
+    """Return plain rounding and its grid; for N:M, of the values that the mask or Wanda keeps, for the first scales.
 
     weighted: codebooks are learned with each error weighted by its input.
     """
@@ -334,7 +334,7 @@ def _plainly(
 
 
 def _kept(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask: Any) -> SparseArray:
-    """Return what the mask keeps, or the scores of Wanda where there is none."""
+    """Return the values that the mask keeps, or the scores of Wanda if there is none."""
     if mask is not None:
         return SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))
     with np.errstate(over="ignore"):
@@ -369,7 +369,7 @@ def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, A
 
 
 def improve(parts: list[Part], sweeps: int, refits: int) -> list[int]:
-    """Improve codes, and scales where they are free, in place; return how many codes each sweep changed."""
+    """Improve codes, and scales that are free, in place; return the number of codes that each sweep changed."""
     if not parts[0].grid.fmt.learns_codebook or not refits:
         return _descend(parts, sweeps, refits)
     changed: list[int] = []

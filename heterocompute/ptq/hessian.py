@@ -1,4 +1,4 @@
-"""Sums of a layer's inputs: what calibration keeps of them."""
+"""Sums over a layer's inputs, which calibration keeps in their place."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Hessian:
         return parts if self.groups > 1 else parts[0]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take in what another process has sent: arrays in memory that may be read-only there."""
+        """Restore the state from another process, where arrays may be in read-only memory."""
         for key, value in state.items():
             setattr(self, key, np.require(value, requirements="W") if isinstance(value, np.ndarray) else value)
 

@@ -1,4 +1,4 @@
-"""One layer rounded, and judged next to plain rounding: what `quantize` and `quantize_checkpoint` share."""
+"""One layer rounded, and compared with plain rounding: shared by `quantize` and `quantize_checkpoint`."""
 
 from __future__ import annotations
 

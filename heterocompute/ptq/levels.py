@@ -32,7 +32,7 @@ class Part:
 def refit_levels(parts: list[Part]) -> None:
     """Move each centre of a codebook, in ascending order, to its best value while the others and all codes stay.
 
-    Each moves at most to the centre beside it, so that they stay in order, and only where the error falls.
+    Each moves at most to its neighbour, so that they stay in order, and only if the error falls.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How a tensor may be rounded: plainly, with a search of its scales, or under what its layer was given."""
+"""The methods that round a tensor: plainly, with a search of its scales, or under the inputs of its layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done for an output that is not whole yet: files in the folder OUT.parts, each with a receipt.
+"""Parts of an output that is not complete: files in the folder OUT.parts, each with a receipt.
 
     OUT.parts/KEY.safetensors   a Hessian, or a tensor that is rounded
     OUT.parts/KEY.json          what a run of the network heard: the axes of each tensor that it listened to
@@ -30,7 +30,7 @@ MAX_SUM = 64
 
 
 class Parts:
-    """The folder of what is done for an output: beside it, also where that is a folder.
+    """The folder of the parts of an output: always beside it, even if the output is a folder.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Parts:
         sync_folder(self.folder)
 
     def remove(self) -> None:
-        """Remove what runs have left, and the folder if there is nothing else in it."""
+        """Remove the files of earlier runs, and the folder if it is then empty."""
         if not os.path.isdir(self.folder):
             return
         for name in os.listdir(self.folder):

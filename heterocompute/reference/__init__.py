@@ -126,7 +126,7 @@ def exact_rows(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], a
 
 
 def codes(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: Any) -> Array:
-    """Return the codes as they are stored, padding included.
+    """Return the stored codes, padding included.
 
     Parameters
     ----------

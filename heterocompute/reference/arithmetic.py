@@ -156,7 +156,7 @@ def _halves(x: Array) -> tuple[Array, Array]:
 
 
 def _exact_sum(x: Array, y: Array) -> tuple[Array, Array]:
-    """Return the rounded sum and what it lacks (Knuth)."""
+    """Return the rounded sum and its error (Knuth)."""
     total = np.asarray(x + y)
     back = total - x
     return total, np.asarray((x - (total - back)) + (y - back))

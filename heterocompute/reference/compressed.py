@@ -1,4 +1,4 @@
-"""Compressed weights as they are defined, in plain NumPy: EIE's storage and machine, and products of stored values.
+"""Compressed weights in plain NumPy, as defined: EIE's storage and machine, and products of stored values.
 
 Han et al., "EIE: Efficient Inference Engine on Compressed Deep Neural Network", ISCA 2016 (arXiv 1602.01528), section 3
 for the storage, section 4 for the machine. An entry is a byte: low 4 bits the number of its value in a codebook of 16,

@@ -86,7 +86,7 @@ def rows(x: Any) -> Rows:
 
 
 def fit(value: int, bits: int, saturate: bool) -> int:
-    """Return what an accumulator of two's complement holds: the nearest value it has, or the low bits.
+    """Return an accumulator in two's complement: its nearest value, or the low bits.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ def conv2d_backward_input(
     dy: Array, w: Array, shape: tuple[int, ...], stride: Pair = (1, 1), before: Pair = (0, 0),
     dilation: Pair = (1, 1), groups: int = 1,
 ) -> Array:  # fmt: skip
-    """Return dL/dx of x of a shape: dx[n, c, i, j] = sum of dy[n, k, p, q] w[k, c, r, s] over what touched the pixel.
+    """Return dL/dx for x of a shape: dx[n, c, i, j] = sum of dy[n, k, p, q] w[k, c, r, s] over windows with the pixel.
 
     Parameters
     ----------

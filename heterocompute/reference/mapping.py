@@ -1,4 +1,4 @@
-"""A mapping run step by step with real buffers: what the counts of `hardware.evaluate` are checked against.
+"""A mapping run step by step with real buffers, as a check of the counts of `hardware.evaluate`.
 
 Every instance of every level holds a box of words with their values. At each step in time a box moves to where its
 loops say: what left it is written back, what is new is fetched from the level above, which must hold it. Siblings
@@ -35,7 +35,7 @@ class Counts:
 
 @dataclass
 class Run:
-    """What a run counted and computed.
+    """The counts and the result of a run.
 
     Attributes
     ----------

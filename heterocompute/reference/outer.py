@@ -1,4 +1,4 @@
-"""Convolution without zeros and its counts on an array of multipliers, as they are defined, in plain NumPy.
+"""Convolution over nonzeros and its counts on an array of multipliers, in plain NumPy, as defined.
 
 Parashar et al., "SCNN: An Accelerator for Compressed-sparse Convolutional Neural Networks", ISCA 2017 (arXiv
 1708.04485), sections 3 and 4. Where the paper is silent (the order of operands in a step, the hash of the banks, what a

@@ -36,7 +36,7 @@ class Packed(NamedTuple):
 
 
 def packed(x: Any, fmt: Any, axis: Any = -1, clip: Any = None) -> Packed:
-    """Quantize an array and keep what describes it.
+    """Quantize an array and keep its description.
 
     Parameters
     ----------
@@ -371,7 +371,7 @@ class _Side:
         return decoded(_exact(self.packed))[i * self.rows : (i + 1) * self.rows]
 
     def become_values(self) -> None:
-        """Go on as the floats that the codes stand for."""
+        """Continue with the decoded floats."""
         self.values = decoded(_exact(self.packed)).reshape(prod(self.batch), self.rows, self.columns)
         self.packed = None
 

@@ -176,7 +176,7 @@ class Chart:
         return np.array(found, dtype=np.float64).reshape(-1, 3)
 
     def head(self) -> str:
-        """Return what opens the picture."""
+        """Return the opening of the picture."""
         own = ""
         if self.standalone:
             own = f' xmlns="{NAMESPACE}" width="{self.width}" height="{self.height}" font-family="{FONT}"'

@@ -80,7 +80,7 @@ def labels(values: Sequence[float]) -> list[str]:
 
 
 def shortened(words: str, most: int) -> str:
-    """Return a name that takes no more than so many characters, in one line."""
+    """Return a name shortened to at most this many characters, in one line."""
     line = " ".join(words.split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
@@ -305,7 +305,7 @@ class _Panel:
 
 
 def _legend(marks: dict[str, Mark], again: bool, width: int, below: int) -> tuple[list[str], int]:
-    """Return the lines below the panels, and where they end."""
+    """Return the lines below the panels, and the position of their end."""
     keys: list[tuple[str, Mark | None, bool]] = [(name, mark, not again) for name, mark in marks.items()]
     if again:
         keys = [(f"{name}{words}", mark, dashed) for name, mark, _ in keys for words, dashed in _KINDS]

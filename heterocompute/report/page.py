@@ -1,4 +1,4 @@
-"""The one page around all that is shown: its head, colours, numbers, tables and script stand in page.html."""
+"""The page around every report: its head, colours, numbers, tables and script are in page.html."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def roofline_svg(found: Mapping[str, Any], width: int, height: int, title: str =
 
 
 def roofline_page(found: Mapping[str, Any], title: str = "") -> str:
-    """Return a page: what it comes to, the roof, and a table of the layers.
+    """Return a page: the summary, the roof, and a table of the layers.
 
     Parameters
     ----------

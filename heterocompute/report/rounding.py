@@ -1,4 +1,4 @@
-"""The page of a network that was rounded under its inputs: what each layer's output loses, before and after."""
+"""The page of a network rounded under its inputs: the error of each layer's output, before and after."""
 
 from __future__ import annotations
 

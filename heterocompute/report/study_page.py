@@ -156,7 +156,7 @@ def _choice(judges: Sequence[Judge]) -> str:
 
 
 def legend(rows: Sequence[Row]) -> str:
-    """Return the families that the rows have, and what else the dots say."""
+    """Return the families of the rows, and the other meanings of the dots."""
     present = {family(row["format"]) for row in rows}
     found = [key(mark, mark.words) for name, mark in FAMILIES.items() if name in present]
     grey = FAMILIES["vsq"]._replace(color=GREY)
@@ -226,7 +226,7 @@ def figures(rows: Sequence[Row], judge: Judge, hidden: bool, first: int | None =
 
 
 def _drawable(one: Row) -> Row:
-    """Levels as positions in 0..999 of the picture: what cannot be told apart is drawn once."""
+    """Levels as positions in 0..999 of the picture; levels at the same position are drawn once."""
     scale = 999 / (2 * one["range"])
     levels = {
         fmt: [
@@ -278,7 +278,7 @@ class View(NamedTuple):
 
     @property
     def advice(self) -> tuple[str, str]:
-        """What to take, and why."""
+        """The recommendation, and the reason."""
         good, near = within_reach(self.rows, self.judge.metric, self.judge.higher)
         best = min(good, key=lambda row: row["bits"], default=self.rows[0])
         if best["bits"] >= self.rows[0]["bits"]:

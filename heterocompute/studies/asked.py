@@ -1,4 +1,4 @@
-"""What a study was asked for: its formats and methods, activations, emulations and device, checked before any work."""
+"""The arguments of a study: its formats and methods, activations, emulations and device, checked before any work."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def plan_of(
 
 
 def chip_asked(device: Any) -> Any:
-    """Return the device that a study was asked for, checked before any work; None or ``"mac"`` as they are."""
+    """Return the device of a study, checked before any work; None or ``"mac"`` unchanged."""
     if device is None:
         return None
     from .. import hardware  # 60 ms
@@ -195,7 +195,7 @@ def chip_asked(device: Any) -> Any:
 
 
 def modelled_by(chip: Any) -> Callable[[list[Any], Format | None], dict[str, Any]]:
-    """Return what computes the columns of a device, as `chip_asked` returns it."""
+    """Return a function that computes the columns of a device, as `chip_asked` returns it."""
     if chip is None:
         return lambda matrices, kind: {}
     from ..hardware.cost.pairing import format_columns  # 60 ms

@@ -71,7 +71,7 @@ class Source:
         return as_array(self._plain[name] if name in self._plain else self._arrays[name], name)
 
     def of(self, name: str) -> Any:
-        """Return what another process needs to load a tensor of `infos`: its array, or where its checkpoint is."""
+        """Return what another process needs to load a tensor of `infos`: its array, or the path of its checkpoint."""
         if isinstance(self._arrays, Checkpoint):
             return place_of(self._arrays)
         return self._plain[name] if name in self._plain else self._arrays[name]
@@ -105,7 +105,7 @@ def network_of(weights: Any) -> Network:
 def module_of(
     model: Any, evaluate: Any, include: Any, exclude: Any, axis: Any, emulate: Any, retrain: Any, study: str = "study"
 ) -> tuple[Any, Any]:
-    """Return the weights of a torch.nn.Module, and what judges it with other ones in their place.
+    """Return the weights of a torch.nn.Module, and a function that evaluates it with others.
 
     Raises
     ------

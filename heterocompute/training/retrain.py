@@ -32,7 +32,7 @@ F32 = NDArray[np.float32]
 
 
 class Trainable(Protocol):
-    """What a network must know to be trained, as `heterocompute.zoo.Network` does."""
+    """The methods that a network needs to be trained, as `heterocompute.zoo.Network` has them."""
 
     @property
     def layers(self) -> Mapping[str, Any]: ...
@@ -48,7 +48,7 @@ class Trainable(Protocol):
 def retrain(
     net: Trainable, weights: Mapping[str, Any], changed: Mapping[str, Any], seed: int, epochs: int
 ) -> dict[str, Any]:
-    """Do what `heterocompute.zoo.Network.retrain` describes.
+    """Train as `heterocompute.zoo.Network.retrain` describes.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Adder(Network):
 
 
 def pairs() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the pairs a, b as 1000 a + b, in an order by chance: those held out, and all others.
+    """Return the pairs a, b as 1000 a + b, in random order: those held out, and all others.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def pairs() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def examples(numbers: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return what the network reads of each pair, and the digits of the sum.
+    """Return the network's inputs for each pair, and the digits of the sum.
 
     Parameters
     ----------

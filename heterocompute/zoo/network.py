@@ -1,4 +1,4 @@
-"""What the networks that ship have in common: weights, examples, and a forward pass that any operand goes through.
+"""Shared by the networks that ship: weights, examples, and a forward pass that accepts any kind of operand.
 
 Layers with ReLU between, 3 x 3 convolutions padded by one and then linear ones; which, says `layers.py`.
 """

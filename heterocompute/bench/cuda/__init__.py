@@ -21,7 +21,7 @@ SANITIZER_SECONDS = 310  # maximum time of the sanitizer
 
 
 def measure(options: Options) -> list[Table]:
-    """Check and time the first device; no table where there is none, CheckFailed where a check was asked for."""
+    """Check and time the first device; no table if there is none, CheckFailed if a check was requested."""
     if options.predict:
         return [predicted(options.predict)]
     begin = time.monotonic()

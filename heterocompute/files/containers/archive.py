@@ -1,4 +1,4 @@
-"""Zip archives: where each member lies, and its bytes; stored and deflated ones, zip64 too.
+"""Zip archives: the position of each member and its bytes; stored and deflated members, also zip64.
 
     members   one after another: local header, data
     directory a header for each member: method, sizes, name, where its local header is

@@ -1,4 +1,4 @@
-"""A checkpoint in parts: a folder with an index, which says in which file each tensor is.
+"""A checkpoint in parts: a folder with an index from tensors to files.
 
 The index must agree with the headers both ways: a tensor that is missing would be garbage after loading, one that is
 too many would be another model's. Files of the folder that the index does not name are not looked at.
@@ -55,7 +55,7 @@ def index_in(folder: str) -> str:
 
 
 def weight_map(path: str) -> dict[str, str]:
-    """Return what an index says: tensor -> file.
+    """Return the map of an index: tensor -> file.
 
     Raises
     ------

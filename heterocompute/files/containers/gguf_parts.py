@@ -1,4 +1,4 @@
-"""GGUF in parts, as llama.cpp splits a model: NAME-00001-of-00009.gguf and those beside it, each a GGUF file.
+"""GGUF in parts, as llama.cpp splits a model: NAME-00001-of-00009.gguf and its siblings, each a GGUF file.
 
     split.no             the part, from 0
     split.count          how many
@@ -120,7 +120,7 @@ class GgufParts(Gguf):
             part.close()
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """Read one tensor from its file; the scale of NVFP4 may lie in another one."""
+        """Read one tensor from its file; the scale of NVFP4 may be in another one."""
         part = self._part(name)
         values = part.tensor(name)
         if name in self._scales and name not in part._scales:

@@ -46,7 +46,7 @@ class Inert:
 
 
 class Unknown(Inert):
-    """A global that is not in the table, or what it would have made: a name, and the values that were given to it."""
+    """An unknown global, or an object that it would have made: its name and the arguments."""
 
     __slots__ = ("name", "parts")
 
@@ -68,7 +68,7 @@ Table = Mapping[str, Callable[..., Any] | None]
 
 
 def unpickled(data: bytes, begin: int, table: Table, persistent: Callable[[Any], Any]) -> tuple[Any, int]:
-    """Return what a pickle describes, and where it ends.
+    """Return the described object, and the position behind the pickle.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class _Machine:
         return found
 
     def leave_out(self, value: Any) -> None:
-        """Let a value hold what is not in the table: nothing of it is used."""
+        """Let an object have a state that is not in the table: none of it is used."""
         values, seen = [value], set()
         while values:
             self.spend(1)
@@ -237,7 +237,7 @@ class _Machine:
             target[self.key(key)] = value
 
     def key(self, key: Any) -> Any:
-        """Return what stands for a key: hashing nested tuples would recurse, and numbers can be made to collide."""
+        """Return a substitute for a key: hashing nested tuples would recurse, and numbers can be made to collide."""
         if isinstance(key, (str, bytes, type(None))) or (isinstance(key, int) and abs(key) < 2**60):
             return key
         if isinstance(key, (int, float, complex)):

@@ -76,7 +76,7 @@ PENDING: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {"conj": np.conjuga
 
 
 def _pending(properties: Any) -> tuple[str, ...]:
-    """Return what torch has put off: a tensor may be conjugated or negated by a bit alone."""
+    """Return the postponed operations of a tensor: a bit alone may conjugate or negate it."""
     if properties is None:
         return ()
     if not isinstance(properties, dict) or not all(type(done) is bool for done in properties.values()):
@@ -145,7 +145,7 @@ def _class_of(kind: Any) -> str:
 
 
 def _with_class(rebuild: Any, kind: Any, arguments: Any, state: Any = None) -> Any:
-    """Return a tensor of a class, with attributes: of torch's own classes what it is, of others its name.
+    """Return a tensor of a class with attributes: plain for torch's own classes, else with the class's name.
 
     The attributes are left out. A class may give its values another meaning: codes, or a part of a larger tensor.
     """
@@ -162,7 +162,7 @@ def _width(dtype: str | None) -> int:
 
 
 def _span(view: View) -> int:
-    """Return the bytes from the first value of a view to behind its last."""
+    """Return the bytes from the first value of a view to the end of its last."""
     if 0 in view.shape:
         return 0
     steps = zip(view.shape, view.strides, strict=True)
@@ -378,7 +378,7 @@ class ZipTorch(_Torch):
 
 
 class LegacyTorch(_Torch):
-    """Five pickles, and the data behind them."""
+    """Five pickles, followed by the data."""
 
     def _read(self) -> None:
         data = self.bytes_at(0, min(self.size, MAX_PICKLE), "the pickles").tobytes()

@@ -35,7 +35,7 @@ def depends_on_values(fmt: Any) -> bool:
 
 
 def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
     if not depends_on_values(q.format):
         refuse(name, q, NAME, "int2 is the nearest")
     prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
@@ -48,7 +48,7 @@ def layout_of(name: str, q: Packed) -> Parts:
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for one weight."""
+    """Return the tensors that represent one weight."""
     layout_of(name, q)  # refuses
     prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
     codes = (unpack(q.components["codes"], 2, count) + np.uint8(MIDDLE)) & np.uint8(3)

@@ -29,7 +29,7 @@ MAX_CONFIG = 1 << 24
 def config_of(reader: Tensors, key: str = KEY) -> Mapping[str, Any]:
     """Return the quantization_config of a file: of its metadata, of config.json, or of what older programs wrote.
 
-    `key` is what a program calls it in config.json.
+    `key` is the name that a program gives it in config.json.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def method_of(config: Mapping[str, Any]) -> str | None:
 
 
 def said_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
-    """Return who has quantized a file, as a message names it; None where nothing beside the weights says so."""
+    """Return the program that quantized a file, by its name for messages; None if only the tensors could tell."""
     method = method_of(config)
     if method is not None:
         return shown(method)

@@ -37,14 +37,14 @@ USUAL = (128, 128)
 
 
 def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
     if not isinstance(q.format, Float) or not scaled.is_scaled(q.format) or q.format.scaled != "tensor":
         refuse(name, q, NAME, "fp8_e4m3fn-tensor is the nearest")
     return scaled.parts_like(prefix_of(name, q, NAME), q.format, q.shape)
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for one weight."""
+    """Return the tensors that represent one weight."""
     layout_of(name, q)  # refuses
     return scaled.parts_of(prefix_of(name, q, NAME), q)
 
@@ -56,7 +56,7 @@ def check_blocks(name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> No
 
 
 def parts_of_blocks(name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
-    """Return the tensors that stand for codes with scales of blocks."""
+    """Return the tensors that represent codes with scales of blocks."""
     prefix = name.removesuffix(".weight")
     return {f"{prefix}.weight": codes.codes, f"{prefix}.weight_scale_inv": codes.scales}
 

@@ -46,7 +46,7 @@ BITS = (2, 3, 4, 8)
 
 
 def layout_of_gptq(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors of GPTQ that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors of GPTQ that represent one weight, or refuse it."""
     fmt = q.format
     if not isinstance(fmt, Int) or fmt.scale != "f16" or fmt.bits not in (2, 3, 4, 8):
         refuse(name, q, "gptq", "int4-g128-f16, or int4-g128-asym-f16, is the nearest")
@@ -63,7 +63,7 @@ def layout_of_gptq(name: str, q: Packed) -> Parts:
 
 
 def parts_of_gptq(name: str, q: QuantizedArray, is_first: bool = False) -> dict[str, Array]:
-    """Return the tensors of GPTQ that stand for one weight; `is_first` for version 1."""
+    """Return the tensors of GPTQ that represent one weight; `is_first` for version 1."""
     layout_of_gptq(name, q)  # refuses
     fmt: Any = q.format
     m = matrix_of(name, q, "gptq")
@@ -202,7 +202,7 @@ def _points_of(prefix: str, config: Mapping[str, Any], stored: Array, bits: int,
 
 
 def layout_of_awq(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors of AWQ that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors of AWQ that represent one weight, or refuse it."""
     fmt = q.format
     if not isinstance(fmt, Int) or fmt.scale != "f16" or fmt.bits != 4:
         refuse(name, q, "awq", "int4-g128-asym-f16 is the nearest")
@@ -217,7 +217,7 @@ def layout_of_awq(name: str, q: Packed) -> Parts:
 
 
 def parts_of_awq(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors of AWQ that stand for one weight."""
+    """Return the tensors of AWQ that represent one weight."""
     layout_of_awq(name, q)  # refuses
     m = matrix_of(name, q, "awq")
     return {

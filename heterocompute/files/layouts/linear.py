@@ -1,4 +1,4 @@
-"""What the layouts share: the matrix of a linear layer (out, in), quantized along in, and its codes in words."""
+"""Shared by the layouts: the matrix of a linear layer (out, in), quantized along in, and its codes in words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Parts = dict[str, tuple[str, tuple[int, ...]]]  # NumPy's name of the dtype, sha
 
 
 class Packed(Protocol):
-    """What is known of a packed array, whether there is one yet or not: a QuantizedArray, or the Entry of one."""
+    """The description of a packed array, made or not yet made: a QuantizedArray, or the Entry of one."""
 
     @property
     def format(self) -> Any: ...
@@ -123,7 +123,7 @@ class Matrix(NamedTuple):
 
 
 def refuse(name: str, q: Packed, layout: str, nearest: str) -> NoReturn:
-    """Raise ValueError: the layout has no place for this array, and what is the nearest that has one."""
+    """Raise ValueError: the layout cannot store this array; the message names the nearest that it can store."""
     raise ValueError(f"save: tensor {quoted(name)} is {q.format}, for which {layout} has no place: {nearest}")
 
 
@@ -138,7 +138,7 @@ def not_written(layout: str) -> Callable[..., NoReturn]:
 
 
 def one_of(name: str, key: str, said: Any, wanted: tuple[Any, ...]) -> Any:
-    """Return what a configuration says of a weight, or the first of `wanted` where it says nothing; refuse others."""
+    """Return a configuration's entry for a weight, or the first of `wanted` if it has none; refuse other values."""
     if said is None:
         return wanted[0]
     said = said.lower() if isinstance(said, str) else said

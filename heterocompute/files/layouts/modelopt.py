@@ -30,7 +30,7 @@ PRODUCER = {"name": "modelopt", "version": "0.29.0"}  # the first version whose 
 
 
 def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
     if isinstance(q.format, Float) and q.format.name == "fp8_e4m3fn" and q.format.scaled == "tensor":
         prefix = prefix_of(name, q, NAME)
         return {f"{prefix}.weight": ("float8_e4m3fn", q.shape), f"{prefix}.weight_scale": ("float32", ())}
@@ -45,7 +45,7 @@ def layout_of(name: str, q: Packed) -> Parts:
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for one weight."""
+    """Return the tensors that represent one weight."""
     layout_of(name, q)  # refuses
     prefix, parts = prefix_of(name, q, NAME), q.components
     eights, coarse = numpy_dtype("float8_e4m3fn"), parts["coarse"].reshape(())
@@ -74,7 +74,7 @@ def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = 
 
 
 def files_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what stands beside config.json, from a quantization_config."""
+    """Return the files beside config.json, from a quantization_config."""
     said = {"quant_algo": config["quant_algo"], "kv_cache_quant_algo": None, "exclude_modules": config["ignore"]}
     if config["quant_algo"] == "NVFP4":
         said["group_size"] = 16
@@ -100,7 +100,7 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
 
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return FP8 with scales of blocks; None of others."""
+    """Return FP8 with scales of blocks; None for others."""
     if f"{prefix}.weight_scale_2" in tensors:
         return None
     codes = fp8.codes_in(prefix, tensors, None)

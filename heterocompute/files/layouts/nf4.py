@@ -62,7 +62,7 @@ def _levels_of(kind: str) -> Array:
 
 
 def layout_of(name: str, q: Entry) -> Parts:
-    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
     _check(name, q)
     size = q.shape[0] * q.shape[1]
     return {
@@ -74,7 +74,7 @@ def layout_of(name: str, q: Entry) -> Parts:
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for one weight."""
+    """Return the tensors that represent one weight."""
     _check(name, q)
     codes = q.components["codes"]
     turned = moved((codes, 4, ROWS), (np.empty_like(codes), 4, HIGH_FIRST), (q.shape[0], q.shape[1]))
@@ -145,7 +145,7 @@ def _parts_in(name: str, tensors: Mapping[str, Array]) -> tuple[Array, Array, in
 
 
 def _scales(name: str, tensors: Mapping[str, Array], state: Mapping[str, Any]) -> Array:
-    """Return the scales of the blocks, decoded where they are codes themselves."""
+    """Return the scales of the blocks, decoded if they are stored as codes."""
     absmax = tensors[f"{name}.absmax"]
     nested = tensors.get(f"{name}.nested_absmax")
     if nested is None:

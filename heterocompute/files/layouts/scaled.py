@@ -1,4 +1,4 @@
-"""Codes of 8 bits as they are, beside their scales: int8 and FP8 of compressed-tensors, LLM.int8 of bitsandbytes.
+"""Codes of 8 bits with their scales: int8 and FP8 of compressed-tensors, LLM.int8 of bitsandbytes.
 
     NAME.weight             int8 or float8_e4m3fn (out, in)
     NAME.weight_scale       float: one, (out, 1), (out, groups), or (blocks of rows, blocks of columns)
@@ -155,7 +155,7 @@ def grouped(weight: Codes) -> QuantizedArray:
 
 
 def blocks_in(q: QuantizedArray, rows: int) -> Codes | None:
-    """Return an array of `grouped` as codes with scales of blocks; None of other arrays.
+    """Return an array of `grouped` as codes with scales of blocks; None for other arrays.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
 
 
 def described(weight: Codes) -> str:
-    """Return what a weight is stored as: the codes, and the values that share a scale."""
+    """Return a description of a weight's storage: the codes, and the values that share a scale."""
     return str(blocks_of(weight))
 
 

@@ -96,7 +96,7 @@ class Weight:
         return found
 
     def release(self) -> None:
-        """Let go of what is held, whoever else knows this weight: it has been converted."""
+        """Release what is held, even if others refer to this weight: it has been converted."""
         self.__dict__.pop("_decoded", None)
         for name in ("array", "blocks", "decode"):
             object.__setattr__(self, name, None)

@@ -303,7 +303,7 @@ class Accelerator:
 
 
 def _scaled(layer: Layer, chip: float, dram: float) -> Layer:
-    """Scale what a layer takes on chip and in DRAM."""
+    """Scale the on-chip and DRAM parts of a layer."""
     energy = {part: pj * (dram if part == "DRAM" else chip) for part, pj in layer.energy.items()}
     stores = {name: pj * (dram if name.startswith("DRAM ") else chip) for name, pj in layer.stores.items()}
     return replace(layer, energy=energy, stores=stores)

@@ -312,7 +312,7 @@ def _objective(objective: str | Sequence[str], rows: Sequence[Mapping[str, Any]]
 
 
 def _value(row: Mapping[str, Any], name: str) -> float:
-    """Return a number of a row, the smaller the better; infinity where it has none."""
+    """Return a number of a row, where smaller is better; infinity if it has none."""
     found = row[name.removeprefix("-")]
     if found is None:
         return math.inf

@@ -1,4 +1,4 @@
-"""A chip and what it can do at most: peak rates, bandwidth, memory, links, each figure with its source.
+"""A chip and its limits: peak rates, bandwidth, memory, links, each figure with its source.
 
 Rates are operations/s, one multiply-add being two operations; dense and 2:4-sparse rates are kept apart.
 """

@@ -1,6 +1,6 @@
 """The chips that are known by name: data in devices.toml, one block a device, units in the keys.
 
-What is unknown is absent.
+Unknown figures are absent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layers that run one after the other on chip: what then still moves to and from DRAM.
+"""Layers that run one after the other on chip, and the DRAM traffic that remains.
 
 A group of consecutive nodes is fused if its weights and everything that is alive in it fit into the SRAM at once.
 It reads its weights and what comes from outside once, and writes what is needed outside. The groups with the least

@@ -1,4 +1,4 @@
-"""Memory that a network takes: to run, to train, for keys and values, and what an allocator makes of it. Bytes.
+"""Memory of a network: for inference, for training, for keys and values, and in an allocator. Bytes.
 
 Binary and decimal units are kept apart: everything here is plain bytes; `Memory` prints MiB.
 """

@@ -1,4 +1,4 @@
-"""Which type a device multiplies a pair of formats in, and what a product of stored weights with one row costs."""
+"""The type in which a device multiplies a pair of formats, and the cost of a product of stored weights with one row."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def format_columns(
     tensors: Iterable[tuple[int, int, int, str | Format | None]],
     activations: str | Format | None,
 ) -> dict[str, Any]:
-    """Return what a study adds to a row: modelled cost of one product of each tensor with one row.
+    """Return the columns that a study adds to a row: the modelled cost of one product of each tensor with one row.
 
     Parameters
     ----------

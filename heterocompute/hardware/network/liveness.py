@@ -96,7 +96,7 @@ def last_uses(flows: Sequence[Flow]) -> dict[str, int]:
 
 
 def memories(flows: Sequence[Flow]) -> dict[str, str]:
-    """Return, for each value, the value whose memory it is in: itself, but for views and what is written in place.
+    """Return, for each value, the value whose memory it uses: itself, except for views and results written in place.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def last_memory_uses(flows: Sequence[Flow], places: dict[str, str]) -> dict[str,
 
 
 def kept_sizes(network: Network) -> list[tuple[int, int]]:
-    """Return what a backward pass keeps of each node, the output of the network excepted: elements, and other bytes.
+    """Return the elements and other bytes of each node that a backward pass keeps, except the network's output.
 
     Where no forward pass has told, every output that has memory of its own.
 

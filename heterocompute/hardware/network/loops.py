@@ -123,7 +123,7 @@ def once(flow: Flow, batch: int) -> int:
 
 
 def loops_of(flow: Flow, batch: int) -> Loops | None:
-    """Return the loops of a node for a batch; None where it has no product.
+    """Return the loops of a node for a batch; None if it has no product.
 
     Parameters
     ----------

@@ -209,7 +209,7 @@ class _Reader:
         self.merges |= {name} if len(dims) == 1 and dims[0] > 1 else set()
 
     def prepare(self, one: Any) -> None:
-        """Remember what a node makes of constants and sizes alone: free, but parameters count where it is used."""
+        """Store the result of a node of constants and sizes alone: it is free, but its parameters count where used."""
         tensors = [a for a in one.attribute if a.name in ("value", "sparse_value")]
         if one.op_type == "Constant" and tensors:
             sparse = tensors[0].name == "sparse_value"
@@ -318,7 +318,7 @@ class _Reader:
         return None
 
     def padding(self, options: dict[str, Any]) -> tuple[int, int] | None:
-        """Return the padding of a window over an image; None where it is automatic or not the same at both ends."""
+        """Return the padding of a window over an image; None if it is automatic or differs between the two ends."""
         pads = options.get("pads") or [0, 0, 0, 0]
         automatic = options.get("auto_pad", b"NOTSET")
         if automatic == b"VALID":

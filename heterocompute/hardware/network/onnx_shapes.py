@@ -111,7 +111,7 @@ class _Walk:
             self.types[one.values.name] = onnx.helper.make_tensor_type_proto(one.values.data_type, one.dims)
 
     def keep(self, name: str, tensor: Any) -> None:
-        """Remember what a tensor of few values holds."""
+        """Store a tensor of few values."""
         if math.prod(tensor.dims) <= MAX_SIZES and tensor.data_location != self.onnx.TensorProto.EXTERNAL:
             self.sizes[name] = tensor
 

@@ -27,7 +27,7 @@ class Refusal(ValueError):
 
 
 class Recorder:
-    """Runs a module once, on one sample, or on `kept` samples to note what a backward pass keeps.
+    """Runs a module once, on one sample, or on `kept` samples to record what a backward pass keeps.
 
     Attributes
     ----------
@@ -152,14 +152,14 @@ class Recorder:
         return bool(tensor.layout == self.torch.strided and hasattr(tensor, "untyped_storage"))
 
     def memory(self, tensor: Any) -> Any:
-        """Return what is equal for all views of one memory."""
+        """Return a key that is equal for all views of one memory."""
         try:
             return tensor.untyped_storage()._cdata
         except (RuntimeError, NotImplementedError, AttributeError):
             return id(tensor)
 
     def key(self, tensor: Any) -> Any:
-        """Return what is equal for two tensors of the same values."""
+        """Return a key that is equal for two tensors with the same values."""
         memory = self.memory(tensor)
         if not self.is_plain(tensor):
             return memory
@@ -190,7 +190,7 @@ class Recorder:
         return sum(self.sizes[name] for name in new)
 
     def record(self, namespace: str, kind: str, args: Any, options: Any, out: Any) -> None:
-        """Keep what an operator did."""
+        """Record an operator and its results."""
         given, made = self.tensors([*args, *options.values()]), self.tensors([out])
         self.alive += made
         kind = kind if kind == "_" else kind.rstrip("_")

@@ -1,4 +1,4 @@
-"""What a multiply-add costs in silicon for a pair of formats: energy and area by part.
+"""A multiply-add in silicon for a pair of formats: energy and area by part.
 
 A unit of `vector` lanes multiplies pairs, adds them in a tree, scales the sum of a group if the formats say so and adds
 to an accumulator. Each part is charged to one lane: what several lanes share is divided by them. What is fixed, what

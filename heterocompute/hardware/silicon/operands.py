@@ -1,6 +1,6 @@
 """The arithmetic that a number format asks of a multiplier, as data: derived from the form that the format states.
 
-A format that states none is a ValueError that says how to state its arithmetic.
+A format without a stated form is a ValueError that says how to state it.
 """
 
 from __future__ import annotations

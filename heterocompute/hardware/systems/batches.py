@@ -1,4 +1,4 @@
-"""The largest batch that a device holds, and what else would make room, in bytes."""
+"""The largest batch that a device holds, and the bytes that other measures would free."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def _flips(choose: Callable[[int], str], low: int, high: int) -> list[dict[str, 
 
 @dataclass
 class _Question:
-    """What is asked of every size."""
+    """The parts of the question that are the same for every size."""
 
     chips: list[Device]
     objective: str

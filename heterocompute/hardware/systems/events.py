@@ -42,14 +42,14 @@ class Clock:
 
 
 class Gate:
-    """So many permits; who finds none waits."""
+    """A number of permits; a process that finds none waits."""
 
     def __init__(self, clock: Clock, permits: int) -> None:
         self._clock, self._free = clock, permits
         self._waiting: deque[Process] = deque()
 
     def take(self) -> Callable[[Process], bool]:
-        """Return what a process yields to get a permit."""
+        """Return the value that a process yields to get a permit."""
 
         def ask(process: Process) -> bool:
             if self._free:
@@ -84,7 +84,7 @@ class Shelf:
             self._there.add(key)
 
     def get(self, key: Hashable) -> Callable[[Process], bool]:
-        """Return what a process yields to fetch a thing."""
+        """Return the value that a process yields to fetch an item."""
 
         def ask(process: Process) -> bool:
             if key in self._there:

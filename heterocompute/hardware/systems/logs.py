@@ -1,4 +1,4 @@
-"""Logs of nvidia-smi: means by GPU of what its meters showed.
+"""Logs of nvidia-smi: the mean of each meter by GPU.
 
 Two kinds are read: ``nvidia-smi --query-gpu=timestamp,index,utilization.gpu,... --format=csv -l 1``, whose first line
 names columns and units, and ``nvidia-smi dmon``, whose lines that begin with ``#`` do.

@@ -1,4 +1,4 @@
-"""An input pipeline run with real threads that sleep: what the simulation is checked against."""
+"""An input pipeline run with real threads that sleep, as a check of the simulation."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Batches:
         return found  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield each batch; a second pass over what can be read once is refused."""
+        """Yield each batch; refuse a second pass over batches that can be read only once."""
         self._passes += 1
         if self._once and self._passes > 1:
             raise ValueError(
@@ -145,7 +145,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _tensor(value: Any) -> Any:
-    """Return an array of NumPy as a tensor, anything else as it is."""
+    """Return a NumPy array as a tensor, anything else unchanged."""
     if not isinstance(value, np.ndarray):
         return value
     import torch  # optional

@@ -21,7 +21,7 @@ EVERY = 4  # one of this many batches is held out
 def calibrated(
     model: Any, batches: Any, include: Any = None, exclude: Any = None, held: Any = None, name: str = "calibrate"
 ) -> Calibration:
-    """Do what `heterocompute.ptq.calibrate` describes for a module."""
+    """Calibrate a module as `heterocompute.ptq.calibrate` describes."""
     found = Calibration()
     found.axes, found.held = {}, Calibration()
     found.held.axes = {}

@@ -1,4 +1,4 @@
-"""Copies of a PyTorch model that share its parameters: a study judges many of them, and holds one."""
+"""Copies of a PyTorch model that share its parameters: a study evaluates many and keeps one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the layers of a PyTorch model are given: every product with a weight is heard while the model runs.
+"""The inputs of a PyTorch model's layers: every product with a weight is recorded while the model runs.
 
     aten.mm, addmm, mv, addmv, linear     x w^T or x w: the axis that is summed is the one that the operator sums
     aten.bmm, baddbmm                     each matrix of a stack of weights by itself
@@ -34,7 +34,7 @@ COPIES = ("_to_copy", "clone")
 
 
 class Ear:
-    """The Hessians of weights, gathered as products are heard.
+    """The Hessians of weights, gathered from recorded products.
 
     Parameters
     ----------
@@ -74,12 +74,12 @@ class Ear:
             self._fleeting.append(tensor.data_ptr())
 
     def called(self, name: str, inputs: tuple[Any, ...]) -> None:
-        """Hear that a layer is called, before its product."""
+        """Note that a layer is called, before its product."""
         if self.keep is not None and inputs and hasattr(inputs[0], "shape"):
             self._called[name] = tuple(inputs[0].shape[:-1])
 
     def forget(self) -> None:
-        """Forget what was computed in a batch."""
+        """Forget the tensors computed in a batch."""
         for place in self._fleeting:
             self._known.pop(place, None)
         self._fleeting.clear()
@@ -109,7 +109,7 @@ class Ear:
             return
 
     def convolution(self, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
-        """Hear a convolution that is not transposed."""
+        """Record a convolution that is not transposed."""
         found = self._known.get(weight.data_ptr())
         if found is None or found[1].shape != weight.shape:
             return
@@ -239,7 +239,7 @@ def _tell(ear: Ear, name: str, args: Any) -> None:
 
 @contextlib.contextmanager
 def listening(model: Any, ear: Ear, layers: list[Layer]) -> Iterator[None]:
-    """Let an ear hear a model: in evaluation, without gradients; all is as it was afterwards.
+    """Record a model's products: in evaluation mode, without gradients; its state is restored afterwards.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class ModuleWeights(dict[str, Any]):
 def module_network(
     model: Any, evaluate: Any, include: Any, exclude: Any, name: str
 ) -> tuple[ModuleWeights, Callable[..., Any] | None]:
-    """Return the weights of a module that can be packed, and what judges others in their place.
+    """Return the weights of a module that can be packed, and a function that evaluates the model with others.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _versions(model: Any) -> dict[str, int]:
 
 
 def _rounding(fmt: Any, groups: int | None) -> Callable[[Any, Any], Any]:
-    """Return a hook that rounds what a layer of floats is given, as packed layers round it.
+    """Return a hook that rounds a float layer's input as packed layers round it.
 
     Of a linear layer each row is rounded by itself, of a convolution each image, along its channels first.
     """

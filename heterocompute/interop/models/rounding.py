@@ -1,4 +1,4 @@
-"""Rounding a PyTorch model: what `heterocompute.ptq.quantize` does with a module and its batches."""
+"""Rounding a PyTorch model: `heterocompute.ptq.quantize` for a module and its batches."""
 
 from __future__ import annotations
 

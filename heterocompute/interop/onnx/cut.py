@@ -1,4 +1,4 @@
-"""A graph cut at our products: what lies between two of them is one session.
+"""A graph cut at our products: the nodes between two of them are one session.
 
     x -> [session 0] -> Conv, Conv -> [session 1] -> Gemm -> [session 2] -> y
 
@@ -38,7 +38,7 @@ Values = MutableMapping[str, Any]
 
 
 class Asked(NamedTuple):
-    """What one evaluation multiplies by, and to what it rounds the other operand."""
+    """The weights of one evaluation, and the rounding of the other operands."""
 
     weights: Mapping[str, Any]
     activations: Any
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
 
 @dataclass
 class Network:
-    """What all graphs of one model share.
+    """Shared by all graphs of one model.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class Cut:
         self._connect()
 
     def run(self, values: Values, asked: Asked) -> list[Any]:
-        """Return the outputs of the graph; `values` holds its inputs, and gets what is computed."""
+        """Return the outputs of the graph; `values` holds its inputs, and receives all computed values."""
         for step, dead in zip(self.steps, self._dead, strict=True):
             step.run(values, asked)
             for name in dead:
@@ -184,7 +184,7 @@ class Cut:
         return self.network.session(model, tensors)
 
     def _gather(self, name: str, tensors: dict[str, Any], before: list[Any]) -> None:
-        """Add what a constant value is made of."""
+        """Add the nodes that a constant value is computed from."""
         one = self.fixed.get(name)
         if one is None or name in tensors or any(name in node.output for node in before):
             return
@@ -290,7 +290,7 @@ class Cut:
         return any(not isinstance(step, Segment) for step in self.steps)
 
     def _connect(self) -> None:
-        """Find what each session must answer, and when a value is needed for the last time."""
+        """Find the answers that each session must give, and the last use of each value."""
         last: dict[str, int] = {}
         for i, step in enumerate(self.steps):
             last.update(dict.fromkeys(step.needs(), i))

@@ -40,7 +40,7 @@ class References:
         return Reference(model, {name: array_of(one, self._folder) for name, one in tensors.items()}, self._operators)
 
     def info(self, name: str, value: Any) -> Any:
-        """Return what a model says of an input that is like this value."""
+        """Return the ONNX description of an input like this value."""
         import onnx  # optional
 
         return onnx.ValueInfoProto(name=name)

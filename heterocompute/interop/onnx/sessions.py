@@ -1,4 +1,4 @@
-"""Sessions of onnxruntime: what runs the parts of a graph that are not our products.
+"""Sessions of onnxruntime, which run the parts of a graph outside our products.
 
 Values are ndarrays where NumPy has their type. Others (sequences, optionals, bfloat16, 4 bits) stay onnxruntime's.
 """
@@ -99,7 +99,7 @@ class Sessions:
         return make.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.dtype.itemsize}"), kind)
 
     def info(self, name: str, value: Any) -> Any:
-        """Return what a model says of an input that is like this value."""
+        """Return the ONNX description of an input like this value."""
         import onnx  # optional
 
         if isinstance(value, np.ndarray):

@@ -71,7 +71,7 @@ def packed_of(layer: Layer, weight: torch.Tensor, fmt: Format, method: str = "rt
 
 
 def trained_form(layer: Layer, fmt: Format) -> QuantizedArray | None:
-    """Return a weight that is trained with rounding to a format, in the form of the packed layer; None of others.
+    """Return a weight trained with rounding to a format, in the packed layer's form; None for others.
 
     Rounding the rounded values again may choose other codes and scales.
     """

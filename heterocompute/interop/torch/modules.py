@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Packed(torch.nn.Module):
-    """What layers with one packed weight have in common.
+    """Shared by layers with one packed weight.
 
     Attributes
     ----------

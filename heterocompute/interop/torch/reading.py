@@ -1,4 +1,4 @@
-"""PyTorch's modules of `interop.torch`, and what reads a weight without calling its module.
+"""PyTorch's modules of `interop.torch`, and those that read a weight without calling its module.
 
     MultiheadAttention.forward        out_proj.weight           LinearCrossEntropyLoss.forward    linear.weight
 
@@ -27,7 +27,7 @@ _NAMES = {"MultiheadAttention": "out_proj", "LinearCrossEntropyLoss": "linear"}
 
 
 def maker_of(module: Any, name: str) -> tuple[Any, Any]:
-    """Return key and hook of what makes a weight before each forward pass; (None, None) where nothing does.
+    """Return the key and hook that make a weight before each forward pass; (None, None) if there are none.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def _last_rounding(parametrizations: Any) -> Any:
 
 
 def trained_in(module: Any, name: str, fmt: Format | None = None) -> Any:
-    """Return the QuantizedArray that a module rounds its weight to in each forward pass; None where it does not.
+    """Return the QuantizedArray to which a module rounds its weight in each forward pass, or None.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def trained_in(module: Any, name: str, fmt: Format | None = None) -> Any:
 
 
 def computed_with(module: Any) -> dict[str, Any]:
-    """Return what `interop.torch.packed` returns."""
+    """Return the result of `interop.torch.packed`."""
     found: dict[str, Any] = {}
     for path, part in module.named_modules(remove_duplicate=False):
         if "parametrizations" in path.split("."):
@@ -235,7 +235,7 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
     """
 
     class Rounding(torch.nn.Module):
-        """A parametrization: fake_quantize, of what a mask keeps, if there is one."""
+        """A parametrization: fake_quantize, applied to the values that a mask keeps if there is one."""
 
         def __init__(self, fmt: str, axis: tuple[int, ...], clip: Any, mask: Any = None) -> None:
             super().__init__()

@@ -1,7 +1,7 @@
 """The weights of a model: their names, the modules that hold them, and whether they can be packed.
 
-This is the one place that knows kinds of modules. Patterns are those of the commands: ``*``, ``?``, ``[abc]``; they
-fit the name of a weight (``encoder.0.weight``) or of its module (``encoder.0``).
+Only this module distinguishes kinds of modules. Patterns are those of the commands: ``*``, ``?``, ``[abc]``; they match
+the name of a weight (``encoder.0.weight``) or of its module (``encoder.0``).
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def _kind_of(module: Any, attribute: str, shape: tuple[int, ...]) -> Kind:
 
 
 def _of_kind(kind: str, module: Any, shape: tuple[int, ...]) -> Kind:
-    """Return the axes of a weight of a known kind, and what stands against packing it."""
+    """Return the axes of a weight of a known kind, and the reason not to pack it, if any."""
     problem = ""
     if kind.startswith("embedding") and module.max_norm is not None:
         problem = "max_norm changes the rows as they are looked up"

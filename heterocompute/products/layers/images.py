@@ -1,4 +1,4 @@
-"""What stands between the convolutions of a network, in NumPy: pooling, and batch normalization folded into filters.
+"""Operations between the convolutions of a network, in NumPy: pooling, and batch normalization folded into filters.
 
 The package is no framework: these are what examples need.
 """

@@ -70,7 +70,7 @@ class Totals:
             self.kl += float(kl.sum(dtype=np.float64))
 
     def found(self, compare: bool, parts: int = 0) -> dict[str, Any]:
-        """Return the means, and perplexities of so many equal parts of a window."""
+        """Return the means, and the perplexities of this many equal parts of a window."""
         found: dict[str, Any] = {"perplexity": _perplexity(self.loss, self.count)}
         if parts:
             edges = np.arange(parts + 1) * len(self._losses) // parts

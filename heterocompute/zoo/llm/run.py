@@ -128,7 +128,7 @@ class Run:
         return x * np.float32(math.sqrt(self.shape.width)) if self.shape.options.scaled_embedding else x
 
     def normed(self, x: FloatArray) -> FloatArray:
-        """Return what the output multiplies, from what the last layer returns."""
+        """Return the input of the output matrix, from the result of the last layer."""
         return rms_norm(x, self.operand("output_norm.weight"), self.shape.epsilon)
 
     def layer(self, i: int, x: FloatArray) -> FloatArray:
@@ -169,7 +169,7 @@ class Run:
         return x, done
 
     def _arguments(self, i: int) -> tuple[Any, ...]:
-        """Return what the C core needs of a layer for any token."""
+        """Return the C core's arguments for a layer, the same for any token."""
         found = self._whole[i]
         if found is None:
             s, part = self.shape, self._tensors(i)

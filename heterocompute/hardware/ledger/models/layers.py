@@ -18,7 +18,7 @@ __all__ = ["frames", "groq_chips", "groq_over", "groq_tokens", "instructions_sha
 
 @cache
 def report(machine: str, network: str, format: str | None = None) -> AcceleratorReport:
-    """Return what an image takes."""
+    """Return the cost of one image."""
     return accelerator(machine).report(network, format)
 
 

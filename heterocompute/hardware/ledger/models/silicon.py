@@ -19,7 +19,7 @@ def log_saving(row: str, format: str, sharing: int) -> float:
 
 
 def arithmetic_pj(format: str, accumulator: int, lanes: int, products: int) -> float:
-    """Return pJ of so many multiply-adds at 45 nm."""
+    """Return pJ of this many multiply-adds at 45 nm."""
     return products * mac(format, format, accumulator, lanes).energy_pj
 
 

@@ -29,13 +29,13 @@ def bisection(fabric: str, count: int, other: str = "") -> float:
 
 
 def reduced(row: str) -> float:
-    """Return 10^9 B/s that so many H100 reduce by switches that add."""
+    """Return the rate, in 10^9 B/s, at which this many H100 reduce through switches that add."""
     count = int(row)
     return multi.reduce_bandwidth(count, multi.fabric("dgx-h100-nvlink", count), "switch") / 1e9
 
 
 def pipeline_gain(row: str, pieces: int) -> float:
-    """Return the speed of so many stages over that of two stages and one piece."""
+    """Return the speed of this many stages relative to two stages and one piece."""
     return float(multi.pipeline_parallel(int(row), pieces)["speedup"] / multi.pipeline_parallel(2, 1)["speedup"])
 
 

@@ -1,4 +1,4 @@
-"""A network on chiplets: what moves between them and inside them, as on Simba.
+"""A network on chiplets: the data that move between them and inside them, as on Simba.
 
 Chiplets form a grid: the k columns share the output channels of a layer, the c rows its input channels. Weights stay.
 Package: each chiplet gets the input channels of its row (k times the input in all), and a column adds its partial

@@ -26,7 +26,7 @@ class Plane(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """What a block holds.
+    """The layout of a block.
 
     Attributes
     ----------
@@ -218,7 +218,7 @@ def _small_bytes(name: str, parts: Mapping[str, Array], rows: int, count: int) -
 
 
 def _small_integers(name: str, field: Array) -> tuple[Array, Array]:
-    """Return scales and minima as they are packed, uint8 (rows, blocks, groups)."""
+    """Return packed scales and minima, uint8 (rows, blocks, groups)."""
     kind = BLOCKS[name]
     low, high, four = np.uint8(15), np.uint8(63), np.uint8(4)
     if name == "q2_k":
