@@ -28,7 +28,7 @@ _OWN = ("__dict__", "__weakref__", "_seen", "_text", "_turned")  # attributes th
 
 
 class PackedArray(NDArrayOperatorsMixin):
-    """An array that is stored as named components; `QuantizedArray`, `EIEArray` and `BitmapArray` are such.
+    """An array stored as named components, such as `QuantizedArray`, `EIEArray` or `BitmapArray`.
 
     ``@`` and ``numpy.matmul`` multiply; any other ufunc raises, so that nothing is decoded silently. ``==`` is one
     bool; arrays are not hashable.
@@ -61,7 +61,7 @@ class PackedArray(NDArrayOperatorsMixin):
         yield (...,), self._values()
 
     def _occurring(self) -> Iterator[Array]:
-        """Yield, some at a time, values among which each value of the array is."""
+        """Yield, some at a time, values that include every value of the array."""
         raise NotImplementedError
 
     def _kind(self) -> object:
@@ -91,7 +91,7 @@ class PackedArray(NDArrayOperatorsMixin):
     ) -> Entry | None:
         """Return the entry of a description in a file, None if it is of another class; ValueError says what is wrong.
 
-        `stored` returns NumPy's name of the dtype and the shape of a component, ("", (0,)) where there is none.
+        `stored` returns NumPy's name of the dtype and the shape of a component, or ("", (0,)) if there is none.
         """
         raise NotImplementedError
 

@@ -53,7 +53,7 @@ def moved(
 
 
 def rows_at_once(rows: int, values: int, block: int) -> int:
-    """Return of how many rows to take some `block` values; all where a row has none, however many rows there are.
+    """Return the number of rows for about `block` values; all rows if a row is empty.
 
     Examples
     --------

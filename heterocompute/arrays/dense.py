@@ -78,7 +78,7 @@ def as_any(value: Any, name: str, wanted: str = "an array of floats") -> np.ndar
 
 
 def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
-    """Return any array of floats as an ndarray, without a copy where the memory allows it; float8 and less as float32.
+    """Return any array of floats as an ndarray, without a copy if the memory allows it; float8 and smaller as float32.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
 
 
 def check_dimensions(array: np.ndarray[Any, Any], name: str) -> None:
-    """Raise ValueError where an array has more dimensions than the core takes."""
+    """Raise ValueError for an array with more dimensions than the core supports."""
     if array.ndim > MAX_DIMS:
         raise ValueError(f"{name} has {array.ndim} dimensions, at most {MAX_DIMS} are possible")
 
@@ -123,7 +123,7 @@ def _refuse_first(array: np.ndarray[Any, Any], test: Callable[[Array], Any], wan
 
 
 def _first_other(array: Array, test: Callable[[Array], Any], wanted: bool) -> tuple[int, ...] | None:
-    """Look at some indices of axis 0 at a time: a mask of all would be a quarter of the array."""
+    """Search some indices of axis 0 at a time: a mask of all would take a quarter of the array's memory."""
     if not array.size:  # of however many indices
         return None
     if array.ndim > 1 and array.size > _BLOCK * len(array):
@@ -140,13 +140,13 @@ def _first_other(array: Array, test: Callable[[Array], Any], wanted: bool) -> tu
 
 
 def core_view(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the array as the C core takes it: bfloat16 as its bits."""
+    """Return the array in the C core's form: bfloat16 as its bits."""
     return array.view(np.uint16) if array.dtype is not _FLOAT32 and array.dtype.name == "bfloat16" else array
 
 
 @counts_subnormals
 def as_single(value: Array, name: str) -> FloatArray:
-    """Return an array as float32; ValueError where that makes an infinity of a number."""
+    """Return an array as float32; ValueError if a finite value becomes infinite."""
     if value.dtype != np.float64:
         return value.astype(np.float32, copy=False)
     with np.errstate(over="ignore"):

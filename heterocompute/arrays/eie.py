@@ -1,4 +1,4 @@
-"""EIE's storage of pruned weights: a byte for each value that is not zero, interleaved over processing elements.
+"""EIE's storage of pruned weights: one byte per nonzero, interleaved over processing elements.
 
 Han et al., "EIE: Efficient Inference Engine on Compressed Deep Neural Network", ISCA 2016 (arXiv 1602.01528).
 """

@@ -477,7 +477,7 @@ def choose(
 def _choose_by_rows(
     w: Array, scores: Array | None, fmt: Sparse, axes: tuple[int, ...], dtype: Any, parts: dict[str, Array]
 ) -> None:
-    """Choose among values of 16 bits in blocks of rows: the core gives 32 bits, in which they are exact."""
+    """Choose among 16-bit values in blocks of rows: the core returns 32 bits, in which they are exact."""
     turned, ranked = rows_first(w, axes), None if scores is None else rows_first(scores, axes)
     inner = tuple(range(1, len(axes) + 1))
     for some, index in row_blocks(w.shape, axes, _BLOCK):

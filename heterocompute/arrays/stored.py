@@ -77,7 +77,7 @@ def wrong_part(
 
 
 def _is_sound(part: Array, may_be_negative: bool) -> bool:
-    """Tell whether all floats are finite, and none below 0 unless they may be."""
+    """Tell whether all floats are finite, and nonnegative unless negative ones are allowed."""
     if part.dtype == np.float16:  # NumPy's minimum of float16 is slow
         bits = part.view(np.uint16)
         finite = bool((bits & np.uint16(0x7FFF)).max() < 0x7C00)

@@ -23,7 +23,7 @@ _BLOCK = 1 << 20  # codes packed at a time
 
 
 def code_geometry(q: Any) -> tuple[int, int, int, int]:
-    """Return runs of a row, stored values of a run, codes of a run with and without those that are padding alone."""
+    """Return the runs of a row, the stored values of a run, and its codes with and without mere padding."""
     length, fmt = q.shape[q.axis[-1]], q.format
     if has_pattern(fmt):
         length, fmt = fmt.stored_length(length), fmt.base
@@ -43,7 +43,7 @@ def row_codes(q: Any, first: int = 0, rows: int | None = None) -> Array:
 
 
 def codes_of(q: Any) -> Array:
-    """Return the codes as integers of the array's shape, signed where the format's are; 0 where nothing is kept."""
+    """Return the codes as integers in the array's shape, signed if the format is; 0 at pruned positions."""
     fmt = q._stored_format
     bits = fmt.bits
     width = 8 if bits <= 8 else 16 if bits == 16 else 32
@@ -55,7 +55,7 @@ def codes_of(q: Any) -> Array:
 
 
 def zero_points_of(q: Any) -> Array:
-    """Return the zero point of each value, uint8; zeros where the format has none."""
+    """Return the zero point of each value, uint8; zeros if the format has none."""
     if "zero_points" not in q.components:
         return np.zeros(q.shape, np.uint8)
     return _in_shape(q, _scattered(q, _row_zero_points(q)[:, :, : code_geometry(q)[1]]))

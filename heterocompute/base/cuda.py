@@ -1,4 +1,4 @@
-"""The CUDA driver, opened on first use: which devices there are, or why there are none. Importing opens nothing."""
+"""The CUDA driver, opened on first use: the devices, or why there are none. Importing opens nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _open: dict[str, tuple[int, tuple[Device, ...], bool]] = {}  # drivers of this p
 
 
 def _driver() -> tuple[int, tuple[Device, ...], bool]:
-    """Return the version of the driver, its devices, and whether it runs the kernels of this build."""
+    """Return the version of the driver, its devices, and whether it can run the kernels of this build."""
     path = os.environ.get("HETEROCOMPUTE_CUDA_DRIVER") or DRIVER
     if path not in _open:
         if _open:

@@ -1,4 +1,4 @@
-"""NumPy's arithmetic in the float environment of the C core, whatever a library has set in the calling thread.
+"""NumPy's arithmetic in the float environment of the C core, whatever a library has set in this thread.
 
 A library that is linked with ``-ffast-math``, or ``torch.set_flush_denormal``, makes the processor take subnormal
 numbers for zeros, in NumPy too; ``fesetround`` lets it round up or down. The C core saves, clears and restores those

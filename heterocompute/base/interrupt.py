@@ -1,6 +1,6 @@
 """Ctrl-C while the command `heterocompute` is still importing, or already ending: one word, exit code 130.
 
-The package imports this file first, and it imports as little as it can. Where commands run, `seen` makes Ctrl-C the
+The package imports this file first, so it imports as little as possible. Around a command, `seen` makes Ctrl-C the
 usual KeyboardInterrupt.
 """
 
@@ -33,7 +33,7 @@ def _module() -> str:
 
 
 class seen:
-    """Inside the ``with`` block Ctrl-C is a KeyboardInterrupt, where outside it ends the process at once."""
+    """In the ``with`` block Ctrl-C raises KeyboardInterrupt; outside it, Ctrl-C ends the process at once."""
 
     def __enter__(self) -> None:
         self._watched = _watched()
@@ -50,7 +50,7 @@ class seen:
 
 
 def over() -> None:
-    """Let a command that is done exit with its code, although Python takes handlers away while it ends.
+    """Let a finished command exit with its code, although Python removes handlers while it shuts down.
 
     Ctrl-C ends the command with 130 up to here, and is ignored from here on. The mask is for this thread, whose pending
     signals are looked at once more; the handler is for threads of other libraries.

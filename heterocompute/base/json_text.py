@@ -1,6 +1,6 @@
-"""JSON of strangers: no duplicate keys, no NaN, and no more values than a file of tensors can need.
+"""JSON from untrusted files: no duplicate keys, no NaN, and no more values than a file of tensors can need.
 
-A value takes up to 30 times the memory of its text, so they are counted in the text, before any of them is made.
+A value takes up to 30 times the memory of its text, so values are counted in the text before it is parsed.
 """
 
 from __future__ import annotations

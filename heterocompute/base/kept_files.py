@@ -115,7 +115,7 @@ def _turn(path: Path) -> Iterator[None]:
 
 
 def cpu_model() -> str:
-    """Return the name of the processor as the system has it.
+    """Return the name of the processor from the system.
 
     Returns
     -------

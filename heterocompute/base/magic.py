@@ -68,7 +68,7 @@ def _is_of_torch(first: bytes, path: str) -> bool:
 
 
 def _is_text(first: bytes) -> bool:
-    """Tell whether a file begins with a line or more of text: no file of arrays does."""
+    """Tell whether a file begins with at least one line of text, which no file of arrays does."""
     start = first[:-4].decode("utf-8", "replace") if len(first) == FIRST_BYTES else first.decode("utf-8", "replace")
     return bool(start) and "\ufffd" not in start and all(sign.isprintable() or sign in "\t\n\r\f" for sign in start)
 
@@ -107,7 +107,7 @@ READABLE = ", ".join(kind.brief for kind in KINDS if kind.brief)  # for the help
 
 
 def names_index(path: str) -> bool:
-    """Tell whether a file is called as an index of a checkpoint, also of a variant.
+    """Tell whether a file has the name of a checkpoint's index, also of a variant.
 
     Examples
     --------

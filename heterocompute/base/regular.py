@@ -1,6 +1,6 @@
-"""Opening files of the user: regular files only, since a call would wait for a FIFO, and a device may never end.
+"""Opening a user's files: regular files only, since a call would wait for a FIFO, and a device may never end.
 
-A link to a regular file is one, and so is an object that a URL names.
+A link to a regular file counts as one, and so does an object that a URL names.
 """
 
 from __future__ import annotations

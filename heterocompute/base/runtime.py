@@ -57,7 +57,7 @@ class _Settings:
 
     @kept
     def mask(self) -> int:
-        """Instruction sets, those of the environment where none are given."""
+        """Instruction sets; those of the environment if none are given."""
         outside = _environment()  # first: an invalid variable is an error for every value of `use`
         isa = outside.isa if self.isa is None else self.isa
         return _core.cpu_isa() if isa is None else isa
@@ -74,7 +74,7 @@ class _Settings:
 
     @kept
     def route(self) -> int:
-        """Where dense float32 products go: 1 + the number of a route, 0: to the fastest."""
+        """The route of dense float32 products: 1 + the number of a route; 0: the fastest."""
         if self.one_order:
             return OWN
         choice = self.blas or _environment().blas or ("openblas" if named_blas() else "auto")
@@ -294,7 +294,7 @@ def device_order() -> bool:
 
 
 def tuned() -> bool:
-    """Return whether calls made here go the ways that `tune` kept, unless a path is forced."""
+    """Return whether calls made here use the paths that `tune` kept, unless a path is forced."""
     settings = _settings.get()
     if settings.path:
         return False
@@ -308,7 +308,7 @@ class _Blas:
 
 
 def named_blas() -> str | None:
-    """Return the path of HETEROCOMPUTE_BLAS, which may also be one of the choices."""
+    """Return the value of HETEROCOMPUTE_BLAS: a path, or one of the choices."""
     value = os.environ.get("HETEROCOMPUTE_BLAS")
     return value if value and value not in CHOICES else None
 

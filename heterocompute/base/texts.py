@@ -1,4 +1,4 @@
-"""Names and texts of strangers: as a sentence or a terminal can hold them, which file they mean, small files."""
+"""Untrusted names and texts: made printable for sentences and terminals, matched with files, read if small."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def shortened(text: str, limit: int = MAX_NAME) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name from a file as a sentence can hold it: in quotes, printable, not too long.
+    """Return a name from a file for use in a sentence: in quotes, printable, not too long.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def near_words(word: str, words: Iterable[str], n: int = 1) -> list[str]:
-    """Return those of some words that are much like another, the likest first; none where none is.
+    """Return the words that resemble another one, most similar first; empty if none does.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def near_words(word: str, words: Iterable[str], n: int = 1) -> list[str]:
 
 
 def is_same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
-    """Tell whether two paths mean one file, through links too."""
+    """Tell whether two paths lead to one file, also through links."""
     if is_url(first) or is_url(second):
         return os.fsdecode(first).rstrip("/") == os.fsdecode(second).rstrip("/")
     first, second = (local_path(os.fsdecode(path)) for path in (first, second))

@@ -44,7 +44,7 @@ _short.maxlist = _short.maxtuple = _short.maxdict = _short.maxset = _short.maxfr
 
 
 def shown(value: Any, limit: int = QUOTED) -> str:
-    """Return a value as a sentence can hold it: one line of its repr, of at most `limit` characters.
+    """Return a value for use in a sentence: one line of its repr, of at most `limit` characters.
 
     Of an array, its type and shape.
 

@@ -1,7 +1,7 @@
 """Workers: processes or threads that run independent tasks.
 
 One definition for every call that has `workers=`: a number, the address of a cluster, or any function like `map`.
-Results do not depend on it. Tasks carry their number, so that answers may come in any order.
+Results do not depend on it. Tasks carry numbers, so that answers may arrive in any order.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def in_order(
 
 @dataclass(frozen=True)
 class _Numbered:
-    """A function of numbered tasks; the answer bears the number."""
+    """A function of numbered tasks; each answer carries its task's number."""
 
     function: Function
 
@@ -181,7 +181,7 @@ class _Numbered:
 
 
 def _in_threads(count: int, function: Function, tasks: Sequence[Any]) -> Iterator[Any]:
-    """Call a function in threads of this process, each with the settings of the caller."""
+    """Call a function in threads of this process, each with the caller's settings."""
     pool = ThreadPoolExecutor(count)
     try:
         futures = [pool.submit(contextvars.copy_context().run, function, task) for task in tasks]
@@ -237,7 +237,7 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 def serve() -> None:
-    """Answer tasks from the standard input on the standard output until it ends."""
+    """Answer tasks from standard input on standard output until the input ends."""
     answers = sys.stdout.buffer
     sys.stdout = sys.stderr
     while True:

@@ -1,4 +1,4 @@
-"""Safetensors files written one tensor at a time, under another name until they are whole; `container` reads them."""
+"""Safetensors files written one tensor at a time, under a temporary name until complete; `container` reads them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def laid_out(
 
 
 def sync_folder(path: str) -> None:
-    """Put the names of a folder on the disk, where the system can."""
+    """Flush the names of a folder to the disk, if the system can."""
     with contextlib.suppress(OSError):  # some file systems do not support this
         place = os.open(path, os.O_RDONLY)
         try:
@@ -121,7 +121,7 @@ def naming(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Give the name of a file to write, which takes the name of `path` when the block ends, and is gone if it raises.
+    """Give the name of a file to write; it is renamed to `path` when the block ends, and deleted if the block raises.
 
     Examples
     --------
@@ -156,13 +156,13 @@ def _place_of(path: str | os.PathLike[str]) -> str:
 
 
 def _temporary_of(place: str) -> str:
-    """Return the name of an unfinished file: in the same folder, for a URL in that of temporary files."""
+    """Return the name of an unfinished file: in the same folder; for a URL, in the folder of temporary files."""
     folder = tempfile.gettempdir() if is_url(place) else os.path.dirname(place)
     return os.path.join(folder, f".heterocompute-{os.urandom(8).hex()}.tmp")
 
 
 def _rename(temporary: str, place: str) -> None:
-    """Give an unfinished file its name; the file of a URL is copied there, whole or not at all."""
+    """Rename an unfinished file; for a URL, copy it to its place, as a whole or not at all."""
     if is_url(place):
         upload(temporary, place)
         return  # its creator deletes the temporary file

@@ -120,7 +120,7 @@ def _run(
     check: bool = False,
     predict: str | None = None,
 ) -> dict[str, Any] | None:
-    """Run one benchmark in a child, which ends when its standard input closes: with this process, at the latest."""
+    """Run one benchmark in a child, which ends when its standard input closes, at the latest with this process."""
     package = Path(__file__).resolve().parents[1]
     environment = {**os.environ, **SETTINGS, **settings}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package.parent), os.environ.get("PYTHONPATH")]))

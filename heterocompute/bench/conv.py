@@ -143,7 +143,7 @@ def products_table(options: Options, threads: int) -> Table:
 
 
 def break_evens(options: Options, threads: int) -> list[Table]:
-    """Return how much faster than the best other Winograd is, by channels, and the Fourier transform, by filter."""
+    """Return the speed of Winograd over the best other algorithm by channels, and the Fourier transform's by filter."""
     cases = {"winograd": [Layer("break-even", c, 56, c, 3) for c in WINOGRAD_CHANNELS]}
     cases["fft"] = [Layer("break-even", 64, 56, 64, r) for r in FFT_FILTERS]
     tables = []
@@ -229,7 +229,7 @@ def _times(layer: Layer, batch: int, threads: int, options: Options, peers: bool
 def _int8_peer(
     x: Array, w: Array, layer: Layer, threads: int, work: float, exact: tuple[tuple[Array, ...], Array]
 ) -> list[Candidate]:
-    """Return torch's convolution of integers between floats, as ours is; its scales of x and y were known before."""
+    """Return torch's convolution of integers between floats, like ours; it gets the scales of x and y beforehand."""
     torch = installed("torch")
     if torch is None or "onednn" not in torch.backends.quantized.supported_engines:
         return []

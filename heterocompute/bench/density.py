@@ -1,4 +1,4 @@
-"""Time against density: the dense product, N:M patterns, CSR and EIE's storage, and where each begins to be worth it.
+"""Time against density: dense products, N:M patterns, CSR and EIE's storage, and the density at which each pays.
 
 For a matrix with a given share of nonzero values it times the product with one vector and with many. Every time
 includes packing the activations and writing the answer in rows; the weights are encoded beforehand. The break-even
@@ -34,7 +34,7 @@ CHECKED = 16  # checked rows of a large result; more than the rows that have ano
 
 @dataclass(frozen=True)
 class Csr:
-    """Compressed sparse rows with the attributes of SciPy's, so that SciPy need not be there."""
+    """Compressed sparse rows with the attributes of SciPy's, so that SciPy is not required."""
 
     indptr: Array
     indices: Array
@@ -59,7 +59,7 @@ class Csr:
 
 
 def measure(options: Options) -> list[Table]:
-    """Measure one vector and many, with each thread count; a table of times and one of break-even densities each."""
+    """Measure one vector and many, for each thread count; one table of times and one of break-even densities each."""
     tables = []
     for threads in options.threads:
         for m, n, k in QUICK_SHAPES if options.quick else SHAPES:
@@ -120,7 +120,7 @@ def _candidate(name: str, family: str, x: Array, w: Any, density: float, out: Ar
 
 
 def _peer(x: Array, w: Csr, density: float) -> Candidate | None:
-    """Return SciPy's product of the same matrix, which has one thread; None where SciPy is not installed."""
+    """Return SciPy's product of the same matrix, which uses one thread; None if SciPy is not installed."""
     try:
         from scipy.sparse import csr_array  # optional
     except ImportError:

@@ -37,7 +37,7 @@ MAX_BITS = 8
 
 
 def measure(options: Options) -> list[Table]:
-    """Measure every format of `FORMATS`, and compute the limits of theory."""
+    """Measure every format of `FORMATS`, and compute the theoretical limits."""
     rng = np.random.default_rng(0)
     shape = QUICK_SHAPE if options.quick else SHAPE
     kinds = {
@@ -80,7 +80,7 @@ def _table(kinds: dict[str, Array], weights: list[tuple[Array, Any]], threads: i
 
 
 def _network(weights: list[tuple[Array, Any]], text: str) -> Row:
-    """Return stored bits a weight and SQNR over all weight matrices; without the SQNR where nothing was lost."""
+    """Return stored bits per weight and SQNR over all weight matrices; no SQNR if nothing was lost."""
     signal = noise = bits = 0.0
     size = 0
     fmt = parse_format(text)

@@ -155,7 +155,7 @@ def _work(x: Array, w: Any) -> float:
 
 
 def _check_dense(name: str, x: Array, w: Array, out: Array) -> None:
-    """Compare a sample with float64, within the bound of a float32 sum of k terms in any order."""
+    """Compare a sample with float64, within the error bound of a float32 sum of k terms in any order."""
     rows, columns = slice(None, None, _step(len(x), SAMPLE_ROWS)), slice(None, None, _step(len(w), SAMPLE_COLUMNS))
     left, right = x[rows].astype(np.float64), w[columns].astype(np.float64)
     bound = (x.shape[1] + 1) * 2.0**-24 * (np.abs(left) @ np.abs(right).T)

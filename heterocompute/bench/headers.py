@@ -1,4 +1,4 @@
-"""The time to open a file, or to refuse it: honest headers, and those that are built to take long.
+"""The time to open a file, or to refuse it: ordinary headers, and headers made to take long.
 
 Each is opened at two sizes. `growth` is the time a byte of the large one over that of the small one: 1 where time grows
 as the file does, the ratio of the sizes where it grows as their square.

@@ -38,8 +38,7 @@ def machine() -> dict[str, Any]:
 
 
 def beyond_cache_bytes() -> int:
-    """Return how much to walk through so that nothing is found in a cache: 8 times the last one, which may be less
-    where that is huge."""
+    """Return the bytes to walk through so that no data stay in a cache: 8 times the last cache, less if it is huge."""
     cache = l3_bytes()
     return min(8 * cache, max(2 * cache, 640 << 20))
 

@@ -25,7 +25,7 @@ OUTER, DIRECT = "outer product", "dense, direct"
 
 
 def measure(options: Options) -> list[Table]:
-    """Measure with each thread count; a table of times and one of the break-even density each."""
+    """Measure for each thread count; one table of times and one of break-even densities each."""
     channels, filters, side = QUICK_SIZES if options.quick else SIZES
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, channels, side, side), dtype=np.float32)

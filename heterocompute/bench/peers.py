@@ -198,7 +198,7 @@ def _onnx_4_bit(w: Array, threads: int, copies: int) -> list[Peer]:
 
 
 def _saturates() -> bool:
-    """Tell whether sums of two products of bytes saturate at 16 bits, in instructions that peers use all the same."""
+    """Tell whether sums of two byte products saturate at 16 bits in instructions that peers use nevertheless."""
     return not any("vnni" in name for name in _core.isa_names(_core.cpu_isa()))
 
 

@@ -1,4 +1,4 @@
-"""Integer products of 1 to 128 rows, shape by shape, against the best peer that quantizes its input as we do.
+"""Integer products of 1 to 128 rows, shape by shape, against the best peer that quantizes its input as well.
 
 The weights of these are reused and their activations come in ones, small batches and sentences. Peers prepack their
 weights; ours are as they are stored. OpenBLAS's float32 product and the best peer of each point have a row too. The
@@ -88,7 +88,7 @@ def _sgemm(blas: Blas, x: Array, w: Array, exact: Array, some: slice, threads: i
 
 
 def _peer(peer: Peer, x: Array, w: Array, exact: Array, some: slice) -> Candidate:
-    """Make a candidate that is verified for equal work: some columns of x times w, but for rounding to integers."""
+    """Make a candidate whose work is checked: some columns of x times w, up to the rounding to integers."""
     prepared = peer.prepare(x)
 
     def run() -> Any:

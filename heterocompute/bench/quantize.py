@@ -1,7 +1,7 @@
 """Quantizing, dequantizing and fake-quantizing against the memory limit, the definition, plain NumPy and ml_dtypes.
 
-Rates count the bytes of the float32 array that is read; for dequantize those that are written. A turn walks through
-several arrays, together far larger than L3.
+Rates count the bytes of the float32 array that is read, or for dequantize written. A round uses several arrays in turn,
+together far larger than L3.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _table(arrays: list[Array], threads: int, options: Options) -> Table:
 
 
 def _turns(arrays: list[Any], act: Callable[[Any], object]) -> Callable[[], object]:
-    """Return a function that takes the next array each time."""
+    """Return a function that uses the next array at each call."""
     following = cycle(arrays)
     return lambda: act(next(following))
 
@@ -137,7 +137,7 @@ def _dequantize(arrays: list[Array], text: str) -> Candidate:
 
 
 def _definition(w: Array, text: str) -> Candidate:
-    """The executable definition on a part of the array, since it takes its time."""
+    """Run the executable definition on a part of the array, since it is slow."""
     part, fmt = w[: 8 * SAMPLE_ROWS], parse_format(text)
     return Candidate(f"definition {text}", lambda: reference.quantize(part, fmt), part.nbytes, "GB/s")
 
@@ -205,7 +205,7 @@ def _ml_dtypes(w: Array, name: str) -> Candidate | None:
 
 
 def _sizes(options: Options) -> Table:
-    """Time one value of `quantize` for arrays of very different sizes, with one thread and with the most."""
+    """Time `quantize` per value for arrays of very different sizes, with one thread and with the most."""
     rows: list[Row] = []
     for size in QUICK_SIZES if options.quick else SIZES:
         options.say(f"{size:,} values")

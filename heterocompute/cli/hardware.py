@@ -159,7 +159,7 @@ def _one_device(one: Any, arguments: argparse.Namespace) -> int:
 
 
 def chip_of(name: str, file: str | None, known: Callable[[str], Any]) -> Any:
-    """Return a device by its name: of the file if one is given, and then of nothing else."""
+    """Return a device by its name: from the file if one is given, and then only from it."""
     if not file:
         return known(name)
     from ..hardware import load_devices  # 60 ms

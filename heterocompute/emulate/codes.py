@@ -138,7 +138,7 @@ def _log_runs(q: QuantizedArray, lead: tuple[int, ...], runs: int, length: int) 
 
 
 def log_codes(form: StoredForm) -> Array:
-    """Return sign and exponent of each code of a log format as the core takes them: +-2^(-exponent / steps), or 0."""
+    """Return sign and exponent of each code of a log format for the core: +-2^(-exponent / steps), or 0."""
     levels = np.array(form.levels)
     magnitudes = np.where(levels == 0, 1, np.abs(levels))
     exponents = np.where(levels == 0, LOG_ZERO, np.rint(-form.steps * np.log2(magnitudes)))

@@ -167,7 +167,7 @@ def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[st
 
 
 def refuse_links(index: str, files: set[str]) -> None:
-    """Raise ValueError where another name of the folder leads to a file that shall be deleted."""
+    """Raise ValueError if another name in the folder is a link to a file that is to be deleted."""
     folder = os.path.dirname(os.path.realpath(index))
     links = [one.name for one in os.scandir(folder) if one.is_symlink() and os.path.realpath(one.path) in files]
     if links:

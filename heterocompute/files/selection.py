@@ -59,7 +59,7 @@ def literal(pattern: str) -> str | None:
 
 
 def escaped(name: str) -> str:
-    """Return the pattern that fits a name and no other.
+    """Return the pattern that matches one name and no other.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def escaped(name: str) -> str:
 
 
 def unknown(name: str, known: Iterable[str], what: str = "tensor") -> str:
-    """Return the end of a sentence about a name that there is not, with those that are near it.
+    """Return the end of a sentence about a name that does not exist, with similar names.
 
     Examples
     --------
@@ -209,7 +209,7 @@ that a pattern names'
 
 
 def counted_of(tensors: Collection[str], skipped: Mapping[str, str]) -> str:
-    """Return how many tensors a checkpoint holds, and how many that cannot be read, with the first of these."""
+    """Return the number of tensors in a checkpoint, and of those that cannot be read, with the first of these."""
     unread = ""
     if skipped:
         name, what = next(iter(skipped.items()))

@@ -91,7 +91,7 @@ class Staging:
                                  f"{quoted(self.root)}: move it")  # fmt: skip
 
     def refuse_taken(self, resume: bool) -> None:
-        """Raise ValueError, before any work, where the output exists and no earlier run can have made it."""
+        """Raise ValueError, before any work, if the output exists and no earlier run can have made it."""
         if not (resume and self.begun):
             self._refuse_taken()
 
@@ -113,7 +113,7 @@ class Staging:
 
     @property
     def states(self) -> dict[str, State]:
-        """The states of the source's files when the run began that deletes them."""
+        """The states of the source's files at the start of the run that deletes them."""
         found = self.begun["source"]["states"] if self.begun else {}
         return {file: (size, time, sample) for file, (size, time, sample) in found.items()}
 
@@ -273,11 +273,11 @@ class Staging:
             write_whole(os.path.join(self.inner, INDEX_NAME), json.dumps(index, indent=2, ensure_ascii=False) + "\n")
 
     def is_renamed(self) -> bool:
-        """Tell whether the output has its name already, because the run that gave it was ended just then."""
+        """Tell whether the output already has its final name, because the run was ended right after renaming."""
         return not os.path.isdir(self.inner) and os.path.isdir(self.out)
 
     def lacking(self) -> tuple[dict[str, str], int, list[int]]:
-        """Return which file each tensor is in, the bytes of all, and the numbers of the shards that are not whole."""
+        """Return the file of each tensor, the bytes of all, and the numbers of incomplete shards."""
         names = file_names(len(self.begun["shards"]))
         where: dict[str, str] = {}
         missing: list[int] = []
@@ -300,7 +300,7 @@ class Staging:
         self.begun = {}
 
     def holds_shards(self) -> bool:
-        """Tell whether some shard is there, so that another run has less to do."""
+        """Tell whether any shard exists, so that another run has less work."""
         return os.path.isdir(self.inner) and any(name.endswith(".safetensors") for name in os.listdir(self.inner))
 
 

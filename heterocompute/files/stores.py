@@ -1,9 +1,9 @@
-"""An output in an object store, which has no renaming: files have their final names from the beginning.
+"""An output in an object store, which cannot rename: files have their final names from the start.
 
     OUT.partial/manifest.json, OUT.partial/done/   as of `staging`
     OUT/                                           the shards, then other files, the index last
 
-So OUT is whole when OUT.partial is gone. A folder of several files without its index is refused by every reader.
+So OUT is complete when OUT.partial is gone. Every reader refuses a folder of several files without its index.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class StoreStaging(Staging):
     def begin(
         self, shards: Sequence[Shard], source: Located, beside: Collection[str], consume: bool, resume: bool
     ) -> list[Shard]:
-        """As of `Staging`; a file that is whole must have the name that it will have."""
+        """Like `Staging.begin`; a complete file must have its final name."""
         self._refuse_strangers(shards, beside)
         self._refuse_taken()
         names = file_names(len(shards))
@@ -103,5 +103,5 @@ class StoreStaging(Staging):
         self.begun = {}
 
     def holds_shards(self) -> bool:
-        """Tell whether some shard is there, so that another run has less to do."""
+        """Tell whether any shard exists, so that another run has less work."""
         return any(name.endswith(".safetensors") for name in names_in(self.inner))

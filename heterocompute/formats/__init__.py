@@ -1,4 +1,4 @@
-"""Number formats as immutable values: their parameters and their text, nothing about bits.
+"""Number formats as immutable values: their parameters and their texts, not the arithmetic of bits.
 
 A family is one frozen dataclass derived from `Format`. Its `family` attribute registers it; `format`, `formats` and
 everything that iterates over them (tests, study, command line) then include it.
@@ -112,7 +112,7 @@ def formats() -> dict[str, str]:
 
 
 class _Callable(ModuleType):
-    """The name ``heterocompute.formats`` means this module and the function in it alike."""
+    """The name ``heterocompute.formats`` is both this module and the function in it."""
 
     def __call__(self) -> dict[str, str]:
         return formats()

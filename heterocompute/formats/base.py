@@ -89,7 +89,7 @@ class Format(ABC):
     @classmethod
     @abstractmethod
     def _parse(cls, text: str) -> Format | None:
-        """Return the format of a text, or None if it is of another family; ValueError if it is illegal."""
+        """Return the format of a text, or None if its family is another; ValueError if it is invalid."""
 
     @property
     def element_dtype(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The block formats of ggml: float16 scales for 32 values, or for 256 with small integers for each 16 or 32."""
+"""The block formats of ggml: a float16 scale for 32 values, or for 256 with small integers for each 16 or 32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Systolic arrays: cycles, utilisation and traffic by formula, and a machine that pulses the data to check them.
+"""Systolic arrays: cycles, utilisation and traffic by formula, and a simulation of the moving data to check them.
 
 An array of R x C cells takes a product in folds. With Sr x Sc stationary values and T vectors that stream through,
 

@@ -1,4 +1,4 @@
-"""Language models for the harness of EleutherAI, the package `lm_eval`: any of its tasks, in any format.
+"""Language models for EleutherAI's harness, the package `lm_eval`: any of its tasks, in any format.
 
     python -m heterocompute.interop.harness --model heterocompute \\
         --model_args path=model.gguf,format=vsq4-g16-s4,activations=int8 --tasks hellaswag --limit 100
@@ -84,7 +84,7 @@ class Answers:
         return found
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        """Return the log-likelihood of each text, in windows of the whole context of which each token is in one."""
+        """Return the log-likelihood of each text, in windows of the whole context, with each token in one window."""
         return [self._rolling(request.args[0]) for request in requests]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
@@ -112,11 +112,11 @@ class Answers:
         return [*before, *after], len(after)
 
     def _cut(self, ids: list[int]) -> list[int]:
-        """Return the last tokens, at most the context's before the last one."""
+        """Return the last tokens, at most the context's length before the last one."""
         return ids[-(self.net.shape.context + 1) :]
 
     def _scored(self, ids: list[int], count: int) -> tuple[float, bool]:
-        """Return the log-likelihood of the last `count` tokens, at most the context's before them."""
+        """Return the log-likelihood of the last `count` tokens, after at most the context's length of others."""
         if not count:
             return 0.0, True
         some, run = self._cut(ids), Run(self.net, self._way, 1)
@@ -158,7 +158,7 @@ class _Answer:
         self._rng, self._tokens = np.random.default_rng(0), list[int]()
 
     def goes_on(self, logits: Any) -> int | None:
-        """Add the next token and return it; None at the end."""
+        """Append the next token and return it; None at the end."""
         if len(self._tokens) >= self.count:
             return None
         token = drawn(logits, self._heat, self._rng)

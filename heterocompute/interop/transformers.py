@@ -182,7 +182,7 @@ class HeteroQuantizer(HfQuantizer):
 
 
 class _Pack(ConversionOps):
-    """A tensor of a file -> a packed weight in its layer."""
+    """Converts a tensor of a file to a packed weight in its layer."""
 
     def __init__(self, hf_quantizer: HeteroQuantizer) -> None:
         self.hf_quantizer = hf_quantizer
@@ -208,7 +208,7 @@ class _Pack(ConversionOps):
 
 
 class _Unpack(ConversionOps):
-    """The components of a packed weight in a file -> the packed weight in its layer."""
+    """Converts the components of a packed weight in a file to the packed weight in its layer."""
 
     def __init__(self, hf_quantizer: HeteroQuantizer) -> None:
         self.hf_quantizer = hf_quantizer

@@ -61,7 +61,7 @@ def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
 def checked_out(
     out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...], in_place: bool = False, at_line: bool = False
 ) -> FloatArray:
-    """Return the plain array that `out` is, after its checks, or a new one.
+    """Return the plain array of `out`, after its checks, or a new one.
 
     `in_place`: it may share memory with an input; `at_line`: a large new array starts at a cache line.
     """

@@ -1,4 +1,4 @@
-"""How long a product takes whose weights come from memory.
+"""The time of a product whose weights come from memory.
 
 A product that is timed repeatedly finds its weights in a cache, where float32 is read as quickly as 4 bits. So each
 round first reads enough other memory to clear the caches, then multiplies by copies of the weights, each of them once:

@@ -194,7 +194,7 @@ def convolution_key(call: Call) -> str:
 
 
 def _convolved(call: Call, way: str, ready: Any) -> bool:
-    """Go the way that was tuned; False where these values cannot."""
+    """Use the path that was tuned; return False if these values do not allow it."""
     core = call.by(way)
     try:
         _core.conv2d(*(*core, ready))
@@ -205,7 +205,7 @@ def _convolved(call: Call, way: str, ready: Any) -> bool:
 
 @contextmanager
 def _first_refused(image: Any, activations: Any) -> Iterator[None]:
-    """Let the value that is refused be the first in C order of x as it was given, whatever view the core looked at."""
+    """Report the first refused value in C order of x as the caller gave it, whatever view the core read."""
     try:
         yield
     except Refused as error:

@@ -1,4 +1,4 @@
-"""How far the answers of a changed network are from those of the network: `kl_divergence`."""
+"""The distance between the outputs of a changed network and those of the original: `kl_divergence`."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Grid:
         return int(self.scale.shape[1])
 
     def of_rows(self, part: slice) -> Grid:
-        """Return the grid of some rows; of all of them it is this one itself."""
+        """Return the grid of some rows; for all rows, this grid itself."""
         if part == slice(0, self.rows):
             return self
 
@@ -143,7 +143,7 @@ class Grid:
         )
 
     def take_rows(self, part: slice, other: Grid) -> None:
-        """Take scales, levels and mask of some rows from a grid of theirs."""
+        """Replace scales, levels and mask of some rows by those of a grid for these rows."""
         if other is self:
             return
         self.scale[:, part] = other.scale
@@ -157,7 +157,7 @@ class Grid:
             self.levels[:, part], self.thresholds[:, part] = other.levels, other.thresholds
 
     def core(self, scale: Array | None = None) -> tuple[Any, ...]:
-        """Return the grid as the C core takes it, with other scales where given."""
+        """Return the grid in the C core's form, with other scales if given."""
         used = self.scale if scale is None else np.ascontiguousarray(scale)
         rounding = (self.zero, self.low, self.high, self.levels, self.thresholds)
         mask = None if self.pattern is None else self.pattern.mask
@@ -297,7 +297,7 @@ class Grid:
 
 
 def groups_of(fmt: Format, length: int) -> tuple[int, int]:
-    """Return values of a group, and groups of a run."""
+    """Return the values per group, and the groups per run."""
     group = max(min(length if fmt.group is None else fmt.group, length), 1)
     return group, -(-length // group)
 

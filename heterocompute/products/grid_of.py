@@ -1,4 +1,4 @@
-"""Which formats have a grid, and the grid of an array that was rounded plainly: see grid.py."""
+"""The formats that have a grid, and the grid of an array that was rounded plainly: see grid.py."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _SCALES = {("none", "none"), ("none", "row"), ("f32", "none"), ("f16", "none"), 
 
 
 def check_grid(fmt: Format, searched: bool = False) -> None:
-    """Raise ValueError for a format without steps or a table of levels, or whose scales no search changes.
+    """Raise ValueError for a format without steps or a table of levels, or with scales that no search changes.
 
-    searched: also for one without a scale that could be another than that of the largest magnitude.
+    searched: also for a format whose scales must be those of the largest magnitudes.
     """
     form, is_exact = fmt.form, has_pattern(fmt) and _is_exact(fmt)
     if not is_exact:

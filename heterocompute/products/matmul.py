@@ -73,7 +73,7 @@ tuned_changes.append(_known.clear)
 
 
 def _kept_way(run: Run, is_linear: bool, a: Any, b: Any, activations: Any) -> Run | None:
-    """Return the run that takes the way that was tuned for a call, None where none was.
+    """Return the run with the path that was tuned for a call, or None if none was.
 
     A call whose operands are like those of an earlier one takes less than 1 us here.
     """
@@ -134,7 +134,7 @@ def _multiply(a: Any, b: Any, activations: Format | None, bias: Array | None, ou
 
 
 def _along(operand: Any, axis: tuple[int, ...]) -> Any:
-    """Return a quantized operand in rows along its reduction axes, where its format has no axis of its own."""
+    """Return a quantized operand in rows along its reduction axes, if its format has no axis of its own."""
     return operand._along(axis) if isinstance(operand, QuantizedArray) and operand.axis != axis else operand
 
 

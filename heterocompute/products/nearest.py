@@ -58,7 +58,7 @@ def nearest(
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Make an array that begins on a cache line, as NumPy's own do not: kernels read whole lines."""
+    """Make an array that starts at a cache line, unlike NumPy's own: kernels read whole lines."""
     nbytes = prod(shape) * dtype.itemsize
     if nbytes < ALIGNED_FROM:
         return np.empty(shape, dtype)

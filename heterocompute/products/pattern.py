@@ -39,7 +39,7 @@ class Pattern:
     mask: Array
 
     def chosen(self, part: slice) -> SparseArray:
-        """Return an array that is 1 where some rows keep something, (rows, runs, length)."""
+        """Return an array that is 1 at the values that some rows keep, (rows, runs, length)."""
         length = self.shape[self.axis[-1]]
         ones = self.mask[:, part].T.astype(np.float32).reshape(-1, len(self.mask) // max(length, 1), length)
         return choose(ones, ones, self.fmt.n, self.fmt.m, (1, 2), "grid")

@@ -1,4 +1,4 @@
-"""Scales of least squared error, each value's error weighted by its input where that is known.
+"""Scales of least squared error, with each value's error weighted by its input if that is known.
 
 For every group the scales that plain rounding has, times 1, 0.98 ... 0.3, as they would be stored, are tried; MX tries
 the exponents beside its own. The error is that of the values as they would be decoded. Of equal ones the first wins.

@@ -1,4 +1,4 @@
-"""Choosing by measurement: `tune` times every way that a call could go, and keeps the fastest for this machine."""
+"""Choosing by measurement: `tune` times every path that a call could take, and keeps the fastest for this machine."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _ways(found: Asked) -> list[str]:
 
 
 def _measured(name: str, call: dict[str, Any], ways: list[str], budget: float) -> dict[str, float]:
-    """Return the least milliseconds of each way that takes these operands."""
+    """Return the shortest time in milliseconds of each path that takes these operands."""
     function = FUNCTIONS[name]
     call = {**call, "out": np.empty_like(function(**call))}
     clock = time.process_time if runtime.get_num_threads() == 1 else time.perf_counter

@@ -1,4 +1,4 @@
-"""Pruning: which values of an array stay, by N:M patterns, by a share, or by blocks."""
+"""Pruning: the values of an array that are kept, by N:M patterns, by a share, or by blocks."""
 
 from __future__ import annotations
 
@@ -208,13 +208,13 @@ def _columns(values: Array, axes: tuple[int, ...]) -> int:
 
 
 def _ranks(measured: Array, signed: bool) -> Array:
-    """Return scores as float32, in which they are compared; magnitudes of values."""
+    """Return scores as float32, in which they are compared; of values, the magnitudes."""
     with np.errstate(over="ignore"):
         return (np.abs(measured) if signed else measured).astype(np.float32, copy=False)
 
 
 def _largest(rows: Array, share: Fraction) -> Array:
-    """Return where each row is not among the `share` of least score; of equals those of higher index go first."""
+    """Return a mask without the `share` of least score in each row; among equals those of higher index go first."""
     count = rows.shape[1]
     gone = int(share * count)
     if not gone or not rows.size:
@@ -229,7 +229,7 @@ def _largest(rows: Array, share: Fraction) -> Array:
 
 
 def _place(flags: Array, before: int) -> int:
-    """Return the index of the flag that is set and that `before` others precede."""
+    """Return the index of the flag that is set and has `before` others in front of it."""
     for first in range(0, len(flags), _AT_ONCE):
         part = flags[first : first + _AT_ONCE]
         found = int(np.count_nonzero(part))
@@ -264,7 +264,7 @@ def _nth_by_bits(row: Array, nth: int) -> Array:
 
 
 def _keys(row: Array) -> Iterator[Array]:
-    """Give int32 that are ordered as the values are, some at a time."""
+    """Yield int32 keys in the order of the values, some at a time."""
     for first in range(0, len(row), _AT_ONCE):
         signed = (row[first : first + _AT_ONCE] + np.float32(0)).view(np.int32)  # both zeros alike
         yield signed ^ (signed >> 31 & 0x7FFFFFFF)

@@ -174,7 +174,7 @@ class Options:
     def of(
         cls, order: Any = "activation", scales: Any = "search", damping: Any = 0.01, sweeps: Any = 3, refit: Any = True
     ) -> Options:
-        """Return options as `gptq` takes them; the sentences name it."""
+        """Return options, checked; errors name `gptq`."""
         _check_words(order, scales)
         share = as_real(damping, "gptq: damping", "a number")
         if not 0 <= share < np.inf:
@@ -218,7 +218,7 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
 
 
 def _begin(part: Part, options: Options, chosen: bool) -> float:
-    """Round the columns of some rows, one after the other; return the damping that was used."""
+    """Round the columns of some rows in turn; return the damping that was used."""
     pattern = part.grid.pattern if chosen else None
     turn = turn_of(np.diagonal(part.matrix), options.order, None if pattern is None else pattern.block)
     factor, pivots, used = damped_factor(part.matrix, turn, options.damping)
@@ -228,7 +228,7 @@ def _begin(part: Part, options: Options, chosen: bool) -> float:
 
 
 def turn_of(diagonal: Array, order: str, block: Array | None = None) -> Array:
-    """Return the order of columns; blocks of which some are chosen stay together, that of the largest input first."""
+    """Return the order of columns; blocks with a choice stay together, ordered by their largest input."""
     if order == "natural":
         return np.arange(len(diagonal), dtype=np.int32)
     if block is None:
@@ -270,7 +270,7 @@ def _check_words(order: Any, scales: Any) -> None:
 def _no_worse(
     q: QuantizedArray, plain: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array]]
 ) -> QuantizedArray:
-    """Return the array with the rows of plain rounding where these cost less at the output of the layer.
+    """Return the array with the rows of plain rounding where these have less error at the layer's output.
 
     Scales that are rounded themselves, after the columns, may make a row worse. Where rows share scales or levels that
     the two do not have in common, one of the two arrays is taken.
@@ -346,7 +346,7 @@ def _kept(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask: 
 
 
 def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, Array, float]:
-    """Return the unit upper factor of the matrix in this order, its diagonal, and the damping that it took.
+    """Return the unit upper factor of the matrix in this order, its diagonal, and the damping that was needed.
 
     Raises
     ------

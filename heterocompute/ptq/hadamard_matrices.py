@@ -1,4 +1,4 @@
-"""Hadamard matrices: the orders that exist here, and the matrix of each.
+"""Hadamard matrices: the orders that are implemented, and the matrix of each.
 
     H H^T = n I, entries 1 and -1
 
@@ -48,7 +48,7 @@ CIRCULANTS = {
 
 
 def _power_of_prime(q: int) -> tuple[int, int] | None:
-    """Return (p, k) where q = p^k of an odd prime p."""
+    """Return (p, k) with q = p^k for an odd prime p."""
     p = next((d for d in range(3, int(q**0.5) + 1, 2) if q % d == 0), q)
     k, rest = 0, q
     while p > 1 and rest % p == 0:
@@ -57,7 +57,7 @@ def _power_of_prime(q: int) -> tuple[int, int] | None:
 
 
 def _field(order: int) -> int | None:
-    """Return q of Paley's matrix of this order: a prime order - 1, then the second kind, then a power order - 1."""
+    """Return q of Paley's matrix of this order; a prime order - 1 is preferred, then the second kind, then a power."""
     if order % 4:
         return None
     first, second = order - 1, order // 2 - 1
@@ -167,7 +167,7 @@ def as_product(size: int) -> tuple[tuple[int, ...], int] | None:
 
 @cache
 def _least(odd: int, power: int) -> tuple[int, ...] | None:
-    """Return orders of the least sum whose product is `odd` times a divisor of `power`."""
+    """Return the orders of least sum whose product is `odd` times a divisor of `power`."""
     if odd == 1:
         return ()
     found: list[tuple[int, ...]] = []

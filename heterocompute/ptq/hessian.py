@@ -258,7 +258,7 @@ class Hessian:
 
 
 def _blocks(inputs: Array, group: int, buffer: Array) -> Iterator[Array]:
-    """Yield the inputs of a group as float64, in the buffer, which is full each time but the last."""
+    """Yield the inputs of a group as float64, in one buffer, which is full each time except the last."""
     filled = 0
     for piece in _pieces(inputs):
         taken = 0
@@ -274,7 +274,7 @@ def _blocks(inputs: Array, group: int, buffer: Array) -> Iterator[Array]:
 
 
 def _pieces(inputs: Array) -> Iterator[Array]:
-    """Yield the inputs as (inputs, groups, k), of which none is copied."""
+    """Yield the inputs as (inputs, groups, k), without copying them."""
     lead, strides = inputs.shape[:-2], inputs.strides
     merged = all(strides[i] == strides[i + 1] * lead[i + 1] for i in range(len(lead) - 1) if lead[i] > 1)
     if inputs.size and len(lead) > 1 and not merged:

@@ -1,4 +1,4 @@
-"""The multiple-choice knapsack: one choice an item, least loss within one budget or several, with a proof.
+"""The multiple-choice knapsack: one choice per item, least loss within one budget or several, with a proof.
 
 The Lagrangian ``min sum loss + l (cost - budget)`` bounds every answer from below; at the best l it is the bound of the
 linear relaxation. What a choice costs above the least of its item under that l is its reduced cost, and no answer that
@@ -147,7 +147,7 @@ def _prices(cost: Array, loss: Array, limit: Array) -> Array:
 
 
 def _price(cost: Array, loss: Array, budget: float) -> float:
-    """Return the least price of cost at which the cheapest choices under it fit."""
+    """Return the least price of cost at which the cheapest choices are within the budget."""
 
     def fits(price: float) -> bool:
         value = loss + price * cost
@@ -214,7 +214,7 @@ def _join(
     cost: Array, loss: Array, reduced: Array, price: Array, best: Array | None, bound: float, limit: Array,
     slack: float, most: int,
 ) -> tuple[Array | None, bool]:  # fmt: skip
-    """Return the best choice, and whether no state was dropped that might have led to a better one."""
+    """Return the best choice, and whether every dropped state was certainly not part of a better one."""
     n, items = len(loss), np.arange(len(loss))
     known = float((loss.max(axis=1) if best is None else loss[items, best]).sum())
     gap = known - bound + slack
@@ -260,7 +260,7 @@ def _join(
 
 
 def _best_of(spent: Array, lost: Array, price: Array) -> Array:
-    """Return the places of states that no other beats in costs and loss; of several budgets, that no champion does."""
+    """Return the positions of states that are not dominated in costs and loss; for several budgets, by a champion."""
     if len(spent) == 1:
         order = np.argsort(spent[0], kind="stable")  # a merge: the states of one option are already sorted
         lowest = np.minimum.accumulate(np.concatenate([[np.inf], lost[order]]))[:-1]

@@ -46,7 +46,7 @@ def by_method(w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: 
 
 @functools.cache
 def takes(method: str, fmt: Format) -> bool:
-    """Tell whether a method rounds to a format: there are scales to search, or levels for `gptq`."""
+    """Tell whether a method can round to a format, which needs scales to search, or levels for `gptq`."""
     try:
         if method != "rtn":
             check_grid(fmt, searched=method == "search")

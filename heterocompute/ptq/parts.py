@@ -57,11 +57,11 @@ class Parts:
             self.remove()
 
     def path(self, key: str, suffix: str = "safetensors") -> str:
-        """Return the name that a file has, or would have."""
+        """Return the name that a file has or will have."""
         return os.path.join(self.folder, f"{key}.{suffix}")
 
     def has(self, path: str) -> bool:
-        """Tell whether a file is there, byte for byte as it was written."""
+        """Tell whether a file exists with exactly the bytes that were written."""
         try:
             return not os.path.islink(path) and read_small(_receipt(path), MAX_SUM) == _sum_of(path)
         except (OSError, ValueError):

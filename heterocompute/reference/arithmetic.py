@@ -163,7 +163,7 @@ def _exact_sum(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _to_odd(total: Array, error: Array) -> Array:
-    """Return a sum rounded to odd: one that is not exact takes the neighbour with an odd last bit."""
+    """Return a sum rounded to odd: if it is inexact, the neighbour with an odd last bit."""
     bits = total.view(np.int64)
     even = (error != 0) & np.isfinite(total) & ((bits & 1) == 0)
     away = np.where((error > 0) == (total > 0), 1, -1)

@@ -1,4 +1,4 @@
-"""Clipping: the threshold T that takes the place of absmax, one for the values that share a scale.
+"""Clipping: the threshold T that replaces absmax, one for all values that share a scale.
 
 fraction c:     T = float32(float64(c) * float64(absmax))
 percentile p:   the p-th percentile of |x|, linear between neighbours

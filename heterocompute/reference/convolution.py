@@ -136,7 +136,7 @@ class _Windows:
         return np.stack(taps, axis=3).reshape(len(images) * p * q, -1)
 
     def columns(self, image: dict[str, Any], g: int) -> Columns:
-        """Do the same to codes and scales; each tap is a run, so its channels start a group."""
+        """Do the same for codes and scales; each tap is a run, so its channels start a group."""
         codes = self.rows(image["codes"][:, g])
         taps = self.kernel[0] * self.kernel[1]
         pixels = self.size[0] * self.size[1]

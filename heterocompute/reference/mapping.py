@@ -229,7 +229,7 @@ class _Machine:
                 self.held[t, self.levels, instance] = {}
 
     def groups(self, tensor: str, level: int) -> list[tuple[Word, list[Word]]]:
-        """Siblings with equal offsets at every level up to their parent, and that parent."""
+        """Return siblings with equal offsets at every level up to their parent, with that parent."""
         chain = self.chains[tensor]
         parent = chain[chain.index(level) - 1]
         above = sum(len(loops) for loops in self.space[:parent])

@@ -122,7 +122,7 @@ def _step(pixels: Array, weights: Array, window: Any, hashed: tuple[int, int, in
 
 
 def _place(pixel: Any, tap: Any, stride: Any, before: Any, size: Any) -> tuple[int, int] | None:
-    """Return where the product of a pixel and a tap belongs; None: nowhere."""
+    """Return the position of the product of a pixel and a tap, or None if it has none."""
     at = [int(pixel[i]) + before[i] - int(tap[i]) for i in (0, 1)]
     if any(at[i] % stride[i] or not 0 <= at[i] // stride[i] < size[i] for i in (0, 1)):
         return None

@@ -359,7 +359,7 @@ class _Side:
         return dense.rows if dense.batch and other.batch else prod((*dense.batch, dense.rows))
 
     def offset(self, index: tuple[int, ...]) -> int:
-        """Return which of the matrices takes part at an index of the broadcast batch."""
+        """Return the matrix that is used at an index of the broadcast batch."""
         own = index[len(index) - len(self.batch) :]
         own = tuple(i if size > 1 else 0 for i, size in zip(own, self.batch, strict=True))
         return int(np.ravel_multi_index(own, self.batch)) if self.batch else 0
@@ -403,7 +403,7 @@ class _Side:
 
 
 def _meet_as_integers(left: _Side, right: _Side) -> bool:
-    """Tell whether both have integer codes (of floats, logs and codebooks they are values), one without minima."""
+    """Tell whether both have integer codes (floats, logs and codebooks are values), and at most one has minima."""
     if left.packed is None or right.packed is None or (left.has_minima() and right.has_minima()):
         return False
     return all(side.has_minima() or has_integers(side.packed) for side in (left, right))

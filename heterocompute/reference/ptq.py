@@ -241,7 +241,7 @@ def _refit(
     errors: Array,
     slopes: Array,
 ) -> None:
-    """Move the scales of a group once, of rows that move."""
+    """Move the scales of a group once, in the rows that are still moving."""
     scale = grid[3][g]
     members = np.flatnonzero(grid[2] == g).tolist()
     c = np.array([unscaled(grid, j, codes[j]) for j in members]).reshape(len(members), w.shape[1])
@@ -357,7 +357,7 @@ def _errors(grid: Any, w: Array, codes: Array) -> Array:
 
 
 def _chain(h: Array, errors: Array, which: Any) -> Array:
-    """Return sum_i h_ij errors_i of some j, i ascending, from 0."""
+    """Return sum_i h_ij errors_i for some j, i ascending, from 0."""
     total: Array = np.zeros((len(h[0, which]), errors.shape[1]))
     for i in range(len(errors)):
         total = fma64(h[i, which][:, None], errors[i], total)

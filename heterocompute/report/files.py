@@ -1,4 +1,4 @@
-"""Texts, figures and tables of rows written to files, whole or not at all."""
+"""Texts, figures and tables of rows written to files, each as a whole or not at all."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ ASCENT, DESCENT = 0.86, 0.26  # of a line, above and below its base, in sizes
 
 
 class Label(NamedTuple):
-    """A name that has its place: its text begins at (x, y), the left end of its base line."""
+    """A placed name: its text begins at (x, y), the left end of its base line."""
 
     text: str
     row: int  # of its dot
@@ -118,7 +118,7 @@ def place(
 
 
 def _candidates(x: float, y: float, r: float, width: float, size: float, leaders: bool) -> list[tuple[Box, Any]]:
-    """Boxes around a dot, the best first, and the line that leads there."""
+    """Return boxes around a dot, the best first, with the line that leads to each."""
     height, near, slant = (ASCENT + DESCENT) * size, r + GAP, 0.75 * r + GAP / 2
     middle = y - height / 2
     corners = [

@@ -66,7 +66,7 @@ def tiles(found: Iterable[tuple[str, str]]) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], texts: Sequence[int] = (0,), caption: str = "") -> str:
-    """Return a table that sorts and scrolls; `texts` are the columns that hold words."""
+    """Return a table that sorts and scrolls; `texts` are the columns of words."""
     return f'<div class="wide">{sortable(heads, rows, texts, caption)}</div>'
 
 

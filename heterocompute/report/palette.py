@@ -1,8 +1,8 @@
-"""The colours and marks of every picture and page: one of each for a family of formats, the same everywhere.
+"""The colours and marks of every picture and page: one of each per family of formats, the same everywhere.
 
-A colour has a contrast of 3 and more on white, on the cards of the pages and on a dark page, so one set serves light
-and dark. Colours of so like a lightness cannot all differ for every eye: each family has its own shape as well. The
-hues begin with those of Okabe and Ito, "Color universal design" (2008).
+A colour has a contrast of 3 or more on white, on the cards of the pages and on a dark page, so one set serves light and
+dark. Colours with such similar lightness cannot all be distinguished by every eye, so each family has its own shape as
+well. The hues begin with those of Okabe and Ito, "Color universal design" (2008).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LIGHT, DARK = ("#ffffff", "#f6f7f9"), ("#0d1117", "#1a2029")  # background colou
 
 
 class Mark(NamedTuple):
-    """How a family is drawn: a colour, the corners of its shape in a circle of radius 1 (none: the circle), a name."""
+    """The drawing of a family: a colour, the corners of its shape in a circle of radius 1 (none: a circle), a name."""
 
     color: str
     corners: Points
@@ -89,7 +89,7 @@ def family(text: str) -> str:
 
 
 def css() -> str:
-    """Return the colours as variables of a page: ``--vsq``, ``--s0`` and on."""
+    """Return the colours as variables of a page: ``--vsq``, ``--s0`` and so on."""
     found = {f"--{name}": mark.color for name, mark in FAMILIES.items()}
     found |= {f"--s{i}": mark.color for i, mark in enumerate(SERIES)}
     return " ".join(f"{name}: {color};" for name, color in found.items())

@@ -23,7 +23,7 @@ SCRIPT = "tellRows((i) => data[i]);"
 
 
 def alike(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[int]]:
-    """Return the rows of each place under the roof, to a hundredth of a decade: networks repeat their layers."""
+    """Return the rows of each place under the roof, to a hundredth of a decade, since networks repeat their layers."""
     found: dict[tuple[Any, ...], list[int]] = {}
     for i, row in enumerate(rows):
         if row["intensity"] and row["operations"]:
@@ -140,7 +140,7 @@ def roofline_page(found: Mapping[str, Any], title: str = "") -> str:
 
 
 def _ratio(value: float | None) -> str:
-    """Return operations a byte: a number without a prefix, since 0.991 is not read as 991 m."""
+    """Return operations per byte: a number without a prefix, since 0.991 should not read 991 m."""
     return "–" if value is None else f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 

@@ -171,7 +171,7 @@ def legend(rows: Sequence[Row]) -> str:
 
 
 def dots_of(rows: Sequence[Row], judge: Judge) -> tuple[list[Dot], list[int]]:
-    """Return the dots of a metric, those of the front last and so on top, and which bear names."""
+    """Return the dots of a metric, with the front last, hence on top, and those that are named."""
     chosen = set(judge.front)
     order = [i for i, row in enumerate(rows) if row["bits"] and row[judge.metric] is not None and not elsewhere(row)]
     order.sort(key=lambda i: i in chosen)
@@ -206,7 +206,7 @@ def chart_of(dots: Sequence[Dot], judge: Judge, width: int, height: int, axis: s
 
 
 def figures(rows: Sequence[Row], judge: Judge, hidden: bool, first: int | None = None, axis: str = AXIS) -> str:
-    """Return a metric of rows against bits as pictures, for broad and for narrow screens.
+    """Return pictures of a metric of rows against bits, for wide and narrow screens.
 
     With `first`, hints are those of the page's rows from that one, and the choice of a metric hides nothing.
     """
@@ -265,7 +265,7 @@ def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: 
 
 
 class View(NamedTuple):
-    """Rows that differ in nothing else, drawn as formats are: ``format`` is the cache or the accumulator.
+    """Rows that differ in one thing only, drawn as formats are: ``format`` is the cache or the accumulator.
 
     `of` is what they compare, `title` and `axis` are words of the picture.
     """
@@ -317,7 +317,7 @@ def _same(row: Row, other: Row) -> bool:
 
 
 def _widest(emulated: Sequence[Row], rows: Sequence[Row]) -> Row | None:
-    """Return the row with exact sums whose formats have the most emulations, the first of several."""
+    """Return the row with exact sums whose formats have the most emulations, the first among equals."""
     best, most = None, 0
     for row in rows:
         if row.get("emulate") or "accumulator_bits" not in row:
@@ -335,7 +335,7 @@ def _as_format(row: Row, name: str, bits: float, activations: str | None) -> Row
 
 
 def sections(views: Sequence[View], first: int) -> str:
-    """Return the views as HTML: a picture and the sentence that recommends; hints count rows from `first`."""
+    """Return the views as HTML: a picture and a sentence with the recommendation; hints count rows from `first`."""
     found = []
     for view in views:
         what, why = view.advice

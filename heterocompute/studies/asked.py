@@ -22,7 +22,7 @@ FormatOrMix = str | Format | Mapping[str, str | Format]
 
 
 class Way(NamedTuple):
-    """A format, and how a tensor is rounded to it; None: it stays as it came, or is rounded plainly."""
+    """A format, and the method that rounds a tensor to it; None: unchanged, or rounded plainly."""
 
     fmt: Format | None
     method: str | None
@@ -87,7 +87,7 @@ def methods_of(methods: Any, hessians: Any) -> list[str | None]:
 
 
 def by_methods(entries: list[Entry], methods: list[str | None]) -> list[Entry]:
-    """Return each entry with each method that takes all of its formats; the baseline has none."""
+    """Return each entry with each method that supports all of its formats; the baseline has no method."""
     found = []
     for entry in entries:
         formats = {fmt for fmt in entry.formats.values() if fmt is not None}

@@ -29,7 +29,7 @@ def several(value: Any, name: str, wanted: str) -> list[Any]:
 
 
 def retrainer(retrain: Any, own: Callable[..., Any] | None, study: str) -> Callable[..., Any] | None:
-    """Return the function that trains again: the caller's, or for True the network's own."""
+    """Return the function that trains: the caller's, or for True the network's own."""
     if retrain is None or retrain is False:
         return None
     found = own if retrain is True else retrain

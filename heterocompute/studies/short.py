@@ -1,4 +1,4 @@
-"""Sentences on tensors that a format does not suit: scales of few values, and groups that do not divide the rows."""
+"""Sentences on tensors that do not suit a format: few values per scale, or groups that do not divide the rows."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def module_of(
 
 
 class named:
-    """Put the tensor's name before the message of an error."""
+    """Put the tensor's name in front of an error's message."""
 
     def __init__(self, name: str) -> None:
         self.name = name

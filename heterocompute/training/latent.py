@@ -1,4 +1,4 @@
-"""Weights before rounding: which arrays are those of a layer that rounds them in each forward pass."""
+"""Weights before rounding: the arrays of layers that round them in each forward pass."""
 
 from __future__ import annotations
 

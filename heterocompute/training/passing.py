@@ -1,4 +1,4 @@
-"""Rounded values with a note of where their gradient passes: a bit a value, written in the same pass, or nothing.
+"""Rounded values with a note of where their gradient passes: one bit per value, written in the same pass, or nothing.
 
     low * T <= w <= high * T          T the threshold of w's group, 1 without a clip; w as float32
 
@@ -50,7 +50,7 @@ def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
 def note_of(
     fmt: Format, clip: Any, shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> tuple[Any, tuple[int, ...]] | None:
-    """Return dtype and shape of the note, or None where there is none."""
+    """Return dtype and shape of the note, or None if there is none."""
     base = fmt.base if has_pattern(fmt) else fmt
     if bounds_of(base, clip) is None:
         return None
@@ -88,7 +88,7 @@ def rounded(
 
 
 def passed(g: Array, note: Array | None, fmt: Format, axes: tuple[int, ...]) -> Array:
-    """Return the float32 gradient that passes, g itself where all of it does."""
+    """Return the float32 gradient that passes: g itself if all of it does."""
     gradient = g.astype(np.float32, copy=False)
     if note is None:
         return gradient

@@ -59,7 +59,7 @@ def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
 @lru_cache(maxsize=64)
 @counts_subnormals
 def levels_of(fmt: Format) -> Levels:
-    """Return the levels of a format before its scale, as the core takes them."""
+    """Return the levels of a format before its scale, in the C core's form."""
     form = fmt.form
     if form.codes in ("learned", "unstated") or form.minima or fmt.unit > 1:
         raise ValueError(f"fake_quantize: rounding='stochastic' has no levels of {fmt} to choose from")

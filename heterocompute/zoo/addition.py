@@ -1,4 +1,4 @@
-"""A network that adds two numbers of three digits: right is right to the last digit, so four bits make a difference.
+"""A network that adds two numbers of three digits: an answer must be right in every digit, so precision matters.
 
 x (n, 60), digits one-hot -> fc1 -> 128 -> ReLU -> fc2 -> 128 -> ReLU -> fc3 -> 4 digits of 10 logits.
 29,480 parameters.

@@ -8,8 +8,7 @@
  * k is walked in chunks, so that a panel stays in L1; sums wait for the next chunk. Threads share groups of weight
  * rows, and blocks of x if there are few groups.
  *
- * Memory: X_BYTES for the current panels and half as much for their sums, HC_WORK_BYTES for weights and values of all
- * threads.
+ * Memory: X_BYTES for the panels and half as much for sums, HC_WORK_BYTES for weights and values of all threads.
  */
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"

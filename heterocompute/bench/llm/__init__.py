@@ -54,7 +54,7 @@ def measure(options: Options) -> list[Table]:
 
 @contextlib.contextmanager
 def _model(quick: bool) -> Iterator[tuple[str, bool]]:
-    """Give the path of the model, and whether it is the real one."""
+    """Return the path of the model, and whether it is the real one."""
     found = None if quick else find_spec(PACKAGE)
     if found is not None and found.origin is not None:
         path = Path(found.origin).parent / FILE
@@ -126,7 +126,7 @@ def _tables(
 
 
 def _rounds(ways: Mapping[str, Measure], prompt: int, options: Options) -> dict[str, Array]:
-    """Return the seconds of the prompt and of a token, (rounds, 2), of each way."""
+    """Return the seconds of the prompt and of a token, (rounds, 2), for each candidate."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     names = [*ways]
     for turn in range(1 if options.quick else ROUNDS):

@@ -30,7 +30,7 @@ STORED, DEFLATED = 0, 8
 
 @dataclass(frozen=True)
 class Member:
-    """A member of an archive: `begin` is that of its data."""
+    """A member of an archive; `begin` is the position of its data."""
 
     name: str
     method: int
@@ -108,7 +108,7 @@ def member_bytes(file: Container, member: Member, check: bool = False, limit: in
 
 
 def _directory(file: Container) -> tuple[int, int, int]:
-    """Return where the directory begins, its size and its members."""
+    """Return the position and size of the directory, and its members."""
     tail_at = max(0, file.size - 65_557)
     tail = file.bytes_at(tail_at, file.size - tail_at, "the end of the archive").tobytes()
     at = tail.rfind(b"PK\x05\x06")
@@ -125,7 +125,7 @@ def _directory(file: Container) -> tuple[int, int, int]:
 
 
 def _long(extra: bytes, sizes: list[int]) -> list[int]:
-    """Put the 64-bit sizes of the extra field in the place of those that are all ones."""
+    """Replace sizes that are all ones by the 64-bit sizes of the extra field."""
     at = 0
     while at + 4 <= len(extra):
         key, length = struct.unpack_from("<HH", extra, at)

@@ -1,7 +1,7 @@
 """A checkpoint in parts: a folder with an index from tensors to files.
 
-The index must agree with the headers both ways: a tensor that is missing would be garbage after loading, one that is
-too many would be another model's. Files of the folder that the index does not name are not looked at.
+The index must agree with the headers both ways: a missing tensor would be garbage after loading, an extra one would
+belong to another model. Other files of the folder are ignored.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Located(Tensors):
         return reader
 
     def _opened(self, path: str) -> Tensors:
-        """Return the reader of one file; one at a time is open, however many there are."""
+        """Return the reader of one file; only one is open at a time."""
         if self._current is None or self._current[0] != path:
             self.close()
             self._current = (path, self._open(path))

@@ -30,7 +30,7 @@ MAX_PARTS = 512  # all are open
 
 
 def whole(part: Gguf) -> Gguf:
-    """Return the model that a file is a part of, or the file itself if it is no part.
+    """Return the model to which a part belongs, or the file itself if it is not a part.
 
     Raises
     ------
@@ -145,7 +145,7 @@ class GgufParts(Gguf):
         return next((found for part in self._in_order if (found := part.listed(key)) is not None), None)
 
     def keys(self) -> dict[str, Any]:
-        """As of all parts, of which the first has most."""
+        """The keys of all parts; most are in the first."""
         found: dict[str, Any] = {}
         for part in self._in_order:
             found = {**part.keys(), **found}

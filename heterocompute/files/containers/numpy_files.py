@@ -104,7 +104,7 @@ class Npy(_Arrays):
 
 
 class Npz(_Arrays):
-    """An archive of arrays, each called as its member without ``.npy``."""
+    """An archive of arrays, each named like its member without ``.npy``."""
 
     def _read(self) -> None:
         for member in opened(self).values():

@@ -45,7 +45,7 @@ MAX_DEPTH = 32
 
 
 class Onnx(Container):
-    """An ONNX model. A tensor of a subgraph is called by its node, the attribute and its name, joined with dots."""
+    """An ONNX model. The name of a subgraph's tensor is its node, the attribute and its own name, joined with dots."""
 
     def _read(self) -> None:
         try:
@@ -133,7 +133,7 @@ class Onnx(Container):
             self.others = {*self.others, place}
 
     def _holds(self, node: PackedNode) -> bool:
-        """Tell whether all that a node decodes by is in the file."""
+        """Tell whether the file contains everything that a node decodes with."""
         first = 1 if node.kind == "MatMulNBits" else 0
         wanted = node.inputs[first : first + 3]
         return len(wanted) > 1 and all(name in self._tensors or not name for name in wanted) and wanted[0] != ""
@@ -143,7 +143,7 @@ class Onnx(Container):
         return tuple(int(n) for n in self._tensors[name].dims)
 
     def codes(self, name: str) -> tuple[NDArray[Any], int, bool]:
-        """Return integers of 2, 4 or 8 bits, one a value, their bits, and whether they have a sign."""
+        """Return integers of 2, 4 or 8 bits, one per value, their width in bits, and whether they are signed."""
         tensor, kinds = self._tensors[name], self._onnx.TensorProto
         known = {getattr(kinds, f"{sign}INT{bits}", None): (bits, not sign) for bits in (2, 4, 8) for sign in ("", "U")}
         if tensor.data_type not in known:
@@ -193,7 +193,7 @@ class Onnx(Container):
         return self.values(data, wanted, name).reshape(shape)
 
     def _external(self, name: str, tensor: Any, n_bytes: int) -> tuple[str, int]:
-        """Return the file that holds the data, and where; it is in the folder of the model and large enough."""
+        """Return the file of the data, and their position; it must be in the model's folder and large enough."""
         fields = {text_of(one.key): text_of(one.value) for one in tensor.external_data}
         path = inside(os.path.dirname(os.path.abspath(self.path)), fields.get("location", ""))
         if path is None:

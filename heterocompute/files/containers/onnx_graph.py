@@ -1,4 +1,4 @@
-"""Constants of an ONNX graph, and the operators that use them: names, axes of sums, and codes.
+"""Constants of an ONNX graph, and the operators that use them: names, reduction axes, and codes.
 
 A weight is a constant tensor that an operator multiplies by, directly or behind `Identity`, `Cast` and `Transpose`.
 """
@@ -77,7 +77,7 @@ Constants = ChainMap[str, Constant]  # by the name of the value; those of surrou
 
 
 def follow(node: Any, constants: Constants) -> None:
-    """Add the output of `Identity`, `Transpose`, or `Cast` to floats, of a constant to the constants."""
+    """Add to the constants the output of `Identity`, `Transpose`, or `Cast` to floats of a constant."""
     source = constants.get(text_of(node.input[0])) if len(node.input) == 1 and len(node.output) == 1 else None
     if source is None or node.domain not in STANDARD:
         return
@@ -222,7 +222,7 @@ def summed(node: Any, ndim: int, place: int = 1) -> tuple[int, ...] | None:
 
 
 def multiplied(node: Any, constants: Constants) -> Iterator[tuple[int, Constant, tuple[int, ...]]]:
-    """Yield the constants that an operator multiplies by: index of the operand, constant, stored axes of the sums."""
+    """Yield the constants that an operator multiplies by: index of the operand, constant, stored reduction axes."""
     for place, name in enumerate(node.input[:2]):
         source = constants.get(text_of(name))
         axes = None if source is None else summed(node, len(source.order), place)

@@ -1,4 +1,4 @@
-"""The opcodes of a pickle, interpreted without running anything: no import, no call but those of a table.
+"""The opcodes of a pickle, interpreted without running anything: no import, and only calls from a table.
 
 A pickle is a program of a stack machine, and Python's own machine calls whatever it names. Here a global is a name
 until the table of the caller says what it stands for; any other is refused with a sentence, unless it is the class of a
@@ -31,7 +31,7 @@ class Global:
 
 
 class Inert:
-    """A value that is not a tensor; as a key of a dict it has the text that tells it from others, or none."""
+    """A value that is not a tensor; as a key of a dict it has a text that distinguishes it, or none."""
 
     __slots__ = ("text",)  # a pickle can create a million of them
 
@@ -60,7 +60,7 @@ class Unknown(Inert):
 
 
 class Attributes(dict[Any, Any]):
-    """The attributes of an object that is nothing else, such as argparse.Namespace."""
+    """The attributes of an object that holds nothing else, such as argparse.Namespace."""
 
 
 # The function of a name that is called with arguments, or None if the name is only a value.
@@ -97,8 +97,8 @@ def unpickled(data: bytes, begin: int, table: Table, persistent: Callable[[Any],
     >>> unpickled(pickle.dumps(print), 0, {}, None)
     Traceback (most recent call last):
     ...
-    ValueError: a pickle that names builtins.print, which no file of tensors needs: nothing of it was run; of a model \
-torch.save(model.state_dict(), path) writes the tensors alone
+    ValueError: a pickle that names builtins.print, which files of tensors do not need: nothing of it was \
+run; torch.save(model.state_dict(), path) writes only the tensors of a model
     """
     machine = _Machine(data, begin, table, persistent)
     try:

@@ -66,7 +66,7 @@ class View:
 
 @dataclass(frozen=True)
 class Unread:
-    """A tensor whose values are not those of a storage: it is named, and left out."""
+    """A tensor whose values are not those of a storage: it is named in messages, and left out."""
 
     what: str
     shape: tuple[int, ...] = ()
@@ -147,7 +147,7 @@ def _class_of(kind: Any) -> str:
 def _with_class(rebuild: Any, kind: Any, arguments: Any, state: Any = None) -> Any:
     """Return a tensor of a class with attributes: plain for torch's own classes, else with the class's name.
 
-    The attributes are left out. A class may give its values another meaning: codes, or a part of a larger tensor.
+    The attributes are left out. A class may change the meaning of its values: codes, or a part of a larger tensor.
     """
     known = TABLE.get(rebuild.name) if isinstance(rebuild, Global) and rebuild.name in REBUILT else None
     made = known(*arguments) if known is not None and isinstance(arguments, tuple) else None
@@ -157,7 +157,7 @@ def _with_class(rebuild: Any, kind: Any, arguments: Any, state: Any = None) -> A
 
 
 def _width(dtype: str | None) -> int:
-    """Return the bytes of a value; a storage without a type counts bytes."""
+    """Return the bytes of one value; a storage without a type counts bytes."""
     return 1 if dtype is None else 16 if dtype == "complex128" else numpy_dtype(dtype).itemsize
 
 
@@ -228,7 +228,7 @@ class _Torch(Container):
     _read_arrays: dict[PickledArray, NDArray[Any]]
 
     def shared(self, name: str) -> NDArray[Any]:
-        """Read one tensor; those of one storage share its memory, as where the file was written."""
+        """Read one tensor; tensors of one storage share its memory, as in the program that wrote the file."""
         self.info(name)  # refuses an unknown name
         if name not in self._views:
             array = self._arrays[name]
@@ -247,11 +247,11 @@ class _Torch(Container):
         return self.made(name, load)
 
     def same(self, name: str) -> Hashable:
-        """Return the view of a storage that a tensor is, or the NumPy array of the pickle."""
+        """Return the view of a storage that holds a tensor, or the NumPy array of the pickle."""
         return self._views[name][0] if name in self._views else self._arrays.get(name, name)
 
     def _seen(self, view: View, data: NDArray[np.uint8], name: str) -> NDArray[Any]:
-        """Return the values of a view, whose bytes begin with its first."""
+        """Return the values of a view from its bytes, which begin with the first value."""
         dtype = numpy_dtype(view.dtype)
         self.values(data, dtype, name)
         steps = [step * _width(view.dtype) for step in view.strides]

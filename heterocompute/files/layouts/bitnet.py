@@ -1,9 +1,9 @@
-"""BitNet b1.58 as transformers has it: codes of -1, 0 and 1, one scale for a matrix.
+"""BitNet b1.58 as transformers stores it: codes of -1, 0 and 1, one scale for a matrix.
 
     NAME.weight        uint8 (out / 4, in): code + 1 in 2 bits, of rows i, i + out / 4 ..., the first in the lowest bits
     NAME.weight_scale  float (1,)
 
-value = code x scale with ``linear_class`` "autobitlinear" of the configuration, else code x float32(1 / scale), because
+value = code x scale if the configuration's ``linear_class`` is "autobitlinear", else code x float32(1 / scale), because
 the other class divides. transformers, integrations/bitnet.py.
 """
 
@@ -30,7 +30,7 @@ PARTS, MIDDLE, UNUSED = 4, 1, 3  # rows per byte; the code of 0; the code that n
 
 
 def depends_on_values(fmt: Any) -> bool:
-    """Tell whether some arrays of a format have a place: those whose rows have one scale."""
+    """Tell whether only some arrays of a format can be stored: those whose rows share one scale."""
     return isinstance(fmt, Int) and fmt.bits == 2 and fmt.symmetric and fmt.group is None
 
 

@@ -47,7 +47,7 @@ def config_of(reader: Tensors, key: str = KEY) -> Mapping[str, Any]:
 
 
 def config_in(reader: Tensors) -> Mapping[str, Any]:
-    """Return the quantization_config of a file, empty where there is none or it cannot be read."""
+    """Return the quantization_config of a file, empty if there is none or it cannot be read."""
     try:
         return config_of(reader)
     except (OSError, ValueError, KeyError, TypeError):
@@ -75,7 +75,7 @@ def said_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
 
 
 def plain_names(reader: Tensors) -> list[str]:
-    """Return the names of a file's tensors that are no components of packed arrays of this package."""
+    """Return the names of a file's tensors that are not components of this package's packed arrays."""
     try:
         packed = strict_json(reader.metadata[PACKED])["tensors"] if PACKED in reader.metadata else {}
     except (ValueError, KeyError, TypeError):

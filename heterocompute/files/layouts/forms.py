@@ -91,7 +91,7 @@ def forms(fmt: Format, columns: int) -> list[Format]:
 
 
 def has_zero_points(q: QuantizedArray) -> bool:
-    """Tell whether the first rows of an array have minima that are zero points, or no minima."""
+    """Tell whether the first rows of an array have no minima, or minima that are zero points."""
     rows = integers_of(q[:8])
     try:
         return rows.minima is None or _zero_points(rows) is not None
@@ -139,7 +139,7 @@ def integers_of(q: QuantizedArray) -> Integers:
 
 
 def joined(parts: Iterable[QuantizedArray], rows: int) -> QuantizedArray:
-    """Return matrices of one format and as many columns below each other, `rows` in all; each is made when due."""
+    """Return matrices of one format and width stacked, `rows` in all; each is made when it is needed."""
     found = iter(parts)
     first = next(found)
     if len(first) == rows:
@@ -299,7 +299,7 @@ def _as_half(values: Array) -> Array:
 
 
 def _shift(scales: Array) -> int:
-    """Return the exponent of the float32 of a tensor with which E4M3 has the powers of two of all its groups."""
+    """Return the exponent of the tensor's float32 with which E4M3 represents the powers of two of all groups."""
     if (scales == 255).any():
         raise ValueError("a scale is NaN")
     exponents = scales.astype(np.int16) - 127

@@ -50,7 +50,7 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
 
 
 def check_blocks(name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
-    """Raise ValueError where the layout has no place for codes with scales of blocks."""
+    """Raise ValueError if the layout cannot store codes with scales of blocks."""
     if blocks.dtype not in EIGHTS or not name.endswith(".weight"):
         raise ValueError(f"{NAME} has no place for {blocks}")
 
@@ -112,7 +112,7 @@ def _block_of(prefix: str, config: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight with a scale for each row, or for all, or of blocks, which each of their rows has again."""
+    """Return one weight with a scale per row, for all, or per block; a block's scale is repeated for each row."""
     q = scaled.array_of(prefix, codes_in(prefix, tensors, _block_of(prefix, config)), NAME)
     shape = tensors[f"{prefix}.weight"].shape
     return q if q.shape == shape else QuantizedArray(dict(q.components), q.format, shape, (2,))

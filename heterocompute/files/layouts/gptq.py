@@ -137,7 +137,7 @@ def sorted_from_gptq(
 
 
 def _of_module(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of one module: the first pattern of ``dynamic`` that fits its name changes it."""
+    """Return the configuration of one module: the first pattern of ``dynamic`` that matches its name changes it."""
     dynamic = config.get("dynamic") or {}
     if not isinstance(dynamic, Mapping):
         raise ValueError(f"{prefix}: dynamic is {shown(dynamic)}, expected an object of patterns")
@@ -183,7 +183,7 @@ def _group_of(
 
 
 def _points_of(prefix: str, config: Mapping[str, Any], stored: Array, bits: int, first: bool) -> tuple[Array, bool]:
-    """Return the zero points, and whether all are the middle.
+    """Return the zero points, and whether all are in the middle of the range.
 
     Version 1 stores them less 1. In a symmetric file all are the middle, whichever version its configuration names:
     files are published whose points are those of the other one.
@@ -228,7 +228,7 @@ def parts_of_awq(name: str, q: QuantizedArray) -> dict[str, Array]:
 
 
 def config_of_awq(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
-    """Return the quantization_config of config.json, for one format of all weights but the plain ones."""
+    """Return the quantization_config of config.json, for one format of all weights except plain ones."""
     fmt = next(iter(formats.values()))
     return {"quant_method": "awq", "bits": 4, "group_size": fmt.group or -1, "zero_point": True, "version": "gemm",
             "modules_to_not_convert": [name.removesuffix(".weight") for name in plain]}  # fmt: skip

@@ -30,7 +30,7 @@ SCALES = ("float16", "bfloat16", "float32")
 
 
 def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
-    """Return the plain tensors of a model, and how each quantized weight is read.
+    """Return the plain tensors of a model, and a reader for each quantized weight.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
 
 
 def _made(name: str, bits: int, group: int | None, codes: Codes, scales: Array, points: Array) -> QuantizedArray:
-    """Return an array, symmetric where all zero points are the middle and the lowest code is not used."""
+    """Return an array; it is symmetric if all zero points are the middle and the lowest code is unused."""
     if scales.dtype.name not in SCALES or not np.isfinite(scales.astype(np.float32)).all():
         raise ValueError(f"{name}: scales of {scales.dtype}, expected finite {', '.join(SCALES)}")
     middle, kind = 1 << (bits - 1), "f16" if scales.dtype == np.float16 else "f32"
@@ -98,7 +98,7 @@ def _of_blocks(reader: Onnx, node: Any) -> Any:
 
 
 def _with_float_zeros(name: str, codes: Codes, zeros: Array, scales: Array, group: int) -> Any:
-    """Return an array, or values where no format here has exactly those."""
+    """Return an array, or floats if no format here has exactly these values."""
     shape = len(codes.packed), -(-codes.length // group)
     if zeros.size != scales.size or not np.isfinite(zeros.astype(np.float32)).all():
         raise ValueError(f"{name}: zero points are {zeros.dtype} {zeros.shape}, expected finite floats {shape}")
@@ -142,7 +142,7 @@ def _of_tensor(reader: Onnx, node: Any) -> QuantizedArray:
 
 
 def _axes(name: str, shape: tuple[int, ...], axis: int, block: int) -> tuple[int, ...]:
-    """Return the reduction axes of a weight with scales per `axis`, or blocks along it: the usual ones if they fit."""
+    """Return the reduction axes of a weight with scales per `axis`, or blocks along it: the usual axes if possible."""
     usual = axis_of(name, shape)
     if block:
         return usual if usual[-1] == axis else (axis,)

@@ -38,7 +38,7 @@ class Packed(Protocol):
 
 
 class Codes(NamedTuple):
-    """Unsigned codes of a weight, packed: `flip` is exclusive or'ed to each code of the rows of bytes in `packed`."""
+    """Unsigned codes of a weight, packed: each code of the bytes `packed` is combined with `flip` by exclusive or."""
 
     packed: Array
     bits: int
@@ -285,7 +285,7 @@ def in_order(name: str, layout: str, found: tuple[QuantizedArray, Array | None])
 
 
 def no_format(layout: str) -> str:
-    """Return the end of a sentence about weights that are read as values alone."""
+    """Return the end of a sentence about weights that can only be read as floats."""
     return (
         "have no format here: their values are read by dequantize_checkpoint, or heterocompute dequantize, with layout "
         f"{layout}"

@@ -1,4 +1,4 @@
-"""ONNX with onnxruntime's `MatMulNBits`, the operator that multiplies by packed weights: Y = X W^T + bias.
+"""ONNX with onnxruntime's `MatMulNBits`, the operator for packed weights: Y = X W^T + bias.
 
     B            uint8 (out, blocks, bytes of a block): codes without a sign, the even one low; code + 2^(bits - 1)
     scales       float32 (out, blocks)
@@ -77,7 +77,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
 def operands(name: str, q: QuantizedArray, block: int = 0) -> dict[str, np.ndarray[Any, Any]]:
     """Return the inputs of `MatMulNBits` that hold a weight, in its order.
 
-    `block` is the size of a block where the format has one scale a row, which each block then has again.
+    `block` is the size of a block for a format with one scale per row, which is repeated for each block.
     """
     fmt = q.format
     group = getattr(fmt, "group", None) or block
@@ -110,5 +110,5 @@ def _first(arrays: Mapping[str, Any]) -> str:
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write the model; the file has its name when it is complete."""
+    """Write the model; the file gets its name when it is complete."""
     write_model(path, model_of(arrays))

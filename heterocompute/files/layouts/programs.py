@@ -1,4 +1,4 @@
-"""Tensors that are codes and scales of another program, not weights: names, dtypes and shapes that go together.
+"""Tensors that are another program's codes and scales, not weights, recognized by names, dtypes and shapes.
 
 `SIGNS` lists programs. Each has endings of names after one stem, and a kind of dtype for each ending: ``fc.weight``
 of float8 next to ``fc.scale_weight`` of float32 is FP8 of ComfyUI. `_unnamed` is the rule behind the table: integers or
@@ -37,7 +37,7 @@ KINDS = {
 
 
 class Found(NamedTuple):
-    """The program, as its users call it, and the tensor that shows it."""
+    """The program, by the name its users know, and the tensor that reveals it."""
 
     program: str
     name: str
@@ -159,7 +159,7 @@ class _Part(NamedTuple):
 
 
 def _parsed(text: str) -> list[list[_Part]]:
-    """Return the parts of an entry of the table, of each the names that it may have."""
+    """Return the parts of an entry of the table, each with its possible names."""
     pairs = (word.split(":") for word in text.split())
     return [[_Part(ending, KINDS.get(kind)) for ending in endings.split("|")] for endings, kind in pairs]
 
@@ -169,13 +169,13 @@ def _last(name: str) -> str:
 
 
 def _unnumbered(name: str) -> str:
-    """Return a name without the numbers that a list in a module ends names with: ``fc.scale`` of ``fc.scale.0``."""
+    """Return a name without the numbers that lists in modules append: ``fc.scale`` of ``fc.scale.0``."""
     return re.sub(r"(?<=.)(?:\.\d+)+$", "", name) if name[-1:].isdigit() else name
 
 
 @lru_cache(1 << 12)
 def _words(last: str) -> tuple[str, ...]:
-    """Return the words of the last part of a name, a capital within it beginning another one: ``wScale`` is two."""
+    """Return the words of the last part of a name; a capital inside starts a new word: ``wScale`` is two."""
     return tuple(word.lower() for word in PARTS.findall(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last)))
 
 
@@ -278,7 +278,7 @@ def _go_together(
 
 
 def _fits(shape: Shape, scales: Shape) -> bool:
-    """Tell whether there may be scales for rows, columns or blocks: one size is that of the codes, or a part of it."""
+    """Tell whether these may be scales of rows, columns or blocks: one size equals that of the codes, or divides it."""
     sizes = [n for n in scales if n > 1]
     return (
         not sizes

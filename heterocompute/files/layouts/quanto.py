@@ -1,4 +1,4 @@
-"""quanto of 8 bits, as the `state_dict` of optimum-quanto has it; read alone.
+"""quanto of 8 bits, as the `state_dict` of optimum-quanto has it; reading only.
 
     NAME.weight._data   int8, float8_e4m3fn or float8_e5m2 (out, in), or a filter (out, in, height, width)
     NAME.weight._scale  float (out, 1), or (out, 1, 1, 1); or one

@@ -121,7 +121,7 @@ def checked(prefix: str, codes: Array, scales: Array, points: Array | None, bloc
 
 
 def format_of(weight: Codes) -> Format | None:
-    """Return the format that holds a weight, None where none does."""
+    """Return the format that represents a weight, or None if none does."""
     codes, scales, points, (high, wide) = weight
     rows, count = codes.shape
     one = scales.size == 1
@@ -136,7 +136,7 @@ def format_of(weight: Codes) -> Format | None:
 
 
 def group_format_of(weight: Codes) -> Float | None:
-    """Return the format of float8 that holds a weight where each row of a block has the block's scales again."""
+    """Return the float8 format of a weight when each row of a block repeats the block's scales."""
     codes, _, points, (high, wide) = weight
     if codes.dtype == np.int8 or points is not None:
         return None
@@ -178,7 +178,7 @@ def blocks_in(q: QuantizedArray, rows: int) -> Codes | None:
 
 
 def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
-    """Return the packed array of a weight, or raise ValueError where no format here holds it."""
+    """Return the packed array of a weight; ValueError if no format here represents it."""
     fmt, (codes, scales, points, block) = format_of(weight), weight
     if fmt is None and group_format_of(weight) is not None:
         return grouped(weight)

@@ -1,4 +1,4 @@
-"""Energy of a bit that is read or written, from published figures; none is fitted to a machine's own result.
+"""Energy per bit read or written, from published figures; none is fitted to a machine's own result.
 
 SRAM: Horowitz, ISSCC 2014, at 45 nm: 32 bits of 8 KB take 5 pJ; the square root of the size, as the caches of 8 KB to
 1 MB of the same source do. Another process: length times voltage squared, as `hw.mac` scales. DRAM: 640 pJ for 32 bits

@@ -1,4 +1,4 @@
-"""The tensor cores of a GPU generation: small arrays in every processor, fed from registers by instructions.
+"""The tensor cores of a GPU generation: small arrays in every processor, with operands from registers.
 
 A processor (SM) has shared memory, registers for sums, and tensor cores that multiply small tiles. What an instruction
 costs beside its arithmetic is Dally's 30 pJ for each HMMA of 128 operations at 45 nm (see `hw.overhead`); how large the

@@ -1,4 +1,4 @@
-"""The cost of a layer on a machine of memories and multipliers: the best mapping that a search finds.
+"""The cost of a layer on a machine of memories and multipliers, with the best mapping that a search finds.
 
 A machine's stores become levels of `hw.Arch`; what may spread where and which loops a store runs become the space of
 the search. Loops that spread are rounded up so that they divide evenly (K = 1001 on 256 columns is 4 x 251), as
@@ -61,7 +61,7 @@ def mapped_cost(machine: Accelerator, loops: Loops, format: str, zeros: MappingA
 
 
 class _Key:
-    """A machine in the key of a cache: by identity, since it holds functions."""
+    """A machine as the key of a cache: compared by identity, since it holds functions."""
 
     def __init__(self, machine: Accelerator) -> None:
         self.machine = machine
@@ -100,7 +100,7 @@ def _searched(key: _Key, run: Shortcut, format: str) -> tuple[list[Store], Stats
 
 
 def _resident(stores: list[Store]) -> list[Store]:
-    """Stores of a machine that keeps inputs and outputs on chip: DRAM holds weights and runs no loop."""
+    """Return the stores of a machine that keeps inputs and outputs on chip: DRAM holds weights and runs no loop."""
     outside = replace(stores[0], name=OUTSIDE, pj=0.0, bandwidth=None, loops="")
     return [outside, replace(stores[0], keeps="W", loops=""), *stores[1:]]
 
@@ -129,7 +129,7 @@ def _bits(machine: Accelerator, store: Store, tensor: str, run: Shortcut, format
 
 
 def _widest(machine: Accelerator, store: Store, run: Shortcut, format: str) -> float:
-    """Bits of a word of a store, for which the mapper counts energy."""
+    """Return the bits of a store's word for which the mapper counts energy: the widest."""
     return max([_bits(machine, store, tensor, run, format) for tensor in store.keeps] or [value_bits(format)])
 
 
@@ -240,7 +240,7 @@ def _try(
 
 
 def _spread(model: Model, problem: Problem, stores: list[Store]) -> NDArray[np.int64]:
-    """A choice to start from that fills every fan-out as far as the loops divide."""
+    """Return a first choice that fills every fan-out as far as the loops divide."""
     dims, left = list(problem.dims), dict(problem.dims)
     factors = np.ones((2 * len(stores), len(dims)), dtype=np.int64)
     for place, store in enumerate(stores):

@@ -1,4 +1,4 @@
-"""Eyeriss, and the dataflows that its authors compared it with on equal area.
+"""Eyeriss, and the dataflows with which its authors compared it on equal area.
 
 Energies of an access are the ratios that the paper states, in units of one 16-bit multiply-add: register file 1, a word
 between PEs 2, global buffer 6, DRAM 200 (Chen et al., ISCA 2016). The chip is that of JSSC 2017: 12 x 14 PEs, a row of
@@ -26,7 +26,7 @@ RUNS = 64 / 3 / BITS
 
 
 def _unit() -> float:
-    """pJ a bit of an access that costs as much as a multiply-add."""
+    """Return pJ per bit for an access that costs as much as a multiply-add."""
     return multiply_add("int16", 24, 1, PROCESS) / BITS
 
 

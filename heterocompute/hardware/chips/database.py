@@ -1,4 +1,4 @@
-"""The chips that are known by name: data in devices.toml, one block a device, units in the keys.
+"""The named chips: data in devices.toml, one block a device, units in the keys.
 
 Unknown figures are absent.
 """
@@ -171,7 +171,7 @@ def load_devices(path: str | os.PathLike[str]) -> dict[str, Device]:
 
 
 def _decimal(text: str) -> Decimal:
-    """Return a number of TOML; infinity where not even its exponent is a number."""
+    """Return a number of TOML; infinity if its exponent is too large."""
     try:
         return Decimal(text)
     except InvalidOperation:

@@ -1,4 +1,4 @@
-"""Small formulas: growth, speed-up of a part, export arithmetic, when a copy pays, how long a training takes."""
+"""Small formulas: growth, speed-up of a part, export arithmetic, when a copy pays off, the duration of a training."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ class _Sizes:
         return {flow.name for flow in self.flows if is_work(flow)}
 
     def _once(self, i: int) -> int:
-        """Bytes of a node's parameters that a pass reads: of a table only the rows that are used."""
+        """Return the bytes of a node's parameters that a pass reads; of a table, only the used rows."""
         layer, flow = self.flows[i].layer, self.flows[i]
         if isinstance(layer, Embedding):
             return min(self.weights[i], self._bytes(flow.output_elements))

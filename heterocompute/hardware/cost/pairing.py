@@ -112,7 +112,7 @@ def format_columns(
 
 
 def _sum_bits(weights: str | Format | None, activations: str | Format | None) -> int | None:
-    """Sums of integers are kept in the default of `mac`, of floats in fp32."""
+    """Return the bits of sums: for integers the default of `mac`, for floats fp32."""
     return None if weights is not None and activations is not None else 32
 
 

@@ -244,7 +244,7 @@ def roofline(
 
 
 def is_work(flow: Flow) -> bool:
-    """Tell whether a node has a time of its own: a product or a table that is read."""
+    """Tell whether a node takes time of its own: a product, or a table that is read."""
     return flow.macs > 0 or isinstance(flow.layer, Embedding)
 
 

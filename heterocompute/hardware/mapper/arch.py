@@ -1,4 +1,4 @@
-"""The machine: storage levels from the outermost in, and the multipliers below the last.
+"""The machine: storage levels from the outermost to the innermost, and the multipliers below the last.
 
 Energies are in picojoules. A level without tensors (`keeps=set()`) holds nothing: it is a container that spreads loops
 over what lies below it.

@@ -1,4 +1,4 @@
-"""Which orders of a level's loops are worth a look, and the dataflows of the literature as constraints on a search.
+"""Orders of a level's loops that need evaluation, and the dataflows of the literature as constraints on a search.
 
 Of a level's loops only this matters to a tensor: which of them lie inside the innermost one that moves it, and where
 the tile slides, which one that is. So orders fall into few classes. A loop that moves no tensor that still rests costs

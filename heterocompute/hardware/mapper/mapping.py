@@ -1,4 +1,4 @@
-"""How a problem runs on a machine: which loops run at which level, in time or in space."""
+"""How a problem runs on a machine: the level of each loop, in time or in space."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A mapping checked against its problem and machine, and the sizes that follow from it.
 
-Memory picture: levels 0 .. n-1 from the outermost in, and n for the multipliers. `sizes[i][d]` is the product of all
+Levels are 0 .. n-1 from the outermost to the innermost, and n is the multipliers. `sizes[i][d]` is the product of all
 bounds of dimension d at level i and inside it, in time and in space; `sizes[n]` is all ones.
 """
 
@@ -48,7 +48,7 @@ class Nest:
     sizes: list[dict[str, int]]
 
     def chain(self, tensor: str) -> list[int]:
-        """Levels that keep a tensor, outer to inner, and the multipliers at the end."""
+        """Return the levels that keep a tensor, from outer to inner, followed by the multipliers."""
         return [i for i, kept in enumerate(self.keeps) if tensor in kept] + [len(self.keeps)]
 
     def words(self, tensor: str, place: int) -> int:
@@ -71,7 +71,7 @@ class Nest:
         return min(words, share_up(total, density.share), max(mean, reserve))
 
     def used(self, place: int) -> int:
-        """Instances of a level that the mapping uses; with the number of levels, multipliers."""
+        """Return the instances of a level that the mapping uses; for the number of levels, the multipliers."""
         return math.prod(bound for loops in self.spatial[:place] for _, bound in loops)
 
     def clusters(self, place: int) -> int:
@@ -80,7 +80,7 @@ class Nest:
         return min(self.used(place), -(-level.instances // level.cluster))
 
     def shared(self, tensor: str) -> bool:
-        """Whether neighbours directly below the last level have one word of it: it then rests while they do."""
+        """Tell whether neighbours directly below the last level share one word, which stays while they use it."""
         relevant = self.problem.relevant(tensor)
         return any(bound > 1 and dim not in relevant for dim, bound in self.spatial[-1])
 
@@ -93,7 +93,7 @@ class Nest:
         return tile(self.problem.tensors[tensor], sizes)
 
     def fills(self, tensor: str, place: int) -> int:
-        """Words that move into one instance of a level; into the multipliers at its end.
+        """Return the words that move into one instance of a level; for the number of levels, into the multipliers.
 
         The innermost loop outside that moves the tile fetches what is new; loops inside it do not touch the tile, those
         outside it repeat everything. Multipliers keep nothing, but what they share (see `shared`).
@@ -117,7 +117,7 @@ class Nest:
         return count or words
 
     def copies(self, tensor: str, parent: int, child: int) -> int:
-        """How many different tiles the children below one parent hold: equal ones are multicast or reduced."""
+        """Return the number of different tiles in the children of one parent: equal ones are multicast or reduced."""
         return math.prod(self._offsets(tensor, level) for level in range(parent, child))
 
     def _offsets(self, tensor: str, level: int) -> int:
@@ -131,7 +131,7 @@ class Nest:
 
 
 def _new_words(axes: list[Axis], dim: str, step: int, sizes: dict[str, int], words: int) -> int:
-    """Words that one step of a loop brings in: all, or less where the tile slides along one axis."""
+    """Return the new words of one step of a loop: all, or fewer if the tile slides along one axis."""
     moved = [axis for axis in axes if dim in axis]
     if len(moved) > 1:
         return words

@@ -1,4 +1,4 @@
-"""The part of Timeloop v4's files that is modelled here; everything else is refused by its name.
+"""The part of Timeloop v4's files that is modelled here; everything else is refused with its name.
 
 Read: the nodes Container and Component, also flattened as the front end writes them; shapes, instances and the
 densities fixed-structured and hypergeometric; mappings with perfect factors; representation formats, gating and
@@ -150,7 +150,7 @@ def _density(value: Any, tensor: str) -> Density:
 
 
 def _nodes(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """The nodes in a row, outer to inner, each with its kind; those of the front end have lost theirs."""
+    """Return the nodes in a row, from outer to inner, each with its kind, which the front end has dropped."""
     _version(value, "architecture")
     if "nodes" in value:
         keyed(value, "architecture", {"nodes"}, {"version"})

@@ -1,7 +1,7 @@
-"""YAML from strangers: read without running anything, within limits of size, depth and repetition.
+"""YAML from untrusted files: read without running anything, within limits of size, depth and repetition.
 
-A file may have 256 KiB, 24 levels and 20,000 nodes with every alias written out, so that a few lines of aliases cannot
-grow into gigabytes.
+A file may have 256 KiB, 24 levels and 20,000 nodes with aliases expanded, so that a few lines of aliases cannot grow
+into gigabytes.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _loader(yaml: Any) -> Any:
 
 
 def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[str] | None = None) -> dict[str, Any]:
-    """Return a table with text keys: all of `needed`, and where `allowed` is given no others than both."""
+    """Return a table with text keys: all of `needed`, and, if `allowed` is given, only keys of these two."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ValueError(f"{where} is {value!r:.80}, expected a table of names")
     for key in sorted((needed or set()) - set(value)):

@@ -1,6 +1,6 @@
 """Which operators of torch multiply: matrix products with the places of their operands, and what is refused by name.
 
-An operator that is neither is moved data, a reduction, or applied element by element: it counts no multiply-adds.
+Other operators move data, reduce, or apply element by element: they count no multiply-adds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How different tools count operations: the same networks, other numbers, by convention and not by mistake.
+"""How different tools count operations: the same networks give different numbers by convention, not by mistake.
 
 Each rule takes a node with its shapes and the batch size and returns what the tool adds for it. Checked against the
 tools themselves: thop 0.1.1 (2022), fvcore 0.1.5, ptflops 0.7.5, torchinfo 1.8.0, torch 2.15 FlopCounterMode.
@@ -150,12 +150,12 @@ CONVENTIONS: Mapping[str, Convention] = {
 
 
 def convention(name: str) -> Convention:
-    """Return a convention by its name; ValueError names those there are."""
+    """Return a convention by its name; ValueError lists the names."""
     if not isinstance(name, str) or name not in CONVENTIONS:
         raise ValueError(f"count: like is {shown(name)}, expected one of {', '.join(CONVENTIONS)}")
     return CONVENTIONS[name]
 
 
 def counts_activations(flow: Flow) -> bool:
-    """Tell whether a node's output is an activation as fvcore counts them: of a convolution or a matrix product."""
+    """Tell whether fvcore counts a node's output as an activation: of a convolution or a matrix product."""
     return isinstance(flow.layer, (Conv2d, Linear, TimesMatrix)) or isinstance(flow.layer, Scores) or flow.macs > 0

@@ -1,4 +1,4 @@
-"""Products of two tensors by their labels, as einsum writes them."""
+"""Products of two tensors by their labels, in the notation of einsum."""
 
 from __future__ import annotations
 

@@ -316,7 +316,7 @@ class Builder:
 
 
 def check_shape(shape: Sequence[int]) -> Shape:
-    """Return a shape as a tuple of positive integers; ValueError names the axis that is none."""
+    """Return a shape as a tuple of positive integers; ValueError names the invalid axis."""
     found = as_list(shape, "input_shape", "a sequence of integers such as (3, 224, 224)")
     for i, size in enumerate(found):
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 1 <= size < 2**63:

@@ -1,7 +1,7 @@
-"""Language models as networks, from their sizes: those of config.json or of a GGUF file's keys.
+"""Language models as networks, from the sizes in config.json or in a GGUF file's keys.
 
 One block: norm, attention, sum, norm, gated feed-forward part or experts, sum. Rotary positions are not counted.
-DeepSeek's attention is counted as its decoder runs it: queries are brought into the space of the cached latents.
+DeepSeek's attention is counted as its decoder runs it: queries are projected into the space of the cached latents.
 """
 
 from __future__ import annotations

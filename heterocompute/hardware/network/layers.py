@@ -1,4 +1,4 @@
-"""Layers of networks as values: shapes in, shape out, parameters, multiply-adds. No numbers are computed.
+"""Layers of networks as values: input and output shapes, parameters, multiply-adds. No numbers are computed.
 
 A shape has no batch: (channels, height, width) of an image, (positions, width) of a sequence, (width,) of a vector,
 (positions,) of tokens. Multiply-adds are those of one sample.
@@ -62,7 +62,7 @@ def _shape(layer: Any, shape: Any) -> Shape:
 
 @dataclass(frozen=True)
 class Layer:
-    """Base class of all layers. Sizes that a layer does not mention are free."""
+    """Base class of all layers. Sizes that a layer does not state are free."""
 
     def __post_init__(self) -> None:
         check_fields(self, ("padding", "cached", "held", "biases"))

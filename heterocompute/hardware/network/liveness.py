@@ -1,4 +1,4 @@
-"""Which outputs are alive while a network runs in its order, and how many elements that is at the worst moment."""
+"""Liveness: the outputs that are alive while a network runs in its order, and the largest number of their elements."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Loops:
 
 
 def once(flow: Flow, batch: int) -> int:
-    """Return how many times a node runs for a batch: once where both operands are made of parameters."""
+    """Return how many times a node runs for a batch: once if both operands are made of parameters."""
     return 1 if isinstance(flow.layer, Product) and flow.layer.once else batch
 
 

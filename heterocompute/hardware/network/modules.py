@@ -1,9 +1,9 @@
 """A network from a torch.nn.Module, for counting: shapes and parameters, never the values of the weights.
 
-torch is the caller's: a module cannot exist without it, and nothing here imports it. The forward pass runs once on a
-sample without memory (device "meta"; on the module's own weights where that fails), and every operator that torch
-dispatches becomes a node: convolutions and matrix products layers of ours, any other one a node with its shape. Layers
-that the module holds and does not use are not there. A parameter that is used twice counts once.
+The caller has imported torch: a module cannot exist without it, and nothing here imports it. The forward pass runs once
+on a sample without memory (device "meta"; on the module's own weights if that fails), and every operator that torch
+dispatches becomes a node: convolutions and matrix products become our layers, any other operator a node with its shape.
+Layers that the module holds but does not use are missing. A parameter that is used twice counts once.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
 
 
 def _plain(torch: Any, module: Any, name: str) -> Any:
-    """Return the module that others only hand their inputs to; scripted ones, which take no hooks, are refused."""
+    """Return the innermost module of wrappers that only pass inputs on; refuse scripted ones, which take no hooks."""
     while isinstance(module, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
         module = module.module
     for path, one in module.named_modules():
@@ -83,7 +83,7 @@ def _plain(torch: Any, module: Any, name: str) -> Any:
 
 @contextlib.contextmanager
 def _at_rest(torch: Any, module: Any, training: bool) -> Iterator[None]:
-    """Set the mode of a module and of torch, and put both back, attributes that the forward pass sets included."""
+    """Set the mode of a module and of torch, and restore both, with the attributes that the forward pass sets."""
     before = [(one, dict(vars(one))) for one in module.modules()]
     fast, onednn = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
     attend = torch.nn.functional.scaled_dot_product_attention

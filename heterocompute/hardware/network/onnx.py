@@ -107,7 +107,7 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
 
 
 def called(one: Any) -> str:
-    """Return how a sentence calls a node of the graph."""
+    """Return the name of a graph's node for a sentence."""
     return printable(shortened(one.name or one.op_type))
 
 
@@ -201,7 +201,7 @@ class _Reader:
         return found
 
     def hold(self, name: str, dims: tuple[int, ...], kind: int, size: int | None = None) -> None:
-        """Remember a constant: its shape, and the parameter that it may be."""
+        """Store a constant: its shape, and its possible parameter."""
         self.held[name], self.sizes[name] = dims, math.prod(dims) if size is None else size
         self.behind[name] = {name} if dims else set()
         self.floats |= {name} if kind in FLOATS else set()
@@ -294,7 +294,7 @@ class _Reader:
         self, one: Any, options: dict[str, Any], shapes: list[tuple[int, ...]], active: list[bool],
         places: tuple[int, int | None], new: int, biases: int,
     ) -> Layer | None:  # fmt: skip
-        """Return the layer of our own that a product is; None for any other."""
+        """Return our layer for a product; None if there is none."""
         kind, (first, second) = one.op_type, places
         if second is None or len(active) > 2 and active[2]:
             return None
@@ -337,7 +337,7 @@ class _Reader:
         return tuple(int(size or 0) for size in shape)
 
     def unknown(self, name: str, shape: Any) -> NoReturn:
-        """Raise ValueError for an open shape; that of an input can be given."""
+        """Raise ValueError for an unknown shape; a caller can give an input's shape."""
         hint = ""
         if any(one.name == name for one in self.graph.input):
             hint = "; input_shape (--input) gives the sizes of one sample, without the batch"
@@ -378,7 +378,7 @@ class _Reader:
         return Product(text, products(first, second, output, sizes), self.sample(one.output[0]), self.new_params(one))
 
     def new_params(self, one: Any, places: Sequence[int] | None = None) -> int:
-        """Return how many parameters a node uses, in some of its inputs, that none before has; count them."""
+        """Return the number of parameters that a node is the first to use, in some of its inputs; count them."""
         new = {name for name in self.weights_of(one, places) if name not in self.counted or name in self.merges}
         self.counted |= new
         return sum(self.sizes[name] for name in new)

@@ -21,7 +21,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def is_product(kind: str) -> bool:
-    """Tell whether an operator multiplies, in a way that is read or not."""
+    """Tell whether an operator multiplies, supported or not."""
     return MULTIPLIES.search(kind) is not None
 
 
@@ -106,7 +106,7 @@ def _matrices(a: Dims, b: Dims) -> Sizes:
 
 
 def _recurrent(kind: str, shapes: list[Dims]) -> Sizes:
-    """One product a step of every sample: the gates of input and state."""
+    """One product per step of every sample: the gates of input and state."""
     x, inputs, state = shapes[:3]
     steps = len(x) == 3 and x[0] * x[1]
     rows = len(inputs) == 3 and inputs[1]
@@ -116,7 +116,7 @@ def _recurrent(kind: str, shapes: list[Dims]) -> Sizes:
 
 
 def _one_sample(sizes: Sizes, batch: int) -> Sizes:
-    """Take the batch out of the first size that holds it."""
+    """Divide the first size that contains the batch by it."""
     for i, size in enumerate(sizes[:3]):
         if size % batch == 0:
             found = list(sizes)

@@ -1,4 +1,4 @@
-"""Shapes of the values of an ONNX graph, those that the graph computes while it runs among them.
+"""Shapes of the values of an ONNX graph, including those that the graph computes while it runs.
 
 onnx's own inference goes first. Where it leaves an axis open, every node is inferred by itself in the graph's order,
 with the sizes that come before it computed: Shape, Gather, Slice, Concat and the like of a few numbers.
@@ -61,7 +61,7 @@ def shaped(
 
 
 def shape_of(kind: Any) -> tuple[int | None, ...]:
-    """Return the sizes of a type, None where one is open."""
+    """Return the sizes of a type; None for an unknown one."""
     dims = kind.tensor_type.shape.dim
     return tuple(one.dim_value if one.HasField("dim_value") else None for one in dims)
 
@@ -136,7 +136,7 @@ class _Walk:
         self.types.update(self.inference.infer_node_outputs(schema, node, types, sizes))
 
     def computed(self, node: Any) -> Any | None:
-        """Return the tensor that a node makes of known sizes."""
+        """Return the tensor that a node computes from known sizes."""
         onnx, kind = self.onnx, node.op_type
         if node.domain not in ("", "ai.onnx") or not node.output:
             return None

@@ -1,4 +1,4 @@
-"""Runs a torch.nn.Module once under torch's dispatch mode and keeps a node for every operator.
+"""Runs a torch.nn.Module once under torch's dispatch mode and records a node for every operator.
 
 A value is known by its memory and geometry, not by its object: autograd makes new objects of views. What is made of
 parameters alone is no node, unless it multiplies; the parameters behind it count where it is used.
@@ -23,7 +23,7 @@ __all__ = ["Recorder", "Refusal"]
 
 
 class Refusal(ValueError):
-    """An operator that multiplies in a way that is not read."""
+    """An operator that multiplies in an unsupported way."""
 
 
 class Recorder:
@@ -141,14 +141,14 @@ class Recorder:
         )
 
     def root(self, name: str) -> str:
-        """Return the node whose memory the output of a node is in."""
+        """Return the node whose memory a node's output uses."""
         places = {node.name: node.memory_of for node in self.nodes}
         while (base := places.get(name)) is not None:
             name = base
         return name
 
     def is_plain(self, tensor: Any) -> bool:
-        """Tell whether a tensor is a view of memory, not sparse nor an object of its own kind."""
+        """Tell whether a tensor is a view of memory, not sparse and not an object of another class."""
         return bool(tensor.layout == self.torch.strided and hasattr(tensor, "untyped_storage"))
 
     def memory(self, tensor: Any) -> Any:
@@ -180,11 +180,11 @@ class Recorder:
         return self.key(tensor) in self.sources and self.key(tensor) not in self.held
 
     def behind(self, *tensors: Any) -> tuple[str, ...]:
-        """Return the names of the parameters that tensors are, or are made of."""
+        """Return the names of the parameters that tensors are, or are computed from."""
         return tuple(dict.fromkeys(name for one in tensors for name in self.held.get(self.key(one), ())))
 
     def take(self, names: Iterable[str]) -> int:
-        """Return how many parameters of these names were not counted before, and count them."""
+        """Return the number of parameters of these names that were not counted before, and count them."""
         new = set(names) - self.counted
         self.counted |= new
         return sum(self.sizes[name] for name in new)
@@ -234,7 +234,7 @@ class Recorder:
             self.add(kind, Operator(kind, shape, self.take(held)), [self.sources[self.key(x)] for x in fed], [one])
 
     def add(self, kind: str, layer: Layer, sources: list[str], made: list[Any]) -> str:
-        """Append a node that is called like the module that it is in."""
+        """Append a node with the name of the module that runs it."""
         base = self.inside[-1] if self.inside else ""
         plain = isinstance(layer, Operator) or base in self.taken or not base
         name = f"{base}.{kind}".lstrip(".") if plain else base
@@ -257,7 +257,7 @@ class Recorder:
 
     @property
     def functional(self) -> bool:
-        """Whether a function is called, not a module: counters that hook modules do not see it."""
+        """Tell whether a function is called, not a module: counters that hook modules miss it."""
         return not self.inside or self.inside[-1] not in self.leaves
 
     def layer(
@@ -301,7 +301,7 @@ class Recorder:
         return sum(self.sizes[name] for name in names)
 
     def source(self, tensor: Any) -> str:
-        """Return the node that a tensor is the output of; one that no activation went into becomes a constant."""
+        """Return the node whose output a tensor is; a tensor that depends on no activation becomes a constant."""
         if not self.is_fed(tensor):
             held = self.take(self.behind(tensor))
             name = self.add("constant", Operator("constant", self.sample(tensor), held), [INPUT], [])
@@ -362,13 +362,13 @@ class Recorder:
             self.owners.setdefault(self.memory(weight), None)
 
     def is_parameter(self, tensor: Any) -> bool:
-        """Tell whether a tensor is a parameter, a buffer, or made of them alone."""
+        """Tell whether a tensor is a parameter, a buffer, or computed from them alone."""
         return self.key(tensor) in self.held
 
     def known(
         self, kind: str, args: Any, x: Any, weight: Any, sources: list[str], shape: Shape, bias: bool, new: int
     ) -> Layer | None:
-        """Return the layer of our own that a product is; None for any other."""
+        """Return our layer for a product; None if there is none."""
         layer: Layer | None = None
         if len(sources) == 1 and self.is_parameter(weight) and not self.is_parameter(x):
             shared = new < weight.numel()
@@ -443,7 +443,7 @@ class Recorder:
         return made(size, pair(stride, size), pair(padding, 0), ceil)
 
     def sample(self, tensor: Any) -> Shape:
-        """Return the shape without the batch of one; where an operator has merged it, axis 0 is something else."""
+        """Return the shape without the batch of one; if an operator has merged it, axis 0 is something else."""
         shape = tuple(int(size) for size in tensor.shape)
         if shape and shape[0] % self.samples == 0:
             parts = shape[0] // self.samples

@@ -196,7 +196,7 @@ def mac(
 
 
 def _product_bits(w: Operand, x: Operand) -> int:
-    """Bits of one product that an integer accumulator takes; 0 for floats, and for logs, which are shifted into it."""
+    """Return the bits of a product in an integer accumulator; 0 for floats, and for logs, which are shifted into it."""
     if {w.kind, x.kind} == {"int"}:
         return w.bits + w.zero_point + x.bits + x.zero_point
     if {w.kind, x.kind} == {"int", "log"}:
@@ -232,7 +232,7 @@ def _look_up(w: Operand, x: Operand) -> Cost:
 
 
 def _aligned_parts(w: Operand, x: Operand, accumulator_bits: int, lanes: int) -> tuple[dict[str, Cost], float]:
-    """Products shifted to the largest exponent of the lanes, added as integers."""
+    """Return the parts for products shifted to the largest exponent of the lanes and added as integers."""
     wide = _significands(w, x)
     span = w.span + x.span
     exponent = math.ceil(math.log2(span + 1))
@@ -297,7 +297,7 @@ def _log_parts(
 
 
 def _tree(product_bits: float, lanes: int, grows: bool = True) -> tuple[Cost, float]:
-    """Adders of a tree over the lanes, a lane's share; and the width of the sum."""
+    """Return the adders of a tree over the lanes, per lane, and the width of the sum."""
     cost, width, left = Cost(), product_bits, lanes
     while left > 1:
         pairs = left // 2
@@ -312,7 +312,7 @@ def _group(w: Operand, x: Operand) -> int:
 
 
 def _scale_part(w: Operand, x: Operand, sum_bits: float, aligned: bool) -> Cost:
-    """The product of the scales and its product with the sum of a group, a lane's share."""
+    """Return the product of the scales and its product with the sum of a group, per lane."""
     scaled_operands = [one for one in (w, x) if one.scale != "none"]
     if not scaled_operands:
         return Cost()

@@ -162,5 +162,5 @@ def _states(family: str) -> bool:
 
 
 def log_range(one: Operand) -> int:
-    """Return how many whole octaves a log number's codes span, which a shifter must reach."""
+    """Return the number of octaves that a log number's codes span, rounded up, which a shifter must cover."""
     return -(-(1 << (one.bits - 1)) // one.gamma)

@@ -160,7 +160,7 @@ def _takes(
 
 
 def _fitting(takes: Bytes, limit: int) -> int:
-    """The largest batch within the limit: bytes never fall as a batch grows."""
+    """Return the largest batch within the limit: bytes never fall as a batch grows."""
     if takes(1) > limit:
         return 0
     low, high = 1, 2

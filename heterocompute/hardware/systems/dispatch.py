@@ -1,4 +1,4 @@
-"""Which device should run it: every layer on one of several, copies between them counted.
+"""The best device for each layer among several, with the copies between them counted.
 
 A layer takes a device's roofline time. Data start and end at the first device, the home. Where the next layer runs on
 another device, all live tensors move over the PCIe link of each device involved except the home. Weights lie where they
@@ -202,7 +202,7 @@ def dispatch(
 
 
 def _flips(choose: Callable[[int], str], low: int, high: int) -> list[dict[str, Any]]:
-    """Bisect between sizes that double: between two that agree, nothing is looked for."""
+    """Bisect between sizes that double; two sizes with the same answer are assumed to have it between them too."""
     marks = [low]
     while marks[-1] < high:
         marks.append(min(high, 2 * marks[-1]))

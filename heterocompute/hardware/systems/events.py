@@ -1,4 +1,4 @@
-"""A clock with processes that wait for time, for permits and for things: discrete-event simulation in one page.
+"""A clock with processes that wait for time, for permits and for items: discrete-event simulation in one page.
 
 A process is a generator that yields what it waits for: a number of seconds, ``gate.take()``, ``shelf.get(key)``. Giving
 back (``gate.give()``, ``shelf.put(key)``) takes no time and wakes those who wait, the longest waiting first.
@@ -30,7 +30,7 @@ class Clock:
         heapq.heappush(self._agenda, (self.now + after, self._count, process))
 
     def run(self) -> None:
-        """Run until no process has anything left to wait for but others."""
+        """Run until all remaining processes wait for each other."""
         while self._agenda:
             self.now, _, process = heapq.heappop(self._agenda)
             for wanted in process:

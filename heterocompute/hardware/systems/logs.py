@@ -1,7 +1,7 @@
 """Logs of nvidia-smi: the mean of each meter by GPU.
 
 Two kinds are read: ``nvidia-smi --query-gpu=timestamp,index,utilization.gpu,... --format=csv -l 1``, whose first line
-names columns and units, and ``nvidia-smi dmon``, whose lines that begin with ``#`` do.
+names columns and units, and ``nvidia-smi dmon``, which names them in lines that begin with ``#``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers with units: read from texts such as "312 TFLOP/s", multiplied and divided, never added to another kind.
+"""Numbers with units: parsed from texts such as "312 TFLOP/s", multiplied and divided, added only to the same kind.
 
 Kinds: operations (op, FLOP, FLOPs), multiply-adds (MAC), bytes (B), seconds (s), joules (J, Wh), watts (W), volts (V),
 hertz (Hz). FLOPS and OPS are operations a second. A multiply-add is two operations, but which of the two a number

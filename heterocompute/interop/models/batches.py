@@ -29,7 +29,7 @@ _WANTED = (
 
 
 class Problem(ValueError):
-    """A sentence of ours, raised while the model runs: it is not the model's own refusal of a batch."""
+    """An error of this package, raised while the model runs: it is not the model's own refusal of a batch."""
 
 
 class Batches:
@@ -161,7 +161,7 @@ def _kind(value: Any) -> str:
 
 
 def _accepted(model: Any) -> tuple[int | None, set[str] | None]:
-    """Return how many items of a tuple the model is given, None for all, and the names it accepts, None for any."""
+    """Return the number of tuple items that the model takes, None for all, and the names it accepts, None for any."""
     try:
         parameters = inspect.signature(model.forward).parameters.values()
     except (TypeError, ValueError):  # of a scripted module, for example

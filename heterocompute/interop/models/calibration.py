@@ -39,7 +39,7 @@ def calibrated(
 def calibrated_in_groups(
     model: Any, batches: Any, include: Any, exclude: Any, held: Any, memory: int | None, name: str
 ) -> Iterator[Calibration]:
-    """Yield the Hessians of as many weights as fit the memory, one pass over the batches for each yield."""
+    """Yield the Hessians of as many weights as fit in memory, with one pass over the batches for each yield."""
     left = chosen_layers(model, include, exclude, name)
     source = Batches(batches, f"{name}: batches")
     judges = None if held is None or held is False else Batches(held, f"{name}: held")

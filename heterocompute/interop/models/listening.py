@@ -68,7 +68,7 @@ class Ear:
             self._known[tensor.data_ptr()] = ((*names, name), tensor)
 
     def computed(self, name: str, tensor: Any, lasting: bool = False) -> None:
-        """Remember the tensor that a layer multiplies by, in this batch or as long as the model runs."""
+        """Store the tensor that a layer multiplies by, for this batch or for the whole run."""
         self._known[tensor.data_ptr()] = ((name,), tensor)
         if not lasting:
             self._fleeting.append(tensor.data_ptr())
@@ -159,7 +159,7 @@ class Ear:
 
 
 def _axis_in(whole: Any, weight: Any, summed: int) -> int | None:
-    """Return the axis of a weight that an operand, the weight or its transposed view, sums along."""
+    """Return the axis of a weight along which an operand, the weight or its transposed view, is summed."""
     if weight.dim() != whole.dim():
         return None
     if weight.shape == whole.shape and weight.stride() == whole.stride():
@@ -209,7 +209,7 @@ def _mode() -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode  # optional
 
     class Listening(TorchDispatchMode):  # type: ignore[misc]
-        """Tells an `Ear` of each product, and computes it as ever."""
+        """Reports each product to an `Ear`, and computes it as usual."""
 
         def __init__(self, ear: Ear) -> None:
             super().__init__()

@@ -21,7 +21,7 @@ __all__ = ["ModuleWeights", "module_network"]
 
 
 class ModuleWeights(dict[str, Any]):
-    """The weights that a model computes with, by name, as packed layers have them; tied ones by their first name.
+    """The weights of a model by name, in the form of packed layers; tied ones by their first name.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class ModuleWeights(dict[str, Any]):
     layers: dict[str, Layer]
 
     def kept(self, name: str, value: Any) -> Any:
-        """Return a rounded weight; of one that was trained in this format the codes that it was trained with."""
+        """Return a rounded weight; for a weight that was trained in this format, its trained codes."""
         if not isinstance(value, QuantizedArray):
             return value
         trained = trained_form(self.layers[name], value.format)

@@ -71,7 +71,7 @@ def rounded(
 
 
 def _formats(model: Any, layers: list[Layer], formats: Any) -> Callable[[str], Format | None]:
-    """Return the function from the name of a weight to its format: patterns fit weights or modules."""
+    """Return the function from a weight's name to its format: patterns match weights or modules."""
     recipe = recipe_of(formats)
     if isinstance(formats, Mapping):
         check_matches(model, layers, recipe, "quantize")

@@ -1,4 +1,4 @@
-"""If, Loop and Scan whose graphs hold our products: the graphs are cut, and run here one after another."""
+"""If, Loop and Scan whose graphs hold our products: the graphs are cut, and their parts run here in turn."""
 
 from __future__ import annotations
 

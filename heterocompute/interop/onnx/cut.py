@@ -165,7 +165,7 @@ class Cut:
         return value if isinstance(value, np.ndarray) else self.network.session.plain(value)
 
     def session_of(self, nodes: list[Any], feeds: Mapping[str, Any], outputs: list[str]) -> Any:
-        """Return a session of some nodes, and of the constants that they read."""
+        """Return a session of some nodes, with the constants that they read."""
         import onnx  # optional
 
         tensors: dict[str, Any] = {}
@@ -306,7 +306,7 @@ class Cut:
 
 
 def reads(node: Any) -> list[str]:
-    """Return the values that a node reads, with those that its subgraphs take from around them."""
+    """Return the values that a node reads, including those that its subgraphs take from outside."""
     names = [text_of(name) for name in node.input if name]
     for _, inner in inner_graphs(node, ""):
         names += free(inner)
@@ -314,7 +314,7 @@ def reads(node: Any) -> list[str]:
 
 
 def free(graph: Any) -> Iterator[str]:
-    """Yield the values that a graph takes from those around it."""
+    """Yield the values that a graph takes from enclosing graphs."""
     known = {text_of(one.name) for one in (*graph.input, *graph.initializer)}
     for node in graph.node:
         yield from (name for name in reads(node) if name not in known)

@@ -97,7 +97,7 @@ class Product:
 
 
 def turned(stored: Any, order: tuple[int, ...]) -> Any:
-    """Return a weight with the axes that its operator sees; a packed one keeps its components."""
+    """Return a weight with its axes in the operator's order; a packed one keeps its components."""
     if order == tuple(range(len(order))):
         return stored
     if isinstance(stored, np.ndarray):
@@ -129,7 +129,7 @@ def _geometry(given: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _one(pair: tuple[Any, ...]) -> Any:
-    """Return one number in place of two that are equal, and of two pairs that are not, themselves."""
+    """Return one int for a pair of equal ints; any other pair unchanged."""
     return pair[0] if pair[0] == pair[1] and isinstance(pair[0], int) else pair
 
 

@@ -51,7 +51,7 @@ class References:
 
 
 def refuse_wrong(model: Any, opset: int, is_converted: bool) -> None:
-    """Raise ValueError where a model has an operator that this evaluator does not compute as ONNX defines it."""
+    """Raise ValueError for a model with an operator that this evaluator does not compute as ONNX defines it."""
     for node in all_nodes(model.graph):
         reason = reason_to_refuse(node, opset, is_converted)
         if reason is not None:
@@ -60,7 +60,7 @@ def refuse_wrong(model: Any, opset: int, is_converted: bool) -> None:
 
 
 def all_nodes(graph: Any) -> Any:
-    """Yield the nodes of a graph and of those inside."""
+    """Yield the nodes of a graph and of its subgraphs."""
     for node in graph.node:
         yield node
         for _, inner in inner_graphs(node, ""):

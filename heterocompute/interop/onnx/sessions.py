@@ -27,11 +27,11 @@ PLAIN = frozenset(f"tensor({name})" for name, kind in ELEMENTS.items() if kind <
 
 
 class Refused(Exception):
-    """A runtime has no way to run this graph; another may."""
+    """This runtime cannot run the graph; another one may."""
 
 
 def options_of(ort: Any, threads: int) -> Any:
-    """Return options of a session: silent, and no more threads than ours."""
+    """Return options of a session: silent, with at most our number of threads."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
@@ -187,7 +187,7 @@ def _element_of(dtype: np.dtype[Any]) -> int:
 
 
 def _type_of(onnx: Any, text: str) -> Any:
-    """Return the type that onnxruntime calls so, such as ``seq(tensor(float))``."""
+    """Return the type with onnxruntime's name, such as ``seq(tensor(float))``."""
     kind, inner = text.removesuffix(")").split("(", 1)
     if kind == "tensor":
         return onnx.helper.make_tensor_type_proto(ELEMENTS[inner], None)

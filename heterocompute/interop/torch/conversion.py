@@ -223,7 +223,7 @@ def _identity(layer: Layer) -> tuple[Any, ...]:
 
 
 def copied(model: Any, chosen: list[Layer]) -> Any:
-    """Return a copy of a model that does not copy the weights that are replaced."""
+    """Return a copy of a model without copying the weights that are replaced."""
     memo: dict[int, Any] = {}
     for layer in chosen:
         parameter = layer.module._parameters.get(layer.attribute)
@@ -273,7 +273,7 @@ def replaced(model: Any, chosen: list[Layer], weights: list[PackedWeight]) -> An
 
 
 def _in_place_of(old: Any, new: Any) -> Any:
-    """Give a packed layer the mode and the hooks of the layer that it replaces."""
+    """Give a packed layer the mode and the hooks of the replaced layer."""
     new.train(old.training)
     for key, hook in old._forward_pre_hooks.items():
         if not hasattr(hook, "apply_mask") and not hasattr(hook, "compute_weight") and hook is not is_called:
@@ -286,7 +286,7 @@ def _in_place_of(old: Any, new: Any) -> Any:
 
 
 def _use_own_forward(experts: Any) -> None:
-    """Let experts of transformers multiply matrix by matrix: their other ways take all matrices as one tensor."""
+    """Make experts of transformers multiply matrix by matrix: their other methods need all matrices in one tensor."""
     if hasattr(experts, "config"):
         experts.config = copy.copy(experts.config)
         experts.config._experts_implementation = "eager"

@@ -91,7 +91,7 @@ def unpruned(module: Any, name: str) -> Any:
 
 
 class Reading:
-    """A QuantLinear as those see it that read its weight: the weight is rounded, all else is the module's."""
+    """A QuantLinear for code that reads its weight: the weight is rounded, all else is the module's."""
 
     def __init__(self, source: Any) -> None:
         self.source = source
@@ -114,7 +114,7 @@ class Reading:
 
 
 def _begin(module: Any, *_: Any) -> None:
-    """Show a module that runs a Reading of its QuantLinear: a forward pre-hook; threads may run it at once."""
+    """Give a running module a Reading of its QuantLinear: a forward pre-hook; threads may run it at the same time."""
     if torch.compiler.is_compiling():
         _show(module)
         return
@@ -146,7 +146,7 @@ def _hide(module: Any) -> None:
 
 
 def is_called(*_: Any) -> None:
-    """Do nothing: a hook that tells PyTorch to call a module instead of reading its weight."""
+    """Do nothing: a hook whose presence makes PyTorch call a module instead of reading its weight."""
 
 
 def _packed(weight: Any, fmt: str, axis: Any, clip: Any, mask: Any) -> Any:
@@ -157,7 +157,7 @@ def _packed(weight: Any, fmt: str, axis: Any, clip: Any, mask: Any) -> Any:
 
 
 def _last_rounding(parametrizations: Any) -> Any:
-    """Return the QuantizedArray of a weight that is rounded last of all."""
+    """Return the QuantizedArray of the last rounding of a weight."""
     steps = list(parametrizations)
     single = hasattr(parametrizations, "original")
     value = (

@@ -21,7 +21,7 @@ PARTS = 3
 
 
 class Tile(NamedTuple):
-    """How a convolution is cut, for each of the two dimensions.
+    """The tiling of a convolution, in both dimensions.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Tile(NamedTuple):
 
 
 def places(height: int, width: int) -> int:
-    """Return how many complex values of a transformed tile are kept.
+    """Return the number of stored complex values of a transformed tile.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def _each(operation: Any, a: tuple[Array, Array], b: tuple[Array, Array]) -> tup
 
 
 def _apart(re: Array, im: Array) -> tuple[Array, Array, Array, Array]:
-    """Return twice the transforms of the real and of the imaginary parts, of Z along the first axis."""
+    """Return twice the transforms of the real and of the imaginary parts of Z, along the first axis."""
     opposite = -np.arange(len(re))
     b_re, b_im = re[opposite], im[opposite]
     return re + b_re, im - b_im, im + b_im, b_re - re

@@ -1,4 +1,4 @@
-"""The forward pass of all families of language models, over tokens that follow those before them."""
+"""The forward pass of all families of language models, over tokens that continue earlier ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MATRICES = "attn_q attn_k attn_v attn_qkv attn_output ffn_gate ffn_up ffn_gate_u
 
 
 class Way(NamedTuple):
-    """How a network runs: weights that take the place of its own, formats of inputs and of the cache, an emulation."""
+    """The way a network runs: weights that replace its own, formats of inputs and of the cache, an emulation."""
 
     weights: Mapping[str, Any] | None = None
     activations: Any = None
@@ -69,13 +69,13 @@ class Run:
         self.cache = KVCache(way.kv_cache, s.layers, s.kv_heads, s.head_width, batch, s.windows)
 
     def logits(self, ids: IntArray, last: bool = False) -> FloatArray:
-        """Add tokens (batch, n) and return their logits, or those of the last token alone."""
+        """Append tokens (batch, n) and return their logits, or those of the last token only."""
         parts = [self.hidden(ids[:, i : i + AT_ONCE]) for i in range(0, ids.shape[1], AT_ONCE)]
         x = parts[-1][:, -1:] if last else np.concatenate(parts, axis=1)
         return self.scores(x)
 
     def hidden_of(self, tokens: IntArray) -> FloatArray:
-        """Add the tokens (n,) of one sequence and return their states (n, width)."""
+        """Append the tokens (n,) of one sequence and return their states (n, width)."""
         return np.concatenate([self.hidden(tokens[None, i : i + AT_ONCE])[0] for i in range(0, len(tokens), AT_ONCE)])
 
     def scores(self, x: FloatArray) -> FloatArray:
@@ -96,7 +96,7 @@ class Run:
             return found
 
     def hidden(self, ids: IntArray) -> FloatArray:
-        """Add tokens (batch, n) and return their states after the last norm, (batch, n, width)."""
+        """Append tokens (batch, n) and return their states after the last norm, (batch, n, width)."""
         with use(blas="own"):  # a BLAS has another order of sums with other numbers of threads
             return self._layers(ids)
 
@@ -119,11 +119,11 @@ class Run:
         return x
 
     def _is_plain(self) -> bool:
-        """Tell whether layers have the steps that the C core takes in one call."""
+        """Tell whether layers have only steps that the C core computes in one call."""
         return not self.shape.experts and self._emulate is None and not tuned()
 
     def embedded(self, ids: IntArray) -> FloatArray:
-        """Return the embeddings of tokens (batch, n) as the first layer takes them, (batch, n, width)."""
+        """Return the embeddings of tokens (batch, n) as input of the first layer, (batch, n, width)."""
         x = embedding_rows(self.operand("token_embd.weight"), ids)
         return x * np.float32(math.sqrt(self.shape.width)) if self.shape.options.scaled_embedding else x
 
@@ -153,7 +153,7 @@ class Run:
         return x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if options.post_norms else y)
 
     def _at_once(self, layers: range, x: FloatArray, turns: tuple[Turns, Turns]) -> tuple[FloatArray, int]:
-        """Run layers in one call of the C core, which takes the steps of `_layer`: bitwise identical results.
+        """Run layers in one call of the C core, which computes the steps of `_layer`: bitwise identical results.
 
         Return the states, and the number of layers that ran. It ends before a layer with an argument that is not
         plain or not valid: the steps then say what is wrong.
@@ -189,7 +189,7 @@ class Run:
         return np.arange(self.cache.length, self.cache.length + n, dtype=np.float64)
 
     def _turns(self, n: int) -> tuple[Turns, Turns]:
-        """Return cosine and sine (n, 1, width / 2) of the next n positions, of layers that see all and of others."""
+        """Return cosine and sine (n, 1, width / 2) of the next n positions, for global and for windowed layers."""
         at = self._positions(n)[:, None]
         found = {}
         for rotation, frequencies in self.net.frequencies.items():
@@ -245,7 +245,7 @@ class Run:
         return self._product(self._gated(gate, up), part, "ffn_down")
 
     def _experts(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
-        """Sum the experts that a router picks for each token, each with its share."""
+        """Sum the experts that a router selects for each token, weighted by their shares."""
         s, rows = self.shape, x.reshape(-1, x.shape[-1])
         router = self._linear(rows, part["ffn_gate_inp.weight"], None)
         picked = np.argsort(-router, axis=-1, kind="stable")[:, : s.experts_used]

@@ -67,7 +67,7 @@ def kind_of(fmt: Format) -> str:
 
 
 def _check_names(arrays: Mapping[str, Any]) -> None:
-    """Refuse names that ggml cannot hold, and tensors that would be called as another's scale is."""
+    """Refuse names that ggml cannot hold, and tensors with the name of another one's scale."""
     scaled = [name for name, a in arrays.items() if isinstance(a, QuantizedArray) and isinstance(a.format, NVFP4)]
     taken: set[str] = set()
     for name in [*arrays, *map(scale_name, scaled)]:
@@ -136,7 +136,7 @@ def _is_one(info: Info) -> bool:
 
 
 def _packed(reader: Gguf, name: str, kind: str, scale: str | None) -> Any:
-    """Return one tensor of blocks, packed; one without values is plain."""
+    """Return one tensor of blocks, packed; an empty one is plain."""
     held, shape = reader.blocks(name), reader.info(name).shape
     if held is None:
         return reader.tensor(name)

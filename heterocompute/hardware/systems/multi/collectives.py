@@ -1,4 +1,4 @@
-"""The time of collectives: an all-reduce as a ring, as trees, or with switches that add; and its relatives.
+"""The time of collectives: an all-reduce as a ring, as trees, or with switches that add; and related operations.
 
 Of n devices with S bytes each and a rate B one way out of each:
 ring    2 (n - 1) steps of S / n:                     2 (n - 1) / n S / B + 2 (n - 1) latency
@@ -184,7 +184,7 @@ def link_rate(link: float | str | Device) -> float:
 
 
 def _tier(algorithm: str, count: int) -> tuple[float, float]:
-    """Bytes that leave a device for each byte it holds, and steps."""
+    """Return the bytes that leave a device for each byte that it holds, and the steps."""
     if count == 1:
         return 0.0, 0.0
     if algorithm == "ring":

@@ -1,4 +1,4 @@
-"""One network on more and more devices: by data, by the inside of its blocks, by its layers.
+"""One network on more and more devices: by data, within its blocks, by its layers.
 
 A step is three times the forward pass's roofline (one forward, two backward), divided by the share of it that devices
 reach. By data each device has a batch of its own; the other two share one batch.
