@@ -254,9 +254,9 @@ class PackedArray(NDArrayOperatorsMixin):
         Raises
         ------
         TypeError
-            No path, or values of a dtype that a safetensors file cannot hold.
+            The path has the wrong type, or a safetensors file cannot hold the dtype.
         ValueError
-            A name of another kind of file, such as ``.gguf``.
+            The name has the suffix of another kind of file, such as ``.gguf``.
         OSError
             The file cannot be written.
         """

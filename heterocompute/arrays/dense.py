@@ -83,9 +83,9 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     Raises
     ------
     TypeError
-        Not an array, or integers, bool, complex, objects.
+        The value is not an array, or its values are integers, bool, complex or objects.
     ValueError
-        More dimensions than the core takes.
+        The array has more dimensions than the core supports.
     """
     if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.aligned and value.ndim <= MAX_DIMS:
         return value

@@ -86,7 +86,7 @@ def file_layout(
     Raises
     ------
     ValueError
-        If two tensors would have one name.
+        Two tensors would have the same name.
     """
     stored: dict[str, Plain] = {}
     described: dict[str, Any] = {}
@@ -162,7 +162,7 @@ def as_path(path: Any, name: str) -> str:
     TypeError
         No path.
     ValueError
-        No name of a file.
+        The value is not the name of a file.
     """
     try:
         text = file_name(path)

@@ -53,7 +53,7 @@ def pattern_of(text: Any, name: str) -> tuple[int, int]:
     TypeError
         No text.
     ValueError
-        Not N:M with 1 <= N <= M <= 32.
+        The text is not N:M with 1 <= N <= M <= 32.
     """
     if not isinstance(text, str):
         raise TypeError(f"{name}: pattern is {shown(text)}, expected a text such as '2:4'")

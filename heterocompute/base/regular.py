@@ -61,7 +61,7 @@ def open_regular(path: str | os.PathLike[str], buffered: bool = True) -> Any:
     Raises
     ------
     ValueError
-        A directory, a FIFO, a socket or a device; a name with a null byte.
+        The file is a directory, a FIFO, a socket or a device, or its name has a null byte.
     OSError
         The file cannot be opened.
     """

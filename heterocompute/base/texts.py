@@ -114,7 +114,7 @@ def file_name(path: str | bytes | os.PathLike[str]) -> str:
     TypeError
         No path.
     OSError
-        Longer than any system takes: its own sentence would have the name whole.
+        The name is longer than any system allows; the system's own message would contain all of it.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     Raises
     ------
     ValueError
-        No regular file (a device may have no end, a pipe no beginning), larger than the limit, or not UTF-8.
+        The file is not a regular one (a device may never end, a pipe never begin), exceeds the limit, or is not UTF-8.
     OSError
         The file cannot be read.
     """

@@ -38,7 +38,7 @@ def read_toml(path: str | os.PathLike[str], limit: int, parse_float: Callable[[s
     Raises
     ------
     ValueError
-        As of `read_small`, or the file is not TOML.
+        As for `read_small`, or the file is not TOML.
     OSError
         The file cannot be read.
     """

@@ -68,9 +68,9 @@ def as_int(value: Any, name: str, low: int, high: int | None = None) -> int:
     Raises
     ------
     TypeError
-        No int, or a bool.
+        The value is not an int, or is a bool.
     ValueError
-        Below `low` or above `high`.
+        The value is below `low` or above `high`.
     """
     try:
         if isinstance(value, (bool, np.bool_)):

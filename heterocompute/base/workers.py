@@ -49,7 +49,7 @@ def checked_workers(workers: Workers, function: str) -> int | str | Map:
     TypeError
         It has another type.
     ValueError
-        A number below 1 or above 1024, or another text.
+        The number is below 1 or above 1024, or the text is not an address.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def in_workers(
     Raises
     ------
     ValueError
-        A function like `map` has not returned the result of every task.
+        A function like `map` did not return the result of every task.
     ImportError
         Dask or Ray is not installed.
     OSError

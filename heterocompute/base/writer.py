@@ -62,7 +62,7 @@ def laid_out(
     Raises
     ------
     ValueError
-        If a tensor is called ``__metadata__``, or the header would be too long.
+        A tensor is called ``__metadata__``, or the header would be too long.
     TypeError
         If a file cannot hold a dtype.
 
@@ -195,11 +195,11 @@ class Writer:
     Raises
     ------
     ValueError
-        If `path` exists and is no regular file, or a tensor is called ``__metadata__``.
+        `path` exists and is not a regular file, or a tensor is called ``__metadata__``.
     TypeError
         If a file cannot hold a dtype.
     OSError
-        If the file cannot be written.
+        The file cannot be written.
 
     Examples
     --------
@@ -261,9 +261,9 @@ class Writer:
         Raises
         ------
         ValueError
-            If dtype or shape are not those announced.
+            The dtype or the shape differs from the announced one.
         TypeError
-            If a file packs the values of this dtype.
+            Files pack the values of this dtype.
         """
         info = self._infos[name]
         if array.dtype.name != info.dtype or array.shape != info.shape:

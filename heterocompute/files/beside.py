@@ -56,7 +56,7 @@ def files_beside(
     Raises
     ------
     ValueError
-        ``config.json`` is not a JSON object, or says such a thing already.
+        ``config.json`` is not a JSON object, or has one of the new entries already.
     """
     is_link = is_url(path) or os.path.islink(path)
     folder = os.path.dirname(path) if is_link else os.path.dirname(os.path.realpath(path))

@@ -44,7 +44,7 @@ def read_manifest(path: str) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        It is none, in one line.
+        The file is not a manifest; the message has one line.
     """
     try:
         found = strict_json(read_small(path, MAX_MANIFEST))
@@ -135,7 +135,7 @@ def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[st
     Raises
     ------
     ValueError
-        Another checkpoint's remains, or files that its index does not name.
+        The remains are another checkpoint's, or files are not in its index.
     """
     if not manifest.get("consume"):
         return None

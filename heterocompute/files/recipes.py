@@ -48,9 +48,9 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises
     ------
     ValueError
-        If the file is not TOML, holds anything else, is no regular file or larger than 8 MiB.
+        The file is not TOML, has other content, is not a regular file, or is larger than 8 MiB.
     OSError
-        If the file cannot be read.
+        The file cannot be read.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def parse_recipe(
     Raises
     ------
     TypeError
-        If a value is neither a text nor a format.
+        A value is neither a text nor a format.
     ValueError
         If a text is not a format.
 

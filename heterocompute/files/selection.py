@@ -159,7 +159,7 @@ def select(
     Raises
     ------
     ValueError
-        If an exact name is unknown or means a tensor that cannot be quantized, or `include` chooses nothing.
+        An exact name is unknown or names a tensor that cannot be quantized, or `include` selects nothing.
 
     Examples
     --------
@@ -246,7 +246,7 @@ def axis_of(
     TypeError
         If an axis is no int.
     ValueError
-        If an axis does not exist or appears twice.
+        An axis does not exist or appears twice.
 
     Examples
     --------

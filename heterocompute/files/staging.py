@@ -46,7 +46,7 @@ class Staging:
     Raises
     ------
     ValueError
-        What is there was not made by this package.
+        The existing files were not made by this package.
     """
 
     def __init__(self, out_path: str | os.PathLike[str]) -> None:
@@ -107,7 +107,7 @@ class Staging:
         Raises
         ------
         ValueError
-            Another checkpoint's remains, or files that its index does not name.
+            The remains are another checkpoint's, or files are not in its index.
         """
         return source_in(self.begun, self.root, in_path)
 
@@ -144,7 +144,7 @@ class Staging:
         Raises
         ------
         ValueError
-            What is left of the source is not enough for what is not there; a file that is not ours is in the way.
+            The remaining source does not contain all missing tensors, or a name belongs to a file that is not ours.
         """
         self._refuse_strangers(shards, beside)
         names = file_names(len(shards))
@@ -193,7 +193,7 @@ class Staging:
         Raises
         ------
         ValueError
-            What is there is of other options; a file that is not ours is in the way.
+            The existing parts are from other options, or a name belongs to a file that is not ours.
         """
         self._refuse_strangers(shards, beside)
         self._refuse_taken()

@@ -43,7 +43,7 @@ class Answers:
     Raises
     ------
     TypeError
-        Neither a path nor a network, or another option.
+        The model is neither a path nor a network, or an option is unknown.
     """
 
     def __init__(

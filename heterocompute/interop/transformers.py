@@ -237,7 +237,7 @@ def chosen(model: PreTrainedModel, config: HeteroConfig) -> dict[str, tuple[Laye
     Raises
     ------
     ValueError
-        A pattern that fits nothing, no layer that is left.
+        A pattern matches nothing, or no layer is left.
     """
     layers = every_layer(model, "from_pretrained")
     recipe = parse_recipe(config.format if isinstance(config.format, Mapping) else {"*": config.format})

@@ -72,9 +72,9 @@ def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -
     Raises
     ------
     TypeError
-        A layout other than CSR and CSC, values that are no floats, an EIEArray that is transposed.
+        The layout is neither CSR nor CSC, values are not floats, or an EIEArray is transposed.
     ValueError
-        Starts or indices that are illegal.
+        Starts or indices are invalid.
     """
     run = runtime.run()
     if isinstance(w, EIEArray):

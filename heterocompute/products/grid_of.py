@@ -63,7 +63,7 @@ def grid_of(q: QuantizedArray) -> Grid:
     Raises
     ------
     ValueError
-        A format without steps or a table of levels, or whose scales are of a kind that no search changes.
+        The format has neither steps nor a table of levels, or its scales are of a kind that no search changes.
     """
     fmt = q.format
     check_grid(fmt)
@@ -165,7 +165,7 @@ def level_table(fmt: Format) -> tuple[Array, Array]:
     Raises
     ------
     ValueError
-        Codes of more than 8 bits.
+        The codes have more than 8 bits.
     """
     if fmt.bits > 8:
         raise ValueError(f"{fmt} has codes of {fmt.bits} bits, too many for a table of levels")

@@ -261,10 +261,10 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     Raises
     ------
     ValueError
-        Shapes that do not match; a w quantized along axis 0; `activations` with an x that is quantized already; NaN or
-        infinity in x, if `activations` has no codes for them; an invalid format or `out`.
+        The shapes do not match; w is quantized along axis 0; `activations` is given for a quantized x; x holds a NaN or
+        an infinity for which `activations` has no code; the format or `out` is invalid.
     TypeError
-        An invalid dtype or type, such as an `out` that is not float32.
+        A dtype or type is invalid, such as an `out` that is not float32.
 
     Examples
     --------

@@ -48,7 +48,7 @@ def nearest(
     Raises
     ------
     Refused
-        A NaN or an infinity, or a format that does not fit the array; see `heterocompute.base.errors.refusals`.
+        The array holds a NaN or an infinity, or the format does not fit it; see `heterocompute.base.errors.refusals`.
     """
     core = core_format(fmt)
     parts = {name: _empty(size, dtype) for name, (dtype, size, _) in _core.layout(core, x.shape, axes).items()}

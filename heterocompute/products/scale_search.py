@@ -128,7 +128,7 @@ def rounded_best(q: QuantizedArray, x: Array) -> QuantizedArray:
     Raises
     ------
     ValueError
-        A format without scales, or with scales of a kind that no search changes.
+        The format has no scales, or scales of a kind that no search changes.
     """
     fmt = q.format
     try:

@@ -82,10 +82,10 @@ def as_window(
     Raises
     ------
     TypeError
-        No ints, pairs or texts.
+        An argument is not an int, a pair or a text.
     ValueError
-        A stride or dilation below 1, a negative padding, a dilation that leaves no two taps on the image, groups that
-        are no divisor of the channels.
+        A stride or dilation is below 1, a padding is negative, a dilation leaves fewer than two taps on the image, or
+        groups do not divide the channels.
     """
     if type(stride) is type(dilation) is type(groups) is int and type(padding) in (int, str):
         # The same layer is used repeatedly, and these checks take as long as a small layer.

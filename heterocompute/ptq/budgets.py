@@ -29,7 +29,7 @@ def limits(budget: Any, device: Any) -> dict[str, float]:
     Raises
     ------
     ValueError
-        Another kind, no number, or a device's without a device.
+        The kind is unknown, a value is not a number, or a budget of a device has no device.
     """
     if not isinstance(budget, Mapping) or not budget or any(kind not in KINDS for kind in budget):
         raise ValueError(f"search: budget is {shown(budget)}, expected some of {', '.join(KINDS)}: {{'bits': 4.0}}")

@@ -307,7 +307,7 @@ def as_matrices(h: Any, columns: int, rows: int, name: str) -> list[tuple[slice,
     Raises
     ------
     ValueError
-        It does not fit, or is not symmetric, or has a diagonal below 0.
+        The matrix does not fit the weight, is not symmetric, or has a negative diagonal value.
     """
     if isinstance(h, Hessian):
         given = h.full()

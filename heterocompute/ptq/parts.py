@@ -41,7 +41,7 @@ class Parts:
     Raises
     ------
     ValueError
-        Its name is taken by what is no folder, or by a link to another place.
+        The name belongs to something other than a folder, or to a link.
     """
 
     def __init__(self, out_path: str | os.PathLike[str], resume: bool = True) -> None:

@@ -58,9 +58,9 @@ def quantize(x: Any, fmt: Any, axis: Any = -1, clip: Any = None, importance: Any
     Raises
     ------
     TypeError
-        A dtype that is no float.
+        The dtype is not a float.
     ValueError
-        NaN or infinity, with the index of the first; an illegal axis or clip.
+        There is a NaN or an infinity (the message has the index of the first), or the axis or clip is invalid.
 
     Examples
     --------

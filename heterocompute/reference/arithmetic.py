@@ -38,7 +38,7 @@ def checked_values(x: Array, name: str, legal: Callable[[Array], Array] | None =
     TypeError
         Another dtype.
     ValueError
-        An illegal value, with the index in C order of the first; NaN and infinity before what is too large.
+        A value is invalid; the message has the index of the first in C order, NaN and infinity before too large values.
     """
     if x.dtype.kind != "f" and x.dtype.name != "bfloat16":
         raise TypeError(f"{name} has dtype {x.dtype}, expected a float type; convert with astype")

@@ -36,7 +36,7 @@ def thresholds(magnitudes: Array, real: Array, clip: float | str | None, bits: i
     ValueError
         Another clip.
     TypeError
-        A clip that is neither a number nor a text.
+        The clip is neither a number nor a text.
     """
     absmax: Array = magnitudes.max(axis=-1, initial=0.0).astype(np.float32)
     if clip is None:

@@ -57,7 +57,7 @@ def conv2d(
     Raises
     ------
     ValueError
-        A packed filter with another axis.
+        A packed filter has another axis.
     """
     x = np.asarray(x)
     x = x.transpose(0, 3, 1, 2) if layout == "NHWC" else x

@@ -237,7 +237,7 @@ def matmul(a: Any, b: Any, activations: Any = None) -> Array:
     Raises
     ------
     ValueError
-        Shapes or axes that do not fit, both operands packed beside `activations`, or neither.
+        Shapes or axes do not match, or `activations` is given with both operands packed, or neither.
     """
     if activations is not None and not _is_packed(a) and not _is_packed(b):
         raise ValueError("matmul: activations is given but neither a nor b is quantized")

@@ -52,7 +52,7 @@ def factor(matrix: Array) -> tuple[Array, Array]:
     Raises
     ------
     ValueError
-        A pivot that is not above 0.
+        A pivot is not above 0.
     """
     left, n = np.triu(matrix), len(matrix)
     for k in range(n - 1, -1, -1):

@@ -25,7 +25,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     Raises
     ------
     OSError
-        The folder cannot be written, or what is there is no regular file; no half-written file stays.
+        The folder cannot be written, or the existing file is not a regular one; no half-written file remains.
     """
     _write(path, text.encode("utf-8"))
 
@@ -41,7 +41,7 @@ def write_figure(path: str | os.PathLike[str], figure: Any) -> None:
     Raises
     ------
     ValueError
-        A suffix that matplotlib does not know.
+        matplotlib does not know the suffix.
     OSError
         As of `write_text`.
     """

@@ -110,7 +110,7 @@ def module_of(
     Raises
     ------
     ValueError
-        An argument that does not apply to a module.
+        An argument does not apply to a module.
     """
     for value, name, how in (
         (axis, "axis", "the layers of a module say theirs"),

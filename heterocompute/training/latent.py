@@ -37,7 +37,7 @@ def refuse_latent(array: np.ndarray[Any, Any], name: str) -> None:
     Raises
     ------
     ValueError
-        The array is the memory of a living layer's weight.
+        The array is the memory of an existing layer's weight.
     """
     place = array.__array_interface__["data"][0]
     for layer, (parameter, fmt) in list(_LAYERS.items()):

@@ -66,9 +66,9 @@ def retrain(
     Raises
     ------
     TypeError
-        No mappings, a seed or epochs that are no ints.
+        An argument is not a mapping, or the seed or epochs are not ints.
     ValueError
-        The two mappings differ in names or shapes, a seed or epochs below 0.
+        The two mappings differ in names or shapes, or the seed or epochs are below 0.
 
     Examples
     --------

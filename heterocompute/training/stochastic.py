@@ -29,7 +29,7 @@ def as_seed(seed: Any) -> int:
     Raises
     ------
     TypeError, ValueError
-        No int, or not from 0 to 2^64 - 1.
+        The seed is not an int, or not from 0 to 2^64 - 1.
     """
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
         raise TypeError(f"fake_quantize: seed is {shown(seed)}, expected an int")
@@ -44,8 +44,7 @@ def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
     Raises
     ------
     ValueError
-        Of a learned codebook, whose levels are those that x was rounded to, of blocks, or of a format without a stated
-        kind of codes.
+        The format is a learned codebook, whose levels come from rounding x, or blocks, or states no kind of codes.
     """
     y = np.empty(x.shape, np.float32)
     _core.round_by_chance(runtime.run(), core_view(x), q._packed(), levels_of(q.format), seed, y)

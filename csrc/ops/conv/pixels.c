@@ -11,7 +11,7 @@ enum {
     FEW_CHANNELS = 16,      /* fewer channels are less than a cache line; joined, they are one stream per row */
     PERIOD = 4096,    /* bytes between pixels that share a cache set of L1, in which the rows of a tile do not fit */
     FEW_FILTERS = 64, /* do not pay the copy */
-    FEW_COLUMNS = 64, /* of padding, which is copied with a row even if the row is shorter */
+    FEW_COLUMNS = 64, /* of padding that are copied with a row, even if the row is shorter */
 };
 
 static bool clash(int64_t step) { return step && step % PERIOD == 0; }

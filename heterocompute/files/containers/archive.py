@@ -46,7 +46,7 @@ def members_of(file: Container) -> dict[str, Member]:
     Raises
     ------
     ValueError
-        No archive; members that overlap, are encrypted, of other methods, or larger than they can be.
+        The file is not an archive, or members overlap, are encrypted, use other methods, or have impossible sizes.
     """
     begin, size, count = _directory(file)
     if size > MAX_DIRECTORY or count > MAX_TENSORS or count * 46 > size:

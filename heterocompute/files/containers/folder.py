@@ -35,7 +35,7 @@ def index_in(folder: str) -> str:
     Raises
     ------
     ValueError
-        There is none, or there are several.
+        There is no such file, or there are several.
     """
     names = names_in(folder)
     indices = [name for name in names if name.endswith(INDEX)]
@@ -91,7 +91,7 @@ class Located(Tensors):
     Raises
     ------
     ValueError
-        When a tensor is read whose file says something else of it by now.
+        The file of a tensor has changed its description since it was opened.
     """
 
     def __init__(
@@ -162,8 +162,7 @@ class Folder(Located):
     Raises
     ------
     ValueError
-        No index; a file that is missing or lies elsewhere; a tensor that the index names and its file does not have, or
-        the other way round.
+        There is no index, a file is missing or outside the folder, or the index and a file name different tensors.
     """
 
     def __init__(self, path: str, open_part: Callable[[str], Tensors]) -> None:

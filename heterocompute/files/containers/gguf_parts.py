@@ -35,7 +35,7 @@ def whole(part: Gguf) -> Gguf:
     Raises
     ------
     ValueError
-        A part is missing, lies elsewhere, or is one of another model.
+        A part is missing, is in another folder, or belongs to another model.
     """
     if part.metadata.get(COUNT, "1") in ("0", "1"):
         return part

@@ -108,7 +108,7 @@ def dense_of(values: Array, at: Array, shape: tuple[int, ...]) -> Array:
     Raises
     ------
     ValueError
-        Indices that do not fit; a tensor of more than 2 GiB.
+        Indices do not match the shape, or the tensor would take more than 2 GiB.
     """
     if math.prod(shape) * values.dtype.itemsize > MAX_DENSE:
         raise ValueError(f"a sparse tensor of {shown(shape)} takes more than 2 GiB as a dense one")

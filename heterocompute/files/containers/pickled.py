@@ -87,7 +87,7 @@ def unpickled(data: bytes, begin: int, table: Table, persistent: Callable[[Any],
     Raises
     ------
     ValueError
-        Another global, an opcode that is not known, a program that is cut off, or too long.
+        The pickle names another global, has an unknown opcode, or is cut off or too long.
 
     Examples
     --------

@@ -36,7 +36,7 @@ def config_of(reader: Tensors, key: str = KEY) -> Mapping[str, Any]:
     FileNotFoundError, KeyError
         There is none.
     TypeError
-        It is not an object.
+        The entry is not an object.
     ValueError, OSError
         It cannot be read.
     """

@@ -40,7 +40,7 @@ def matches(pattern: str, name: str) -> bool:
     Raises
     ------
     ValueError
-        The expression is illegal, too long, or has a part that is not known here.
+        The expression is invalid, too long, or has an unsupported part.
 
     Examples
     --------

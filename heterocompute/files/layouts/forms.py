@@ -114,7 +114,7 @@ def in_form(q: QuantizedArray, fmt: Format, lowest: bool = False) -> QuantizedAr
     Raises
     ------
     ValueError
-        They are not representable; why.
+        The values are not representable in the format; the message has the reason.
     """
     if q.format == fmt:
         return q

@@ -39,7 +39,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
     ImportError
         onnx is not installed.
     ValueError
-        A format that MatMulNBits has no place for.
+        MatMulNBits does not support a format.
     """
     onnx = onnx_of(NAME)
     helper, proto = onnx.helper, onnx.TensorProto

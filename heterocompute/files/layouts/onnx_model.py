@@ -43,7 +43,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
     ImportError
         onnx is not installed.
     ValueError
-        A format that DequantizeLinear has no place for.
+        DequantizeLinear does not support a format.
     """
     onnx = onnx_of("onnx")
     helper, proto = onnx.helper, onnx.TensorProto

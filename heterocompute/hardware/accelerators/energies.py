@@ -48,7 +48,7 @@ def dram_bit(function: str, kind: str | float) -> float:
     Raises
     ------
     ValueError
-        No such kind, a number that is not positive.
+        The kind is unknown, or a number is not positive.
     """
     if isinstance(kind, str):
         if kind.lower() not in DRAMS:

@@ -96,7 +96,7 @@ def as_devices(function: str, values: Any) -> list[Device]:
     Raises
     ------
     TypeError
-        Nothing that can be iterated.
+        The value cannot be iterated.
     """
     if isinstance(values, (str, Device)):
         return [device(values)]

@@ -111,7 +111,7 @@ def space(problem: Problem, arch: Arch, keeps: list[frozenset[str]], dataflow: s
     Raises
     ------
     ValueError
-        An unknown dataflow, or one that this problem or machine cannot follow.
+        The dataflow is unknown, or this problem or machine does not allow it.
     """
     if dataflow is not None and (not isinstance(dataflow, str) or dataflow not in DATAFLOWS):
         raise ValueError(f"search: dataflow is {shown(dataflow)}, expected one of {', '.join(DATAFLOWS)}")

@@ -85,7 +85,7 @@ class Nest:
         return any(bound > 1 and dim not in relevant for dim, bound in self.spatial[-1])
 
     def partition(self, tensor: str, place: int) -> int:
-        """Words that one instance of a level ever touches: all loops in time, those in space inside it."""
+        """Return the words that an instance of a level touches: over all loops in time, and those in space inside."""
         sizes = dict.fromkeys(self.problem.dims, 1)
         for loops in [*self.temporal, *self.spatial[place:]]:
             for dim, bound in loops:
@@ -182,7 +182,7 @@ def nest(problem: Problem, arch: Arch, mapping: Mapping) -> Nest:
     Raises
     ------
     ValueError
-        Unknown names, bounds that do not multiply to the problem's, too many instances, a level that overflows.
+        A name is unknown, bounds do not multiply to the problem's, instances are too many, or a level overflows.
     """
     names = arch.names
     for level in (*mapping.temporal, *mapping.spatial, *mapping.keeps):

@@ -47,7 +47,7 @@ def parse(text: str) -> Any:
     Raises
     ------
     ValueError
-        No YAML, a tag that is not known, a limit that is passed.
+        The text is not YAML, a tag is unknown, or a limit is exceeded.
     ImportError
         PyYAML is not installed.
     """

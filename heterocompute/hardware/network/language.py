@@ -230,7 +230,7 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
     Raises
     ------
     ValueError
-        A family that is not known, a key that is missing, a value that is absurd.
+        The family is unknown, a key is missing, or a value is implausible.
     """
     inner = config.get("text_config")
     if isinstance(inner, Mapping):
@@ -296,7 +296,7 @@ def decoder_of_keys(place: str, found: Mapping[str, Any], shapes: Mapping[str, t
     Raises
     ------
     ValueError
-        As of `decoder_of_config`; the file describes no model.
+        As for `decoder_of_config`, or the file describes no model.
     """
     family = found.get("general.architecture", "none")
     table = shapes.get("token_embd.weight")

@@ -42,7 +42,7 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
     Raises
     ------
     ValueError
-        No shape, a forward pass that fails on it, an operator that multiplies in a way that is not read.
+        There is no shape, the forward pass fails on it, or an operator multiplies in an unsupported way.
     """
     torch, name = sys.modules["torch"], type(module).__name__
     module = _plain(torch, module, name)

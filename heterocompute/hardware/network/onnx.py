@@ -83,7 +83,7 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
     ImportError
         onnx is not installed; the extra ``onnx`` brings it.
     ValueError
-        No ONNX file, no regular file, an input or an operator whose shape cannot be known.
+        The file is not an ONNX file or not a regular file, or the shape of an input or operator is unknown.
     OSError
         The file cannot be read.
     """

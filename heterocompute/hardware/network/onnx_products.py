@@ -51,7 +51,7 @@ def sizes_of(
     Raises
     ------
     ValueError
-        A kind or shapes that are not read; the message goes behind the name of a node.
+        The kind or the shapes are not supported; the message continues a node's name.
     """
     if kind in CONVOLUTIONS:
         second = CONVOLUTIONS[kind]

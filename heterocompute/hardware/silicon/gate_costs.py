@@ -234,7 +234,7 @@ def scaled(cost: Cost, process: str, voltage: float | None = None) -> Cost:
     Raises
     ------
     ValueError
-        An unknown process, a voltage that is not positive.
+        The process is unknown, or the voltage is not positive.
     """
     if not isinstance(process, str) or process not in PROCESSES:
         raise ValueError(f"mac: process is {shown(process)}, expected one of {', '.join(PROCESSES)}")

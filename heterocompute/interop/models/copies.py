@@ -44,7 +44,7 @@ def put(model: Any, values: Mapping[str, Any], name: str) -> None:
     Raises
     ------
     ValueError
-        A weight that is no parameter, but computed by a parametrization or a hook.
+        A weight is not a parameter, but computed by a parametrization or a hook.
     """
     import torch  # optional
 

@@ -2,9 +2,9 @@
 
     x -> [session 0] -> Conv, Conv -> [session 1] -> Gemm -> [session 2] -> y
 
-A node belongs to the session after as many products as lie on the longest way to it. If, Loop and Scan with products
-inside are run here, their graphs are cut the same way. What constants alone decide is a part of each session that
-needs it, or computed once.
+A node belongs to session n if the longest path to it has n products. If, Loop and Scan with products inside are run
+here, and their graphs are cut in the same way. Nodes that depend on constants only are part of each session that needs
+them, or computed once.
 """
 
 from __future__ import annotations

@@ -291,8 +291,8 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
         def from_linear(cls, layer: Any, fmt: Format | str, clip: Any = None) -> Any:
             """Take over the parameters of a `torch.nn.Linear`: the same tensors.
 
-            A weight that `torch.nn.utils.prune`, `weight_norm` or `spectral_norm` makes, or parametrizations,
-            keeps them: it is rounded after them, and what a mask has removed stays 0.
+            A weight made by `torch.nn.utils.prune`, `weight_norm`, `spectral_norm` or parametrizations
+            keeps them: it is rounded afterwards, and pruned values stay 0.
             """
             if not isinstance(layer, torch.nn.Linear):
                 raise TypeError(f"QuantLinear: layer is of type {type(layer).__name__}, expected a torch.nn.Linear")

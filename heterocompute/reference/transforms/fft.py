@@ -69,7 +69,7 @@ def tile_of(
     Raises
     ------
     ValueError
-        A filter that reaches over more than 64 pixels, or has too many channels.
+        A filter extends over more than 64 pixels, or has too many channels.
     """
     reach = [(n - 1) * d + 1 for n, d in zip(filters[2:], dilation, strict=True)]
     depth, images = filters[1], shape[0]

@@ -178,9 +178,9 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
     ImportError
         gguf is not installed.
     ValueError
-        A format without a type of ggml, or names that ggml cannot hold.
+        ggml has no type for a format, or cannot hold a name.
     TypeError
-        A dtype that GGUF does not have.
+        GGUF does not have a dtype.
     """
     try:
         import gguf  # optional
