@@ -1,7 +1,7 @@
 """Measurements of a machine that are kept for later processes: small JSON files in the user's cache folder.
 
 ``HETEROCOMPUTE_CACHE`` names the folder. A file is replaced by renaming, so that a reader sees the old or the new one;
-writers that merge take turns by a lock beside the file. A folder that cannot be written keeps nothing.
+writers that merge take turns with a lock beside the file. If the folder cannot be written, nothing is kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Settings of a call: instruction sets, threads, a BLAS. They are context-local; nothing here computes.
 
-Without a setting, every instruction set of the machine and every processor of the process is used, and dense
-float32 products go to the faster of OpenBLAS and the own kernels. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``,
-``HETEROCOMPUTE_BLAS`` and ``HETEROCOMPUTE_ORDER`` say the same from outside; they are read at the first call, so
+Without a setting, every instruction set of the machine and every processor of the process is used, and dense float32
+products use the faster of OpenBLAS and our own kernels. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``,
+``HETEROCOMPUTE_BLAS`` and ``HETEROCOMPUTE_ORDER`` set the same from outside; they are read at the first call, so
 importing never fails.
 """
 

@@ -193,8 +193,8 @@ def _in_threads(count: int, function: Function, tasks: Sequence[Any]) -> Iterato
 def _in_processes(count: int, name: str, function: Function, tasks: Sequence[Any]) -> Iterator[Any]:
     """Call a function in processes.
 
-    They are neither forked (a child would hold the locks of this process' threads) nor spawned by multiprocessing
-    (which runs the caller's script again, and cannot where it is a notebook): an interpreter each, that answers over
+    They are neither forked (a child would inherit the locks of this process' threads) nor spawned by multiprocessing
+    (which runs the caller's script again, and cannot do so for a notebook): each is a new interpreter that answers over
     pipes.
     """
     idle: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()

@@ -1,8 +1,8 @@
 """The benchmarks: kernels against the machine's limits, OpenBLAS, and the peers that are installed.
 
-Each runs in a process of its own, with settings that keep idle workers of OpenBLAS from spinning on the processors
-of the others for long. `measure` says how times are taken, `limits`, `gemm`, `gemv`, `quantize`, `formats`, `kmeans`,
-`headers`, `conv`, `models`, `llm`, `imports` and `cuda` what is timed.
+Each runs in its own process, with settings that keep OpenBLAS's idle workers from spinning for long on processors of
+the others. `measure` defines how times are taken; `limits`, `gemm`, `gemv`, `quantize`, `formats`, `kmeans`, `headers`,
+`conv`, `models`, `llm`, `imports` and `cuda` define what is timed.
 """
 
 from __future__ import annotations

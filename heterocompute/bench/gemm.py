@@ -1,7 +1,7 @@
 """Products with many rows: every path of `linear` against OpenBLAS sgemm, the int8 limit of the same run, and peers.
 
-Times include quantizing the activations and making the answer. Named ``gemm-avx2`` it measures what is left without
-VNNI, beside OpenBLAS's own AVX2 kernel.
+Times include quantizing the activations and writing the answer. As ``gemm-avx2`` it measures the speed without VNNI,
+next to OpenBLAS's own AVX2 kernel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The time to open a file, or to refuse it: ordinary headers, and headers made to take long.
 
-Each is opened at two sizes. `growth` is the time a byte of the large one over that of the small one: 1 where time grows
-as the file does, the ratio of the sizes where it grows as their square.
+Each is opened at two sizes. `growth` is the time per byte of the large one over that of the small one: 1 if time grows
+in proportion to the file, the ratio of the sizes if it grows with their square.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whole models through `ht.convert` against PyTorch, torchao and onnxruntime: MiniLM, a small CNN, EfficientNet-lite0.
 
-`cosine` is that of the output to the float32 model's. The profile says which share of the time of a packed model passes
-in its packed layers; the rest is PyTorch's: attention, normalization, activations.
+`cosine` compares the output with the float32 model's. The profile gives the share of a packed model's time in its
+packed layers; the rest is PyTorch's: attention, normalization, activations.
 """
 
 from __future__ import annotations

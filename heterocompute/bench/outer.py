@@ -1,7 +1,7 @@
 """Convolution over nonzeros only against dense convolution, and the density at which both take the same time.
 
-The layer is VGG-16's conv3_2, one image; both operands have the same density. Lists, panels and the answer in its own
-order are part of every time. Rates count the operations of the dense layer, what is skipped included. The dense one is
+The layer is VGG-16's conv3_2, one image; both operands have the same density. Every time includes the lists, the panels
+and the answer in its own order. Rates count the operations of the dense layer, skipped ones included. The dense one is
 `conv2d` as called, which is Winograd's here, and `direct`, which adds the same products in the same order.
 """
 

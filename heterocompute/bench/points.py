@@ -1,7 +1,7 @@
 """Integer products of 1 to 128 rows, shape by shape, against the best peer that quantizes its input as well.
 
-The weights of these are reused and their activations come in ones, small batches and sentences. Peers prepack their
-weights; ours are as they are stored. OpenBLAS's float32 product and the best peer of each point have a row too. The
+The weights of these are reused, and their activations arrive in single rows, small batches and sentences. Peers prepack
+their weights; ours are used as stored. OpenBLAS's float32 product and the best peer of each point have a row too. The
 last row counts the points below the target.
 """
 

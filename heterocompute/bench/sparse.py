@@ -1,7 +1,7 @@
 """Products of N:M patterns against OpenBLAS on the dense matrix, and pruning against the memory limit.
 
-Rates count the operations of the dense product, what is skipped included; packing of the activations and the answer in
-rows are part of every time. Pruning counts the bytes that are read and written.
+Rates count the operations of the dense product, skipped ones included; every time includes packing the activations and
+writing the answer in rows. Pruning counts the bytes read and written.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 
 `parts` is the number of runs that share the work, 0 of a run that does all. `beside` names the other files of OUT.
 
-Only a run that deletes its source says what tensors that had, and where: {name: [file, dtype, shape, bytes]}, and what
-state each file was in, {file: [bytes, time, sample]}. Files are deleted by it later on, so it may name those alone that
-the source's own index names.
+Only a run that deletes its source records the source's tensors, {name: [file, dtype, shape, bytes]}, and the state of
+each file, {file: [bytes, time, sample]}. Files are deleted by these entries later, so they may only name files of the
+source's own index.
 """
 
 from __future__ import annotations

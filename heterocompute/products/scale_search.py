@@ -1,7 +1,7 @@
 """Scales of least squared error, with each value's error weighted by its input if that is known.
 
-For every group the scales that plain rounding has, times 1, 0.98 ... 0.3, as they would be stored, are tried; MX tries
-the exponents beside its own. The error is that of the values as they would be decoded. Of equal ones the first wins.
+For every group the scales of plain rounding, times 1, 0.98 ... 0.3, are tried in stored precision; MX tries the
+neighbouring exponents. The error is that of the decoded values. The first among equals wins.
 """
 
 from __future__ import annotations

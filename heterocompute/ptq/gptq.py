@@ -272,8 +272,8 @@ def _no_worse(
 ) -> QuantizedArray:
     """Return the array with the rows of plain rounding where these have less error at the layer's output.
 
-    Scales that are rounded themselves, after the columns, may make a row worse. Where rows share scales or levels that
-    the two do not have in common, one of the two arrays is taken.
+    Scales that are rounded themselves, after the columns, may make a row worse. If rows share scales or levels in which
+    the two arrays differ, one of the two arrays is taken as a whole.
     """
     losses = [_losses(one, columns, matrices) for one in (q, plain)]
     layout = layout_of(q.format, q.shape, q.axis)

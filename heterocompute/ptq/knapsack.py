@@ -1,10 +1,10 @@
 """The multiple-choice knapsack: one choice per item, least loss within one budget or several, with a proof.
 
-The Lagrangian ``min sum loss + l (cost - budget)`` bounds every answer from below; at the best l it is the bound of the
-linear relaxation. What a choice costs above the least of its item under that l is its reduced cost, and no answer that
-is better than the best known holds choices whose reduced costs add up to more than the gap. So items are joined one
-after the other, keeping only states within the gap that no other beats in costs and loss: a branch and bound whose
-nodes of one level lie in an array. Sinha and Zoltners, Operations Research 27 (1979); Pisinger, EJOR 83 (1995).
+The Lagrangian ``min sum loss + l (cost - budget)`` is a lower bound of every answer; at the best l it is the bound of
+the linear relaxation. The reduced cost of a choice is its cost above the least of its item under that l; an answer
+better than the best known one cannot have choices whose reduced costs sum to more than the gap. So items are joined one
+after the other, keeping only undominated states within the gap: a branch and bound whose nodes of one level are in an
+array. Sinha and Zoltners, Operations Research 27 (1979); Pisinger, EJOR 83 (1995).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The search for a format for each tensor: `search`, least predicted loss within a budget of bytes, with a proof.
 
-Predicted loss = sum over tensors of alpha * e, e the relative output error of tensor and format by the method that will
-be used, and alpha what a unit of it costs the network: one evaluation a tensor, rounded by a probe that disturbs it
-enough to be seen and not so much that it is destroyed.
+Predicted loss = sum over tensors of alpha * e: e is the relative output error of tensor and format by the method that
+will be used, and alpha is the network's loss per unit of it, from one evaluation per tensor, rounded by a probe whose
+error is large enough to measure and too small to destroy the network.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def eie_cycles(
 ) -> tuple[int, int, int, NDArray[np.int64], int]:
     """Run the machine cycle by cycle.
 
-    In each cycle, by what holds at its begin: the next active column is put into the queues of all elements unless one
+    In each cycle, from the state at its begin: the next active column is put into the queues of all elements unless one
     of them holds `depth`; each element takes one entry of the column at the head of its queue, and drops the column
     with its last entry. A column without entries is dropped in the cycle that finds it so.
 

@@ -5,8 +5,8 @@ Proc. IEEE 105 (12), 2017, section IV, with the letters of Timeloop: images n, f
 answer, rows r and columns s of the filter, channels c. (Ma et al., FPGA 2017, call 5 and 6 loop-1, 7 loop-2, 3 and 4
 loop-3, 2 loop-4.) Loops 1 to 4 name a value of the answer and may run in any order; 5 to 7 add, in the order written.
 
-Each value is one chain s = fma(a, b, s) from +0 in float32; of float64 operands s = a b + s in float64. What lies
-outside of an image, or of an answer, is +0 and is multiplied as any value: beside an infinity it makes NaN.
+Each value is one chain s = fma(a, b, s) from +0 in float32; for float64 operands s = a b + s in float64. Values outside
+an image or an answer are +0 and are multiplied like any other: with an infinity they make NaN.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A mapping run step by step with real buffers, as a check of the counts of `hardware.evaluate`.
 
-Every instance of every level holds a box of words with their values. At each step in time a box moves to where its
-loops say: what left it is written back, what is new is fetched from the level above, which must hold it. Siblings
-below one parent whose offsets are equal at every level between share one fetch, and their results are added on the
-way up. The multipliers keep nothing, except where a fan-out stands directly above them: a word that neighbours share
-rests with them until they move to another. A word of the output that an instance meets for the first time starts from
-zero and is not read. Slow: for some 1e5 steps.
+Every instance of every level holds a box of words with their values. At each step a box moves as its loops define:
+words that leave it are written back, new ones are fetched from the level above, which must hold them. Siblings below
+one parent whose offsets are equal at every level between share one fetch, and their results are added on the way up.
+The multipliers keep nothing, except directly below a fan-out: a word that neighbours share stays with them until they
+need another. A word of the output that an instance meets for the first time starts from zero and is not read. Slow: for
+about 1e5 steps.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ TYPES = {
 def encode(kind: FloatType, x: Array, saturate: bool = True) -> Array:
     """Return the codes of values: nearest, ties to even.
 
-    Beyond the largest value lies the largest where `saturate`, else infinity, NaN, or the largest: the first that
-    the type has. fp32 keeps infinity and what fits of a NaN's payload.
+    A value beyond the largest becomes the largest if `saturate`, else infinity, NaN, or the largest: the first of these
+    that the type has. fp32 keeps infinity and the part of a NaN's payload that fits.
 
     Parameters
     ----------

@@ -143,8 +143,8 @@ def score(grid: Any, w: Array, weight: Array) -> Array:
 def columns(grid: Any, w: Array, upper: Array | None, order: Array, choice: Any = None) -> Array:
     """Round column ``order[j]`` from ``w_j + sum_{i<j} (w_i - q_i) upper_ij``, i ascending.
 
-    With a choice the grid's mask is written: where a block of columns begins, those n are kept whose rounding gains
-    most, ``weight * (x^2 - (x - q)^2)`` of what rounding would take then; of equal ones the earlier in the order.
+    With a choice the grid's mask is written: at the start of a block of columns, the n are kept whose rounding gains
+    most, ``weight * (x^2 - (x - q)^2)`` for the values at that moment; among equals the earlier in the order.
 
     Parameters
     ----------

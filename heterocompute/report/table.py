@@ -1,9 +1,9 @@
 """Tables for the terminal, all with the same rule for narrow ones. Imports nothing of ours.
 
-On a terminal, columns leave until the table fits: of those whose `leaves` is not 0 the highest first, equal ones
-together. A line below says which left, and where they are. No name and no number is cut: a name that is longer than the
-columns that stay allow for stands on a line of its own above its figures. Without a terminal the table is whole. Where
-the stream holds no such signs, lines, dots and dashes are ASCII; nothing is bold with NO_COLOR or on a dumb terminal.
+On a terminal, columns are left out until the table fits: those with the highest nonzero `leaves` first, equal ones
+together. A line below names them, and where they can be found. No name and no number is cut: a name that is too long
+for the remaining columns has a line of its own above its figures. Without a terminal the table is whole. If the stream
+cannot show them, lines, dots and dashes are ASCII; nothing is bold with NO_COLOR or on a dumb terminal.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     low * T <= w <= high * T          T the threshold of w's group, 1 without a clip; w as float32
 
-What the note is depends on the format and the clip alone: nothing (the gradient passes everywhere), bits, or, of OCTAV
-and of patterns, a float32 factor.
+The kind of note depends only on the format and the clip: nothing (the gradient passes everywhere), bits, or, for OCTAV
+and patterns, a float32 factor.
 """
 
 from __future__ import annotations

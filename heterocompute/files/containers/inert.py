@@ -1,7 +1,7 @@
 """What a checkpoint of training holds beside tensors: names of values that do no harm, none of which is made or called.
 
-A name of these lists counts as something that is not a tensor, whatever its arguments. What can hold tensors stays:
-attributes of a Namespace, a defaultdict, a set. A NumPy array is a tensor if its dtype is one of numbers.
+A name in these lists counts as something that is not a tensor, whatever its arguments. Values that may contain tensors
+are kept: attributes of a Namespace, a defaultdict, a set. A NumPy array is a tensor if its dtype is numeric.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Functions are inlined, so that the constants of a function are tensors of the graph. Sparse tensors are read as dense.
 
-The package `onnx` reads the protobuf, all of it at once; data that lie in other files are read here, when they are
-asked for, and never from outside of the model's folder.
+The package `onnx` reads the whole protobuf at once; data in other files are read here on demand, and never from outside
+the model's folder.
 """
 
 from __future__ import annotations

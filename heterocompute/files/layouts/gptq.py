@@ -4,8 +4,8 @@
           NAME.scales float16 (groups, out); NAME.g_idx int32 (in,)
     AWQ   NAME.qweight int32 (in, out/8), qzeros (groups, out/8): 4 bits, in the order 0 2 4 6 1 3 5 7; scales as above
 
-GPTQ version 1 stores the zero point less 1, which 0 has no place for: kernels differ in what the code -1 stands for.
-The layout gptq has symmetric arrays of version 1 and others of version 2, gptq-v1 has all of version 1:
+GPTQ version 1 stores the zero point less 1, which is impossible for 0: kernels differ in the meaning of the code -1.
+The layout gptq writes symmetric arrays in version 1 and others in version 2, gptq-v1 writes all in version 1:
 ``checkpoint_format`` of the config. GPTQModel, nn_modules/qlinear; AutoAWQ, gemm.
 """
 

@@ -1,8 +1,8 @@
 """Weights of quantized ONNX models: `MatMulNBits` of onnxruntime, and `DequantizeLinear` of constants.
 
-A matrix is (out, in) here, packed, or values where zero points are floats and no format has the same values. Matrices
-of `DequantizeLinear` that lie (in, out) are turned. Filters and stacks keep their shape. onnx_matmul.py and
-onnx_model.py say where codes, scales and zero points lie. Constants of other operators are plain tensors.
+A matrix is (out, in) here: packed, or floats if zero points are floats and no format has the same values. Matrices of
+`DequantizeLinear` stored as (in, out) are transposed. Filters and stacks keep their shape. The layout of codes, scales
+and zero points is in onnx_matmul.py and onnx_model.py. Constants of other operators are plain tensors.
 """
 
 from __future__ import annotations

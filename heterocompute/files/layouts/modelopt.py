@@ -4,7 +4,7 @@
            NAME.weight_scale_2 float32 (), the factor of all; NAME.input_scale, a plain tensor
     FP8    NAME.weight float8_e4m3fn (out, in); NAME.weight_scale float32 (), (out,), or of blocks (fp8.py)
 
-``hf_quant_config.json`` says which; so does config.json with the method "modelopt". Dtypes and shapes say it, too.
+The format is named by ``hf_quant_config.json``, by config.json with the method "modelopt", and by dtypes and shapes.
 NVIDIA Model Optimizer, torch/export/unified_export_hf.py.
 """
 

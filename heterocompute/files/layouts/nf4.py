@@ -5,7 +5,7 @@
     NAME.weight.quant_map  float32 (16,), the levels
     NAME.weight.quant_state.bitsandbytes__nf4   uint8, JSON of the type, block size, dtype and shape; or __fp4
 
-With nested scales ("double quantization"), read only, absmax is uint8, and stands for these in float32:
+With nested scales ("double quantization"), read only, absmax is uint8 and represents these float32 values:
 nested_quant_map[absmax] nested_absmax[block of 256] + nested_offset.
 
 bitsandbytes, functional.py, QuantState, dequantize_4bit.

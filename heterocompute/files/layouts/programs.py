@@ -1,8 +1,8 @@
 """Tensors that are another program's codes and scales, not weights, recognized by names, dtypes and shapes.
 
-`SIGNS` lists programs. Each has endings of names after one stem, and a kind of dtype for each ending: ``fc.weight``
-of float8 next to ``fc.scale_weight`` of float32 is FP8 of ComfyUI. `_unnamed` is the rule behind the table: integers or
-float8 next to scales of the same stem are codes, whatever they are called. float8 without scales is a plain cast.
+`SIGNS` lists programs. Each has endings of names after one stem, and a kind of dtype for each ending: ``fc.weight`` of
+float8 next to ``fc.scale_weight`` of float32 is FP8 of ComfyUI. `_unnamed` is the general rule: integers or float8 next
+to scales of the same stem are codes, whatever their names. float8 without scales is a plain cast.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _near(tensors: Tensors) -> dict[tuple[str, frozenset[str] | None], list[_Cod
 
 
 def _unnamed(tensors: Tensors) -> Iterator[Found]:
-    """Yield codes of programs that are not in the table: they lie next to scales of the same stem."""
+    """Yield codes of programs that are not in the table, found by scales next to them with the same stem."""
     near = _near(tensors)
     if not near:
         return
@@ -237,7 +237,7 @@ def _unnamed(tensors: Tensors) -> Iterator[Found]:
         place = stem = _unnumbered(name)
         words = frozenset(_words(_last(stem)))
         theirs = words - OWN_WORDS - SCALE_WORDS
-        for _ in range(3):  # of the modules above, the last is the weight's where a quantizer has the scales
+        for _ in range(3):  # a quantizer inside the weight's module may hold the scales, so go up to three modules
             if not place:
                 break
             place = place.rpartition(".")[0]
@@ -254,8 +254,8 @@ def _go_together(
 ) -> bool:
     """Tell whether a tensor is the scales of some codes: dtypes, words of the names, and shapes.
 
-    `words` are those of the scales' name, of which `theirs` say more than that; `between` are modules in which the
-    scales lie within the module of the codes.
+    `words` are the words of the scales' name, `theirs` those that say more than that they are scales; `between` are
+    the modules from the codes' module down to the scales.
     """
     most = math.prod(shape)
     if most >= math.prod(codes.shape) or (dtype in BYTES and codes.dtype not in (*BYTES, *EIGHTS)):

@@ -1,7 +1,7 @@
 """An accelerator of vector units as numbers that can be chosen: what MAGNet generates and explores.
 
-Processing elements have lanes of dot products. Weights, inputs and sums lie in SRAMs of each element; a collector is a
-few latches between such an SRAM and the lanes, a level more, so that a word is read once and used several times
+Processing elements have lanes of dot products. Weights, inputs and sums are in SRAMs of each element; a collector is a
+few latches between such an SRAM and the lanes, an additional level, so that a word is read once and used several times
 (Venkatesan et al., MAGNet, ICCAD 2019). Energies are those of energies.py and `hw.mac`; the paper's own are not used.
 """
 

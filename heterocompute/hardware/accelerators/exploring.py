@@ -1,7 +1,7 @@
 """Design-space exploration: many accelerators for the same networks, and those that are not dominated.
 
 MAGNet's space (Venkatesan et al., ICCAD 2019): vector width, lanes, elements, sizes of buffers, collectors as extra
-levels, dataflow, number formats. A point is a `Design`; every layer is mapped anew onto each of them.
+levels, dataflow, number formats. A point is a `Design`; every layer is mapped again for each of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The tensor cores of a GPU generation: small arrays in every processor, with operands from registers.
 
-A processor (SM) has shared memory, registers for sums, and tensor cores that multiply small tiles. What an instruction
-costs beside its arithmetic is Dally's 30 pJ for each HMMA of 128 operations at 45 nm (see `hw.overhead`); how large the
-tile of a later generation is, and so how many operations share it, is that of its tensor core.
+A processor (SM) has shared memory, registers for sums, and tensor cores that multiply small tiles. The overhead of an
+instruction is Dally's 30 pJ for each HMMA of 128 operations at 45 nm (see `hw.overhead`); the number of operations that
+share it is that of the generation's tensor-core tile.
 """
 
 from __future__ import annotations

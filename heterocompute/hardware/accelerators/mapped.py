@@ -1,7 +1,7 @@
 """The cost of a layer on a machine of memories and multipliers, with the best mapping that a search finds.
 
-A machine's stores become levels of `hw.Arch`; what may spread where and which loops a store runs become the space of
-the search. Loops that spread are rounded up so that they divide evenly (K = 1001 on 256 columns is 4 x 251), as
+A machine's stores become levels of `hw.Arch`; the loops that may spread and those that a store runs become the space of
+the search. Loops that spread are rounded up so that they divide evenly (K = 1001 on 256 columns is 4 x 251), since
 hardware leaves a part of the last pass idle. Equal layers are searched once.
 """
 

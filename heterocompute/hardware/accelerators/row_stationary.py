@@ -92,9 +92,9 @@ DATAFLOWS = {
 def dataflow_machine(kind: str) -> Accelerator:
     """Return one of the machines of the ISCA comparison: 256 PEs, the area of 512 B of pads and of buffer a PE.
 
-    Row stationary has 512 B in a PE, for weights, inputs and sums as a layer wants them. The others keep one word, and
-    what that saves becomes global buffer. Each weight and input of a multiply-add costs one access to a register file
-    also where no pad keeps it: the last term of the paper's ``a EC(DRAM) + ab EC(buffer) + abc EC(array) + abcd
+    Row stationary has 512 B in a PE, shared by weights, inputs and sums as a layer requires. The others keep one word,
+    and the area saved becomes global buffer. Each weight and input of a multiply-add costs one access to a register
+    file, even if no pad keeps it: the last term of the paper's ``a EC(DRAM) + ab EC(buffer) + abc EC(array) + abcd
     EC(RF)``, whose product abcd is the number of uses of a value.
 
     Parameters

@@ -1,10 +1,10 @@
 """What a machine multiplies in place of a layer's products: N of every M weights, and Winograd's tiles.
 
-N:M weights: a lane gets N of M products, and multiplexers choose their inputs. So the loop over channels shrinks by
-N/M, a stored weight has the bits of its place beside its own, and M inputs come for every N that are used.
+N:M weights: a lane computes N of M products, and multiplexers choose their inputs. So the loop over channels shrinks by
+N/M, a stored weight has the bits of its index as well, and M inputs are fetched for every N that are used.
 
-Winograd's F(2 x 2, 3 x 3): 16 products give 4 outputs of a 3 x 3 filter, as a filter of 2 x 2 would take, so four
-products an output in place of nine; 16 transformed weights stand for nine.
+Winograd's F(2 x 2, 3 x 3): 16 products give 4 outputs of a 3 x 3 filter, so four products per output instead of nine,
+as for a 2 x 2 filter; 16 transformed weights replace nine.
 """
 
 from __future__ import annotations

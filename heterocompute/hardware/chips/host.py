@@ -1,7 +1,7 @@
 """This machine as a `Device`: what its loops reach, measured once and kept in the user's cache.
 
 The loops are those of `heterocompute bench limits` (csrc/kernels/peak/peak.h): multiply-adds and int8 dot products on
-registers, and a sum over memory. They are limits, as data sheets print them, not what a product attains.
+registers, and a sum over memory. They are limits, like those of data sheets, not the rates of products.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Layers that run one after the other on chip, and the DRAM traffic that remains.
 
-A group of consecutive nodes is fused if its weights and everything that is alive in it fit into the SRAM at once.
-It reads its weights and what comes from outside once, and writes what is needed outside. The groups with the least
-traffic are found by dynamic programming over all cuts.
+A group of consecutive nodes is fused if its weights and all its live values fit into the SRAM at once. It reads its
+weights and outside values once, and writes the values needed outside. The groups with the least traffic are found by
+dynamic programming over all cuts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Where to cut a network whose backward pass computes again what it needs: kept + the largest segment, least.
 
-A cut keeps what is alive across it, each value once; one segment at a time is computed again and holds its other
-outputs. For each bound on a segment the cheapest cuts are found by dynamic
-programming, and bounds are halved as long as they may give less. At most `count` segments: more
-allowed is never worse. Chen et al., "Training deep nets with sublinear memory cost", arXiv 1604.06174, section 4.
+A cut keeps the values that are alive across it, each once; one segment at a time is recomputed and holds its other
+outputs. For each bound on a segment the cheapest cuts are found by dynamic programming, and bounds are halved as long
+as they may give less. There are at most `count` segments: allowing more is never worse. Chen et al., "Training deep
+nets with sublinear memory cost", arXiv 1604.06174, section 4.
 """
 
 from __future__ import annotations

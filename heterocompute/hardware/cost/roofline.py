@@ -1,7 +1,7 @@
 """The roofline: a layer takes the time of its arithmetic or of its traffic, whichever is longer.
 
 Model: each layer with a product or a table reads its input and its weights from memory once and writes its output;
-what lies between (normalization, activations, sums, pooling) happens on the way and is free. Operations are twice the
+operations between (normalization, activations, sums, pooling) are fused and free. Operations are twice the
 multiply-adds. Rates are the device's peaks, so times are lower bounds.
 """
 

@@ -1,8 +1,8 @@
 """Orders of a level's loops that need evaluation, and the dataflows of the literature as constraints on a search.
 
-Of a level's loops only this matters to a tensor: which of them lie inside the innermost one that moves it, and where
-the tile slides, which one that is. So orders fall into few classes. A loop that moves no tensor that still rests costs
-nothing further in; the best order of every class has it there. For a convolution 11 orders are left of 5040.
+A tensor is affected only by which of a level's loops are inside the innermost one that moves it, and, if the tile
+slides, by which loop moves it. So orders form a few classes. A loop that does not move any tensor that is still at rest
+costs nothing further inside; the best order of every class has it there. For a convolution 11 of 5040 orders remain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One static page whose sliders change the tiles; all counts follow by the rules of `evaluate`.
 
-The page holds the problem and the machine as data; page.js is the third writing of the rules, beside `accesses` and
-csrc/model/cost.c, and is tested against the first in a browser.
+The page holds the problem and the machine as data; page.js is the third implementation of the rules, after `accesses`
+and csrc/model/cost.c, and is compared with the first in a browser.
 """
 
 from __future__ import annotations

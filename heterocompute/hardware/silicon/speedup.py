@@ -1,7 +1,7 @@
 """Sources of one chip's gain over another: number format, instruction, sparsity, process, area.
 
 The energies of instructions are those of Dally's lectures (45 nm estimates); the printed overheads are kept as printed,
-and beside them what 30 pJ of fetch, decode and operand fetch really come to.
+next to those computed from 30 pJ of fetch, decode and operand fetch.
 """
 
 from __future__ import annotations

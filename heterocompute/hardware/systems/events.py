@@ -1,7 +1,7 @@
 """A clock with processes that wait for time, for permits and for items: discrete-event simulation in one page.
 
-A process is a generator that yields what it waits for: a number of seconds, ``gate.take()``, ``shelf.get(key)``. Giving
-back (``gate.give()``, ``shelf.put(key)``) takes no time and wakes those who wait, the longest waiting first.
+A process is a generator that yields what it waits for: a number of seconds, ``gate.take()``, ``shelf.get(key)``.
+Returning (``gate.give()``, ``shelf.put(key)``) takes no time and wakes a waiting process, the longest-waiting first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The pipeline that feeds a training: storage, decoding by workers, the copy to the device, the step, interruptions.
 
-A worker reads a batch, decodes it, and begins the next if fewer than `prefetch` of its batches lie waiting. Batches
-reach the device in order. A pinned copy runs beside the step, one batch ahead; a pageable one runs before it. Without
-workers one thread does everything. Every `n` steps a checkpoint or a log holds the steps, not the workers.
+A worker reads a batch, decodes it, and starts the next if fewer than `prefetch` of its batches are waiting. Batches
+reach the device in order. A pinned copy overlaps with the step, one batch ahead; a pageable one precedes it. Without
+workers one thread does everything. Every `n` steps a checkpoint or a log stops the steps, not the workers.
 """
 
 from __future__ import annotations

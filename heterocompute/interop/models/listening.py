@@ -4,9 +4,9 @@
     aten.bmm, baddbmm                     each matrix of a stack of weights by itself
     aten.convolution                      windows of x in the order of the weight's axes, each group by itself
 
-An operator's operand is a weight if it is the weight's memory, perhaps transposed, or a copy of it in another dtype:
-so `MultiheadAttention`, tied weights and products written by hand are heard as layers are. A weight that is computed in
-each forward pass (rounding in training, parametrizations, pruning) is known by the tensor that the layer multiplies by.
+An operator's operand is a weight if it is the weight's memory, perhaps transposed, or a copy of it in another dtype: so
+`MultiheadAttention`, tied weights and handwritten products are recorded like layers. A weight that is computed in each
+forward pass (rounding in training, parametrizations, pruning) is recognized by the tensor that the layer multiplies by.
 """
 
 from __future__ import annotations
