@@ -51,7 +51,7 @@ def read_manifest(path: str) -> dict[str, Any]:
         _check(found)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"{printable(path)}: no manifest of an unfinished output ({printable(str(error))[:200]}); delete "
+            f"{printable(path)}: not a manifest of an unfinished output ({printable(str(error))[:200]}); delete "
             f"{quoted(os.path.dirname(path))} to start again"
         ) from None
     return dict(found)
@@ -61,41 +61,41 @@ def _check(found: Any) -> None:
     if not isinstance(found, dict) or found.keys() != FIELDS or type(found["version"]) is not int:
         raise ValueError(f"expected the fields {', '.join(sorted(FIELDS))}")
     if found["version"] != VERSION:
-        raise ValueError(f"version {found['version']}")
+        raise ValueError(f"version {found['version']} is not {VERSION}")
     source, shards = found["source"], found["shards"]
     if not _is_text(found["program"]) or type(found["consume"]) is not bool or not isinstance(shards, list):
-        raise ValueError("fields of other types")
+        raise ValueError("a field has the wrong type")
     if not is_count(found["parts"]) or found["parts"] > MAX_PARTS or not isinstance(found["beside"], list):
-        raise ValueError("parts of other types")
+        raise ValueError("parts or beside has the wrong type")
     for name in found["beside"]:
         if not _is_text(name) or name in ("", ".", "..") or "/" in name or os.sep in name or "\0" in name:
-            raise ValueError("beside names what is no file of the folder")
+            raise ValueError("an entry of beside is not a file name")
     digests = [_check_shard(i, one) for i, one in enumerate(shards)]
     if len(set(digests)) < len(digests):
-        raise ValueError("one shard twice")
+        raise ValueError("two shards are the same")
     if not isinstance(source, dict) or source.keys() != {"path", "metadata", "tensors", "states"}:
-        raise ValueError("source of other fields")
+        raise ValueError("source does not have the expected fields")
     metadata, tensors, states = source["metadata"], source["tensors"], source["states"]
     if not _is_text(source["path"]) or not all(isinstance(one, dict) for one in (metadata, tensors, states)):
-        raise ValueError("source of other types")
+        raise ValueError("a field of source has the wrong type")
     if not all(map(_is_text, (*metadata, *metadata.values(), *tensors, *states))):
-        raise ValueError("names that are not strings")
+        raise ValueError("names in source are not strings")
     for name, one in tensors.items():
         _check_tensor(name, one)
     for file, state in states.items():
         whole = isinstance(state, list) and len(state) == 3 and is_count(state[0]) and type(state[1]) is int
         if not whole or not isinstance(state[2], str):
-            raise ValueError(f"state of {quoted(file)}")
+            raise ValueError(f"the state of {quoted(file)} is invalid")
     if {one[0] for one in tensors.values()} != states.keys() or (states and not found["consume"]):
-        raise ValueError("files without a state, or states without a file")
+        raise ValueError("files and states do not correspond")
 
 
 def _check_shard(i: int, one: Any) -> str:
-    """Check what is said of a shard; its file bears its number, so that no two of them can have one name."""
+    """Check the entry of a shard; its file name contains its number, so that no two shards have the same name."""
     if not isinstance(one, list) or len(one) < 2 or not all(isinstance(text, str) for text in one):
-        raise ValueError(f"shard {i + 1} of other types")
+        raise ValueError(f"a field of shard {i + 1} has the wrong type")
     if not DIGEST.fullmatch(one[0]):
-        raise ValueError(f"digest of shard {i + 1}")
+        raise ValueError(f"the digest of shard {i + 1} is invalid")
     for name in one[1:]:
         fit = SHARD_NAME.fullmatch(name)
         if not fit or int(fit["number"] or 1) != i + 1:
@@ -105,12 +105,12 @@ def _check_shard(i: int, one: Any) -> str:
 
 def _check_tensor(name: str, one: Any) -> None:
     if not isinstance(one, list) or len(one) != 4:
-        raise ValueError(f"tensor {quoted(name)}")
+        raise ValueError(f"the entry of tensor {quoted(name)} is invalid")
     file, dtype, shape, n_bytes = one
     if not isinstance(file, str) or not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
-        raise ValueError(f"tensor {quoted(name)}")
+        raise ValueError(f"the entry of tensor {quoted(name)} is invalid")
     if not all(map(is_count, (n_bytes, *shape))) or nbytes_of(dtype, shape) != n_bytes:
-        raise ValueError(f"size of tensor {quoted(name)}")
+        raise ValueError(f"the size of tensor {quoted(name)} is invalid")
 
 
 def _is_text(text: Any) -> bool:

@@ -318,7 +318,7 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
         found = call_back(evaluate, dict(weights))
         if isinstance(found, Mapping):
             if metric is None and len(found) != 1:
-                raise ValueError(f"search: evaluate returned {', '.join(found)}; metric= says which of them")
+                raise ValueError(f"search: evaluate returned {', '.join(found)}; choose one with metric=")
             name = metric if metric is not None else next(iter(found))
             if name not in found:
                 raise ValueError(f"search: evaluate returned no {shown(name)}, only {', '.join(found)}")

@@ -102,7 +102,7 @@ def _json(folder: str, name: str) -> Any:
 
 
 def _said_otherwise(folder: str) -> str | None:
-    """Return the key of config.json that says so in another word."""
+    """Return the key of config.json with another name that shows a quantization."""
     try:
         said = _json(folder, CONFIG)
     except (OSError, ValueError):

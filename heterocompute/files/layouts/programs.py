@@ -125,7 +125,7 @@ def is_codes(name: str, dtype: str, shape: Shape) -> bool:
 
 
 def program_in(tensors: Tensors) -> Found | None:
-    """Return the program whose codes and scales are among some tensors, None where all may be weights.
+    """Return the program whose codes and scales are among some tensors, or None if all may be weights.
 
     Parameters
     ----------
