@@ -267,7 +267,7 @@ def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: 
 class View(NamedTuple):
     """Rows that differ in one thing only, drawn as formats are: ``format`` is the cache or the accumulator.
 
-    `of` is what they compare, `title` and `axis` are words of the picture.
+    `of` names what the rows differ in; `title` and `axis` are words of the picture.
     """
 
     of: str

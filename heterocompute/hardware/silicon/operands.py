@@ -78,7 +78,7 @@ SCALES: dict[str, tuple[str, int | None]] = {
 
 
 def _derived(fmt: Format) -> Operand:
-    """Return what the form of a format asks of a multiplier; one scale a row waits for the end of the sum."""
+    """Return a multiplier's requirements from a format's form; one scale per row is applied after the sum."""
     form = fmt.form
     kind = KINDS[form.codes]
     scale, bits = SCALES[form.scale] if fmt.group is not None else SCALES["none"]
