@@ -61,7 +61,7 @@ def _check(found: Any) -> None:
     if not isinstance(found, dict) or found.keys() != FIELDS or type(found["version"]) is not int:
         raise ValueError(f"expected the fields {', '.join(sorted(FIELDS))}")
     if found["version"] != VERSION:
-        raise ValueError(f"version {found['version']} is not {VERSION}")
+        raise ValueError(f"version {found['version']}")
     source, shards = found["source"], found["shards"]
     if not _is_text(found["program"]) or type(found["consume"]) is not bool or not isinstance(shards, list):
         raise ValueError("a field has the wrong type")
@@ -72,7 +72,7 @@ def _check(found: Any) -> None:
             raise ValueError("an entry of beside is not a file name")
     digests = [_check_shard(i, one) for i, one in enumerate(shards)]
     if len(set(digests)) < len(digests):
-        raise ValueError("two shards are the same")
+        raise ValueError("one shard twice")
     if not isinstance(source, dict) or source.keys() != {"path", "metadata", "tensors", "states"}:
         raise ValueError("source does not have the expected fields")
     metadata, tensors, states = source["metadata"], source["tensors"], source["states"]
@@ -85,9 +85,9 @@ def _check(found: Any) -> None:
     for file, state in states.items():
         whole = isinstance(state, list) and len(state) == 3 and is_count(state[0]) and type(state[1]) is int
         if not whole or not isinstance(state[2], str):
-            raise ValueError(f"the state of {quoted(file)} is invalid")
+            raise ValueError(f"state of {quoted(file)}")
     if {one[0] for one in tensors.values()} != states.keys() or (states and not found["consume"]):
-        raise ValueError("files and states do not correspond")
+        raise ValueError("files without a state, or states without a file")
 
 
 def _check_shard(i: int, one: Any) -> str:

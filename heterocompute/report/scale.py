@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 Ticks = list[tuple[float, str]]
 
-CROWD = 0.15  # half of the values are within this share of the range from the best one: a linear axis would hide them
-DECADES = 30.0  # ratio of the largest to the smallest from which on an axis is logarithmic
+CROWD = 0.15  # half of the values so near the best one, of the range: a linear axis would hide them
+DECADES = 30.0  # the largest over the smallest from which an axis is logarithmic
 
 
 class Scale(NamedTuple):

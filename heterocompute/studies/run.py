@@ -62,7 +62,7 @@ NETWORK_RETRAINED = "cb3 cb2 int8+2:4 vsq4-g16-s4+2:4 int8+1:4".split()  # rows 
 NETWORK_ACTIVATIONS = ("int8",)
 TENSOR_FORMATS = "int8 int4 int4-g32-f16 vsq4-g16-s4 vsq4-g64-s8 vsq3-g16-s4 mxfp8_e4m3 mxfp4 nvfp4 nf4-g64".split()
 HISTOGRAM_BINS = 81
-HISTOGRAM_VALUES = 1 << 17  # enough for a picture, for every size of tensor
+HISTOGRAM_VALUES = 1 << 17  # enough for a picture, whatever the tensor's size
 
 
 def run(
@@ -158,7 +158,7 @@ def run(
                 for way in tensors[i].ways:
                     step(f"{tensors[i].name}  {way.text}")
         measured: dict[tuple[str, Way], _Measured] = {}
-        packed: dict[tuple[str, Way], QuantizedArray] = {}  # results that took long to round and are evaluated later
+        packed: dict[tuple[str, Way], QuantizedArray] = {}  # what took long to round, and is judged later
         pictures = []
         for name, (of_ways, slow, picture) in zip(names, found, strict=True):
             measured |= {(name, way): one for way, one in of_ways.items()}
@@ -192,7 +192,7 @@ def run(
                     }  # fmt: skip
                     row = {"format": entry.text, **names_of_row, **_pooled(chosen, i)}
                     if text is not None:
-                        row["seconds"] = None  # the time of that hardware is unknown
+                        row["seconds"] = None  # there is no time of that hardware
                     if retrained:
                         row["output_db"] = None  # the inputs are others too
                     row.update(modelled([one.matrix for one in chosen], kind))
@@ -298,7 +298,7 @@ class _Subject:
         self.shown = 0
         if w.size:
             self.x = np.random.default_rng(0).standard_normal((1, self.columns), dtype=np.float32)
-            # the row of median size represents all rows in pictures
+            # the row of middling size stands for all in pictures
             largest = np.maximum(self.matrix.max(axis=1), -self.matrix.min(axis=1))
             self.shown = int(np.argsort(largest, kind="stable")[self.rows // 2])
         self.by_row = others == [0]
@@ -309,7 +309,7 @@ class _Subject:
         w, fmt, q = self.w, way.fmt, None
         operand: Any = self.matrix
         stored, sqnr_db, noise, output_db = w.nbytes, None, 0.0, None
-        if fmt is not None and not w.size:  # for any number of empty rows
+        if fmt is not None and not w.size:  # however many empty rows there are
             layout = component_layout(fmt, w.shape, self.axis).values()
             stored = sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout)
         elif fmt is not None:
@@ -354,7 +354,7 @@ class _Subject:
         values = self.matrix.reshape(-1)
         values = values[:: max(1, values.size // HISTOGRAM_VALUES)].astype(np.float64)  # so that bins have room
         reach = 0.0
-        if values.size:  # wide enough for the row and nearly all values, except far outliers
+        if values.size:  # wide enough for the row and nearly all values, not for a far outlier
             row = self.matrix[self.shown]
             reach = max(float(np.abs(row).max(initial=0.0)) * 1.05, float(np.percentile(np.abs(values), 99.5)))
         reach = reach or 1.0

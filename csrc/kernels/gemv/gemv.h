@@ -95,12 +95,12 @@ typedef void hc_gemv_dense_fn(int64_t n, const float *const *rows, int n_vectors
 typedef void hc_gemv_minima_fn(int64_t n, int64_t ld, int64_t n_lines, const float *x_scales, const float *sums,
                                const float *minima, float *out);
 
-/* gemv_scaled: gemv_dots and gemv_chain of up to 16 rows and 1, 2 or 4 lines of x: out[line * 16 + row]. A segment is
- * 4, 8, 16 or 32 words and has a float16 or float32 scale; start[w] = -zero * sum of x over word w. There is no scalar
- * kernel: gemv_dots and gemv_chain are the definition. Budget: |x| <= 128. So a word's sum of 4-bit codes, less their
- * zero, is at most 15360, and two sums fit int16 (entries of a table are at most 15, too). A sum of bytes below 64
- * (is_small) is at most 32256. gemv_scaled_packed is the same for packed codes of 2 to 7 bits: words count the codes as
- * bytes, and x is in the order of bytes. gemv_unpack followed by gemv_scaled is its definition. */
+/* gemv_scaled:  gemv_dots and gemv_chain of up to 16 rows and 1, 2 or 4 lines of x: out[line * 16 + row]. A segment fills 4, 8,
+ * 16 or 32 words and has a float16 or float32 as its scale; start[w] = -zero * sum of x over word w. There is no
+ * scalar kernel: those two are it. Budget: |x| <= 128; so a word's sum of codes of 4 bits, less their zero, is within 15360,
+ * two int16 (those of a table are at most 15 too), and one of bytes below 64 (is_small) within 32256.
+ * gemv_scaled_packed is the same of codes of 2 to 7 bits, packed: words are those that they fill as bytes, and x is in the
+ * order of bytes. gemv_unpack before gemv_scaled does its work. */
 typedef struct {
     int bits, flip, words, scale_bits;
     const uint8_t *table; /* as in gemv_dots; for gemv_scaled_packed it is NULL, and is_small is false */

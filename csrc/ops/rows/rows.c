@@ -201,8 +201,7 @@ static void group_task(void *context, int64_t task, int thread) {
         args.parts = (int)(of.to - of.from);
         if (next) {
             args.next =
-                /* possibly beyond the end, which a prefetch ignores */
-                (const int8_t *)((uintptr_t)next + (uintptr_t)(job->ahead * args.ld_w));
+                (const int8_t *)((uintptr_t)next + (uintptr_t)(job->ahead * args.ld_w)); /* maybe behind the end */
         }
         multiply_block(job, &args, x_first, first, w, w_plane, scales, scratch);
     }

@@ -1,8 +1,8 @@
 """Weights of quantized ONNX models: `MatMulNBits` of onnxruntime, and `DequantizeLinear` of constants.
 
-A matrix is (out, in) here: packed, or floats if zero points are floats and no format has the same values. Matrices of
-`DequantizeLinear` stored as (in, out) are transposed. Filters and stacks keep their shape. The layout of codes, scales
-and zero points is in onnx_matmul.py and onnx_model.py. Constants of other operators are plain tensors.
+A matrix is (out, in) here, packed, or values where zero points are floats and no format has the same values. Matrices
+of `DequantizeLinear` that lie (in, out) are turned. Filters and stacks keep their shape. onnx_matmul.py and
+onnx_model.py say where codes, scales and zero points lie. Constants of other operators are plain tensors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCALES = ("float16", "bfloat16", "float32")
 
 
 def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
-    """Return the plain tensors of a model, and a reader for each quantized weight.
+    """Return the plain tensors of a model, and how each quantized weight is read.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
 
 
 def _made(name: str, bits: int, group: int | None, codes: Codes, scales: Array, points: Array) -> QuantizedArray:
-    """Return an array; it is symmetric if all zero points are the middle and the lowest code is unused."""
+    """Return an array, symmetric where all zero points are the middle and the lowest code is not used."""
     if scales.dtype.name not in SCALES or not np.isfinite(scales.astype(np.float32)).all():
         raise ValueError(f"{name}: scales of {scales.dtype}, expected finite {', '.join(SCALES)}")
     middle, kind = 1 << (bits - 1), "f16" if scales.dtype == np.float16 else "f32"
@@ -98,7 +98,7 @@ def _of_blocks(reader: Onnx, node: Any) -> Any:
 
 
 def _with_float_zeros(name: str, codes: Codes, zeros: Array, scales: Array, group: int) -> Any:
-    """Return an array, or floats if no format here has exactly these values."""
+    """Return an array, or values where no format here has exactly those."""
     shape = len(codes.packed), -(-codes.length // group)
     if zeros.size != scales.size or not np.isfinite(zeros.astype(np.float32)).all():
         raise ValueError(f"{name}: zero points are {zeros.dtype} {zeros.shape}, expected finite floats {shape}")
@@ -142,7 +142,7 @@ def _of_tensor(reader: Onnx, node: Any) -> QuantizedArray:
 
 
 def _axes(name: str, shape: tuple[int, ...], axis: int, block: int) -> tuple[int, ...]:
-    """Return the reduction axes of a weight with scales per `axis`, or blocks along it: the usual axes if possible."""
+    """Return the reduction axes of a weight with scales per `axis`, or blocks along it: the usual ones if they fit."""
     usual = axis_of(name, shape)
     if block:
         return usual if usual[-1] == axis else (axis,)
@@ -163,7 +163,7 @@ def _along(
     sizes = [groups if i == last else shape[i] for i in order]
     codes = parts[0].transpose(order).reshape(rows * runs, length)
     scales, points = (np.broadcast_to(one.transpose(order), sizes).reshape(rows, -1) for one in parts[1:])
-    if length % group:  # a short group is padded with its zero point
+    if length % group:  # a short group is filled with its zero point
         filled = np.repeat(points.reshape(rows * runs, groups)[:, -1:], group * groups - length, 1)
         codes = np.concatenate([codes, filled], axis=1)
     if not block or (len(kept) > 1 and not around and groups == 1):
