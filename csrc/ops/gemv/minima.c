@@ -79,7 +79,7 @@ static void load_minima(const hc_minima_job *job, int64_t row, float *groups, fl
         to[s] = groups[k / job->group];
 }
 
-/* Adds to contiguous columns. */
+/* Columns that lie side by side. */
 static void add_line(const float *added, int64_t n, float *to) {
     for (int64_t r = 0; r < n; r++) {
         const float sum = to[r] + added[r];
