@@ -1,15 +1,15 @@
 /* heterocompute: the whole public C API.
  *
  * Arrays come as views (pointer, dtype, shape, byte strides) or as packed arrays (components + format + shape +
- * reduction axes). Every function checks its arguments (ops/check.c), answers a status and, when that is not HC_OK,
- * a sentence in `error`; output is then unspecified. All are reentrant; none keeps a pointer.
+ * reduction axes). Every function checks its arguments (ops/check.c) and returns a status. If the status is not HC_OK,
+ * `error` contains a message and the output is unspecified. All functions are reentrant. None keeps a pointer.
  */
 #ifndef HC_H
 #define HC_H
 
 #include "base/compressed.h"
 #include "base/cpu.h"
-#include "base/float_env.h" /* a caller enters it around a call: subnormals count in full, rounding is to nearest */
+#include "base/float_env.h" /* callers enter it around a call: subnormals are kept, rounding is to nearest */
 #include "base/form.h"
 #include "base/packed.h"
 
@@ -19,24 +19,24 @@ typedef struct {
     int ndim;
     int64_t shape[HC_MAX_DIMS];
     int64_t strides[HC_MAX_DIMS]; /* bytes */
-    int device;                   /* where data lies: HC_HOST, but for operands of calls with routes */
+    int device;                   /* device of the data: HC_HOST, except for operands of calls with routes */
 } hc_view;
 
-/* A packed array. Rows lie in C order of the axes that are not reduction axes; a component of a view of rows may
+/* A packed array. Rows are in C order of the axes that are not reduction axes. The components of a view of rows may
  * have any row stride. */
 typedef struct {
     hc_format format;
     int ndim;
     int64_t shape[HC_MAX_DIMS];
     int n_axes;
-    int axes[HC_MAX_DIMS]; /* not negative, in the order that makes a row */
+    int axes[HC_MAX_DIMS]; /* not negative, in the order of the columns of a row */
     hc_components components;
-    const struct hc_prepacked *prepacked; /* of hc_prepack, or NULL; made of this very array */
+    const struct hc_prepacked *prepacked; /* panels that hc_prepack packed from this array, or NULL */
 } hc_packed;
 
-/* The integers of a packed array as the panels of one kernel: products of many rows then decode nothing. Taken
- * where they fit (integers on both sides, the same kernel picked, the whole of k in one KC block), else the array itself is
- * used; bits are the same. NULL in *prepacked where the format has no integers. */
+/* The integers of a packed array as the panels of one kernel: products of many rows then decode nothing. Panels are
+ * used if they match (integers on both sides, the same kernel chosen, all of k in one KC block), otherwise the array
+ * itself; bits are the same. *prepacked is NULL if the format has no integers. */
 typedef struct hc_prepacked hc_prepacked;
 hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **prepacked, hc_error *error);
 int64_t hc_prepacked_bytes(const hc_prepacked *prepacked);
@@ -55,43 +55,46 @@ typedef struct {
     const hc_packed *packed; /* is not NULL */
 } hc_operand;
 
-/* What this build holds, by number; false past the end. */
+/* Formats of this build, by number; false past the end. */
 bool hc_family(int32_t number, const char **name, const char **description);
 bool hc_kernel_line(int number, const char **family, const char **isa, uint32_t *needs);
 
 /* Formats. */
 hc_status hc_format_check(const hc_format *format, hc_error *error);
-/* A legal format as data, without its pattern, and what its codes of up to 8 bits stand for where that is fixed. */
+/* A valid format as data, without its pattern, and the values of its codes of up to 8 bits if these are fixed. */
 enum { HC_MAX_CODES = 256 };
 hc_stored_form hc_format_form(const hc_format *format, int *n_levels, double levels[HC_MAX_CODES]);
-/* Components of an array of this shape: present, dtype and shape; per_row ones have `rows` in front. */
+/* Components of an array of this shape: present, dtype and shape. The shapes of per_row components begin with
+ * `rows`. */
 hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
                     hc_geometry *geometry, hc_component_layout layout[HC_N_COMPONENTS], hc_error *error);
 
-/* Of every m values along the last axis the n with the largest score (scores: of x's shape, larger stays; NULL: |x|)
- * are kept, ties the lower index; both are compared as float32. values: float32 (rows, runs * ceil(length / m) * n),
- * float64 rounded once and saturating; metadata: (rows, bytes) as sparsity/nm.h says; the last block of a run is filled
- * with zeros, kept last. (A format with a pattern rounds what is kept of x itself: hc_quantize.) */
+/* Keeps the n values with the largest scores of every m along the last axis, the lower index if scores are equal.
+ * scores: of x's shape, or NULL for |x|. Scores and values are compared as float32. values: float32 (rows, runs *
+ * ceil(length / m) * n), float64 is rounded once and saturates. metadata: (rows, bytes), see sparsity/nm.h. The last
+ * block of a run is padded with zeros, which are the last to be kept. (hc_quantize with a format with a pattern rounds
+ * the nonzeros of x directly.) */
 hc_status hc_prune_sizes(const hc_view *x, int n, int m, int n_axes, const int *axes, int64_t *values, int64_t *bytes,
                          hc_error *error);
 hc_status hc_prune(const hc_run *run, const hc_view *x, const hc_view *scores, int n, int m, int n_axes,
                    const int *axes, float *values, uint8_t *metadata, hc_error *error);
 
-/* x -> packed->components, which have the memory of hc_layout. `name` begins the sentences ("quantize"). */
+/* x -> packed->components, whose memory has the layout of hc_layout. Error messages begin with `name` ("quantize"). */
 hc_status hc_quantize(const hc_run *run, const hc_view *x, const hc_clip *clip, hc_packed *packed, hc_error *error);
-/* The same with weights for the squared errors of a learned codebook or a search: importance has x's shape, float values that are
- * finite and not negative; NULL: all are 1. */
+/* The same with weights of the squared errors of a learned codebook or a search. importance has x's shape and finite
+ * values that are not negative; NULL: all are 1. */
 hc_status hc_quantize_weighted(const hc_run *run, const hc_view *x, const hc_clip *clip, const hc_view *importance,
                                hc_packed *packed, hc_error *error);
 /* out: float32 or float64 of the packed shape, any strides. */
 hc_status hc_dequantize(const hc_run *run, const hc_packed *packed, const hc_view *out, hc_error *error);
-/* Indices [first, first + count) of axis 0, out of that shape; both multiples of hc_slab_step, or up to the end. */
+/* Indices [first, first + count) of axis 0, into an out of that shape. Both are multiples of hc_slab_step, or first +
+ * count is the end. */
 hc_status hc_dequantize_slab(const hc_run *run, const hc_packed *packed, int64_t first, int64_t count,
                              const hc_view *out, hc_error *error);
 int64_t hc_slab_step(const hc_packed *packed);
-/* Where a gradient passes a rounding: low * T <= x <= high * T, T the threshold that clip gives the group, or 1. Bit i % 8
- * of byte i / 8 of a row is column i of the format's rows, (rows, ceil(padded / 8)). factor, or NULL: float32 of x's shape,
- * 1 there and (bound / x) beyond. */
+/* The values at which a gradient passes a rounding: low * T <= x <= high * T, where T is the group's threshold of clip,
+ * or 1. Bit i % 8 of byte i / 8 of a row is column i of the format's rows, (rows, ceil(padded / 8)). factor: NULL, or
+ * float32 of x's shape, 1 for these values and (bound / x) for all others. */
 typedef struct {
     float low, high;
     uint8_t *bits;
@@ -99,22 +102,24 @@ typedef struct {
 } hc_inside;
 hc_status hc_inside_bytes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
                           int64_t *rows, int64_t *bytes, hc_error *error);
-/* Quantize and dequantize block by block; out is float32 of x's shape, any strides, and may be x itself. inside, or NULL,
- * is filled on the way; not of a pattern. */
+/* Quantize and dequantize block by block; out is float32 of x's shape, any strides, and may be x itself. inside, if not
+ * NULL, is filled meanwhile. Formats with a pattern are not supported. */
 hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
                            const hc_clip *clip, const hc_inside *inside, const hc_view *out, hc_error *error);
-/* out = g where the bit is set, else 0; float32 of the shape that was rounded, any strides. */
+/* out = g if the bit is set, otherwise 0; float32 of the shape that was rounded, any strides. */
 hc_status hc_keep_inside(const hc_run *run, const hc_view *g, const hc_format *format, int n_axes, const int *axes,
                          const uint8_t *bits, const hc_view *out, hc_error *error);
-/* The levels of a format before its scale: a table of n, ascending; or, n = 0, from low to high, in the binade of |t|
- * 2^(max(exponent, e) - m) apart, fraction = 2^m, least = 2^e (integers: m = e). With zero points low is 0. */
+/* The levels of a format before scaling. With n > 0: a table of n ascending levels. With n = 0: from low to high,
+ * 2^(max(exponent, e) - m) apart in the binade of |t|, fraction = 2^m, least = 2^e (integers: m = e). With zero points
+ * low is 0. */
 typedef struct {
     int n;
     const double *table;
     double fraction, least, low, high;
 } hc_levels;
-/* out = one of the two levels beside x, by the scales of `packed`, which x was quantized to; not of a pattern. The chance of
- * an element is that of `seed` and its index in C order (kernels/training/training.h). */
+/* out = one of the two levels next to x, with the scales of `packed`, to which x was quantized. Formats with a pattern
+ * are not supported. The random number of an element depends on `seed` and its index in C order
+ * (kernels/training/training.h). */
 hc_status hc_round_by_chance(const hc_run *run, const hc_view *x, const hc_packed *packed, const hc_levels *levels,
                              uint64_t seed, const hc_view *out, hc_error *error);
 /* Packed codes of 1 to 8 bits in memory (ops/stored/codes.c); code i of a row of memory is bits i * b to i * b + b - 1.
@@ -136,15 +141,16 @@ typedef struct {
     uint8_t *data;
     int bits;
     hc_codes_kind kind;
-    int64_t row_bytes; /* of a row of memory; what a row does not need is written as 0 */
+    int64_t row_bytes; /* of a row of memory; bytes that a row does not need are written as 0 */
 } hc_code_matrix;
-/* to = from ^ flip, a (rows, columns) matrix; what is turned on one side is ROWS on the other. Codes keep their low bits where `to` has fewer. */
+/* to = from ^ flip, a (rows, columns) matrix. If one side is turned, the other is ROWS. If `to` has fewer bits, codes
+ * keep their low bits. */
 void hc_move_codes(const hc_run *run, int64_t rows, int64_t columns, uint8_t flip, const hc_code_matrix *from,
                    const hc_code_matrix *to);
 
-/* Rows of packed codes, runs of `padded` codes each, of which those from `length` on are padding (ops/stored/faults.c).
- * unused: a code that never occurs, or -1. padding: what padding holds, -1: anything; zero_points: packed like the codes,
- * the last of each run's `groups` in place of it, or NULL. */
+/* Rows of packed codes: runs of `padded` codes each, of which those from `length` on are padding (ops/stored/faults.c).
+ * unused: a code that never occurs, or -1. padding: the code of padding, or -1 for any. zero_points: NULL, or packed
+ * like the codes; padding then has the zero point of the last of each run's `groups`. */
 typedef struct {
     const uint8_t *codes, *zero_points;
     int64_t rows, row_bytes, zero_bytes;
@@ -155,19 +161,20 @@ typedef struct {
 typedef enum { HC_CODES_SOUND, HC_CODES_UNUSED, HC_CODES_PADDING } hc_code_fault;
 hc_code_fault hc_find_fault(const hc_run *run, const hc_code_rules *rules);
 
-/* Blocks of GGUF and the components of an array whose rows hold whole ones (formats/ggml/blocks.h): the name is ggml's in
- * small letters. Components have the sizes of the blocks. */
+/* Converts blocks of GGUF to the components of an array and back. Rows consist of whole blocks (formats/ggml/blocks.h).
+ * The name is that of ggml in lower case. Components have the sizes of the blocks. */
 hc_status hc_read_blocks(const hc_run *run, const char *name, const uint8_t *blocks, const hc_packed *packed,
                          hc_error *error);
 hc_status hc_write_blocks(const hc_run *run, const char *name, const hc_packed *packed, uint8_t *blocks,
                           hc_error *error);
-/* Bytes of a row of blocks of `values` values; 0 where there are no such blocks, or `values` no whole ones. */
+/* Bytes of a row of blocks for `values` values; 0 if the type is unknown or `values` does not fill whole blocks. */
 int64_t hc_blocks_bytes(const char *name, int64_t values);
 /* Sums over all values, float64, index ascending in blocks: of x^2, (x - y)^2, x*y, y^2, and max |x - y|. */
 typedef struct {
     double xx, ee, xy, yy, max_abs;
 } hc_error_sums;
-/* What is known after some of the values; all 0 before the first. The block is the sums of one that is not full yet. */
+/* The state after some of the values; all 0 before the first. The block has the sums of a block that is not full
+ * yet. */
 typedef struct {
     hc_error_sums sums, block;
     int64_t values;
@@ -181,13 +188,13 @@ hc_error_sums hc_compared(const hc_error_state *state);
 hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
                     const hc_view *bias, const hc_view *out, hc_error *error);
 
-/* A call takes a route (ops/route/routes.def): this library's kernels, or for dense float32 operands a BLAS, where that is faster
- * or the run asks for it. A run with `route` = number + 1 takes that route in every call that it does not refuse. NULL past the
- * end. */
+/* A call uses a route (ops/route/routes.def): the kernels of this library, or a BLAS for dense float32 operands if it
+ * is faster or the run asks for it. With `route` = number + 1 the run uses that route in every call that it does not
+ * refuse. NULL past the end. */
 const char *hc_route_name(int number);
 
-/* The functions of a BLAS as the binding found them, in a library that stays open. set_threads, get_threads: or NULL; core: the
- * processor that its kernels are for, or NULL. */
+/* The functions of a BLAS, which the binding found in a library that stays open. set_threads and get_threads can be
+ * NULL. core: the processor of its kernels, or NULL. */
 typedef void hc_sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
                          const float *b, int ldb, float beta, float *c, int ldc);
 typedef void hc_sgemv_fn(int order, int trans, int m, int n, float alpha, const float *a, int lda, const float *x,
@@ -199,49 +206,52 @@ typedef struct {
     int (*get_threads)(void);
     const char *core;
 } hc_blas;
-/* NULL: there is none. The first call counts. */
+/* NULL: there is no BLAS. Only the first call has an effect. */
 void hc_blas_use(const hc_blas *blas);
 bool hc_blas_looked(void); /* whether it was called */
-/* The speed of its kernels next to ours of these instruction sets. */
+/* The speed of its kernels relative to ours with these instruction sets. */
 typedef enum { HC_BLAS_NONE = 0, HC_BLAS_EQUAL, HC_BLAS_SLOWER } hc_blas_speed;
 hc_blas_speed hc_blas_speed_of(uint32_t isa);
 
-/* The shape of that answer; `name` begins the sentence of what does not fit. */
+/* The shape of that result. The error message begins with `name`. */
 hc_status hc_matmul_shape(const char *name, int a_ndim, const int64_t *a, int b_ndim, const int64_t *b, int *ndim,
                           int64_t shape[HC_MAX_DIMS], hc_error *error);
 
-/* out[..., j] = sum_k x[..., k] * w[j, k] over what w stores. x: a view, or a packed array whose rows over k are those
- * of out. One vector: acc[t % 8] = fmaf(values[t], x_k, acc[t % 8]), t counted in the row, folded i with i + 4, + 2,
- * + 1; more: one fmaf chain. *ascending is false, and nothing done, where an index is below the one before it in its row.
- * HC_VALUE for starts or indices that are illegal. Working memory: under 64 MiB. */
+/* out[..., j] = sum_k x[..., k] * w[j, k] over the stored values of w. x: a view, or a packed array whose rows over k
+ * are those of out. One vector: acc[t % 8] = fmaf(values[t], x_k, acc[t % 8]), t counted in the row, folded i with i +
+ * 4, + 2, + 1; more: one fmaf chain. If an index is below the preceding index of its row, *ascending is set to false
+ * and nothing is computed. Invalid starts or indices: HC_VALUE. Working memory: under 64 MiB. */
 hc_status hc_csr_matmul(const hc_run *run, const hc_operand *x, const hc_csr *w, const hc_view *out, bool *ascending,
                         hc_error *error);
-/* starts (columns + 1), indices and values (stored) of the transposed matrix; its columns ascend, equal ones stay. */
+/* starts (columns + 1), indices and values (stored) of the transposed matrix. Its columns ascend; equal columns keep
+ * their order. */
 hc_status hc_csr_transpose(const hc_csr *csr, int64_t *starts, int32_t *indices, float *values, hc_error *error);
 
-/* EIE's storage. Codebook of n finite values that are not 0: [0] is 0, the rest optimal k-means; values become sorted.
- * Encoding: hc_eie_count_entries fills pointers (elements, columns + 1), hc_eie_encode the entries, with eie->pointers
- * of the first; w: (rows, columns), finite. hc_eie_check: HC_VALUE for components that do not fit each other; all below
- * take what it passed. */
+/* EIE's storage. Codebook of n finite values other than 0: [0] is 0, the rest is by optimal k-means. `values` is sorted
+ * in place. Encoding: hc_eie_count_entries fills pointers (elements, columns + 1), hc_eie_encode the entries, with
+ * eie->pointers of the first; w: (rows, columns), finite. hc_eie_check: HC_VALUE if components do not fit each other.
+ * All functions below need components that it accepted. */
 hc_status hc_eie_codebook(int64_t n, float *values, float codebook[HC_EIE_CODES], hc_error *error);
 hc_status hc_eie_count_entries(const hc_run *run, const float *w, int64_t rows, int64_t columns, int64_t elements,
                                uint32_t *pointers, int64_t *n_entries, hc_error *error);
 hc_status hc_eie_encode(const hc_run *run, const float *w, const hc_eie *eie, uint8_t *entries, hc_error *error);
 hc_status hc_eie_check(const hc_eie *eie, hc_error *error);
 void hc_eie_decode(const hc_run *run, const hc_eie *eie, float *dense);
-/* As compressed rows: starts (rows + 1), then indices and values (starts[rows]); entries that pad are left out. */
+/* As compressed sparse rows: starts (rows + 1), then indices and values (starts[rows]). Padding entries are left
+ * out. */
 void hc_eie_rows_begin(const hc_run *run, const hc_eie *eie, int64_t *starts);
 void hc_eie_expand(const hc_run *run, const hc_eie *eie, int64_t *starts, int32_t *indices, float *values);
 /* out[i] = fmaf chain from +0 over the entries of row i whose x is not 0, columns ascending. */
 hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, const float *x, float *out, hc_error *error);
-/* The machine of the paper, section 4: activations that are not 0 (x NULL: all) are broadcast, one a cycle, unless a
- * queue of `depth` is full; an element takes an entry a cycle. busy (elements): cycles with an entry. */
+/* The machine of section 4 of the paper: one nonzero activation (x NULL: every activation) is broadcast per cycle,
+ * unless a queue of `depth` is full. An element processes one entry per cycle. busy (elements): cycles with an
+ * entry. */
 hc_status hc_eie_load(const hc_eie *eie, const float *x, int64_t depth, int64_t *busy, hc_eie_cycles *found,
                       hc_error *error);
 
-/* The layers of transformers between products, rows x n contiguous float32 (kernels/layers/layers.h has the equations): norms
- * with weight and bias (n) or NULL, gates with weight = what they are multiplied by (rows x n) or NULL, rope with weight and
- * bias = cosine and sine (turns x half) of row (r / repeat) % turns. y may be x, but for rope. */
+/* The layers of transformers between products, rows x n contiguous float32 (kernels/layers/layers.h has the equations):
+ * norms with weight and bias (n) or NULL, gates with weight = what they are multiplied by (rows x n) or NULL, rope with
+ * weight and bias = cosine and sine (turns x half) of row (r / repeat) % turns. y may be x, except for rope. */
 typedef enum {
     HC_LAYER_RMS_NORM,
     HC_LAYER_NORM,
@@ -262,10 +272,10 @@ typedef struct {
 } hc_layer;
 void hc_run_layer(const hc_run *run, const hc_layer *layer);
 
-/* out = softmax(scale q k^T) v: n queries, the last of m keys, each of `heads` with the keys of its kv head. Keys and values
- * of batch b, head h, token t are the row b step[0] + h step[1] + t step[2] of what is packed, or the `width` floats there.
- * causal: a query sees no later token; window > 0: the last `window` tokens up to its own alone; cap > 0: scores are
- * cap tanh(s / cap). Steps of q and out (batch, head, token) in floats. */
+/* out = softmax(scale q k^T) v: n queries, the last of m keys, each of `heads` with the keys of its kv head. Keys and
+ * values of batch b, head h, token t are row b step[0] + h step[1] + t step[2] of the packed array, or the `width`
+ * floats there. causal: a query sees no later token; window > 0: it sees only the last `window` tokens up to its own;
+ * cap > 0: scores are cap tanh(s / cap). Steps of q and out (batch, head, token) in floats. */
 typedef struct {
     const hc_packed *packed; /* or NULL */
     const float *data;
@@ -283,14 +293,15 @@ typedef struct {
 } hc_attention;
 hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *error);
 
-/* A layer of a language model (docs/llm.md), all of it, by the functions above and in their order of sums:
+/* A whole layer of a language model (docs/llm.md), by the functions above and with their order of sums:
  *
  *   x += post(out(attention(rope(norm(q, k)), v)));  q, k, v = norm(x) Q, K, V, which join those of `held` tokens before
  *   x += post(down(gate(G) U));                      G, U = norm(x) gate, up
  *
- * Weights are (columns, rows) operands, as hc_matmul takes its right side. QKV and GATE_UP stand for the three or two that have
- * no operand of their own. Norms: NULL where there is none. k and v have room for all tokens: row (token, batch, head).
- * HC_VALUE also where a product of x refuses a value; `out` and the new rows of k and v are then unspecified. */
+ * Weights are (columns, rows) operands, as hc_matmul takes its right side. QKV and GATE_UP replace three or two weights
+ * that have no operand of their own. Norms: NULL if there is none. k and v have room for all tokens: row (token, batch,
+ * head). A product that refuses a value of x also returns HC_VALUE; `out` and the new rows of k and v are then
+ * unspecified. */
 typedef enum {
     HC_LLM_Q,
     HC_LLM_K,
@@ -327,24 +338,25 @@ typedef struct {
     const hc_packed *k, *v; /* (tokens, batch, kv_heads, head_width), or NULL: */
     float *k_floats, *v_floats;
 } hc_llm_layer;
-/* run->n_threads of 0 leaves the threads to each step. */
+/* With run->n_threads = 0 each step chooses its number of threads. */
 hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_error *error);
 
-/* The routes that hc_matmul may take with these arguments, the paths of the CPU's (ops/product/paths.def), and those that it
- * takes: of the first matrix, or first rows of it, that has anything to multiply. reason: why not, or NULL; seconds: an
- * estimate in one thread, 0 where a route or path refuses. chosen, route: -1 where there is nothing to multiply. */
+/* The routes that hc_matmul can use with these arguments, the paths of the CPU's route (ops/product/paths.def), and the
+ * chosen ones, for the first matrix (or its first rows) that is not empty. reason: why not, or NULL. seconds: an
+ * estimate for one thread, 0 if a route or path refuses. chosen, route: -1 if there is nothing to multiply. */
 enum { HC_MAX_CANDIDATES = 32, HC_MAX_ROUTES = 8 };
-/* How much a path does with a product. Each count has a cost in nanoseconds (ops/product/costs/). */
+/* The work of a path for a product. Each count has a cost in nanoseconds (ops/product/costs/). */
 typedef struct {
     double codes;    /* codes that are read as they are stored */
-    double decoded;  /* codes that are decoded, and packed where the path packs; scales that are decoded alone */
-    double unpacked; /* of both: codes of other widths than 4 and 8 bits, or with minima */
-    double limbs;    /* codes that are cut into limbs, for each limb but the first, or that meet limbs of x */
-    double spread;   /* columns of a pattern to which codes return */
-    double products; /* multiply-adds, those of padded tiles included */
-    double wide;     /* of these: of integers that the kernel's fast sum does not take */
-    double groups;   /* sums that are multiplied by a scale, or reduced, by themselves */
-    double values;   /* of x that are brought into the path's order */
+    double decoded;  /* codes that are decoded, and packed if the path packs; scales that are decoded without codes */
+    double unpacked; /* of these two: codes of widths other than 4 and 8 bits, or with minima */
+    /* codes that are split into limbs, for each limb except the first, or that are multiplied by limbs of x */
+    double limbs;
+    double spread;   /* columns into which the codes of a pattern are expanded */
+    double products; /* multiply-adds, including those of padded tiles */
+    double wide;     /* of these: multiply-adds of integers that the kernel's fast sum does not support */
+    double groups;   /* sums that are multiplied by a scale, or reduced, separately */
+    double values;   /* values of x that are converted to the path's order */
 } hc_work;
 typedef struct {
     int n_routes, route;
@@ -356,35 +368,36 @@ typedef struct {
     struct {
         const char *path, *id, *what, *reason;
         double seconds;
-        hc_work work; /* what the estimate counts */
+        hc_work work; /* the counts of the estimate */
     } candidate[HC_MAX_CANDIDATES];
 } hc_explanation;
 hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
                      const hc_view *out, hc_explanation *explanation, hc_error *error);
 
-/* The names of paths, each once; NULL past the end. A run with `path` = number + 1 takes that path in every product, or fails
- * with HC_VALUE where it refuses: for tests and experiments. */
+/* The names of paths, each once; NULL past the end. With `path` = number + 1 the run uses that path in every product,
+ * and fails with HC_VALUE if the path refuses: for tests and experiments. */
 const char *hc_path_name(int number);
 
-/* Convolution, x and out as (N, C, H, W) views (the strides say where channels lie), w (K, C / groups, R, S). */
+/* Convolution of x and out as (N, C, H, W) views (their strides determine the order of channels) with w (K, C / groups,
+ * R, S). */
 typedef struct {
     int64_t stride[2], pad_before[2], dilation[2], groups;
 } hc_window;
 typedef struct {
-    const char *algorithm; /* a name of hc_conv_algorithm; NULL: the fastest by estimate, of floats by shapes alone */
-    bool strict;           /* NULL takes none whose mean error is more than that of one chain of sums */
-    bool relu;             /* after the bias, values below 0, and -0, become +0; NaN stays */
-    const struct hc_prepacked_filters *filters; /* of hc_prepack_filters, or NULL; made of this very w */
+    const char *algorithm; /* a name of hc_conv_algorithm. NULL: the fastest by estimate, for floats by shapes alone */
+    bool strict;           /* NULL chooses no algorithm whose mean error is larger than that of one chain of sums */
+    bool relu;             /* after the bias, values below 0 and -0 become +0; NaN stays */
+    const struct hc_prepacked_filters *filters; /* filters that hc_prepack_filters packed from this w, or NULL */
 } hc_conv_options;
-/* options NULL: all of them 0. */
+/* options NULL: all fields are 0. */
 hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
                     const hc_window *window, const hc_conv_options *options, const hc_format *activations,
                     const hc_view *out, hc_error *error);
 
-/* The algorithms by number, false past the end. error: mean error over that of one chain of fmaf over (r, s, c), about; those
- * with 1 give the bits of that chain. */
+/* The algorithms by number; false past the end. error: approximate mean error relative to that of one chain of fmaf
+ * over (r, s, c). Algorithms with 1 give the bits of that chain. */
 bool hc_conv_algorithm(int number, const char **name, const char **what, double *error);
-/* What hc_conv2d would do with these arguments: a candidate an algorithm, by number. */
+/* The plan of hc_conv2d for these arguments: one candidate per algorithm, by number. */
 enum { HC_MAX_ALGORITHMS = 24 };
 typedef struct {
     int n, chosen; /* -1: out is empty */
@@ -393,18 +406,18 @@ typedef struct {
         const char *what;   /* it does */
         const char *id;     /* ORDER_symbol of its line in ops/conv/algorithms.def */
         double seconds;     /* an estimate in one thread */
-        double work[6];     /* what the estimate counts, in the order of hc_conv_work (ops/conv/convolution.h) */
+        double work[6];     /* the counts of the estimate, in the order of hc_conv_work (ops/conv/convolution.h) */
         int64_t bytes;      /* working memory, at most */
-        bool admitted;      /* by its error, where none is named */
+        bool admitted;      /* its error is small enough to be chosen by default */
     } candidate[HC_MAX_ALGORITHMS];
 } hc_conv_explanation;
 hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
                             const hc_window *window, const hc_conv_options *options, const hc_format *activations,
                             const hc_view *out, hc_conv_explanation *explanation, hc_error *error);
 
-/* Filters as the panels, or transforms, that the algorithm of these arguments packs at each call: taken where they fit, else w
- * itself is used; bits are the same. NULL where it packs none. The form says what fits, of the same w alone, and is all 0 where
- * there are none. */
+/* Filters as the panels or transforms that the algorithm of these arguments packs in each call. They are used if they
+ * match, otherwise w itself; bits are the same. NULL if the algorithm packs none. The form identifies the panels of one
+ * w. It is all 0 if there are none. */
 typedef struct {
     int64_t kernel, groups, m, height, width, down, across;
     int64_t panels, panel_floats; /* of a group, of a panel */
@@ -419,14 +432,15 @@ hc_status hc_prepack_filters(const hc_run *run, const hc_view *x, const hc_opera
 int64_t hc_prepacked_filters_bytes(const hc_prepacked_filters *prepacked);
 void hc_prepacked_filters_free(hc_prepacked_filters *prepacked);
 
-/* The same of zeros left out, float32 sums over r, s, c ascending of the pairs of which neither is 0 (ops/outer.c); w is
- * a view of floats, groups and dilation are 1. Working memory: under 64 MiB, whatever the size. */
+/* The same without the products of zeros: float32 sums over r, s, c ascending of the pairs in which neither value is 0
+ * (ops/outer.c). w is a view of floats, groups and dilation are 1. Working memory: under 64 MiB for every size. */
 hc_status hc_conv2d_outer(const hc_run *run, const hc_view *x, const hc_view *w, const hc_window *window,
                           const hc_view *out, hc_error *error);
-/* What an array of multipliers does with it, of SCNN's kind (ops/outer_counts.c); out_size: height and width. */
+/* Counts of an array of multipliers like SCNN's for this convolution (ops/outer_counts.c). out_size: height and
+ * width. */
 typedef struct {
     int64_t rows, columns;        /* of the grid of cells, each with a tile of the image */
-    int64_t weights, activations; /* of a step: every weight meets every activation; at most 64 each */
+    int64_t weights, activations; /* of a step: every weight is multiplied by every activation; at most 64 each */
     int64_t banks, accumulators;  /* of a cell; at most 4096 banks */
 } hc_outer_machine;
 typedef struct {
@@ -436,9 +450,9 @@ hc_status hc_count_outer(const hc_run *run, const hc_view *x, const hc_view *w, 
                          const int64_t out_size[2], const hc_outer_machine *machine, hc_outer_counts *counts,
                          hc_error *error);
 
-/* Contiguous items of 1, 2, 4 or 8 bytes as a bitmap and those of them that are not zero in all bits (ops/bitmap.c): bit
- * i % 8 of byte i / 8 is item i, bits behind the last are 0. `mark` fills the bitmap and counts, `keep` takes what is
- * marked, `place` is the way back; HC_VALUE where `kept` is not the number of bits. */
+/* Contiguous items of 1, 2, 4 or 8 bytes as a bitmap and the items in which any bit is set (ops/bitmap.c). Bit i % 8 of
+ * byte i / 8 is item i, bits after the last are 0. `mark` fills the bitmap and counts, `keep` copies the marked items,
+ * `place` is the inverse. HC_VALUE if `kept` is not the number of set bits. */
 hc_status hc_bitmap_mark(const hc_run *run, int bytes, int64_t count, const void *items, uint8_t *bitmap, int64_t *kept,
                          hc_error *error);
 hc_status hc_bitmap_compress(const hc_run *run, int bytes, int64_t count, const void *items, const uint8_t *bitmap,
@@ -446,21 +460,23 @@ hc_status hc_bitmap_compress(const hc_run *run, int bytes, int64_t count, const 
 hc_status hc_bitmap_expand(const hc_run *run, int bytes, int64_t count, const uint8_t *bitmap, int64_t kept,
                            const void *values, void *items, hc_error *error);
 
-/* One sweep of the search for an order of columns in which n of every m keep more (csrc/sparsity/permute.h). scores:
- * int16 (columns, ld), 0 to 32767, ld a multiple of 32 and at least rows, the padding 0. order: (groups * m) columns by
- * place, -1 for an empty one, changed in place. 1 <= n < m <= 32. *exchanges: how many were made, 0 at a fixed point. */
+/* One sweep of the search for an order of columns in which the n nonzeros of every m have a larger sum
+ * (csrc/sparsity/permute.h). scores: int16 (columns, ld), 0 to 32767, ld a multiple of 32 and at least rows, the
+ * padding 0. order: (groups * m) columns by position, -1 for an empty one, changed in place. 1 <= n < m <= 32.
+ * *exchanges: number of exchanges made, 0 at a fixed point. */
 hc_status hc_permute(const hc_run *run, int64_t rows, int64_t columns, int64_t ld, const int16_t *scores, int n, int m,
                      int64_t groups, int32_t *order, int64_t *exchanges, hc_error *error);
 
 /* Products as given hardware accumulates them; heterocompute/reference/emulation.py is the definition. Both operands
- * are rows over k, C-contiguous. A packed array as codes (rows, columns), scales (rows, groups) and a factor a row: */
+ * are rows over k, C-contiguous. A packed array as codes (rows, columns), scales (rows, groups) and one factor per
+ * row: */
 typedef struct {
-    bool integers, groups, integer_scales; /* codes are integers; scales are there; they are integers too */
+    bool integers, groups, integer_scales; /* codes are integers; there are scales; the scales are integers, too */
 } hc_terms_kind;
 hc_status hc_terms(const hc_run *run, const hc_packed *packed, float *codes, float *scales, float *row_scale,
                    hc_terms_kind *kind, hc_error *error);
 
-/* Codes: integers, or of logs e | sign << 10. Scales: one kind, (rows, groups), or none. */
+/* Codes: integers, or e | sign << 10 for log numbers. Scales: one kind, (rows, groups), or none. */
 typedef struct {
     int64_t rows, columns, group, groups;
     const int32_t *codes, *integer_scales;
@@ -468,34 +484,35 @@ typedef struct {
 } hc_code_rows;
 enum { HC_LOG_SUMS = 2047 };
 typedef struct {
-    int bits;             /* of the accumulator; 0: float64, for logs */
+    int bits;             /* of the accumulator; 0: float64, for log numbers */
     bool saturates;       /* else it wraps */
     int64_t chunk;        /* values of a step; 0: a whole segment */
     bool mitchell;        /* products of integers by Mitchell's logarithms */
-    int scale_shift;      /* bits that a product of integer scales loses, RNE */
-    int64_t scale_limit;  /* its largest value then; 0: it is exact */
-    const double *powers; /* (HC_LOG_SUMS) of logs: what a sum of exponents stands for; else NULL */
-    double unit;          /* what 1 in the accumulator stands for, where float32 scales join segments */
+    int scale_shift;      /* bits that are cut from a product of integer scales, RNE */
+    int64_t scale_limit;  /* the largest product of scales after that; 0: it is exact */
+    const double *powers; /* (HC_LOG_SUMS) of log numbers: the value of each sum of exponents; otherwise NULL */
+    double unit;          /* the value of 1 in the accumulator, if float32 scales join segments */
 } hc_code_sum;
-/* out (a->rows, b->rows): float32 with float32 scales, float64 where bits is 0, else int64, the accumulators. */
+/* out (a->rows, b->rows): float32 with float32 scales, float64 if bits is 0, otherwise int64, the accumulators. */
 hc_status hc_emulate_codes(const hc_run *run, const hc_code_rows *a, const hc_code_rows *b, const hc_code_sum *sum,
                            void *out, hc_error *error);
 
-/* Finite float32 values. Type of the accumulator: bits of its significand and exponent of its smallest normal number. */
+/* Finite float32 values. Type of the accumulator: the bits of its significand and the exponent of its smallest normal
+ * number. */
 typedef struct {
     int precision, smallest;
     int64_t chunk;        /* products of a step */
     int aligned_bits;     /* of the addends, from the largest exponent down; 0: the sum of a step is exact */
     bool cuts, truncates; /* addends, sums; else RNE */
     int smallest_input;   /* as `smallest`, of the inputs */
-    int lowest;           /* aligned: the largest exponent counts as no less than this */
+    int lowest;           /* aligned: lower bound of the largest exponent */
 } hc_float_sum;
 hc_status hc_emulate_floats(const hc_run *run, int64_t m, int64_t n, int64_t k, const float *a, const float *b,
                             const hc_float_sum *sum, float *out, hc_error *error);
 
-/* The machine's limits, for benchmarks: a loop that does one thing as fast as it goes. "fma", "dot", "shuffle": amount
- * steps on registers, in each thread; "read", "read-ahead": amount bytes at data, without and with prefetch. The sum
- * is of what was computed or read: the same for every ISA and number of threads. */
+/* The machine's limits, for benchmarks: a loop that does one kind of work as fast as possible. "fma", "dot", "shuffle":
+ * amount steps on registers, in each thread; "read", "read-ahead": amount bytes at data, without and with prefetch. The
+ * sum of the computed or read values is the same for every ISA and number of threads. */
 typedef struct {
     double work; /* operations (shuffle: instructions), or bytes */
     uint64_t sum;

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from .base.version import __version__ as __version__
 
-if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_structure.py compares
+if TYPE_CHECKING:  # names that the table below imports at run time; tests/house/test_structure.py compares both
     from . import emulate as emulate, hardware as hardware, ptq as ptq, training as training, zoo as zoo
     from .arrays.bitmap import *
     from .arrays.codes import *
@@ -53,8 +53,8 @@ if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_st
     from .studies.result import *
     from .studies.study import *
     from .training.codebooks import *
-else:  # a type checker would take any name for granted
-    if find_spec("._heterocompute", __name__) is None:  # Python started in the folder of the sources finds these first
+else:  # hidden from type checkers, which would accept any name
+    if find_spec("._heterocompute", __name__) is None:  # true if Python was started in the folder of the sources
         raise ImportError(
             f"heterocompute: {__path__[0]} holds the sources, without the compiled core. "
             "Start Python in another folder, or install with: pip install -e ."
@@ -107,4 +107,4 @@ else:  # a type checker would take any name for granted
             "zoo": "",
         },
     )
-    __getattr__("matmul")  # at once, with all that products need: the first of them shall not wait
+    __getattr__("matmul")  # import everything that matmuls need now, so that the first matmul does not wait

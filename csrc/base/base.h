@@ -1,7 +1,6 @@
-/* The words every room shares: sizes, status, assertions, and what one call may use.
- *
- * Memory picture of a status: a code for the program, a sentence for the reader. The sentence names the
- * argument, what came and what was wanted; it is written once, where the check fails.
+/* Types that all folders share: sizes, status, assertions, and the resources of one call. A status has a code for the
+ * program and a message for the reader. The message names the argument, its value and the expected value. It is written
+ * once, where the check fails.
  */
 #ifndef HC_BASE_H
 #define HC_BASE_H
@@ -32,13 +31,13 @@ typedef enum {
     HC_UNSUPPORTED, /* NotImplementedError: no kernel or backend for it */
 } hc_status;
 
-/* What was refused. With an argument, `text` is what is said of it ("has no scale ..."), and the caller, who knows it by
- * another name, makes the sentence; without one, `text` is the whole sentence. */
+/* The reason of a failure. With an argument, `text` is the rest of the sentence ("has no scale ..."), and the caller,
+ * who has another name for the argument, builds the message. Without an argument, `text` is the whole message. */
 typedef struct {
     char text[256];
     hc_status status;
     const char *argument; /* "w", "x", "scores", "importance", "format", or NULL */
-    int ndim;             /* of the index of the value that is refused; -1: of no value in particular */
+    int ndim;             /* of the index of the refused value; -1: no particular value */
     int64_t index[HC_MAX_DIMS];
     double value;
 } hc_error;
@@ -52,20 +51,23 @@ hc_status hc_refuse(hc_error *error, const char *argument, const char *text);
 hc_status hc_refuse_value(hc_error *error, const char *argument, int ndim, const int64_t *index, double value,
                           const char *text);
 
-/* Where memory lies: HC_HOST, or the number of a device, which the routes that serve it know (ops/route/routes.def). */
+/* Device of memory: HC_HOST, or the number of a device, which the routes for this device know
+ * (ops/route/routes.def). */
 enum { HC_HOST = 0 };
 
-/* What one call may use, read once from the context at its entry and passed down. */
+/* The resources of one call, read once from the context at its start and passed down. */
 typedef struct {
-    uint32_t isa;  /* bits of base/cpu.h: what kernels may need */
+    uint32_t isa;  /* bits of base/cpu.h: instruction sets that kernels may use */
     int n_threads; /* >= 1 */
-    int path;      /* 1 + the number of the one that every product must take (hc_path_name); 0: the plan's */
-    int route; /* 1 + the number of the one that a call takes if that does not refuse (hc_route_name); 0: the fastest */
-    int device;     /* where a call with routes computes */
-    bool one_order; /* one order of sums for every number of rows: a row has the bits that it has alone */
+    int path;      /* 1 + the number of the path that every product must use (hc_path_name); 0: the plan chooses */
+    /* 1 + the number of the route that a call uses if that route does not refuse (hc_route_name); 0: the fastest */
+    int route;
+    int device;     /* device on which a call with routes computes */
+    bool one_order; /* one order of sums for every number of rows: a row has the same bits as alone */
 } hc_run;
 
-/* HC_ASSUME: the caller's duty. HC_ASSERT: our own claim. Both live in debug and sanitizer builds only. */
+/* HC_ASSUME: the caller's duty. HC_ASSERT: an invariant of the core. Both are checked in debug and sanitizer builds
+ * only. */
 #ifdef HC_DEBUG
 #include <assert.h>
 #define HC_ASSERT(claim) assert(claim)
@@ -74,7 +76,7 @@ typedef struct {
 #endif
 #define HC_ASSUME(duty) HC_ASSERT(duty)
 
-/* false where the product leaves int64. */
+/* false if the product exceeds int64. */
 bool hc_mul_size(int64_t a, int64_t b, int64_t *product);
 
 static inline int64_t hc_min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -82,10 +84,10 @@ static inline int64_t hc_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t hc_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t hc_round_up(int64_t a, int64_t b) { return hc_ceil_div(a, b) * b; }
 
-/* Cache-line aligned; NULL when there is no memory or bytes < 0. hc_free_aligned(NULL) is fine. */
+/* Cache-line aligned; NULL if there is no memory or bytes < 0. hc_free_aligned(NULL) is allowed. */
 void *hc_alloc_aligned(int64_t bytes);
 void hc_free_aligned(void *pointer);
-/* memory + bytes, or NULL where memory is NULL: C defines no offset to NULL, not even 0. */
+/* memory + bytes, or NULL if memory is NULL: C does not define an offset from NULL, not even 0. */
 static inline void *hc_offset(void *memory, int64_t bytes) { return memory ? (char *)memory + bytes : NULL; }
 
 #endif

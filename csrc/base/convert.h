@@ -1,5 +1,6 @@
-/* float16 and bfloat16 as 16-bit patterns, to float32 and float16 from it, RNE; and loads from memory of any alignment.
- * Widening is exact. The arithmetic steps count on base/float_env.h: nearest, subnormals in full.
+/* Conversions of float16 and bfloat16, as 16-bit patterns, to float32, and of float32 to float16, RNE; and loads from
+ * memory of any alignment. Widening is exact. The arithmetic needs the mode of base/float_env.h: round to nearest,
+ * subnormals are kept.
  */
 #ifndef HC_CONVERT_H
 #define HC_CONVERT_H
@@ -22,7 +23,7 @@ static inline float hc_f32_from_bits(uint32_t bits) {
 
 static inline float hc_f16_to_f32(uint16_t half) {
     const uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13;
-    /* 2^112 moves the exponent's bias, and makes subnormals normal, exactly */
+    /* 2^112 exactly changes the bias of the exponent and makes subnormals normal */
     uint32_t bits = hc_f32_bits(hc_f32_from_bits(magnitude) * 0x1p112f);
     bits |= (half & 0x7c00) == 0x7c00 ? 0x7f800000u : 0;
     return hc_f32_from_bits(bits | (uint32_t)(half & 0x8000) << 16);
@@ -35,7 +36,7 @@ static inline uint16_t hc_f32_to_f16(float value) {
         return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
     if (magnitude >= 0x477ff000) /* 65520, halfway to 2^16 */
         return (uint16_t)(sign | 0x7c00);
-    if (magnitude < 0x38800000) /* 2^-14: the sum's last place is the half's smallest subnormal */
+    if (magnitude < 0x38800000) /* 2^-14: the last place of the sum is the smallest subnormal float16 */
         return (uint16_t)(sign | (hc_f32_bits(hc_f32_from_bits(magnitude) + 0.5f) - 0x3f000000));
     magnitude += 0xfff + (magnitude >> 13 & 1);
     return (uint16_t)(sign | (magnitude - 0x38000000) >> 13);

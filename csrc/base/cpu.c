@@ -1,5 +1,5 @@
-/* CPU features: those of x86 by cpuid and xgetbv, where a feature counts only when the operating system saves its registers;
- * those of ARM as the system tells them. */
+/* CPU features: for x86 by cpuid and xgetbv, where a feature counts only if the operating system saves its registers;
+ * for ARM from the operating system. */
 #include "base/cpu.h"
 #include "base/platform/platform.h"
 

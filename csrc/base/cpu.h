@@ -1,4 +1,4 @@
-/* What the processor can do, as a mask. A kernel's `needs` is such a mask; it may run when
+/* Instruction sets of the processor, as a mask. A kernel's `needs` is such a mask; it may run when
  * (needs & hc_cpu_isa() & run.isa) == needs. Names are the public ones of `heterocompute.use(isa=...)`.
  */
 #ifndef HC_CPU_H
@@ -21,28 +21,28 @@ enum {
 };
 #define HC_N_ISA 10
 
-/* The mask of this machine (the operating system's consent included); found once. */
+/* The mask of this machine: instruction sets that processor and operating system support; detected once. */
 uint32_t hc_cpu_isa(void);
 
-/* `name` with everything it includes ("avx512vnni" -> avx512vnni | avx512 | avx2); false for an unknown name. */
+/* `name` with all sets that it includes ("avx512vnni" -> avx512vnni | avx512 | avx2); false for an unknown name. */
 bool hc_isa_from_name(const char *name, uint32_t *mask);
 
 /* The name of one bit, or "scalar" for 0. */
 const char *hc_isa_name(uint32_t bit);
 
-/* The kind of processor, by which costs are measured: vendor, family and model as HC_PROCESSOR has them, or 0 if unknown; found
- * once. The model counts for Intel alone, whose family is always 6. Of ARM: implementer and part. */
+/* The kind of processor, by which costs are stored: vendor, family and model as in HC_PROCESSOR, or 0 if unknown;
+ * detected once. The model is used for Intel only, whose family is always 6. For ARM: implementer and part. */
 enum { HC_AMD = 1, HC_INTEL, HC_ARM_CORE };
 #define HC_PROCESSOR(vendor, family, model) ((uint32_t)(vendor) << 28 | (uint32_t)(family) << 16 | (uint32_t)(model))
 uint32_t hc_cpu_processor(void);
 
 #define HC_MAX_THREADS 256 /* of a call */
 
-/* Processors that this thread may run on, as its affinity and the quota of its control group say: 1 to HC_MAX_THREADS. */
+/* Processors that this thread may run on, by its affinity and the quota of its control group: 1 to HC_MAX_THREADS. */
 int hc_processors(void);
 
-/* Threads of a call that was asked for `wanted`: 0 stands for all processors, or one where so few multiply-adds or values are
- * never worth a second thread. */
+/* Number of threads of a call. `wanted` 0 stands for all processors, or for one if there are so few multiply-adds or
+ * values that a second thread never pays. */
 int hc_threads_for(int wanted, double work);
 
 #endif

@@ -1,5 +1,5 @@
-/* Kernels run with round-to-nearest and without flush-to-zero, whatever the process set: subnormals count in full.
- * Save, set, run, restore. The task runner of base/threads.h does this on every thread.
+/* Kernels run with round-to-nearest and without flush-to-zero, whatever mode the process has set, so subnormals are
+ * kept. Save, set, run, restore. The task runner of base/threads.h does this on every thread.
  */
 #ifndef HC_FLOAT_ENV_H
 #define HC_FLOAT_ENV_H

@@ -1,8 +1,8 @@
-/* A format as data: the kind of its codes, of its scales and of the second level. Code i of a row is in bits i * bits ..
- * (little end first), groups without a gap; zero points and integer scales likewise.
+/* A format as data: the kind of its codes, of its scales and of the second level. Code i of a row is in bits i * bits
+ * .. (little end first), groups without a gap; zero points and integer scales likewise.
  *
- *   value = s * c            c: what a code stands for, by its kind
- *   s = scale * coarse       1 where there is neither
+ *   value = s * c            c: value of a code, by its kind
+ *   s = scale * coarse       1 if there is neither
  */
 #ifndef HC_FORM_H
 #define HC_FORM_H
@@ -25,8 +25,8 @@ typedef enum {
     HC_SCALE_INTEGER, /* 1 to 2^scale_bits - 1, or 0 */
     HC_SCALE_E8M0,    /* 2^(byte - 127) */
     HC_SCALE_E4M3,
-    HC_SCALE_DOUBLE, /* a float32 for 256 integers around a mean, over all rows; as row_scales says */
-    HC_SCALE_OWN,    /* as row_scales says; scale_bits: of the integers that it multiplies, or 0 */
+    HC_SCALE_DOUBLE, /* a float32 for 256 integers around a mean, over all rows; see row_scales */
+    HC_SCALE_OWN,    /* see row_scales; scale_bits: of the integers that it multiplies, or 0 */
     HC_N_SCALE_KINDS
 } hc_scale_kind;
 typedef enum {
@@ -40,7 +40,7 @@ typedef void hc_row_floats_fn(const hc_format *format, const hc_geometry *geomet
                               int64_t row, float *out);
 /* c of a code. */
 typedef double hc_level_fn(const hc_format *format, uint32_t code);
-/* Fields of another kind are 0. */
+/* Fields that do not apply are 0. */
 typedef struct {
     int bits; /* 1 to 32 */
     hc_code_kind codes;
@@ -48,19 +48,19 @@ typedef struct {
     /* HC_CODES_INTEGER */
     bool is_signed;       /* two's complement, else unsigned */
     bool has_zero_points; /* one a group, `bits` wide */
-    bool has_minima;      /* value = s * c + minimum of the group: for products with integers alone */
-    bool is_nearest;      /* of a row: s = float32(absmax / largest code), codes clip(RNE(x / s)) */
+    bool has_minima;      /* value = s * c + minimum of the group: in products with integers only */
+    bool is_nearest;      /* the scale of a row is s = float32(absmax / largest code), codes are clip(RNE(x / s)) */
     int fraction_bits;
     int32_t lowest, largest; /* codes that encoding makes */
 
     /* HC_CODES_FLOAT */
     int precision,
-        smallest;      /* bits of the significand, the leading 1 among them; exponent of the smallest normal float */
+        smallest;      /* bits of the significand, including the leading 1; exponent of the smallest normal float */
     float maximum;     /* the largest finite one */
-    int lift;          /* codes of fewer than 8 bits, shifted up by so many, are floats of 8 */
+    int lift;          /* codes of fewer than 8 bits, shifted up by `lift`, are floats of 8 bits */
     int exponent_bits; /* of floats of 6 and 8 bits */
-    int special_bits;  /* where a float of 8 bits has all of these: infinity if its fraction is 0, else NaN */
-    int e2_bits; /* a float of two bits of exponent and so many of fraction, which hc_e2_integer makes an integer; or 0 */
+    int special_bits;  /* an 8-bit float with all of these bits set is infinity if its fraction is 0, otherwise NaN */
+    int e2_bits; /* fraction bits of a float with two exponent bits, which hc_e2_integer converts to an integer; or 0 */
 
     /* HC_CODES_FLOAT, HC_CODES_TABLE, HC_CODES_LOG */
     hc_level_fn *level; /* of codes of up to 8 bits */
@@ -74,10 +74,10 @@ typedef struct {
     int scale_bits; /* of HC_SCALE_INTEGER and HC_SCALE_OWN */
     hc_row_floats_fn *row_scales;
     hc_second_kind second;
-    bool is_shared; /* the coarse scale, or the codebook, is one for the whole array */
+    bool is_shared; /* one coarse scale, or one codebook, is for the whole array */
 } hc_stored_form;
 
-/* Integers that are the codes themselves. */
+/* Whether codes are integers without a table. */
 static inline bool hc_form_is_integers(const hc_stored_form *form) {
     return form->codes == HC_CODES_INTEGER && !form->has_zero_points && !form->has_minima && form->fraction_bits == 0;
 }
@@ -87,35 +87,35 @@ static inline bool hc_form_is_bytes(const hc_stored_form *form) {
 static inline bool hc_form_is_nibbles(const hc_stored_form *form) {
     return hc_form_is_integers(form) && form->is_signed && form->bits == 4;
 }
-/* One float32 scale, and nothing above it. */
+/* Whether there is one float32 scale and no second level. */
 static inline bool hc_form_has_f32_scales(const hc_stored_form *form) {
     return form->scale == HC_SCALE_F32 && form->second == HC_SECOND_NONE;
 }
-/* 4-bit integer scales below a float32. */
+/* Whether there are 4-bit integer scales with a float32 second level. */
 static inline bool hc_form_has_nibble_scales(const hc_stored_form *form) {
     return form->scale == HC_SCALE_INTEGER && form->scale_bits == 4 && form->second == HC_SECOND_ROW;
 }
 static inline bool hc_form_has_row_scales(const hc_stored_form *form) {
     return form->scale == HC_SCALE_DOUBLE || form->scale == HC_SCALE_OWN;
 }
-/* Codes of 4 bits that stand for entries of a table: form->table, or the codebook. */
+/* Whether 4-bit codes are indices into a table: form->table, or the codebook. */
 static inline bool hc_form_has_table(const hc_stored_form *form) {
     return form->bits == 4 &&
            (form->codes == HC_CODES_FLOAT || form->codes == HC_CODES_TABLE || form->codes == HC_CODES_LOG);
 }
 static inline bool hc_form_has_codebook(const hc_stored_form *form) { return form->codes == HC_CODES_LEARNED; }
-/* Rows that the paths of few vectors can read as they are stored. */
+/* Whether the paths of few vectors can read rows as they are stored. */
 static inline bool hc_form_is_read(const hc_stored_form *form) {
     const bool has_floats = form->codes == HC_CODES_FLOAT && (hc_form_has_table(form) || form->exponent_bits);
     return (form->codes == HC_CODES_INTEGER && form->bits <= 8) || has_floats || hc_form_has_table(form) ||
            (hc_form_has_codebook(form) && form->bits == 4 && form->code_values == 1);
 }
-/* Codes are float32 values as they are. */
+/* Whether codes are unchanged float32 values. */
 static inline bool hc_form_is_plain(const hc_stored_form *form) {
     return form->codes == HC_CODES_FLOAT && form->bits == 32 && form->scale == HC_SCALE_NONE &&
            form->second == HC_SECOND_NONE;
 }
-/* Values stand for themselves whatever their row: no row or group has a scale or a codebook. */
+/* Whether values do not depend on their row: no row or group has a scale or a codebook. */
 static inline bool hc_form_fits_any_axis(const hc_stored_form *form) {
     return form->codes != HC_CODES_UNSTATED && form->scale == HC_SCALE_NONE &&
            (form->second == HC_SECOND_NONE || form->is_shared) &&

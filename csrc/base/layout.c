@@ -1,8 +1,9 @@
 /* Axes to a geometry:
  *
- *   rows = product of the other axes     runs = product of the axes but the last     run_length = the last axis
- *   kept of a run = ceil(run_length / m) * n     group = min(format's, run), a multiple of unit     groups never cross a run
- *   where a unit holds whole groups: group = format's, runs are padded to whole units
+ *   rows = product of the other axes     runs = product of the axes except the last     run_length = the last axis
+ *   nonzeros of a run = ceil(run_length / m) * n     group = min(format's, run), a multiple of unit
+ *   groups never cross a run
+ *   if a unit holds whole groups: group = format's, runs are padded to whole units
  */
 #include "base/layout.h"
 
@@ -17,7 +18,7 @@ hc_status hc_geometry_init(const hc_format *format, int unit, int64_t rows, int6
     bool fits = hc_mul_size(runs, run_length, &g.whole_columns);
     if (format->m > 0) {
         const int64_t blocks = run_length / format->m + (run_length % format->m != 0);
-        /* the whole blocks too, as bytes of float64 */
+        /* the bytes of whole blocks of float64, too */
         fits = fits && hc_mul_size(blocks, runs, &values) && hc_mul_size(values, 8 * (int64_t)format->m, &bits) &&
                hc_mul_size(bits, hc_max(rows, 1), &bits);
         g.run_length = run_length = blocks * format->n;
@@ -35,7 +36,7 @@ hc_status hc_geometry_init(const hc_format *format, int unit, int64_t rows, int6
             has_blocks ? hc_ceil_div(run_length, unit) * (unit / format->group) : hc_ceil_div(run_length, g.group);
         fits = fits && hc_mul_size(g.groups_per_run, runs, &g.groups) && hc_mul_size(g.groups, g.group, &g.padded);
     }
-    /* 64 bits a value covers codes and every scale; what passes that is no array anyone has. */
+    /* 64 bits per value cover codes and all scales; no real array is larger. */
     fits = fits && hc_mul_size(rows, hc_max(g.padded, 1), &values) && hc_mul_size(values, 64, &bits);
     if (!fits)
         return hc_fail(error, HC_VALUE, "shape: %lld rows of %lld x %lld values overflow the size of an array",

@@ -1,14 +1,15 @@
-/* Rows of a strided array of floats, as formats see them, and where their values lie (ops/codec/rows.h makes and moves them).
+/* Rows of a strided array of floats in the order of formats, and the addresses of their values (ops/codec/rows.h makes
+ * and moves them).
  *
- * Row r is one index of the axes that are not reduced, in C order. Run u of it starts at padded column u * padded_run and
- * holds run_length values, and then padding.
+ * Row r is one index of the axes that are not reduced, in C order. Run u of it starts at padded column u * padded_run
+ * and holds run_length values, and then padding.
  */
 #ifndef HC_ROW_VIEW_H
 #define HC_ROW_VIEW_H
 
 #include "base/packed.h"
 
-/* Dimensions in C order, neighbours joined where memory allows; strides in bytes. */
+/* Dimensions in C order, with neighbours merged if their strides allow it; strides in bytes. */
 typedef struct {
     int n;
     int64_t shape[HC_MAX_DIMS], stride[HC_MAX_DIMS];
@@ -31,7 +32,7 @@ static inline int64_t hc_dims_offset(const hc_dims *dims, int64_t index) {
     return dims->n ? offset + index * dims->stride[0] : 0;
 }
 
-/* Byte offset of a row's value; `column` is none of the padding. */
+/* Byte offset of a row's value; `column` is not padding. */
 static inline int64_t hc_rows_offset(const hc_row_view *view, int64_t row, int64_t column) {
     return hc_dims_offset(&view->rows, row) + hc_dims_offset(&view->runs, column / view->padded_run) +
            column % view->padded_run * view->column_stride;

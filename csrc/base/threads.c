@@ -1,7 +1,7 @@
-/* The pool: workers sleep on a condition. Of a job each thread has a share, the same one each time, since what it wrote lies
- * in its caches; who has ended helps the others. Waking a sleeper takes as long as a small product, and where processors are
- * virtual milliseconds, and products come one after the other. So who waits looks for SPIN_NS first, unless there are more
- * threads than processors. */
+/* The pool. Workers sleep on a condition. Each thread gets the same share of a job at each call, since its earlier
+ * results are in its caches; a thread that has finished helps the others. Waking a sleeping thread takes as long as a
+ * small product, and milliseconds on virtual processors, and products often follow each other closely. So a waiting
+ * thread polls for SPIN_NS first, unless there are more threads than processors. */
 #include "base/threads.h"
 #include "base/float_env.h"
 #include "base/platform/platform.h"
@@ -10,7 +10,7 @@
 
 enum { SPIN_NS = 100000, LOOKS = 64 };
 
-/* Tasks side by side, for one thread; the others take from it when theirs are done. */
+/* Adjacent tasks of one thread; threads that have finished theirs take some of them. */
 typedef struct {
     _Alignas(HC_CACHE_LINE) atomic_llong next;
     int64_t end;
@@ -19,7 +19,7 @@ typedef struct {
 typedef struct {
     hc_task *task;
     void *context;
-    int n_threads, cpu; /* where the caller runs */
+    int n_threads, cpu; /* processor of the caller */
     hc_share *share;    /* one a thread */
 } hc_job;
 
@@ -29,11 +29,11 @@ static struct {
     hc_condition wake, done;
     int n_workers;
     hc_thread worker[HC_MAX_THREADS];
-    atomic_int n_cpus;        /* that the last caller might run on */
+    atomic_int n_cpus;        /* processors that the last caller could use */
     atomic_ullong generation; /* counts jobs, so that a worker sees a new one */
     hc_job *job;
     atomic_int running;             /* workers inside the job */
-    hc_share share[HC_MAX_THREADS]; /* of the job; the owner's, since its stack may be small */
+    hc_share share[HC_MAX_THREADS]; /* of the job; kept here, since the caller's stack may be small */
 } pool = {.owner = HC_MUTEX_INIT, .mutex = HC_MUTEX_INIT, .wake = HC_CONDITION_INIT, .done = HC_CONDITION_INIT};
 
 static void take_tasks(hc_job *job, int thread) {
@@ -54,7 +54,7 @@ static void rest_a_moment(void) {
 #endif
 }
 
-/* The lock is held for some instructions: who sleeps for it sleeps too long. */
+/* The lock is held for a few instructions only, so spinning is faster than sleeping. */
 static void lock(void) {
     for (int look = 0; look < LOOKS; look++) {
         if (hc_mutex_try(&pool.mutex))
@@ -71,7 +71,7 @@ static bool has_ended(uint64_t seen) {
     return atomic_load(&pool.running) == 0;
 }
 
-/* Look until it is so, or SPIN_NS have gone by. */
+/* Polls until the condition holds or SPIN_NS have passed. */
 static void spin(bool (*is_so)(uint64_t), uint64_t seen, int n_threads) {
     if (n_threads > pool.n_cpus)
         return;
@@ -83,7 +83,7 @@ static void spin(bool (*is_so)(uint64_t), uint64_t seen, int n_threads) {
         }
 }
 
-/* Waits for a job that is for worker `thread` and that it has not seen; with the lock held, and it is when it returns. */
+/* Waits for a job for worker `thread` that it has not seen. The lock is held at the call and at the return. */
 static hc_job *await_job(int thread, uint64_t *seen) {
     for (;;) {
         while (!pool.job || pool.generation == *seen || thread >= pool.job->n_threads) {
@@ -93,7 +93,7 @@ static hc_job *await_job(int thread, uint64_t *seen) {
         }
         if (pool.job->cpu < 0 || hc_this_cpu() != pool.job->cpu)
             break;
-        const int cpu = pool.job->cpu; /* to move may take longer than the job */
+        const int cpu = pool.job->cpu; /* moving may take longer than the job */
         *seen = pool.generation;
         hc_mutex_unlock(&pool.mutex);
         hc_leave_cpu(cpu);
@@ -113,7 +113,7 @@ static void work(int thread) {
         pool.running++;
         hc_mutex_unlock(&pool.mutex);
         take_tasks(job, thread);
-        const int n_threads = job->n_threads; /* the job ends with the last of them */
+        const int n_threads = job->n_threads; /* the job ends with the last thread */
         lock();
         if (--pool.running == 0)
             hc_condition_signal(&pool.done);
@@ -123,7 +123,7 @@ static void work(int thread) {
     }
 }
 
-/* The child of a fork has none of the workers and perhaps a locked mutex: it starts over. */
+/* The child of a fork has no workers and possibly a locked mutex, so it starts over. */
 static void restart_in_child(void) {
     hc_mutex_init(&pool.owner);
     hc_mutex_init(&pool.mutex);
@@ -136,7 +136,7 @@ static void restart_in_child(void) {
 
 static void register_fork_handler(void) { hc_after_fork(restart_in_child); }
 
-/* Called with the owner lock held: workers 1 .. wanted - 1 exist afterwards, or as many as the system gives. */
+/* Called with the owner lock held. Afterwards workers 1 .. wanted - 1 exist, or as many as the system can create. */
 static void grow(int wanted) {
     while (pool.n_workers < wanted - 1) {
         hc_thread *const next = &pool.worker[pool.n_workers];
@@ -151,7 +151,7 @@ void hc_parallel(int n_threads, int64_t n_tasks, hc_task *task, void *context) {
     hc_job job;
     hc_share own;
     n_threads = (int)hc_max(1, hc_min(hc_min(n_threads, HC_MAX_THREADS), n_tasks));
-    static hc_once once = HC_ONCE_INIT; /* before anyone can hold a lock */
+    static hc_once once = HC_ONCE_INIT; /* before any thread can hold a lock */
     hc_call_once(&once, register_fork_handler);
     const bool alone = n_threads == 1 || !hc_mutex_try(&pool.owner);
     job.task = task;
@@ -176,7 +176,7 @@ void hc_parallel(int n_threads, int64_t n_tasks, hc_task *task, void *context) {
     hc_mutex_unlock(&pool.mutex);
     take_tasks(&job, 0);
     lock();
-    pool.job = NULL; /* a worker that has not woken yet finds nothing to do */
+    pool.job = NULL; /* a worker that has not woken yet finds no work */
     hc_mutex_unlock(&pool.mutex);
     spin(has_ended, 0, n_threads);
     lock();

@@ -1,4 +1,4 @@
-/* What the scalar formats share: rows of bit-packed codes, and the arithmetic of values.
+/* Functions that the scalar formats share: rows of bit-packed codes, and the arithmetic of values.
  *
  * Code i of a row occupies bits i*b to i*b+b-1, bit 0 = lowest of byte 0; a row starts on a byte and its last
  * byte is filled with zero bits.
@@ -12,7 +12,7 @@
 #include <float.h>
 #include <math.h>
 
-/* Eight values fill `bits` bytes. values * bits may overflow: an array without rows has rows of up to 2^60 values. */
+/* Eight values take `bits` bytes. values * bits may overflow: rows of an array without rows have up to 2^60 values. */
 static inline int64_t hc_row_bytes(int64_t values, int bits) {
     return values / 8 * bits + hc_ceil_div(values % 8 * bits, 8);
 }
@@ -39,7 +39,7 @@ static inline void hc_flush_bits(hc_bit_writer *writer) {
         *writer->next++ = (uint8_t)writer->pending;
 }
 
-/* Code `index` of a row; touches no byte outside the code. bits <= 32. */
+/* Code `index` of a row; reads only bytes of the code. bits <= 32. */
 static inline uint32_t hc_read_bits(const uint8_t *row, int64_t index, int bits) {
     const int64_t first = index * bits, last = first + bits - 1;
     uint64_t word = 0;
@@ -65,7 +65,7 @@ static inline bool hc_is_legal(double value) { return fabs((double)(float)value)
 static inline int32_t hc_quotient(double x, double scale, int32_t low, int32_t high) {
     double quotient = x / scale;
     quotient = quotient > high ? high : quotient;
-    quotient = quotient > low ? quotient : low; /* NaN, of values that are reported as illegal, goes here */
+    quotient = quotient > low ? quotient : low; /* NaN, which is reported as invalid, becomes `low` */
     return (int32_t)((quotient + 0x1.8p52) - 0x1.8p52);
 }
 
@@ -74,7 +74,7 @@ static inline float hc_saturated(double value) {
     return rounded > FLT_MAX ? FLT_MAX : rounded < -FLT_MAX ? -FLT_MAX : rounded;
 }
 
-/* v as limbs of 8 bits, the top one signed, at the same place of each limb's matrix. */
+/* v as 8-bit limbs, the top one signed, at the same index of each limb's matrix. */
 static inline void hc_store_limbs(const hc_int_tile *out, int n_limbs, int64_t place, int32_t value) {
     for (int i = 0; i < n_limbs; i++)
         out->limb[i][place] = (int8_t)(uint8_t)((uint32_t)value >> (8 * i) & 0xff);
@@ -85,7 +85,7 @@ static inline int32_t hc_largest_code(int bits, bool is_unsigned) {
     return (int32_t)((1u << (is_unsigned ? bits : bits - 1)) - 1);
 }
 
-/* Walks the groups that a tile touches: its columns [c, last) lie in group `group` of the row. */
+/* Walks the groups that a tile touches: columns [c, last) of the tile are in group `group` of the row. */
 #define HC_FOR_GROUPS(tile, geometry)                                                                                  \
     for (int64_t c = 0, group = 0, last = 0;                                                                           \
          c < (tile)->columns &&                                                                                        \
@@ -93,9 +93,9 @@ static inline int32_t hc_largest_code(int bits, bool is_unsigned) {
          last = hc_min((tile)->columns, (group + 1) * (geometry)->group - (tile)->first_column), true);                \
          c = last)
 
-/* Floats of a sign, two bits of exponent with bias 1 and m of fraction are integers times 2^-m: the magnitude, once more what
- * it has above 2 * 2^m, twice more what it has above 3 * 2^m. By bytes, so that compilers have vectors for it: hc_e2_zero(m)
- * more than the integer, which makes it unsigned. */
+/* Floats of a sign, two exponent bits with bias 1 and m fraction bits are integers times 2^-m. The integer is the
+ * magnitude bits, plus the part above 2 * 2^m, plus twice the part above 3 * 2^m. Computed on bytes, so that compilers
+ * vectorize it. The result is the integer plus hc_e2_zero(m), which makes it unsigned. */
 static inline int hc_e2_zero(int m) { return (8 << m) - 4; }
 static inline uint8_t hc_e2_integer(uint8_t code, int m) {
     const uint8_t half = (uint8_t)(2 << m), most = (uint8_t)(3 << m);

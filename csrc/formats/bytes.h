@@ -1,8 +1,9 @@
-/* Packed codes of 1 to 8 bits to bytes and back, eight at a time: eight codes of b bits fill b bytes.
+/* Conversion of packed codes of 1 to 8 bits to bytes and back, eight at a time: eight codes of b bits fill b bytes.
  *
  *   b = 3      76665554 44333222 111000..   ->   00000111 00000110 ... 00000000, code 0 in the lowest byte
  *
- * The eight codes are halved three times: 8b bits to two runs of 4b in 32 bits each, to four of 2b, to eight of b.
+ * The bits are split in half three times: 8b bits to two runs of 4b bits in 32 bits each, then to four of 2b bits, then
+ * to eight of b bits.
  */
 #ifndef HC_BYTES_H
 #define HC_BYTES_H
@@ -23,7 +24,7 @@ static inline uint64_t hc_spread_codes(uint64_t x, int bits) {
     return (x & single) | (x >> bits & single) << 8;
 }
 
-/* Bytes hold no bit above the code. */
+/* Bytes must have no bit above the code. */
 static inline uint64_t hc_gather_codes(uint64_t x, int bits) {
     const uint64_t pairs = hc_low_bits(2 * bits) * UINT64_C(0x0000000100000001);
     const uint64_t single = hc_low_bits(bits) * UINT64_C(0x0001000100010001);
@@ -32,7 +33,7 @@ static inline uint64_t hc_gather_codes(uint64_t x, int bits) {
     return (x & hc_low_bits(4 * bits)) | (x >> 32 & hc_low_bits(4 * bits)) << (4 * bits);
 }
 
-/* The bits of a byte, repeated as the codes of eight. */
+/* A code repeated as eight packed codes. */
 static inline uint64_t hc_repeat_code(uint64_t code, int bits) {
     uint64_t found = 0;
     for (int i = 0; i < 8; i++)
@@ -43,7 +44,7 @@ static inline uint64_t hc_repeat_code(uint64_t code, int bits) {
 static inline __attribute__((always_inline)) void hc_unpack_bits(const uint8_t *from, int bits, int64_t n,
                                                                  uint8_t *to) {
     int64_t i = 0;
-    for (; (n - i) * bits >= 64; i += 8, from += bits) { /* whole words, of which the top is not needed */
+    for (; (n - i) * bits >= 64; i += 8, from += bits) { /* whole words; the upper bits are not used */
         uint64_t x;
         memcpy(&x, from, 8);
         x = hc_spread_codes(x, bits);
@@ -63,7 +64,7 @@ static inline __attribute__((always_inline)) void hc_unpack_bits(const uint8_t *
     }
 }
 
-/* The first n codes of a row, a byte each; reads no byte behind the last code. */
+/* The first n codes of a row, one byte each; reads no byte after the last code. */
 static inline void hc_unpack_bytes(const uint8_t *from, int bits, int64_t n, uint8_t *to) {
     if (n == 0)
         return;
@@ -101,7 +102,7 @@ static inline void hc_unpack_bytes(const uint8_t *from, int bits, int64_t n, uin
 
 static inline __attribute__((always_inline)) void hc_pack_bits(const uint8_t *from, int bits, int64_t n, uint8_t *to) {
     int64_t i = 0;
-    for (; (n - i) * bits >= 64; i += 8, to += bits) { /* the zeros behind the eight are written again */
+    for (; (n - i) * bits >= 64; i += 8, to += bits) { /* the zeros after the eight codes are overwritten later */
         uint64_t x;
         memcpy(&x, from + i, 8);
         x = hc_gather_codes(x, bits);
@@ -121,7 +122,7 @@ static inline __attribute__((always_inline)) void hc_pack_bits(const uint8_t *fr
     }
 }
 
-/* n codes to a row whose last byte is filled with zero bits; bits above a code are left out. */
+/* Packs n codes to a row whose last byte is padded with zero bits; bits above a code are dropped. */
 static inline void hc_pack_bytes(const uint8_t *from, int bits, int64_t n, uint8_t *to) {
     if (n == 0)
         return;

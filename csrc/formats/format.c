@@ -1,9 +1,9 @@
-/* The tables of formats.def, and what is the same for all formats: patterns, geometry. */
+/* The tables of formats.def, and the code that does not depend on the format: patterns, geometry. */
 #include "formats/format.h"
 
 #include "base/layout.h"
 
-/* Of this machine, best first (setup.py: SIMD_SETS). */
+/* SIMD sets of this machine, best first (setup.py: SIMD_SETS). */
 #if HC_X86
 #define SIMD_SETS(DO, name) DO(name, avx512) DO(name, avx2)
 #elif HC_ARM

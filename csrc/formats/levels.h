@@ -1,7 +1,6 @@
-/* What the formats with a table of levels share: the nearest level, and values = scale * level.
- *
- * A value goes to the level whose midpoints (float64) enclose it, a midpoint itself to the lower level. Levels that
- * repeat the one before are never used. Zero has no sign.
+/* Functions that formats with a table of levels share: the nearest level, and values = scale * level. A value gets the
+ * level whose midpoints (float64) enclose it, and a midpoint gets the lower level. Levels that repeat the preceding
+ * level are never used. Zero has no sign.
  */
 #ifndef HC_LEVELS_H
 #define HC_LEVELS_H
@@ -29,9 +28,9 @@ static inline uint32_t hc_nearest_level(const double *midpoints, int n, double v
 static inline float hc_scaled_level(float level, double scale) { return hc_saturated((double)level * scale) + 0.0f; }
 static inline double hc_scaled_level_f64(float level, double scale) { return (double)level * scale + 0.0; }
 
-/* float32 of the largest magnitude of columns [first, first + n); clears *legal where a value is not. */
+/* float32 of the largest magnitude of columns [first, first + n); clears *legal if a value is invalid. */
 static inline float hc_group_absmax(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal) {
-    if (x->dtype == HC_F32) { /* as integers, which compilers make vectors of */
+    if (x->dtype == HC_F32) { /* compared as integers, which compilers vectorize */
         const float *from = (const float *)x->data + i * x->row_stride + first;
         int32_t largest = 0;
         for (int64_t c = 0; c < n; c++) {

@@ -1,4 +1,4 @@
-/* Small floats: sign, exponent, fraction; codes from float64 with one rounding, by integers alone, and back.
+/* Small floats: sign, exponent, fraction. Encoding from float64 with one rounding, in integer arithmetic, and decoding.
  *
  *   exponent field e > 0: value = (-1)^s (1 + f / 2^m) 2^(e - bias);   e = 0: (-1)^s (f / 2^m) 2^(1 - bias)
  *
@@ -11,7 +11,7 @@
 #include "base/form.h"
 #include "formats/bits.h"
 
-/* As option[0] of the families numbers them. */
+/* In the order of option[0] of the families. */
 typedef enum {
     HC_TYPE_FP32 = 0,
     HC_TYPE_TF32,
@@ -28,8 +28,8 @@ typedef enum {
 typedef struct {
     int bits; /* of a stored code */
     int fraction_bits, bias;
-    int low_zeros;                   /* of a stored code; the magnitudes that follow do without */
-    uint32_t largest, infinity, nan; /* magnitudes; 0: the type has none */
+    int low_zeros;                   /* zero bits at the end of a stored code; the magnitudes below are without them */
+    uint32_t largest, infinity, nan; /* magnitudes; 0: the type does not have it */
 } hc_float_type;
 
 static inline const hc_float_type *hc_float_type_of(int name) {
@@ -53,8 +53,9 @@ static inline uint64_t hc_f64_bits(double value) {
     return bits;
 }
 
-/* The code of a value, RNE. Beyond the largest: the largest where `saturate`, else infinity, NaN, or the largest,
- * the first that there is. NaN is the type's, or 0; fp32 keeps infinity and what fits of a NaN's payload. */
+/* The code of a value, RNE. A value beyond the largest gets the largest with `saturate`; otherwise infinity, NaN or the
+ * largest, the first of these that the type has. NaN gets the type's NaN, or 0; fp32 keeps infinity and the part of a
+ * NaN's payload that fits. */
 static inline uint32_t hc_float_encode(const hc_float_type *type, double value, bool saturate) {
     const uint64_t bits = hc_f64_bits(value), magnitude = bits & INT64_MAX, infinity = (uint64_t)0x7ff << 52;
     const int m = type->fraction_bits;
@@ -63,18 +64,18 @@ static inline uint32_t hc_float_encode(const hc_float_type *type, double value, 
     if (magnitude > infinity)
         return type->nan ? sign | type->nan << type->low_zeros | (is_fp32 ? (uint32_t)(magnitude >> 29 & 0x3fffff) : 0)
                          : 0;
-    /* The exponent field before rounding; under 1 the last place stays where the subnormals have it. */
+    /* The exponent field before rounding; below 1 the last place is that of subnormals. */
     int exponent = (int)(magnitude >> 52) - 1023 + type->bias, shift = 52 - m;
     if (exponent < 1) {
         shift += 1 - exponent;
         exponent = 1;
     }
-    if (shift > 53) /* less than half the smallest; float64's subnormals are among these */
+    if (shift > 53) /* less than half the smallest number; this includes float64's subnormals */
         return sign;
     const uint64_t fraction = (magnitude & (((uint64_t)1 << 52) - 1)) | (uint64_t)1 << 52;
     const uint64_t half = (uint64_t)1 << (shift - 1);
     const uint64_t rounded = (fraction + half - 1 + (fraction >> shift & 1)) >> shift;
-    uint64_t code = ((uint64_t)(exponent - 1) << m) + rounded; /* the leading 1 and a carry count the exponent up */
+    uint64_t code = ((uint64_t)(exponent - 1) << m) + rounded; /* the leading 1 and a carry increment the exponent */
     if (code > type->largest) {
         code = type->largest;
         if (!saturate || (is_fp32 && magnitude == infinity))
@@ -83,7 +84,7 @@ static inline uint32_t hc_float_encode(const hc_float_type *type, double value, 
     return sign | (uint32_t)code << type->low_zeros;
 }
 
-/* The value of a code: exact, NaN quiet and with the code's sign. */
+/* The value of a code: exact; NaN is quiet and has the sign of the code. */
 static inline float hc_float_decode(const hc_float_type *type, uint32_t code) {
     const int m = type->fraction_bits;
     if (m == 23)
@@ -92,7 +93,7 @@ static inline float hc_float_decode(const hc_float_type *type, uint32_t code) {
     const uint32_t magnitude = (code & (sign_bit - 1)) >> type->low_zeros;
     if (magnitude > type->largest)
         return hc_f32_from_bits(sign | (magnitude == type->infinity ? 0x7f800000u : 0x7fc00000u));
-    /* a power of two moves the exponent's bias, and makes subnormals normal, exactly */
+    /* a power of two exactly changes the bias of the exponent and makes subnormals normal */
     const float scale = hc_f32_from_bits((uint32_t)(254 - type->bias) << 23);
     return hc_f32_from_bits(hc_f32_bits(hc_f32_from_bits(magnitude << (23 - m)) * scale) | sign);
 }
@@ -101,7 +102,7 @@ static inline float hc_float_largest(const hc_float_type *type) {
     return hc_float_decode(type, type->largest << type->low_zeros);
 }
 
-/* How codes of a type are stored. */
+/* Describes how codes of a type are stored. */
 static inline void hc_float_store_form(const hc_float_type *type, hc_stored_form *form) {
     form->bits = type->bits;
     form->codes = HC_CODES_FLOAT;
@@ -116,7 +117,7 @@ static inline void hc_float_store_form(const hc_float_type *type, hc_stored_form
         form->lift ? 0xff : (int)(type->infinity ? type->infinity : type->nan); /* 0xff: there are none */
 }
 
-/* float32(element * scale); what is finite saturates. */
+/* float32(element * scale); finite elements saturate. */
 static inline float hc_scaled_element(float element, float scale) {
     const double value = (double)element * (double)scale;
     return isinf(element) ? (float)value : hc_saturated(value);

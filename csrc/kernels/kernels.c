@@ -1,4 +1,4 @@
-/* The table of the .def files, and the pick. */
+/* The table of the .def files, and the selection. */
 #include "kernels/kernel.h"
 
 #define NEEDS_scalar 0
@@ -31,7 +31,7 @@ static const hc_kernel KERNELS[] = {
 enum { N_KERNELS = sizeof KERNELS / sizeof *KERNELS - 1 };
 static const hc_kernel *const NONE = KERNELS + N_KERNELS;
 
-/* Where the lines of a family begin: an enumerator a line, and one a family with the number of the next line. */
+/* First entry of each family: one enumerator per entry, and one per family with the number of the next entry. */
 enum {
 #define HC_FAMILY(name, type) FIRST_##name, BEFORE_##name = FIRST_##name - 1,
 #define HC_KERNEL(family, isa, ...) HC_IF_##isa(NUMBER_##family##_##isa, )

@@ -4,14 +4,15 @@
  *     accesses     = fills(child) x different tiles among the children
  *     energy       = sum of ceil(count / block) x cost, times clusters in use, + leak x cycles x instances in use
  *
- * k is the innermost loop outside level i that moves T; `new` is the tile, or what one step brings in where it slides
- * along one axis. What multipliers share below the last level rests there too. Parashar et al., "Timeloop", ISPASS 2019; compressed tiles as in Wu et al., "Sparseloop", MICRO 2022.
+ * k is the innermost loop outside level i that moves T. `new` is the tile, or only its new part if the tile slides
+ * along one axis. Words that multipliers share below the last level also stay there. Parashar et al., "Timeloop",
+ * ISPASS 2019; compressed tiles as in Wu et al., "Sparseloop", MICRO 2022.
  */
 #include "model/cost.h"
 
 #include <math.h>
 
-/* The same two numbers as in hardware/mapper/nest.py, which says why. */
+/* The same two numbers as in hardware/mapper/nest.py, which explains them. */
 static const double ROUNDING = 1 - 0x1p-40;
 static const double DEVIATIONS = 2.3263478740408408;
 
@@ -43,7 +44,8 @@ static double stored_of(const hc_map_tensor *tensor, double words) {
     return fmin(fmin(words, share_up(tensor->words, tensor->share)), fmax(mean, reserve));
 }
 
-/* Different values of a i + b j for i < m, j < n: all pairs, less those with a twin (i + b/g, j - a/g). */
+/* Number of different values of a i + b j for i < m, j < n: all pairs, less those with a duplicate (i + b/g, j -
+ * a/g). */
 static double sums(double a, double m, double b, double n) {
     if (m == 1 || n == 1 || a >= b * n || b >= a * m)
         return m * n;
@@ -178,7 +180,7 @@ void hc_map_finish(const hc_map_model *model, const hc_map_choice *choice, const
     const int n_levels = model->n_levels;
     double read[HC_MAP_LEVELS] = {0}, taken[HC_MAP_LEVELS] = {0}, energy = model->mac_energy;
     for (int t = 0; t < model->n_tensors; t++) {
-        /* Fills of the child, the multipliers at first. */
+        /* Fills of the child; the first child is the multipliers. */
         double below = layout->shared[t] ? fills_of(model, choice, layout, t, n_levels) : layout->cycles, copies = 1;
         for (int i = n_levels - 1; i >= 0; i--) {
             const hc_map_level *level = &model->level[i];

@@ -1,4 +1,5 @@
-/* A choice laid out: what depends on its factors alone is found once, then any order of its loops is cheap. */
+/* The layout of a choice: everything that depends only on its factors is computed once, so that every order of its
+ * loops is cheap to evaluate. */
 #ifndef HC_MODEL_COST_H
 #define HC_MODEL_COST_H
 
@@ -6,7 +7,7 @@
 
 typedef struct {
     double size[HC_MAP_LEVELS + 1][HC_MAP_DIMS];     /* of a tile at a level; all ones at the multipliers */
-    double in_time[HC_MAP_LEVELS];                   /* product of a level's bounds in time */
+    double in_time[HC_MAP_LEVELS];                   /* product of a level's temporal bounds */
     double used[HC_MAP_LEVELS];                      /* instances in use */
     double tile[HC_MAP_TENSORS][HC_MAP_LEVELS + 1];  /* one word at the multipliers */
     bool shared[HC_MAP_TENSORS];                     /* neighbours below the last level have one word */
@@ -15,7 +16,7 @@ typedef struct {
     double cycles;
 } hc_map_layout;
 
-/* false where the factors do not fit. */
+/* false if the factors do not fit. */
 bool hc_map_lay_out(const hc_map_model *model, const hc_map_choice *choice, hc_map_layout *layout);
 void hc_map_finish(const hc_map_model *model, const hc_map_choice *choice, const hc_map_layout *layout,
                    hc_map_cost *cost);

@@ -1,4 +1,4 @@
-/* A model and its choices from rows of numbers; every index and size is checked here, and nowhere below. */
+/* Reads a model and its choices from arrays of numbers. Every index and size is checked here, and nowhere below. */
 #include "model/mapper.h"
 
 #include <math.h>

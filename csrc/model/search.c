@@ -1,8 +1,7 @@
-/* Two ways through the choices: all of them, and a walk that accepts what is a little worse, ever less of it.
- *
- * The walk is threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90, 1990): a step moves a prime factor of one
- * dimension to another slot, or takes another order of one level. It needs no exponential, so the same seed walks the
- * same way on every machine.
+/* Two searches of the choices: all of them, and a random walk. The walk is threshold accepting (Dueck and Scheuer, J.
+ * Comput. Phys. 90, 1990): it accepts slightly worse choices, and fewer of them over time. A step moves a prime factor
+ * of one dimension to another slot, or changes the order of one level. It needs no exponential, so a seed gives the
+ * same walk on every machine.
  */
 #include "model/cost.h"
 
@@ -91,7 +90,7 @@ static void move_factor(const hc_map_model *model, hc_map_choice *choice, uint64
     for (int slot = 0; slot < n_slots; slot++) {
         if (choice->factor[slot][d] > 1)
             from[n_from++] = slot;
-        /* A slot in space below which there is one instance holds no loop. */
+        /* A spatial slot whose children have one instance has no loop. */
         if (model->allowed[slot] >> d & 1 &&
             (slot < model->n_levels || model->level[slot - model->n_levels].fanout > 1))
             to[n_to++] = slot;
@@ -124,7 +123,7 @@ hc_status hc_map_walk_begin(const hc_map_model *model, const hc_map_choice *choi
     walk->budget = budget;
     walk->now = walk->best = *choice;
     if (!hc_map_cost_of(model, choice, &walk->now_cost))
-        return hc_fail(error, HC_VALUE, "search: the mapping to begin with does not fit");
+        return hc_fail(error, HC_VALUE, "search: the initial mapping does not fit the memories");
     walk->best_cost = walk->now_cost;
     walk->taken = walk->valid = 1;
     return HC_OK;
@@ -133,7 +132,7 @@ hc_status hc_map_walk_begin(const hc_map_model *model, const hc_map_choice *choi
 void hc_map_walk_on(const hc_map_model *model, hc_map_walk *walk, int64_t steps) {
     const int64_t stop = hc_min(walk->budget, walk->taken + steps);
     for (; walk->taken < stop; walk->taken++) {
-        /* Half-way and near the end the walk goes back to the best that it met. */
+        /* Half-way and near the end the walk returns to its best choice. */
         if (walk->taken == walk->budget / 2 || walk->taken == walk->budget - walk->budget / 8) {
             walk->now = walk->best;
             walk->now_cost = walk->best_cost;

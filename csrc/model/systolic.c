@@ -1,7 +1,7 @@
-/* Each cycle every cell takes what its neighbours held the cycle before: moving values from the left, sums or stationary
- * values from the top.
+/* In each cycle every cell receives the values that its neighbours held in the preceding cycle: moving values from the
+ * left, sums or stationary values from the top.
  *
- *     stationary weights, or inputs   rows cycles to load, then T + rows + cols - 2 until the last sum has left below
+ *     stationary weights, or inputs   rows cycles to load, then T + rows + cols - 2 until the last sum has left at the bottom
  *     stationary outputs              T + rows + cols - 2 until the last product is formed
  *
  * T vectors stream through a fold. They enter skewed: row r (and for stationary outputs column c) starts r (c) cycles

@@ -1,4 +1,4 @@
-/* Every check of arguments. A sentence names the argument, what came and what was wanted. */
+/* Checks of arguments. A message names the argument, its value and the expected value. */
 #include "ops/check.h"
 
 #include "base/convert.h"
@@ -11,7 +11,7 @@ static bool is_float(hc_dtype dtype) {
     return dtype == HC_F32 || dtype == HC_F64 || dtype == HC_F16 || dtype == HC_BF16;
 }
 
-/* "(2, 3)" into text, cut with "..." where it does not fit. */
+/* Writes "(2, 3)" into text, cut with "..." if it does not fit. */
 static const char *shape_text(int ndim, const int64_t *shape, char text[96]) {
     size_t used = (size_t)snprintf(text, 96, "(");
     for (int i = 0; i < ndim && used < 64; i++)
@@ -26,7 +26,7 @@ hc_status hc_check_host(const char *name, int device, hc_error *error) {
     return hc_fail(error, HC_UNSUPPORTED, "%s is on device %d, expected the host: copy it there first", name, device);
 }
 
-/* A view wherever it lies. */
+/* Checks a view on any device. */
 static hc_status check_view(const char *name, const hc_view *view, hc_error *error) {
     if (!is_float(view->dtype))
         return hc_fail(error, HC_TYPE, "%s: expected float16, bfloat16, float32 or float64", name);
@@ -88,7 +88,7 @@ static bool is_of(const hc_prepacked_origin *origin, const hc_format *format, co
            memcmp(&origin->geometry, geometry, sizeof *geometry) == 0;
 }
 
-/* A packed array wherever its components lie. */
+/* Checks a packed array whose components are on any device. */
 static hc_status check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, int *device,
                               hc_error *error) {
     hc_status status =
@@ -109,7 +109,7 @@ static hc_status check_packed(const char *name, const hc_packed *packed, hc_geom
     }
     *device = found < 0 ? HC_HOST : found;
     if (packed->prepacked && !is_of((const hc_prepacked_origin *)packed->prepacked, &packed->format, geometry))
-        return hc_fail(error, HC_VALUE, "%s: its panels were made of an array of another format or shape", name);
+        return hc_fail(error, HC_VALUE, "%s: its panels belong to an array of another format or shape", name);
     return HC_OK;
 }
 
@@ -119,7 +119,7 @@ hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry
     return status == HC_OK ? hc_check_host(name, device, error) : status;
 }
 
-/* One side of matmul: its shape, and that a packed one is quantized along the reduction axis. */
+/* Checks one side of matmul: its shape, and that a packed side is quantized along the reduction axis. */
 static hc_status check_side(const char *name, const hc_operand *operand, bool is_b, hc_side *side, hc_error *error) {
     char text[96];
     if (operand->dense) {
@@ -199,7 +199,7 @@ hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_for
     if (status != HC_OK)
         return status;
     if (activations && !(a->dense || b->dense))
-        return hc_fail(error, HC_VALUE, "matmul: activations= is for a dense operand, both are quantized");
+        return hc_fail(error, HC_VALUE, "matmul: activations= applies to a dense operand, but both are quantized");
     if (activations && a->dense && b->dense)
         return hc_fail(error, HC_VALUE, "matmul: activations= needs a quantized operand, both are dense");
     if (activations) {
@@ -255,7 +255,7 @@ hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *
     c->n = x->shape[0], c->channels = x->shape[1], c->height = x->shape[2], c->width = x->shape[3];
     c->filters = w_shape[0], c->group_channels = w_shape[1], c->r = w_shape[2], c->s = w_shape[3];
     const int64_t filter_values = c->group_channels * c->r * c->s;
-    if (filter_values > INT32_MAX) /* panels count their steps in int32; it keeps their bytes inside int64, too */
+    if (filter_values > INT32_MAX) /* panels count their steps in int32; this also keeps their bytes within int64 */
         return hc_fail(error, HC_VALUE, "conv2d: w has filters of %lld values, expected at most 2^31 - 1",
                        (long long)filter_values);
     const int64_t groups = window->groups;
@@ -268,7 +268,7 @@ hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *
         return hc_fail(error, HC_VALUE, "conv2d: x has %lld channels, w with groups %lld needs %lld",
                        (long long)c->channels, (long long)groups, (long long)(c->group_channels * groups));
     for (int i = 0; i < 2; i++) {
-        const int64_t limit = 1 << 30; /* keeps every index of a window inside int64 */
+        const int64_t limit = 1 << 30; /* keeps every index of a window within int64 */
         if (window->stride[i] < 1 || window->stride[i] > limit)
             return hc_fail(error, HC_VALUE, "conv2d: stride %lld, expected 1 to 2^30", (long long)window->stride[i]);
         if (window->dilation[i] < 1 || window->dilation[i] > limit)

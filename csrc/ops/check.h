@@ -1,22 +1,23 @@
-/* Every check of arguments: one function an operation, called first; what passes is legal for the rest of ops/. */
+/* Checks of arguments: one function per operation, called first. Accepted arguments are valid for the rest of ops/. */
 #ifndef HC_CHECK_H
 #define HC_CHECK_H
 
 #include "formats/format.h"
 #include "hc.h"
 
-/* Memory on this device can be read here: for what no route takes elsewhere. */
+/* Fails unless memory of this device can be read here: for operations without routes. */
 hc_status hc_check_host(const char *name, int device, hc_error *error);
-/* dtype is a float type, sizes are no negatives and no overflow; on the host. */
+/* Checks that dtype is a float type, that sizes are not negative and do not overflow, and that the view is on the
+ * host. */
 hc_status hc_check_view(const char *name, const hc_view *view, hc_error *error);
-/* How many values a checked view has. */
+/* Number of values of a checked view. */
 static inline int64_t hc_values(const hc_view *view) {
     int64_t values = 1;
     for (int i = 0; i < view->ndim; i++)
         values *= view->shape[i];
     return values;
 }
-/* Goes on to the next value of a view that has some, in C order; false after the last. */
+/* Advances to the next value of a nonempty view in C order; false after the last. */
 static inline bool hc_view_next(const hc_view *view, int64_t index[HC_MAX_DIMS], const char **value) {
     for (int i = view->ndim - 1; i >= 0; i--) {
         *value += view->strides[i];
@@ -27,29 +28,31 @@ static inline bool hc_view_next(const hc_view *view, int64_t index[HC_MAX_DIMS],
     }
     return false;
 }
-/* x can be quantized to this format along these axes. */
+/* Checks that x can be quantized to this format along these axes. */
 hc_status hc_check_encoding(const char *name, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
                             hc_geometry *geometry, hc_error *error);
-/* The format learns a codebook or searches scales; importance has the shape of x, its values are finite and not negative. */
+/* Checks that the format learns a codebook or searches scales, that importance has the shape of x, and that its values
+ * are finite and not negative. */
 hc_status hc_check_importance(const char *name, const hc_view *importance, const hc_view *x, const hc_format *format,
                               hc_error *error);
-/* An array that panels were made of: an hc_prepacked begins with it. */
+/* The array that panels were packed from; an hc_prepacked begins with it. */
 typedef struct {
     hc_format format;
     hc_geometry geometry;
 } hc_prepacked_origin;
-/* Format, shape and axes legal, every component there, on the host; panels, if there are any, of this very array. */
+/* Checks format, shape and axes, that every component exists and is on the host, and that panels, if any, belong to
+ * this array. */
 hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, hc_error *error);
 
-/* The same view of shape and reduction for dense and packed operands of a product. */
+/* Shape and reduction axes of a dense or packed operand of a product. */
 typedef struct {
     int ndim;
     int64_t shape[HC_MAX_DIMS];
-    hc_geometry geometry; /* of a packed one, and of a dense one that becomes packed */
+    hc_geometry geometry; /* of a packed operand, and of a dense one that will be packed */
     int device;
 } hc_side;
 hc_status hc_check_bias(const char *operation, const hc_view *bias, int64_t n, hc_error *error);
-/* Devices aside, which are the routes' to look at. */
+/* Checks everything except devices, which the routes check. */
 hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_format *activations, const hc_view *bias,
                           const hc_view *out, hc_side sides[2], hc_error *error);
 

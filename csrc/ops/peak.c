@@ -1,7 +1,6 @@
-/* The loops of kernels/peak/peak.h on every thread: what the machine can do at most, for benchmarks to compare with.
- *
- * The work is cut into pieces that threads take as they come, so that a thread that is late costs little: pieces of
- * steps on registers, blocks of memory. Edges of `data` that are no whole cache line are not read.
+/* The loops of kernels/peak/peak.h on every thread: the limits of the machine, with which benchmarks compare. The work
+ * is cut into pieces (steps on registers, or blocks of memory), which threads take one after the other. So a slow
+ * thread costs little. Parts of `data` at its ends that are not whole cache lines are not read.
  */
 #include "base/threads.h"
 #include "hc.h"
@@ -10,15 +9,15 @@
 #include <string.h>
 
 enum {
-    PIECES = 16,           /* a thread, of a loop on registers */
-    BLOCK_BYTES = 1 << 20, /* long against a page, short against what a benchmark reads */
+    PIECES = 16,           /* per thread, of a loop on registers */
+    BLOCK_BYTES = 1 << 20, /* large compared with a page, small compared with the bytes that a benchmark reads */
     AHEAD_BYTES = 4096,    /* measured best for the products as well (Zen 4, 2026-11) */
 };
 
 typedef struct {
     hc_peak_loop_fn *loop;
     int64_t steps;
-    uint64_t operations, sum; /* of piece 0: all are the same */
+    uint64_t operations, sum; /* of piece 0: all pieces are equal */
 } hc_loop_context;
 
 static void loop_piece(void *argument, int64_t piece, int thread) {

@@ -1,7 +1,8 @@
-/* Rounding with feedback, column by column: GPTQ as Babai's nearest plane on the lattice of H (Frantar et al., ICLR 2023,
- * arXiv 2210.17323), in the form of LDLQ (Chee et al., "QuIP", NeurIPS 2023, arXiv 2307.13304). What is owed to a block of
- * columns by all before it is one product; within a block each column pays at once. Which N of M stay is chosen on the way
- * (Frantar and Alistarh, "SparseGPT", ICML 2023, arXiv 2301.00774), by what each brings as it is rounded.
+/* Rounding with feedback, column by column: GPTQ as Babai's nearest plane on the lattice of H (Frantar et al., ICLR
+ * 2023, arXiv 2210.17323), in the form of LDLQ (Chee et al., "QuIP", NeurIPS 2023, arXiv 2307.13304). The corrections
+ * of a block of columns by all columns before it are one product. Within a block each column corrects the next ones
+ * immediately. The nonzeros of N:M are chosen at the start of each block (Frantar and Alistarh, "SparseGPT", ICML 2023,
+ * arXiv 2301.00774), by their gain when they are rounded.
  */
 #include "ptq/grid.h"
 
@@ -53,7 +54,8 @@ static bool begins(const columns_job *job, int64_t j) {
     return j == 0 || j == job->rows.grid->columns || block[order[j]] != block[order[j - 1]];
 }
 
-/* The mask of columns order[at .. at + m - 1], which are one block; `wanted` is what they would be rounded from. */
+/* Chooses the mask of columns order[at .. at + m - 1], which are one block. `wanted` has the values that would be
+ * rounded. */
 static void choose(const columns_job *job, int64_t at, int64_t m, int64_t first, int64_t n, const double *wanted,
                    double *scores, double *code, double *value) {
     const hc_ptq_grid *grid = job->rows.grid;
@@ -75,7 +77,7 @@ static void choose(const columns_job *job, int64_t at, int64_t m, int64_t first,
             for (int64_t i = 0; i < n; i++)
                 beaten[i] += other[i] > own[i] || (k < j && other[i] == own[i]);
         }
-        for (int64_t i = 0; i < n; i++) { /* never more than n, even of what overflowed */
+        for (int64_t i = 0; i < n; i++) { /* never more than n, even if scores overflowed */
             mask[i] = beaten[i] < job->choice->n && kept[i] < job->choice->n;
             kept[i] += mask[i];
         }

@@ -1,6 +1,7 @@
-/* Coordinate descent under H: on codes (Behdin et al., "QuantEase", 2023, arXiv 2309.01885), and on scales as they are
- * stored, which is the same with one more factor. Each step is an exact minimum, so the error never rises. The slopes of
- * some rows are one product, and then kept: few codes move in a sweep, and only what moved is added to them.
+/* Coordinate descent under H: on codes (Behdin et al., "QuantEase", 2023, arXiv 2309.01885), and on stored scales,
+ * which is the same with one more factor. Each step is an exact minimum, so the error never rises. The slopes of a
+ * group of rows are computed by one product and then updated: few codes change in a sweep, and only their changes are
+ * added.
  */
 #include "base/convert.h"
 #include "ptq/grid.h"
@@ -10,7 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Columns whose changes are added at once, and slopes that meet in a cache. */
+/* Columns whose changes are added at once, and slopes that fit into a cache together. */
 enum { BLOCK = 64, STRIP = 512 };
 
 typedef struct {
@@ -19,7 +20,7 @@ typedef struct {
     const hc_ptq_scales *scales;
     int sweeps, refits;
     int32_t *codes;
-    int64_t longest;      /* of the groups, and at least BLOCK */
+    int64_t longest;      /* the longest group, at least BLOCK */
     int64_t slope_stride; /* no power of two */
     _Atomic int64_t *changed;
 } descent_job;
@@ -37,7 +38,7 @@ typedef struct {
     bool rests[HC_PTQ_WIDTH]; /* a sweep changed no code of the row */
 } descent_rows;
 
-/* Adds what changes of few errors of columns from .. from + count - 1, count <= BLOCK, are to the slopes. */
+/* Adds the changes of few errors of columns from .. from + count - 1, count <= BLOCK, to the slopes. */
 static void add_some(const descent_rows *own, int64_t from, int64_t count, const double *changes) {
     const descent_job *job = own->job;
     const int64_t k = job->rows.grid->columns, n = own->n;
@@ -55,14 +56,14 @@ static void add_some(const descent_rows *own, int64_t from, int64_t count, const
                                job->h + (from + moved[i][m]) * k + at, own->slopes + i * job->slope_stride + at);
 }
 
-/* Adds own->changes of columns from .. from + count - 1 to the slopes, ascending; what did not change adds 0. */
+/* Adds own->changes of columns from .. from + count - 1 to the slopes, ascending; errors without a change add 0. */
 static void add_changes(const descent_rows *own, int64_t from, int64_t count) {
     const descent_job *job = own->job;
     const int64_t k = job->rows.grid->columns, n = own->n;
     int64_t some = 0;
     for (int64_t i = 0; i < count * n; i++)
         some += own->changes[i] != 0;
-    if (3 * some > count * n) { /* a product is about three times as fast */
+    if (3 * some > count * n) { /* a product is about three times as fast per change */
         hc_ptq_multiply(job->rows.gemm, n, k, count, 1.0, own->changes, n, job->h + from * k, k, own->slopes,
                         job->slope_stride, own->pack);
         return;
@@ -71,7 +72,8 @@ static void add_changes(const descent_rows *own, int64_t from, int64_t count) {
         add_some(own, from + at, hc_min(BLOCK, count - at), own->changes + at * n);
 }
 
-/* One column: where the rounded target is nearer than what stands, it is taken. `slopes` are its own, `changes` go there. */
+/* One column: the rounded target replaces the current value if it is nearer to the target. `slopes` are those of the
+ * column; its changes are written to `changes`. */
 static int64_t step(descent_rows *own, int64_t column, const double *slopes, double *changes, bool *moved) {
     const descent_job *job = own->job;
     const hc_ptq_grid *grid = job->rows.grid;
@@ -136,7 +138,7 @@ static double table_scale(const hc_ptq_scales *scales, double unit, int i) {
     return scales->kind == HC_PTQ_TABLE_F32 ? (double)(float)exact : exact;
 }
 
-/* The stored scale nearest to t, the lower of two. */
+/* The storable scale nearest to t, the lower one if two are equally near. */
 static double stored_scale(const hc_ptq_scales *scales, int64_t row, double t) {
     if (scales->kind == HC_PTQ_F32)
         return t < (double)FLT_MAX ? (double)(float)t : 0.0;
@@ -155,7 +157,7 @@ static double stored_scale(const hc_ptq_scales *scales, int64_t row, double t) {
     return above - t < t - below ? above : below;
 }
 
-/* Columns begin .. end - 1 are one group. */
+/* Refits the scale of one group, columns begin .. end - 1. */
 static void refit_group(const descent_rows *own, int64_t begin, int64_t end) {
     const descent_job *job = own->job;
     const hc_ptq_rows *rows = &job->rows;

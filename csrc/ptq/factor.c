@@ -1,5 +1,5 @@
-/* Sums of inputs and their factor. The trailing part of a factorisation is a product whose depth descends, as an
- * unblocked one subtracts it: blocks change no bit.
+/* Sums of inputs and their factor. The update of the trailing part is a product over descending depth, the order of an
+ * unblocked factorization, so blocks change no bit.
  */
 #include "base/threads.h"
 #include "ptq/ptq.h"
@@ -10,7 +10,7 @@
 
 enum { STRIP = 192, PANEL = 96, STEP = 512 };
 
-/* HC_PTQ_PACK items for each thread, and some more behind them. */
+/* Memory for HC_PTQ_PACK items per thread, followed by `more` items. */
 static double *pack_space(const hc_run *run, int64_t more, hc_error *error) {
     double *space = hc_alloc_aligned((run->n_threads * (int64_t)HC_PTQ_PACK + more) * (int64_t)sizeof *space);
     if (!space)
@@ -52,7 +52,7 @@ typedef struct {
     double *pack;
 } factor_job;
 
-/* Rows first .. last - 1 of the panel, with what its diagonal block says. */
+/* Rows first .. last - 1 of the panel, from its diagonal block. */
 static void panel_rows(const factor_job *job, int64_t low, int64_t high) {
     const int64_t n = job->columns;
     for (int64_t k = job->count - 1; k >= 0; k--) {
@@ -87,7 +87,7 @@ static void trailing_task(void *context, int64_t task, int thread) {
                     n, job->pack + thread * HC_PTQ_PACK);
 }
 
-/* The block on the diagonal by itself; the first column of it whose pivot does not serve, or -1. */
+/* Factors the diagonal block. Returns its first column whose pivot is invalid, or -1. */
 static int64_t diagonal_block(const factor_job *job) {
     const int64_t n = job->columns, first = job->first;
     for (int64_t k = 0; k < job->count; k++)

@@ -5,11 +5,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { SCRATCH = (48 << 20) / sizeof(double) }; /* of all threads, where 16 rows of each are no more */
+enum { SCRATCH = (48 << 20) / sizeof(double) }; /* of all threads, if 16 rows of each thread do not take more */
 
 hc_status hc_ptq_begin(const hc_run *run, const hc_ptq_grid *grid, int64_t columns, hc_ptq_rows *rows,
                        hc_error *error) {
-    /* A multiple of every tile; more rows a task read the factor less often, fewer keep all threads busy. */
+    /* A multiple of every tile. More rows per task read the factor less often, fewer rows keep all threads busy. */
     const int64_t share = hc_round_up(hc_ceil_div(grid->rows, 2 * run->n_threads), 16);
     *rows = (hc_ptq_rows){.gemm = HC_BEST(gemm_f64, run),
                           .axpy = HC_PICK(axpy_f64, run),

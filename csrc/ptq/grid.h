@@ -1,4 +1,4 @@
-/* Rounding columns of some rows to a grid, for the files of this room. */
+/* Rounding columns of some rows to a grid, for the files of this folder. */
 #ifndef HC_PTQ_GRID_H
 #define HC_PTQ_GRID_H
 
@@ -8,7 +8,7 @@
 
 enum { HC_PTQ_WIDTH = 128 };
 
-/* What a task over rows is given: the kernels, and memory of its thread. */
+/* The state of a task over rows: kernels, and memory of its thread. */
 typedef struct {
     const hc_kernel *gemm;
     hc_axpy_f64_fn *axpy;
@@ -18,19 +18,20 @@ typedef struct {
     int64_t width; /* rows of a task, at most HC_PTQ_WIDTH */
     int64_t scratch_size;
     double *scratch; /* scratch_size of each thread */
-    int64_t pack;    /* where in it hc_ptq_multiply packs */
+    int64_t pack;    /* offset of the memory in which hc_ptq_multiply packs */
 } hc_ptq_rows;
 
-/* `columns` columns of scratch for each thread; free with hc_free_aligned(rows->scratch). */
+/* Scratch memory of `columns` columns for each thread; free it with hc_free_aligned(rows->scratch). */
 hc_status hc_ptq_begin(const hc_run *run, const hc_ptq_grid *grid, int64_t columns, hc_ptq_rows *rows, hc_error *error);
 static inline int64_t hc_ptq_tasks(const hc_ptq_rows *rows) { return hc_ceil_div(rows->grid->rows, rows->width); }
 
-/* The memory of a thread in which hc_ptq_multiply packs. */
+/* The memory of a thread for the packing of hc_ptq_multiply. */
 static inline double *hc_ptq_pack(const hc_ptq_rows *rows, int thread) {
     return rows->scratch + thread * rows->scratch_size + rows->pack;
 }
 
-/* n items of a column a few columns ahead: columns lie far apart, and no processor guesses the next. */
+/* Prefetches n items of a column a few columns ahead: columns are far apart, and hardware prefetchers do not predict
+ * the next one. */
 static inline void hc_ptq_prefetch(const hc_ptq_grid *grid, const void *items, int64_t size, int64_t column,
                                    int64_t first, int64_t n) {
     enum { AHEAD = 6, LINE = 64 };
@@ -39,15 +40,15 @@ static inline void hc_ptq_prefetch(const hc_ptq_grid *grid, const void *items, i
         __builtin_prefetch(at + byte);
 }
 
-/* Which of rows first .. of a column are kept; NULL where all are. */
+/* The mask of rows first .. of a column; NULL without a mask. */
 static inline uint8_t *hc_ptq_mask(const hc_ptq_grid *grid, int64_t column, int64_t first) {
     return grid->mask ? grid->mask + column * grid->rows + first : NULL;
 }
 
-/* Column j of rows first .. first + n - 1, whatever the mask says. */
+/* Rounds column j of rows first .. first + n - 1, ignoring the mask. */
 void hc_ptq_round(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_t n, const double *x, double *code,
                   double *value);
-/* c of `refit`: the value without its scale, 0 where the mask keeps none. */
+/* c of `refit`: the value without its scale, 0 if the mask removes it. */
 void hc_ptq_factors(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_t n, const int32_t *codes, double *c);
 
 /* w - value of every column, (columns, n). */

@@ -1,5 +1,5 @@
-/* What the levels of a table may gain under H, all codes fixed: the error of a row is a quadratic in its levels, and here
- * are its matrix and its slope. H is read a strip of columns at a time, and a strip for many rows.
+/* The gain of moving the levels of a table under H, with all codes fixed. The error of a row is a quadratic function of
+ * its levels; this file computes its matrix and its slope. H is read one strip of columns at a time, for many rows.
  */
 #include "ptq/grid.h"
 
@@ -15,7 +15,7 @@ typedef struct {
     double *curvature, *slope;
 } levels_job;
 
-/* Row r of some that begin at `first`: the strip of columns begin .. begin + n - 1. `parts` is (levels, STEP). */
+/* Adds the strip of columns begin .. begin + n - 1 of row r of the rows from `first` on. `parts` is (levels, STEP). */
 static void add_strip(const levels_job *job, int64_t row, int64_t begin, int64_t n, const double *scale,
                       double *parts) {
     const hc_ptq_grid *grid = job->rows.grid;
@@ -69,7 +69,7 @@ hc_status hc_ptq_levels(const hc_run *run, const hc_ptq_grid *grid, const double
                         hc_error *error) {
     levels_job job = {
         .w = w, .h = h, .codes = codes, .first = first, .count = count, .curvature = curvature, .slope = slope};
-    /* The table of parts is of levels, not of rows: 16 rows are the fewest of a task. */
+    /* The size of the table of parts depends on levels, not on rows, so a task has at least 16 rows. */
     const int64_t columns = 2 * grid->columns + HC_PTQ_BLOCK + grid->n_levels * (STEP / 16);
     const hc_status status = hc_ptq_begin(run, grid, columns, &job.rows, error);
     if (status != HC_OK)

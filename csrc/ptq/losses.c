@@ -1,4 +1,4 @@
-/* What errors of weights cost at the output of their layer: e^T H e of each row, from the upper triangle of blocks of H. */
+/* Errors of weights at the output of their layer: e^T H e of each row, from the upper triangle of blocks of H. */
 #include "base/threads.h"
 #include "ptq/ptq.h"
 #include "ptq/tiles.h"

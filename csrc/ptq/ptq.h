@@ -1,17 +1,16 @@
-/* Rounding under the inputs of a layer: sums of inputs, their factor, and what is done to columns of weights with it.
- *
- * Weights lie transposed, (columns, rows): a column is one input of all rows, and rows are lanes. Every sum has an order
- * that is stated here and in heterocompute/reference/ptq.py, so that codes are the same on every machine and for any
- * number of threads: those over inputs or columns, with an entry of H or of its factor, are chains of one fused
- * multiply-add each, in all others the product is rounded, then the sum. The equations: docs/ptq.md.
+/* Rounding with the inputs of a layer: sums of inputs, their factor, and the operations on columns of weights that use
+ * the factor. Weights are transposed, (columns, rows): a column is one input of all rows, and rows are lanes. Every sum
+ * has an order that is stated here and in heterocompute/reference/ptq.py, so that codes are the same on every machine
+ * and for any number of threads: those over inputs or columns, with an entry of H or of its factor, are chains of one
+ * fused multiply-add each, in all others the product is rounded, then the sum. The equations: docs/ptq.md.
  */
 #ifndef HC_PTQ_H
 #define HC_PTQ_H
 
 #include "base/base.h"
 
-/* What a column may be rounded to. value = scale * (code - zero), low <= code <= high, or scale * level[code]; or the
- * nearest float32, whose bits are the code. 0 where `mask` keeps no value, whose code counts for nothing. */
+/* The values to which a column is rounded. value = scale * (code - zero), low <= code <= high, or scale * level[code];
+ * or the nearest float32, whose bits are the code. A value that `mask` removes is 0, and its code is ignored. */
 typedef struct {
     int64_t columns, rows, n_groups;
     const int32_t *group; /* (columns), from 0, not falling */
@@ -22,10 +21,10 @@ typedef struct {
     bool per_row; /* levels and thresholds are (.., rows) */
     const double *levels, *thresholds;
     bool exact;    /* float32 */
-    uint8_t *mask; /* (columns, rows): 1 is kept; or NULL */
+    uint8_t *mask; /* (columns, rows): 1 is a nonzero; or NULL */
 } hc_ptq_grid;
 
-/* N of every M: columns of one block follow each other in the order, at most HC_PTQ_MOST. */
+/* N of every M: columns of one block are adjacent in the order; M is at most HC_PTQ_MOST. */
 enum { HC_PTQ_MOST = 32 };
 typedef struct {
     int n;
@@ -42,7 +41,7 @@ typedef struct {
     const double *unit;  /* (rows) */
 } hc_ptq_scales;
 
-/* sum[i][j] += left[t][i] * right[t][j], t ascending; (columns, columns). Where `left` is `right` only j >= i. */
+/* sum[i][j] += left[t][i] * right[t][j], t ascending; (columns, columns). If `left` is `right`, only for j >= i. */
 hc_status hc_ptq_gram(const hc_run *run, int64_t tokens, int64_t columns, const double *left, const double *right,
                       double *sum, hc_error *error);
 
@@ -56,34 +55,38 @@ hc_status hc_ptq_factor(const hc_run *run, int64_t columns, double *matrix, doub
 hc_status hc_ptq_score(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *weight, double *sums,
                        hc_error *error);
 
-/* Column order[j] is rounded from w_j + sum over i < j of (w_i - value_i) * factor[i][j], i ascending; from w_j
- * alone where `factor` is NULL. With `choice`, which may be NULL, the mask is chosen: where a block begins, those n of its
- * columns are kept whose rounding gains most, weight * (x^2 - (x - value)^2), x being what they would be rounded from
- * then; of equal ones the earlier in the order. Code 0 where none is kept. */
+/* Column order[j] is rounded from w_j + sum over i < j of (w_i - value_i) * factor[i][j], i ascending; from w_j alone
+ * where `factor` is NULL. With `choice`, which may be NULL, the mask is chosen at the start of each block: the n
+ * columns with the largest gain weight * (x^2 - (x - value)^2) are kept, the earlier in the order if gains are equal. x
+ * is the value that would be rounded at that moment. Removed values have code 0. */
 hc_status hc_ptq_columns(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *factor,
                          const int32_t *order, const hc_ptq_choice *choice, int32_t *codes, hc_error *error);
 
-enum { HC_PTQ_BLOCK = 96 }; /* columns between which what is owed is one product */
+enum { HC_PTQ_BLOCK = 96 }; /* columns after which the corrections of later columns are added by one product */
 
-/* `sweeps` times, the first `refits` of them after the scales: each scale, groups ascending, then each column, ascending,
- * all else fixed. They keep e_j = w_j - value_j, and the slopes, sum over i ascending, from 0, of e_i h_ij, to which whatever
- * changes an e_i adds its change times h_ij, i ascending.
+/* Makes `sweeps` sweeps over each column, ascending. Each of the first `refits` sweeps begins with each scale, groups
+ * ascending. Everything else is fixed in each step. The state is e_j = w_j - value_j, and the slopes: the sum over i
+ * ascending, from 0, of e_i h_ij. A change of e_i adds the change times h_ij, i ascending.
+ *
  *   scale  With c = value / scale: a = sum_j c_j slope_j, b = sum_j c_j sum_{i in group} c_i h_ij, ascending, from 0;
- *          s' = s + a / b as it can be stored, taken where the error falls. A row of which a sweep changed no code rests.
- *   code   t = value_j + slope_j / h_jj, rounded, taken where it is nearer to t. What the mask does not keep stays 0.
- * Ends where a sweep changes no code. changed[sweeps]: codes. `scales` may be NULL: none moves. */
+ *          s' = s + a / b as it can be stored, used if the error falls. A row is skipped once a sweep
+ *          changed none of its codes.
+ *   code   t = value_j + slope_j / h_jj, rounded, used if it is nearer to t. Values that the mask removes stay 0.
+ *
+ * Ends when a sweep changes no code. changed[sweeps]: number of codes. `scales` NULL: scales do not change. */
 hc_status hc_ptq_descend(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *h,
                          const hc_ptq_scales *scales, int refits, int sweeps, int32_t *codes, int64_t *changed,
                          hc_error *error);
 
-/* sums[row] = sum of e_j * ((before + before) + inside), j ascending, from 0, where `before` is the sum of e_i h_ij of the i
- * before the block of j, of HC_PTQ_BLOCK columns, and `inside` that of those in it; errors (columns, rows), h symmetric. */
+/* sums[row] = sum of e_j * ((before + before) + inside), j ascending, from 0. Blocks have HC_PTQ_BLOCK columns.
+ * `before` is the sum of e_i h_ij over the i before the block of j, `inside` the sum over the i in the block. errors
+ * (columns, rows), h symmetric. */
 hc_status hc_ptq_losses(const hc_run *run, int64_t columns, int64_t rows, const double *errors, const double *h,
                         double *sums, hc_error *error);
 
-/* What levels gain, of rows first .. first + count - 1: with c_j the scale of column j, 0 where the mask keeps none,
- * slope[row][l] = sum of c_j sum_i (w_i - value_i) h_ij over the columns j of code l, and curvature[row][l][m] = sum of
- * c_i (sum of c_j h_ji over the columns j of code m) over the columns i of code l, all ascending, from 0. */
+/* Gains of levels for rows first .. first + count - 1. With c_j the scale of column j, or 0 if the mask removes the
+ * value, slope[row][l] = sum of c_j sum_i (w_i - value_i) h_ij over the columns j of code l, and curvature[row][l][m] =
+ * sum of c_i (sum of c_j h_ji over the columns j of code m) over the columns i of code l, all ascending, from 0. */
 hc_status hc_ptq_levels(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *h,
                         const int32_t *codes, int64_t first, int64_t count, double *curvature, double *slope,
                         hc_error *error);

@@ -1,13 +1,13 @@
-/* A product in tiles. Both sides are packed: matrices of this room have rows of 2^n bytes, whose columns would all fall
- * into the same few lines of a cache. What is less than a tile goes through one of its own. The depth ascends for every
- * item of c, so that no bit depends on tiles.
+/* A product in tiles. Both sides are packed: matrices of this folder have rows of 2^n bytes, whose columns would all
+ * share a few cache sets. Partial tiles go through a tile of their own. The depth ascends for every item of c, so no
+ * bit depends on tiles.
  */
 #include "ptq/tiles.h"
 
 #include <string.h>
 
-/* sign times columns 0 .. n - 1 of k rows, as panels of `width` columns in which a row is contiguous; the last is filled
- * with 0. */
+/* Packs sign times columns 0 .. n - 1 of k rows into panels of `width` columns, in which a row is contiguous; the last
+ * panel is padded with 0. */
 static inline void pack_panels(int64_t n, int width, int64_t k, double sign, const double *rows, int64_t stride,
                                double *panels) {
     const int64_t whole = n / width * width;
@@ -21,7 +21,7 @@ static inline void pack_panels(int64_t n, int width, int64_t k, double sign, con
     }
 }
 
-/* A width that the compiler knows is a few moves. */
+/* With a constant width a row is a few moves. */
 static void pack(int64_t n, int width, int64_t k, double sign, const double *rows, int64_t stride, double *panels) {
     switch (width) {
     case 4:
@@ -56,7 +56,7 @@ static void edge(const hc_kernel *gemm, int64_t m, int64_t n, int64_t k, const d
         memcpy(c + i * ldc, tile + i * nr, (size_t)n * sizeof *c);
 }
 
-/* Packed rows times packed columns: a panel of columns stays in the first cache, the rows in the second. */
+/* Packed rows times packed columns: a panel of columns stays in L1, the rows in L2. */
 static void multiply_packed(const hc_kernel *gemm, int64_t m, int64_t n, int64_t k, const double *a, const double *b,
                             double *c, int64_t ldc) {
     const int mr = gemm->mr, nr = gemm->nr;

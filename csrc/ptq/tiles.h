@@ -1,11 +1,11 @@
-/* Products of float64 in tiles of the kernels, for the files of this room. */
+/* Products of float64 in tiles of the kernels, for the files of this folder. */
 #ifndef HC_PTQ_TILES_H
 #define HC_PTQ_TILES_H
 
 #include "kernels/kernel.h"
 
-/* What is packed at a time: TALL rows and WIDE columns of the product, multiples of every tile, DEPTH deep. A line more
- * a panel, so that panels do not lie a power of two apart. */
+/* Size of one packed part: TALL rows and WIDE columns of the product, multiples of every tile, with DEPTH values each.
+ * A panel has one more cache line, so that panels are not a power of two apart. */
 enum { HC_PTQ_DEPTH = 256, HC_PTQ_TALL = 48, HC_PTQ_WIDE = 192, HC_PTQ_TILE = 16 };
 enum { HC_PTQ_PACK = (HC_PTQ_DEPTH + 1) * (HC_PTQ_TALL + HC_PTQ_WIDE) };
 

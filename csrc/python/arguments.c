@@ -1,4 +1,4 @@
-/* From Python objects to the C API's plain data, with the checks that keep memory safe. */
+/* Converts Python objects to the plain data of the C API, with the checks that keep memory safe. */
 #include "python/arguments.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ int hc_hold(hc_held *held, PyObject *object) {
     return 1;
 }
 
-/* heterocompute.base.errors.Refused(argument, index or None, value, text), of which Python makes a sentence. */
+/* heterocompute.base.errors.Refused(argument, index or None, value, text), from which Python builds the message. */
 static void raise_refused(const hc_error *error) {
     PyObject *module = PyImport_ImportModule("heterocompute.base.errors"), *refused = NULL, *index = NULL;
     if (!module)
@@ -230,7 +230,7 @@ int hc_parse_clip(PyObject *object, hc_clip *clip) {
     return 1;
 }
 
-/* An entry, held before anyone can take it out of the dict; NULL if there is none. */
+/* An entry of a dict. The reference is taken before another thread can remove the entry; NULL if there is none. */
 static PyObject *held_entry(PyObject *dict, const char *key, hc_held *held) {
 #if PY_VERSION_HEX >= 0x030d0000
     PyObject *object;
@@ -240,7 +240,8 @@ static PyObject *held_entry(PyObject *dict, const char *key, hc_held *held) {
     PyObject *name = PyUnicode_FromString(key);
     if (!name)
         return NULL;
-    PyObject *object = Py_XNewRef(PyDict_GetItemWithError(dict, name)); /* borrowed: safe under the GIL alone */
+    /* a borrowed reference, which is safe only under the GIL */
+    PyObject *object = Py_XNewRef(PyDict_GetItemWithError(dict, name));
     Py_DECREF(name);
 #endif
     const int is_held = object && hc_hold(held, object);

@@ -1,4 +1,4 @@
-/* From Python objects to the C API's plain data. What a call borrows it holds until `release`. */
+/* Converts Python objects to the plain data of the C API. A call holds the objects that it borrows until `release`. */
 #ifndef HC_ARGUMENTS_H
 #define HC_ARGUMENTS_H
 
@@ -16,7 +16,7 @@ void hc_release(hc_held *held);
 
 /* A float array (float16, float32, float64; uint16 stands for bfloat16), or with `any` a component's array. */
 int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *held);
-/* (family, bits, group, options...), or (such a tuple, n, m) for a pattern of kept values */
+/* (family, bits, group, options...), or (such a tuple, n, m) for a format with a pattern */
 int hc_parse_format(PyObject *object, hc_format *format);
 int hc_parse_sizes(PyObject *object, const char *name, int64_t *sizes, int *count);
 int hc_parse_axes(PyObject *object, int *axes, int *count);
@@ -25,12 +25,12 @@ int hc_parse_axes(PyObject *object, int *axes, int *count);
 
 /* (format, shape, axes, components[, capsule of prepack]); components' dtypes, shapes and strides are checked against the layout. */
 int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed *packed, hc_held *held);
-/* (isa mask, threads or 0 for all processors[, path[, route[, one order]]]); `settings` leaves 0 threads to the caller */
+/* (isa mask, threads or 0 for all processors[, path[, route[, one order]]]); `settings` does not resolve 0 threads */
 int hc_parse_settings(PyObject *object, hc_run *run);
 int hc_parse_run(PyObject *object, hc_run *run);
 /* None, or (kind, value) */
 int hc_parse_clip(PyObject *object, hc_clip *clip);
-/* Sets the exception that the status stands for. */
+/* Sets the exception of a status. */
 PyObject *hc_raise(hc_status status, const hc_error *error);
 
 extern const char *const HC_COMPONENT_NAMES[HC_N_COMPONENTS];

@@ -1,4 +1,4 @@
-/* Opens a library with cblas_sgemm whose symbols no other library sees, so that several BLAS live in one process untouched. */
+/* Opens a library with cblas_sgemm. Its symbols are private, so several BLAS can be in one process. */
 #include "python/arguments.h"
 #include "python/methods.h"
 

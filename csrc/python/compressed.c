@@ -6,7 +6,7 @@
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
 #include <numpy/arrayobject.h>
 
-/* The memory of a C-contiguous array of this type and number of dimensions. */
+/* The memory of a C-contiguous array with this type and number of dimensions. */
 static void *plain(PyObject *object, int type, int ndim, const char *name) {
     if (!PyArray_Check(object) || PyArray_TYPE((PyArrayObject *)object) != type ||
         PyArray_NDIM((PyArrayObject *)object) != ndim || !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)object) ||
@@ -63,7 +63,7 @@ static PyObject *none_or_error(hc_status status, const hc_error *error) {
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, error);
 }
 
-/* New arrays: starts of a matrix of so many rows, then indices and values of `stored`. */
+/* New arrays: starts of a matrix with `rows` rows, then indices and values of `stored`. */
 static PyObject *new_csr(int64_t rows, int64_t stored) {
     npy_intp starts = rows + 1, count = stored;
     return Py_BuildValue("(NNN)", PyArray_SimpleNew(1, &starts, NPY_INT64), PyArray_SimpleNew(1, &count, NPY_INT32),

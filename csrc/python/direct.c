@@ -1,6 +1,7 @@
-/* Products of plain arguments in one step: float arrays of NumPy's own type, and packed arrays, whose view is kept on them.
- * The answer is None, and nothing has happened, where an argument is anything else or anything is wrong: the long way
- * (heterocompute/products/matmul.py) then takes it, which knows all kinds of arguments and every sentence.
+/* Products of plain arguments in one step: float arrays of NumPy's own type, and packed arrays, whose view is kept on
+ * the array. If an argument is anything else, or is invalid, the result is None and nothing has happened. The general
+ * path (heterocompute/products/matmul.py) then handles the call: it knows all kinds of arguments and every error
+ * message.
  */
 #include "python/call.h"
 #include "python/methods.h"
@@ -12,7 +13,8 @@
 #define SEEN_CAPSULE "heterocompute.seen"
 enum { MOST_TYPES = 4, MOST_PART_DIMS = 3 };
 
-static PyTypeObject *packed_types[MOST_TYPES]; /* whose instances have the slot `_seen`; subclasses may do anything */
+/* types whose instances have the slot `_seen`; subclasses are excluded, since they may change anything */
+static PyTypeObject *packed_types[MOST_TYPES];
 static PyObject *seen_name, *packed_name;
 
 PyObject *hc_direct_types_method(PyObject *self, PyObject *args) {
@@ -37,7 +39,7 @@ static bool is_packed_type(PyTypeObject *type) {
     return false;
 }
 
-/* The memory of an array as it was: its owner may resize or reshape the very array, whatever it is part of. */
+/* The memory of an array when it was seen. Its owner may resize or reshape the same array later. */
 typedef struct {
     PyArrayObject *array;
     const void *data;
@@ -64,7 +66,7 @@ static bool is_as_it_was(const hc_glimpse *was) {
 
 struct hc_seen {
     hc_packed packed;
-    hc_held held; /* what it points into */
+    hc_held held; /* objects that it points into */
     int n;
     hc_glimpse part[2 * HC_MAX_HELD];
 };
@@ -75,24 +77,24 @@ static void free_seen(PyObject *capsule) {
     PyMem_Free(seen);
 }
 
-/* The long way will say it, unless memory is short or it is no error but an interrupt. */
+/* Clears an error that the general path will report. Errors of memory and interrupts stay. */
 static void forget(void) {
     if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_MemoryError))
         PyErr_Clear();
 }
 
-/* A new reference, kept on the object too; NULL, without an exception, where it is not as it should be. */
+/* A new reference, which is also kept on the object. NULL, without an exception, if the object is not as expected. */
 static PyObject *look_at(PyObject *object) {
     hc_seen *seen = PyMem_Calloc(1, sizeof *seen);
     PyObject *tuple = seen ? PyObject_CallMethodNoArgs(object, packed_name) : NULL;
     const bool fits = tuple && hc_parse_packed(tuple, "w", false, &seen->packed, &seen->held);
     for (int i = 0; fits && i < seen->held.count; i++) {
         if (!PyArray_Check(seen->held.object[i]))
-            continue; /* panels, which nobody can change */
+            continue; /* panels, which cannot change */
         PyArrayObject *array = (PyArrayObject *)seen->held.object[i];
         take_glimpse(array, &seen->part[seen->n++]);
         PyObject *base = PyArray_BASE(array);
-        if (base && PyArray_Check(base)) /* values seen as codes: a new array */
+        if (base && PyArray_Check(base)) /* a view of values as codes, which is a new array */
             take_glimpse((PyArrayObject *)base, &seen->part[seen->n++]);
     }
     Py_XDECREF(tuple);
@@ -205,7 +207,7 @@ bool hc_side_of(PyObject *object, bool is_b, bool turned, hc_side *side, hc_held
     return packed->axes[0] == packed->ndim - (is_b ? 2 : 1);
 }
 
-/* Bytes from its first to its last value. */
+/* Addresses of the first and after the last value. */
 static void extent(PyArrayObject *array, const char **from, const char **to) {
     *from = PyArray_BYTES(array);
     *to = *from + PyArray_ITEMSIZE(array);
@@ -231,7 +233,7 @@ static bool is_apart_from(PyArrayObject *out, const hc_side *side) {
     return true;
 }
 
-/* The array to fill: a new one, or `out` where it is plain, of that shape and apart from all inputs. */
+/* The array of the result: a new one, or `out` if it is plain, has the right shape and does not overlap an input. */
 static PyArrayObject *answer_of(PyObject *out, int ndim, const npy_intp *shape, const hc_side sides[2],
                                 PyObject *bias) {
     if (out == Py_None)
@@ -269,7 +271,7 @@ static bool run_product(hc_direct *d, const hc_view *out) {
     const bool may_want_blas = d->side[0].operand.dense && d->side[1].operand.dense && d->run.route != 1;
     hc_error error;
     hc_status status;
-    if (may_want_blas && !hc_blas_looked()) /* the long way looks for one */
+    if (may_want_blas && !hc_blas_looked()) /* the general path looks for a BLAS */
         return false;
     HC_WITHOUT_GIL(hc_matmul(&d->run, &d->side[0].operand, &d->side[1].operand, d->has_format ? &d->format : NULL,
                              d->has_bias ? &d->bias : NULL, out, &error));
@@ -278,7 +280,7 @@ static bool run_product(hc_direct *d, const hc_view *out) {
     return status == HC_OK;
 }
 
-/* The answer, or NULL, with or without an exception. */
+/* The result, or NULL, with or without an exception. */
 static PyObject *try_product(hc_direct *d, PyObject *bias, PyObject *out_object) {
     const hc_side *a = &d->side[0], *b = &d->side[1];
     const int64_t *a_shape = a->array ? a->view.shape : a->packed.shape;

@@ -1,4 +1,4 @@
-/* DLPack's structures, as far as they are read here: https://dmlc.github.io/dlpack/latest/c_api.html */
+/* The part of DLPack's structures that is read here: https://dmlc.github.io/dlpack/latest/c_api.html */
 #include "python/dlpack.h"
 #include "python/arguments.h"
 
@@ -31,7 +31,7 @@ enum { MOST_DIMS = 64 }; /* of an array of NumPy 2 */
 static const char OWNER[] = "heterocompute.dltensor";
 enum { DL_CPU = 1, DL_CUDA = 2, DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
 
-/* A deleter may run Python code, which must not meet an exception that is on its way. */
+/* A deleter may run Python code, so a pending exception is saved meanwhile. */
 static void free_owner(PyObject *capsule) {
 #if PY_VERSION_HEX >= 0x030c0000
     PyObject *raised = PyErr_GetRaisedException();
@@ -43,7 +43,7 @@ static void free_owner(PyObject *capsule) {
     if (managed && managed->deleter)
         managed->deleter(managed);
     if (PyErr_Occurred())
-        PyErr_WriteUnraisable(NULL); /* the capsule is on its way out */
+        PyErr_WriteUnraisable(NULL); /* the capsule is being destroyed */
 #if PY_VERSION_HEX >= 0x030c0000
     PyErr_SetRaisedException(raised);
 #else
@@ -94,7 +94,7 @@ PyObject *hc_from_dlpack(PyObject *self, PyObject *capsule) {
     PyObject *owner = PyCapsule_New(managed, OWNER, free_owner);
     if (!owner)
         return NULL;
-    PyCapsule_SetName(capsule, "used_dltensor"); /* from here on the owner frees it */
+    PyCapsule_SetName(capsule, "used_dltensor"); /* the owner frees it from now on */
     char *data = (char *)tensor->data + tensor->byte_offset;
     PyObject *array = PyArray_New(&PyArray_Type, tensor->ndim, shape, type, strides, data, 0, 0, NULL);
     if (!array) {
@@ -109,7 +109,7 @@ PyObject *hc_from_dlpack(PyObject *self, PyObject *capsule) {
     return Py_BuildValue("(NO)", array, tensor->dtype.code == DL_BFLOAT ? Py_True : Py_False);
 }
 
-/* An owner, and where its memory is: (owner, type of device, its number, address, kind of numbers, bits, shape, strides). */
+/* An owner and its memory: (owner, type of device, its number, address, kind of numbers, bits, shape, strides). */
 PyObject *hc_read_dlpack(PyObject *self, PyObject *capsule) {
     (void)self;
     dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
@@ -138,20 +138,20 @@ PyObject *hc_read_dlpack(PyObject *self, PyObject *capsule) {
         Py_XDECREF(strides);
         return NULL;
     }
-    PyCapsule_SetName(capsule, "used_dltensor"); /* from here on the owner frees it */
+    PyCapsule_SetName(capsule, "used_dltensor"); /* the owner frees it from now on */
     const unsigned long long address = (unsigned long long)(uintptr_t)tensor->data + tensor->byte_offset;
     return Py_BuildValue("(NiiKiiNN)", owner, (int)tensor->device.device_type, (int)tensor->device.device_id, address,
                          (int)tensor->dtype.code, (int)tensor->dtype.bits, shape, strides);
 }
 
-/* A tensor that an object of Python owns. */
+/* A tensor that a Python object owns. */
 typedef struct {
     dl_managed managed;
     int64_t shape[HC_MAX_DIMS], strides[HC_MAX_DIMS];
 } dl_owned;
 
 static void free_owned(dl_managed *managed) {
-    if (!Py_IsInitialized()) /* the process ends: the memory of the device ends with it */
+    if (!Py_IsInitialized()) /* at the end of the process the memory of the device is freed anyway */
         return;
     const PyGILState_STATE state = PyGILState_Ensure();
     Py_DECREF((PyObject *)managed->manager);

@@ -1,4 +1,4 @@
-/* Arrays of other libraries where they lie, by DLPack. */
+/* Arrays of other libraries, used in place by DLPack. */
 #ifndef HC_DLPACK_H
 #define HC_DLPACK_H
 

@@ -1,12 +1,12 @@
-/* Python functions in the float environment of the C core: NumPy computes in that of the thread it is called from.
- * The thread remembers the caller's own environment, in which functions of the caller are called back. */
+/* Runs Python functions in the float environment of the C core. NumPy computes in the environment of the calling
+ * thread. The thread also keeps the caller's own environment, in which functions of the caller are called. */
 #include "python/methods.h"
 
 #include "hc.h"
 
 typedef struct {
     bool is_inside;
-    hc_float_env callers; /* where it is inside */
+    hc_float_env callers; /* the caller's environment, inside a call */
 } hc_place;
 
 static _Thread_local hc_place place;

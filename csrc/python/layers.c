@@ -1,8 +1,8 @@
-/* The binding of the layers of transformers and of attention: contiguous float32, sizes compared with what they hold. */
+/* The binding of the layers of transformers and of attention: contiguous float32 arrays, whose sizes are checked. */
 #include "python/call.h"
 #include "python/methods.h"
 
-/* The floats of an array, or NULL for None; false with an error where it is not contiguous float32 of `count` values. */
+/* The floats of an array, or NULL for None; false with an error unless it is contiguous float32 with `count` values. */
 static bool take_floats(PyObject *object, const char *name, int64_t count, float **data, hc_held *held) {
     hc_view view;
     *data = NULL;

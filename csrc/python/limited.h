@@ -1,5 +1,5 @@
-/* Python.h of the limited API, by which one extension serves Python 3.11 and all later versions. Builds for Pythons without a
- * GIL, for which there is no limited API, take the whole of it. */
+/* Python.h with the limited API, so that one extension serves Python 3.11 and all later versions. Builds for Pythons
+ * without a GIL use the full API, since they have no limited API. */
 #ifndef HC_LIMITED_H
 #define HC_LIMITED_H
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #if defined(Py_LIMITED_API)
-/* Macros outside of the limited API, as the functions that do the same. */
+/* Macros that are not in the limited API, replaced by functions that do the same. */
 #define PyBytes_AS_STRING PyBytes_AsString
 #define PyList_GET_ITEM PyList_GetItem
 #define PyList_GET_SIZE PyList_Size

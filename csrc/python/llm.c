@@ -1,6 +1,6 @@
-/* The binding of the layers of a language model. It ends before a layer of which an argument is anything but plain or
- * anything is wrong, and nothing has happened there that counts: heterocompute/zoo/llm/run.py then goes step by step, which
- * knows every sentence.
+/* The binding of the layers of a language model. It stops before the first layer with an argument that is not plain or
+ * not valid, without side effects in that layer. heterocompute/zoo/llm/run.py then runs the layer step by step, and
+ * reports errors.
  */
 #include "python/call.h"
 #include "python/methods.h"
@@ -18,7 +18,7 @@ static bool is_floats(PyObject *object, int64_t count) {
     return PyArray_TYPE(array) == NPY_FLOAT32 && PyArray_ISCARRAY_RO(array) && PyArray_SIZE(array) == count;
 }
 
-/* The floats of a member of a tuple, NULL for None; false where it is anything else. */
+/* The floats of an item of a tuple, NULL for None; false if it is anything else. */
 static bool floats_of(PyObject *tuple, int i, int64_t count, const float **data) {
     PyObject *object = PyTuple_GET_ITEM(tuple, i);
     *data = NULL;
@@ -59,7 +59,7 @@ static bool weights_of(PyObject *weights, PyObject *biases, hc_llm_layer *layer,
            (there[HC_LLM_GATE_UP] || (there[HC_LLM_GATE] && there[HC_LLM_UP])) && there[HC_LLM_DOWN];
 }
 
-/* Whether the rows of b lie in memory where those of a end, all that belongs to a row. */
+/* Whether the rows of b directly follow those of a in memory, for every component of a row. */
 static bool follows(const hc_operand *a, const hc_operand *b) {
     const hc_packed *first = a->packed, *next = b->packed;
     if (!first || !next || first->prepacked || next->prepacked || first->shape[0] != next->shape[0] ||
@@ -75,10 +75,11 @@ static bool follows(const hc_operand *a, const hc_operand *b) {
     return true;
 }
 
-/* Weights that multiply the same input and lie side by side are multiplied as one: n of them from `first` on as `joined`. */
+/* Weights that multiply the same input and are adjacent in memory are multiplied as one: n of them from `first` on, as
+ * `joined`. */
 static void join(hc_llm_layer *layer, hc_side *side, hc_llm_weight first, int n, hc_llm_weight joined) {
     hc_operand *weight = layer->weight + first;
-    if (weight[n].packed || weight[n].dense) /* the model has them as one */
+    if (weight[n].packed || weight[n].dense) /* the model has them as one weight */
         return;
     int64_t rows = 0;
     for (int i = 0; i < n; i++) {
@@ -119,7 +120,8 @@ static bool are_legal(const hc_llm_layer *layer) {
            layer->held >= 0 && layer->window >= 0;
 }
 
-/* The layer of a tuple, from x to out. 0 where it ran, 1 where its arguments are not plain or it failed, -1 with an exception. */
+/* Runs the layer of a tuple, from x to out. Returns 0 if it ran, 1 if its arguments are not plain or it failed, -1 with
+ * an exception. */
 static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activations, PyArrayObject *x,
                      const float *from, float *to) {
     PyObject *norms, *weights, *biases, *cosine, *sine, *k, *v;

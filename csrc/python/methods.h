@@ -1,12 +1,12 @@
-/* Methods of the module that stand in files of their own; module.c lists them all. */
+/* Methods of the module that have their own files; module.c lists all of them. */
 #ifndef HC_METHODS_H
 #define HC_METHODS_H
 
 #include "python/limited.h"
 
-/* in_float_env(function, args, kwargs) -> function(*args, **kwargs), as base/float_env.h has it. */
+/* in_float_env(function, args, kwargs) -> function(*args, **kwargs), in the environment of base/float_env.h. */
 PyObject *hc_in_float_env_method(PyObject *self, PyObject *args);
-/* in_callers_float_env(function, args, kwargs) -> its answer; inside the call above in the environment around it. */
+/* in_callers_float_env(function, args, kwargs) -> its result, in the environment outside of the call above. */
 PyObject *hc_in_callers_float_env_method(PyObject *self, PyObject *args);
 PyObject *hc_prune_method(PyObject *self, PyObject *args);
 PyObject *hc_permute_method(PyObject *self, PyObject *args);

@@ -17,7 +17,7 @@ static const char WALK[] = "heterocompute.walk";
         Py_END_ALLOW_THREADS                                                                                           \
     } while (0)
 
-/* A contiguous buffer of 8-byte numbers, int64 ('q', 'l') or float64 ('d'), of `ndim` dimensions. */
+/* A contiguous buffer of 8-byte numbers, int64 ('q', 'l') or float64 ('d'), with `ndim` dimensions. */
 static bool numbers(PyObject *object, const char *name, bool whole, int ndim, bool writable, Py_buffer *view) {
     if (PyObject_GetBuffer(object, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0)
         return false;
@@ -30,7 +30,7 @@ static bool numbers(PyObject *object, const char *name, bool whole, int ndim, bo
     return false;
 }
 
-/* A model with the buffers that it was read from. */
+/* A model and the buffers from which it was read. */
 typedef struct {
     Py_buffer ints, reals;
     hc_map_model model;

@@ -58,7 +58,7 @@ PyObject *hc_count_outer_method(PyObject *self, PyObject *args) {
                          (long long)counts.steps, (long long)counts.cycles);
 }
 
-/* A C-contiguous array of one dimension; its data in *data. */
+/* A one-dimensional C-contiguous array; its data are written to *data. */
 static bool parse_items(PyObject *object, bool writable, void **data, int64_t *count, int *bytes) {
     PyArrayObject *array = (PyArrayObject *)object;
     if (!PyArray_Check(object) || PyArray_NDIM(array) != 1 || !PyArray_IS_C_CONTIGUOUS(array) ||

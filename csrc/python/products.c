@@ -2,7 +2,7 @@
 #include "python/call.h"
 #include "python/methods.h"
 
-/* An array, or the tuple that stands for a packed array. */
+/* An array, or the tuple of a packed array. */
 typedef struct {
     hc_view view;
     hc_packed packed;
@@ -173,7 +173,7 @@ static void free_prepacked_filters(PyObject *capsule) {
     hc_prepacked_filters_free(PyCapsule_GetPointer(capsule, HC_PREPACKED_FILTERS_CAPSULE));
 }
 
-/* Packs what has this form, and keeps it: (capsule, bytes, instruction sets). NULL with an error set. */
+/* Packs filters in this form and keeps them: (capsule, bytes, instruction sets). NULL with an error set. */
 static PyObject *pack_filters(const hc_conv_arguments *a, PyObject *form) {
     hc_error error;
     hc_status status;
@@ -190,13 +190,13 @@ static PyObject *pack_filters(const hc_conv_arguments *a, PyObject *form) {
     }
     PyObject *entry =
         Py_BuildValue("(NLk)", capsule, (long long)hc_prepacked_filters_bytes(filters), (unsigned long)a->run.isa);
-    /* Two threads may both pack; either result serves. */
+    /* Two threads may both pack; either result is correct. */
     if (entry && PyDict_SetItem(a->ready, form, entry) != 0)
         Py_CLEAR(entry);
     return entry;
 }
 
-/* Lets a convolution read what was packed for it before, or is now; false with an error set. */
+/* Makes a convolution use panels that exist or are packed now; false with an error set. */
 static bool use_panels(hc_conv_arguments *a) {
     hc_error error;
     hc_filter_form form;

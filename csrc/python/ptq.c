@@ -21,7 +21,8 @@ static PyObject *give_up(buffers *held) {
     return NULL;
 }
 
-/* The memory of a contiguous array of this kind ('d' float64, 'i' int32, 'l' int64, 'B' uint8) and number of items; NULL with an error. */
+/* The memory of a contiguous array of this kind ('d' float64, 'i' int32, 'l' int64, 'B' uint8) with this number of
+ * items; NULL with an error. */
 static void *items(buffers *held, PyObject *object, const char *name, char kind, int64_t count, bool writable) {
     Py_buffer *view = &held->view[held->count];
     if (PyObject_GetBuffer(object, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0)
@@ -38,7 +39,7 @@ static void *items(buffers *held, PyObject *object, const char *name, char kind,
                                    : "uint8");
         return NULL;
     }
-    /* an empty array has memory too, so that NULL is an error alone */
+    /* an empty array has an address too, so NULL always means an error */
     return view->buf ? view->buf : (void *)held;
 }
 
@@ -136,8 +137,8 @@ PyObject *hc_ptq_factor_method(PyObject *self, PyObject *args) {
     return status == HC_OK ? PyLong_FromLongLong(failed) : hc_raise(status, &error);
 }
 
-/* What all that has a grid begins with: w, and a second array of columns^2 items where it is square, else of one a column; w
- * itself may stand there where none is. */
+/* Parses the common arguments of functions with a grid: w, and a second array with columns^2 items if `square`,
+ * otherwise one item per column. Without a second array, w itself is passed. */
 static bool begin(PyObject *run_object, PyObject *grid_object, PyObject *w_object, PyObject *second_object, bool square,
                   hc_run *run, buffers *held, hc_ptq_grid *grid, const double **w, const double **second) {
     int64_t size, other;
@@ -175,7 +176,7 @@ PyObject *hc_ptq_score_method(PyObject *self, PyObject *args) {
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
 
-/* (n, block, weight): blocks stand together in the order. */
+/* (n, block, weight): the columns of a block are adjacent in the order. */
 static bool parse_choice(PyObject *object, buffers *held, const hc_ptq_grid *grid, const int32_t *order,
                          hc_ptq_choice *choice) {
     PyObject *block, *weight;
@@ -210,7 +211,7 @@ PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args) {
         return NULL;
     const int32_t *order = NULL;
     int32_t *codes = NULL;
-    const bool alone = factor_object == Py_None; /* w takes its place in what is checked */
+    const bool alone = factor_object == Py_None; /* w is passed to the check instead */
     if (begin(run_object, grid_object, w_object, alone ? w_object : factor_object, !alone, &run, &held, &grid, &w,
               &factor) &&
         (order = items(&held, order_object, "order", 'i', grid.columns, false)))
@@ -231,7 +232,7 @@ PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args) {
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
 
-/* Codes as they came from hc_ptq_columns. */
+/* Whether codes can come from hc_ptq_columns. */
 static bool within(const hc_ptq_grid *grid, const int32_t *codes) {
     for (int64_t i = 0; grid->n_levels && i < grid->columns * grid->rows; i++)
         if (codes[i] < 0 || codes[i] >= grid->n_levels) {

@@ -1,4 +1,4 @@
-/* The binding of what concerns sparsity: parse -> view -> release the GIL -> call -> status. */
+/* The binding of sparsity: parse -> view -> release the GIL -> call -> status. */
 #include "python/arguments.h"
 #include "python/methods.h"
 
@@ -6,12 +6,12 @@
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
 #include <numpy/arrayobject.h>
 
-/* A writable C-contiguous array of this type that holds at least `size` elements. */
+/* A writable C-contiguous array of this type with at least `size` elements. */
 static void *room(PyObject *object, int type, int64_t size, const char *name) {
     if (!PyArray_Check(object) || PyArray_TYPE((PyArrayObject *)object) != type ||
         !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)object) || !PyArray_ISBEHAVED((PyArrayObject *)object) ||
         PyArray_SIZE((PyArrayObject *)object) < size) {
-        PyErr_Format(PyExc_ValueError, "prune: %s is no array that the answer fits in", name);
+        PyErr_Format(PyExc_ValueError, "prune: %s does not have the dtype and shape of the result", name);
         return NULL;
     }
     return PyArray_DATA((PyArrayObject *)object);

@@ -1,4 +1,4 @@
-/* The binding of ops/stored/: packed codes moved and checked, blocks of GGUF. No arithmetic here. */
+/* The binding of ops/stored/: moving and checking packed codes, blocks of GGUF. No arithmetic here. */
 #include "python/call.h"
 #include "python/methods.h"
 

@@ -1,9 +1,9 @@
-/* The binding of what training rounds: fake_quantize, where its gradient passes, and rounding by chance. */
+/* The binding of rounding for training: fake_quantize, the values whose gradient passes, and stochastic rounding. */
 #include "python/arguments.h"
 #include "python/call.h"
 #include "python/methods.h"
 
-/* The bytes of a contiguous buffer of this size; false with an error. An empty one has memory too. */
+/* The bytes of a contiguous buffer of this size; false with an error. An empty one has an address too. */
 static bool take_bits(PyObject *object, int64_t rows, int64_t bytes, bool writable, Py_buffer *view) {
     if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0)
         return false;

@@ -1,4 +1,4 @@
-/* Compressed sparse rows: looked through, and transposed by counting. */
+/* Compressed sparse rows: checking, and transposing by counting. */
 #include "sparsity/csr.h"
 
 #include <string.h>
@@ -15,11 +15,11 @@ int64_t hc_csr_look_starts(const hc_csr *csr) {
 hc_csr_indices hc_csr_look(const hc_csr *csr, int64_t first_row, int64_t rows) {
     const int64_t begin = csr->starts[first_row], end = csr->starts[first_row + rows];
     const uint32_t columns = (uint32_t)csr->columns;
-    /* Over all rows at once, and without jumps: a compiler makes vectors of it. */
+    /* Checks all rows at once and without branches, so that compilers vectorize it. */
     uint32_t outside = 0;
     for (int64_t t = begin; t < end; t++)
         outside |= (uint32_t)csr->indices[t] >= columns;
-    int64_t falls = 0; /* where the columns fall, but for where a row ends */
+    int64_t falls = 0; /* number of descending steps of columns, except between rows */
     for (int64_t part = begin + 1; part < end; part += 1 << 20) {
         int32_t count = 0;
         for (int64_t t = part; t < hc_min(part + (1 << 20), end); t++)
@@ -27,7 +27,7 @@ hc_csr_indices hc_csr_look(const hc_csr *csr, int64_t first_row, int64_t rows) {
         falls += count;
     }
     for (int64_t i = first_row + 1; i < first_row + rows; i++) {
-        const int64_t t = csr->starts[i]; /* the last of some empty rows counts */
+        const int64_t t = csr->starts[i]; /* the last of several empty rows is used */
         if (t > begin && t < csr->starts[i + 1])
             falls -= csr->indices[t] < csr->indices[t - 1];
     }
@@ -42,7 +42,7 @@ void hc_csr_turn(const hc_csr *csr, int64_t *starts, int32_t *indices, float *va
         starts[j + 1] += starts[j];
     for (int64_t i = 0; i < csr->rows; i++)
         for (int64_t t = csr->starts[i]; t < csr->starts[i + 1]; t++) {
-            const int64_t to = starts[csr->indices[t]]++; /* which ends as the start of the next row */
+            const int64_t to = starts[csr->indices[t]]++; /* afterwards it is the start of the next row */
             indices[to] = (int32_t)i;
             values[to] = csr->values[t];
         }

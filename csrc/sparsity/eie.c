@@ -1,9 +1,9 @@
-/* EIE's storage: encoding, walking, and the cycles that its elements would take. */
+/* EIE's storage: encoding, walking, and the cycles of its elements. */
 #include "sparsity/eie.h"
 
 #include <string.h>
 
-enum { AT_ONCE = 64 }; /* columns: lines of w are used whole, and 64 counters stay in registers' reach */
+enum { AT_ONCE = 64 }; /* columns: cache lines of w are used entirely, and 64 counters fit into L1 */
 
 bool hc_eie_count(const float *w, int64_t rows, int64_t columns, int64_t elements, int64_t element,
                   uint32_t *pointers) {
@@ -11,7 +11,7 @@ bool hc_eie_count(const float *w, int64_t rows, int64_t columns, int64_t element
     pointers[0] = 0;
     for (int64_t first = 0; first < columns; first += AT_ONCE) {
         const int64_t n = hc_min(AT_ONCE, columns - first);
-        int64_t count[AT_ONCE] = {0}, next[AT_ONCE] = {0}; /* the first row that no entry reaches yet */
+        int64_t count[AT_ONCE] = {0}, next[AT_ONCE] = {0}; /* the first row after the last entry */
         for (int64_t i = element, local = 0; i < rows; i += elements, local++)
             for (int64_t j = 0; j < n; j++)
                 if (w[i * columns + first + j] != 0) {
@@ -29,7 +29,7 @@ bool hc_eie_count(const float *w, int64_t rows, int64_t columns, int64_t element
 }
 
 static int code_of(const double middle[HC_EIE_CODES], double value) {
-    int code = 1; /* middle[c] lies between codes c and c + 1 */
+    int code = 1; /* middle[c] is between codes c and c + 1 */
     for (int step = 8; step > 0; step /= 2)
         if (code + step < HC_EIE_CODES && value > middle[code + step - 1])
             code += step;
@@ -87,7 +87,8 @@ void hc_eie_run(const hc_eie *eie, const float *x, int64_t depth, int64_t *busy,
     memset(busy, 0, (size_t)eie->elements * sizeof *busy);
     memset(finish, 0, (size_t)eie->elements * sizeof *finish);
     int64_t now =
-        -1; /* the cycle of the broadcast before; leaves[k % depth]: when activation k leaves the last queue */
+        /* the cycle of the preceding broadcast; leaves[k % depth]: cycle in which activation k leaves the last queue */
+        -1;
     for (int64_t j = 0; j < eie->columns; j++) {
         if (x && x[j] == 0)
             continue;

@@ -12,18 +12,20 @@ static inline const uint32_t *hc_eie_pointers(const hc_eie *eie, int64_t element
     return eie->pointers + element * (eie->columns + 1);
 }
 
-/* Entries of each column of one element of w (rows, columns), as pointers (columns + 1); false above 2^32 - 1. */
+/* Number of entries of each column of one element of w (rows, columns), as pointers (columns + 1); false above 2^32 -
+ * 1. */
 bool hc_eie_count(const float *w, int64_t rows, int64_t columns, int64_t elements, int64_t element, uint32_t *pointers);
-/* Those entries. A code is 1 to 15: the value that is nearest in codebook[1 ..], which ascend; the lower one of two. */
+/* Writes those entries. A code is 1 to 15: the nearest value of codebook[1 ..], which ascends; the lower one if two are
+ * equally near. */
 void hc_eie_fill(const float *w, int64_t rows, int64_t columns, int64_t elements, int64_t element,
                  const float *codebook, const uint32_t *pointers, uint8_t *entries);
 
-/* The first element whose pointers fall, begin above 0 or lead behind the entries, or whose column leaves its rows; -1
- * where all is well. *column: which one. */
+/* The first element whose pointers descend, begin above 0 or exceed the entries, or of which a column exceeds the rows;
+ * -1 if all are valid. *column: that column. */
 int64_t hc_eie_look(const hc_eie *eie, int64_t *column);
 
-/* Calls of one element, column after column: row of the matrix, column, value of each entry that is no padding. Inline, so
- * that `take` is. */
+/* Calls `take` for one element, column after column, with row of the matrix, column and value of each entry that is not
+ * padding. Inline, so that `take` is inlined. */
 typedef void hc_eie_take(void *context, int64_t row, int64_t column, float value);
 static inline __attribute__((always_inline)) void
 hc_eie_walk_element(const hc_eie *eie, int64_t element, const uint8_t *entries, hc_eie_take *take, void *context) {
@@ -38,9 +40,10 @@ hc_eie_walk_element(const hc_eie *eie, int64_t element, const uint8_t *entries, 
     }
 }
 
-/* The cycles of section 4: one activation that is not 0 (x NULL: all) is broadcast a cycle, unless a queue of `depth`
- * is full; each element takes an entry a cycle from the activation at the head of its queue, and a cycle for a column
- * without entries. busy (elements): cycles with an entry; finish (elements) and leaves (depth) are scratch. */
+/* The cycles of section 4: one nonzero activation (x NULL: every activation) is broadcast per cycle, unless a queue of
+ * `depth` is full. Each element processes one entry per cycle for the activation at the head of its queue. A column
+ * without entries takes one cycle. busy (elements): cycles with an entry; finish (elements) and leaves (depth) are
+ * scratch. */
 void hc_eie_run(const hc_eie *eie, const float *x, int64_t depth, int64_t *busy, int64_t *finish, int64_t *leaves,
                 hc_eie_cycles *found);
 

@@ -1,10 +1,10 @@
-/* N:M patterns as they are defined: choosing, and positions to and from bits. */
+/* Definition of N:M patterns: choosing nonzeros, and positions to and from bits. */
 #include "sparsity/nm.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The position in so many bits from `bit` on; at most 5, so in two bytes. */
+/* The position in `bits` bits from `bit` on: at most 5 bits, so in two bytes. */
 static inline int position_at(const uint8_t *metadata, int64_t bytes, int64_t bit, int bits, int m) {
     const int64_t at = bit / 8;
     const unsigned low = at < bytes ? metadata[at] : 0, high = at + 1 < bytes ? metadata[at + 1] : 0;

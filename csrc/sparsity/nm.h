@@ -1,9 +1,8 @@
-/* N:M patterns: of every m values along a run the n with the largest score are kept, ties the lower index.
- *
- * A row is a sequence of blocks of m padded columns; kept value t = block * n + i stands for padded column
- * block * m + position(t), positions of a block ascending. Position t occupies bits t * b .. t * b + b - 1 of the row's
- * metadata, b = ceil(log2 m), bit 0 = lowest of byte 0. Mishra et al., "Accelerating Sparse Deep Neural Networks",
- * 2021 (arXiv 2104.08378), section 3, has n = 2, m = 4.
+/* N:M patterns: the n values with the largest score of every m along a run are kept, the lower index if scores are
+ * equal. A row is a sequence of blocks of m padded columns; nonzero t = block * n + i is in padded column block * m +
+ * position(t), positions of a block ascending. Position t occupies bits t * b .. t * b + b - 1 of the row's metadata, b
+ * = ceil(log2 m), bit 0 = lowest of byte 0. Mishra et al., "Accelerating Sparse Deep Neural Networks", 2021 (arXiv
+ * 2104.08378), section 3, has n = 2, m = 4.
  */
 #ifndef HC_NM_H
 #define HC_NM_H
@@ -12,8 +11,8 @@
 
 #include <math.h>
 
-/* blocks * m values of x -> blocks * n kept ones and their positions, from bit 0 of `metadata` on; what follows in the
- * last byte is 0. scores: of x, or NULL for |x|. Returns HC_DONE, or the index of the first NaN score. */
+/* blocks * m values of x -> blocks * n nonzeros and their positions, from bit 0 of `metadata` on; the rest of the last
+ * byte is 0. scores: of x, or NULL for |x|. Returns HC_DONE, or the index of the first NaN score. */
 static inline int64_t hc_nm_choose(int n, int m, int64_t blocks, const float *x, const float *scores, float *values,
                                    uint8_t *metadata) {
     const int bits = hc_position_bits(m);
@@ -43,22 +42,22 @@ static inline int64_t hc_nm_choose(int n, int m, int64_t blocks, const float *x,
     return HC_DONE;
 }
 
-/* Positions [first, first + count) of a row that keeps `kept` values; all below m, whatever the bits say. */
+/* Positions [first, first + count) of a row with `kept` nonzeros; all are below m, for any bits. */
 void hc_nm_positions(const uint8_t *metadata, int64_t kept, int m, int64_t first, int64_t count, uint8_t *positions);
 
-/* Bit k % 64 of masks[k / 64], k < columns: whether column first_block * m + k of a row is kept. */
+/* Bit k % 64 of masks[k / 64], k < columns: whether column first_block * m + k of a row is a nonzero. */
 void hc_nm_masks(const uint8_t *metadata, int64_t kept, int n, int m, int64_t first_block, int64_t columns,
                  uint64_t *masks);
 
-/* The same by a table: an index of `bits` bits of metadata stands for some blocks, or for some
- * positions of one, which then takes `lookups` of them, the last of last_bits. */
+/* The same by a table. An index of `bits` bits of metadata stands for several blocks, or for several positions of one
+ * block. A block then takes `lookups` indices, the last of last_bits. */
 typedef struct {
     int n, m;
-    int width, unit_bits;               /* columns and bits of metadata of what is written at once */
-    int lookups, bits, last_bits, last; /* last: where the masks of last_bits begin */
+    int width, unit_bits;               /* columns that are written at once, and their bits of metadata */
+    int lookups, bits, last_bits, last; /* last: start of the masks of last_bits */
     uint32_t masks[(1 << 12) + (1 << 9)];
 } hc_nm_table;
-/* The table of a pattern, made at its first use and kept; NULL: there is no memory. */
+/* The table of a pattern, allocated at its first use and kept; NULL: out of memory. */
 const hc_nm_table *hc_nm_table_of(int n, int m);
 void hc_nm_table_masks(const hc_nm_table *table, const uint8_t *metadata, int64_t kept, int64_t first_block,
                        int64_t columns, uint64_t *masks);

@@ -1,5 +1,5 @@
-/* Bits of what a pattern keeps, by a table that says what up to 12 bits of metadata stand for: some blocks, or some
- * positions of one block, whose bits are joined.
+/* Bitmasks of the nonzeros of a pattern by a table. An index of up to 12 bits of metadata stands for several blocks, or
+ * for several positions of one block, whose masks are combined.
  */
 #include "sparsity/nm.h"
 
@@ -8,7 +8,7 @@
 
 enum { INDEX_BITS = 12, WIDTH = 32 };
 
-/* masks[index]: what `positions` positions in the bits of index keep of blocks of m, n positions each. */
+/* masks[index]: bitmask of `positions` positions in the bits of index, in blocks of m, n positions each. */
 static void fill(int n, int m, int bits, int positions, uint32_t *masks) {
     masks[0] = 0;
     for (int j = 0; j < positions; j++) {
@@ -79,7 +79,7 @@ static inline uint64_t window_at(const uint8_t *metadata, uint64_t bit) {
     return window >> (bit % 8);
 }
 
-/* Units of the table, the first at `bit`; 8 bytes are read from where the last index begins. */
+/* Units of the table, the first at `bit`; 8 bytes are read from the start of the last index. */
 static void add_units(const hc_nm_table *table, const uint8_t *metadata, uint64_t bit, int64_t units,
                       hc_mask_writer *writer) {
     const uint32_t *masks = table->masks, *last_masks = masks + table->last;
@@ -112,7 +112,7 @@ void hc_nm_table_masks(const hc_nm_table *table, const uint8_t *metadata, int64_
     const int64_t inside = table->unit_bits ? hc_min(readable / table->unit_bits, units) : 0;
     hc_mask_writer writer = {.to = masks};
     add_units(table, metadata, (uint64_t)first, inside, &writer);
-    if (inside < units) { /* the last windows, from a copy with zeros behind it */
+    if (inside < units) { /* the last windows, from a copy followed by zeros */
         const int64_t bit = first + inside * table->unit_bits;
         uint8_t end[64] = {0};
         if (bytes > bit / 8)

@@ -1,9 +1,9 @@
-/* With top_t the t-th largest of a group's scores in a row, and v_i a member: put x in the place of i, and the N largest
+/* Let top_t be the t-th largest of a group's scores in a row, and v_i a member. If x replaces member i, the N largest
  * sum to
  *
- *   S - max(v_i, top_N) + max(x, rest_i)      rest_i = top_(N+1) where v_i >= top_N, else top_N
+ *   S - max(v_i, top_N) + max(x, rest_i)      rest_i = top_(N+1) if v_i >= top_N, otherwise top_N
  *
- * so that an exchange costs two sums of max over the rows, whatever N and M are.
+ * so an exchange costs two sums of max over the rows, for every N and M.
  */
 #include "sparsity/permute.h"
 
@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { BLOCK = 1 << 15 }; /* rows whose sum of 16-bit numbers stays inside int32 */
+enum { BLOCK = 1 << 15 }; /* rows whose sum of 16-bit numbers fits int32 */
 
 typedef struct {
     int64_t rows, ld;
@@ -37,7 +37,7 @@ static int64_t sum_of_max(int64_t rows, const int16_t *a, const int16_t *b) {
     return total;
 }
 
-/* One group: its members' scores, what is left without each, and the sums of max(v_i, top_N). */
+/* One group: its members' scores, the sum without each member, and the sums of max(v_i, top_N). */
 typedef struct {
     const int16_t *member[32];
     int16_t *top, *rest;
@@ -75,7 +75,7 @@ static void load_group(const hc_permute_job *job, int64_t group, const int16_t *
     }
 }
 
-/* The two groups of a pair in a round of the circle method: place 0 stays, the others turn. */
+/* The two groups of a pair in a round of the circle method: position 0 stays, the others rotate. */
 static void pair_of(const hc_permute_job *job, int64_t pair, int64_t *a, int64_t *b) {
     const int64_t turning = job->players - 1;
     *a = pair == 0 ? job->players - 1 : (job->round + pair) % turning;

@@ -1,17 +1,18 @@
-/* A search for an order of columns in which an N:M pattern keeps more: columns of scores change places between
- * groups of M as long as the kept sum grows (the idea of Pool and Yu, "Channel Permutations for N:M Sparsity",
- * NeurIPS 2021). Scores are integers, so that sums are exact and the answer is the same on every machine.
+/* A search for an order of columns in which an N:M pattern keeps more: columns of scores are exchanged between groups
+ * of M as long as the sum of the nonzeros grows (the idea of Pool and Yu, "Channel Permutations for N:M Sparsity",
+ * NeurIPS 2021). Scores are integers, so sums are exact and the result is the same on every machine.
  */
 #ifndef HC_SPARSITY_PERMUTE_H
 #define HC_SPARSITY_PERMUTE_H
 
 #include "base/base.h"
 
-/* One sweep: every pair of groups once, as rounds of pairs that do not meet, shared by the threads. In a pair the best
- * exchange of two columns is made until none is left. Returns the number of exchanges; -1 without memory.
+/* One sweep over every pair of groups, in rounds of disjoint pairs, which the threads share. In a pair the best
+ * exchange of two columns is made until no exchange is an improvement. Returns the number of exchanges; -1 if out of
+ * memory.
  *
  *   scores   (columns, ld) int16, 0 to 32767: column c at scores + c * ld; ld >= rows, a multiple of 32, padding 0
- *   order    (groups * m): the column at each place, -1 for places that stay empty; changed in place
+ *   order    (groups * m): the column at each position, -1 for empty positions; changed in place
  *   1 <= n < m <= 32
  *
  * Memory: 4 * (n + 2 * m + 1) * ld bytes a thread. */

@@ -114,7 +114,7 @@ def write(target: Path, docs: Path) -> None:
     order = dict.fromkeys(name for name, _ in SUBJECTS.values())
     titles = {name: title for name, title in tables}
     lines = [
-        "# Reference",
+        "# Public names",
         "",
         "One page per public object, by subject. `hc` is `heterocompute`, `hw` is `heterocompute.hardware`.",
         "",

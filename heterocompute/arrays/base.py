@@ -1,7 +1,7 @@
-"""PackedArray: what every array of stored components has in common: shape, equality, copies, files, operators.
+"""PackedArray: what all arrays of stored components share: shape, equality, copies, files, operators.
 
-A subclass names its components and says how they become values (`_values`), what its constructor takes (`_arguments`)
-and what stands in a file (`_entry`, and the class methods that read one).
+A subclass names its components and defines how they become values (`_values`), the arguments of its constructor
+(`_arguments`) and its entry in a file (`_entry`, and the class methods that read one).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["PackedArray"]
 
 Array = np.ndarray[Any, Any]
 
-_OWN = ("__dict__", "__weakref__", "_seen", "_text", "_turned")  # attributes that a copy does not take over
+_OWN = ("__dict__", "__weakref__", "_seen", "_text", "_turned")  # attributes that a copy does not inherit
 
 
 class PackedArray(NDArrayOperatorsMixin):
-    """An array that is stored as named components; `QuantizedArray`, `EIEArray` and `BitmapArray` are such.
+    """An array stored as named components, such as `QuantizedArray`, `EIEArray` or `BitmapArray`.
 
     ``@`` and ``numpy.matmul`` multiply; any other ufunc raises, so that nothing is decoded silently. ``==`` is one
     bool; arrays are not hashable.
@@ -41,7 +41,7 @@ class PackedArray(NDArrayOperatorsMixin):
     _components: dict[str, Array]
     _shape: tuple[int, ...]
 
-    _decoder: ClassVar[str]  # the method that returns the values, as errors name it
+    _decoder: ClassVar[str]  # the method that returns the values, for error messages
     _copied: ClassVar[tuple[str, ...]] = __slots__
 
     def __init_subclass__(cls) -> None:
@@ -61,23 +61,23 @@ class PackedArray(NDArrayOperatorsMixin):
         yield (...,), self._values()
 
     def _occurring(self) -> Iterator[Array]:
-        """Yield, some at a time, values among which each value of the array is."""
+        """Yield, some at a time, values that include every value of the array."""
         raise NotImplementedError
 
     def _kind(self) -> object:
-        """Return what arrays have in common whose components mean the same."""
+        """Return a value that is equal for two arrays whose components have the same meaning, such as the format."""
         raise NotImplementedError
 
     def _arguments(self) -> tuple[Any, ...]:
-        """Return what the constructor takes."""
+        """Return the arguments of the constructor."""
         raise NotImplementedError
 
     def _facts(self) -> dict[str, str]:
-        """Return what Jupyter shows."""
+        """Return the properties that Jupyter shows."""
         raise NotImplementedError
 
     def _entry(self) -> Entry:
-        """Return what a file says of this array."""
+        """Return the entry that describes this array in a file."""
         raise NotImplementedError
 
     @classmethod
@@ -91,25 +91,25 @@ class PackedArray(NDArrayOperatorsMixin):
     ) -> Entry | None:
         """Return the entry of a description in a file, None if it is of another class; ValueError says what is wrong.
 
-        `stored` returns NumPy's name of the dtype and the shape of a component, ("", (0,)) where there is none.
+        `stored` returns NumPy's name of the dtype and the shape of a component, or ("", (0,)) if there is none.
         """
         raise NotImplementedError
 
     @classmethod
     def _wrong_part(cls, entry: Entry, parts: Mapping[str, Array]) -> tuple[str, str] | None:
-        """Return the component of a file that holds what it must not, and what that is."""
+        """Return the name of a component that holds invalid values and a description of them, or None."""
         return None
 
     @classmethod
     def _restored(cls, entry: Entry, parts: Mapping[str, Array]) -> Self:
-        """Return the array of an entry and its components; ValueError where they do not fit each other."""
+        """Return the array of an entry and its components; ValueError if they do not fit each other."""
         raise NotImplementedError
 
     def _as_floats(self, name: str) -> Array:
-        """Return the values for a function that takes arrays of floats; TypeError where these must be asked for."""
+        """Return the values as floats for a function that takes such arrays; TypeError if the caller must decode."""
         more = (
             "" if self._decoder.startswith("to(") else ", or numpy.asarray().astype()"
-        )  # which has no values on a device
+        )  # an array without values on a device
         raise TypeError(f"{name} is {self._named()}; take its {self._decoder} first{more}")
 
     # What all have.
@@ -155,7 +155,7 @@ class PackedArray(NDArrayOperatorsMixin):
 
     @property
     def device(self) -> str:
-        """Where the components lie; "cpu", as of an ndarray."""
+        """The device of the components; "cpu", as for an ndarray."""
         return next((part.device for part in self._components.values()), "cpu")
 
     @property
@@ -199,7 +199,7 @@ class PackedArray(NDArrayOperatorsMixin):
         return self._shape[0]
 
     def _rows_of(self, index: Any) -> tuple[slice, bool]:
-        """Return an index of axis 0 as a slice of it, and whether the axis goes; only an int or a slice is one."""
+        """Return an index of axis 0 as a slice, and whether it removes the axis; only an int or a slice is accepted."""
         if isinstance(index, slice):
             return index, False
         try:
@@ -254,9 +254,9 @@ class PackedArray(NDArrayOperatorsMixin):
         Raises
         ------
         TypeError
-            No path, or values of a dtype that a safetensors file cannot hold.
+            The path has the wrong type, or a safetensors file cannot hold the dtype.
         ValueError
-            A name of another kind of file, such as ``.gguf``.
+            The name has the suffix of another kind of file, such as ``.gguf``.
         OSError
             The file cannot be written.
         """
@@ -273,6 +273,6 @@ class PackedArray(NDArrayOperatorsMixin):
 
 
 def _product(a: Any, b: Any, out: Any = None) -> Any:
-    from ..products.matmul import matmul  # products stand above arrays; their operators alone look up
+    from ..products.matmul import matmul  # products are above arrays in the layers; only operators import upwards
 
     return matmul(a, b, out=out)

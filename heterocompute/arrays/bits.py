@@ -47,13 +47,13 @@ def moved(
            [203, 136]], dtype=uint8)
     """
     array, bits, kind = source
-    if 0 not in shape:  # however many rows there are without a code
+    if 0 not in shape:  # for any number of rows without codes
         _core.move_codes(runtime.run(), *shape, flip, (np.ascontiguousarray(array), bits, kind), target)
     return target[0]
 
 
 def rows_at_once(rows: int, values: int, block: int) -> int:
-    """Return of how many rows to take some `block` values; all where a row has none, however many rows there are.
+    """Return the number of rows for about `block` values; all rows if a row is empty.
 
     Examples
     --------

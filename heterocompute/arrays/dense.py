@@ -1,4 +1,4 @@
-"""Arrays of floats as callers pass them, without a copy: NumPy's, and what lends its memory by DLPack."""
+"""Arrays of floats as callers pass them, without a copy: NumPy arrays, and objects that share memory by DLPack."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SMALL_FLOATS = ("float8_", "float6_", "float4_")  # of ml_dtypes; every one is exact in float32
 
-MAX_DIMS = 32  # of the core; NumPy has 64
+MAX_DIMS = 32  # limit of the core; NumPy has 64
 _BLOCK = 1 << 20  # values checked at a time
-_FLOAT32 = np.dtype(np.float32)  # compared by identity: names of types are slow to make
+_FLOAT32 = np.dtype(np.float32)  # compared by identity, because names of types are slow to build
 
 
 def as_float_dtype(dtype: Any, name: str) -> np.dtype[Any]:
@@ -69,23 +69,23 @@ def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
 
 
 def as_any(value: Any, name: str, wanted: str = "an array of floats") -> np.ndarray[Any, Any]:
-    """Return anything that is an array, of whatever dtype, as an ndarray; TypeError says what came instead."""
+    """Return an array-like of any dtype as an ndarray; TypeError names the type of anything else."""
     if isinstance(value, np.ndarray):
-        return np.asarray(value)  # of a subclass the memory alone: its methods may be anything
+        return np.asarray(value)  # only the memory of a subclass: its methods may do anything
     if isinstance(value, PackedArray):
         return value._as_floats(name)
     return as_foreign(value, name, wanted)
 
 
 def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
-    """Return any array of floats as an ndarray, without a copy where the memory allows it; float8 and less as float32.
+    """Return any array of floats as an ndarray, without a copy if the memory allows it; float8 and smaller as float32.
 
     Raises
     ------
     TypeError
-        Not an array, or integers, bool, complex, objects.
+        The value is not an array, or its values are integers, bool, complex or objects.
     ValueError
-        More dimensions than the core takes.
+        The array has more dimensions than the core supports.
     """
     if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.aligned and value.ndim <= MAX_DIMS:
         return value
@@ -101,7 +101,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
 
 
 def check_dimensions(array: np.ndarray[Any, Any], name: str) -> None:
-    """Raise ValueError where an array has more dimensions than the core takes."""
+    """Raise ValueError for an array with more dimensions than the core supports."""
     if array.ndim > MAX_DIMS:
         raise ValueError(f"{name} has {array.ndim} dimensions, at most {MAX_DIMS} are possible")
 
@@ -123,7 +123,7 @@ def _refuse_first(array: np.ndarray[Any, Any], test: Callable[[Array], Any], wan
 
 
 def _first_other(array: Array, test: Callable[[Array], Any], wanted: bool) -> tuple[int, ...] | None:
-    """Look at some indices of axis 0 at a time: a mask of all would be a quarter of the array."""
+    """Search some indices of axis 0 at a time: a mask of all would take a quarter of the array's memory."""
     if not array.size:  # of however many indices
         return None
     if array.ndim > 1 and array.size > _BLOCK * len(array):
@@ -140,13 +140,13 @@ def _first_other(array: Array, test: Callable[[Array], Any], wanted: bool) -> tu
 
 
 def core_view(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the array as the C core takes it: bfloat16 as its bits."""
+    """Return the array in the C core's form: bfloat16 as its bits."""
     return array.view(np.uint16) if array.dtype is not _FLOAT32 and array.dtype.name == "bfloat16" else array
 
 
 @counts_subnormals
 def as_single(value: Array, name: str) -> FloatArray:
-    """Return an array as float32; ValueError where that makes an infinity of a number."""
+    """Return an array as float32; ValueError if a finite value becomes infinite."""
     if value.dtype != np.float64:
         return value.astype(np.float32, copy=False)
     with np.errstate(over="ignore"):

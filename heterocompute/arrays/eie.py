@@ -1,4 +1,4 @@
-"""EIE's storage of pruned weights: a byte for each value that is not zero, interleaved over processing elements.
+"""EIE's storage of pruned weights: one byte per nonzero, interleaved over processing elements.
 
 Han et al., "EIE: Efficient Inference Engine on Compressed Deep Neural Network", ISCA 2016 (arXiv 1602.01528).
 """
@@ -27,9 +27,9 @@ __all__ = ["EIEArray", "EIELoad", "encode_csr"]
 
 Array = np.ndarray[Any, Any]
 
-CODES = 16  # of the codebook, the one for zero included
-MOST_ELEMENTS = 4096  # or as many as there are rows
-_TEXT = re.compile(r"eie-p([1-9][0-9]{0,8})")  # what stands for a format in a file
+CODES = 16  # of the codebook, including the one for zero
+MOST_ELEMENTS = 4096  # or the number of rows, if that is larger
+_TEXT = re.compile(r"eie-p([1-9][0-9]{0,8})")  # the format string of EIE in a file
 _BLOCK = 1 << 20  # entries looked at a time
 COMPONENTS = {"codebook": (np.float32, 1), "pointers": (np.uint32, 2), "entries": (np.uint8, 1)}
 
@@ -310,13 +310,13 @@ class EIEArray(PackedArray):
         [0.26, 0.47, 0.64, 0.64]
         """
         if self._axis != (1,):
-            raise ValueError("load_balance: this matrix is transposed, the machine's rows are those of its T")
+            raise ValueError("load_balance: this matrix is transposed; call load_balance of its .T")
         activations = None
         if x is not None:
             given = as_array(x, "load_balance: x")
             if given.shape != self._shape[1:]:
                 raise ValueError(f"load_balance: x has shape {given.shape}, expected {self._shape[1:]}")
-            with np.errstate(over="ignore"):  # of these values only whether they are zero counts
+            with np.errstate(over="ignore"):  # only whether these values are zero matters
                 activations = np.ascontiguousarray(given, np.float32)
         deep = as_int(depth, "load_balance: depth", 1)
         busy = np.empty(self.elements, np.int64)
@@ -334,7 +334,7 @@ class EIEArray(PackedArray):
 
     def _occurring(self) -> Iterator[Array]:
         codes, entries = self._components["codebook"], self._components["entries"]
-        used = np.zeros(codes.shape, bool)  # however large the matrix is, there are 16 values
+        used = np.zeros(codes.shape, bool)  # there are 16 values, for every size of the matrix
         for first in range(0, entries.size, _BLOCK):
             used[entries[first : first + _BLOCK] & 15] = True
         used[0] = self.nnz < self.size

@@ -1,4 +1,4 @@
-"""How packed arrays lie in a safetensors file.
+"""The layout of packed arrays in a safetensors file.
 
 An array `name` is its components, tensors `name.codes`, `name.scales`, ...; the metadata key `heterocompute` says what
 they mean:
@@ -28,7 +28,7 @@ KEY = "heterocompute"
 VERSION = 1
 SINGLE = "array"
 FIELDS = {"format", "shape", "axis", "dtype"}
-# Every component that some array may have, so that one too many is found.
+# Every component that any array may have, so that an unknown one is found.
 COMPONENTS = {"codes", "values", "scales", "coarse", "codebook", "zero_points", "mean", "metadata", "minima"}
 COMPONENTS |= {"pointers", "entries", "bitmap"}
 
@@ -60,14 +60,14 @@ class Entry:
     kind: Any = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as it stands in the file."""
+        """Return the entry as the JSON of the file."""
         return {"format": str(self.format), "shape": list(self.shape), "axis": list(self.axis), "dtype": self.dtype}
 
 
 def file_layout(
     tensors: Mapping[str, Entry | Plain], single: bool = False, metadata: Mapping[str, str] | None = None
 ) -> tuple[dict[str, Plain], dict[str, str]]:
-    """Work out what a file of these tensors holds, before any of them exists.
+    """Return the layout of a file with these tensors, before any of them exists.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def file_layout(
     Raises
     ------
     ValueError
-        If two tensors would have one name.
+        Two tensors would have the same name.
     """
     stored: dict[str, Plain] = {}
     described: dict[str, Any] = {}
@@ -162,7 +162,7 @@ def as_path(path: Any, name: str) -> str:
     TypeError
         No path.
     ValueError
-        No name of a file.
+        The value is not the name of a file.
     """
     try:
         text = file_name(path)

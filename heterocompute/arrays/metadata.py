@@ -1,4 +1,4 @@
-"""The positions of what a pattern keeps, checked: products take them as they are."""
+"""The positions of the values that a pattern keeps, checked here because products use them unchecked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 def check_metadata(metadata: Array, fmt: Sparse, shape: Sequence[int], axis: Sequence[int]) -> str | None:
-    """Say what is wrong with the positions of an array, or return None.
+    """Return what is wrong with the positions of an array, or None.
 
     Parameters
     ----------

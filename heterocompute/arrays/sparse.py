@@ -53,7 +53,7 @@ def pattern_of(text: Any, name: str) -> tuple[int, int]:
     TypeError
         No text.
     ValueError
-        Not N:M with 1 <= N <= M <= 32.
+        The text is not N:M with 1 <= N <= M <= 32.
     """
     if not isinstance(text, str):
         raise TypeError(f"{name}: pattern is {shown(text)}, expected a text such as '2:4'")
@@ -425,10 +425,10 @@ def _plain(value: Any, name: str, wanted: str) -> Array:
 
 
 def _reordered_places(rows: int, columns: int) -> Array:
-    """Return where each int16 of plain metadata goes, both flat in C order."""
+    """Return the new position of each int16 of plain metadata; positions count elements in C order."""
     row, column = np.indices((rows, columns))
     row = row // 32 * 32 + row % 8 * 4 + row % 32 // 8
-    up = (row % 2 == 0) & (column % 2 == 1)  # the two of a 2 x 2 block that lie across are exchanged
+    up = (row % 2 == 0) & (column % 2 == 1)  # the two off-diagonal values of a 2 x 2 block are exchanged
     down = (row % 2 == 1) & (column % 2 == 0)
     step = up.astype(np.int64) - down
     row, column = row + step, column - step
@@ -477,7 +477,7 @@ def choose(
 def _choose_by_rows(
     w: Array, scores: Array | None, fmt: Sparse, axes: tuple[int, ...], dtype: Any, parts: dict[str, Array]
 ) -> None:
-    """Choose among values of 16 bits in blocks of rows: the core gives 32 bits, in which they are exact."""
+    """Choose among 16-bit values in blocks of rows: the core returns 32 bits, in which they are exact."""
     turned, ranked = rows_first(w, axes), None if scores is None else rows_first(scores, axes)
     inner = tuple(range(1, len(axes) + 1))
     for some, index in row_blocks(w.shape, axes, _BLOCK):
@@ -485,7 +485,7 @@ def _choose_by_rows(
         values = np.empty((some.stop - some.start, parts["values"].shape[1]), np.float32)
         try:
             _core.prune(runtime.run(), turned[index], rank, fmt.n, fmt.m, inner, values, parts["metadata"][some])
-        except ValueError:  # which names an index of the block: the whole array has another
+        except ValueError:  # its message names an index of the block, not of the whole array
             values, metadata = np.empty(parts["values"].shape, np.float32), parts["metadata"]
             _core.prune(runtime.run(), w, scores, fmt.n, fmt.m, axes, values, metadata)
         parts["values"][some] = converted(values, dtype)

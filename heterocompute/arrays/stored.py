@@ -1,4 +1,4 @@
-"""What the components of a quantized array never hold: a file is checked for it before products believe them."""
+"""Values that the components of a quantized array must not have: files are checked for them before any product."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_source(shape: Sequence[int], axis: Sequence[int], dtype: str) -> None:
 def wrong_part(
     parts: Mapping[str, Array], fmt: Format, shape: Sequence[int], axis: Sequence[int]
 ) -> tuple[str, str] | None:
-    """Return the first component that holds what its format never stores, and what that is.
+    """Return the first component with a value that its format never stores, and that value.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def wrong_part(
     (str, str) or None
     """
     for key, part in parts.items():
-        if key == "values":  # as they are, infinities and all
+        if key == "values":  # unchanged, including infinities
             continue
         if key == "codebook":
             if not np.isfinite(part).all():
@@ -77,12 +77,12 @@ def wrong_part(
 
 
 def _is_sound(part: Array, may_be_negative: bool) -> bool:
-    """Tell whether all floats are finite, and none below 0 unless they may be."""
-    if part.dtype == np.float16:  # whose minimum NumPy finds one by one
+    """Tell whether all floats are finite, and nonnegative unless negative ones are allowed."""
+    if part.dtype == np.float16:  # NumPy's minimum of float16 is slow
         bits = part.view(np.uint16)
         finite = bool((bits & np.uint16(0x7FFF)).max() < 0x7C00)
         return finite and (may_be_negative or not (bits > 0x8000).any())
-    least, most = part.min(), part.max()  # which see NaN too
+    least, most = part.min(), part.max()  # these propagate NaN
     return bool(-math.inf < least <= most < math.inf) and (may_be_negative or bool(least >= 0))
 
 

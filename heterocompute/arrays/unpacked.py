@@ -1,7 +1,7 @@
-"""What a packed array holds, one number a value: codes, scales, zero points, minima.
+"""The contents of a packed array, one number a value: codes, scales, zero points, minima.
 
-No format is decoded here. A scale is what the core makes of the code whose element is 1 (`StoredForm.one`), so that
-there is one definition of every format's scales.
+No format is decoded here. A scale is the core's decoded value of the code for 1 (`StoredForm.one`), so each format's
+scales are defined in one place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BLOCK = 1 << 20  # codes packed at a time
 
 
 def code_geometry(q: Any) -> tuple[int, int, int, int]:
-    """Return runs of a row, stored values of a run, codes of a run with and without those that are padding alone."""
+    """Return the runs of a row, the stored values of a run, and its codes with and without mere padding."""
     length, fmt = q.shape[q.axis[-1]], q.format
     if has_pattern(fmt):
         length, fmt = fmt.stored_length(length), fmt.base
@@ -43,7 +43,7 @@ def row_codes(q: Any, first: int = 0, rows: int | None = None) -> Array:
 
 
 def codes_of(q: Any) -> Array:
-    """Return the codes as integers of the array's shape, signed where the format's are; 0 where nothing is kept."""
+    """Return the codes as integers in the array's shape, signed if the format is; 0 at pruned positions."""
     fmt = q._stored_format
     bits = fmt.bits
     width = 8 if bits <= 8 else 16 if bits == 16 else 32
@@ -55,7 +55,7 @@ def codes_of(q: Any) -> Array:
 
 
 def zero_points_of(q: Any) -> Array:
-    """Return the zero point of each value, uint8; zeros where the format has none."""
+    """Return the zero point of each value, uint8; zeros if the format has none."""
     if "zero_points" not in q.components:
         return np.zeros(q.shape, np.uint8)
     return _in_shape(q, _scattered(q, _row_zero_points(q)[:, :, : code_geometry(q)[1]]))
@@ -70,7 +70,7 @@ def scales_of(q: Any, dtype: Any) -> Array:
         parts["values"] = np.ones_like(parts["values"])
     elif "zero_points" in parts:
         points = _row_zero_points(q).astype(np.int16)
-        beside = np.where(points > 0, points - 1, 1).reshape(len(points), runs * padded)  # at distance 1, and a code
+        beside = np.where(points > 0, points - 1, 1).reshape(len(points), runs * padded)  # one step from the zero point
         parts["codes"] = _packed(beside, fmt.bits)
     elif "codebook" in parts:
         parts["codebook"] = np.ones_like(parts["codebook"])
@@ -78,7 +78,7 @@ def scales_of(q: Any, dtype: Any) -> Array:
         if "minima" in parts:
             parts["minima"] = np.zeros_like(parts["minima"])
         if fmt.form.one is None:
-            raise ValueError(f"scales_expanded: {fmt} states no code that stands for 1, which its scales are read from")
+            raise ValueError(f"scales_expanded: {fmt} has no code of the value 1, from which scales are read")
         one = np.full((1, runs * padded), fmt.form.one, np.uint32)
         parts["codes"] = np.broadcast_to(pack(one, fmt.bits), parts["codes"].shape).copy()
     scales: Array = q._remade(parts, q.shape, q.axis).dequantize(dtype)
@@ -87,7 +87,7 @@ def scales_of(q: Any, dtype: Any) -> Array:
 
 @counts_subnormals
 def minima_of(q: Any) -> Array:
-    """Return what is added to each value after its scale, float32: what the code 0 decodes to; zeros without minima."""
+    """Return what is added to each value after scaling, float32: the decoded value of code 0; zeros without minima."""
     if "minima" not in q.components:
         return np.zeros(q.shape, np.float32)
     parts = {**q.components, "codes": np.zeros_like(q.components["codes"])}
@@ -112,7 +112,7 @@ def _packed(codes: Array, bits: int) -> Array:
 
 
 def _scattered(q: Any, kept: Array) -> Array:
-    """Put what a pattern keeps in its place, (rows, runs, length); anything else is there already."""
+    """Return a pattern's kept values at their positions, (rows, runs, length); without a pattern, return `kept`."""
     fmt = q.format
     if not has_pattern(fmt):
         return kept

@@ -1,1 +1,1 @@
-"""What every room may use: settings of a call, the float environment, values and texts of callers, plain files."""
+"""What every other package may use: settings of a call, the float environment, checks of arguments, plain files."""

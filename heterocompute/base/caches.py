@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def l3_bytes() -> int:
-    """Return the size of the largest cache that the first processor sees; 32 MiB where that cannot be known.
+    """Return the size of the largest cache of the first processor; 32 MiB if it is unknown.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The CUDA driver, opened on first use: which devices there are, or why there are none. Importing opens nothing."""
+"""The CUDA driver, opened on first use: the devices, or why there are none. Importing opens nothing."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ NOT_RUN = (
     "cuda: the kernels of this version have not been run on a GPU; `heterocompute bench cuda --check` compares them "
     "with the CPU"
 )
-_open: dict[str, tuple[int, tuple[Device, ...], bool]] = {}  # the driver of this process by its path
+_open: dict[str, tuple[int, tuple[Device, ...], bool]] = {}  # drivers of this process by path
 
 
 def _driver() -> tuple[int, tuple[Device, ...], bool]:
-    """Return the version of the driver, its devices, and whether it runs the kernels of this build."""
+    """Return the version of the driver, its devices, and whether it can run the kernels of this build."""
     path = os.environ.get("HETEROCOMPUTE_CUDA_DRIVER") or DRIVER
     if path not in _open:
         if _open:

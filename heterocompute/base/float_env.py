@@ -1,4 +1,4 @@
-"""NumPy's arithmetic in the float environment of the C core, whatever a library has set in the calling thread.
+"""NumPy's arithmetic in the float environment of the C core, whatever a library has set in this thread.
 
 A library that is linked with ``-ffast-math``, or ``torch.set_flush_denormal``, makes the processor take subnormal
 numbers for zeros, in NumPy too; ``fesetround`` lets it round up or down. The C core saves, clears and restores those
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 def counts_subnormals(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function run with round to nearest and subnormals in full; the thread's own setting comes back after it.
+    """Run a function with round to nearest and with subnormals; afterwards the thread's own setting is restored.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def call_back(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 @counts_subnormals
 def converted(array: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
-    """Return an array in another dtype, itself where it has it.
+    """Return an array in another dtype; the array itself if it has it.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Ctrl-C while the command `heterocompute` is still importing, or already ending: one word, exit code 130.
 
-The package imports this file first, and it imports as little as it can. Where commands run, `seen` makes Ctrl-C the
+The package imports this file first, so it imports as little as possible. Around a command, `seen` makes Ctrl-C the
 usual KeyboardInterrupt.
 """
 
@@ -15,7 +15,7 @@ __all__ = ["is_command", "over", "seen"]
 def is_command() -> bool:
     """Tell whether this process is the command, as a script or as ``python -m heterocompute``."""
     name = os.path.basename((getattr(sys, "argv", None) or [""])[0] or "")
-    if name == "-m":  # as long as the module is looked for
+    if name == "-m":  # while the module is being located
         return _module() in ("heterocompute", "heterocompute.__main__")
     return name in ("heterocompute", "heterocompute.exe")
 
@@ -33,30 +33,30 @@ def _module() -> str:
 
 
 class seen:
-    """Inside the ``with`` block Ctrl-C is a KeyboardInterrupt, where outside it ends the process at once."""
+    """In the ``with`` block Ctrl-C raises KeyboardInterrupt; outside it, Ctrl-C ends the process at once."""
 
     def __enter__(self) -> None:
         self._watched = _watched()
         if self._watched:
-            import signal  # as little as can be, 1 ms
+            import signal  # only what is needed, 1 ms
 
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def __exit__(self, *_: object) -> None:
         if self._watched:
-            import signal  # as little as can be, 1 ms
+            import signal  # only what is needed, 1 ms
 
             signal.signal(signal.SIGINT, _end)
 
 
 def over() -> None:
-    """Let a command that is done exit with its code, although Python takes handlers away while it ends.
+    """Let a finished command exit with its code, although Python removes handlers while it shuts down.
 
     Ctrl-C ends the command with 130 up to here, and is ignored from here on. The mask is for this thread, whose pending
     signals are looked at once more; the handler is for threads of other libraries.
     """
     if _watched():
-        import signal  # as little as can be, 1 ms
+        import signal  # only what is needed, 1 ms
 
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -64,7 +64,7 @@ def over() -> None:
 
 
 def _watched() -> bool:
-    import signal  # as little as can be, 1 ms
+    import signal  # only what is needed, 1 ms
 
     return signal.getsignal(signal.SIGINT) is _end
 

@@ -1,6 +1,6 @@
-"""JSON of strangers: no duplicate keys, no NaN, and no more values than a file of tensors can need.
+"""JSON from untrusted files: no duplicate keys, no NaN, and no more values than a file of tensors can need.
 
-A value takes up to 30 times the memory of its text, so they are counted in the text, before any of them is made.
+A value takes up to 30 times the memory of its text, so values are counted in the text before it is parsed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from .texts import quoted
 
 __all__ = ["is_count", "strict_json"]
 
-MAX_TENSORS = 1 << 19  # a network of a thousand experts has a third of these
-# What one tensor's entry has: 1 object, 2 lists, 5 texts, and commas, of 8 dimensions.
+MAX_TENSORS = 1 << 19  # three times the tensors of a network with a thousand experts
+# Marks of one tensor's entry: 1 object, 2 lists, 5 strings, and the commas of 8 dimensions.
 MAX_MARKS = {
     b"{": ("objects", 2 * MAX_TENSORS),
     b"[": ("lists", 2 * MAX_TENSORS),

@@ -1,7 +1,8 @@
-"""A property that is computed once an instance, as functools.cached_property, but without a lock.
+"""A property computed once per instance, like functools.cached_property, but without a lock.
 
-Up to Python 3.11 that one holds a lock while it computes, one for all instances: a process that another thread forks
-meanwhile (a data loader's worker) finds it closed for ever. Two threads may compute a value here; the last one stays.
+Up to Python 3.11 cached_property holds one lock for all instances while it computes: a process forked by another thread
+meanwhile (a data loader's worker) would wait for that lock for ever. Here two threads may compute a value; the last one
+is kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ T = TypeVar("T")
 
 
 class kept(Generic[T]):  # noqa: N801  as property
-    """A non-data descriptor: what it puts into the instance's dictionary is found before it."""
+    """A non-data descriptor: a value in the instance's dictionary is found first, so the function runs once."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self.compute, self.__doc__ = compute, compute.__doc__

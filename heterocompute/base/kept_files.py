@@ -1,7 +1,7 @@
-"""What is measured once on a machine and kept for later processes: small JSON files in the user's cache folder.
+"""Measurements of a machine that are kept for later processes: small JSON files in the user's cache folder.
 
 ``HETEROCOMPUTE_CACHE`` names the folder. A file is replaced by renaming, so that a reader sees the old or the new one;
-writers that merge take turns by a lock beside the file. A folder that cannot be written keeps nothing.
+writers that merge take turns with a lock beside the file. If the folder cannot be written, nothing is kept.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .texts import read_small
 __all__ = ["cpu_model", "kept_file", "merge_kept", "read_kept", "write_kept"]
 
 MAX_BYTES = 1 << 22
-LOCK_SECONDS = 2.0  # then without: what another process adds at that moment may be measured again
+LOCK_SECONDS = 2.0  # afterwards without the lock: a measurement that another process adds at that moment may be lost
 
 
 def kept_file(name: str) -> Path:
-    """Return where a file of the cache folder lies.
+    """Return the path of a file in the cache folder.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def kept_file(name: str) -> Path:
 
 
 def read_kept(path: Path) -> dict[str, Any]:
-    """Return what a file holds, {} where there is none or it is not ours.
+    """Return the content of a file, {} if it does not exist or is not ours.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def write_kept(path: Path, content: dict[str, Any]) -> None:
 
 
 def merge_kept(path: Path, merge: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Replace a file by what a function makes of its present content.
+    """Replace a file by the result of a function of its present content.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def merge_kept(path: Path, merge: Callable[[dict[str, Any]], dict[str, Any]]) ->
 
 @contextlib.contextmanager
 def _turn(path: Path) -> Iterator[None]:
-    """Hold the lock beside a file, where the system has such locks and another does not hold it for long."""
+    """Hold the lock beside a file, if the system has such locks and no other process holds it for long."""
     try:
         import fcntl  # not on Windows
 
@@ -115,7 +115,7 @@ def _turn(path: Path) -> Iterator[None]:
 
 
 def cpu_model() -> str:
-    """Return the name of the processor as the system has it.
+    """Return the name of the processor from the system.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Public names of a package that are opened when someone first asks for them, so that importing stays fast."""
+"""Public names of a package whose modules are imported on first use, so that importing the package stays fast."""
 
 from __future__ import annotations
 

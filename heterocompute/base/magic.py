@@ -1,4 +1,4 @@
-"""The kinds of files that hold arrays, by their first bytes: what they are called, and what reads each.
+"""The kinds of files that hold arrays, recognized by their first bytes: the name and the reader of each.
 
 `files/opening.py` has the reader of each name; help, errors and the names that a safetensors file must not have are
 made from this list.
@@ -57,7 +57,7 @@ def _begins(magic: bytes) -> Callable[[bytes, str], bool]:
 
 
 def _member(first: bytes) -> bytes:
-    """Return the name of the first member of a zip archive, empty where it is none or has none."""
+    """Return the name of the first member of a zip archive, or "" if it has none or is not one."""
     return first[30 : 30 + int.from_bytes(first[26:28], "little")] if first.startswith(b"PK\x03\x04") else b""
 
 
@@ -68,7 +68,7 @@ def _is_of_torch(first: bytes, path: str) -> bool:
 
 
 def _is_text(first: bytes) -> bool:
-    """Tell whether a file begins with a line or more of text: no file of arrays does."""
+    """Tell whether a file begins with at least one line of text, which no file of arrays does."""
     start = first[:-4].decode("utf-8", "replace") if len(first) == FIRST_BYTES else first.decode("utf-8", "replace")
     return bool(start) and "\ufffd" not in start and all(sign.isprintable() or sign in "\t\n\r\f" for sign in start)
 
@@ -77,7 +77,7 @@ def _is_index(first: bytes) -> bool:
     return first.lstrip()[:1] == b"{" and (b'"weight_map"' in first or b'"total_size"' in first)
 
 
-# The first that fits is the kind of a file.
+# The first matching entry is the kind of a file.
 KINDS = (
     Kind("safetensors", "safetensors", _OURS, lambda first, path: first[8:9] == b"{"
          and int.from_bytes(first[:8], "little") <= MAX_HEADER, "safetensors"),
@@ -103,11 +103,11 @@ KINDS = (
     Kind("", "a text file", "pass the file of the weights", lambda first, path: _is_text(first)),
 )  # fmt: skip
 
-READABLE = ", ".join(kind.brief for kind in KINDS if kind.brief)  # as the help of commands has it
+READABLE = ", ".join(kind.brief for kind in KINDS if kind.brief)  # for the help of commands
 
 
 def names_index(path: str) -> bool:
-    """Tell whether a file is called as an index of a checkpoint, also of a variant.
+    """Tell whether a file has the name of a checkpoint's index, also of a variant.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def names_index(path: str) -> bool:
 
 
 def kind_of(first: bytes, path: str = "") -> Kind | None:
-    """Return what kind of file begins with these bytes, None where they do not tell.
+    """Return the kind of a file from its first bytes, or None if they do not show it.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def refuse_other_name(path: str) -> None:
 
 
 def what_it_is(first: bytes) -> str | None:
-    """Return what a file is that is no safetensors file, and what reads it; None where its first bytes do not tell.
+    """Return what a file that is not safetensors is, and its reader; None if its first bytes do not show it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Modules of torch that callers pass, told apart without importing torch."""
+"""Modules of torch that callers pass, recognized without importing torch."""
 
 from __future__ import annotations
 

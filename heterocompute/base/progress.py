@@ -1,4 +1,4 @@
-"""How far long work is, told step by step: to the caller, to the logger "heterocompute", in a notebook as a bar."""
+"""Progress of long work, reported step by step: to the caller, to the logger "heterocompute", as a notebook's bar."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Steps:
         self.progress = notebook_bar(name, total) if progress is None else progress
 
     def __call__(self, text: str) -> None:
-        logging = sys.modules.get("logging")  # who wants to see it has imported it
+        logging = sys.modules.get("logging")  # a caller who wants messages has imported it
         if logging is not None:
             logging.getLogger(LOGGER).debug("%s: %d of %d: %s", self.name, self.done, self.total, text)
         if self.progress is not None:
@@ -38,7 +38,7 @@ class Steps:
 
 
 def notebook_bar(name: str, total: int) -> Progress | None:
-    """Return what moves a bar of tqdm; None outside of notebooks, and where tqdm is not installed."""
+    """Return a function that moves a tqdm bar; None outside notebooks, and where tqdm is not installed."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if not hasattr(shell, "kernel"):
         return None

@@ -1,6 +1,6 @@
-"""Opening files of the user: regular files only, since a call would wait for a FIFO, and a device may never end.
+"""Opening a user's files: regular files only, since a call would wait for a FIFO, and a device may never end.
 
-A link to a regular file is one, and so is an object that a URL names.
+A link to a regular file counts as one, and so does an object that a URL names.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _KINDS = (
 
 
 def other_kind(mode: int) -> str | None:
-    """Return what a file is, by its mode, where it is not a regular file; else None."""
+    """Return what kind of file a mode describes, such as a folder, if it is not a regular file; else None."""
     if stat.S_ISREG(mode):
         return None
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "a file of another kind")
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Raise ValueError where a name is taken by something that is not a regular file.
+    """Raise ValueError if a path is something other than a regular file.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def check_regular(path: str | os.PathLike[str]) -> None:
     """
     try:
         kind = other_kind(os.stat(path).st_mode)
-    except OSError:  # whoever creates the file says why it cannot be
+    except OSError:  # the attempt to create the file reports the error
         return
     if kind:
         raise ValueError(f"{_printable(path)}: is {kind}, expected a regular file")
@@ -61,18 +61,18 @@ def open_regular(path: str | os.PathLike[str], buffered: bool = True) -> Any:
     Raises
     ------
     ValueError
-        A directory, a FIFO, a socket or a device; a name with a null byte.
+        The file is a directory, a FIFO, a socket or a device, or its name has a null byte.
     OSError
         The file cannot be opened.
     """
     if "\0" in os.fsdecode(path):
-        raise ValueError(f"{_printable(path)}: no name of a file")
+        raise ValueError(f"{_printable(path)}: is not the name of a file")
     if is_url(path):
         return open_url(os.fsdecode(path), buffered)
-    check_regular(path)  # to open a device may move it
+    check_regular(path)  # opening a device may have an effect
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = open(path, "rb", -1 if buffered else 0, opener=lambda name, _: os.open(name, flags))
-    kind = other_kind(os.fstat(file.fileno()).st_mode)  # another file may have its name by now
+    kind = other_kind(os.fstat(file.fileno()).st_mode)  # the name may belong to another file by now
     if kind:
         file.close()
         raise ValueError(f"{_printable(path)}: is {kind}, expected a regular file")

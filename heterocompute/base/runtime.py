@@ -1,8 +1,8 @@
-"""What a call may use: instruction sets, threads, a BLAS. Settings are context-local; nothing here computes.
+"""Settings of a call: instruction sets, threads, a BLAS. They are context-local; nothing here computes.
 
-Without a setting, every instruction set of the machine and every processor of the process is used, and dense
-float32 products go to the faster of OpenBLAS and the own kernels. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``,
-``HETEROCOMPUTE_BLAS`` and ``HETEROCOMPUTE_ORDER`` say the same from outside; they are read at the first call, so
+Without a setting, every instruction set of the machine and every processor of the process is used, and dense float32
+products use the faster of OpenBLAS and our own kernels. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``,
+``HETEROCOMPUTE_BLAS`` and ``HETEROCOMPUTE_ORDER`` set the same from outside; they are read at the first call, so
 importing never fails.
 """
 
@@ -41,7 +41,7 @@ BLAS_FUNCTIONS = (
 CHOICES = ("auto", "openblas", "own")
 BACKENDS = ("cpu", "cuda")
 ORDERS = ("fast", "one", "device")
-OWN, OPENBLAS = (1 + number for number in range(2))  # routes of csrc/ops/route/routes.def as a run names them
+OWN, OPENBLAS = (1 + number for number in range(2))  # numbers of the routes of csrc/ops/route/routes.def, plus 1
 NONE, EQUAL, SLOWER = range(3)  # hc_blas_speed of csrc/hc.h
 
 
@@ -50,15 +50,15 @@ class _Settings:
     isa: int | None = None
     threads: int | None = None
     blas: str | None = None
-    path: int = 0  # 1 + its number; 0: the plan chooses
+    path: int = 0  # 1 + the path's number; 0: the plan chooses
     tuned: bool | None = None
     order: str | None = None
-    device: int | None = None  # number of the CUDA device that arrays of the CPU are copied to
+    device: int | None = None  # number of the CUDA device to which arrays of the CPU are copied
 
     @kept
     def mask(self) -> int:
-        """Instruction sets, those of the environment where none are given."""
-        outside = _environment()  # first: a bad value is an error whatever `use` says
+        """Instruction sets; those of the environment if none are given."""
+        outside = _environment()  # first: an invalid variable is an error for every value of `use`
         isa = outside.isa if self.isa is None else self.isa
         return _core.cpu_isa() if isa is None else isa
 
@@ -74,7 +74,7 @@ class _Settings:
 
     @kept
     def route(self) -> int:
-        """Where dense float32 products go: 1 + the number of a route, 0: to the fastest."""
+        """The route of dense float32 products: 1 + the number of a route; 0: the fastest."""
         if self.one_order:
             return OWN
         choice = self.blas or _environment().blas or ("openblas" if named_blas() else "auto")
@@ -271,7 +271,7 @@ def use(
 def run() -> tuple[int, int, int, int, bool]:
     """Return (mask of instruction sets, threads, forced path, route, one order) of this context for the C core.
 
-    0 threads are those of all processors, which the core counts where it would use more than one.
+    0 threads means one for each processor; the core counts them when it wants to use more than one.
     """
     settings = _settings.get()
     threads = settings.threads or _process_threads or _environment().threads or 0
@@ -279,7 +279,7 @@ def run() -> tuple[int, int, int, int, bool]:
 
 
 def backend_device() -> int | None:
-    """Return the number of the CUDA device that `use` asks for, None: arrays of the CPU stay there."""
+    """Return the number of the CUDA device that `use` names; None: arrays on the CPU stay there."""
     return _settings.get().device
 
 
@@ -294,7 +294,7 @@ def device_order() -> bool:
 
 
 def tuned() -> bool:
-    """Return whether calls made here go the ways that `tune` kept, unless a path is forced."""
+    """Return whether calls made here use the paths that `tune` kept, unless a path is forced."""
     settings = _settings.get()
     if settings.path:
         return False
@@ -304,17 +304,17 @@ def tuned() -> bool:
 @dataclass(frozen=True)
 class _Blas:
     text: str
-    core: str  # the processor that its kernels are for; "" if it does not say
+    core: str  # the processor of its kernels; "" if unknown
 
 
 def named_blas() -> str | None:
-    """Return the path of HETEROCOMPUTE_BLAS, which may also be one of the choices."""
+    """Return the value of HETEROCOMPUTE_BLAS: a path, or one of the choices."""
     value = os.environ.get("HETEROCOMPUTE_BLAS")
     return value if value and value not in CHOICES else None
 
 
 @cache
-@counts_subnormals  # its threads begin here, and inherit that
+@counts_subnormals  # its threads start here and inherit the mode
 def open_blas() -> _Blas | None:
     """Open the BLAS for dense products, or return None if there is none."""
     path = named_blas()
@@ -332,7 +332,7 @@ def open_blas() -> _Blas | None:
 
 
 def asked_route() -> int:
-    """Return the route that `use` or the environment asks dense products to take, 0: the fastest."""
+    """Return the route that `use` or the environment sets for dense products; 0: the fastest."""
     return _settings.get().route
 
 
@@ -397,7 +397,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
 
 
 def _register_threadpoolctl() -> None:
-    """Let threadpoolctl, where it is installed, see and limit our pool."""
+    """Make our thread pool known to threadpoolctl, if that is installed, so that it can list and limit it."""
     if find_spec("threadpoolctl") is None:
         return
     import threadpoolctl  # optional

@@ -1,4 +1,4 @@
-"""Names and texts of strangers: as a sentence or a terminal can hold them, which file they mean, small files."""
+"""Untrusted names and texts: made printable for sentences and terminals, matched with files, read if small."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
     "shortened",
 ]
 
-MAX_NAME = 200  # characters: more than any layer of a real network is called
+MAX_NAME = 200  # characters: longer than the name of any layer of a real network
 MAX_QUOTED = 80
 MAX_MESSAGE = 2000
 MAX_PATH, MAX_PART = 4096, 255
@@ -36,7 +36,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, limit: int = MAX_NAME) -> str:
-    """Return a text with its middle left out where it is longer than `limit`; beginnings and ends tell names apart.
+    """Return a text without its middle if it is longer than `limit`; names are told apart by their beginnings and ends.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def shortened(text: str, limit: int = MAX_NAME) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name from a file as a sentence can hold it: in quotes, printable, not too long.
+    """Return a name from a file for use in a sentence: in quotes, printable, not too long.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def one_line(message: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number and what it counts, in the plural but of one.
+    """Return a number and the thing that it counts, in the plural unless the number is 1.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def near_words(word: str, words: Iterable[str], n: int = 1) -> list[str]:
-    """Return those of some words that are much like another, the likest first; none where none is.
+    """Return the words that resemble another one, most similar first; empty if none does.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def near_words(word: str, words: Iterable[str], n: int = 1) -> list[str]:
 
 
 def is_same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
-    """Tell whether two paths mean one file, through links too."""
+    """Tell whether two paths lead to one file, also through links."""
     if is_url(first) or is_url(second):
         return os.fsdecode(first).rstrip("/") == os.fsdecode(second).rstrip("/")
     first, second = (local_path(os.fsdecode(path)) for path in (first, second))
@@ -102,7 +102,7 @@ def is_same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) 
 
 
 def sentence(error: BaseException) -> str:
-    """Return what an error says; one of memory often says nothing."""
+    """Return the message of an error; a MemoryError often has none."""
     return str(error) or ("not enough memory" if isinstance(error, MemoryError) else type(error).__name__)
 
 
@@ -114,7 +114,7 @@ def file_name(path: str | bytes | os.PathLike[str]) -> str:
     TypeError
         No path.
     OSError
-        Longer than any system takes: its own sentence would have the name whole.
+        The name is longer than any system allows; the system's own message would contain all of it.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     Raises
     ------
     ValueError
-        No regular file (a device may have no end, a pipe no beginning), larger than the limit, or not UTF-8.
+        The file is not a regular one (a device may never end, a pipe never begin), exceeds the limit, or is not UTF-8.
     OSError
         The file cannot be read.
     """
@@ -153,11 +153,11 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     name = printable(path)
     with open_regular(path) as file:
         size = size_of(file)
-        raw = file.read(min(limit, size) + 1) or b""  # as much is allocated; None where the system has nothing yet
+        raw = file.read(min(limit, size) + 1) or b""  # allocates only this many; None if the system has no data yet
     if len(raw) > limit:
         raise ValueError(f"{name}: more than {limit} bytes")
-    if len(raw) > size:  # a file of /proc, or one that grows
-        raise ValueError(f"{name}: has more than the {counted(size, 'byte')} that the system says it has")
+    if len(raw) > size:  # a file of /proc, or a file that grows
+        raise ValueError(f"{name}: has more than the {counted(size, 'byte')} that the file system reports")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

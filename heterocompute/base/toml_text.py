@@ -13,8 +13,8 @@ from typing import Any
 from .texts import printable, read_small
 
 MAX_LINE = 110  # characters of a list
-MAX_DEPTH = 24  # tables in tables: what is deeper could not even be shown
-# tomllib takes a time that grows as the square of a key's parts
+MAX_DEPTH = 24  # tables in tables; deeper ones could not be shown
+# tomllib needs time that grows with the square of a key's parts
 STRING = re.compile(r'''"""(?:\\.|[^\\])*?"""|\'{3}.*?\'{3}|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+'|#[^\n]*''', re.S)
 LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
 
@@ -38,7 +38,7 @@ def read_toml(path: str | os.PathLike[str], limit: int, parse_float: Callable[[s
     Raises
     ------
     ValueError
-        As of `read_small`, or the file is not TOML.
+        As for `read_small`, or the file is not TOML.
     OSError
         The file cannot be read.
     """
@@ -50,7 +50,7 @@ def read_toml(path: str | os.PathLike[str], limit: int, parse_float: Callable[[s
 
 
 def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """Read one document; ValueError says why it is none.
+    """Read one document; ValueError says why it is invalid.
 
     Examples
     --------
@@ -70,13 +70,13 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
         problem = f"nested more than {MAX_DEPTH} deep"
     except RecursionError:
         problem = "nested too deeply"
-    except ValueError as error:  # of TOML, or an integer of too many digits
+    except ValueError as error:  # invalid TOML, or an integer with too many digits
         problem = str(error)
     raise ValueError(f"not TOML: {problem}")
 
 
 def toml_text(found: Mapping[str, Any]) -> str:
-    """Return tables of tables of plain values as a document; what is deeper stands in the line of its key.
+    """Return nested tables of plain values as a TOML document; tables deeper than two are written inline.
 
     Examples
     --------

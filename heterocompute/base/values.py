@@ -26,14 +26,14 @@ __all__ = [
     "shown",
 ]
 
-# Nothing that is counted or measured is more, and a product of a few such numbers is still a float.
+# Bounds of counts and measurements: a product of a few such numbers is still a float.
 LARGEST, SMALLEST = 1e60, 1e-60
 QUOTED = 80  # characters of a value in a message
 
 
 class _Short(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
-        if x.bit_length() > 10_000:  # int's own repr refuses thousands of digits
+        if x.bit_length() > 10_000:  # int.__repr__ refuses thousands of digits
             return f"an int of {x.bit_length()} bits"
         return super().repr_int(x, level)
 
@@ -44,7 +44,7 @@ _short.maxlist = _short.maxtuple = _short.maxdict = _short.maxset = _short.maxfr
 
 
 def shown(value: Any, limit: int = QUOTED) -> str:
-    """Return a value as a sentence can hold it: one line of its repr, of at most `limit` characters.
+    """Return a value for use in a sentence: one line of its repr, of at most `limit` characters.
 
     Of an array, its type and shape.
 
@@ -68,9 +68,9 @@ def as_int(value: Any, name: str, low: int, high: int | None = None) -> int:
     Raises
     ------
     TypeError
-        No int, or a bool.
+        The value is not an int, or is a bool.
     ValueError
-        Below `low` or above `high`.
+        The value is below `low` or above `high`.
     """
     try:
         if isinstance(value, (bool, np.bool_)):
@@ -102,14 +102,14 @@ def is_several(value: Any) -> TypeGuard[Iterable[Any]]:
 
 
 def as_list(value: Any, name: str, wanted: str) -> list[Any]:
-    """Return what can be iterated as a list; TypeError for anything else, a text too."""
+    """Return an iterable as a list; TypeError for anything else, and for a str."""
     if not is_several(value):
         raise TypeError(f"{name} is {shown(value)}, expected {wanted}")
     return list(value)
 
 
 def check_count(function: str, name: str, value: Any, least: int = 1) -> int:
-    """Return a positive integer below 2^63, or one from 0 up; ValueError names what came instead."""
+    """Return an integer from 1, or from 0, to 2^63 - 1; ValueError names the value."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < 2**63:
         below = " below 2^63" if isinstance(value, int) and value >= 2**63 else ""
         wanted = "a positive integer" if least else "an integer from 0 up"
@@ -118,14 +118,14 @@ def check_count(function: str, name: str, value: Any, least: int = 1) -> int:
 
 
 def check_flag(function: str, name: str, value: Any) -> bool:
-    """Return a bool, also of 0 and 1; TypeError names what came instead."""
+    """Return a bool, also from 0 and 1; TypeError names the value."""
     if not isinstance(value, (bool, np.bool_)) and (not isinstance(value, int) or value not in (0, 1)):
         raise TypeError(f"{function}: {name} is {shown(value)}, expected True or False")
     return bool(value)
 
 
 def check_text(function: str, name: str, value: Any) -> str:
-    """Return a str; TypeError names what came instead."""
+    """Return a str; TypeError names the value."""
     if not isinstance(value, str):
         raise TypeError(f"{function}: {name} is {shown(value)}, expected a str")
     return value
@@ -175,13 +175,13 @@ def _pair(title: str, name: str, value: Any, least: int, single: bool) -> Any:
 def check_number(
     function: str, name: str, value: Any, low: float = 0.0, high: float = math.inf, closed: bool = False
 ) -> float:
-    """Return a real number above `low` (from `low` on, if `closed`) up to `high`; ValueError names what came.
+    """Return a real number above `low` (or equal to it, if `closed`) up to `high`; ValueError names the value.
 
     Zero, or between `SMALLEST` and `LARGEST`.
     """
     sized = True
     if not isinstance(value, (bool, np.bool_)) and isinstance(value, (int, float, np.integer, np.floating)):
-        if isinstance(value, np.floating):  # float32 would take the limits as float32, with a warning
+        if isinstance(value, np.floating):  # float32 would convert the limits to float32, with a warning
             value = float(value)
         sized = value == 0 or SMALLEST <= abs(value) <= LARGEST or value != value
         if (low <= value if closed else low < value) and value <= high and sized:

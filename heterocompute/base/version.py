@@ -1,4 +1,4 @@
-"""The version of the package, for what is kept or packed by one version and read by another."""
+"""The version of the package, for files that one version writes and another reads."""
 
 __all__ = ["__version__"]
 

@@ -1,7 +1,7 @@
-"""Workers: who does tasks that do not depend on each other.
+"""Workers: processes or threads that run independent tasks.
 
 One definition for every call that has `workers=`: a number, the address of a cluster, or any function like `map`.
-Results do not depend on it. Tasks carry their number, so that answers may come in any order.
+Results do not depend on it. Tasks carry numbers, so that answers may arrive in any order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def checked_workers(workers: Workers, function: str) -> int | str | Map:
     TypeError
         It has another type.
     ValueError
-        A number below 1 or above 1024, or another text.
+        The number is below 1 or above 1024, or the text is not an address.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def in_workers(
     Raises
     ------
     ValueError
-        A function like `map` has not returned the result of every task.
+        A function like `map` did not return the result of every task.
     ImportError
         Dask or Ray is not installed.
     OSError
@@ -132,7 +132,7 @@ def in_workers(
             i, result = answer
             missing.discard(i)
         except (TypeError, ValueError):
-            raise ValueError(f"{name}: workers returned {shown(answer)}, which is no result of its function, {LIKE}"
+            raise ValueError(f"{name}: workers returned {shown(answer)}, which is not a result of its function, {LIKE}"
                              ) from None  # fmt: skip
         yield i, result
     if missing:
@@ -172,7 +172,7 @@ def in_order(
 
 @dataclass(frozen=True)
 class _Numbered:
-    """A function of numbered tasks; the answer bears the number."""
+    """A function of numbered tasks; each answer carries its task's number."""
 
     function: Function
 
@@ -181,7 +181,7 @@ class _Numbered:
 
 
 def _in_threads(count: int, function: Function, tasks: Sequence[Any]) -> Iterator[Any]:
-    """Call a function in threads of this process, each with the settings of the caller."""
+    """Call a function in threads of this process, each with the caller's settings."""
     pool = ThreadPoolExecutor(count)
     try:
         futures = [pool.submit(contextvars.copy_context().run, function, task) for task in tasks]
@@ -193,8 +193,8 @@ def _in_threads(count: int, function: Function, tasks: Sequence[Any]) -> Iterato
 def _in_processes(count: int, name: str, function: Function, tasks: Sequence[Any]) -> Iterator[Any]:
     """Call a function in processes.
 
-    They are neither forked (a child would hold the locks of this process' threads) nor spawned by multiprocessing
-    (which runs the caller's script again, and cannot where it is a notebook): an interpreter each, that answers over
+    They are neither forked (a child would inherit the locks of this process' threads) nor spawned by multiprocessing
+    (which runs the caller's script again, and cannot do so for a notebook): each is a new interpreter that answers over
     pipes.
     """
     idle: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()
@@ -215,7 +215,7 @@ def _in_processes(count: int, name: str, function: Function, tasks: Sequence[Any
             fine, answer = pickle.load(child.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             assert child is not None
-            raise RuntimeError(f"{name}: a process of the workers ended with {child.wait()}") from None
+            raise RuntimeError(f"{name}: a worker process ended with exit code {child.wait()}") from None
         finally:
             idle.put(child)
         if not fine:
@@ -237,7 +237,7 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 def serve() -> None:
-    """Answer tasks from the standard input on the standard output until it ends."""
+    """Answer tasks from standard input on standard output until the input ends."""
     answers = sys.stdout.buffer
     sys.stdout = sys.stderr
     while True:
@@ -250,13 +250,13 @@ def serve() -> None:
 
 
 def _answer(function: Function, task: Any) -> bytes:
-    """Return the pickle of True with a result, or of False with what was raised."""
+    """Return the pickle of True with a result, or of False with the exception."""
     try:
         return pickle.dumps((True, function(task)))
     except Exception as error:
         try:
             return pickle.dumps((False, error))
-        except Exception:  # an exception that holds what cannot be sent
+        except Exception:  # an exception that holds objects that cannot be sent
             return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
 
 
@@ -291,7 +291,7 @@ def _ray(address: str, name: str) -> Map:
         raise ImportError(f"{name}: workers='ray:...' needs Ray: pip install 'heterocompute[ray]'") from None
 
     def mapped(function: Function, tasks: Sequence[Any]) -> Iterator[Any]:
-        is_ours = not ray.is_initialized()  # else the caller is connected already
+        is_ours = not ray.is_initialized()  # otherwise the caller is connected already
         try:
             if is_ours:
                 ray.init(address=address, log_to_driver=False)

@@ -1,4 +1,4 @@
-"""Safetensors files written one tensor at a time, under another name until they are whole; `container` reads them."""
+"""Safetensors files written one tensor at a time, under a temporary name until complete; `container` reads them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .texts import file_name, quoted
 
 __all__ = ["Writer", "laid_out", "naming", "remove_temporaries", "replacing", "sync_folder"]
 
-# Guards the birth, the renaming and the removal of the temporary files, see `remove_temporaries`.
+# Guards the creation, the renaming and the removal of the temporary files, see `remove_temporaries`.
 _temporaries: set[str] = set()
 _temporaries_lock = threading.Lock()
 
@@ -62,7 +62,7 @@ def laid_out(
     Raises
     ------
     ValueError
-        If a tensor is called ``__metadata__``, or the header would be too long.
+        A tensor is called ``__metadata__``, or the header would be too long.
     TypeError
         If a file cannot hold a dtype.
 
@@ -78,7 +78,7 @@ def laid_out(
             raise ValueError("save: no tensor can be called '__metadata__'")
         if dtype not in FILE_NAMES:
             raise TypeError(f"save: tensor {quoted(name)} is {dtype}, which a safetensors file cannot hold")
-    # The data go by width, which aligns them; the header keeps the caller's order.
+    # The data are sorted by width, which aligns them; the header keeps the caller's order.
     order = {dtype: index for index, dtype in enumerate(FILE_NAMES)}
     infos: dict[str, Info] = {}
     end = 0
@@ -100,8 +100,8 @@ def laid_out(
 
 
 def sync_folder(path: str) -> None:
-    """Put the names of a folder on the disk, where the system can."""
-    with contextlib.suppress(OSError):  # some file systems have none of this
+    """Flush the names of a folder to the disk, if the system can."""
+    with contextlib.suppress(OSError):  # some file systems do not support this
         place = os.open(path, os.O_RDONLY)
         try:
             os.fsync(place)
@@ -111,17 +111,17 @@ def sync_folder(path: str) -> None:
 
 @contextlib.contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Let errors name a file: a full disk names none, and the user does not know the temporary one."""
+    """Add a file's name to errors: a full disk's error has none, and the user does not know the temporary one."""
     try:
         yield
     except OSError as error:
-        said = error.strerror or f"cannot be written whole ({error})"  # NumPy's of a full disk has a text alone
+        said = error.strerror or f"cannot be written whole ({error})"  # NumPy's error for a full disk has only a text
         raise type(error)(error.errno or errno.EIO, said, path) from None
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Give the name of a file to write, which takes the name of `path` when the block ends, and is gone if it raises.
+    """Give the name of a file to write; it is renamed to `path` when the block ends, and deleted if the block raises.
 
     Examples
     --------
@@ -156,16 +156,16 @@ def _place_of(path: str | os.PathLike[str]) -> str:
 
 
 def _temporary_of(place: str) -> str:
-    """Return the name of an unfinished file: in the same folder, for a URL in that of temporary files."""
+    """Return the name of an unfinished file: in the same folder; for a URL, in the folder of temporary files."""
     folder = tempfile.gettempdir() if is_url(place) else os.path.dirname(place)
     return os.path.join(folder, f".heterocompute-{os.urandom(8).hex()}.tmp")
 
 
 def _rename(temporary: str, place: str) -> None:
-    """Give an unfinished file its name; the file of a URL is copied there, whole or not at all."""
+    """Rename an unfinished file; for a URL, copy it to its place, as a whole or not at all."""
     if is_url(place):
         upload(temporary, place)
-        return  # whoever made it deletes the one that is here
+        return  # its creator deletes the temporary file
     with _temporaries_lock, naming(place):
         os.replace(temporary, place)
         _temporaries.discard(temporary)
@@ -195,11 +195,11 @@ class Writer:
     Raises
     ------
     ValueError
-        If `path` exists and is no regular file, or a tensor is called ``__metadata__``.
+        `path` exists and is not a regular file, or a tensor is called ``__metadata__``.
     TypeError
         If a file cannot hold a dtype.
     OSError
-        If the file cannot be written.
+        The file cannot be written.
 
     Examples
     --------
@@ -261,9 +261,9 @@ class Writer:
         Raises
         ------
         ValueError
-            If dtype or shape are not those announced.
+            The dtype or the shape differs from the announced one.
         TypeError
-            If a file packs the values of this dtype.
+            Files pack the values of this dtype.
         """
         info = self._infos[name]
         if array.dtype.name != info.dtype or array.shape != info.shape:
@@ -271,10 +271,8 @@ class Writer:
                 f"save: tensor {quoted(name)} is {array.dtype.name} {list(array.shape)}, "
                 f"announced as {info.dtype} {list(info.shape)}"
             )
-        if array.nbytes != info.nbytes:  # of 4 or 6 bits, a byte each in NumPy
-            raise TypeError(
-                f"save: tensor {quoted(name)} is {info.dtype}, whose values a file packs and NumPy does not"
-            )
+        if array.nbytes != info.nbytes:  # types of 4 or 6 bits have one byte each in NumPy
+            raise TypeError(f"save: tensor {quoted(name)} is {info.dtype}, which files store packed and NumPy does not")
         flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
         self._write_at(self._data_begin + info.begin, flat.data)
         self._note(name, zlib.crc32(flat.data) if self._durable else 0)
@@ -304,7 +302,7 @@ class Writer:
                     with self._named():
                         os.fsync(self._file.fileno())
                 with self._named():
-                    self._file.close()  # first: a full disk may show only here
+                    self._file.close()  # first: a full disk may be reported only here
                 _rename(self._temporary, self.path)
                 if self._durable and not is_url(self.path):
                     sync_folder(os.path.dirname(self.path))
@@ -312,7 +310,7 @@ class Writer:
             self._remove()
 
     def _remove(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):  # no attribute: it could not be created
+        with contextlib.suppress(OSError, AttributeError):  # AttributeError: it could not be created
             self._file.close()
         with _temporaries_lock:
             if self._temporary in _temporaries:

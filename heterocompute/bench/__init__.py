@@ -1,8 +1,8 @@
 """The benchmarks: kernels against the machine's limits, OpenBLAS, and the peers that are installed.
 
-Each runs in a process of its own, with settings that keep idle workers of OpenBLAS from spinning on the processors
-of the others for long. `measure` says how times are taken, `limits`, `gemm`, `gemv`, `quantize`, `formats`, `kmeans`,
-`headers`, `conv`, `models`, `llm`, `imports` and `cuda` what is timed.
+Each runs in its own process, with settings that keep OpenBLAS's idle workers from spinning for long on processors of
+the others. `measure` defines how times are taken; `limits`, `gemm`, `gemv`, `quantize`, `formats`, `kmeans`, `headers`,
+`conv`, `models`, `llm`, `imports` and `cuda` define what is timed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NAMES = (
     "cuda",
 )
 
-SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4"}  # its idle workers spin for longer than measure.SETTLE_SECONDS otherwise
+SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4"}  # otherwise its idle workers spin for longer than measure.SETTLE_SECONDS
 AVX2_SETTINGS = {"HETEROCOMPUTE_ISA": "avx2", "OPENBLAS_CORETYPE": "Haswell"}
 
 
@@ -120,7 +120,7 @@ def _run(
     check: bool = False,
     predict: str | None = None,
 ) -> dict[str, Any] | None:
-    """Run one benchmark in a child, which ends when its standard input closes: with this process, at the latest."""
+    """Run one benchmark in a child, which ends when its standard input closes, at the latest with this process."""
     package = Path(__file__).resolve().parents[1]
     environment = {**os.environ, **SETTINGS, **settings}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package.parent), os.environ.get("PYTHONPATH")]))

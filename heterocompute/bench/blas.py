@@ -53,7 +53,7 @@ def _data(array: Array) -> Any:
 
 
 def find_blas() -> Blas | None:
-    """Return the BLAS of HETEROCOMPUTE_BLAS or of scipy_openblas32; None where there is neither."""
+    """Return the BLAS of HETEROCOMPUTE_BLAS or of scipy_openblas32; None if there is neither."""
     if path := named_blas():
         return Blas(path, "")
     try:

@@ -19,7 +19,7 @@ MODULES = {"import": "imports", "gemm-avx2": "gemm"}
 
 
 def main() -> None:
-    """Run what the command line of this process names."""
+    """Run the functions named on the command line of this process."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     name, *rest = sys.argv[1:]
@@ -27,7 +27,7 @@ def main() -> None:
     devices = [text.partition("=")[2] for text in rest if text.startswith("--predict=")]
     options = Options("--quick" in rest, threads, name, check="--check" in rest, predict="".join(devices))
     results = os.dup(1)
-    os.dup2(2, 1)  # what a peer prints goes to stderr
+    os.dup2(2, 1)  # output of other libraries is redirected to stderr
     try:
         tables = import_module(f".{MODULES.get(name, name)}", __package__).measure(options)
     except CheckFailed as failure:

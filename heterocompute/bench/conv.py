@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 BATCHES = (1, 8)
 INTEGERS = ("int8", "vsq4-g16-s4")
-# Of the norm: Winograd's largest tiles lose four digits; rounding to 8 and 4 bits costs 0.01 and 0.1.
+# Relative to the norm: Winograd's largest tiles lose four digits; rounding to 8 and 4 bits costs 0.01 and 0.1.
 FLOAT_ERROR, INT8_ERROR, VSQ_ERROR = 1e-4, 0.05, 0.25
 SAMPLES = 64
 
@@ -143,7 +143,7 @@ def products_table(options: Options, threads: int) -> Table:
 
 
 def break_evens(options: Options, threads: int) -> list[Table]:
-    """Return how much faster than the best other Winograd is, by channels, and the Fourier transform, by filter."""
+    """Return the speed of Winograd over the best other algorithm by channels, and the Fourier transform's by filter."""
     cases = {"winograd": [Layer("break-even", c, 56, c, 3) for c in WINOGRAD_CHANNELS]}
     cases["fft"] = [Layer("break-even", 64, 56, 64, r) for r in FFT_FILTERS]
     tables = []
@@ -188,7 +188,7 @@ def _times(layer: Layer, batch: int, threads: int, options: Options, peers: bool
     rng = np.random.default_rng(0)
     x = rng.standard_normal((batch, layer.c, layer.size, layer.size), dtype=np.float32)
     w = rng.standard_normal((layer.k, layer.c // layer.groups, layer.r, layer.r), dtype=np.float32)
-    # As the tensors of the peers, which begin at a line of the cache.
+    # Starts at a cache line, like the tensors of the other libraries.
     last = empty_at_a_line((batch, layer.size, layer.size, layer.c))
     last[...] = x.transpose(0, 2, 3, 1)
     where: dict[str, Any] = {"stride": layer.stride, "padding": layer.r // 2, "groups": layer.groups}
@@ -229,7 +229,7 @@ def _times(layer: Layer, batch: int, threads: int, options: Options, peers: bool
 def _int8_peer(
     x: Array, w: Array, layer: Layer, threads: int, work: float, exact: tuple[tuple[Array, ...], Array]
 ) -> list[Candidate]:
-    """Return torch's convolution of integers between floats, as ours is; its scales of x and y were known before."""
+    """Return torch's convolution of integers between floats, like ours; it gets the scales of x and y beforehand."""
     torch = installed("torch")
     if torch is None or "onednn" not in torch.backends.quantized.supported_engines:
         return []
@@ -238,7 +238,7 @@ def _int8_peer(
     images, filters = (torch.from_numpy(value).contiguous(memory_format=last) for value in (x, w))
     each = torch.from_numpy(np.abs(w).reshape(layer.k, -1).max(1).astype(np.float64) / 127)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that tensors of integers are deprecated
+        warnings.simplefilter("ignore", UserWarning)  # it warns that quantized tensors are deprecated
         codes = torch.quantize_per_channel(filters, each, torch.zeros(layer.k, dtype=torch.int64), 0, torch.qint8)
     where = [layer.stride] * 2, [layer.r // 2] * 2, [1, 1], layer.groups
     before = torch.backends.quantized.engine
@@ -265,7 +265,7 @@ def _int8_peer(
 
 
 def sound(peers: list[Candidate], where: str, options: Options) -> list[Candidate]:
-    """Return the peers whose results are right, and say which are left out.
+    """Return the peers whose results are right, and print which are left out.
 
     Some sum two products of bytes in 16 bits, which saturate, where the processor has no dot product of bytes: a fault
     of theirs on that machine, and no reason to measure nothing.
@@ -291,7 +291,7 @@ def _check(name: str, y: Array, exact: tuple[tuple[Array, ...], Array], error: f
 
 
 def _exact(x: Array, w: Array, layer: Layer) -> tuple[tuple[Array, ...], Array]:
-    """Return places of the answer by chance, and their values in float64."""
+    """Return random positions of the answer and their values in float64."""
     rng, pad, side = np.random.default_rng(1), layer.r // 2, -(-layer.size // layer.stride)
     places = tuple(rng.integers(0, high, SAMPLES) for high in (len(x), layer.k, side, side))
     depth, each = w.shape[1], layer.k // layer.groups

@@ -1,8 +1,9 @@
-"""Time against density: the dense product, N:M patterns, CSR and EIE's storage, and where each begins to be worth it.
+"""Time against density: dense products, N:M patterns, CSR and EIE's storage, and the density at which each pays.
 
-Of a matrix with so many values that are not zero, the product with one vector and with many. Packing of the activations
-and the answer in rows are part of every time; the weights are encoded before. The break-even density is where a
-candidate takes as long as OpenBLAS does for the dense matrix, interpolated between measurements in logarithms.
+For a matrix with a given share of nonzero values it times the product with one vector and with many. Every time
+includes packing the activations and writing the answer in rows; the weights are encoded beforehand. The break-even
+density is where a candidate takes as long as OpenBLAS takes for the dense matrix, interpolated between the measurements
+on logarithmic axes.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ PATTERNS = ("1:32", "1:16", "1:8", "1:4", "2:4", "3:4")
 SHAPES, QUICK_SHAPES = ((1, 2048, 2048), (256, 2048, 2048)), ((1, 64, 64), (16, 64, 64))  # rows of x, of w, columns
 DENSE, OWN = "dense, OpenBLAS", "dense, own"
 PEER = "CSR, SciPy"
-ACTIVE = 0.35  # of the activations are not zero: what the paper on EIE has for AlexNet
+ACTIVE = 0.35  # share of nonzero activations: the value for AlexNet in the paper on EIE
 SKIPPING = f"EIE, {ACTIVE:.2f} of x"
-CHECKED = 16  # rows of a result of many; more than those that sums of few vectors have another order for
+CHECKED = 16  # checked rows of a large result; more than the rows that have another order of sums
 
 
 @dataclass(frozen=True)
 class Csr:
-    """Compressed sparse rows with the attributes of SciPy's, so that SciPy need not be there."""
+    """Compressed sparse rows with the attributes of SciPy's, so that SciPy is not required."""
 
     indptr: Array
     indices: Array
@@ -58,7 +59,7 @@ class Csr:
 
 
 def measure(options: Options) -> list[Table]:
-    """Measure one vector and many, with each thread count; a table of times and one of break-even densities each."""
+    """Measure one vector and many, for each thread count; one table of times and one of break-even densities each."""
     tables = []
     for threads in options.threads:
         for m, n, k in QUICK_SHAPES if options.quick else SHAPES:
@@ -119,7 +120,7 @@ def _candidate(name: str, family: str, x: Array, w: Any, density: float, out: Ar
 
 
 def _peer(x: Array, w: Csr, density: float) -> Candidate | None:
-    """Return SciPy's product of the same matrix, which has one thread; None where SciPy is not installed."""
+    """Return SciPy's product of the same matrix, which uses one thread; None if SciPy is not installed."""
     try:
         from scipy.sparse import csr_array  # optional
     except ImportError:

@@ -37,7 +37,7 @@ MAX_BITS = 8
 
 
 def measure(options: Options) -> list[Table]:
-    """Measure every format of `FORMATS`, and compute the limits of theory."""
+    """Measure every format of `FORMATS`, and compute the theoretical limits."""
     rng = np.random.default_rng(0)
     shape = QUICK_SHAPE if options.quick else SHAPE
     kinds = {
@@ -65,7 +65,7 @@ def _table(kinds: dict[str, Array], weights: list[tuple[Array, Any]], threads: i
         details: Row = {"bits": quantize(w, text).bits_per_value}
         for kind, values in kinds.items():
             decibels = error(values, quantize(values, text)).sqnr_db
-            if math.isfinite(decibels):  # few values and many levels lose nothing
+            if math.isfinite(decibels):  # infinite if few values and many levels lose nothing
                 details[f"{kind}_db"] = decibels
         details |= _network(weights, text)
         candidates.append(Candidate(f"{text}", run, w.nbytes, "GB/s", details=details))
@@ -80,7 +80,7 @@ def _table(kinds: dict[str, Array], weights: list[tuple[Array, Any]], threads: i
 
 
 def _network(weights: list[tuple[Array, Any]], text: str) -> Row:
-    """Return stored bits a weight and SQNR over all weight matrices; without the SQNR where nothing was lost."""
+    """Return stored bits per weight and SQNR over all weight matrices; no SQNR if nothing was lost."""
     signal = noise = bits = 0.0
     size = 0
     fmt = parse_format(text)
@@ -96,7 +96,7 @@ def _network(weights: list[tuple[Array, Any]], text: str) -> Row:
 
 
 def limits() -> Table:
-    """Return what theory allows at 1 to 8 bits a value.
+    """Return the theoretical limits at 1 to 8 bits a value.
 
     Returns
     -------
@@ -131,7 +131,7 @@ def lloyd_max(bits: int) -> float:
     >>> round(lloyd_max(1), 2), round(lloyd_max(4), 2)
     (4.4, 20.22)
     """
-    # Levels t_i at the means of their cells, edges half way; the positive half alone, by symmetry.
+    # Levels t_i at the means of their cells, edges half way between; by symmetry only the positive half.
     half = 2 ** (bits - 1)
     levels = 3.0 * (np.arange(half) + 0.5) / half
     erf = np.vectorize(math.erf)
@@ -144,5 +144,5 @@ def lloyd_max(bits: int) -> float:
         levels = means
         if moved < 1e-9:
             break
-    # E[(x - q)^2] = 1 - sum of mass * level^2 where the levels are the means of their cells.
+    # E[(x - q)^2] = 1 - sum of mass * level^2 if the levels are the means of their cells.
     return -10 * math.log10(1 - 2 * float(np.sum(mass * levels**2)))

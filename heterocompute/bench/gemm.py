@@ -1,7 +1,7 @@
 """Products with many rows: every path of `linear` against OpenBLAS sgemm, the int8 limit of the same run, and peers.
 
-Times include quantizing the activations and making the answer. Named ``gemm-avx2`` it measures what is left without
-VNNI, beside OpenBLAS's own AVX2 kernel.
+Times include quantizing the activations and writing the answer. As ``gemm-avx2`` it measures the speed without VNNI,
+next to OpenBLAS's own AVX2 kernel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 
 SHAPES = ((512, 4096, 4096), (64, 4096, 4096), (512, 768, 768))
 QUICK_SHAPE = (17, 48, 64)
-SAMPLE_ROWS, SAMPLE_COLUMNS = 9, 12  # more rows than a product of few vectors has
+SAMPLE_ROWS, SAMPLE_COLUMNS = 9, 12  # more rows than a product of few vectors
 
 SGEMM, DENSE, OWN = "OpenBLAS sgemm", "float32 dense", "float32 dense, own kernels"
 INT8_LIMIT = "int8 dot"
@@ -155,7 +155,7 @@ def _work(x: Array, w: Any) -> float:
 
 
 def _check_dense(name: str, x: Array, w: Array, out: Array) -> None:
-    """Compare a sample with float64, within the bound of a float32 sum of k terms in any order."""
+    """Compare a sample with float64, within the error bound of a float32 sum of k terms in any order."""
     rows, columns = slice(None, None, _step(len(x), SAMPLE_ROWS)), slice(None, None, _step(len(w), SAMPLE_COLUMNS))
     left, right = x[rows].astype(np.float64), w[columns].astype(np.float64)
     bound = (x.shape[1] + 1) * 2.0**-24 * (np.abs(left) @ np.abs(right).T)

@@ -1,7 +1,7 @@
-"""Products with one to eight vectors, straight from packed weights: a question of how fast memory is read.
+"""Products with one to eight vectors, directly from packed weights; reading memory limits their speed.
 
-Weights are copied until they exceed L3 by far, and a turn walks through all copies; a second table takes
-a matrix that stays in the cache. The limit is the better of a plain and a prefetched sum over the same bytes.
+Weights are copied until they far exceed L3, and a round uses all copies in turn; a second table has a matrix that stays
+in the cache. The limit is the better of a plain and a prefetched sum over the same bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FORMATS = ("vsq4-g16-s4", "int4-g32-f16", "nf4-g64", "mxfp4", "nvfp4", "int8")
 INTEGERS = ("vsq4-g16-s4", "int4-g32-f16", "int8")  # those that multiply integer activations
 ACTIVATIONS = (None, "int8")
 SGEMV, SGEMM = "OpenBLAS sgemv", "OpenBLAS sgemm"  # of one vector, of several
-# The format that holds about as many bits a value as the peers of a kind; their rates count its bytes.
+# The format with about as many bits per value as the libraries of a kind; their rates count its bytes.
 PEER_KINDS = {"4 bit": "int4-g32-f16", "int8": "int8"}
 
 
@@ -104,7 +104,7 @@ def _row(times: Times, name: str, peers: Peers) -> Row:
 
 
 def _faster(times: Times, name: str, base: str | None) -> float | None:
-    """Return how many times faster one product is, whatever the number of copies that a turn walks through."""
+    """Return the ratio of the times of one product, independent of the number of copies in a round."""
     ratio, copies = times.speedup(name, base), times.candidates[name].details.get("copies")
     if ratio is None or base is None or copies is None:
         return None

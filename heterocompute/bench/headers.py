@@ -1,7 +1,7 @@
-"""The time to open a file, or to refuse it: honest headers, and those that are built to take long.
+"""The time to open a file, or to refuse it: ordinary headers, and headers made to take long.
 
-Each is opened at two sizes. `growth` is the time a byte of the large one over that of the small one: 1 where time grows
-as the file does, the ratio of the sizes where it grows as their square.
+Each is opened at two sizes. `growth` is the time per byte of the large one over that of the small one: 1 if time grows
+in proportion to the file, the ratio of the sizes if it grows with their square.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _candidate(path: str, name: str, size: int) -> Candidate:
 
 
 def _opened(path: str) -> str | None:
-    """Read all that a header says; return why it was refused."""
+    """Read the whole header; return why it was refused."""
     try:
         with Reader(path) as reader:
             entries(reader)
@@ -68,7 +68,7 @@ def _opened(path: str) -> str | None:
     return None
 
 
-# Headers of about so many bytes.
+# Headers of about this many bytes.
 
 
 def _repeated(begin: bytes, piece: bytes, end: bytes) -> Callable[[int], bytes]:

@@ -1,4 +1,4 @@
-"""Optimal one-dimensional k-means against scikit-learn's KMeans with one start, and what it costs by size.
+"""Optimal one-dimensional k-means against scikit-learn's KMeans with one start, and its time by size.
 
 Ours is the whole of `quantize` to one codebook: sorting, the optimum, codes, packing. scikit-learn's is `fit`, which
 labels the values too. `excess` is the squared error over that of the exact optimum, from the definition in NumPy
@@ -23,7 +23,7 @@ BITS = 4
 SIZES = tuple(2**power for power in (10, 14, 18, 22, 26))
 QUICK_SIZES = (2**10,)
 EXCESS_VALUES, QUICK_EXCESS_VALUES = 2**18, 2**10
-MAX_EXCESS = 1e-6  # of normal values; where tails are heavy, bins there are wide and Lloyd rests earlier
+MAX_EXCESS = 1e-6  # for normal values; with heavy tails the outer bins are wide and Lloyd's iteration stops earlier
 
 
 def measure(options: Options) -> list[Table]:

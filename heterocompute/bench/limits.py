@@ -56,7 +56,7 @@ def _word_sum(array: Array, what: str, run: tuple[int, int]) -> int:
 
 
 def _same_sum(name: str, sum_of: Callable[[tuple[int, int]], int], run: tuple[int, int]) -> Callable[[], None]:
-    """Return a check that the picked line computes what the scalar one does."""
+    """Return a check that the chosen row computes the same as the scalar one."""
 
     def check() -> None:
         if sum_of(run) != sum_of((0, 1)):

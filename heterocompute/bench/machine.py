@@ -1,4 +1,4 @@
-"""What a measurement must be read with: processor, caches, instruction sets, settings, versions, commit."""
+"""The machine of a measurement: processor, caches, instruction sets, settings, versions, commit."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def machine() -> dict[str, Any]:
 
 
 def beyond_cache_bytes() -> int:
-    """Return how much to walk through so that nothing is found in a cache: 8 times the last one, which may be less
-    where that is huge."""
+    """Return the bytes to walk through so that no data stay in a cache: 8 times the last cache, less if it is huge."""
     cache = l3_bytes()
     return min(8 * cache, max(2 * cache, 640 << 20))
 
@@ -52,7 +51,7 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """Return the commit of a checkout that this package lies in, if it is one of heterocompute."""
+    """Return the commit of the checkout that contains this package, if it is one of heterocompute."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

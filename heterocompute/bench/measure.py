@@ -23,8 +23,8 @@ Table = dict[str, Any]
 
 ROUNDS, FEWEST_ROUNDS = 11, 5
 SAMPLE_SECONDS = 0.02
-SETTLE_SECONDS, WAKE_SECONDS = 0.05, 0.01  # the last candidate's workers fall asleep, this one's wake
-TABLE_SECONDS = 30  # what would take longer has fewer rounds
+SETTLE_SECONDS, WAKE_SECONDS = 0.05, 0.01  # workers of the last candidate fall asleep, those of the next wake up
+TABLE_SECONDS = 30  # a slower benchmark has fewer rounds
 MAX_REPEATS = 10_000
 
 
@@ -111,7 +111,7 @@ class Times:
             while time.perf_counter() < woken:
                 run()
         if count > 1 and not self._quick:
-            run()  # a short one finds in the caches what it left there, not what the last candidate did
+            run()  # a short run then finds its own data in the caches, not those of the last candidate
         begin = self._clock()
         for _ in range(count):
             run()

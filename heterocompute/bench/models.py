@@ -1,7 +1,7 @@
 """Whole models through `ht.convert` against PyTorch, torchao and onnxruntime: MiniLM, a small CNN, EfficientNet-lite0.
 
-`cosine` is that of the output to the float32 model's. The profile says which share of the time of a packed model passes
-in its packed layers; the rest is PyTorch's: attention, normalization, activations.
+`cosine` compares the output with the float32 model's. The profile gives the share of a packed model's time in its
+packed layers; the rest is PyTorch's: attention, normalization, activations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OURS = (
     ("vsq4-g16-s4, float activations", "vsq4-g16-s4", None),
 )
 FLOAT = "torch float32"
-LOWEST_COSINE = 0.2  # less is a wrong call: EfficientNet with 4-bit depthwise filters has about 0.5
+LOWEST_COSINE = 0.2  # a smaller cosine indicates a wrong call: EfficientNet with 4-bit depthwise filters has about 0.5
 TOKENS = ((1, 8), (1, 32), (1, 128), (8, 128))
 Call = Callable[[], Any]
 
@@ -58,7 +58,7 @@ def measure(options: Options) -> list[Table]:
 
 
 def _models(torch: Any, options: Options) -> Iterator[tuple[str, Any, dict[str, Any], list[str]]]:
-    """Yield titles, models, their inputs, and patterns of layers that stay floats for everyone."""
+    """Yield titles, models, their inputs, and patterns of layers that stay floats for all candidates."""
     if options.quick:
         yield "small CNN, 1 x 3 x 32 x 32", networks.small_cnn(2), {"input": torch.randn(1, 3, 32, 32)}, []
         return
@@ -119,7 +119,7 @@ def _candidate(name: str, call: Call, exact: Any) -> Candidate:
 
 
 def _peers(torch: Any, model: Any, inputs: dict[str, Any], threads: int, options: Options) -> dict[str, Call]:
-    """Return other libraries' int8 models, those that are installed and take this one."""
+    """Return the int8 models of other libraries that are installed and support this one."""
     found: dict[str, Call] = {}
     for name, maker in (("torch dynamic int8", _torch_int8), ("torchao int8 x int8", _torchao)):
         with _quiet():
@@ -135,7 +135,7 @@ def _peers(torch: Any, model: Any, inputs: dict[str, Any], threads: int, options
     with _quiet():
         try:
             found |= _onnxruntime(torch, model, inputs, threads)
-        except Exception as problem:  # exporters and runtimes raise kinds of their own
+        except Exception as problem:  # exporters and runtimes raise exceptions of their own
             options.say(f"onnxruntime: left out, {type(problem).__name__}")
     return found
 
@@ -196,7 +196,7 @@ def _onnx_int8(tools: Any, data: bytes) -> bytes:
 
 
 def _share(model: Any, inputs: dict[str, Any], threads: int) -> float:
-    """Return the share of the time of a call that passes in packed layers, by the clock of `measure.Times`."""
+    """Return the share of a call's time in packed layers, by the clock of `measure.Times`."""
     now = time.process_time if threads == 1 else time.perf_counter
     spent, begun = [0.0], [0.0]
 

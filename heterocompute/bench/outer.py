@@ -1,7 +1,7 @@
-"""Convolution by the products of what is not zero against the dense one, and the density at which they take as long.
+"""Convolution over nonzeros only against dense convolution, and the density at which both take the same time.
 
-The layer is VGG-16's conv3_2, one image; both operands have the same density. Lists, panels and the answer in its own
-order are part of every time. Rates count the operations of the dense layer, what is skipped included. The dense one is
+The layer is VGG-16's conv3_2, one image; both operands have the same density. Every time includes the lists, the panels
+and the answer in its own order. Rates count the operations of the dense layer, skipped ones included. The dense one is
 `conv2d` as called, which is Winograd's here, and `direct`, which adds the same products in the same order.
 """
 
@@ -25,7 +25,7 @@ OUTER, DIRECT = "outer product", "dense, direct"
 
 
 def measure(options: Options) -> list[Table]:
-    """Measure with each thread count; a table of times and one of the break-even density each."""
+    """Measure for each thread count; one table of times and one of break-even densities each."""
     channels, filters, side = QUICK_SIZES if options.quick else SIZES
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, channels, side, side), dtype=np.float32)

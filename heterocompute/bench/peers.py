@@ -1,4 +1,4 @@
-"""Other libraries that multiply by quantized weights, measured where they are installed and not needed otherwise.
+"""Other libraries that multiply by quantized weights; each is measured if it is installed.
 
 A peer is prepared once with float32 weights (n, k) and called with activations (m, k). Its thread count is that of
 all candidates.
@@ -21,7 +21,8 @@ Array = np.ndarray[Any, Any]
 
 BLOCK = 32  # of onnxruntime's 4-bit weights
 
-# Of the norm of the answer. Rounding to 8 bits costs about 0.01 of it, to 4 bits 0.1; more is a wrong call.
+# Relative to the norm of the result. Rounding to 8 bits costs about 0.01 of it, to 4 bits 0.1; a larger error indicates
+# a wrong call.
 INT8_ERROR, INT4_ERROR, BF16_ERROR = 0.05, 0.25, 0.02
 
 
@@ -63,7 +64,7 @@ def installed(name: str) -> Any:
 
 
 def product_peers(w: Array, threads: int, kinds: tuple[str, ...] = (), copies: int = 1) -> list[Peer]:
-    """Return the peers for weights w (n, k), of some kinds or of all, each with so many copies of the weights."""
+    """Return the peers for weights w (n, k), of some kinds or all, each with this many copies of the weights."""
     peers = []
     makers = (_torch_dynamic, _torch_int_mm, _torch_bf16, _onnx_dynamic, _onnx_4_bit)
     for kind, maker in zip(("int8", "int8 codes", "bf16", "int8", "4 bit"), makers, strict=True):
@@ -92,7 +93,7 @@ def _torch_dynamic(w: Array, threads: int, copies: int) -> list[Peer]:
     scales = torch.from_numpy(np.abs(w).max(axis=1).astype(np.float64) / 127)
     zeros = torch.zeros(len(w), dtype=torch.int64)
     weights = torch.quantize_per_channel(torch.from_numpy(w), scales, zeros, 0, torch.qint8)
-    reduce_range = _saturates()  # x to 7 bits, as PyTorch's own modules do by default
+    reduce_range = _saturates()  # 7 bits for x, the default of PyTorch's own modules
 
     def product(engine: str) -> Callable[[Any], Any]:
         packed = torch.ops.quantized.linear_prepack(weights, None)
@@ -118,7 +119,7 @@ def _torch_int_mm(w: Array, threads: int, copies: int) -> list[Peer]:
     if torch is None:
         return []
     codes, scale = _int8(w)
-    seen: list[Array] = []  # the scales of the activations that were prepared last
+    seen: list[Array] = []  # the scales of the most recently prepared activations
 
     def prepare(x: Array) -> Any:
         x_codes, x_scale = _int8(x)
@@ -164,7 +165,7 @@ def _onnx_peer(name: str, kind: str, model: bytes, threads: int, copies: int, er
 
     try:
         return [Peer(name, kind, [product() for _ in range(copies)], error)]
-    except Exception:  # its exceptions have no common base: the operator is missing in this version
+    except Exception:  # its exceptions have no common base class: the operator is missing in this version
         return []
 
 
@@ -197,7 +198,7 @@ def _onnx_4_bit(w: Array, threads: int, copies: int) -> list[Peer]:
 
 
 def _saturates() -> bool:
-    """Tell whether sums of two products of bytes saturate at 16 bits, in instructions that peers use all the same."""
+    """Tell whether sums of two byte products saturate at 16 bits in instructions that peers use nevertheless."""
     return not any("vnni" in name for name in _core.isa_names(_core.cpu_isa()))
 
 

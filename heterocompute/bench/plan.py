@@ -1,4 +1,4 @@
-"""The plan held against the clock: all paths of many products, all algorithms of many convolutions, forced and timed.
+"""Plans compared with measured times: all paths of many products, all algorithms of many convolutions.
 
 A row is a product or a convolution: the path that was chosen, the fastest one, and the ratio of their times. The
 tables also hold `costs`: the times of all paths, with their counts of work. `write_costs` writes them, and
@@ -48,7 +48,7 @@ COUNTS = {  # of hc_work and hc_conv_work
 ACTIVATIONS = (None, "int8", "int24")
 ROWS = (1, 2, 4, 8, 16, 64)
 SHAPES = ((64, 64), (512, 512), (2048, 2048))
-SECONDS = 0.005  # of a path's turns at least
+SECONDS = 0.005  # minimum time of a path's runs
 LEAST_TURNS = 4
 FAR = 3.0
 CLASSES = ("amx", "avx512vbmi", "avx512vnni", "avx512", "avxvnni", "avx2", "dotprod", "neon")  # best first
@@ -159,7 +159,7 @@ def _row(
 
 
 def _is_known(taken: list[int], least: int) -> bool:
-    """Whether a path has had its turns; one that is much slower than the fastest needs two."""
+    """Tell whether a path was timed often enough; one that is much slower than the fastest needs two rounds."""
     return (len(taken) >= LEAST_TURNS and sum(taken) >= SECONDS * 1e9) or (len(taken) > 1 and min(taken) > FAR * least)
 
 

@@ -1,7 +1,7 @@
-"""Integer products of 1 to 128 rows, shape by shape, against the best peer that quantizes its input as we do.
+"""Integer products of 1 to 128 rows, shape by shape, against the best peer that quantizes its input as well.
 
-The weights of these are reused and their activations come in ones, small batches and sentences. Peers prepack their
-weights; ours are as they are stored. OpenBLAS's float32 product and the best peer of each point have a row too. The
+The weights of these are reused, and their activations arrive in single rows, small batches and sentences. Peers prepack
+their weights; ours are used as stored. OpenBLAS's float32 product and the best peer of each point have a row too. The
 last row counts the points below the target.
 """
 
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 SHAPES = ((768, 768), (2048, 2048), (4096, 4096), (14336, 4096), (4096, 14336))
 FORMATS = ("int8", "vsq4-g16-s4", "int4")
-TARGET, FOUR_BIT_TARGET = 1.0, 1.2  # of the best int8 peer; of the best 4-bit peer, one vector
+TARGET, FOUR_BIT_TARGET = 1.0, 1.2  # relative to the best int8 library, and to the best 4-bit library with one vector
 SAMPLE = 8
 TITLE = "Integer products of 1 to 128 rows"
 SGEMM, PEER = "OpenBLAS sgemm", "best int8 peer"
@@ -74,7 +74,7 @@ def measure(options: Options, threads: int) -> Table:
 
 
 def _count(ratios: list[float], target: float, kind: str) -> str:
-    """Say how many points are below a target: of those only that have a peer beside them."""
+    """Count the points below a target, among those with a peer."""
     if not ratios:
         return f"no {kind} peer is installed"
     return f"{sum(ratio < target for ratio in ratios)} of {len(ratios)} below {target} x the best {kind} peer"
@@ -88,7 +88,7 @@ def _sgemm(blas: Blas, x: Array, w: Array, exact: Array, some: slice, threads: i
 
 
 def _peer(peer: Peer, x: Array, w: Array, exact: Array, some: slice) -> Candidate:
-    """Make a candidate that is verified for equal work: some columns of x times w, but for rounding to integers."""
+    """Make a candidate whose work is checked: some columns of x times w, up to the rounding to integers."""
     prepared = peer.prepare(x)
 
     def run() -> Any:

@@ -1,7 +1,7 @@
 """Quantizing, dequantizing and fake-quantizing against the memory limit, the definition, plain NumPy and ml_dtypes.
 
-Rates count the bytes of the float32 array that is read; for dequantize those that are written. A turn walks through
-several arrays, together far larger than L3.
+Rates count the bytes of the float32 array that is read, or for dequantize written. A round uses several arrays in turn,
+together far larger than L3.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ FORMATS = (
     *("mxfp4", "mxfp8_e4m3", "mxint8", "nvfp4", "nf4-g64", "log4-2"),
     *("fp8_e4m3fn", "fp8_e4m3fn-row", "fp4_e2m1", "bf16"),
 )
-PLAIN = ("int8", "int4-g32-f16", "vsq4-g16-s4", "mxfp4")  # also against the definition and against NumPy
+PLAIN = ("int8", "int4-g32-f16", "vsq4-g16-s4", "mxfp4")  # also compared with the definition and with NumPy
 CASTS = {"fp8_e4m3fn": "float8_e4m3fn", "fp4_e2m1": "float4_e2m1fn", "bf16": "bfloat16"}  # of ml_dtypes, the same codes
 MAIN = "vsq4-g16-s4"
 ML_DTYPES = ("float8_e4m3fn", "float4_e2m1fn", "int4", "bfloat16")
 SAMPLE_ROWS = 8
 SIZES = tuple(2**power for power in (10, 14, 18, 22, 26, 28))
 QUICK_SIZES = (2**10,)
-ROW = 1024  # values of a row in the table of sizes
+ROW = 1024  # values per row in the table of sizes
 
 
 def measure(options: Options) -> list[Table]:
@@ -93,7 +93,7 @@ def _table(arrays: list[Array], threads: int, options: Options) -> Table:
 
 
 def _turns(arrays: list[Any], act: Callable[[Any], object]) -> Callable[[], object]:
-    """Return a function that takes the next array each time."""
+    """Return a function that uses the next array at each call."""
     following = cycle(arrays)
     return lambda: act(next(following))
 
@@ -104,7 +104,7 @@ def _quantize(arrays: list[Array], text: str, axis: int = -1) -> Candidate:
     def check() -> None:
         sample = arrays[0][:SAMPLE_ROWS] if axis < 0 else arrays[0][:, :SAMPLE_ROWS]
         wanted = reference.quantize(sample, parse_format(text), axis)
-        of_whole = any(array.ndim == 0 for array in wanted.values())  # a scale of the array, not of the sample
+        of_whole = any(array.ndim == 0 for array in wanted.values())  # the scale is of the array, not of the sample
         found = quantize(sample if of_whole else arrays[0], text, axis)
         for part, array in wanted.items():
             rows = found.components[part]
@@ -137,18 +137,18 @@ def _dequantize(arrays: list[Array], text: str) -> Candidate:
 
 
 def _definition(w: Array, text: str) -> Candidate:
-    """The executable definition on a part of the array, since it takes its time."""
+    """Run the executable definition on a part of the array, since it is slow."""
     part, fmt = w[: 8 * SAMPLE_ROWS], parse_format(text)
     return Candidate(f"definition {text}", lambda: reference.quantize(part, fmt), part.nbytes, "GB/s")
 
 
 def _plain_numpy(w: Array, text: str) -> Candidate:
-    """What a NumPy user writes: float32 arithmetic, packed with two shifts."""
+    """Quantize as a NumPy user would: float32 arithmetic, packing by two shifts."""
     run = {"int8": _numpy_int8, "int4-g32-f16": _numpy_int4, "vsq4-g16-s4": _numpy_vsq, "mxfp4": _numpy_mxfp4}[text]
     name = f"NumPy {text}"
 
     def check() -> None:
-        # Its quotients are float32, so a tie may fall the other way: one code in a thousand is far more than that.
+        # Its quotients are float32, so ties may round differently: fewer than one code in a thousand differ.
         codes = quantize(w, text).components["codes"]
         wrong = np.count_nonzero(run(w).view(np.uint8) != codes)
         if wrong > codes.size / 1000:
@@ -205,7 +205,7 @@ def _ml_dtypes(w: Array, name: str) -> Candidate | None:
 
 
 def _sizes(options: Options) -> Table:
-    """Time one value of `quantize` for arrays of very different sizes, with one thread and with the most."""
+    """Time `quantize` per value for arrays of very different sizes, with one thread and with the most."""
     rows: list[Row] = []
     for size in QUICK_SIZES if options.quick else SIZES:
         options.say(f"{size:,} values")

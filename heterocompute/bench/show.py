@@ -59,7 +59,7 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
-# Stays on a narrow terminal; of the others the kernel leaves first, then the last.
+# Columns that stay on a narrow terminal. Of the others the kernel is removed first, then the last column.
 STAY = ("bits", "chosen", "fastest", "slower", "seconds", "rate", "unit")
 
 

@@ -1,7 +1,7 @@
 """Products of N:M patterns against OpenBLAS on the dense matrix, and pruning against the memory limit.
 
-Rates count the operations of the dense product, what is skipped included; packing of the activations and the answer in
-rows are part of every time. Pruning counts the bytes that are read and written.
+Rates count the operations of the dense product, skipped ones included; every time includes packing the activations and
+writing the answer in rows. Pruning counts the bytes read and written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 PATTERNS = ("2:4", "1:4", "4:8", "2:8", "1:8", "1:16")
 QUANTIZED = ("int8", "int8+2:4", "int8+1:4", "int8+1:8", "int8+1:16")
 SHAPE, QUICK_SHAPE = (2048, 2048, 2048), (16, 32, 64)  # rows of x, rows of w, columns
-# One vector: weights beyond L3 and in it; each pattern stands behind the same weights without it.
+# One vector: weights in memory and in L3; each pattern follows the same weights without a pattern.
 BEYOND, CACHED, QUICK_VECTOR = (14336, 4096), (2048, 2048), (32, 64)
 KEPT = {"int8": ("", "+2:4", "+4:8", "+1:4", "+1:8"), None: ("", "+2:4")}
 ONE_VECTOR = (("2:4", None), *((f"{base}{kept}", act) for act in KEPT for base in ("vsq4-g16-s4", "int8")

@@ -1,4 +1,4 @@
-"""`heterocompute accelerators`: what a network costs on the machines of the literature, in joules and seconds."""
+"""`heterocompute accelerators`: the energy and time of a network on the accelerators of the literature."""
 
 from __future__ import annotations
 

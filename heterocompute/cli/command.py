@@ -203,7 +203,9 @@ def _check_files(arguments: argparse.Namespace) -> None:
             raise UsageError(f"{name} is '-', expected the path of a file; --json prints on standard output")
         for other_key, other in files:
             if other_key != key and is_same_file(path, other):
-                raise UsageError(f"{WRITTEN[key]} is {({**WRITTEN, **READ})[other_key]}: {printable(path)}")
+                raise UsageError(
+                    f"{WRITTEN[key]} and {({**WRITTEN, **READ})[other_key]} are the same file: {printable(path)}"
+                )
             if other_key in READ and _is_part_of(path, other):
                 raise UsageError(f"{WRITTEN[key]} is a file of {READ[other_key]}, which it would replace: "
                                  f"{printable(path)}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""`heterocompute completion`: what a shell needs to complete commands, options and files. Needs the extra."""
+"""`heterocompute completion`: scripts with which a shell completes commands, options and files. Needs the extra."""
 
 from __future__ import annotations
 

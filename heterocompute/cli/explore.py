@@ -1,4 +1,4 @@
-"""`heterocompute explore`: many accelerators for the same networks, and those that no other beats."""
+"""`heterocompute explore`: many accelerators for the same networks, and those that are not dominated."""
 
 from __future__ import annotations
 

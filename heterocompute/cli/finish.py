@@ -1,4 +1,4 @@
-"""`heterocompute finish`: a checkpoint of the parts that several runs have written."""
+"""`heterocompute finish`: joins the parts of a checkpoint that several runs have written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`heterocompute formats`: every family with its texts, and what each stores."""
+"""`heterocompute formats`: every family with its names and its components."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRAMMAR = (
     "(vsq), -asym zero points, -f16 or -bf16 the type of scales, -row or -tensor one scale for a row or the array, "
     "+N:M pruned to N of every M."
 )
-ROWS, LENGTH = 64, 4096  # of the array whose bits are counted
+ROWS, LENGTH = 64, 4096  # of the array in which bits are counted
 PATTERNS = {"pattern": "N of every M values, alone or with a format of the kept ones: 1 <= N <= M <= 32"}
 
 

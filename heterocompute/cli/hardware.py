@@ -1,4 +1,4 @@
-"""The model side on the command line: devices, count, roofline. What they print are dicts of heterocompute.hardware."""
+"""Models of hardware on the command line: devices, count, roofline. They print dicts of heterocompute.hardware."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _devices(arguments: argparse.Namespace) -> int:
     without = [row["name"] for row in rows if all(row[key] is None for key in FIGURES)]
     rows = [row for row in rows if row["name"] not in without]
     shown = [("fp32", "fp32"), ("16", "16 bit"), ("int8", "int8"), ("fp8", "fp8"), ("int4", "int4")]
-    for row in rows:  # chips with either have both at the same rate, or one of them
+    for row in rows:  # chips with both have the same rate for both, others have one of them
         row["peak.16"] = row["peak.fp16"] or row.get("peak.bf16")
     columns = [Column("name", "device"), Column("year", "year", _plain, leaves=5)]
     columns += [
@@ -159,7 +159,7 @@ def _one_device(one: Any, arguments: argparse.Namespace) -> int:
 
 
 def chip_of(name: str, file: str | None, known: Callable[[str], Any]) -> Any:
-    """Return a device by its name: of the file if one is given, and then of nothing else."""
+    """Return a device by its name: from the file if one is given, and then only from it."""
     if not file:
         return known(name)
     from ..hardware import load_devices  # 60 ms
@@ -287,7 +287,7 @@ def show(
     folds: bool = False,
     drawn: str = "",
 ) -> int:
-    """Print a table and its summary, and write the page that --html asks for.
+    """Print a table and its summary, and write the page of --html.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ def show(
 
 
 def folded(cells: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Return rows once that are equal but for numbers in their names, with how many ``layers`` each stands for.
+    """Return one row for all that differ only in the numbers in their names, with their count as ``layers``.
 
     Examples
     --------

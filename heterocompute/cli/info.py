@@ -1,4 +1,4 @@
-"""`heterocompute info`: what this machine and this build have."""
+"""`heterocompute info`: the properties of this machine and of this build."""
 
 from __future__ import annotations
 

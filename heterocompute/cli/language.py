@@ -1,4 +1,4 @@
-"""`heterocompute generate`: a language model continues a prompt. Registered by one line of command.py."""
+"""`heterocompute generate`: continues a prompt with a language model. Registered by one line of command.py."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def names_function(text: str) -> bool:
-    """Tell whether a text says ``module:function``, and is no file."""
+    """Tell whether a text is ``module:function`` and not a file."""
     return ":" in text and not os.path.exists(text)
 
 
@@ -137,11 +137,11 @@ def function_of(text: str, option: str) -> Callable[[Any], Any]:
     if not names_function(text):
         raise ValueError(f"{option} {printable(text)}: expected module:function")
     module, _, function = text.partition(":")
-    sys.path.insert(0, os.getcwd())  # a command that is installed has its own folder there
+    sys.path.insert(0, os.getcwd())  # for an installed command sys.path[0] is its own folder
     try:
         found = getattr(importlib.import_module(module), function)
         if not callable(found):
-            raise ValueError(f"{function} is {shown(found)}, no function")
+            raise ValueError(f"{function} is {shown(found)}, expected a function")
         return found  # type: ignore[no-any-return]
     except (ImportError, AttributeError, ValueError) as problem:
         raise ValueError(f"{option} {printable(text)}: {one_line(str(problem))}") from None

@@ -1,4 +1,4 @@
-"""`heterocompute reproduce`: published figures next to the model's, and tables of papers on a network of yours."""
+"""`heterocompute reproduce`: published figures next to the model's, and tables of papers for your network."""
 
 from __future__ import annotations
 

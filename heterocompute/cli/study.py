@@ -178,7 +178,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
             if getattr(arguments, option) is not None:
                 raise UsageError(f"--density and --{option.replace('_', '-')} do not go together")
     if arguments.kv_cache is not None and arguments.text is None:
-        raise UsageError("--kv-cache needs --text, which judges a language model")
+        raise UsageError("--kv-cache needs --text, which evaluates a language model")
     if arguments.text is not None:
         if arguments.model is None:
             raise UsageError("--text needs MODEL, a GGUF file or the folder of a language model")
@@ -191,9 +191,9 @@ def _check_usage(arguments: argparse.Namespace) -> None:
     if (arguments.data is None) != (arguments.labels is None):
         raise UsageError("--data and --labels go together: inputs, and the class of each")
     if arguments.evaluate is not None and arguments.data is not None:
-        raise UsageError("--evaluate and --data do not go together: each judges the weights")
+        raise UsageError("--evaluate and --data do not go together: each evaluates the weights")
     if arguments.data is not None and not _is_onnx(arguments.model):
-        raise UsageError("--data and --labels need an ONNX file as MODEL, which computes what they are judged by")
+        raise UsageError("--data and --labels need an ONNX file as MODEL, whose outputs are compared with the labels")
     if arguments.seeds is not None and not arguments.retrain:
         raise UsageError("--seeds needs --retrain")
     if arguments.device_file is not None and arguments.device is None:

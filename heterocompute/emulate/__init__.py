@@ -1,8 +1,8 @@
-"""Products as given hardware accumulates them, bit for bit: narrow integers, rounded scales, logs, tensor cores.
+"""Products with the accumulation of given hardware, bit for bit: narrow integers, rounded scales, logs, tensor cores.
 
-`matmul` chooses between two models by its accumulator: codes (integers and log numbers) and floats. Their definition
-in plain Python is ``heterocompute/reference/emulation.py``. With `parse`, `accepts`, `linear` and `conv2d` a network is
-studied.
+`matmul` chooses between two models by its accumulator: codes (integers and log numbers) and floats. Their definition in
+plain Python is ``heterocompute/reference/emulation.py``. `parse`, `accepts`, `linear` and `conv2d` serve studies of
+whole networks.
 """
 
 from .layers import conv2d, linear

@@ -18,7 +18,7 @@ from ..formats.form import StoredForm
 from ..products.arguments import Array
 from .model import NAME, Model, as_integer, is_integers, refuse
 
-_LOG_SUMS, LOG_ZERO, _LOG_SIGN = 2047, 512, 10  # as csrc/hc.h has them; LOG_ZERO is past every sum of exponents
+_LOG_SUMS, LOG_ZERO, _LOG_SIGN = 2047, 512, 10  # as in csrc/hc.h; LOG_ZERO is larger than every sum of exponents
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Codes:
 
 
 def code_rows(model: Model, operand: Any, name: str, is_b: bool) -> Codes:
-    """Return what is multiplied: a matrix (b as its columns) with any leading dimensions."""
+    """Return the codes of an operand: the rows of a matrix, or the columns of b, with any leading dimensions."""
     if isinstance(operand, Codes):
         return operand
     k = operand.shape[-2 if is_b else -1]
@@ -77,7 +77,7 @@ def quantized(model: Model, operand: Any, name: str) -> QuantizedArray:
 
 
 def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...], runs: int, length: int) -> Codes:
-    """Return rows of `runs` runs of `length` values; groups begin anew in each run."""
+    """Return rows of `runs` runs of `length` values; groups start anew in each run."""
     fmt, k = q.format, runs * length
     if has_pattern(fmt):
         raise ValueError(
@@ -88,13 +88,13 @@ def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...],
     if fmt.form.codes == "log" and fmt.form.scale == "f32" and fmt.form.second == "none":
         return _log_runs(q, lead, runs, length)
     rows = int(np.prod(lead, dtype=np.int64))
-    group, per_run = k, 1  # values of a group, groups of a run
+    group, per_run = k, 1  # values per group, groups per run
     stored, packed = length, q._packed()
     if fmt.group:
         group = min(fmt.group, length) if fmt.unit == 1 else fmt.group
         whole = -(-length // max(group, fmt.unit, 1)) * max(group, fmt.unit)  # blocks hold several groups
         per_run = whole // group if group else 0
-        if group and runs > 1 and whole != length:  # as the matrix of the whole groups that are stored
+        if group and runs > 1 and whole != length:  # as the matrix of the stored whole groups
             stored = whole
             packed = (packed[0], (rows, runs * stored), (1,), packed[3])
     n_groups = (runs if fmt.group else 1) * per_run if group else 0
@@ -138,7 +138,7 @@ def _log_runs(q: QuantizedArray, lead: tuple[int, ...], runs: int, length: int) 
 
 
 def log_codes(form: StoredForm) -> Array:
-    """Return sign and exponent of each code of a log format as the core takes them: +-2^(-exponent / steps), or 0."""
+    """Return sign and exponent of each code of a log format for the core: +-2^(-exponent / steps), or 0."""
     levels = np.array(form.levels)
     magnitudes = np.where(levels == 0, 1, np.abs(levels))
     exponents = np.where(levels == 0, LOG_ZERO, np.rint(-form.steps * np.log2(magnitudes)))
@@ -174,7 +174,7 @@ def multiply_codes(
         refuse(fraction_bits is not None, "fraction_bits", fraction_bits, "a and b hold integers, not log numbers")
     chunk = model.chunk or (0 if left.has_groups or right.has_groups else 1)
     if not model.saturates and model.chunk is None:
-        chunk = 0  # modulo 2^bits every order gives the same
+        chunk = 0  # modulo 2^bits the order does not matter
     elif chunk and _cannot_overflow(model.bits, left, right, powers, k):
         chunk = 0
     scaled = not (is_integers(a) and is_integers(b))
@@ -263,7 +263,7 @@ def _fraction_bits(fraction_bits: Any, model: Model, longest: int) -> int:
 
 
 def _powers(gamma: int, table_bits: int, fraction: int | None) -> Array:
-    """Return what each sum of exponents stands for; in units of 2^-fraction, truncated, where that is given."""
+    """Return the power that each sum of exponents stands for; given a fraction, in units of 2^-fraction, truncated."""
     table = np.append(Log(8, gamma).form.levels[:gamma], 0.5)  # 2^(-r / gamma)
     sums = np.arange(LOG_ZERO)
     r = -sums % gamma

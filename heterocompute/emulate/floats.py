@@ -86,7 +86,7 @@ def _values(model: Model, operand: Any, name: str) -> Array:
 
 
 def _matrices(left: Array, right: Array, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Array, Array]]:
-    """Yield (index, rows, rows) for each matrix of the leading dimensions."""
+    """Yield (index, left rows, right rows) for each matrix of the leading dimensions."""
     lead = shape[:-2]
     left = np.broadcast_to(left, (*lead, *left.shape[-2:]))
     right = np.broadcast_to(right, (*lead, *right.shape[-2:]))

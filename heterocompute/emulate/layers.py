@@ -224,7 +224,7 @@ def _model(emulate: str) -> tuple[dict[str, Any], Model]:
 def _held(side: Any, inputs: str) -> Array:
     """Return what an instruction multiplies: the values, rounded to its type."""
     values = side.dequantize() if isinstance(side, QuantizedArray) else side
-    with np.errstate(over="ignore"):  # what is infinite then is refused
+    with np.errstate(over="ignore"):  # infinite values are refused afterwards
         return rounded_to(values.astype(np.float32, copy=False), inputs)
 
 
@@ -257,7 +257,7 @@ def _whole_groups(side: Codes, runs: int, c: int, length: int) -> Codes:
 
 
 class _Windows:
-    """Where windows lie in images (n, height, width, values of a pixel)."""
+    """Positions of windows in images (n, height, width, values of a pixel)."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class _Windows:
         before: tuple[int, ...],
         size: tuple[int, ...],
     ) -> None:
-        # From a window's first pixel to its last, both counted; none where the window is empty.
+        # From a window's first pixel to its last, both included; 0 if the window is empty.
         self.reach = [max(d * (k - 1) + 1, 0) for d, k in zip(dilations, kernel, strict=True)]
         self.strides, self.dilations, self.before, self.size = strides, dilations, before, size
 

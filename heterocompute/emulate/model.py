@@ -1,4 +1,4 @@
-"""What `matmul` was asked for: the accumulator or the instruction, checked, as one value."""
+"""The arguments of `matmul` that choose an accumulator or an instruction, checked, as one value."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ class Instruction:
 
     accumulators: tuple[str, ...]
     chunk: int | None
-    aligned_bits: int | None = None  # of the addends, from the largest exponent down; None: a step is exact
-    inputs: str = "fp16"  # what it multiplies, where it multiplies floats
-    adjustable: bool = False  # chunk, extra_bits and rounding may be given
-    lowest: dict[str, int] = field(default_factory=dict)  # by accumulator: exponents of addends count as no less
+    aligned_bits: int | None = None  # of the addends, counted from the largest exponent; None: a step is exact
+    inputs: str = "fp16"  # the type that it multiplies, if it multiplies floats
+    adjustable: bool = False  # whether chunk, extra_bits and rounding may be given
+    lowest: dict[str, int] = field(default_factory=dict)  # by accumulator: lower limit of the exponents of addends
 
     def rounding(self, accumulator: str) -> str:
         """Return the rounding of sums: aligned values and sums are truncated, but fp16 sums round to nearest."""
         return "rne" if self.aligned_bits is None or accumulator == "fp16" else "truncate"
 
 
-# Exponent of the smallest normal number of what an instruction multiplies.
+# Exponent of the smallest normal number of the types that an instruction multiplies.
 INPUTS = {"fp16": -14, "bf16": -126, "tf32": -126, "fp8_e4m3fn": -6, "fp8_e5m2": -14}
 
 EITHER = ("fp32", "fp16")
 FP8 = ("fp22", "fp16")
-# Of an H100 as measured (docs/emulate.md): 7 below the smallest normal number. Of B200 those of the authors' model.
+# H100 as measured (docs/emulate.md): 7 below the smallest normal number. B200 as in the authors' model.
 HOPPER, BLACKWELL = {"fp32": -133, "fp16": -21}, {"fp32": -133, "fp16": -15}
 
 INSTRUCTIONS = {
@@ -54,9 +54,9 @@ INSTRUCTIONS = {
     "hmma-a100": Instruction(EITHER, 8, 25),
     # The same authors' model of an RTX 1000 Ada: models/AdaTC.m of north-numerical-computing/MATLAB-tensor-core.
     "hmma-ada": Instruction(EITHER, 8, 25),
-    # Those of an H100 gave the bits of one: tests/emulate/test_emulate_h100.py.
+    # A measured H100 gives identical bits: tests/emulate/test_emulate_h100.py.
     "hmma-h100": Instruction(EITHER, 16, 26, lowest=HOPPER),
-    # models/A100TC.m, AdaTC.m, H100TC.m and B200TC.m there: bf16 as fp16, half as many tf32, twice as many fp8.
+    # models/A100TC.m, AdaTC.m, H100TC.m and B200TC.m there: bf16 like fp16, half as many tf32, twice as many fp8.
     "hmma-b200": Instruction(EITHER, 16, 26, lowest=BLACKWELL),
     "hmma-a100-bf16": Instruction(("fp32",), 8, 25, "bf16"),
     "hmma-ada-bf16": Instruction(("fp32",), 8, 25, "bf16"),
@@ -66,7 +66,7 @@ INSTRUCTIONS = {
     "hmma-ada-tf32": Instruction(("fp32",), 4, 25, "tf32"),
     "hmma-h100-tf32": Instruction(("fp32",), 8, 26, "tf32", lowest=HOPPER),
     "hmma-b200-tf32": Instruction(("fp32",), 8, 26, "tf32", lowest=BLACKWELL),
-    # Products keep 14 bits, and sums in fp32 too: the same models.
+    # Products keep 14 bits, and so do sums in fp32: the same models.
     "hmma-ada-e4m3": Instruction(FP8, 16, 14, "fp8_e4m3fn"),
     "hmma-ada-e5m2": Instruction(FP8, 16, 14, "fp8_e5m2"),
     "hmma-h100-e4m3": Instruction(FP8, 32, 14, "fp8_e4m3fn"),
@@ -84,14 +84,14 @@ class Model:
     saturates: bool
     chunk: int | None
     width: int | None  # bits of aligned addends
-    cuts: bool  # addends toward zero, not to the nearest
+    cuts: bool  # addends are truncated instead of rounded to nearest
     truncates: bool  # sums
     instruction: str | None
-    lowest: int = NO_END  # what exponents of addends count as at least
+    lowest: int = NO_END  # lower limit of the exponents of addends
 
     @property
     def inputs(self) -> str | None:
-        """The type of floats that an instruction multiplies; None: any float32."""
+        """The type of floats that an instruction multiplies; None for any float32."""
         if self.instruction is None or self.kind != "floats":
             return None
         return INSTRUCTIONS[self.instruction].inputs

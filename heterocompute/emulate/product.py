@@ -1,4 +1,4 @@
-"""The product of emulations: checks its arguments and hands the operands to one of the two models."""
+"""The emulated product: checks its arguments and passes the operands to one of the two models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emulations as texts, as studies and networks pass them on: an accumulator, or an instruction."""
+"""Emulations as texts in studies and networks: an accumulator, or an instruction."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Arrays and whole checkpoints in files: what is stored, which tensors are changed, and how."""
+"""Arrays and whole checkpoints in files: their layout, and which tensors are changed how."""

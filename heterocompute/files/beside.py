@@ -1,4 +1,4 @@
-"""What stands beside the weights in a folder of a checkpoint: its configuration, the tokenizer, the licence."""
+"""The other files in a checkpoint's folder: its configuration, the tokenizer, the licence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .containers.container import inside
 
 __all__ = ["CONFIG", "OLDER_CONFIGS", "PROGRAM_FILES", "files_beside"]
 
-# Where AutoGPTQ and AutoAWQ said how weights are quantized before it stood there.
+# Files in which AutoGPTQ and AutoAWQ stored the quantization before config.json had it.
 OLDER_CONFIGS = ("quantize_config.json", "quant_config.json")
 # A file that a program writes next to quantized weights -> the program.
 PROGRAM_FILES = {
@@ -26,7 +26,7 @@ PROGRAM_FILES = {
     "quant_strategy.json": "EXL",
     "quant_log.csv": "GPTQModel",
 }
-# Weights, of this program or of others: a copy would be another model beside the one that is written.
+# Files of weights, of this program or of others: a copy would be a second model next to the written one.
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".onnx_data", ".gguf", ".npz", ".npy", ".h5",
            ".msgpack", ".tflite", ".ot", INDEX)  # fmt: skip
 
@@ -56,7 +56,7 @@ def files_beside(
     Raises
     ------
     ValueError
-        ``config.json`` is not a JSON object, or says such a thing already.
+        ``config.json`` is not a JSON object, or has one of the new entries already.
     """
     is_link = is_url(path) or os.path.islink(path)
     folder = os.path.dirname(path) if is_link else os.path.dirname(os.path.realpath(path))
@@ -67,7 +67,7 @@ def files_beside(
             continue
         if place and is_file(place) and not name.startswith(".") and not name.endswith(WEIGHTS):
             found[name] = place
-    if None in config.values() or instead:  # plain from now on, or said in another way
+    if None in config.values() or instead:  # plain from now on, or described in another way
         found = {name: place for name, place in found.items() if name not in OLDER_CONFIGS}
     if instead:
         found = {name: place for name, place in found.items() if name not in PROGRAM_FILES}

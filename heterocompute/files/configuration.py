@@ -14,8 +14,8 @@ from ..base.texts import printable, read_small
 __all__ = ["CONFIG", "configured", "lacking"]
 
 CONFIG = "config.json"
-MODEL = "model_type"  # by which a loader chooses the architecture
-# Keys of config.json, and of an object in it such as text_config, that say how weights are quantized.
+MODEL = "model_type"  # with which a loader chooses the architecture
+# Keys of config.json, and of an object in it such as text_config, that describe how weights are quantized.
 SAID_KEYS = ("quantization_config", "compression_config", "quantization")
 MAX_CONFIG = 16 << 20
 
@@ -54,7 +54,7 @@ def configured(place: str | None, more: Mapping[str, Any], instead: bool = False
 
 
 def _without(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration without what it says of a quantization."""
+    """Return a configuration without its entries about quantization."""
     kept = {key: value for key, value in said.items() if key not in SAID_KEYS}
     return {key: _without(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
 

@@ -41,7 +41,7 @@ LARGEST = {
 MOST_DIMENSIONS = 4
 _AT_ONCE = 1 << 20  # values converted at a time
 FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
-# What llama.cpp takes for rows that are no whole blocks of 256.
+# The types of llama.cpp for rows that are not whole blocks of 256.
 INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0",
            "tq1_0": "q4_0", "tq2_0": "q4_0"}  # fmt: skip
 
@@ -173,7 +173,7 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
         kind = array.format
         if array.axis != (array.ndim - 1,):
             what = f"tensor {quoted(name)} of shape {array.shape} and axis {array.axis}"
-            raise ValueError(f"save_gguf: {what}: gguf stores what is quantized along the last axis")
+            raise ValueError(f"save_gguf: {what}: gguf stores only arrays that are quantized along the last axis")
         _type_of(kind)
     else:
         array = as_any(array, f"save_gguf: tensor {quoted(name)}")
@@ -193,7 +193,7 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
     if isinstance(kind, str):
         dtype = {**PLAIN, **INTEGERS}[kind]
         size = int(np.prod(shape)) * dtype.itemsize
-        if kind == "bf16":  # which the package knows by its bytes
+        if kind == "bf16":  # the package returns it as bytes
             shape, raw = (*shape[:-1], 2 * shape[-1]), gguf.GGMLQuantizationType.BF16
             writer.add_tensor_info(name, shape, np.dtype(np.uint8), size, raw_dtype=raw)
         else:
@@ -214,7 +214,7 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
 
 
 def fitting(kind: str | Format, shape: tuple[int, ...]) -> str | Format:
-    """Return the type, or what stands for it where rows hold no whole blocks; vectors are ``"f32"``."""
+    """Return the type, or its substitute if rows are not whole blocks; vectors are ``"f32"``."""
     if isinstance(kind, str) or len(shape) < 2 or 0 in shape:
         return kind if isinstance(kind, str) and len(shape) > 1 else "f32"
     if isinstance(kind, GGML) and shape[-1] % kind.block and kind.type in INSTEAD:
@@ -223,7 +223,7 @@ def fitting(kind: str | Format, shape: tuple[int, ...]) -> str | Format:
 
 
 def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> list[Array]:
-    """The bytes of a tensor, and the scale that stands beside it."""
+    """The bytes of a tensor, and its separate scale."""
     if isinstance(array, QuantizedArray):
         return _in_order(name, array)
     array = as_any(array, f"save_gguf: tensor {quoted(name)}")

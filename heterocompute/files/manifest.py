@@ -1,13 +1,13 @@
-"""What an unfinished output says of itself, `OUT.partial/manifest.json`: read as any file of strangers is.
+"""What an unfinished output records about itself in `OUT.partial/manifest.json`, which is read like any untrusted file.
 
     {"version", "program", "consume", "parts", "beside": [name], "shards": [[digest, name, ...]],
      "source": {"path", "metadata", "tensors", "states"}}
 
 `parts` is the number of runs that share the work, 0 of a run that does all. `beside` names the other files of OUT.
 
-Only a run that deletes its source says what tensors that had, and where: {name: [file, dtype, shape, bytes]}, and what
-state each file was in, {file: [bytes, time, sample]}. Files are deleted by it later on, so it may name those alone that
-the source's own index names.
+Only a run that deletes its source records the source's tensors, {name: [file, dtype, shape, bytes]}, and the state of
+each file, {file: [bytes, time, sample]}. Files are deleted by these entries later, so they may only name files of the
+source's own index.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def read_manifest(path: str) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        It is none, in one line.
+        The file is not a manifest; the message has one line.
     """
     try:
         found = strict_json(read_small(path, MAX_MANIFEST))
         _check(found)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"{printable(path)}: no manifest of an unfinished output ({printable(str(error))[:200]}); delete "
+            f"{printable(path)}: not a manifest of an unfinished output ({printable(str(error))[:200]}); delete "
             f"{quoted(os.path.dirname(path))} to start again"
         ) from None
     return dict(found)
@@ -64,22 +64,22 @@ def _check(found: Any) -> None:
         raise ValueError(f"version {found['version']}")
     source, shards = found["source"], found["shards"]
     if not _is_text(found["program"]) or type(found["consume"]) is not bool or not isinstance(shards, list):
-        raise ValueError("fields of other types")
+        raise ValueError("a field has the wrong type")
     if not is_count(found["parts"]) or found["parts"] > MAX_PARTS or not isinstance(found["beside"], list):
-        raise ValueError("parts of other types")
+        raise ValueError("parts or beside has the wrong type")
     for name in found["beside"]:
         if not _is_text(name) or name in ("", ".", "..") or "/" in name or os.sep in name or "\0" in name:
-            raise ValueError("beside names what is no file of the folder")
+            raise ValueError("an entry of beside is not a file name")
     digests = [_check_shard(i, one) for i, one in enumerate(shards)]
     if len(set(digests)) < len(digests):
         raise ValueError("one shard twice")
     if not isinstance(source, dict) or source.keys() != {"path", "metadata", "tensors", "states"}:
-        raise ValueError("source of other fields")
+        raise ValueError("source does not have the expected fields")
     metadata, tensors, states = source["metadata"], source["tensors"], source["states"]
     if not _is_text(source["path"]) or not all(isinstance(one, dict) for one in (metadata, tensors, states)):
-        raise ValueError("source of other types")
+        raise ValueError("a field of source has the wrong type")
     if not all(map(_is_text, (*metadata, *metadata.values(), *tensors, *states))):
-        raise ValueError("names that are not strings")
+        raise ValueError("names in source are not strings")
     for name, one in tensors.items():
         _check_tensor(name, one)
     for file, state in states.items():
@@ -91,11 +91,11 @@ def _check(found: Any) -> None:
 
 
 def _check_shard(i: int, one: Any) -> str:
-    """Check what is said of a shard; its file bears its number, so that no two of them can have one name."""
+    """Check the entry of a shard; its file name contains its number, so that no two shards have the same name."""
     if not isinstance(one, list) or len(one) < 2 or not all(isinstance(text, str) for text in one):
-        raise ValueError(f"shard {i + 1} of other types")
+        raise ValueError(f"a field of shard {i + 1} has the wrong type")
     if not DIGEST.fullmatch(one[0]):
-        raise ValueError(f"digest of shard {i + 1}")
+        raise ValueError(f"the digest of shard {i + 1} is invalid")
     for name in one[1:]:
         fit = SHARD_NAME.fullmatch(name)
         if not fit or int(fit["number"] or 1) != i + 1:
@@ -105,12 +105,12 @@ def _check_shard(i: int, one: Any) -> str:
 
 def _check_tensor(name: str, one: Any) -> None:
     if not isinstance(one, list) or len(one) != 4:
-        raise ValueError(f"tensor {quoted(name)}")
+        raise ValueError(f"the entry of tensor {quoted(name)} is invalid")
     file, dtype, shape, n_bytes = one
     if not isinstance(file, str) or not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
-        raise ValueError(f"tensor {quoted(name)}")
+        raise ValueError(f"the entry of tensor {quoted(name)} is invalid")
     if not all(map(is_count, (n_bytes, *shape))) or nbytes_of(dtype, shape) != n_bytes:
-        raise ValueError(f"size of tensor {quoted(name)}")
+        raise ValueError(f"the size of tensor {quoted(name)} is invalid")
 
 
 def _is_text(text: Any) -> bool:
@@ -121,7 +121,7 @@ def _is_text(text: Any) -> bool:
 
 
 def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[str]) -> Located | None:
-    """Return what a checkpoint was before parts of it were deleted, or None where none were to be.
+    """Return the state of a checkpoint before parts of it were deleted, or None if none were to be deleted.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[st
     Raises
     ------
     ValueError
-        Another checkpoint's remains, or files that its index does not name.
+        The remains are another checkpoint's, or files are not in its index.
     """
     if not manifest.get("consume"):
         return None
@@ -144,8 +144,8 @@ def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[st
     folder = os.path.dirname(wanted)
     if given not in (wanted, folder):
         raise ValueError(
-            f"{printable(root)}: holds what was made of {quoted(wanted)}, of which parts are deleted already: "
-            "finish that first"
+            f"{printable(root)}: is the unfinished output of {quoted(wanted)}, of which parts are deleted already: "
+            "finish that run first"
         )
     tensors, files = said["tensors"], {name: one[0] for name, one in said["tensors"].items()}
     where = {name: os.path.basename(file) for name, file in files.items()}
@@ -159,15 +159,15 @@ def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[st
     strange += [file for file in said["states"] if os.path.islink(file)]
     if strange:
         raise ValueError(
-            f"{printable(root)}: says that {quoted(strange[0])} was a part of the checkpoint "
-            f"{quoted(wanted)}, which that does not say: nothing is deleted"
+            f"{printable(root)}: names {quoted(strange[0])} as a part of the checkpoint "
+            f"{quoted(wanted)}, which does not contain it: nothing is deleted"
         )
     infos = {name: Info(dtype, tuple(shape), n) for name, (_, dtype, shape, n) in tensors.items()}
     return Located(wanted, files, infos, said["metadata"], reader_of)
 
 
 def refuse_links(index: str, files: set[str]) -> None:
-    """Raise ValueError where another name of the folder leads to a file that shall be deleted."""
+    """Raise ValueError if another name in the folder is a link to a file that is to be deleted."""
     folder = os.path.dirname(os.path.realpath(index))
     links = [one.name for one in os.scandir(folder) if one.is_symlink() and os.path.realpath(one.path) in files]
     if links:

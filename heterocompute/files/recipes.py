@@ -20,12 +20,12 @@ __all__ = ["Zeros", "parse_pattern_text", "parse_recipe", "read_recipe"]
 
 SKIP = "skip"
 MAX_RECIPE = 8 << 20  # bytes: 100,000 names
-MAX_GLOBS = 10_000  # each is tried for each tensor
+MAX_GLOBS = 10_000  # each is matched with each tensor
 
 
 @dataclass(frozen=True)
 class Zeros:
-    """A pattern of `heterocompute.prune` that leaves a tensor as it is, with zeros in it."""
+    """A pattern of `heterocompute.prune` for a tensor that stays an array of floats, with zeros in it."""
 
     pattern: str
 
@@ -48,9 +48,9 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises
     ------
     ValueError
-        If the file is not TOML, holds anything else, is no regular file or larger than 8 MiB.
+        The file is not TOML, has other content, is not a regular file, or is larger than 8 MiB.
     OSError
-        If the file cannot be read.
+        The file cannot be read.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def parse_recipe(
     Raises
     ------
     TypeError
-        If a value is neither a text nor a format.
+        A value is neither a text nor a format.
     ValueError
         If a text is not a format.
 
@@ -109,7 +109,7 @@ def parse_recipe(
 
 
 def parse_pattern_text(text: str, formats: bool = True) -> Format | Zeros:
-    """Turn the text of a pattern into what `prune_checkpoint` takes.
+    """Convert the text of a pattern into the argument of `prune_checkpoint`.
 
     Parameters
     ----------
@@ -136,5 +136,5 @@ def parse_pattern_text(text: str, formats: bool = True) -> Format | Zeros:
         found = parse_format(text)
         if has_pattern(found):
             return found
-    prune(np.zeros((1, 1), np.float32), text)  # refuses what is no pattern
+    prune(np.zeros((1, 1), np.float32), text)  # refuses an invalid pattern
     return Zeros(text) if text.endswith("%") else parse_format(text)

@@ -23,7 +23,7 @@ WILDCARDS = "*?["
 _ESCAPED = re.compile(r"\[([*?[])\]")
 SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")  # e8m0 is for scales alone
 
-LONGEST_FILTER = 31  # of signals; a last axis that is longer belongs to a stack of matrices
+LONGEST_FILTER = 31  # of signals; a longer last axis belongs to a stack of matrices
 
 Axis = int | tuple[int, ...]
 Value = TypeVar("Value")
@@ -46,7 +46,7 @@ def patterns(value: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def literal(pattern: str) -> str | None:
-    """Return the name that a pattern means alone, None where it has wildcards and may fit several.
+    """Return the only name that a pattern matches, or None if it has wildcards and may match several.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def literal(pattern: str) -> str | None:
 
 
 def escaped(name: str) -> str:
-    """Return the pattern that fits a name and no other.
+    """Return the pattern that matches one name and no other.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def escaped(name: str) -> str:
 
 
 def unknown(name: str, known: Iterable[str], what: str = "tensor") -> str:
-    """Return the end of a sentence about a name that there is not, with those that are near it.
+    """Return the end of a sentence about a name that does not exist, with similar names.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def select(
     Raises
     ------
     ValueError
-        If an exact name is unknown or means a tensor that cannot be quantized, or `include` chooses nothing.
+        An exact name is unknown or names a tensor that cannot be quantized, or `include` selects nothing.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def select(
 
 
 def nothing_to_do(tensors: Collection[str], skipped: Mapping[str, str]) -> str:
-    """Return what is said where no tensor of a checkpoint is selected.
+    """Return the message for a checkpoint of which no tensor is selected.
 
     Examples
     --------
@@ -209,7 +209,7 @@ that a pattern names'
 
 
 def counted_of(tensors: Collection[str], skipped: Mapping[str, str]) -> str:
-    """Return how many tensors a checkpoint holds, and how many that cannot be read, with the first of these."""
+    """Return the number of tensors in a checkpoint, and of those that cannot be read, with the first of these."""
     unread = ""
     if skipped:
         name, what = next(iter(skipped.items()))
@@ -246,7 +246,7 @@ def axis_of(
     TypeError
         If an axis is no int.
     ValueError
-        If an axis does not exist or appears twice.
+        An axis does not exist or appears twice.
 
     Examples
     --------

@@ -144,7 +144,7 @@ def sums_in(receipt: str) -> dict[str, Any]:
     """
     sums = strict_json(read_small(receipt, MAX_RECEIPT))
     if not isinstance(sums, dict):
-        raise ValueError(f"{printable(receipt)}: no receipt")
+        raise ValueError(f"{printable(receipt)}: is not the receipt of a finished file")
     return sums
 
 

@@ -1,12 +1,12 @@
-"""A folder of shards that is being made: it has another name until it is whole, and what is there of it is found again.
+"""A folder of shards in the making: it has another name until it is complete, and finished shards are found again.
 
     OUT.partial/manifest.json   the shards by file name and digest; what the source was, where it is being deleted
     OUT.partial/done/           a receipt for each shard: sums of what was written
     OUT.partial/out/            becomes OUT by one renaming
 
-A shard takes its name when it and its receipt are on the disk. So a file of that name is whole, whenever the process
-ended, if its shard has the digest that the manifest says and its bytes have the sums of the receipt. Nothing of this is
-believed: what is no file of ours, or no such file, is neither taken nor deleted.
+A shard gets its name only after it and its receipt are on the disk. So a file of that name is complete, whenever the
+process ended, if its digest is the manifest's and its bytes have the sums in the receipt. All of this is checked: a
+file that is not ours, or does not fit, is neither used nor deleted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Staging:
     Raises
     ------
     ValueError
-        What is there was not made by this package.
+        The existing files were not made by this package.
     """
 
     def __init__(self, out_path: str | os.PathLike[str]) -> None:
@@ -61,7 +61,7 @@ class Staging:
         return exists(self._manifest) or os.path.lexists(self._manifest)
 
     def _refuse_strangers(self, shards: Sequence[Shard], beside: Collection[str]) -> None:
-        """Raise ValueError where the name is taken by what is no unfinished output, or by a link to another place."""
+        """Raise ValueError if the name belongs to something other than an unfinished output, or to a link."""
         wanted = "its name is that of the unfinished output"
         if os.path.lexists(self.root):
             found = {path: _is_folder(path) for path in (self.root, self.inner, self._done)}
@@ -69,12 +69,12 @@ class Staging:
             ours: dict[str, Callable[[str], Any]] = {
                 self.root: lambda name: name in ("out", "done", "manifest.json") or TEMPORARY.fullmatch(name),
                 self._done: lambda name: RECEIPT.fullmatch(name) or TEMPORARY.fullmatch(name),
-                # before a manifest is written there is nothing
+                # before the manifest is written there are no files
                 self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or TEMPORARY.fullmatch(name)
                                                          or name in (INDEX_NAME, *beside)),
             }  # fmt: skip
             listed = {folder: list(os.scandir(folder)) if found[folder] and not strange else [] for folder in ours}
-            if not self.begun and self._is_begun():  # by another part, since this run looked
+            if not self.begun and self._is_begun():  # another part has begun since this run checked
                 self.begun = read_manifest(self._manifest)
             for folder, is_ours in ours.items():
                 for entry in listed[folder]:
@@ -82,16 +82,16 @@ class Staging:
                     if not (is_ours(entry.name) and is_inside):
                         strange.append(entry.path)
             if strange:
-                raise ValueError(f"{printable(min(strange))}: is in the way: {wanted}, which nothing else may be in")
+                raise ValueError(f"{printable(min(strange))}: is in the way: {wanted}, where no other file may be")
         for file in (file for shard in shards for file in shard.states):
             if not is_url(file) and os.path.commonpath(
                 [os.path.realpath(file), os.path.realpath(self.root)]
             ) == os.path.realpath(self.root):
-                raise ValueError(f"{printable(file)}: is read, and in the way: {quoted(self.root)} is the unfinished "
-                                 "output")  # fmt: skip
+                raise ValueError(f"{printable(file)}: is a file of the input in the unfinished output "
+                                 f"{quoted(self.root)}: move it")  # fmt: skip
 
     def refuse_taken(self, resume: bool) -> None:
-        """Raise ValueError, before any work, where the output exists and no earlier run can have made it."""
+        """Raise ValueError, before any work, if the output exists and no earlier run can have made it."""
         if not (resume and self.begun):
             self._refuse_taken()
 
@@ -107,20 +107,20 @@ class Staging:
         Raises
         ------
         ValueError
-            Another checkpoint's remains, or files that its index does not name.
+            The remains are another checkpoint's, or files are not in its index.
         """
         return source_in(self.begun, self.root, in_path)
 
     @property
     def states(self) -> dict[str, State]:
-        """The states of the source's files when the run began that deletes them."""
+        """The states of the source's files at the start of the run that deletes them."""
         found = self.begun["source"]["states"] if self.begun else {}
         return {file: (size, time, sample) for file, (size, time, sample) in found.items()}
 
     def begin(
         self, shards: Sequence[Shard], source: Located, beside: Collection[str], consume: bool, resume: bool
     ) -> list[Shard] | None:
-        """Find out what is there already, and make room for the rest.
+        """Find out which parts are there already, and make room for the others.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class Staging:
         Raises
         ------
         ValueError
-            What is left of the source is not enough for what is not there; a file that is not ours is in the way.
+            The remaining source does not contain all missing tensors, or a name belongs to a file that is not ours.
         """
         self._refuse_strangers(shards, beside)
         names = file_names(len(shards))
@@ -158,7 +158,7 @@ class Staging:
                     free(shard)
                 return None
         self._refuse_taken()
-        kept = {}  # what the file of a shard is called by now
+        kept = {}  # the current file name of each shard
         for name, shard, one in zip(names, found, old, strict=False):
             if is_called := _called(shard, one, self.inner):
                 kept[name] = is_called
@@ -167,7 +167,7 @@ class Staging:
             os.makedirs(folder, exist_ok=True)
         for name in set(os.listdir(self.inner)) - set(kept.values()):
             os.unlink(os.path.join(self.inner, name))
-        # Under both names: this may end at any moment.
+        # Under both names, since the process may end at any moment.
         said = [[shard.digest, *{name, kept.get(name, name)}] for name, shard in zip(names, found, strict=True)]
         self._write(said, source, found, consume or bool(self.begun.get("consume")))
         for name, is_called in kept.items():
@@ -193,7 +193,7 @@ class Staging:
         Raises
         ------
         ValueError
-            What is there is of other options; a file that is not ours is in the way.
+            The existing parts are from other options, or a name belongs to a file that is not ours.
         """
         self._refuse_strangers(shards, beside)
         self._refuse_taken()
@@ -219,8 +219,8 @@ class Staging:
             for file in shard.states:
                 if not exists(file):
                     raise ValueError(
-                        f"{printable(file)}: is deleted, but {quoted(shard.tensors[0][0])} and what else was in it is "
-                        f"not in {quoted(self.root)}: only the options that this was begun with can finish it"
+                        f"{printable(file)}: is deleted, but {quoted(shard.tensors[0][0])} and its other tensors are "
+                        f"not in {quoted(self.root)}: run again with the options of the interrupted run"
                     )
 
     def _write(
@@ -258,7 +258,7 @@ class Staging:
             Other files: what they hold, or where to copy it from.
         """
         for name in os.listdir(self.inner):
-            if TEMPORARY.fullmatch(name):  # of a worker that was killed
+            if TEMPORARY.fullmatch(name):  # of a killed worker
                 os.unlink(os.path.join(self.inner, name))
         for name, content in beside.items():
             put_file(os.path.join(self.inner, name), content)
@@ -273,11 +273,11 @@ class Staging:
             write_whole(os.path.join(self.inner, INDEX_NAME), json.dumps(index, indent=2, ensure_ascii=False) + "\n")
 
     def is_renamed(self) -> bool:
-        """Tell whether the output has its name already, because the run that gave it was ended just then."""
+        """Tell whether the output already has its final name, because the run was ended right after renaming."""
         return not os.path.isdir(self.inner) and os.path.isdir(self.out)
 
     def lacking(self) -> tuple[dict[str, str], int, list[int]]:
-        """Return which file each tensor is in, the bytes of all, and the numbers of the shards that are not whole."""
+        """Return the file of each tensor, the bytes of all, and the numbers of incomplete shards."""
         names = file_names(len(self.begun["shards"]))
         where: dict[str, str] = {}
         missing: list[int] = []
@@ -292,15 +292,15 @@ class Staging:
         return where, total, missing
 
     def discard(self) -> None:
-        """Delete what is not whole."""
+        """Delete incomplete files."""
         if os.path.isdir(self.root):
-            with contextlib.suppress(FileNotFoundError):  # first: what is ended on the way is nothing then
+            with contextlib.suppress(FileNotFoundError):  # first, so that an interruption leaves no output behind
                 os.unlink(self._manifest)
             shutil.rmtree(self.root)
         self.begun = {}
 
     def holds_shards(self) -> bool:
-        """Tell whether some shard is there, so that another run has less to do."""
+        """Tell whether any shard exists, so that another run has less work."""
         return os.path.isdir(self.inner) and any(name.endswith(".safetensors") for name in os.listdir(self.inner))
 
 
@@ -313,7 +313,7 @@ def _called(shard: Shard, said: Sequence[str], folder: str) -> str | None:
 
 
 def put_file(place: str, content: str | bytes) -> None:
-    """Write a file: what it holds, or a copy of another one."""
+    """Write a file from bytes, or as a copy of another file."""
     if isinstance(content, bytes) or is_url(content) or is_url(place):
         write_whole(place, content if isinstance(content, bytes) else content_of(content))
     else:

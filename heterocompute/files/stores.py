@@ -1,9 +1,9 @@
-"""An output in an object store, which has no renaming: files have their final names from the beginning.
+"""An output in an object store, which cannot rename: files have their final names from the start.
 
     OUT.partial/manifest.json, OUT.partial/done/   as of `staging`
     OUT/                                           the shards, then other files, the index last
 
-So OUT is whole when OUT.partial is gone. A folder of several files without its index is refused by every reader.
+So OUT is complete when OUT.partial is gone. Every reader refuses a folder of several files without its index.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["StoreStaging", "staging_of"]
 
 
 def staging_of(out_path: str | os.PathLike[str]) -> Staging:
-    """Return what writes an output folder, by where it is."""
+    """Return the writer of an output folder, by its location."""
     return StoreStaging(out_path) if is_url(absolute(file_name(out_path))) else Staging(out_path)
 
 
@@ -38,22 +38,25 @@ class StoreStaging(Staging):
         ours: dict[str, Callable[[str], Any]] = {
             self.root: lambda name: name in ("done", "manifest.json"),
             self._done: RECEIPT.fullmatch,
-            # before a manifest is written there is nothing
+            # before the manifest is written there are no files
             self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or name in (INDEX_NAME, *beside)),
         }
         listed = {folder: names_in(folder) for folder in ours}
-        if not self.begun and self._is_begun():  # by another part, since this run looked
+        if not self.begun and self._is_begun():  # another part has begun since this run checked
             super().__init__(self.out)
             self.inner = self.out
         for folder, is_ours in ours.items():
             for name in listed[folder]:
                 if not is_ours(name):
                     self._refuse_taken()
-                    raise ValueError(f"{printable(folder)}/{printable(name)}: is in the way: nothing else may be in an "
-                                     "output that is not whole")  # fmt: skip
+                    raise ValueError(f"{printable(folder)}/{printable(name)}: is in the way: no other file may be in "
+                                     "an unfinished output")  # fmt: skip
         for file in (file for shard in shards for file in shard.states):
             if file.startswith((f"{self.root}/", f"{self.out}/")):
-                raise ValueError(f"{printable(file)}: is read, and in the way: {quoted(self.out)} is the output")
+                raise ValueError(
+                    f"{printable(file)}: is a file of the input inside the output {quoted(self.out)}: "
+                    "choose another OUT"
+                )
 
     def _refuse_taken(self) -> None:
         if not self.begun and names_in(self.out):
@@ -64,7 +67,7 @@ class StoreStaging(Staging):
     def begin(
         self, shards: Sequence[Shard], source: Located, beside: Collection[str], consume: bool, resume: bool
     ) -> list[Shard]:
-        """As of `Staging`; a file that is whole must have the name that it will have."""
+        """Like `Staging.begin`; a complete file must have its final name."""
         self._refuse_strangers(shards, beside)
         self._refuse_taken()
         names = file_names(len(shards))
@@ -82,7 +85,7 @@ class StoreStaging(Staging):
         return found
 
     def finish(self, weight_map: Mapping[str, str], total: int, beside: Mapping[str, str | bytes]) -> None:
-        """Write what goes along, and the index last."""
+        """Write the accompanying files, and the index last."""
         for name, content in beside.items():
             put_file(os.path.join(self.inner, name), content)
         self._write_index(weight_map, total)
@@ -92,7 +95,7 @@ class StoreStaging(Staging):
         return False
 
     def discard(self) -> None:
-        """Delete what says that the output is not whole."""
+        """Delete the marks of an unfinished output."""
         if exists(self._manifest):
             remove(self._manifest)
         for name in names_in(self._done):
@@ -100,5 +103,5 @@ class StoreStaging(Staging):
         self.begun = {}
 
     def holds_shards(self) -> bool:
-        """Tell whether some shard is there, so that another run has less to do."""
+        """Tell whether any shard exists, so that another run has less work."""
         return any(name.endswith(".safetensors") for name in names_in(self.inner))

@@ -1,7 +1,7 @@
-"""Number formats as immutable values: their parameters and their text, nothing about bits.
+"""Number formats as immutable values: their parameters and their texts, not the arithmetic of bits.
 
-A family is one frozen dataclass derived from `Format`. Naming a `family` registers it, and from then on
-`format`, `formats` and everything that iterates over them (tests, study, command line) know it.
+A family is one frozen dataclass derived from `Format`. Its `family` attribute registers it; `format`, `formats` and
+everything that iterates over them (tests, study, command line) then include it.
 
 Texts follow one grammar: the family with its bits, then suffixes in the order of the constructor's
 arguments, e.g. ``int4-g32-asym-f16`` or ``vsq4u-g16-s4-tensor-refit``. Each format has exactly one text.
@@ -112,7 +112,7 @@ def formats() -> dict[str, str]:
 
 
 class _Callable(ModuleType):
-    """The name ``heterocompute.formats`` means this module and the function in it alike."""
+    """The name ``heterocompute.formats`` is both this module and the function in it."""
 
     def __call__(self) -> dict[str, str]:
         return formats()
@@ -132,7 +132,7 @@ def _parse(text: str) -> Format | None:
     return None
 
 
-# Names that other programs have, and what is closest to them; the activations of w8a8 are an argument of their own.
+# Names of other programs, and the closest format. The activations of w8a8 are a separate argument.
 OTHERS = {"half": "fp16", "w4a16": "int4-g128-f16", "w8a16": "int8", "w4a8": "vsq4-g16-s4", "w8a8": "int8"}
 
 
@@ -140,19 +140,20 @@ def _nearest(text: str) -> list[str]:
     if text.strip().lower() in OTHERS:
         return [OTHERS[text.strip().lower()]]
     plain = text[:64].strip().lower().replace(" ", "-").replace("bfloat", "bf").replace("float", "fp")
-    plain = re.sub(r"-sym(metric)?(?=-|$)", "", plain)  # what integers are without -asym
+    plain = re.sub(r"-sym(metric)?(?=-|$)", "", plain)  # integers without -asym are symmetric
     candidates = [example for cls in Format.families() for example in cls.examples] + list(Sparse.examples)
-    # Any group is legal, so an example with the group that was asked for is nearer than the example itself.
+    # Any group is valid, so an example with the requested group is nearer than the example itself.
     for group in re.findall(r"-g[0-9]+", plain)[:1]:
         candidates += [re.sub(r"-g[0-9]+", group, example) for example in candidates]
-    # The right suffixes in the wrong order, or in the wrong case, are nearer than any example.
-    for words in (plain, plain.replace("_", "-")):  # some names have an underscore of their own
+    # Correct suffixes in the wrong order or case are nearer than any example.
+    for words in (plain, plain.replace("_", "-")):  # some names contain an underscore
         family, *suffixes = words.split("-")
         for order in permutations(suffixes[:5]):
             candidate = "-".join((family, *order))
             if _is_canonical(candidate):
                 return [candidate]
-    # A part of names without options means any of them; of other families the format with the usual parameters.
+    # A part of a name without options stands for all options; for other families the format with the usual parameters
+    # is shown.
     usual = _defaults()
     whole = [name for name in (*FLOAT_NAMES, *(f"mx{element}" for element in ELEMENTS), *usual) if plain in name]
     begun = [name for name in whole if name.startswith(plain)]
@@ -160,7 +161,7 @@ def _nearest(text: str) -> list[str]:
         return begun or whole
     candidates = [candidate for candidate in candidates if _is_canonical(candidate)]
     longer = [candidate for candidate in candidates if plain and candidate.startswith(plain)]
-    # So is the same text with as many bits as there are.
+    # The same text with another number of bits is shown, too.
     head = re.fullmatch(r"([a-z]+)([0-9]{1,2})(.*)", plain)
     if head and not longer:
         for bits in sorted(range(1, 25), key=lambda bits: abs(bits - int(head[2]))):

@@ -1,4 +1,4 @@
-"""What every number format has, and the registry of families."""
+"""The base class of the number formats, and the registry of families."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..base.texts import near_words
 from ..base.values import shown
 from .form import StoredForm, form_of
 
-# The C core holds a group's length in a signed 32-bit number.
+# The C core stores a group's length in a signed 32-bit integer.
 MAX_GROUP = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class StoredRules:
-    """What the components of a format hold and never hold; products count on it, and files are checked for it.
+    """What the components of a format may hold; products rely on it, and files are checked for it.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class Format(ABC):
     @classmethod
     @abstractmethod
     def _parse(cls, text: str) -> Format | None:
-        """Return the format of a text, or None if it is of another family; ValueError if it is illegal."""
+        """Return the format of a text, or None if its family is another; ValueError if it is invalid."""
 
     @property
     def element_dtype(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The block formats of ggml: float16 scales for 32 values, or for 256 with small integers for each 16 or 32."""
+"""The block formats of ggml: a float16 scale for 32 values, or for 256 with small integers for each 16 or 32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .base import Format, StoredRules
 
 
 class Kind(NamedTuple):
-    """What a block is made of.
+    """The layout of a block.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Formats with a table of values: NF4, whose 16 are fixed, and codebooks, whose values are learned."""
+"""Formats with a table of values: NF4 with 16 fixed values, and codebooks with learned ones."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from ..base.values import shown
 from .base import MAX_GROUP, Format, StoredRules, optional
 
-# The position of a name is the number by which the C core knows the type.
+# The position of a name is the number of the type in the C core.
 FLOAT_BITS = {
     "fp32": 32,
     "tf32": 32,

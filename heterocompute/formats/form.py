@@ -1,4 +1,4 @@
-"""A format as the C core states it: kinds of codes, scales and the second level, which searches and models read."""
+"""The form of a format in the C core: kinds of codes, scales and the second level, used by searches and models."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class StoredForm:
             return 1 << self.fraction_bits
         if self.codes == "float" and not self.levels:
             bias = 1 - self.smallest
-            return bias << (self.bits - 2 - bias.bit_length())  # one exponent bit more than the bias has
+            return bias << (self.bits - 2 - bias.bit_length())  # one exponent bit more than the bias
         return None
 
     @property
@@ -95,5 +95,5 @@ class StoredForm:
 
 @lru_cache(maxsize=512)
 def form_of(params: tuple[Any, ...]) -> StoredForm:
-    """Return the form of a format without a pattern by the parameters of the C core: the family, then `core_params`."""
+    """Return the form of a format without a pattern from the C core's parameters: the family, then `core_params`."""
     return StoredForm(**_core.stored_form(params))

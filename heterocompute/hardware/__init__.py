@@ -7,7 +7,7 @@
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_structure.py compares
+if TYPE_CHECKING:  # names that the table below imports at run time; tests/house/test_structure.py compares both
     from . import accelerators as accelerators, systolic as systolic
     from .accelerators.exploring import *
     from .chips.chip import *
@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_st
     from .systems.this_cpu import *
     from .systems.timing import *
     from .systems.utilization import *
-else:  # a type checker would take any name for granted
+else:  # hidden from type checkers, which would accept any name
     from ..base.lazy import public_names
 
     __getattr__, __dir__, __all__ = public_names(

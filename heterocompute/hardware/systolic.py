@@ -1,4 +1,4 @@
-"""Systolic arrays: cycles, utilisation and traffic by formula, and a machine that pulses the data to check them.
+"""Systolic arrays: cycles, utilisation and traffic by formula, and a simulation of the moving data to check them.
 
 An array of R x C cells takes a product in folds. With Sr x Sc stationary values and T vectors that stream through,
 
@@ -121,8 +121,8 @@ def gemm(
     still_rows, still_cols, stream = {"ws": (k, n, m), "is": (k, m, n), "os": (m, n, k)}[dataflow]
     row_folds, col_folds = -(-still_rows // r), -(-still_cols // c)
     cycles = row_folds * col_folds * ((r if dataflow == "os" else 2 * r) + c + stream - 2)
-    # The columns of the folds are the outer loop. Of inputs, weights and outputs: words that enter or leave the array,
-    # how often they are gone through, and how many words must stay on chip to be there the next time.
+    # The columns of the folds are the outer loop. For inputs, weights and outputs: words that enter or leave the array,
+    # the number of passes over them, and the number of words that must stay on chip until the next pass.
     if dataflow == "ws":
         traffic = (m * k * col_folds, k * n, m * n * row_folds)
         again = ((col_folds, m * k), (1, 0), (row_folds, m * min(c, n)))
@@ -278,7 +278,7 @@ def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws
     if steps > MAX_STEPS:
         raise ValueError(f"systolic: {size[0]} x {size[1]} cells take {steps} steps, expected at most 2^36 to simulate")
     cycles, folds, from_left, from_top, writes = _core.systolic(left, right, *size, DATAFLOWS.index(dataflow), out)
-    # With stationary inputs it is the weights that stream in from the left.
+    # With stationary inputs the weights stream in from the left.
     inputs, weights = (from_top, from_left) if dataflow == "is" else (from_left, from_top)
     return Simulation(out, cycles, folds, inputs, weights, writes)
 
@@ -288,13 +288,13 @@ def _matrix(name: str, value: Any) -> NDArray[np.float64]:
         found = np.ascontiguousarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"systolic: {name} is {shown(value)}, expected a matrix of numbers") from None
-    if not (np.abs(found) <= LARGEST).all():  # so that sums of products are numbers
+    if not (np.abs(found) <= LARGEST).all():  # so that sums of products are finite
         raise ValueError(f"systolic: {name} has nan, infinity or numbers above {LARGEST:g}, expected finite ones")
     return found
 
 
 def _times(one: Run, groups: int) -> Run:
-    """Return the counts of so many equal products, one after the other."""
+    """Return the counts of this many equal products, one after the other."""
     extensive = [
         field.name for field in fields(Run) if field.name == "folds" or field.name.startswith(("sram", "dram"))
     ]

@@ -1,4 +1,4 @@
-"""Bridges to frameworks and their files; what a module here needs is imported by nothing else."""
+"""Bridges to frameworks and their files; nothing else imports these packages."""
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Language models for the harness of EleutherAI, the package `lm_eval`: any of its tasks, in any format.
+"""Language models for EleutherAI's harness, the package `lm_eval`: any of its tasks, in any format.
 
     python -m heterocompute.interop.harness --model heterocompute \\
         --model_args path=model.gguf,format=vsq4-g16-s4,activations=int8 --tasks hellaswag --limit 100
@@ -24,8 +24,8 @@ from ..zoo.llm.several import continued, drawn
 __all__ = ["Answers", "harness_model", "register"]
 
 NAME = "heterocompute"
-MOST_NEW = 256  # tokens of an answer where the task says nothing
-IGNORED = ("batch_size", "max_batch_size", "device")  # what the command passes to every model
+MOST_NEW = 256  # tokens of a generated answer, if the task does not say
+IGNORED = ("batch_size", "max_batch_size", "device")  # arguments that the command passes to every model
 
 
 class Answers:
@@ -43,7 +43,7 @@ class Answers:
     Raises
     ------
     TypeError
-        Neither a path nor a network, or another option.
+        The model is neither a path nor a network, or an option is unknown.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Answers:
         """Return (log-likelihood, whether it is what greedy decoding gives) of each (context, continuation)."""
         pairs = [self._pair(*request.args) for request in requests]
         found: list[tuple[float, bool]] = [(0.0, True)] * len(pairs)
-        alike: dict[bytes, list[int]] = {}  # answers of one token share what comes before them
+        alike: dict[bytes, list[int]] = {}  # answers of one token share their context
         for i, (ids, count) in enumerate(pairs):
             if count:
                 alike.setdefault(np.array(self._cut(ids)[:-1], np.int64).tobytes(), []).append(i)
@@ -84,11 +84,11 @@ class Answers:
         return found
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        """Return the log-likelihood of each text, in windows of the whole context of which each token is in one."""
+        """Return the log-likelihood of each text, in windows of the whole context, with each token in one window."""
         return [self._rolling(request.args[0]) for request in requests]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Return what follows each context, up to a text at which the task says to stop."""
+        """Return the continuation of each context, up to a text at which the task says to stop."""
         answers = [_Answer(self.net, *request.args) for request in requests]
         prompts = [np.asarray(self._prompt(answer), np.int64) for answer in answers]
         continued(self.net, self._way, prompts, lambda i, logits: answers[i].goes_on(logits))
@@ -101,9 +101,9 @@ class Answers:
         return begin if begin is not None else min(self.net.tokens.ends, default=0)
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], int]:
-        """Return the tokens of both, and how many of them are judged."""
+        """Return the tokens of both, and the number of them that are scored."""
         spaces = len(context) - len(context.rstrip())
-        if spaces:  # a blank belongs to the word after it
+        if spaces:  # a blank belongs to the following word
             context, continuation = context[:-spaces], context[-spaces:] + continuation
         encode = self.net.tokens.encode
         before = encode(context) if context else [self._prefix]
@@ -112,11 +112,11 @@ class Answers:
         return [*before, *after], len(after)
 
     def _cut(self, ids: list[int]) -> list[int]:
-        """Return the last tokens, at most the context's before the last one."""
+        """Return the last tokens, at most the context's length before the last one."""
         return ids[-(self.net.shape.context + 1) :]
 
     def _scored(self, ids: list[int], count: int) -> tuple[float, bool]:
-        """Return the log-likelihood of the last `count` tokens, at most the context's before them."""
+        """Return the log-likelihood of the last `count` tokens, after at most the context's length of others."""
         if not count:
             return 0.0, True
         some, run = self._cut(ids), Run(self.net, self._way, 1)
@@ -135,7 +135,7 @@ class Answers:
         total = 0.0
         for at in range(0, len(ids), most):
             part = ids[at : at + most]
-            begin = max(0, at + len(part) - most)  # the last window is as long as the others
+            begin = max(0, at + len(part) - most)  # the last window has the same length as the others
             before = [self._prefix] if at == 0 else ids[begin - 1 if begin else 0 : at]
             total += self._scored([*before, *part], len(part))[0]
         return total
@@ -158,7 +158,7 @@ class _Answer:
         self._rng, self._tokens = np.random.default_rng(0), list[int]()
 
     def goes_on(self, logits: Any) -> int | None:
-        """Add the next token and return it; None at the end."""
+        """Append the next token and return it; None at the end."""
         if len(self._tokens) >= self.count:
             return None
         token = drawn(logits, self._heat, self._rng)

@@ -60,7 +60,7 @@ def fake_quantize(
     ImportError
         JAX is not installed.
     TypeError, ValueError
-        As `heterocompute.quantize`; what depends on values becomes JAX's error of a callback.
+        As for `heterocompute.quantize`; errors that depend on values become JAX's callback errors.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def named(params: Any) -> dict[str, Any]:
     ImportError
         JAX is not installed.
     ValueError
-        Two arrays with one name.
+        Two arrays have the same name.
 
     Examples
     --------
@@ -206,9 +206,9 @@ def rebuilt(params: Any, weights: Mapping[str, Any]) -> Any:
     ImportError
         JAX is not installed.
     TypeError
-        Weights that are no mapping.
+        The weights are not a mapping.
     ValueError
-        A name that `params` does not have, or another shape.
+        `params` does not have a name, or has another shape for it.
 
     Examples
     --------

@@ -124,7 +124,7 @@ class HeteroQuantizer(HfQuantizer):
         self._chosen = chosen(model, self.quantization_config)
 
     def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
-        """Forget how packed weights were read: they are written as they are."""
+        """Drop the record of how packed weights were read: they are written as they are."""
         conversions = [
             one
             for one in getattr(model, "_weight_conversions", None) or []
@@ -182,7 +182,7 @@ class HeteroQuantizer(HfQuantizer):
 
 
 class _Pack(ConversionOps):
-    """A tensor of a file -> a packed weight in its layer."""
+    """Converts a tensor of a file to a packed weight in its layer."""
 
     def __init__(self, hf_quantizer: HeteroQuantizer) -> None:
         self.hf_quantizer = hf_quantizer
@@ -208,7 +208,7 @@ class _Pack(ConversionOps):
 
 
 class _Unpack(ConversionOps):
-    """The components of a packed weight in a file -> the packed weight in its layer."""
+    """Converts the components of a packed weight in a file to the packed weight in its layer."""
 
     def __init__(self, hf_quantizer: HeteroQuantizer) -> None:
         self.hf_quantizer = hf_quantizer
@@ -237,7 +237,7 @@ def chosen(model: PreTrainedModel, config: HeteroConfig) -> dict[str, tuple[Laye
     Raises
     ------
     ValueError
-        A pattern that fits nothing, no layer that is left.
+        A pattern matches nothing, or no layer is left.
     """
     layers = every_layer(model, "from_pretrained")
     recipe = parse_recipe(config.format if isinstance(config.format, Mapping) else {"*": config.format})

@@ -1,1 +1,1 @@
-"""What is computed with arrays: quantizing, matrix products, convolutions, and which path each takes."""
+"""Computations with arrays: quantizing, matrix products, convolutions, and the path that each takes."""

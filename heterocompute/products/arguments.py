@@ -1,4 +1,4 @@
-"""Arguments of the public functions: what callers pass becomes what the C core takes, or an error that names it."""
+"""Arguments of the public functions: converted to those of the C core, or refused by an error that names them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..formats import Format, format as parse_format
 Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 
-LINE, LARGE = 16, 1 << 18  # float32 values of a line; from here on its place is felt and its price is not
+LINE, LARGE = 16, 1 << 18  # float32 values of a cache line; from this size on alignment matters and costs little
 
 _parse_once = lru_cache(maxsize=256)(parse_format)  # parsing takes longer than a small product
 
@@ -61,9 +61,9 @@ def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
 def checked_out(
     out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...], in_place: bool = False, at_line: bool = False
 ) -> FloatArray:
-    """Return the plain array that `out` is, after its checks, or a new one.
+    """Return the plain array of `out`, after its checks, or a new one.
 
-    `in_place`: it may lie where an input does; `at_line`: a large new one begins at a line of the cache.
+    `in_place`: it may share memory with an input; `at_line`: a large new array starts at a cache line.
     """
     if out is None:
         if prod(max(n, 1) for n in shape) > 2**60:
@@ -89,7 +89,7 @@ def checked_out(
 
 
 def empty_at_a_line(shape: tuple[int, ...]) -> FloatArray:
-    """Return memory that begins at a line of the cache, where NumPy's begins by chance: stores of 64 bytes take one."""
+    """Return memory that starts at a cache line, unlike NumPy's, so that each 64-byte store touches one line."""
     size = prod(shape)
     memory = np.empty(size + LINE, np.float32)
     first = -memory.ctypes.data // memory.itemsize % LINE
@@ -132,7 +132,7 @@ def _overlap(a: Array, b: Array) -> bool:
 
 
 def is_compressed(value: Any) -> bool:
-    """Tell whether a value is an EIEArray or a sparse matrix: what has the attributes of SciPy's is taken as one."""
+    """Tell whether a value is an EIEArray or a sparse matrix, that is, has the attributes of SciPy's."""
     if isinstance(value, (np.ndarray, PackedArray)):
         return isinstance(value, EIEArray)
     return hasattr(value, "nnz") and isinstance(getattr(value, "shape", None), tuple)
@@ -145,7 +145,7 @@ def as_operand(value: Any, name: str) -> Any:
 
 
 def tell(w: Any, axis: int, x: Any, window: tuple[Any, ...] | None = None) -> None:
-    """Let a weight that listens (ptq/recorder.py) hear what it is multiplied with, along this axis of its own.
+    """Report an operand to a recording weight (ptq/recorder.py), with the weight's own reduction axis.
 
     x is an array whose last axis is summed, or images (N, C, H, W) with a window: (strides, padding before, dilations,
     groups, size of the answer).
@@ -160,7 +160,7 @@ def core_operand(value: Any) -> Any:
 
 
 def as_matrix(value: Any, column: bool) -> Any:
-    """Give a vector its second axis, as a row or a column; its reduction axis stays where it is."""
+    """Give a vector a second axis, as a row or a column; its reduction axis keeps its position."""
     if value.ndim != 1:
         return value
     if not isinstance(value, QuantizedArray):

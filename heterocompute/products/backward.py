@@ -176,7 +176,7 @@ def conv2d_backward_weight(
         raise ValueError(f"{name}: dy has {counted(len(nchw), 'image')} and {k} filters, {wanted}")
     parts, each, depth = window.groups, k // window.groups, channels // window.groups
     dw = checked_out(out, (k, depth, *kernel), name, (gradient, images))
-    across = _images_last(images)  # (C, N, H, W), the images side by side
+    across = _images_last(images)  # (C, N, H, W), with contiguous images
     weights = _images_last(nchw)
     for g in range(parts):
         channel, filter = slice(g * depth, (g + 1) * depth), slice(g * each, (g + 1) * each)
@@ -189,9 +189,9 @@ def _convolve(
     x: Array, w: Array, stride: tuple[int, int], before: tuple[int, int], dilation: tuple[int, int], groups: int,
     target: FloatArray,
 ) -> None:  # fmt: skip
-    """Fill `target` with as many windows as it has; what lies outside x is 0."""
+    """Fill `target` with as many windows as it has; pixels outside x are 0."""
     run = runtime.run()
-    strict = True  # one chain of fused multiply-adds, whatever algorithms there are
+    strict = True  # one chain of fused multiply-adds, for every algorithm
     _core.conv2d(run, core_view(x), core_view(w), None, stride, before, dilation, groups, None, target, None, strict)
 
 
@@ -201,7 +201,7 @@ class _Phase:
     def __init__(self, window: Window, axis: int, size: int, remainder: int) -> None:
         stride, dilation, before = window.stride[axis], window.dilation[axis], window.before[axis]
         taps, common = window.kernel[axis], gcd(stride, dilation)
-        first = -((remainder - before) // stride)  # of u = remainder + stride t, the least t on the image
+        first = -((remainder - before) // stride)  # in u = remainder + stride t, the smallest t that is on the image
         self.pixels = slice(remainder + stride * first - before, size, stride)
         step = stride // common
         start = next((r for r in range(min(step, taps)) if (r * dilation - remainder) % stride == 0), None)

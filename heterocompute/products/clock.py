@@ -1,8 +1,8 @@
-"""How long a product takes whose weights come from memory.
+"""The time of a product whose weights come from memory.
 
-A product that is timed again and again finds its weights in a cache, from where float32 is read as quickly as 4 bits.
-So each turn first reads so much else that no cache holds the weights any more, and then multiplies by copies of them,
-one after the other, none of them twice: the code stays warm, the weights are cold.
+A product that is timed repeatedly finds its weights in a cache, where float32 is read as quickly as 4 bits. So each
+round first reads enough other memory to clear the caches, then multiplies by copies of the weights, each of them once:
+the code stays warm, the weights are cold.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..base.kept import kept
 from ..formats import Format
 from .matmul import linear
 
-COPIES = 12  # multiplied in one turn; the first of several warms the code and is not counted
-LARGEST = 256 << 20  # bytes read in a turn, where caches are larger than half of that
+COPIES = 12  # multiplied in one turn; the first few warm up the code and are not counted
+LARGEST = 256 << 20  # bytes read in a turn, for caches larger than half of that
 
 
 class Clock:
@@ -41,13 +41,13 @@ class Clock:
         return np.ones(self.beyond // 4, np.float32)
 
     def copies(self, w: Any) -> list[Any]:
-        """Return the weights several times, together no larger than what a turn reads; once if they are larger."""
+        """Return copies of the weights, together no larger than the memory read in a round; one if they are larger."""
         return [w, *(deepcopy(w) for _ in range(min(self.beyond // max(w.nbytes, 1), COPIES) - 1))]
 
     def seconds(self, x: NDArray[np.float32], w: Any, kinds: list[Format | None]) -> list[float]:
         """Return the shortest time of ``linear(x, w)`` for each kind of activations."""
         copies = self.copies(w)
-        with runtime.use(threads=1):  # where other programs run, threads wait for each other
+        with runtime.use(threads=1):  # with other programs running, threads would wait for each other
             return [self._seconds(x, copies, kind) for kind in kinds]
 
     def _seconds(self, x: NDArray[np.float32], copies: list[Any], kind: Format | None) -> float:
@@ -60,12 +60,12 @@ class Clock:
                 linear(x, w, activations=kind)
                 turn.append(time.perf_counter() - begin)
             times += turn[1:] or turn
-        return min(times)  # other programs only make it longer
+        return min(times)  # other programs can only increase the time
 
 
 def _settled(times: list[float]) -> bool:
-    """Tell whether the shortest time is likely what it would be on a machine with nothing else to do."""
+    """Tell whether the shortest time is probably that of an otherwise idle machine."""
     if len(times) < 8:
         return False
-    shortest = sorted(times)[:3]  # three that agree; while other programs run, few do
+    shortest = sorted(times)[:3]  # three times that agree; with other programs running few do
     return shortest[2] < 1.15 * shortest[0] or len(times) >= 25 or sum(times) > 0.3

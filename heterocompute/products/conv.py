@@ -27,7 +27,7 @@ from .window import Padding, Window, as_window
 
 __all__ = ["conv2d"]
 
-ERRORS = {name: error for name, _, error in _core.conv_algorithms()}  # about, of one sum over r, s, c
+ERRORS = {name: error for name, _, error in _core.conv_algorithms()}  # approximate, relative to one sum over r, s, c
 ALGORITHMS = tuple(ERRORS)
 
 
@@ -182,19 +182,19 @@ class Call(NamedTuple):
     core: tuple[Any, ...]
 
     def by(self, algorithm: str) -> tuple[Any, ...]:
-        """Return the arguments with which an algorithm is asked for by name."""
+        """Return the arguments of the core with a named algorithm in place of its own choice."""
         return (*self.core[:-3], algorithm, *self.core[-2:])
 
 
 def convolution_key(call: Call) -> str:
-    """Return what `tune` keeps the times of a convolution under."""
+    """Return the key under which `tune` keeps the times of a convolution."""
     nchw, window, activations, strict = call.core[1], call.window, call.core[8], call.core[11]
     where = (window.stride, window.before, window.dilation, window.groups, window.answer)
     return product_key("conv2d", nchw, call.filters, activations, *where, f"strict {strict}")
 
 
 def _convolved(call: Call, way: str, ready: Any) -> bool:
-    """Go the way that was tuned; False where these values cannot."""
+    """Use the path that was tuned; return False if these values do not allow it."""
     core = call.by(way)
     try:
         _core.conv2d(*(*core, ready))
@@ -205,7 +205,7 @@ def _convolved(call: Call, way: str, ready: Any) -> bool:
 
 @contextmanager
 def _first_refused(image: Any, activations: Any) -> Iterator[None]:
-    """Let the value that is refused be the first in C order of x as it was given, whatever view the core looked at."""
+    """Report the first refused value in C order of x as the caller gave it, whatever view the core read."""
     try:
         yield
     except Refused as error:

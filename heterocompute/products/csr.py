@@ -1,6 +1,6 @@
 """Products with compressed matrices: CSR and CSC of ``scipy.sparse``, and EIE's storage.
 
-SciPy is never imported here: what has the attributes of its matrices is taken as one.
+SciPy is never imported here: any object with the attributes of its matrices is accepted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .quantize import rounded
 
 __all__ = ["compressed_product"]
 
-FEW = 8  # vectors that meet entries of EIE one after the other, as they are stored
+FEW = 8  # vectors that are multiplied by stored entries of EIE one after the other
 
 Rows = tuple[int, Array, Array, Array]  # columns, starts, indices, values of compressed rows
 
@@ -72,9 +72,9 @@ def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -
     Raises
     ------
     TypeError
-        A layout other than CSR and CSC, values that are no floats, an EIEArray that is transposed.
+        The layout is neither CSR nor CSC, values are not floats, or an EIEArray is transposed.
     ValueError
-        Starts or indices that are illegal.
+        Starts or indices are invalid.
     """
     run = runtime.run()
     if isinstance(w, EIEArray):
@@ -86,7 +86,7 @@ def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -
         parts = w._packed()
         if not isinstance(dense, QuantizedArray) and prod(dense.shape[:-1]) <= FEW:
             answer = np.empty((prod(dense.shape[:-1]), parts[0]), np.float32)
-            with np.errstate(over="ignore"):  # beyond float32: an infinity, as in any product
+            with np.errstate(over="ignore"):  # values beyond float32 become infinite, as in any product
                 vectors = dense.astype(np.float32, copy=False).reshape(len(answer), parts[1])
             for x, y in zip(vectors, answer, strict=True):
                 _core.eie_multiply(run, parts, np.ascontiguousarray(x), y)
@@ -173,13 +173,11 @@ def compressed_product(
         raise ValueError(f"{x_name} has no dimensions")
     if left and linear and dense.ndim != 2:
         raise ValueError(f"linear: w has shape {dense.shape}, expected (out_features, in_features)")
-    # The axis of each that is summed over, and w's other one.
+    # The reduction axis of each operand, and the other axis of w.
     axis = max(dense.ndim - 2, 0) if left and not linear else dense.ndim - 1
     k, n = (shape[0], shape[1]) if not left and not linear else (shape[1], shape[0])
     if dense.shape[axis] != k:
-        raise ValueError(
-            f"{x_name} has {counted(dense.shape[axis], 'value')} along axis {axis} but {w_name} has {k} to meet them"
-        )
+        raise ValueError(f"{x_name} has {counted(dense.shape[axis], 'value')} along axis {axis} but {w_name} has {k}")
     if isinstance(dense, QuantizedArray) and dense.axis != (axis,):
         dense = dense._along((axis,))
         if dense.axis != (axis,):
@@ -211,6 +209,6 @@ def _rounded(dense: Any, activations: Any, axis: int, name: str) -> Any:
     if activations is None:
         return dense
     if isinstance(dense, QuantizedArray):
-        raise ValueError(f"{name} is quantized, activations is for one that is dense")
+        raise ValueError(f"{name} is quantized, but activations applies to a dense operand")
     fmt = as_format(activations, f"{name.partition(':')[0]}: activations")
     return rounded(dense, fmt, (axis,), name)

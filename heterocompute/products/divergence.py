@@ -1,4 +1,4 @@
-"""How far the answers of a changed network are from those of the network: `kl_divergence`."""
+"""The distance between the outputs of a changed network and those of the original: `kl_divergence`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..base.float_env import counts_subnormals
 
 __all__ = ["kl_divergence"]
 
-_BLOCK = 1 << 18  # values at a time, more where a row has more
+_BLOCK = 1 << 18  # values at a time, or one row if it is longer
 
 
 @counts_subnormals
@@ -62,13 +62,13 @@ def kl_divergence(logits: Any, changed: Any) -> float:
     for some_p, some_q in _blocks(p, q):
         if not (np.isfinite(some_p).all() and np.isfinite(some_q).all()):
             return float("nan")
-        with np.errstate(over="ignore", invalid="ignore"):  # logits of float64 may lie further apart than its range
+        with np.errstate(over="ignore", invalid="ignore"):  # float64 logits may differ by more than its range
             log_p, log_q = _log_softmax(some_p), _log_softmax(some_q)
             shares = np.exp(log_p)
             lost = np.where(shares > 0, shares * (log_p - log_q), 0.0).sum(axis=-1)
         rows[done : done + lost.size] = lost.reshape(-1)
         done += lost.size
-    return float(np.maximum(rows, 0.0, out=rows).mean())  # what rounding alone leaves may lie below 0
+    return float(np.maximum(rows, 0.0, out=rows).mean())  # rounding errors can make it negative
 
 
 def _blocks(p: NDArray[Any], q: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:

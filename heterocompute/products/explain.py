@@ -1,4 +1,4 @@
-"""Which way a product or a convolution goes, and why: asked of the same code that would compute it."""
+"""The path of a product or a convolution, and the reasons: from the same code that would compute it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["Explanation", "explain"]
 Array = np.ndarray[Any, Any]
 
 _COMPRESSED = "stored values of a matrix with zeros left out"
-_UNMEASURED = 1e6  # seconds, as csrc/ops/product/measure.c estimates a path without costs
+_UNMEASURED = 1e6  # seconds, the estimate of csrc/ops/product/measure.c for a path without costs
 _ZEROS = "; the zeros of activations={fmt} are multiplied too: only pruned weights save time"
 
 
@@ -161,7 +161,7 @@ def explain(*arguments: Any, **options: Any) -> Explanation:
 
 
 class Asked(NamedTuple):
-    """What is known of a call before it is made.
+    """What is known about a call before it runs.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ class Asked(NamedTuple):
 
 @counts_subnormals
 def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
-    """Explain a call, and return what else `tune` needs to know of it."""
+    """Explain a call, and return the other facts that `tune` needs."""
     function, *rest = arguments if arguments and callable(arguments[0]) else (matmul, *arguments)
     if function is conv2d:
         given = bound(caller, conv2d, rest, options)
@@ -200,7 +200,7 @@ def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
         return Asked(explanation, key, "matmul", blas)
     x, w, activations = given["x"], given["w"], given.get("activations")
     if activations is not None and not isinstance(w, QuantizedArray):
-        activations = None  # x is rounded first; the product is one of floats
+        activations = None  # x is rounded first, then multiplied as floats
     transposed = w.T if hasattr(w, "T") else as_operand(w, f"{caller}: w").T
     explanation, key, blas = _product(caller, x, transposed, activations)
     return Asked(explanation, key, "linear", blas)
@@ -269,7 +269,7 @@ def _on_device(caller: str, a: Any, b: Any, activations: Any) -> Explanation:
 
 
 def _tuned(explained: Explanation, key: str) -> Explanation:
-    """Add what was measured of the candidates, and the choice where it counts."""
+    """Add the measured times of the candidates, and the choice if it is in force."""
     ms = times(key)
     candidates = tuple(replace(one, measured_ms=ms.get(one.path)) for one in explained.candidates)
     way = choice(key) if runtime.tuned() and explained.chosen != "nothing" else None
@@ -328,10 +328,10 @@ def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> tuple[Explanat
     asked = "as asked for" if run[3] else "slower by estimate"
     chosen = found[number][0] if route == 0 else routes[route][0]
     rows = []
-    for i, (name, what, reason, seconds) in enumerate(routes[1:], 1):  # the paths are those of route 0
+    for i, (name, what, reason, seconds) in enumerate(routes[1:], 1):  # the paths belong to route 0
         why = reason or (what if i == route else asked)
         rows.append(Candidate(name, seconds * 1e3 if seconds else None, why))
-    # A pattern of the activations alone has a path only where codes are integers, and there it must be the faster one.
+    # A pattern of the activations alone has a path only for integer codes, and only if it is faster there.
     zeros = has_pattern(fmt) and not any(isinstance(x, SparseArray) for x in (a, b)) and "nonzeros" not in chosen
     for path, what, reason, seconds, *_ in found:
         if seconds == _UNMEASURED:

@@ -1,6 +1,6 @@
-"""What the columns of a weight may be rounded to: a format's steps or levels, and the scales that it can store.
+"""The values to which the columns of a weight may be rounded: a format's steps or levels, and its storable scales.
 
-Weights lie transposed here, (columns, rows) of float64, as csrc/ptq/ takes them: a column is one input of all rows.
+Weights are transposed here, (columns, rows) of float64, the layout of csrc/ptq/: a column is one input of all rows.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Grid:
         return int(self.scale.shape[1])
 
     def of_rows(self, part: slice) -> Grid:
-        """Return the grid of some rows; of all of them it is this one itself."""
+        """Return the grid of some rows; for all rows, this grid itself."""
         if part == slice(0, self.rows):
             return self
 
@@ -143,7 +143,7 @@ class Grid:
         )
 
     def take_rows(self, part: slice, other: Grid) -> None:
-        """Take scales, levels and mask of some rows from a grid of theirs."""
+        """Replace scales, levels and mask of some rows by those of a grid for these rows."""
         if other is self:
             return
         self.scale[:, part] = other.scale
@@ -157,7 +157,7 @@ class Grid:
             self.levels[:, part], self.thresholds[:, part] = other.levels, other.thresholds
 
     def core(self, scale: Array | None = None) -> tuple[Any, ...]:
-        """Return the grid as the C core takes it, with other scales where given."""
+        """Return the grid in the C core's form, with other scales if given."""
         used = self.scale if scale is None else np.ascontiguousarray(scale)
         rounding = (self.zero, self.low, self.high, self.levels, self.thresholds)
         mask = None if self.pattern is None else self.pattern.mask
@@ -189,7 +189,7 @@ class Grid:
         return errors
 
     def with_best_scale(self, w: Array, weight: Array, candidates: Iterable[Array]) -> Grid:
-        """Return the grid with the candidate of least loss for each group, as it is stored; of equal ones the first."""
+        """Return the grid with each group's candidate of least loss, as it is stored; the first among equals."""
         best: Array | None = None
         least: Array = np.empty(0)
         for candidate in candidates:
@@ -215,7 +215,7 @@ class Grid:
         return QuantizedArray._trusted(parts, self.fmt, self.shape, self.axis, source_dtype)
 
     def _with_pattern(self, pattern: Pattern, codes: Array, source_dtype: str) -> QuantizedArray:
-        """Pack what is kept as an array of its own, and where it stands."""
+        """Pack the kept values as an array of their own, with their positions."""
         fmt, found = pattern.fmt, np.empty((len(pattern.group), self.rows), np.int32)
         base = replace(self, group=pattern.group, pattern=None)
         size = component_layout(fmt, pattern.shape, pattern.axis)["metadata"][1]
@@ -282,7 +282,7 @@ class Grid:
         step = max(1, _BLOCK // max(runs * padded, 1))
         padding = np.full(self.rows, fmt.stored_rules().padding or 0)
         if self.thresholds is not None and self.stored is not None and fmt.stored_rules().padding is None:
-            padding[:] = self.stored[(self.thresholds < 0).sum(axis=0)]  # what 0 is rounded to
+            padding[:] = self.stored[(self.thresholds < 0).sum(axis=0)]  # the code of 0
         for first in range(0, self.rows, step):
             block = codes[:, first : first + step].T.astype(np.int64)
             block = self.stored[block] if self.stored is not None else block & ((1 << bits) - 1)
@@ -297,7 +297,7 @@ class Grid:
 
 
 def groups_of(fmt: Format, length: int) -> tuple[int, int]:
-    """Return values of a group, and groups of a run."""
+    """Return the values per group, and the groups per run."""
     group = max(min(length if fmt.group is None else fmt.group, length), 1)
     return group, -(-length // group)
 

@@ -1,4 +1,4 @@
-"""Which formats have a grid, and the grid of an array that was rounded plainly: see grid.py."""
+"""The formats that have a grid, and the grid of an array that was rounded plainly: see grid.py."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _SCALES = {("none", "none"), ("none", "row"), ("f32", "none"), ("f16", "none"), 
 
 
 def check_grid(fmt: Format, searched: bool = False) -> None:
-    """Raise ValueError for a format without steps or a table of levels, or whose scales no search changes.
+    """Raise ValueError for a format without steps or a table of levels, or with scales that no search changes.
 
-    searched: also for one without a scale that could be another than that of the largest magnitude.
+    searched: also for a format whose scales must be those of the largest magnitudes.
     """
     form, is_exact = fmt.form, has_pattern(fmt) and _is_exact(fmt)
     if not is_exact:
         _check_kinds(fmt.base if has_pattern(fmt) else fmt)
     if searched and (is_exact or not form.has_scales):
-        raise ValueError(f"{fmt} has no scale that could be another")
+        raise ValueError(f"{fmt} has no scale to choose")
 
 
 def _check_kinds(fmt: Format) -> None:
@@ -43,13 +43,13 @@ def _check_kinds(fmt: Format) -> None:
     if form.codes == "unstated":
         raise ValueError(f"{fmt} has codes of an unstated kind, so that its levels are unknown")
     if fmt.unit > max(form.code_values, 1):
-        near = "int8-g32-f16" if str(fmt) == "q8_0" else "int4-g32-f16"  # which GGUF stores as Q8_0 and Q4_0
-        raise ValueError(f"{fmt} has blocks, whose scales no other search changes; take {near}, which gguf stores too")
+        near = "int8-g32-f16" if str(fmt) == "q8_0" else "int4-g32-f16"  # stored as Q8_0 and Q4_0 in GGUF
+        raise ValueError(f"{fmt} has its own search for the scales of its blocks; use {near}, which gguf also stores")
     if form.code_values > 1 or (form.codes == "float" and form.bits > 8):
         raise ValueError(f"{fmt} has no steps and no table of levels")
-    alone = form.scale == "none" and form.second == "row"  # which is then one scale for the array
+    alone = form.scale == "none" and form.second == "row"  # the format then has one scale for the array
     if form.minima or (form.scale, form.second) not in _SCALES or (alone and not form.shared):
-        raise ValueError(f"{fmt} has scales or minima of a kind that no search changes")
+        raise ValueError(f"{fmt} has scales or minima that the search does not support")
 
 
 def _is_exact(fmt: Sparse) -> bool:
@@ -58,12 +58,12 @@ def _is_exact(fmt: Sparse) -> bool:
 
 
 def grid_of(q: QuantizedArray) -> Grid:
-    """Return the grid of an array that was rounded plainly, with its scales, and what it keeps.
+    """Return the grid of an array that was rounded plainly, with its scales and the mask of kept values.
 
     Raises
     ------
     ValueError
-        A format without steps or a table of levels, or whose scales are of a kind that no search changes.
+        The format has neither steps nor a table of levels, or its scales are of a kind that no search changes.
     """
     fmt = q.format
     check_grid(fmt)
@@ -91,7 +91,7 @@ def _empty_grid(q: QuantizedArray, group: Array, scale: Array) -> Grid:
 
 
 def _sparse_grid(q: QuantizedArray, fmt: Sparse) -> Grid:
-    """Return the grid of what is kept, for all columns: each takes the group of its block."""
+    """Return the grid of the kept values, for all columns: each has the group of its block."""
     rows = prod(n for a, n in enumerate(q.shape) if a not in q.axis)
     length, runs = q.shape[q.axis[-1]], prod(q.shape[a] for a in q.axis[:-1])
     kept, blocks = fmt.stored_length(length), -(-length // fmt.m)
@@ -165,7 +165,7 @@ def level_table(fmt: Format) -> tuple[Array, Array]:
     Raises
     ------
     ValueError
-        Codes of more than 8 bits.
+        The codes have more than 8 bits.
     """
     if fmt.bits > 8:
         raise ValueError(f"{fmt} has codes of {fmt.bits} bits, too many for a table of levels")

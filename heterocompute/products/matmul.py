@@ -43,11 +43,11 @@ __all__ = ["linear", "matmul"]
 
 
 _core.direct_types(QuantizedArray, SparseArray, Prepacked)
-_core_formats: dict[Any, tuple[Any, ...]] = {}  # of activations that were checked before
+_core_formats: dict[Any, tuple[Any, ...]] = {}  # core formats of activations that were checked earlier
 
 
 def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: Any) -> FloatArray | None:
-    """Return the answer where all arguments are plain and right, else None: the long way says what is wrong."""
+    """Return the answer if all arguments are plain and valid, else None: the longer path then reports the error."""
     fmt = None
     if activations is not None:
         if type(activations) is not str and not isinstance(activations, Format):
@@ -61,19 +61,19 @@ def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: 
     if runtime.tuned() and (kept := _kept_way(run, is_linear, a, b, activations)) is not None:
         answer = _core.direct(kept, is_linear, a, b, bias, fmt, out)
         if answer is not None:
-            return answer  # else these values cannot go that way: x is not finite, say
+            return answer  # otherwise the path does not apply to these values, for example to infinities
     return _core.direct(run, is_linear, a, b, bias, fmt, out)
 
 
 PACKED = (QuantizedArray, SparseArray, Prepacked)
 MOST_KNOWN = 4096
 Run = tuple[int, int, int, int, bool]
-_known: dict[tuple[Any, ...], Run | None] = {}  # the tuned ways of calls that were seen
+_known: dict[tuple[Any, ...], Run | None] = {}  # tuned paths of known calls
 tuned_changes.append(_known.clear)
 
 
 def _kept_way(run: Run, is_linear: bool, a: Any, b: Any, activations: Any) -> Run | None:
-    """Return the run that takes the way that was tuned for a call, None where none was.
+    """Return the run with the path that was tuned for a call, or None if none was.
 
     A call whose operands are like those of an earlier one takes less than 1 us here.
     """
@@ -95,7 +95,7 @@ def _kept_way(run: Run, is_linear: bool, a: Any, b: Any, activations: Any) -> Ru
 
 
 def _tuned_run(run: Run, a: Any, b: Any, activations: Format | None) -> Run | None:
-    """Return the run that takes the way that was tuned for a product; what `use` says of the BLAS comes before it."""
+    """Return the run with the path that was tuned for a product; a BLAS that `use` names takes precedence."""
     dense = not isinstance(a, QuantizedArray) and not isinstance(b, QuantizedArray)
     mask, threads, _, route, one_order = run
     if dense and route:
@@ -128,13 +128,13 @@ def _multiply(a: Any, b: Any, activations: Format | None, bias: Array | None, ou
         try:
             _core.matmul(tuned, left, right, fmt, bias, out)
             return
-        except ValueError:  # this x cannot go that way: it is not finite, say
+        except ValueError:  # the path does not apply to this x, for example to infinities
             pass
     _core.matmul(run, left, right, fmt, bias, out)
 
 
 def _along(operand: Any, axis: tuple[int, ...]) -> Any:
-    """Return a quantized operand in rows along its reduction axes, where its format has no axis of its own."""
+    """Return a quantized operand in rows along its reduction axes, if its format has no axis of its own."""
     return operand._along(axis) if isinstance(operand, QuantizedArray) and operand.axis != axis else operand
 
 
@@ -220,7 +220,7 @@ def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = N
 
 @counts_subnormals
 def _matmul(a: Any, b: Any, activations: Any, out: Any) -> FloatArray:
-    """Do what `matmul` does, for arguments of every kind."""
+    """Compute `matmul` for arguments of every kind."""
     if goes_to_device(a, b):
         answer: FloatArray = matmul_on_device(a, b, activations, out)
         return answer
@@ -261,10 +261,10 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     Raises
     ------
     ValueError
-        Shapes that do not match; a w quantized along axis 0; `activations` with an x that is quantized already; NaN or
-        infinity in x, if `activations` has no codes for them; an invalid format or `out`.
+        The shapes do not match; w is quantized along axis 0; `activations` is given for a quantized x; x holds a NaN or
+        an infinity for which `activations` has no code; the format or `out` is invalid.
     TypeError
-        An invalid dtype or type, such as an `out` that is not float32.
+        A dtype or type is invalid, such as an `out` that is not float32.
 
     Examples
     --------
@@ -280,7 +280,7 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
 
 @counts_subnormals
 def _linear(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> FloatArray:
-    """Do what `linear` does, for arguments of every kind."""
+    """Compute `linear` for arguments of every kind."""
     if goes_to_device(x, w):
         answer: FloatArray = linear_on_device(x, w, bias, activations, out)
         return answer
@@ -300,7 +300,7 @@ def _linear(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> FloatArray
         raise ValueError("linear: x has no dimensions")
     fmt = _activations(activations, "linear: activations")
     if fmt is not None and isinstance(left, QuantizedArray):
-        raise ValueError("linear: activations is for a dense x, this one is quantized")
+        raise ValueError("linear: activations applies to a dense x, but x is quantized")
     bias_array = as_bias(bias, weights.shape[0], "linear")
     inputs = (left, weights) if bias_array is None else (left, weights, bias_array)
     if fmt is not None and not isinstance(weights, QuantizedArray):

@@ -18,7 +18,7 @@ __all__ = ["nearest"]
 
 Array = np.ndarray[Any, Any]
 
-CACHE_LINE, ALIGNED_FROM = 64, 1 << 14  # bytes; what is smaller is as fast anywhere
+CACHE_LINE, ALIGNED_FROM = 64, 1 << 14  # bytes; alignment does not matter for smaller arrays
 
 
 def nearest(
@@ -48,7 +48,7 @@ def nearest(
     Raises
     ------
     Refused
-        A NaN or an infinity, or a format that does not fit the array; see `heterocompute.base.errors.refusals`.
+        The array holds a NaN or an infinity, or the format does not fit it; see `heterocompute.base.errors.refusals`.
     """
     core = core_format(fmt)
     parts = {name: _empty(size, dtype) for name, (dtype, size, _) in _core.layout(core, x.shape, axes).items()}
@@ -58,7 +58,7 @@ def nearest(
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Make an array that begins on a cache line, as NumPy's own do not: kernels read whole lines."""
+    """Make an array that starts at a cache line, unlike NumPy's own: kernels read whole lines."""
     nbytes = prod(shape) * dtype.itemsize
     if nbytes < ALIGNED_FROM:
         return np.empty(shape, dtype)

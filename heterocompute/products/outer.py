@@ -1,4 +1,4 @@
-"""Convolution by the products of what is not zero, and the counts of an accelerator that works so."""
+"""Convolution over nonzeros only, and the counts of an accelerator that computes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns of a weight an N:M format keeps, and where they stand among those that are stored."""
+"""The columns of a weight that an N:M format keeps, and their positions among the stored values."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Pattern:
     mask: Array
 
     def chosen(self, part: slice) -> SparseArray:
-        """Return an array that is 1 where some rows keep something, (rows, runs, length)."""
+        """Return an array that is 1 at the values that some rows keep, (rows, runs, length)."""
         length = self.shape[self.axis[-1]]
         ones = self.mask[:, part].T.astype(np.float32).reshape(-1, len(self.mask) // max(length, 1), length)
         return choose(ones, ones, self.fmt.n, self.fmt.m, (1, 2), "grid")
 
     def places(self, positions: Array) -> tuple[Array, Array]:
-        """Return the columns of what is stored, and whether it is a column: the last block of a run may be short.
+        """Return the columns of the stored values, and whether each exists: the last block of a run may be short.
 
         Parameters
         ----------

@@ -127,7 +127,7 @@ def _format_of(s: SparseArray, fmt: Format, axis: Any) -> Format:
 
 
 def _segments(s: SparseArray, fmt: Format) -> tuple[Array, Format, tuple[int, ...]]:
-    """Return the nonzeros of an array, a row for each segment of one of its rows; groups run over them alone."""
+    """Return the nonzeros of an array, one row for each segment of its rows; groups run along these segments only."""
     assert has_pattern(fmt)
     values, count = s.components["values"], fmt.stored_length(s.shape[s.axis[-1]])
     segments = values.reshape(len(values), values.shape[1] // max(count, 1), count)
@@ -135,7 +135,7 @@ def _segments(s: SparseArray, fmt: Format) -> tuple[Array, Format, tuple[int, ..
 
 
 def _as_nonzeros(q: QuantizedArray, s: SparseArray, fmt: Format) -> QuantizedArray:
-    """Return rounded segments as the array that they are of, whose indices it shares."""
+    """Return rounded segments as an array like the one that they come from, whose indices it shares."""
     parts = {**q.components, "metadata": s.components["metadata"]}
     return QuantizedArray._trusted(parts, fmt, s.shape, s.axis, s.source_dtype)
 

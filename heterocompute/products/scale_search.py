@@ -1,7 +1,7 @@
-"""Scales of least squared error, each value's error weighted by its input where that is known.
+"""Scales of least squared error, with each value's error weighted by its input if that is known.
 
-For every group the scales that plain rounding has, times 1, 0.98 ... 0.3, as they would be stored, are tried; MX tries
-the exponents beside its own. The error is that of the values as they would be decoded. Of equal ones the first wins.
+For every group the scales of plain rounding, times 1, 0.98 ... 0.3, are tried in stored precision; MX tries the
+neighbouring exponents. The error is that of the decoded values. The first among equals wins.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["rounded_best", "search_scales"]
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 19  # values searched at a time, in whole rows
-SHRINK = tuple((50 - i) / 50 for i in range(36))  # 1 ... 0.3: what ternary codes of long rows want
-WIDE = tuple((30 - i) / 20 for i in range(21))  # 1.5 ... 0.5: also the largest value at 4 instead of 6
+SHRINK = tuple((50 - i) / 50 for i in range(36))  # 1 ... 0.3: the range for ternary codes of long rows
+WIDE = tuple((30 - i) / 20 for i in range(21))  # 1.5 ... 0.5: includes the largest value at 4 instead of 6
 POWERS = (1.0, 0.5, 2.0)
 COARSE = tuple(
     (20 - i) / 20 for i in range(9)
-)  # of the largest scale: below 1 a few saturate, and the others are finer
+)  # factors of the largest scale: below 1 a few values saturate, and the others have finer steps
 
 
 def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
@@ -60,13 +60,13 @@ def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
         return _double(single)
     factors = {"e8m0": POWERS, "e4m3": WIDE}.get(form.scale, SHRINK)
     found = grid.with_best_scale(w, weight, (base * f for f in factors))
-    if form.scale == "e8m0":  # of no scale but powers of two within their range
+    if form.scale == "e8m0":  # for power-of-two scales only exponents in their range
         found.scale = np.clip(found.scale, 2.0**-127, 2.0**127)
     return found
 
 
 def _two_levels(grid: Grid, w: Array, weight: Array) -> Grid:
-    """Search scales as if each were a float, then what the row's is, and the integers beside the nearest."""
+    """Search each scale as a free float, then the scale of the row, and integers near each quotient."""
     form = grid.form
     largest = grid.high if grid.levels is None else np.abs(grid.levels).max()
     steps = 2**form.scale_bits - 1
@@ -128,7 +128,7 @@ def rounded_best(q: QuantizedArray, x: Array) -> QuantizedArray:
     Raises
     ------
     ValueError
-        A format without scales, or with scales of a kind that no search changes.
+        The format has no scales, or scales of a kind that no search changes.
     """
     fmt = q.format
     try:
@@ -144,7 +144,7 @@ def rounded_best(q: QuantizedArray, x: Array) -> QuantizedArray:
         if some is None:
             return found
         for name, (_, _, by_row) in layout_of(fmt, q.shape, q.axis).items():
-            if by_row:  # what all rows share is not searched
+            if by_row:  # scales that all rows share are not searched
                 q.components[name][some] = found.components[name]
     return q
 

@@ -1,4 +1,4 @@
-"""Choosing by measurement: `tune` times every way that a call could go, and keeps the fastest for this machine."""
+"""Choosing by measurement: `tune` times every path that a call could take, and keeps the fastest for this machine."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _ways(found: Asked) -> list[str]:
 
 
 def _measured(name: str, call: dict[str, Any], ways: list[str], budget: float) -> dict[str, float]:
-    """Return the least milliseconds of each way that takes these operands."""
+    """Return the shortest time in milliseconds of each path that takes these operands."""
     function = FUNCTIONS[name]
     call = {**call, "out": np.empty_like(function(**call))}
     clock = time.process_time if runtime.get_num_threads() == 1 else time.perf_counter
@@ -112,9 +112,9 @@ def _measured(name: str, call: dict[str, Any], ways: list[str], budget: float) -
     taken: dict[str, float] = {}
     for way in ways:
         try:
-            seconds(way)  # the first finds nothing in the caches
+            seconds(way)  # the first call finds cold caches
             taken[way] = seconds(way)
-        except ValueError:  # refused for what these values are
+        except ValueError:  # refused for these values
             continue
     begin, rounds = time.perf_counter(), 1
     while rounds < FEWEST_ROUNDS or time.perf_counter() - begin < budget:
@@ -125,7 +125,7 @@ def _measured(name: str, call: dict[str, Any], ways: list[str], budget: float) -
 
 
 def _by(name: str, way: str) -> tuple[AbstractContextManager[None], dict[str, str]]:
-    """Return the setting and the options with which a call goes one way."""
+    """Return the context and the keyword arguments that make a call take one path."""
     if name == "conv2d":
         return nullcontext(), {"algorithm": way}
     return use(blas="openblas") if way == tuned.BLAS else use(path=way), {}

@@ -1,7 +1,7 @@
-"""The ways that `tune` found fastest: what names a product, and the file that keeps them.
+"""The paths that `tune` found fastest: the keys of products, and the file that stores them.
 
-The file is keyed by processor and version; inside, by the product: shapes, formats, layouts in memory, threads,
-instruction sets. It is read once in a process, and asked only under ``hc.use(tuned=True)``.
+The file is keyed by processor and version; inside it, by the product: shapes, formats, layouts in memory, threads,
+instruction sets. It is read once in a process, and consulted only under ``hc.use(tuned=True)``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..base.version import __version__
 __all__ = ["BLAS", "choice", "forget", "keep", "listeners", "operand_text", "product_key", "times", "tuning_file"]
 
 BLAS = "OpenBLAS"
-MOST = 10_000  # products of one machine and version; the oldest leave
+MOST = 10_000  # products per machine and version; the oldest are removed
 
 _found: dict[str, dict[str, dict[str, Any]]] = {}  # by file: product -> {"choice", "ms"}
-listeners: list[Callable[[], None]] = []  # called when a choice may have changed: whoever remembers choices
+listeners: list[Callable[[], None]] = []  # called when a choice may have changed, for caches of choices
 
 
 def tuning_file() -> Path:
@@ -60,7 +60,7 @@ def product_key(name: str, left: Any, right: Any, activations: Any, *more: objec
 
 
 def operand_text(value: QuantizedArray) -> str:
-    """Return the text that names a packed operand, which is kept on it.
+    """Return the text that names a packed operand; it is stored on the operand.
 
     Returns
     -------
@@ -107,13 +107,13 @@ def _is_entry(entry: Any) -> bool:
 
 
 def choice(key: str) -> str | None:
-    """Return the fastest way of a product that was tuned, by its name, else None."""
+    """Return the fastest path of a product that was tuned, by its name, or None."""
     entry = _choices().get(key)
     return None if entry is None else str(entry["choice"])
 
 
 def times(key: str) -> Mapping[str, float]:
-    """Return the milliseconds of each way of a product that was tuned.
+    """Return the milliseconds of each path of a product that was tuned.
 
     Returns
     -------
@@ -149,14 +149,14 @@ def keep(key: str, found: str, ms: Mapping[str, float]) -> None:
 
 
 def forget() -> None:
-    """Read the file again at the next call, as a new process would."""
+    """Read the file again at the next call, as a new process does."""
     _found.clear()
     for changed in listeners:
         changed()
 
 
 def path_number(name: str) -> int:
-    """Return a path as the run of a call names it: 1 + its number; 0 for one that this version lacks.
+    """Return a path in a run's numbering: 1 + its number; 0 for one that this version lacks.
 
     Returns
     -------

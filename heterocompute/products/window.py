@@ -1,4 +1,4 @@
-"""Where the windows of a convolution lie: stride, padding, dilation and groups, checked once for all that convolve."""
+"""The windows of a convolution: stride, padding, dilation and groups, checked in one place for all convolutions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..base.values import as_int, shown
 
 __all__ = ["Padding", "Window", "as_pair", "as_window"]
 
-MOST = 2**30  # keeps every index of a window inside int64
+MOST = 2**30  # keeps every index of a window within int64
 
 Pair = tuple[int, int]
 Padding = int | Pair | tuple[Pair, Pair] | str
@@ -20,7 +20,7 @@ Padding = int | Pair | tuple[Pair, Pair] | str
 
 @dataclass(frozen=True)
 class Window:
-    """What slides over an image; each pair is (down, across).
+    """The window that moves over an image; each pair is (down, across).
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ def as_window(
     groups: Any = 1,
     channels: int = 1,
 ) -> Window:
-    """Check what a caller says of the windows.
+    """Check a caller's parameters of the windows.
 
     Parameters
     ----------
@@ -82,13 +82,13 @@ def as_window(
     Raises
     ------
     TypeError
-        No ints, pairs or texts.
+        An argument is not an int, a pair or a text.
     ValueError
-        A stride or dilation below 1, a negative padding, a dilation that leaves no two taps on the image, groups that
-        are no divisor of the channels.
+        A stride or dilation is below 1, a padding is negative, a dilation leaves fewer than two taps on the image, or
+        groups do not divide the channels.
     """
     if type(stride) is type(dilation) is type(groups) is int and type(padding) in (int, str):
-        # The same layer comes again and again, and these checks take as long as a small one.
+        # The same layer is used repeatedly, and these checks take as long as a small layer.
         return _known(name, tuple(image), tuple(kernel), stride, padding, dilation, groups, channels)
     return _checked(name, image, kernel, stride, padding, dilation, groups, channels)
 
@@ -134,7 +134,7 @@ _known = lru_cache(maxsize=1024)(_checked)
 def _around(name: str, padding: Any, image: Sequence[int], strides: Pair, reach: Sequence[int]) -> tuple[Pair, Pair]:
     """Return the padding before and after, of each axis."""
     if isinstance(padding, str) and padding == "same":
-        # As many windows as ceil(size / stride); an odd pixel of padding goes after.
+        # ceil(size / stride) windows; an odd pixel of padding is added after.
         total = [
             max((-(-size // step) - 1) * step + length - size, 0)
             for size, step, length in zip(image, strides, reach, strict=True)

@@ -1,1 +1,1 @@
-"""Which values of an array stay: patterns, shares, blocks, scores, and the order of channels."""
+"""The values of an array that pruning keeps: by patterns, shares, blocks and scores, and the order of channels."""

@@ -1,4 +1,4 @@
-"""Pruning: which values of an array stay, by N:M patterns, by a share, or by blocks."""
+"""Pruning: the values of an array that are kept, by N:M patterns, by a share, or by blocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 _SHARE = re.compile(r"(global:)?([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _BLOCKS = re.compile(r"block:([1-9][0-9]{0,8})x([1-9][0-9]{0,8}):([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _LARGEST = float(np.finfo(np.float32).max)
-_AT_ONCE = 2**20  # values of which there are temporaries
+_AT_ONCE = 2**20  # values of temporary arrays
 _WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
 
 
@@ -88,7 +88,7 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
         turned, pruned = rows_first(values, axes), rows_first(answer, axes)
         for index, kept in _kept(values, given, pattern, axes, "prune"):
             part = np.ascontiguousarray(turned[index], exact).view(f"u{exact.itemsize}")
-            pruned[index] = (part * kept.reshape(part.shape)).view(exact)  # of bits: an infinity times 0 would be NaN
+            pruned[index] = (part * kept.reshape(part.shape)).view(exact)  # on bits: infinity times 0 would be NaN
         return alike(answer, w)
     if values.dtype == np.float64:
         _check_range(values)
@@ -97,7 +97,7 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
 
 def _check_range(values: Array) -> None:
     if values.size and not max(values.max(), -values.min()) <= _LARGEST:
-        as_single(values, "prune: w")  # only where it can refuse: it copies
+        as_single(values, "prune: w")  # only if it can refuse, because it copies
 
 
 def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Any:
@@ -124,7 +124,7 @@ def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: A
 
 @counts_subnormals
 def mask_of(w: Any, pattern: str, axis: int | tuple[int, ...], scores: Any, name: str) -> Array:
-    """Return what `prune_mask` does for a function that is called `name` in errors."""
+    """Return the result of `prune_mask` for a function that errors call `name`."""
     values, axes, given = _arguments(w, axis, scores, name)
     nm = parsed(pattern, name)
     mask = np.empty(values.shape, np.bool_)
@@ -145,7 +145,7 @@ def _kept_by_blocks(
         try:
             part = choose(turned[index], None if ranked is None else ranked[index], n, m, inner, name)
         except ValueError:
-            choose(values, scores, n, m, axes, name)  # names the index in the whole array
+            choose(values, scores, n, m, axes, name)  # its error has the index in the whole array
             raise
         yield index, part.mask
 
@@ -208,13 +208,13 @@ def _columns(values: Array, axes: tuple[int, ...]) -> int:
 
 
 def _ranks(measured: Array, signed: bool) -> Array:
-    """Return scores as float32, in which they are compared; magnitudes of values."""
+    """Return scores as float32, in which they are compared; of values, the magnitudes."""
     with np.errstate(over="ignore"):
         return (np.abs(measured) if signed else measured).astype(np.float32, copy=False)
 
 
 def _largest(rows: Array, share: Fraction) -> Array:
-    """Return where each row is not among the `share` of least score; of equals those of higher index go first."""
+    """Return a mask without the `share` of least score in each row; among equals those of higher index go first."""
     count = rows.shape[1]
     gone = int(share * count)
     if not gone or not rows.size:
@@ -229,7 +229,7 @@ def _largest(rows: Array, share: Fraction) -> Array:
 
 
 def _place(flags: Array, before: int) -> int:
-    """Return the index of the flag that is set and that `before` others precede."""
+    """Return the index of the flag that is set and has `before` others in front of it."""
     for first in range(0, len(flags), _AT_ONCE):
         part = flags[first : first + _AT_ONCE]
         found = int(np.count_nonzero(part))
@@ -241,7 +241,7 @@ def _place(flags: Array, before: int) -> int:
 
 def _nth_smallest(rows: Array, nth: int) -> Array:
     """Return the nth value, from 1 on, of each row in ascending order, (rows, 1)."""
-    # np.partition takes ten times as long where values repeat.
+    # np.partition takes ten times as long if values repeat.
     if rows.shape[1] <= 2**16 or rows.dtype != np.float32:
         some = max(1, _AT_ONCE // rows.shape[1])
         parts = (rows[i : i + some] for i in range(0, len(rows), some))
@@ -264,7 +264,7 @@ def _nth_by_bits(row: Array, nth: int) -> Array:
 
 
 def _keys(row: Array) -> Iterator[Array]:
-    """Give int32 that are ordered as the values are, some at a time."""
+    """Yield int32 keys in the order of the values, some at a time."""
     for first in range(0, len(row), _AT_ONCE):
         signed = (row[first : first + _AT_ONCE] + np.float32(0)).view(np.int32)  # both zeros alike
         yield signed ^ (signed >> 31 & 0x7FFFFFFF)

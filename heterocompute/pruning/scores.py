@@ -1,4 +1,4 @@
-"""Scores for `prune` that look at more than magnitudes: what the inputs of a layer say about its weights."""
+"""Scores for `prune` that use the inputs of a layer, not only the magnitudes of its weights."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def __dir__() -> list[str]:
 
 Array = np.ndarray[Any, Any]
 
-_AT_ONCE = 1 << 18  # values that are float64 at a time
-_BLOCK = 128  # columns that are pruned before the others hear of it, as in the paper
+_AT_ONCE = 1 << 18  # values that are converted to float64 at a time
+_BLOCK = 128  # columns that are pruned before the others are corrected, as in the paper
 
 
 def _floats(value: Any, name: str) -> Array:
@@ -166,7 +166,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
     with np.errstate(over="ignore"):
         h[np.diag_indices(inputs)] += np.where(dead, 1.0, share * np.mean(np.diag(h)))
     try:
-        np.linalg.cholesky(h)  # the inverse of a matrix that is not positive definite may exist
+        np.linalg.cholesky(h)  # a matrix that is not positive definite may also have an inverse
         upper = np.linalg.cholesky(np.linalg.inv(h)).T
     except np.linalg.LinAlgError:
         raise ValueError("sparsegpt: hessian is not positive definite; raise damping") from None
@@ -183,7 +183,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
 
 
 def _prune_columns(w: Array, upper: Array, n: int, m: int) -> Array:
-    """Prune these columns in place; return the errors that the columns behind them make good."""
+    """Prune these columns in place; return the errors that the later columns compensate."""
     errors = np.zeros(w.shape)
     diagonal = np.diag(upper)
     gone = np.zeros((len(w), m), np.bool_)

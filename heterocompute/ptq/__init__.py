@@ -1,7 +1,7 @@
-"""Rounding a network better, without training: what its layers were given says which errors matter.
+"""Rounding a network with less error, without training: the inputs of its layers show which errors matter.
 
-`Hessian` gathers a layer's inputs, `gptq` rounds weights under it to any format with steps or levels, `error` says what
-that costs at the layer's output. Their definition in plain NumPy is ``heterocompute/reference/ptq.py``.
+`Hessian` gathers a layer's inputs, `gptq` rounds weights under it to any format with steps or levels, `error` is the
+resulting error at the layer's output. Their definition in plain NumPy is ``heterocompute/reference/ptq.py``.
 """
 
 from .adjust import Rescaling, bound, correct_bias, rescale

@@ -1,4 +1,4 @@
-"""What goes with rounding: a bound on the error, biases that make good for it, scales moved into weights."""
+"""Additions to rounding: a bound on the error, biases that compensate it, scales moved into weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tensor in a format takes of each kind of budget: bytes, time measured here, time and energy modelled."""
+"""What a tensor in a format adds to each kind of budget: bytes, time measured here, time and energy modelled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def limits(budget: Any, device: Any) -> dict[str, float]:
     Raises
     ------
     ValueError
-        Another kind, no number, or a device's without a device.
+        The kind is unknown, a value is not a number, or a budget of a device has no device.
     """
     if not isinstance(budget, Mapping) or not budget or any(kind not in KINDS for kind in budget):
         raise ValueError(f"search: budget is {shown(budget)}, expected some of {', '.join(KINDS)}: {{'bits': 4.0}}")
@@ -50,14 +50,14 @@ def matrix_shape(layer: Layer) -> tuple[int, int]:
 
 
 def stored_bytes(fmt: Format, layer: Layer) -> int:
-    """Return what a layer takes in a format, all components counted."""
+    """Return the bytes of a layer in a format, all components counted."""
     return sum(np.dtype(dtype).itemsize * prod(size) for dtype, size in component_layout(fmt, *layer).values())
 
 
 def cost_tables(
     kinds: Sequence[str], layers: Sequence[Layer], choices: Sequence[Format], device: Any, activations: Format | None
 ) -> dict[str, Array]:
-    """Return for each kind of budget what each layer takes in each format, (layers, formats) of float64."""
+    """Return for each kind of budget the cost of each layer in each format, (layers, formats) of float64."""
     stored = np.array([[stored_bytes(fmt, layer) for fmt in choices] for layer in layers], np.float64)
     stored = stored.reshape(len(layers), len(choices))
     found: dict[str, Array] = {}
@@ -104,7 +104,7 @@ def _modelled(kind: str, layers: Sequence[Layer], device: Any, activations: Form
         found = format_columns("mac" if silicon else device, [(rows, columns, stored, fmt)], activations)[kind]
         if found is None and rows * columns:
             raise ValueError(f"search: {kind} of {fmt} is not known for this device")
-        share = rows * columns / max(total, 1) if silicon else 1.0  # of silicon the mean over all products counts
+        share = rows * columns / max(total, 1) if silicon else 1.0  # silicon costs are a mean over all products
         return share * float(found or 0.0)
 
     return cost

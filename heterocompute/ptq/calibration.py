@@ -1,4 +1,4 @@
-"""What calibration gathers: a Hessian for each weight."""
+"""The result of calibration: a Hessian for each weight."""
 
 from __future__ import annotations
 

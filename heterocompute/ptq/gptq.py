@@ -1,4 +1,4 @@
-"""Rounding weights so that later columns make good for what earlier ones lose: `gptq`."""
+"""Rounding of weights in which later columns compensate the errors of earlier ones: `gptq`."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = ["Options", "Rounding", "gptq", "rounded_layer", "rounded_under"]
 
 Array = np.ndarray[Any, Any]
 
-_STRIP = 128  # rows of a matrix that are ordered at a time
+_STRIP = 128  # rows of a matrix that are permuted at a time
 _AT_ONCE = 1 << 20  # values decoded at a time
 _MOST = 10**6  # sweeps
-_HARDER = 10.0  # a matrix that does not factor is damped this many times as much
+_HARDER = 10.0  # factor of the damping if a matrix does not factor
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def gptq(
 
 
 def rounded_under(w: Any, h: Any, fmt: Format | str, axis: Any = None, mask: Any = None, **options: Any) -> Rounding:
-    """Do what `gptq` does, and say how it went."""
+    """Round like `gptq`, and return its statistics too."""
     how = Options.of(**options)
     x = as_array(w, "gptq: w")
     axes = normalize_axes(layer_axis(x.ndim, axis, "gptq"), x.ndim, "gptq")
@@ -174,7 +174,7 @@ class Options:
     def of(
         cls, order: Any = "activation", scales: Any = "search", damping: Any = 0.01, sweeps: Any = 3, refit: Any = True
     ) -> Options:
-        """Return options as `gptq` takes them; the sentences name it."""
+        """Return options, checked; errors name `gptq`."""
         _check_words(order, scales)
         share = as_real(damping, "gptq: damping", "a number")
         if not 0 <= share < np.inf:
@@ -218,7 +218,7 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
 
 
 def _begin(part: Part, options: Options, chosen: bool) -> float:
-    """Round the columns of some rows, one after the other; return the damping that was used."""
+    """Round the columns of some rows in turn; return the damping that was used."""
     pattern = part.grid.pattern if chosen else None
     turn = turn_of(np.diagonal(part.matrix), options.order, None if pattern is None else pattern.block)
     factor, pivots, used = damped_factor(part.matrix, turn, options.damping)
@@ -228,7 +228,7 @@ def _begin(part: Part, options: Options, chosen: bool) -> float:
 
 
 def turn_of(diagonal: Array, order: str, block: Array | None = None) -> Array:
-    """Return the order of columns; blocks of which some are chosen stay together, that of the largest input first."""
+    """Return the order of columns; blocks with a choice stay together, ordered by their largest input."""
     if order == "natural":
         return np.arange(len(diagonal), dtype=np.int32)
     if block is None:
@@ -238,7 +238,7 @@ def turn_of(diagonal: Array, order: str, block: Array | None = None) -> Array:
 
 
 def _without_drift(w: Array, matrix: Array, cross: Array, damping: float) -> Array:
-    """Return the real weights whose output on the inputs as they are is nearest to that on the unrounded network's.
+    """Return real weights whose output on the actual inputs is closest to the unrounded network's output.
 
     ``(w cross + l w) (H + l I)^-1``, l = damping times the mean of the diagonal: by two triangular systems, sums of
     columns one after the other, so that no LAPACK decides a code.
@@ -270,10 +270,10 @@ def _check_words(order: Any, scales: Any) -> None:
 def _no_worse(
     q: QuantizedArray, plain: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array]]
 ) -> QuantizedArray:
-    """Return the array with the rows of plain rounding where these cost less at the output of the layer.
+    """Return the array with the rows of plain rounding where these have less error at the layer's output.
 
-    Scales that are rounded themselves, after the columns, may make a row worse. Where rows share scales or levels that
-    the two do not have in common, one of the two arrays is taken.
+    Scales that are rounded themselves, after the columns, may make a row worse. If rows share scales or levels in which
+    the two arrays differ, one of the two arrays is taken as a whole.
     """
     losses = [_losses(one, columns, matrices) for one in (q, plain)]
     layout = layout_of(q.format, q.shape, q.axis)
@@ -290,7 +290,7 @@ def _no_worse(
 
 
 def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array]]) -> Array:
-    """Return what the errors of each row cost, some rows decoded at a time."""
+    """Return the error of each row at the output, with some rows decoded at a time."""
     k, rows = columns.shape
     inner = [q.shape[a] for a in q.axis]
     whole = q._remade(q.components, (rows, *inner), tuple(range(1, len(inner) + 1)))
@@ -312,7 +312,7 @@ def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array
 def _plainly(
     x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: Any, weighted: bool
 ) -> tuple[QuantizedArray, Grid]:
-    """Return plain rounding, and its grid; with N:M of what the mask keeps, or Wanda's, by which the scales begin.
+    """Return plain rounding and its grid; for N:M, of the values that the mask or Wanda keeps, for the first scales.
 
     weighted: codebooks are learned with each error weighted by its input.
     """
@@ -334,7 +334,7 @@ def _plainly(
 
 
 def _kept(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask: Any) -> SparseArray:
-    """Return what the mask keeps, or the scores of Wanda where there is none."""
+    """Return the values that the mask keeps, or the scores of Wanda if there is none."""
     if mask is not None:
         return SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))
     with np.errstate(over="ignore"):
@@ -346,7 +346,7 @@ def _kept(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask: 
 
 
 def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, Array, float]:
-    """Return the unit upper factor of the matrix in this order, its diagonal, and the damping that it took.
+    """Return the unit upper factor of the matrix in this order, its diagonal, and the damping that was needed.
 
     Raises
     ------
@@ -356,7 +356,7 @@ def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, A
     mean = float(np.add.accumulate(np.diagonal(matrix))[-1] / len(matrix)) or 1.0
     pivots = np.empty(len(matrix))
     used = damping
-    damped = np.zeros(matrix.shape)  # of which the upper triangle is read
+    damped = np.zeros(matrix.shape)  # its upper triangle is read
     while used <= 1e6:
         for first in range(0, len(order), _STRIP):
             rows = order[first : first + _STRIP]
@@ -369,12 +369,12 @@ def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, A
 
 
 def improve(parts: list[Part], sweeps: int, refits: int) -> list[int]:
-    """Improve codes, and scales where they are free, in place; return how many codes each sweep changed."""
+    """Improve codes, and scales that are free, in place; return the number of codes that each sweep changed."""
     if not parts[0].grid.fmt.learns_codebook or not refits:
         return _descend(parts, sweeps, refits)
     changed: list[int] = []
     while len(changed) < sweeps and (not changed or changed[-1]):
-        refit_levels(parts)  # of all rows at once, so that each sweep is by itself
+        refit_levels(parts)  # for all rows together, so each sweep is a separate call
         changed += _descend(parts, 1, refits - len(changed))
     return changed
 

@@ -18,8 +18,8 @@ __all__ = ["hadamard"]
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK = 1 << 16  # values rotated at a time, more where a run is longer
-_MOST = 1 << 21  # where rows lie side by side
+_BLOCK = 1 << 16  # values rotated at a time, or one run if it is longer
+_MOST = 1 << 21  # if rows are contiguous
 
 
 def signs(size: int, seed: int) -> Array:
@@ -104,7 +104,7 @@ def hadamard(
 def _rotate(
     source: Array, target: Array, width: int, parts: tuple[tuple[int, ...], int], flips: Array | None, inverse: bool
 ) -> None:
-    """Rotate runs of the last axis, some at a time: float64 of all values would be twice the array."""
+    """Rotate runs of the last axis, some at a time: all values as float64 would double the array's memory."""
     if source[0].size >= _BLOCK and source.ndim > 1:
         for one, rotated in zip(source, target, strict=True):
             _rotate(one, rotated, width, parts, flips, inverse)
@@ -125,7 +125,7 @@ def _rotate(
 
 
 def _rotated(values: Array, orders: tuple[int, ...], power: int, inverse: bool) -> Array:
-    """Return the last axis times the matrices of these orders and of the power of two; the values are used up.
+    """Return the last axis times the matrices of these orders and of the power of two; the input is overwritten.
 
     The product is scaled to length 1.
     """

@@ -1,4 +1,4 @@
-"""Hadamard matrices: the orders that exist here, and the matrix of each.
+"""Hadamard matrices: the orders that are implemented, and the matrix of each.
 
     H H^T = n I, entries 1 and -1
 
@@ -23,10 +23,10 @@ __all__ = ["as_product", "matrix_of", "possible_beside"]
 
 Matrix = npt.NDArray[np.int8]
 
-LARGEST = 1024  # order, a matrix of 1 MiB
+LARGEST = 1024  # largest order, a matrix of 1 MiB
 
-# Sizes of these orders times a power of two take the first order that divides so, and then others: a rotated weight is
-# turned back by the matrix that turned it.
+# For a size of one of these orders times a power of two, the first order that divides it is used, then others: a
+# rotated weight must be rotated back by the same matrix.
 FIRST = (12, 20, 24, 32, 44, 48, 60, 68, 72, 80, 84, 104, 108, 128, 132, 140, 152, 164, 168, 180, 28, 36, 76, 124, 148)
 
 # The first rows of four circulants, by 4 n: bit i is set where value i is -1. Found by a search of rows that some
@@ -48,7 +48,7 @@ CIRCULANTS = {
 
 
 def _power_of_prime(q: int) -> tuple[int, int] | None:
-    """Return (p, k) where q = p^k of an odd prime p."""
+    """Return (p, k) with q = p^k for an odd prime p."""
     p = next((d for d in range(3, int(q**0.5) + 1, 2) if q % d == 0), q)
     k, rest = 0, q
     while p > 1 and rest % p == 0:
@@ -57,7 +57,7 @@ def _power_of_prime(q: int) -> tuple[int, int] | None:
 
 
 def _field(order: int) -> int | None:
-    """Return q of Paley's matrix of this order: a prime order - 1, then the second kind, then a power order - 1."""
+    """Return q of Paley's matrix of this order; a prime order - 1 is preferred, then the second kind, then a power."""
     if order % 4:
         return None
     first, second = order - 1, order // 2 - 1
@@ -76,7 +76,7 @@ def is_order(order: int) -> bool:
 def _character(p: int, k: int) -> Matrix:
     """Return chi of each element of GF(p^k), which is a polynomial: its digits to base p."""
     q, one = p**k, (1,) + (0,) * (k - 1)
-    for number in range(q):  # x^k = a polynomial of a field where powers of x are all elements but 0
+    for number in range(q):  # x^k = a polynomial of a field in which powers of x are all nonzero elements
         tail = [number // p**i % p for i in range(k)]
         power, chi, sign = one, np.zeros(q, np.int8), 1
         for _ in range(q - 1):
@@ -167,7 +167,7 @@ def as_product(size: int) -> tuple[tuple[int, ...], int] | None:
 
 @cache
 def _least(odd: int, power: int) -> tuple[int, ...] | None:
-    """Return orders of the least sum whose product is `odd` times a divisor of `power`."""
+    """Return the orders of least sum whose product is `odd` times a divisor of `power`."""
     if odd == 1:
         return ()
     found: list[tuple[int, ...]] = []

@@ -1,4 +1,4 @@
-"""Sums of a layer's inputs: what calibration keeps of them."""
+"""Sums over a layer's inputs, which calibration keeps in their place."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Hessian:
 
     def __init__(self, k: int, groups: int = 1) -> None:
         self.k, self.groups = as_int(k, "Hessian: k", 1), as_int(groups, "Hessian: groups", 1)
-        self._sum = np.zeros((self.groups, self.k, self.k))  # above the diagonal, and on it
+        self._sum = np.zeros((self.groups, self.k, self.k))  # the upper triangle with the diagonal
         self._mirrored = True
         self._cross: Array | None = None
         self._total = np.zeros((self.groups, self.k))
@@ -135,11 +135,11 @@ class Hessian:
         return array.reshape(*array.shape[: array.ndim - len(wanted)], self.groups, self.k)
 
     def _each(self, parts: Array) -> Array:
-        """Return what there is of each group, without that dimension where there is one."""
+        """Return the parts of all groups, without the group dimension if there is one group."""
         return parts if self.groups > 1 else parts[0]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take in what another process has sent: arrays in memory that may be read-only there."""
+        """Restore the state from another process, where arrays may be in read-only memory."""
         for key, value in state.items():
             setattr(self, key, np.require(value, requirements="W") if isinstance(value, np.ndarray) else value)
 
@@ -258,7 +258,7 @@ class Hessian:
 
 
 def _blocks(inputs: Array, group: int, buffer: Array) -> Iterator[Array]:
-    """Yield the inputs of a group as float64, in the buffer, which is full each time but the last."""
+    """Yield the inputs of a group as float64, in one buffer, which is full each time except the last."""
     filled = 0
     for piece in _pieces(inputs):
         taken = 0
@@ -274,7 +274,7 @@ def _blocks(inputs: Array, group: int, buffer: Array) -> Iterator[Array]:
 
 
 def _pieces(inputs: Array) -> Iterator[Array]:
-    """Yield the inputs as (inputs, groups, k), of which none is copied."""
+    """Yield the inputs as (inputs, groups, k), without copying them."""
     lead, strides = inputs.shape[:-2], inputs.strides
     merged = all(strides[i] == strides[i + 1] * lead[i + 1] for i in range(len(lead) - 1) if lead[i] > 1)
     if inputs.size and len(lead) > 1 and not merged:
@@ -307,7 +307,7 @@ def as_matrices(h: Any, columns: int, rows: int, name: str) -> list[tuple[slice,
     Raises
     ------
     ValueError
-        It does not fit, or is not symmetric, or has a diagonal below 0.
+        The matrix does not fit the weight, is not symmetric, or has a negative diagonal value.
     """
     if isinstance(h, Hessian):
         given = h.full()

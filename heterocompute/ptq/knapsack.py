@@ -1,10 +1,10 @@
-"""The multiple-choice knapsack: one choice an item, least loss within one budget or several, with a proof.
+"""The multiple-choice knapsack: one choice per item, least loss within one budget or several, with a proof.
 
-The Lagrangian ``min sum loss + l (cost - budget)`` bounds every answer from below; at the best l it is the bound of the
-linear relaxation. What a choice costs above the least of its item under that l is its reduced cost, and no answer that
-is better than the best known holds choices whose reduced costs add up to more than the gap. So items are joined one
-after the other, keeping only states within the gap that no other beats in costs and loss: a branch and bound whose
-nodes of one level lie in an array. Sinha and Zoltners, Operations Research 27 (1979); Pisinger, EJOR 83 (1995).
+The Lagrangian ``min sum loss + l (cost - budget)`` is a lower bound of every answer; at the best l it is the bound of
+the linear relaxation. The reduced cost of a choice is its cost above the least of its item under that l; an answer
+better than the best known one cannot have choices whose reduced costs sum to more than the gap. So items are joined one
+after the other, keeping only undominated states within the gap: a branch and bound whose nodes of one level are in an
+array. Sinha and Zoltners, Operations Research 27 (1979); Pisinger, EJOR 83 (1995).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["Solution", "solve"]
 
 Array = np.ndarray[Any, Any]
 
-STATES = (100, 1_000, 10_000, 100_000)  # of one level, pass by pass; each begins with the best of the one before
-SEVERAL = 3_000  # at most, where several budgets give no order
-ASIDE = (1.0, 0.97, 1.03, 0.9, 1.1, 0.75, 1.3, 0.5, 2.0)  # times the best price: what other rests of a budget are worth
-TILTS = (0.2, 0.5, 2.0, 5.0)  # times a price, for further beginnings
-MOVES = 600  # of least reduced cost, tried in pairs
-CHAMPIONS = 32  # against which a state is held there
+STATES = (100, 1_000, 10_000, 100_000)  # per level, pass by pass; each begins with the best of the preceding
+SEVERAL = 3_000  # maximum, if several budgets do not define an order
+ASIDE = (1.0, 0.97, 1.03, 0.9, 1.1, 0.75, 1.3, 0.5, 2.0)  # factors of the best price, for other uses of the rest
+TILTS = (0.2, 0.5, 2.0, 5.0)  # factors of a price, for further starting points
+MOVES = 600  # moves of least reduced cost that are tried in pairs
+CHAMPIONS = 32  # states with which a state is compared there
 STEPS = 150  # of the search for the multipliers of several budgets, for each of them
 
 
@@ -85,7 +85,7 @@ def solve(costs: Sequence[Any], losses: Any, budgets: Sequence[float]) -> Soluti
     for needed, budget in zip(least.sum(axis=1), limit, strict=True):
         if needed > budget:
             raise ValueError(f"the cheapest choices take {needed:.9g}, more than the budget of {budget:.9g}")
-    unit = np.where(limit > 0, limit, 1.0)  # so that multipliers are of one size
+    unit = np.where(limit > 0, limit, 1.0)  # so that multipliers have similar magnitudes
     price = _prices(cost / unit[:, None, None], loss, limit / unit) / unit
     paid = np.einsum("k,kij->ij", price, cost)
     reduced = loss + paid
@@ -147,7 +147,7 @@ def _prices(cost: Array, loss: Array, limit: Array) -> Array:
 
 
 def _price(cost: Array, loss: Array, budget: float) -> float:
-    """Return the least price of cost at which the cheapest choices under it fit."""
+    """Return the least price of cost at which the cheapest choices are within the budget."""
 
     def fits(price: float) -> bool:
         value = loss + price * cost
@@ -169,7 +169,7 @@ def _price(cost: Array, loss: Array, budget: float) -> float:
 
 
 def _begun(cost: Array, loss: Array, paid: Array, limit: Array) -> Array | None:
-    """Return a choice within the budgets, what is left of them spent on the largest gains; None where none was near."""
+    """Return a choice within the budgets, with the rest spent on the largest gains; None if none was found."""
     items = np.arange(len(loss))
     for factor in (1.0, 1 + 1e-12, 1.03, 1.1, 1.3, 2.0, 8.0, 1e6):
         choice = (loss + factor * paid).argmin(axis=1)
@@ -214,7 +214,7 @@ def _join(
     cost: Array, loss: Array, reduced: Array, price: Array, best: Array | None, bound: float, limit: Array,
     slack: float, most: int,
 ) -> tuple[Array | None, bool]:  # fmt: skip
-    """Return the best choice, and whether no state was dropped that might have led to a better one."""
+    """Return the best choice, and whether every dropped state was certainly not part of a better one."""
     n, items = len(loss), np.arange(len(loss))
     known = float((loss.max(axis=1) if best is None else loss[items, best]).sum())
     gap = known - bound + slack
@@ -225,7 +225,7 @@ def _join(
     prices = np.array([price * f for f in ASIDE])
     if len(limit) > 1:
         prices = np.concatenate([prices, *(price * np.where(np.eye(len(limit)) > 0, f, 1.0) for f in ASIDE[1:])])
-    bases = (loss + np.einsum("pk,kij->pij", prices, cost)).min(axis=2)  # of each item under each of these
+    bases = (loss + np.einsum("pk,kij->pij", prices, cost)).min(axis=2)  # of each item with each of these prices
     ahead = bases[:, order].sum(axis=1, keepdims=True) - np.cumsum(bases[:, order], axis=1) - (prices @ limit)[:, None]
     least = cost.min(axis=2)
     rest = least[:, order].sum(axis=1, keepdims=True) - np.cumsum(least[:, order], axis=1)
@@ -233,7 +233,7 @@ def _join(
     parents, chosen, whole = [], [], True
     for level, i in enumerate(order):
         options = open_options[i]
-        next_lost = (loss[i, options][:, None] + lost).reshape(-1)  # of one option in the order that states are in
+        next_lost = (loss[i, options][:, None] + lost).reshape(-1)  # of one option, in the order of the states
         next_spent = (cost[:, i, options][:, :, None] + spent[:, None, :]).reshape(len(limit), -1)
         fits = (next_spent + rest[:, level, None] <= limit[:, None]).all(axis=0)
         keep = np.flatnonzero(fits & (next_lost + price @ next_spent <= known + slack - ahead[0, level]))
@@ -260,12 +260,12 @@ def _join(
 
 
 def _best_of(spent: Array, lost: Array, price: Array) -> Array:
-    """Return the places of states that no other beats in costs and loss; of several budgets, that no champion does."""
+    """Return the positions of states that are not dominated in costs and loss; for several budgets, by a champion."""
     if len(spent) == 1:
-        order = np.argsort(spent[0], kind="stable")  # a merge: what one option makes of states is in order already
+        order = np.argsort(spent[0], kind="stable")  # a merge: the states of one option are already sorted
         lowest = np.minimum.accumulate(np.concatenate([[np.inf], lost[order]]))[:-1]
         order = order[lost[order] < lowest]
-        return np.asarray(order[np.diff(spent[0][order], append=np.inf) > 0])  # of equal costs the last loses least
+        return np.asarray(order[np.diff(spent[0][order], append=np.inf) > 0])  # the last of equal costs loses least
     order = np.lexsort((lost, lost + price @ spent))
     beaten = np.zeros(len(order), bool)
     for place in order[:CHAMPIONS]:

@@ -1,4 +1,4 @@
-"""One layer rounded, and judged next to plain rounding: what `quantize` and `quantize_checkpoint` share."""
+"""One layer rounded, and compared with plain rounding: shared by `quantize` and `quantize_checkpoint`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONS = ("order", "scales", "damping", "sweeps", "refit")
 
 
 class Layer(NamedTuple):
-    """A rounded weight, plain rounding of it, and ``tokens damping dead before after``: SQNR in dB of both."""
+    """A rounded weight, its plain rounding, and ``tokens damping dead before after``: SQNR in dB of both."""
 
     q: QuantizedArray
     plain: QuantizedArray
@@ -31,7 +31,7 @@ class Layer(NamedTuple):
 
 
 def check_options(options: Mapping[str, Any], name: str) -> Options:
-    """Return options of `gptq` for whole networks, where an error names the function that was called."""
+    """Return options of `gptq` for whole networks; errors name the calling function."""
     if unknown := sorted({*options} - {*OPTIONS}):
         raise TypeError(f"{name}: there is no option {shown(unknown[0])}, expected {or_words(OPTIONS)}")
     return Options.of(**options)

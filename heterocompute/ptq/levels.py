@@ -15,7 +15,7 @@ __all__ = ["Part", "refit_levels"]
 
 Array = np.ndarray[Any, Any]
 
-_SUMS = 1 << 20  # items of what is summed at a time
+_SUMS = 1 << 20  # items of sums at a time
 
 
 @dataclass
@@ -30,9 +30,9 @@ class Part:
 
 
 def refit_levels(parts: list[Part]) -> None:
-    """Move every centre of a codebook, ascending, to its best value while the others and all codes stand still.
+    """Move each centre of a codebook, in ascending order, to its best value while the others and all codes stay.
 
-    Each moves at most to the centre beside it, so that they stay in order, and only where the error falls.
+    Each moves at most to its neighbour, so that they stay in order, and only if the error falls.
 
     Parameters
     ----------

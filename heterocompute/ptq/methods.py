@@ -1,4 +1,4 @@
-"""How a tensor may be rounded: plainly, with a search of its scales, or under what its layer was given."""
+"""The methods that round a tensor: plainly, with a search of its scales, or under the inputs of its layer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def by_method(w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: 
 
 @functools.cache
 def takes(method: str, fmt: Format) -> bool:
-    """Tell whether a method rounds to a format: there are scales to search, or levels for `gptq`."""
+    """Tell whether a method can round to a format, which needs scales to search, or levels for `gptq`."""
     try:
         if method != "rtn":
             check_grid(fmt, searched=method == "search")

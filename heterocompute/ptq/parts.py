@@ -1,12 +1,12 @@
-"""What is done for an output that is not whole yet: files in the folder OUT.parts, each with a receipt.
+"""Parts of an output that is not complete: files in the folder OUT.parts, each with a receipt.
 
     OUT.parts/KEY.safetensors   a Hessian, or a tensor that is rounded
     OUT.parts/KEY.json          what a run of the network heard: the axes of each tensor that it listened to
     OUT.parts/KEY.sum           of each of these: its bytes and their CRC-32
 
-A key names all that decides the content, so that nothing of another checkpoint or other options is taken. A file takes
-its name when it and its receipt are on the disk; what is no such file, or has other bytes than its receipt says, is not
-taken, but made anew.
+A key covers everything that determines the content, so that no part of another checkpoint or of other options is
+reused. A file gets its name only after it and its receipt are on the disk; a file that is not such a part, or whose
+bytes differ from its receipt, is made again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_SUM = 64
 
 
 class Parts:
-    """The folder of what is done for an output: beside it, also where that is a folder.
+    """The folder of the parts of an output: always beside it, even if the output is a folder.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Parts:
     Raises
     ------
     ValueError
-        Its name is taken by what is no folder, or by a link to another place.
+        The name belongs to something other than a folder, or to a link.
     """
 
     def __init__(self, out_path: str | os.PathLike[str], resume: bool = True) -> None:
@@ -57,11 +57,11 @@ class Parts:
             self.remove()
 
     def path(self, key: str, suffix: str = "safetensors") -> str:
-        """Return the name that a file has, or would have."""
+        """Return the name that a file has or will have."""
         return os.path.join(self.folder, f"{key}.{suffix}")
 
     def has(self, path: str) -> bool:
-        """Tell whether a file is there, byte for byte as it was written."""
+        """Tell whether a file exists with exactly the bytes that were written."""
         try:
             return not os.path.islink(path) and read_small(_receipt(path), MAX_SUM) == _sum_of(path)
         except (OSError, ValueError):
@@ -90,7 +90,7 @@ class Parts:
         sync_folder(self.folder)
 
     def remove(self) -> None:
-        """Remove what runs have left, and the folder if there is nothing else in it."""
+        """Remove the files of earlier runs, and the folder if it is then empty."""
         if not os.path.isdir(self.folder):
             return
         for name in os.listdir(self.folder):

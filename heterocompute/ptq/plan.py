@@ -67,7 +67,7 @@ class Plan(Tabular):
 
     @counts_subnormals
     def pareto(self) -> list[tuple[int, float]]:
-        """Return (bytes, predicted loss) of the best plans, from the smallest network to the largest.
+        """Return (bytes, predicted loss) of the best plans, in ascending order of bytes.
 
         Each is the result of a search with another budget of bytes. Budgets of other kinds are ignored here.
 

@@ -1,4 +1,4 @@
-"""Weights that listen: a network that multiplies with them gathers the Hessians of its layers by itself."""
+"""Recorders: weights that gather the Hessians of their layers while a network multiplies by them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Array = np.ndarray[Any, Any]
 
 
 class Recorder(np.ndarray[Any, Any]):
-    """A weight that hears what `hc.matmul`, `hc.linear`, `hc.conv2d`, ``@`` and `numpy.matmul` multiply it with.
+    """A weight that records what `hc.matmul`, `hc.linear`, `hc.conv2d`, ``@`` and `numpy.matmul` multiply it by.
 
-    A view of the weight; its transposed one (``.T``) hears too, any other slice or copy is a plain array.
+    It is a view of the weight. Its transpose (``.T``) records too; any other slice or copy is a plain array.
     """
 
     _sums: dict[tuple[int, ...], Hessian] | None
@@ -30,7 +30,7 @@ class Recorder(np.ndarray[Any, Any]):
 
     @classmethod
     def of(cls, weight: Array, name: str, twin: Recorder | None = None) -> Recorder:
-        """Return a view of a weight that listens; sentences call it by its name. What it hears, its twin hears too."""
+        """Return a recording view of a weight, with a name for messages; it shares its sums with its twin."""
         view = weight.view(cls)
         view._sums, view._name = {} if twin is None else twin._sums, name
         return view
@@ -43,7 +43,7 @@ class Recorder(np.ndarray[Any, Any]):
 
     @property
     def heard(self) -> tuple[tuple[int, ...], Hessian] | None:
-        """The reduction axes of the weight as it was used, and the Hessian; None where it was not.
+        """The reduction axes with which the weight was used, and the Hessian; None if it was not used.
 
         Raises
         ------
@@ -62,7 +62,7 @@ class Recorder(np.ndarray[Any, Any]):
         return getattr(ufunc, method)(*plain, **options)
 
     def _hear(self, axis: int, x: Any, window: tuple[Any, ...] | None) -> None:
-        """Take what products say: see `heterocompute.products.arguments.tell`."""
+        """Take what a product reports: see `heterocompute.products.arguments.tell`."""
         if self._sums is None:
             return
         inputs = x if isinstance(x, np.ndarray) else x.dequantize()
@@ -87,7 +87,7 @@ class Recorder(np.ndarray[Any, Any]):
 
 
 def patches(image: Array, size: tuple[int, ...], strides: Any, before: Any, dilations: Any, answer: Any) -> Array:
-    """Return the windows of an image (C, H, W) as rows over (r, s, c), the order in which a filter lies."""
+    """Return the windows of an image (C, H, W) as rows over (r, s, c), the order of a filter's values."""
     rows, columns = answer
     parts = []
     for r in range(size[0]):

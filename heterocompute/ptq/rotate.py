@@ -85,7 +85,7 @@ def rotate(net: Any, seed: int = 0) -> Any:
 
 
 class Made(Mapping[str, FloatArray]):
-    """Arrays by name, each made when it is first asked for, and kept."""
+    """Arrays by name; each is made on first use and kept."""
 
     def __init__(self, makes: Mapping[str, Callable[[], FloatArray]]) -> None:
         self._makes, self._held = dict(makes), dict[str, FloatArray]()

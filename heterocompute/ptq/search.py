@@ -1,8 +1,8 @@
-"""Which tensor gets which format: `search`, least predicted loss within a budget of bytes, with a proof.
+"""The search for a format for each tensor: `search`, least predicted loss within a budget of bytes, with a proof.
 
-Predicted loss = sum over tensors of alpha * e, e the relative output error of tensor and format by the method that will
-be used, and alpha what a unit of it costs the network: one evaluation a tensor, rounded by a probe that disturbs it
-enough to be seen and not so much that it is destroyed.
+Predicted loss = sum over tensors of alpha * e: e is the relative output error of tensor and format by the method that
+will be used, and alpha is the network's loss per unit of it, from one evaluation per tensor, rounded by a probe whose
+error is large enough to measure and too small to destroy the network.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def search(
     if not names:
         raise ValueError("search: there is no float tensor of two or more dimensions to choose for")
     items = _items(names, groups)
-    said = getattr(held, "axes", {})  # what a file says
+    said = getattr(held, "axes", {})  # axes that the file states
     layers = {name: (w.shape, axes_of(name, w.shape, None, said.get(name))) for name, w in values.items()}
     count = sum(prod(shape) for shape, _ in layers.values())
     allowed = limits(budget, device)
@@ -248,7 +248,7 @@ def search(
 
 
 class _Rounder:
-    """Rounds tensors by the best method that each has: `gptq` with a Hessian, the scale search, or plainly.
+    """Rounds tensors by the best available method: `gptq` with a Hessian, the scale search, or plainly.
 
     Each tensor is rounded once to each format: what is judged and chosen later is kept packed.
     """
@@ -274,7 +274,7 @@ class _Rounder:
         return self.packed[name, fmt]
 
     def error(self, name: str, q: QuantizedArray) -> float:
-        """Return the relative error, of the layer's output where its inputs are known."""
+        """Return the relative error, at the layer's output if its inputs are known."""
         if name in self.hessians:
             return error(self.values[name], q, self.hessians[name], self.axes[name]).relative
         exact = to_columns(self.values[name], self.axes[name])
@@ -290,11 +290,11 @@ def _probe(choices: Sequence[Format], errors: Sequence[float]) -> Format:
 
 
 def _items(names: Sequence[str], groups: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the tensors that share a format, others alone, in the order of the names."""
+    """Return groups of tensors that share a format, with single tensors in groups of one, in the order of the names."""
     home: dict[str, int] = {}
     wanted = "sequences of globs, such as [['*.q', '*.k']]"
     for number, given in enumerate(as_list(groups, "search: groups", wanted)):
-        patterns = as_list(given, "search: a group", wanted)  # of a text each letter would be a pattern
+        patterns = as_list(given, "search: a group", wanted)  # in a string each letter would be a pattern
         if not all(isinstance(pattern, str) for pattern in patterns):
             raise TypeError(f"search: a group is {shown(patterns)}, expected globs of names")
         members = [name for name in names if any(name == one or fnmatchcase(name, one) for one in patterns)]
@@ -318,7 +318,7 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
         found = call_back(evaluate, dict(weights))
         if isinstance(found, Mapping):
             if metric is None and len(found) != 1:
-                raise ValueError(f"search: evaluate returned {', '.join(found)}; metric= says which of them")
+                raise ValueError(f"search: evaluate returned {', '.join(found)}; choose one with metric=")
             name = metric if metric is not None else next(iter(found))
             if name not in found:
                 raise ValueError(f"search: evaluate returned no {shown(name)}, only {', '.join(found)}")
@@ -340,7 +340,7 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
 
 
 def _front(costs: Array, losses: Array, count: int) -> list[dict[str, Any]]:
-    """Return best choices for 17 budgets of bytes, without those that a smaller one matches."""
+    """Return the best choices for 17 budgets of bytes, without those that a smaller budget matches."""
     low, high = costs.min(axis=1).sum(), costs.max(axis=1).sum()
     points: list[dict[str, Any]] = []
     for i in range(17):

@@ -1,10 +1,10 @@
 """The executable definition of every format and product in plain NumPy, for reading and for tests.
 
 A family of formats is one module of `formats`, found by its name, with the functions `layout`, `encode`, `stored_codes`
-and `terms`. It has `legal` where it takes other values than most, `integer_places` where its floats are integers of 8
-bits times a power of two, and ``NO_MINUS_ZERO = True`` where a product that is -0 decodes to +0. `product`
-and `convolution` hold the products with their stated order of rounding, `emulation` those of given hardware. Clarity
-comes before speed; the C core gives the same bits.
+and `terms`. It has `legal` if its valid values differ from those of most formats, `integer_places` if its floats are
+8-bit integers times a power of two, and ``NO_MINUS_ZERO = True`` if a product of -0 decodes to +0. `product` and
+`convolution` hold the products with their stated order of rounding, `emulation` those of given hardware. Clarity comes
+before speed; the C core gives the same bits.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def quantize(x: Any, fmt: Any, axis: Any = -1, clip: Any = None, importance: Any
     Raises
     ------
     TypeError
-        A dtype that is no float.
+        The dtype is not a float.
     ValueError
-        NaN or infinity, with the index of the first; an illegal axis or clip.
+        There is a NaN or an infinity (the message has the index of the first), or the axis or clip is invalid.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def exact_rows(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], a
 
 
 def codes(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: Any) -> Array:
-    """Return the codes as they are stored, padding included.
+    """Return the stored codes, padding included.
 
     Parameters
     ----------

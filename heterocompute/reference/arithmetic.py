@@ -38,7 +38,7 @@ def checked_values(x: Array, name: str, legal: Callable[[Array], Array] | None =
     TypeError
         Another dtype.
     ValueError
-        An illegal value, with the index in C order of the first; NaN and infinity before what is too large.
+        A value is invalid; the message has the index of the first in C order, NaN and infinity before too large values.
     """
     if x.dtype.kind != "f" and x.dtype.name != "bfloat16":
         raise TypeError(f"{name} has dtype {x.dtype}, expected a float type; convert with astype")
@@ -156,14 +156,14 @@ def _halves(x: Array) -> tuple[Array, Array]:
 
 
 def _exact_sum(x: Array, y: Array) -> tuple[Array, Array]:
-    """Return the rounded sum and what it lacks (Knuth)."""
+    """Return the rounded sum and its error (Knuth)."""
     total = np.asarray(x + y)
     back = total - x
     return total, np.asarray((x - (total - back)) + (y - back))
 
 
 def _to_odd(total: Array, error: Array) -> Array:
-    """Return a sum rounded to odd: one that is not exact takes the neighbour with an odd last bit."""
+    """Return a sum rounded to odd: if it is inexact, the neighbour with an odd last bit."""
     bits = total.view(np.int64)
     even = (error != 0) & np.isfinite(total) & ((bits & 1) == 0)
     away = np.where((error > 0) == (total > 0), 1, -1)
@@ -171,7 +171,7 @@ def _to_odd(total: Array, error: Array) -> Array:
 
 
 def _first(wrong: Array) -> tuple[Any, ...] | None:
-    flat = np.flatnonzero(wrong)  # in C order of the index, whatever the memory order
+    flat = np.flatnonzero(wrong)  # in C order of the index, for every memory order
     return np.unravel_index(flat[0], wrong.shape) if flat.size else None
 
 

@@ -1,4 +1,4 @@
-"""Clipping: the threshold T that takes the place of absmax, one for the values that share a scale.
+"""Clipping: the threshold T that replaces absmax, one for all values that share a scale.
 
 fraction c:     T = float32(float64(c) * float64(absmax))
 percentile p:   the p-th percentile of |x|, linear between neighbours
@@ -36,7 +36,7 @@ def thresholds(magnitudes: Array, real: Array, clip: float | str | None, bits: i
     ValueError
         Another clip.
     TypeError
-        A clip that is neither a number nor a text.
+        The clip is neither a number nor a text.
     """
     absmax: Array = magnitudes.max(axis=-1, initial=0.0).astype(np.float32)
     if clip is None:

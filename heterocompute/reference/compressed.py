@@ -1,4 +1,4 @@
-"""Compressed weights as they are defined, in plain NumPy: EIE's storage and machine, and products of stored values.
+"""Compressed weights in plain NumPy, as defined: EIE's storage and machine, and products of stored values.
 
 Han et al., "EIE: Efficient Inference Engine on Compressed Deep Neural Network", ISCA 2016 (arXiv 1602.01528), section 3
 for the storage, section 4 for the machine. An entry is a byte: low 4 bits the number of its value in a codebook of 16,
@@ -127,7 +127,7 @@ def eie_cycles(
 ) -> tuple[int, int, int, NDArray[np.int64], int]:
     """Run the machine cycle by cycle.
 
-    In each cycle, by what holds at its begin: the next active column is put into the queues of all elements unless one
+    In each cycle, from the state at its begin: the next active column is put into the queues of all elements unless one
     of them holds `depth`; each element takes one entry of the column at the head of its queue, and drops the column
     with its last entry. A column without entries is dropped in the cycle that finds it so.
 

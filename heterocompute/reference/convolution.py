@@ -57,7 +57,7 @@ def conv2d(
     Raises
     ------
     ValueError
-        A packed filter with another axis.
+        A packed filter has another axis.
     """
     x = np.asarray(x)
     x = x.transpose(0, 3, 1, 2) if layout == "NHWC" else x
@@ -72,7 +72,7 @@ def conv2d(
     y = np.zeros((images, filters, *windows.size), dtype=np.float32)
     of_group = np.arange(filters).reshape(groups, -1)
     if not y.size or not depth * kernel[0] * kernel[1]:
-        pass  # nothing to say, or nothing to sum
+        pass  # no units, or no sums
     elif is_packed and activations is not None and has_integers(w) and has_integers(packed(x, activations, IMAGE_AXIS)):
         image = _image_columns(x, activations)
         weight = columns(*_factors(w))
@@ -107,7 +107,7 @@ class _Windows:
     ) -> None:
         reach = [d * (r - 1) + 1 for d, r in zip(dilation, kernel, strict=True)]
         if padding == "same":
-            # As many outputs as ceil(size / stride); an odd pixel of padding goes after.
+            # ceil(size / step) outputs; an odd pixel of padding is added after.
             wanted = [-(-size // step) for size, step in zip(image, stride, strict=True)]
             total = [
                 max((n - 1) * step + r - size, 0) for n, step, r, size in zip(wanted, stride, reach, image, strict=True)
@@ -136,7 +136,7 @@ class _Windows:
         return np.stack(taps, axis=3).reshape(len(images) * p * q, -1)
 
     def columns(self, image: dict[str, Any], g: int) -> Columns:
-        """Do the same to codes and scales; each tap is a run, so its channels start a group."""
+        """Do the same for codes and scales; each tap is a run, so its channels start a group."""
         codes = self.rows(image["codes"][:, g])
         taps = self.kernel[0] * self.kernel[1]
         pixels = self.size[0] * self.size[1]
@@ -156,7 +156,7 @@ def _image_columns(x: Array, fmt: Any) -> dict[str, Any]:
     found = columns(*_factors(packed(x, fmt, IMAGE_AXIS)))
     images, groups, depth, height, width = x.shape
     shape = (images, groups, height, width, depth)
-    # A row-scaled format has one start in the whole row; the run of the first pixel shows every other case.
+    # A row-scaled format has one start in the whole row; for all others the run of the first pixel is enough.
     one_group = fmt.group is None
     return {
         "codes": found.codes.reshape(shape),

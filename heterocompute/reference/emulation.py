@@ -1,4 +1,4 @@
-"""Products as given hardware computes them: S starts at 0, and each step adds to it and rounds, saturates or wraps.
+"""Products as given hardware computes them: S starts at 0; each step adds to it, and rounds, saturates or wraps.
 
 codes     S = fit(S + p * sum of a_q b_q over the step), p the rounded product of integer scales
 logs      the same with sign * 2^(-(e_a + e_b) / gamma) in place of a_q b_q, converted by table, by Mitchell or both
@@ -6,7 +6,7 @@ floats    S = round(S + sum of a b over the step), exact inside, or aligned to t
 
 A row is cut at every boundary of either operand's groups; a step is `chunk` values of such a segment, or all of it.
 Integer scales and one scale a row: y = float32((float64(g_a) float64(g_b)) * (float64(S) * unit)). Float32 scales for
-groups: S is emptied after each segment, y = fma(float32(s_a s_b), float32(float64(S) * unit), y). Plain and slow.
+groups: after each segment, y = fma(float32(s_a s_b), float32(float64(S) * unit), y) and S is 0 again. Plain and slow.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def rows(x: Any) -> Rows:
 
 
 def fit(value: int, bits: int, saturate: bool) -> int:
-    """Return what an accumulator of two's complement holds: the nearest value it has, or the low bits.
+    """Return an accumulator in two's complement: its nearest value, or the low bits.
 
     Parameters
     ----------
@@ -418,7 +418,7 @@ def step(
     if value:
         rounded = round_float(value, kind, roundings[0])
         return rounded if rounded or width is None else 0.0
-    # Sums of zeros follow IEEE 754: minus zero only where every addend is. A tensor core has no minus zero.
+    # Sums of zeros follow IEEE 754: minus zero only if every addend is minus zero. A tensor core has no minus zero.
     negative = [copysign(1, total) < 0, *(copysign(1, x) != copysign(1, w) for x, w in pairs)]
     zeros = width is None and not any(addends) and all(negative)
     return -0.0 if zeros else 0.0

@@ -5,8 +5,8 @@ Proc. IEEE 105 (12), 2017, section IV, with the letters of Timeloop: images n, f
 answer, rows r and columns s of the filter, channels c. (Ma et al., FPGA 2017, call 5 and 6 loop-1, 7 loop-2, 3 and 4
 loop-3, 2 loop-4.) Loops 1 to 4 name a value of the answer and may run in any order; 5 to 7 add, in the order written.
 
-Each value is one chain s = fma(a, b, s) from +0 in float32; of float64 operands s = a b + s in float64. What lies
-outside of an image, or of an answer, is +0 and is multiplied as any value: beside an infinity it makes NaN.
+Each value is one chain s = fma(a, b, s) from +0 in float32; for float64 operands s = a b + s in float64. Values outside
+an image or an answer are +0 and are multiplied like any other: with an infinity they make NaN.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def conv2d(
     y = np.zeros((images, filters, rows, columns), x.dtype)
     for n in range(images):  # 1
         for k in range(filters):  # 2
-            first = k // max(filters // groups, 1) * depth  # channel of x under channel 0 of this filter
+            first = k // max(filters // groups, 1) * depth  # channel of x for channel 0 of this filter
             for p in range(rows):  # 3
                 for q in range(columns):  # 4
                     total = x.dtype.type(0)
@@ -65,7 +65,7 @@ def conv2d_backward_input(
     dy: Array, w: Array, shape: tuple[int, ...], stride: Pair = (1, 1), before: Pair = (0, 0),
     dilation: Pair = (1, 1), groups: int = 1,
 ) -> Array:  # fmt: skip
-    """Return dL/dx of x of a shape: dx[n, c, i, j] = sum of dy[n, k, p, q] w[k, c, r, s] over what touched the pixel.
+    """Return dL/dx for x of a shape: dx[n, c, i, j] = sum of dy[n, k, p, q] w[k, c, r, s] over windows with the pixel.
 
     Parameters
     ----------

@@ -1,11 +1,11 @@
-"""A mapping run step by step with real buffers: what the counts of `hardware.evaluate` are checked against.
+"""A mapping run step by step with real buffers, as a check of the counts of `hardware.evaluate`.
 
-Every instance of every level holds a box of words with their values. At each step in time a box moves to where its
-loops say: what left it is written back, what is new is fetched from the level above, which must hold it. Siblings
-below one parent whose offsets are equal at every level between share one fetch, and their results are added on the
-way up. The multipliers keep nothing, except where a fan-out stands directly above them: a word that neighbours share
-rests with them until they move to another. A word of the output that an instance meets for the first time starts from
-zero and is not read. Slow: for some 1e5 steps.
+Every instance of every level holds a box of words with their values. At each step a box moves as its loops define:
+words that leave it are written back, new ones are fetched from the level above, which must hold them. Siblings below
+one parent whose offsets are equal at every level between share one fetch, and their results are added on the way up.
+The multipliers keep nothing, except directly below a fan-out: a word that neighbours share stays with them until they
+need another. A word of the output that an instance meets for the first time starts from zero and is not read. Slow: for
+about 1e5 steps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Counts:
 
 @dataclass
 class Run:
-    """What a run counted and computed.
+    """The counts and the result of a run.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class _Machine:
         self.levels = len(keeps)
         inside = dict.fromkeys(dims, 1)
         self.sizes = [dict(inside)]
-        self.time: list[list[tuple[str, int, int]]] = []  # of each level (dimension, bound, step), outer to inner
+        self.time: list[list[tuple[str, int, int]]] = []  # per level (dimension, bound, step), outer to inner
         self.space: list[list[tuple[str, int, int]]] = []
         for in_time, in_space in zip(reversed(temporal), reversed(spatial), strict=True):
             for loops, kept in ((in_space, self.space), (in_time, self.time)):
@@ -229,7 +229,7 @@ class _Machine:
                 self.held[t, self.levels, instance] = {}
 
     def groups(self, tensor: str, level: int) -> list[tuple[Word, list[Word]]]:
-        """Siblings with equal offsets at every level up to their parent, and that parent."""
+        """Return siblings with equal offsets at every level up to their parent, with that parent."""
         chain = self.chains[tensor]
         parent = chain[chain.index(level) - 1]
         above = sum(len(loops) for loops in self.space[:parent])
@@ -260,7 +260,7 @@ class _Machine:
                 assert new <= source.keys(), "a level asks for what the one above does not hold"
                 read = new & seen if tensor == self.output else new
                 kept = {word: held[word] for word in held.keys() & boxes[instance]}
-                # Of siblings that are added up, one carries what was summed so far.
+                # Of siblings that are added up, one contains the earlier sum.
                 carries = tensor != self.output or place == 0
                 self.held[tensor, level, instance] = kept | {w: source[w] if w in read and carries else 0 for w in new}
                 if place == 0:

@@ -63,8 +63,8 @@ TYPES = {
 def encode(kind: FloatType, x: Array, saturate: bool = True) -> Array:
     """Return the codes of values: nearest, ties to even.
 
-    Beyond the largest value lies the largest where `saturate`, else infinity, NaN, or the largest: the first that
-    the type has. fp32 keeps infinity and what fits of a NaN's payload.
+    A value beyond the largest becomes the largest if `saturate`, else infinity, NaN, or the largest: the first of these
+    that the type has. fp32 keeps infinity and the part of a NaN's payload that fits.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def encode(kind: FloatType, x: Array, saturate: bool = True) -> Array:
     finite = np.where(np.isfinite(x), np.abs(x), 0.0)
     least = 1 - kind.bias
     exponent = np.where(finite == 0, least, np.maximum(np.frexp(finite)[1] - 1, least)).astype(np.int64)
-    # In units of the last place, which is that of the subnormals below the least normal.
+    # In units of the last place, which below the smallest normal number is that of the subnormals.
     units = np.rint(np.ldexp(finite, (kind.fraction_bits - exponent).astype(np.int32))).astype(np.int64)
     code = ((exponent - least) << kind.fraction_bits) + units
     beyond = next(code for code in (kind.infinity, kind.nan, kind.largest) if code is not None)

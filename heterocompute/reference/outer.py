@@ -1,4 +1,4 @@
-"""Convolution without zeros and its counts on an array of multipliers, as they are defined, in plain NumPy.
+"""Convolution over nonzeros and its counts on an array of multipliers, in plain NumPy, as defined.
 
 Parashar et al., "SCNN: An Accelerator for Compressed-sparse Convolutional Neural Networks", ISCA 2017 (arXiv
 1708.04485), sections 3 and 4. Where the paper is silent (the order of operands in a step, the hash of the banks, what a
@@ -75,7 +75,7 @@ def counts(
     """
     x, w = x.astype(np.float32), w.astype(np.float32)
     tile = [-(-x.shape[2 + i] // cells[i]) for i in (0, 1)]
-    # Values of the answer that a tile can meet, along each dimension.
+    # Number of outputs that a tile can touch, along each dimension.
     reach = [(max(tile[i], 1) + max(w.shape[2 + i], 1) - 2) // stride[i] + 1 for i in (0, 1)]
     group = max(1, accumulators // (reach[0] * reach[1]))
     total = dict.fromkeys(("products", "useful", "conflicts", "steps", "cycles"), 0)
@@ -122,7 +122,7 @@ def _step(pixels: Array, weights: Array, window: Any, hashed: tuple[int, int, in
 
 
 def _place(pixel: Any, tap: Any, stride: Any, before: Any, size: Any) -> tuple[int, int] | None:
-    """Return where the product of a pixel and a tap belongs; None: nowhere."""
+    """Return the position of the product of a pixel and a tap, or None if it has none."""
     at = [int(pixel[i]) + before[i] - int(tap[i]) for i in (0, 1)]
     if any(at[i] % stride[i] or not 0 <= at[i] // stride[i] < size[i] for i in (0, 1)):
         return None

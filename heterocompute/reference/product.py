@@ -36,7 +36,7 @@ class Packed(NamedTuple):
 
 
 def packed(x: Any, fmt: Any, axis: Any = -1, clip: Any = None) -> Packed:
-    """Quantize an array and keep what describes it.
+    """Quantize an array and keep its description.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def matmul(a: Any, b: Any, activations: Any = None) -> Array:
     Raises
     ------
     ValueError
-        Shapes or axes that do not fit, both operands packed beside `activations`, or neither.
+        Shapes or axes do not match, or `activations` is given with both operands packed, or neither.
     """
     if activations is not None and not _is_packed(a) and not _is_packed(b):
         raise ValueError("matmul: activations is given but neither a nor b is quantized")
@@ -359,7 +359,7 @@ class _Side:
         return dense.rows if dense.batch and other.batch else prod((*dense.batch, dense.rows))
 
     def offset(self, index: tuple[int, ...]) -> int:
-        """Return which of the matrices takes part at an index of the broadcast batch."""
+        """Return the matrix that is used at an index of the broadcast batch."""
         own = index[len(index) - len(self.batch) :]
         own = tuple(i if size > 1 else 0 for i, size in zip(own, self.batch, strict=True))
         return int(np.ravel_multi_index(own, self.batch)) if self.batch else 0
@@ -371,7 +371,7 @@ class _Side:
         return decoded(_exact(self.packed))[i * self.rows : (i + 1) * self.rows]
 
     def become_values(self) -> None:
-        """Go on as the floats that the codes stand for."""
+        """Continue with the decoded floats."""
         self.values = decoded(_exact(self.packed)).reshape(prod(self.batch), self.rows, self.columns)
         self.packed = None
 
@@ -403,7 +403,7 @@ class _Side:
 
 
 def _meet_as_integers(left: _Side, right: _Side) -> bool:
-    """Tell whether both have integer codes (of floats, logs and codebooks they are values), one without minima."""
+    """Tell whether both have integer codes (floats, logs and codebooks are values), and at most one has minima."""
     if left.packed is None or right.packed is None or (left.has_minima() and right.has_minima()):
         return False
     return all(side.has_minima() or has_integers(side.packed) for side in (left, right))

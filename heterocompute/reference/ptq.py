@@ -16,7 +16,7 @@ import numpy as np
 
 from .arithmetic import LARGEST, Array, fma64
 
-BLOCK = 96  # columns of H that `losses` takes together
+BLOCK = 96  # columns of H that `losses` processes together
 
 
 def gram(left: Array, right: Array) -> Array:
@@ -52,7 +52,7 @@ def factor(matrix: Array) -> tuple[Array, Array]:
     Raises
     ------
     ValueError
-        A pivot that is not above 0.
+        A pivot is not above 0.
     """
     left, n = np.triu(matrix), len(matrix)
     for k in range(n - 1, -1, -1):
@@ -143,8 +143,8 @@ def score(grid: Any, w: Array, weight: Array) -> Array:
 def columns(grid: Any, w: Array, upper: Array | None, order: Array, choice: Any = None) -> Array:
     """Round column ``order[j]`` from ``w_j + sum_{i<j} (w_i - q_i) upper_ij``, i ascending.
 
-    With a choice the grid's mask is written: where a block of columns begins, those n are kept whose rounding gains
-    most, ``weight * (x^2 - (x - q)^2)`` of what rounding would take then; of equal ones the earlier in the order.
+    With a choice the grid's mask is written: at the start of a block of columns, the n are kept whose rounding gains
+    most, ``weight * (x^2 - (x - q)^2)`` for the values at that moment; among equals the earlier in the order.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def descend(
     refits: int = 0,
     stored: Callable[[Array], Array] | None = None,
 ) -> tuple[Array, Array, list[int]]:
-    """Move every code that is kept to its best value while all else stands still, again and again.
+    """Move every kept code to its best value while the others stay, sweep after sweep.
 
     The first `refits` times every scale before them; of a row of which a sweep changed no code it rests.
 
@@ -241,7 +241,7 @@ def _refit(
     errors: Array,
     slopes: Array,
 ) -> None:
-    """Move the scales of a group once, of rows that move."""
+    """Move the scales of a group once, in the rows that are still moving."""
     scale = grid[3][g]
     members = np.flatnonzero(grid[2] == g).tolist()
     c = np.array([unscaled(grid, j, codes[j]) for j in members]).reshape(len(members), w.shape[1])
@@ -260,7 +260,7 @@ def _refit(
 
 
 def _move(h: Array, column: int, error: Array, errors: Array, slopes: Array) -> None:
-    """Let a column have other errors, and the slopes of all hear of it."""
+    """Set the errors of a column, and update all slopes."""
     slopes[:] = fma64(h[column][:, None], error - errors[column], slopes)
     errors[column] = error
 
@@ -294,7 +294,7 @@ def level_sums(grid: Any, w: Array, h: Array, codes: Array) -> tuple[Array, Arra
 
 
 def refit_levels(levels: Array, curvature: Array, slope: Array) -> Array:
-    """Move every level once, ascending, to its best float32 between its neighbours while all else stands still.
+    """Move every level once, in ascending order, to its best float32 between its neighbours, all else fixed.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ def refit_levels(levels: Array, curvature: Array, slope: Array) -> Array:
 
 
 def losses(errors: Array, h: Array) -> Array:
-    """Return what the errors of each row cost at the output of the layer, ``e^T H e``.
+    """Return the error of each row at the output of the layer, ``e^T H e``.
 
     Parameters
     ----------
@@ -357,7 +357,7 @@ def _errors(grid: Any, w: Array, codes: Array) -> Array:
 
 
 def _chain(h: Array, errors: Array, which: Any) -> Array:
-    """Return sum_i h_ij errors_i of some j, i ascending, from 0."""
+    """Return sum_i h_ij errors_i for some j, i ascending, from 0."""
     total: Array = np.zeros((len(h[0, which]), errors.shape[1]))
     for i in range(len(errors)):
         total = fma64(h[i, which][:, None], errors[i], total)

@@ -1,8 +1,8 @@
 """N:M patterns as they are defined, in plain NumPy, for rows of runs (Mishra et al. 2021, arXiv 2104.08378, section 3).
 
-Of every M values the N of largest score are kept, compared as float32, those of lower index among equals. A run is
-filled with values of no score to whole blocks. Stored are the kept values in order, and their places in the block,
-ceil(log2 M) bits each. A format before a pattern rounds what is kept of the array itself.
+Of every M values the N of largest score are kept, compared as float32; among equals those of lower index. A run is
+padded to whole blocks with values that are never kept. The kept values are stored in order, with their positions in the
+block, ceil(log2 M) bits each. A format before a pattern rounds the kept values of the array itself.
 """
 
 from __future__ import annotations

@@ -27,19 +27,19 @@ def picture(width: float, height: float, title: str, lines: Sequence[str], size:
 
 @dataclass(frozen=True)
 class Dot:
-    """A dot: place on the axes, mark, name, and how it differs from others of its family."""
+    """A dot: its position on the axes, mark, name, and how it differs from others of its family."""
 
     x: float
     y: float
     mark: Mark
     name: str = ""
-    kind: str = ""  # dots that touch and are of one kind are named once
-    row: int | None = None  # of the table that the page has
+    kind: str = ""  # overlapping dots of one kind get one name
+    row: int | None = None  # row of the page's table
     hollow: bool = False
     inner: bool = False  # a point inside
     ring: bool = False
     large: bool = False
-    hint: str = ""  # shown by a browser over the dot
+    hint: str = ""  # the tooltip of the dot
 
 
 @dataclass
@@ -176,7 +176,7 @@ class Chart:
         return np.array(found, dtype=np.float64).reshape(-1, 3)
 
     def head(self) -> str:
-        """Return what opens the picture."""
+        """Return the opening of the picture."""
         own = ""
         if self.standalone:
             own = f' xmlns="{NAMESPACE}" width="{self.width}" height="{self.height}" font-family="{FONT}"'
@@ -196,14 +196,14 @@ def text(x: float, y: float, words: str, anchor: str = "start", weight: int = 40
 
 
 def line(ends: tuple[float, float, float, float], kind: str, standalone: bool) -> str:
-    """Return a line: of a class of the page, or grey."""
+    """Return a line, with a class of the page or in grey."""
     x1, y1, x2, y2 = ends
     look = f'stroke="{GREY}" stroke-opacity="{0.25 if kind == "grid" else 0.8}"' if standalone else f'class="{kind}"'
     return f'<path d="M{x1:.4g} {y1:.4g}L{x2:.4g} {y2:.4g}" fill="none" {look}/>'
 
 
 def steps(corners: Sequence[tuple[float, float]], right: float) -> list[tuple[float, float, float, float]]:
-    """Return the lines of stairs through the corners, on to the right end."""
+    """Return the lines of a staircase through the corners, continued to the right end."""
     found = []
     for i, (x, y) in enumerate(corners):
         last = i + 1 == len(corners)
@@ -213,7 +213,7 @@ def steps(corners: Sequence[tuple[float, float]], right: float) -> list[tuple[fl
 
 
 def outline(mark: Mark, x: float, y: float, radius: float) -> str:
-    """Return the path of a mark; a mark of corners is a little larger, so that it weighs as much as the circle."""
+    """Return the outline of a mark; a polygon is slightly larger, so that it looks as large as the circle."""
     if not mark.corners:
         r = f"{radius:.3g}"
         return f"M{x - radius:.5g} {y:.5g}a{r} {r} 0 1 0 {2 * radius:.3g} 0a{r} {r} 0 1 0 {-2 * radius:.3g} 0z"
@@ -223,7 +223,7 @@ def outline(mark: Mark, x: float, y: float, radius: float) -> str:
 
 
 def shape(dot: Dot, x: float, y: float, radius: float, standalone: bool) -> str:
-    """Return one dot: its mark, full or hollow, a point inside, a ring around."""
+    """Return one dot: its mark, filled or hollow, perhaps with a point inside or a ring around it."""
     color = dot.mark.color
     row = "" if dot.row is None else f' data-i="{dot.row}"'
     paper = "none" if standalone else "var(--card)"
@@ -239,7 +239,7 @@ def shape(dot: Dot, x: float, y: float, radius: float, standalone: bool) -> str:
 
 
 def written(label: Label, standalone: bool) -> str:
-    """Return a name, and the line that leads to it."""
+    """Return a name with the line that leads to it."""
     found = line(label.leader, "leader", standalone) if label.leader else ""
     look = ' class="label"' if not standalone else ""
     return found + text(label.x, label.y, label.text, more=look)

@@ -1,4 +1,4 @@
-"""Tables and the picture of a study of densities, from plain lists of dicts. Imports of ours only `report`.
+"""Tables and the picture of a study of densities, from plain lists of dicts. Of ours it imports only `report`.
 
 Across, the density on a logarithmic scale; up, the metric as log(1 + loss / slack), which shows a loss of half a point
 and one of fifty in one picture. Solid lines and filled points: retrained; dashed and hollow: one-shot; a ring: the
@@ -46,7 +46,7 @@ def curves(rows: Sequence[Row]) -> dict[Curve, list[Row]]:
 
 
 def heights(base: float | None, values: Sequence[float | None], slack: float) -> list[float | None]:
-    """Return where each value stands: 0 for the network as it came, -log10(1 + loss / slack) below it."""
+    """Return the height of each value: 0 for the unchanged network, -log10(1 + loss / slack) below it."""
     if base is None:
         return [None for _ in values]
     return [
@@ -56,7 +56,7 @@ def heights(base: float | None, values: Sequence[float | None], slack: float) ->
 
 
 def ticks(base: float, values: Sequence[float], slack: float) -> list[float]:
-    """Return round values of the metric for the axis, from the network as it came to the worst, 8 at most."""
+    """Return round values of the metric for the axis, from the unchanged network's to the worst, at most 8."""
     worst = max(values, key=lambda v: abs(v - base), default=base)
     reach, sign = abs(worst - base), math.copysign(1, worst - base)
     decades = max(0, math.ceil(math.log10(reach / slack))) + 1 if reach > 0 else 0
@@ -71,7 +71,7 @@ def ticks(base: float, values: Sequence[float], slack: float) -> list[float]:
 
 
 def labels(values: Sequence[float]) -> list[str]:
-    """Return short texts of the axis's values, of as many digits as tell them apart."""
+    """Return short texts of the axis's values, with just enough digits to distinguish them."""
     for digits in range(4, 16):
         texts = [f"{value:.{digits}g}" for value in values]
         if len(set(texts)) == len(texts):
@@ -80,7 +80,7 @@ def labels(values: Sequence[float]) -> list[str]:
 
 
 def shortened(words: str, most: int) -> str:
-    """Return a name that takes no more than so many characters, in one line."""
+    """Return a name shortened to at most this many characters, in one line."""
     line = " ".join(words.split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
@@ -111,7 +111,7 @@ def _is_lowest(row: Row, lowest: Sequence[Row]) -> bool:
 
 
 def _tables(rows: Sequence[Row], lowest: Sequence[Row], metric: str) -> list[tuple[str, list[str], list[list[str]]]]:
-    """For each kind of layers (it, headings, cells); a dot marks the lowest densities."""
+    """Return for each kind of layers its name, headings and cells; a dot marks the lowest densities."""
     found = []
     again = any(row["retrained"] for row in rows)
     name = shortened(metric, 40)
@@ -258,7 +258,7 @@ class _Panel:
         self.left, self.above = self.margin, 0
 
     def x(self, density: float) -> float:
-        share = math.log10(density) / self.low  # 0 at density 1, on the left
+        share = math.log10(density) / self.low  # 0 at density 1, which is on the left
         return round(self.left + share * (WIDTH - self.margin - RIGHT), 1)
 
     def y(self, value: float) -> float:
@@ -305,7 +305,7 @@ class _Panel:
 
 
 def _legend(marks: dict[str, Mark], again: bool, width: int, below: int) -> tuple[list[str], int]:
-    """Return the lines below the panels, and where they end."""
+    """Return the lines below the panels, and the position of their end."""
     keys: list[tuple[str, Mark | None, bool]] = [(name, mark, not again) for name, mark in marks.items()]
     if again:
         keys = [(f"{name}{words}", mark, dashed) for name, mark, _ in keys for words, dashed in _KINDS]

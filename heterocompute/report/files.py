@@ -1,4 +1,4 @@
-"""Texts, figures and tables of rows written to files, whole or not at all."""
+"""Texts, figures and tables of rows written to files, each as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file whole: under a temporary name beside it, then renamed.
+    """Write a file as a whole: under a temporary name in the same folder, then rename it.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     Raises
     ------
     OSError
-        The folder cannot be written, or what is there is no regular file; no half-written file stays.
+        The folder cannot be written, or the existing file is not a regular one; no half-written file remains.
     """
     _write(path, text.encode("utf-8"))
 
@@ -41,7 +41,7 @@ def write_figure(path: str | os.PathLike[str], figure: Any) -> None:
     Raises
     ------
     ValueError
-        A suffix that matplotlib does not know.
+        matplotlib does not know the suffix.
     OSError
         As of `write_text`.
     """
@@ -51,7 +51,7 @@ def write_figure(path: str | os.PathLike[str], figure: Any) -> None:
 
 
 def _write(path: str | os.PathLike[str], content: bytes) -> None:
-    target = Path(os.path.realpath(path))  # the file behind a link, not the link
+    target = Path(os.path.realpath(path))  # the target of a link, not the link
     if target.exists() and not target.is_file():
         raise OSError(errno.EINVAL, "exists and is not a regular file", os.fspath(path))
     temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
@@ -62,7 +62,7 @@ def _write(path: str | os.PathLike[str], content: bytes) -> None:
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError):  # a full disk names no file, and the temporary one is not known
+        if isinstance(error, OSError):  # a full disk names no file, and the temporary one is unknown
             raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
         raise
 
@@ -78,7 +78,7 @@ def csv_text(rows: Sequence[Row]) -> str:
 
 
 class Tabular:
-    """What results with a `table` have in common."""
+    """Base of the results that have a `table`."""
 
     table: list[Row]
 

@@ -1,7 +1,8 @@
-"""Names beside dots: never one over another, over a dot, or nearer to another dot than to its own.
+"""Names beside dots: none overlaps another name or a dot, or lies nearer to another dot than to its own.
 
-Greedy, in the order given: eight places around the dot, then places further away with a line that leads to it. What
-finds no place gets none. All lengths are of one unit, y grows downwards, a box is (left, top, right, bottom).
+Greedy, in the given order: eight places around the dot, then places further away with a line that leads to it. A name
+for which no place is found is left out. All lengths have one unit, y grows downwards, a box is (left, top, right,
+bottom).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Array = np.ndarray[Any, Any]
 Box = tuple[float, float, float, float]
 
 GAP = 4.0  # from a dot to its name
-LEADERS = (18.0, 28.0, 40.0, 54.0)  # how far away a name may stand that a line leads to
+LEADERS = (18.0, 28.0, 40.0, 54.0)  # distances at which a name with a leader line may be
 # Widths in thousandths of the size: DejaVu Sans, the widest of the usual fonts, so that no name is wider than its box.
 _WIDTHS = {c: width for width, letters in (
     (280, "ijl"), (340, " .,:;'|/\\"), (395, "ft()[]-"), (415, "r"), (505, "_"), (555, "zcsIJ\""), (595, "kvxy"),
@@ -28,7 +29,7 @@ ASCENT, DESCENT = 0.86, 0.26  # of a line, above and below its base, in sizes
 
 
 class Label(NamedTuple):
-    """A name that has its place: its text begins at (x, y), the left end of its base line."""
+    """A placed name: its text begins at (x, y), the left end of its base line."""
 
     text: str
     row: int  # of its dot
@@ -51,7 +52,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def crossing(box: Box, others: Array) -> bool:
-    """Tell whether a box meets one of others, an array of n x 4."""
+    """Tell whether a box overlaps one of the others, an array of n x 4."""
     return bool(
         np.any((others[:, 0] < box[2]) & (others[:, 2] > box[0]) & (others[:, 1] < box[3]) & (others[:, 3] > box[1]))
     )
@@ -117,7 +118,7 @@ def place(
 
 
 def _candidates(x: float, y: float, r: float, width: float, size: float, leaders: bool) -> list[tuple[Box, Any]]:
-    """Boxes around a dot, the best first, and the line that leads there."""
+    """Return boxes around a dot, the best first, with the line that leads to each."""
     height, near, slant = (ASCENT + DESCENT) * size, r + GAP, 0.75 * r + GAP / 2
     middle = y - height / 2
     corners = [
@@ -138,13 +139,13 @@ def _candidates(x: float, y: float, r: float, width: float, size: float, leaders
 
 
 def _own(box: Box, own: Array, others: Array, led: bool) -> bool:
-    """Tell whether a name stands nearer to its dot than to all others, or, if a line leads to it, near to none."""
+    """Tell whether a name is nearer to its dot than to all others, or, with a line, far enough from all."""
     gaps = _gaps(box, others)
     return bool(gaps.size == 0 or gaps.min() > GAP + (0.0 if led else _gaps(box, own[None])[0]))
 
 
 def _gaps(box: Box, dots: Array) -> Array:
-    """Return how far the dots lie from a box."""
+    """Return the distance of each dot from a box."""
     across = np.maximum(np.maximum(box[0] - dots[:, 0], dots[:, 0] - box[2]), 0)
     down = np.maximum(np.maximum(box[1] - dots[:, 1], dots[:, 1] - box[3]), 0)
     found: Array = np.hypot(across, down) - dots[:, 2]
@@ -161,7 +162,7 @@ def _through(lines: Array, boxes: Array) -> Array:
     start, run = lines[:, None, :2], (lines[:, 2:] - lines[:, :2])[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         ends = [(boxes[None, :, i : i + 2] - start) / run for i in (0, 2)]
-    between = (start > boxes[None, :, :2]) & (start < boxes[None, :, 2:])  # where the line does not run that way
+    between = (start > boxes[None, :, :2]) & (start < boxes[None, :, 2:])  # true if the line crosses the box
     enters = np.where(run == 0, np.where(between, -np.inf, np.inf), np.minimum(*ends)).max(axis=2)
     leaves = np.where(run == 0, np.inf, np.maximum(*ends)).min(axis=2)
     inside: Array = (enters < leaves) & (enters < 1) & (leaves > 0)

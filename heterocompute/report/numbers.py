@@ -1,4 +1,4 @@
-"""Numbers as the pages write them: three digits and a prefix before the unit, shares in percent."""
+"""Numbers in the style of the pages: three digits and a prefix before the unit, shares in percent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def percent(share: float | None) -> str:
 
 
 def four_digits(value: float) -> str:
-    """Return four digits of a column with one unit: with commas, and no power of ten where there are more.
+    """Return four digits for a column with one unit: commas, and no power of ten for larger numbers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The one page around all that is shown: its head, colours, numbers, tables and script stand in page.html."""
+"""The page around every report: its head, colours, numbers, tables and script are in page.html."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from .chart import outline
 from .palette import Mark, css
 
-LONG = 40  # letters of a cell of words: from there on it is broken between words
-Cell = tuple[str, Any]  # as it is read, and by what it is sorted
+LONG = 40  # letters of a cell of text, from which on it is broken between words
+Cell = tuple[str, Any]  # the displayed value, and the value for sorting
 
 
 def page(title: str, body: str, data: Any = None, script: str = "", style: str = "") -> str:
@@ -66,7 +66,7 @@ def tiles(found: Iterable[tuple[str, str]]) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], texts: Sequence[int] = (0,), caption: str = "") -> str:
-    """Return a table that sorts and scrolls; `texts` are the columns that hold words."""
+    """Return a table that sorts and scrolls; `texts` are the columns of words."""
     return f'<div class="wide">{sortable(heads, rows, texts, caption)}</div>'
 
 

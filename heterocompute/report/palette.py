@@ -1,8 +1,8 @@
-"""The colours and marks of every picture and page: one of each for a family of formats, the same everywhere.
+"""The colours and marks of every picture and page: one of each per family of formats, the same everywhere.
 
-A colour has a contrast of 3 and more on white, on the cards of the pages and on a dark page, so one set serves light
-and dark. Colours of so like a lightness cannot all differ for every eye: each family has its own shape as well. The
-hues begin with those of Okabe and Ito, "Color universal design" (2008).
+A colour has a contrast of 3 or more on white, on the cards of the pages and on a dark page, so one set serves light and
+dark. Colours with such similar lightness cannot all be distinguished by every eye, so each family has its own shape as
+well. The hues begin with those of Okabe and Ito, "Color universal design" (2008).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 Points = tuple[tuple[float, float], ...]
 
-GREY = "#757b84"  # of words and axes: 4.2 and more on white and on #0d1117
-LIGHT, DARK = ("#ffffff", "#f6f7f9"), ("#0d1117", "#1a2029")  # what stands behind: GitHub's pages and ours
+GREY = "#757b84"  # of text and axes: contrast of at least 4.2 on white and on #0d1117
+LIGHT, DARK = ("#ffffff", "#f6f7f9"), ("#0d1117", "#1a2029")  # background colours of GitHub's pages and of ours
 
 
 class Mark(NamedTuple):
-    """How a family is drawn: a colour, the corners of its shape in a circle of radius 1 (none: the circle), a name."""
+    """The drawing of a family: a colour, the corners of its shape in a circle of radius 1 (none: a circle), a name."""
 
     color: str
     corners: Points
@@ -57,9 +57,9 @@ FAMILIES = {
     "mixed": Mark("#8c6a5c", _regular(3, 180), "mixed"),
     "other": Mark("#7d74b5", _regular(5), "other"),
 }
-# Of what is no family, in the order of need: parts of a sum, curves of one picture, operands.
+# For series that are not families, in order of use: parts of a sum, curves of one picture, operands.
 SERIES = tuple(FAMILIES[name] for name in ("vsq", "int", "codebook", "nf4", "float", "log"))
-BOUNDS = {"memory": FAMILIES["vsq"], "compute": FAMILIES["int"]}  # of a layer under a roof
+BOUNDS = {"memory": FAMILIES["vsq"], "compute": FAMILIES["int"]}  # for layers below a roofline
 
 _BEGINNINGS = {
     "int": "int", "vsq": "vsq", "cb": "codebook", "nf": "nf4", "log": "log", "mxfp": "mx", "mxint": "mx",
@@ -78,7 +78,7 @@ def family(text: str) -> str:
     """
     if text == "fp32":
         return "plain"
-    if text in ("stored", "exact"):  # of no format, in studies of language models
+    if text in ("stored", "exact"):  # rows without a format in studies of language models
         return "other"
     if re.search(r"[=\s]", text):
         return "mixed"
@@ -89,7 +89,7 @@ def family(text: str) -> str:
 
 
 def css() -> str:
-    """Return the colours as variables of a page: ``--vsq``, ``--s0`` and on."""
+    """Return the colours as variables of a page: ``--vsq``, ``--s0`` and so on."""
     found = {f"--{name}": mark.color for name, mark in FAMILIES.items()}
     found |= {f"--s{i}": mark.color for i, mark in enumerate(SERIES)}
     return " ".join(f"{name}: {color};" for name, color in found.items())

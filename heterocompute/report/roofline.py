@@ -14,7 +14,7 @@ from .scale import logarithmic
 
 __all__ = ["dots_of", "roofline_page", "roofline_svg"]
 
-MAX_NAMES = 24  # names tried beside dots, those that take longest first
+MAX_NAMES = 24  # names placed next to dots, those that take longest first
 SIZES = (("broad", 1060, 420), ("narrow", 340, 360))
 
 Row = Mapping[str, Any]
@@ -23,7 +23,7 @@ SCRIPT = "tellRows((i) => data[i]);"
 
 
 def alike(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[int]]:
-    """Return the rows of each place under the roof, to a hundredth of a decade: networks repeat their layers."""
+    """Return the rows of each place under the roof, to a hundredth of a decade, since networks repeat their layers."""
     found: dict[tuple[Any, ...], list[int]] = {}
     for i, row in enumerate(rows):
         if row["intensity"] and row["operations"]:
@@ -33,7 +33,7 @@ def alike(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[int]]:
 
 
 def dots_of(rows: Sequence[Row]) -> tuple[list[Dot], list[int]]:
-    """Return a dot a place, named by its first layer and how many more there are, and who is named first."""
+    """Return one dot for all layers at a place, named by the first and a count, and the order of the names."""
     dots, taken = [], []
     for members in alike(rows).values():
         row = rows[members[0]]
@@ -83,7 +83,7 @@ def roofline_svg(found: Mapping[str, Any], width: int, height: int, title: str =
         text(x3, y2 - 34, f"peak {quantity(peak)} operations/s", "end"),  # above the names of dots on the roof
         text(*middle, f"{quantity(bandwidth, 'B/s')}", "middle", more=turned),
     ]
-    if title:  # the page has its key above the picture
+    if title:  # the page shows its key above the picture
         left, top, *_ = chart.frame
         for i, (bound, mark) in enumerate(BOUNDS.items()):
             at = top + 16 + 20 * i
@@ -94,7 +94,7 @@ def roofline_svg(found: Mapping[str, Any], width: int, height: int, title: str =
 
 
 def roofline_page(found: Mapping[str, Any], title: str = "") -> str:
-    """Return a page: what it comes to, the roof, and a table of the layers.
+    """Return a page: the summary, the roof, and a table of the layers.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def roofline_page(found: Mapping[str, Any], title: str = "") -> str:
 
 
 def _ratio(value: float | None) -> str:
-    """Return operations a byte: a number without a prefix, since 0.991 is not read as 991 m."""
+    """Return operations per byte: a number without a prefix, since 0.991 should not read 991 m."""
     return "–" if value is None else f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 

@@ -1,4 +1,4 @@
-"""The page of a network that was rounded under its inputs: what each layer's output loses, before and after."""
+"""The page of a network rounded under its inputs: the error of each layer's output, before and after."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _cell(key: str, value: Any) -> Cell:
 
 
 def _picture(rows: Sequence[Row], before: str, after: str) -> str:
-    """Return a line a tensor: from the SQNR of plain rounding to that after."""
+    """Return one line per tensor: from the SQNR of plain rounding to the SQNR afterwards."""
     values = [row[key] for row in rows for key in (before, after) if math.isfinite(row[key])]
     low, high = 5 * math.floor(min(values, default=0.0) / 5), 5 * math.ceil(max(values, default=5.0) / 5)
     high = max(high, low + 5)

@@ -71,7 +71,7 @@ def logarithmic(
     low, high = math.log10(min(positive)), math.log10(max(positive))
     margin = max((high - low) * pad, 0.02)
     zero = min(values, default=1.0) <= 0
-    floor = low - max((high - low) * 0.12, 0.15) if zero else low  # where zeros stand
+    floor = low - max((high - low) * 0.12, 0.15) if zero else low  # position of zeros
     bottom, top = floor - margin, high + margin
     if ticks is None:
         powers = range(max(math.floor(low - margin), -307), min(math.ceil(top) + 1, 308))
@@ -82,7 +82,7 @@ def logarithmic(
                 break
         ticks = found[:: -(-len(found) // room) or 1]
     marks = [(v, short(v)) for v in ticks if bottom <= math.log10(v) <= top]
-    if not marks:  # one value alone, between two round ones
+    if not marks:  # a single value between two round numbers
         marks = [(v, f"{v:.3g}") for v in sorted({min(positive), max(positive)})]
     if zero:
         marks = [(0.0, "0"), *((v, text) for v, text in marks if math.log10(v) - floor > 0.06 * (top - bottom))]

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 TEXTS = ("format", "method", "activations", "kv_cache", "emulate", "retrained")
 FIXED = (*TEXTS, "bits", "bytes", "sqnr_db", "output_db", "seconds")
 STORED = "stored"  # the baseline of a language model, whose file may be quantized
-DECIBELS = ("sqnr_db", "output_db")  # None where nothing was lost
+DECIBELS = ("sqnr_db", "output_db")  # None if nothing was lost
 TITLES = {
     "bits": "bits",
     "bytes": "size",
@@ -32,12 +32,13 @@ TITLES = {
     "seconds": "time",
     "speed": "vs fp32",
 }
-# What a narrow terminal leaves out, the highest first; then numbers of `evaluate` but for the metric, the last first.
+# Columns that a narrow terminal omits, the highest number first; then results of `evaluate` except the metric, the last
+# first.
 LEAVES = {"bytes": 1004, "speed": 1003, "seconds": 1002, "sqnr_db": 1001, "output_db": 1000}
 TIME_WORDS = "time: one product of every tensor with one row, the weights in memory and in no cache, in one thread"
 MAX_TEXT_LAYERS = 12
 MAX_TEXT_ROWS = 30
-SMALL_BYTES = 1 << 20  # of float32: below, a product takes as long as the call, whatever the format
+SMALL_BYTES = 1 << 20  # of float32: below, a product takes as long as the call, for every format
 
 
 def worst_first(layers: Sequence[Row]) -> list[str]:
@@ -368,7 +369,7 @@ def _losses(row: Row, metric: str, higher: bool) -> list[float]:
     """Return what decides between rows of one size, less is better: the metric, then kl, then decibels."""
     found = []
     for key in (metric, "kl", *reversed(DECIBELS)):
-        value = row.get(key, 0.0)  # a column that is not there decides nothing
+        value = row.get(key, 0.0)  # a missing column decides nothing
         if key in DECIBELS:
             found.append(-math.inf if value is None else -value)
         else:

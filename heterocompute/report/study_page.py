@@ -40,7 +40,7 @@ AXIS = "stored bits a value"
 MAX_PAGE_LAYERS = 400
 MAX_HISTOGRAMS = 40
 MAX_FIGURES = 4
-MAX_NAMES = 80  # names tried beside dots, those of the front first
+MAX_NAMES = 80  # names placed next to dots, those of the Pareto front first
 BITS = (1, 1.5, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64)
 SIZES = (("broad", 1060, 430), ("narrow", 340, 380))  # the second for narrow screens
 
@@ -156,7 +156,7 @@ def _choice(judges: Sequence[Judge]) -> str:
 
 
 def legend(rows: Sequence[Row]) -> str:
-    """Return the families that the rows have, and what else the dots say."""
+    """Return the families of the rows, and the other meanings of the dots."""
     present = {family(row["format"]) for row in rows}
     found = [key(mark, mark.words) for name, mark in FAMILIES.items() if name in present]
     grey = FAMILIES["vsq"]._replace(color=GREY)
@@ -171,7 +171,7 @@ def legend(rows: Sequence[Row]) -> str:
 
 
 def dots_of(rows: Sequence[Row], judge: Judge) -> tuple[list[Dot], list[int]]:
-    """Return the dots of a metric, those of the front last and so on top, and which bear names."""
+    """Return the dots of a metric, with the front last, hence on top, and those that are named."""
     chosen = set(judge.front)
     order = [i for i, row in enumerate(rows) if row["bits"] and row[judge.metric] is not None and not elsewhere(row)]
     order.sort(key=lambda i: i in chosen)
@@ -206,7 +206,7 @@ def chart_of(dots: Sequence[Dot], judge: Judge, width: int, height: int, axis: s
 
 
 def figures(rows: Sequence[Row], judge: Judge, hidden: bool, first: int | None = None, axis: str = AXIS) -> str:
-    """Return a metric of rows against bits as pictures, for broad and for narrow screens.
+    """Return pictures of a metric of rows against bits, for wide and narrow screens.
 
     With `first`, hints are those of the page's rows from that one, and the choice of a metric hides nothing.
     """
@@ -226,7 +226,7 @@ def figures(rows: Sequence[Row], judge: Judge, hidden: bool, first: int | None =
 
 
 def _drawable(one: Row) -> Row:
-    """Levels as positions in 0..999 of the picture: what cannot be told apart is drawn once."""
+    """Levels as positions in 0..999 of the picture; levels at the same position are drawn once."""
     scale = 999 / (2 * one["range"])
     levels = {
         fmt: [
@@ -265,9 +265,9 @@ def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: 
 
 
 class View(NamedTuple):
-    """Rows that differ in nothing else, drawn as formats are: ``format`` is the cache or the accumulator.
+    """Rows that differ in one thing only, drawn as formats are: ``format`` is the cache or the accumulator.
 
-    `of` is what they compare, `title` and `axis` are words of the picture.
+    `of` names what the rows differ in; `title` and `axis` are words of the picture.
     """
 
     of: str
@@ -278,7 +278,7 @@ class View(NamedTuple):
 
     @property
     def advice(self) -> tuple[str, str]:
-        """What to take, and why."""
+        """The recommendation, and the reason."""
         good, near = within_reach(self.rows, self.judge.metric, self.judge.higher)
         best = min(good, key=lambda row: row["bits"], default=self.rows[0])
         if best["bits"] >= self.rows[0]["bits"]:
@@ -317,7 +317,7 @@ def _same(row: Row, other: Row) -> bool:
 
 
 def _widest(emulated: Sequence[Row], rows: Sequence[Row]) -> Row | None:
-    """Return the row with exact sums whose formats have the most emulations, the first of several."""
+    """Return the row with exact sums whose formats have the most emulations, the first among equals."""
     best, most = None, 0
     for row in rows:
         if row.get("emulate") or "accumulator_bits" not in row:
@@ -335,7 +335,7 @@ def _as_format(row: Row, name: str, bits: float, activations: str | None) -> Row
 
 
 def sections(views: Sequence[View], first: int) -> str:
-    """Return the views as HTML: a picture and the sentence that recommends; hints count rows from `first`."""
+    """Return the views as HTML: a picture and a sentence with the recommendation; hints count rows from `first`."""
     found = []
     for view in views:
         what, why = view.advice

@@ -1,9 +1,9 @@
-"""Tables for the terminal, all of them: one rule for narrow ones. Imports nothing of ours.
+"""Tables for the terminal, all with the same rule for narrow ones. Imports nothing of ours.
 
-On a terminal, columns leave until the table fits: of those whose `leaves` is not 0 the highest first, equal ones
-together. A line below says which left, and where they are. No name and no number is cut: a name that is longer than the
-columns that stay allow for stands on a line of its own above its figures. Without a terminal the table is whole. Where
-the stream holds no such signs, lines, dots and dashes are ASCII; nothing is bold with NO_COLOR or on a dumb terminal.
+On a terminal, columns are left out until the table fits: those with the highest nonzero `leaves` first, equal ones
+together. A line below names them, and where they can be found. No name and no number is cut: a name that is too long
+for the remaining columns has a line of its own above its figures. Without a terminal the table is whole. If the stream
+cannot show them, lines, dots and dashes are ASCII; nothing is bold with NO_COLOR or on a dumb terminal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIGNS = str.maketrans({"─": "-", "●": "*", "–": "-", "µ": "u", "×": "x",
 
 
 class Column(NamedTuple):
-    """What a column shows, and when it leaves.
+    """The content of a column, and when it is left out.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ def clean(text: str) -> str:
 
 
 def fitting(text: str, encoding: str | None) -> str:
-    """Return a text in the signs that an encoding has: our own replaced by ASCII, those of names by escapes.
+    """Return a text in an encoding's characters: our own signs replaced by ASCII, those of names by escapes.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def print_table(
 
 
 def say_words(text: str, console: Any = None) -> None:
-    """Print a sentence, broken between words where the terminal ends."""
+    """Print a sentence, broken between words at the terminal's width."""
     from rich.text import Text  # 30 ms
 
     console = terminal() if console is None else console
@@ -182,12 +182,12 @@ def say_words(text: str, console: Any = None) -> None:
 
 
 def width_of(file: Any) -> int:
-    """Return the columns of a terminal; without one there is no end."""
+    """Return the columns of a terminal; unlimited without one."""
     return shutil.get_terminal_size().columns if file is not None and file.isatty() else WIDE
 
 
 def can_steer(file: Any) -> bool:
-    """Tell whether a stream is a terminal that moves its cursor, and shows more than ASCII."""
+    """Tell whether a stream is a terminal that can move its cursor and show more than ASCII."""
     steers = file.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
     return steers and (file.encoding or "").lower().startswith("utf")
 

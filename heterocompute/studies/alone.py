@@ -1,4 +1,4 @@
-"""Which layer hurts: each tensor rounded alone, all others as they came."""
+"""The effect of each layer: each tensor rounded alone, all others unchanged."""
 
 from __future__ import annotations
 

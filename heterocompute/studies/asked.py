@@ -1,4 +1,4 @@
-"""What a study was asked for: its formats and methods, activations, emulations and device, checked before any work."""
+"""The arguments of a study: its formats and methods, activations, emulations and device, checked before any work."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..formats import Format, format as parse_format
 from ..ptq.methods import METHODS, takes
 from .callers import several
 
-PLAIN = "fp32"  # the baseline: the arrays as they came
+PLAIN = "fp32"  # the baseline: unchanged arrays
 PLAIN_TEXTS = (PLAIN, "none", "skip")
 FormatOrMix = str | Format | Mapping[str, str | Format]
 
 
 class Way(NamedTuple):
-    """A format, and how a tensor is rounded to it; None: it stays as it came, or is rounded plainly."""
+    """A format, and the method that rounds a tensor to it; None: unchanged, or rounded plainly."""
 
     fmt: Format | None
     method: str | None
@@ -87,7 +87,7 @@ def methods_of(methods: Any, hessians: Any) -> list[str | None]:
 
 
 def by_methods(entries: list[Entry], methods: list[str | None]) -> list[Entry]:
-    """Return each entry with each method that takes all of its formats; the baseline has none."""
+    """Return each entry with each method that supports all of its formats; the baseline has no method."""
     found = []
     for entry in entries:
         formats = {fmt for fmt in entry.formats.values() if fmt is not None}
@@ -181,7 +181,7 @@ def plan_of(
 
 
 def chip_asked(device: Any) -> Any:
-    """Return the device that a study was asked for, checked before any work; None or ``"mac"`` as they are."""
+    """Return the device of a study, checked before any work; None or ``"mac"`` unchanged."""
     if device is None:
         return None
     from .. import hardware  # 60 ms
@@ -195,7 +195,7 @@ def chip_asked(device: Any) -> Any:
 
 
 def modelled_by(chip: Any) -> Callable[[list[Any], Format | None], dict[str, Any]]:
-    """Return what computes the columns of a device, as `chip_asked` returns it."""
+    """Return a function that computes the columns of a device, as `chip_asked` returns it."""
     if chip is None:
         return lambda matrices, kind: {}
     from ..hardware.cost.pairing import format_columns  # 60 ms

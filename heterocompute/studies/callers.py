@@ -1,4 +1,4 @@
-"""The functions that a caller hands to a study: what judges weights and what trains them, checked on both sides."""
+"""The functions that a caller passes to a study to evaluate and train weights; arguments and results are checked."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def several(value: Any, name: str, wanted: str) -> list[Any]:
     """Return the items of a list, a tuple or another iterable; TypeError with the name for anything else."""
     try:
         return list(value)
-    except (TypeError, ValueError, NotImplementedError):  # such as a 0-d array, or one whose rows make no item
+    except (TypeError, ValueError, NotImplementedError):  # such as a 0-d array, or an array whose rows have no size
         raise TypeError(f"{name} is {shown(value)}, expected {wanted}") from None
 
 
 def retrainer(retrain: Any, own: Callable[..., Any] | None, study: str) -> Callable[..., Any] | None:
-    """Return the function that trains again: the caller's, or for True the network's own."""
+    """Return the function that trains: the caller's, or for True the network's own."""
     if retrain is None or retrain is False:
         return None
     found = own if retrain is True else retrain
@@ -43,7 +43,7 @@ def retrainer(retrain: Any, own: Callable[..., Any] | None, study: str) -> Calla
 
 
 def seeded(train: Callable[..., Any] | None, seeds: int, study: str) -> list[Callable[..., Any]]:
-    """Return the trainings of each format: one as it is, or one for each seed."""
+    """Return the training functions for each format: the one given, or one for each seed."""
     if seeds == 1:
         return [] if train is None else [train]
     if train is None:
@@ -58,7 +58,7 @@ def seeded(train: Callable[..., Any] | None, seeds: int, study: str) -> list[Cal
 
 
 def _check_retrained(found: Any, changed: Mapping[str, Any], study: str) -> dict[str, Any]:
-    """Refuse what was trained to something else: it must be stored as before."""
+    """Refuse weights that training changed in kind: each must have the format, shape and axis that it had."""
     if not isinstance(found, Mapping) or set(found) != set(changed):
         kind = f"the names {sorted(found)[:9]}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
         raise ValueError(f"{study}: retrain returned {kind}, expected a mapping with the names of the weights")
@@ -80,7 +80,7 @@ def _check_retrained(found: Any, changed: Mapping[str, Any], study: str) -> dict
 def train_again(
     train: Callable[..., Any], weights: Mapping[str, Any], changed: Mapping[str, Any], study: str
 ) -> dict[str, Any]:
-    """Let the caller's function train; what it may change in place by mistake it gets as views that it cannot write."""
+    """Call the caller's training function; weights that it must not change are passed as read-only views."""
     views = {name: _read_only(value) for name, value in weights.items()}
     given = {name: views[name] if value is weights[name] else value for name, value in changed.items()}
     found = _check_retrained(call_back(train, dict(views), given), changed, study)
@@ -136,7 +136,7 @@ def evaluator(
 
 
 class noted:
-    """Add what the caller's function was given to an error that it raises, as a note."""
+    """Add a note to an error of the caller's function that says what the function was given."""
 
     def __init__(self, given: str) -> None:
         self.given = given

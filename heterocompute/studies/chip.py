@@ -1,4 +1,4 @@
-"""What a chip takes for one token of a language model: its matrices and the attention, by the roofline."""
+"""A chip's cost of one token of a language model: its matrices and the attention, by the roofline."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..formats import Format
 
 __all__ = ["CONTEXT", "decoding"]
 
-CONTEXT = 4096  # tokens before the one that is decoded, at most the model's context
+CONTEXT = 4096  # tokens before the decoded one, at most the model's context
 
 
 def decoding(
     net: Any, chip: Any, changed: Mapping[str, Any], activations: Format | None, cache: Format | None, bits: float
 ) -> dict[str, Any]:
-    """Return what a study of a language model adds to a row for a chip.
+    """Return the columns that a study of a language model adds to a row for a chip.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How few weights a network needs: its answers against their density, kind of layer by kind."""
+"""The number of weights that a network needs: its evaluation against their density, for each kind of layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study of densities found: plain lists of dicts, and the ways to look at them."""
+"""The result of a study of densities: plain lists of dicts, and the views of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study found: plain lists of dicts, and the ways to look at them."""
+"""The result of a study: plain lists of dicts, and the views of them."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Study(Tabular):
         return [self._judge(name) for name in numbers if not name.endswith(spread)]
 
     def _views(self, metric: str | None = None) -> list[View]:
-        """What else can be drawn: the metric against the bits of the KV cache and of accumulators."""
+        """The other plots: the metric against the bits of the KV cache and of accumulators."""
         name = self._metric if metric is None else metric
 
         def judge(rows: list[dict[str, Any]]) -> Judge:
@@ -238,7 +238,7 @@ class Study(Tabular):
 
     @property
     def _advice(self) -> list[tuple[str, str]]:
-        """What to take, and why: a format, and where there are several a KV cache and an accumulator."""
+        """The recommendation, and the reason: a format, and a KV cache and an accumulator if there are several."""
         first = report.advice(self.table, self._metric, more_is_better(self._metric)) if self.table else None
         return [best for best in (first, *(view.advice for view in self._views())) if best is not None]
 

@@ -58,7 +58,7 @@ NETWORK_FORMATS = (
     "bf16 fp8_e4m3fn mxfp8_e4m3 mxfp6_e2m3 mxfp4 nvfp4 nf4-g64 cb4 cb3 cb2 log5-2-g32 log4-1-g16 "
     "int8+2:4 vsq4-g16-s4+2:4 int8+1:4"
 ).split()
-NETWORK_RETRAINED = "cb3 cb2 int8+2:4 vsq4-g16-s4+2:4 int8+1:4".split()  # rows that a network trains unasked
+NETWORK_RETRAINED = "cb3 cb2 int8+2:4 vsq4-g16-s4+2:4 int8+1:4".split()  # rows that a network trains by default
 NETWORK_ACTIVATIONS = ("int8",)
 TENSOR_FORMATS = "int8 int4 int4-g32-f16 vsq4-g16-s4 vsq4-g64-s8 vsq3-g16-s4 mxfp8_e4m3 mxfp4 nvfp4 nf4-g64".split()
 HISTOGRAM_BINS = 81

@@ -1,4 +1,4 @@
-"""Sentences on tensors that a format does not suit: scales of few values, and groups that do not divide the rows."""
+"""Sentences on tensors that do not suit a format: few values per scale, or groups that do not divide the rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..formats import Format
 
 __all__ = ["notes_on"]
 
-FEWEST = 8  # values of a scale: below, a float32 scale takes 4 bits of each value and more
-PADDING = 1.05  # times the bits of rows of whole groups: from there on a tensor is named
+FEWEST = 8  # values per scale: below, a float32 scale takes 4 or more bits of each value
+PADDING = 1.05  # times the bits of rows of whole groups, from which on a tensor is named
 SHOWN = 3
 
 

@@ -43,7 +43,7 @@ class Source:
         else:
             weights = {"array": as_array(weights, "study: weights")}
         self._arrays: Mapping[str, Any] = weights
-        self._plain: dict[str, Array] = {}  # those in memory, as they lie there
+        self._plain: dict[str, Array] = {}  # arrays in memory, unchanged
         self.names = list(weights)
         self.axes: Mapping[str, tuple[int, ...]] = getattr(weights, "axes", {})
         self.infos = weights.plain_infos() if isinstance(weights, Checkpoint) else self._in_memory()
@@ -59,7 +59,7 @@ class Source:
             except Unreadable:
                 raise
             except TypeError:
-                continue  # what cannot be quantized stays beside the rest
+                continue  # tensors that cannot be quantized stay unchanged
         return {name: (array.dtype.name, array.shape) for name, array in self._plain.items()}
 
     def original(self, name: str) -> Any:
@@ -71,7 +71,7 @@ class Source:
         return as_array(self._plain[name] if name in self._plain else self._arrays[name], name)
 
     def of(self, name: str) -> Any:
-        """Return what another process needs to load a tensor of `infos`: its array, or where its checkpoint is."""
+        """Return what another process needs to load a tensor of `infos`: its array, or the path of its checkpoint."""
         if isinstance(self._arrays, Checkpoint):
             return place_of(self._arrays)
         return self._plain[name] if name in self._plain else self._arrays[name]
@@ -86,7 +86,7 @@ def loaded(source: Any, name: str) -> Array:
 
 
 class Network(NamedTuple):
-    """What a value brings that knows how to judge itself, and perhaps how to train itself."""
+    """The weights of a value, with its functions for evaluation and training if it has them."""
 
     weights: Any
     evaluate: Callable[..., Any] | None
@@ -94,7 +94,7 @@ class Network(NamedTuple):
 
 
 def network_of(weights: Any) -> Network:
-    """Return the weights of a network and what it can do; anything else is weights that can do nothing."""
+    """Return the weights of a network and its functions; any other value is weights without functions."""
     found = getattr(weights, "weights", None)
     if isinstance(weights, Mapping) or not isinstance(found, Mapping):
         return Network(weights, None, None)
@@ -105,12 +105,12 @@ def network_of(weights: Any) -> Network:
 def module_of(
     model: Any, evaluate: Any, include: Any, exclude: Any, axis: Any, emulate: Any, retrain: Any, study: str = "study"
 ) -> tuple[Any, Any]:
-    """Return the weights of a torch.nn.Module, and what judges it with other ones in their place.
+    """Return the weights of a torch.nn.Module, and a function that evaluates it with others.
 
     Raises
     ------
     ValueError
-        An argument that does not apply to a module.
+        An argument does not apply to a module.
     """
     for value, name, how in (
         (axis, "axis", "the layers of a module say theirs"),
@@ -125,7 +125,7 @@ def module_of(
 
 
 class named:
-    """Put the tensor's name before the message of an error."""
+    """Put the tensor's name in front of an error's message."""
 
     def __init__(self, name: str) -> None:
         self.name = name

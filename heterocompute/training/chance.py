@@ -20,7 +20,7 @@ GOLDEN, FIRST, SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1C
 
 
 def chances(seed: int, first: int, count: int) -> Array:
-    """Return the numbers in [0, 1) of `count` elements from index `first` on.
+    """Return `count` numbers in [0, 1), for the elements from index `first` on.
 
     >>> [round(chance, 12) for chance in chances(0, 0, 2).tolist()]
     [0.883310808214, 0.431527997049]
@@ -34,7 +34,7 @@ def chances(seed: int, first: int, count: int) -> Array:
 
 
 def round_by_chance(x: Array, scale: Array, low: Any, high: Any, levels: Any, seed: int) -> Array:
-    """Round to levels by chance, float32.
+    """Round to levels stochastically, float32.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ WEIGHT_DECAY = 1e-4
 
 # Of codebooks.
 MOMENTUM = 0.9
-ROW_RATE, TENSOR_RATE = 1e-3, 3e-4  # of a few tried, those of the least training loss
+ROW_RATE, TENSOR_RATE = 1e-3, 3e-4  # the best of a few tried values by training loss
 
 
 def steps_of(examples: int, batch: int, epochs: int) -> int:
@@ -27,7 +27,7 @@ def steps_of(examples: int, batch: int, epochs: int) -> int:
 
 
 def batches(x: F32, labels: NDArray[np.int64], batch: int, epochs: int, random: np.random.Generator) -> Iterator[Batch]:
-    """Each pass in another order; images distorted, every time in another way."""
+    """Yield batches, each pass in another order; images are distorted differently each time."""
     for _ in range(epochs):
         order = random.permutation(len(x))
         for begin in range(0, len(x), batch):
@@ -36,7 +36,7 @@ def batches(x: F32, labels: NDArray[np.int64], batch: int, epochs: int, random: 
 
 
 def share_of(step: int, steps: int) -> float:
-    """The share of the learning rate that is left at a step, 1 to `steps`: half a cosine down to 0."""
+    """Return the remaining share of the learning rate at a step, 1 to `steps`: half a cosine down to 0."""
     return float(0.5 * (1 + np.cos(np.pi * step / steps)))
 
 
@@ -56,7 +56,7 @@ class Adam:
 
 
 def first_weights(layers: Mapping[str, tuple[int, ...]], random: np.random.Generator) -> dict[str, F32]:
-    """He's initialisation: normal values of variance 2 / fan-in, biases 0."""
+    """Return He's initialisation: normal values of variance 2 / fan-in, biases 0."""
     weights = {}
     for name, shape in layers.items():
         fan_in = int(np.prod(shape[1:]))

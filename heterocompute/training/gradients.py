@@ -1,8 +1,8 @@
 """Gradients of the networks of `heterocompute.zoo`, and images distorted for their training.
 
-Training multiplies every difference, so a sum in another order ends in another accuracy. Products are therefore those
-of this package, with their stated order, and the exponential is made of single steps: NumPy's own products and exp have
-other last bits on another number of threads, another BLAS, another processor.
+Training amplifies every difference, so a sum in another order leads to another accuracy. Products are therefore those
+of this package, with their stated order, and the exponential consists of single steps: NumPy's own products and exp
+have other last bits on another number of threads, another BLAS, another processor.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def __dir__() -> list[str]:
 
 F32 = NDArray[np.float32]
 
-LN2_HIGH = float.fromhex("0x1.62e42fefap-1")  # 37 bits: times the exponent of a float64 it is exact
+LN2_HIGH = float.fromhex("0x1.62e42fefap-1")  # 37 bits: its product with the exponent of a float64 is exact
 LN2_LOW = float.fromhex("0x1.cf79abc9e3b3ap-40")  # log(2) - LN2_HIGH
 
 
 def product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """a @ b: float32 in the order of this package, the same bits anywhere; anything else as NumPy has it."""
+    """Return a @ b: float32 in the order of this package, the same bits anywhere; other dtypes by NumPy."""
     if a.dtype != np.float32 or b.dtype != np.float32:
         return np.asarray(a @ b)
     with use(blas="own"):
@@ -42,7 +42,7 @@ def product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
 
 
 def exponential(x: NDArray[Any]) -> NDArray[np.float64]:
-    """e^x of x <= 0 in float64: 2^k times a Taylor polynomial of the rest, |rest| <= log(2) / 2."""
+    """Return e^x of x <= 0 in float64: 2^k times a Taylor polynomial of the remainder, |remainder| <= log(2) / 2."""
     x = np.maximum(x.astype(np.float64), -745.0)
     k = np.rint(x / math.log(2))
     rest = (x - k * LN2_HIGH) - k * LN2_LOW
@@ -55,7 +55,7 @@ def exponential(x: NDArray[Any]) -> NDArray[np.float64]:
 def gradients(
     layers: Mapping[str, Any], weights: Mapping[str, F32], x: F32, labels: NDArray[np.int64]
 ) -> tuple[float, dict[str, F32]]:
-    """Mean cross-entropy of one batch, labels (n,) or (n, answers), and its gradient for every weight.
+    """Return mean cross-entropy of one batch, labels (n,) or (n, answers), and its gradient for every weight.
 
     Convolutions are 3 x 3, padded by one, and compute in float32 whatever the weights are.
     """
@@ -74,13 +74,13 @@ def gradients(
         if name != last:
             dy = dy.reshape(positive.shape) * positive
         by_filter = dy.transpose(0, 2, 3, 1).reshape(-1, len(w)) if w.ndim == 4 else dy
-        found[f"{name}.bias"] = by_filter.sum(axis=0)  # row after row: NumPy adds along the rows in no stated order
+        found[f"{name}.bias"] = by_filter.sum(axis=0)  # row after row: NumPy's order along rows is not stated
         if w.ndim == 4:
             found[f"{name}.weight"] = conv2d_backward_weight(dy, inputs, w.shape[2:], STRIDES[name], padding=1)
         else:
             found[f"{name}.weight"] = product(dy.T, inputs)
         if name == first:
-            break  # nobody asks for the gradient of the examples
+            break  # the gradient of the examples is not needed
         if w.ndim == 4:
             dy = conv2d_backward_input(dy, w, shape[2:], STRIDES[name], padding=1)
         else:
@@ -89,7 +89,7 @@ def gradients(
 
 
 def cross_entropy(logits: F32, labels: NDArray[np.int64]) -> tuple[float, F32]:
-    """The mean over all labels, and the gradient of the logits."""
+    """Return the mean over all labels, and the gradient of the logits."""
     answers = logits.reshape(*labels.shape, -1)
     powers = exponential(answers - answers.max(axis=-1, keepdims=True))
     probabilities = powers / powers.sum(axis=-1, keepdims=True)
@@ -100,7 +100,7 @@ def cross_entropy(logits: F32, labels: NDArray[np.int64]) -> tuple[float, F32]:
 
 
 def distort(x: F32, random: np.random.Generator) -> F32:
-    """Each image turned by up to 0.15 radians, sized by up to 10 % and shifted by up to one pixel (bilinear)."""
+    """Return each image rotated by up to 0.15 radians, scaled by up to 10 %, shifted by up to one pixel (bilinear)."""
     n, _, h, w = x.shape
     angle = random.uniform(-0.15, 0.15, (n, 1, 1))
     size = random.uniform(0.9, 1.1, (n, 1, 1))

@@ -1,4 +1,4 @@
-"""Weights before rounding: which arrays are those of a layer that rounds them in each forward pass."""
+"""Weights before rounding: the arrays of layers that round them in each forward pass."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refuse_latent(array: np.ndarray[Any, Any], name: str) -> None:
     Raises
     ------
     ValueError
-        The array is the memory of a living layer's weight.
+        The array is the memory of an existing layer's weight.
     """
     place = array.__array_interface__["data"][0]
     for layer, (parameter, fmt) in list(_LAYERS.items()):

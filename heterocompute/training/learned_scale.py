@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 def rounded_with_scale(
     x: Array, fmt: Format, axes: tuple[int, ...], scale: Any
 ) -> tuple[Array, Callable[[Any], tuple[Array, Array]]]:
-    """Do what `fake_quantize` does with ``scale=``."""
+    """Compute `fake_quantize` with ``scale=``."""
     form = fmt.form
     steps = form.codes == "integer" and form.signed and not (form.minima or form.fraction_bits) and fmt.unit == 1
     if not steps or has_pattern(fmt) or form.scale not in ("f32", "f16") or form.second != "none":

@@ -1,9 +1,9 @@
-"""Rounded values with a note of where their gradient passes: a bit a value, written in the same pass, or nothing.
+"""Rounded values with a note of where their gradient passes: one bit per value, written in the same pass, or nothing.
 
     low * T <= w <= high * T          T the threshold of w's group, 1 without a clip; w as float32
 
-What the note is depends on the format and the clip alone: nothing (the gradient passes everywhere), bits, or, of OCTAV
-and of patterns, a float32 factor.
+The kind of note depends only on the format and the clip: nothing (the gradient passes everywhere), bits, or, for OCTAV
+and patterns, a float32 factor.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["note_of", "passed", "rounded"]
 
 Array = np.ndarray[Any, Any]
 
-# A searched scale is a threshold divided once by the largest element, so that the threshold may lie this far beyond
-# scale * element: half a unit of the last place of float32, or of float16 where that is what is stored.
+# A searched scale is a threshold divided once by the largest element. So the threshold may exceed scale * element by
+# half a unit of the last place of float32, or of float16 if the scale is stored as float16.
 SLACK, SLACK_F16 = 2.0**-23, 2.0**-10
 
 
@@ -50,7 +50,7 @@ def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
 def note_of(
     fmt: Format, clip: Any, shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> tuple[Any, tuple[int, ...]] | None:
-    """Return dtype and shape of the note, or None where there is none."""
+    """Return dtype and shape of the note, or None if there is none."""
     base = fmt.base if has_pattern(fmt) else fmt
     if bounds_of(base, clip) is None:
         return None
@@ -88,7 +88,7 @@ def rounded(
 
 
 def passed(g: Array, note: Array | None, fmt: Format, axes: tuple[int, ...]) -> Array:
-    """Return the float32 gradient that passes, g itself where all of it does."""
+    """Return the float32 gradient that passes: g itself if all of it does."""
     gradient = g.astype(np.float32, copy=False)
     if note is None:
         return gradient
@@ -116,7 +116,7 @@ def _searched(x: Array, q: QuantizedArray) -> Array:
 def _of_pattern(
     x: Array, fmt: Sparse, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
 ) -> tuple[Array, Array | None]:
-    """Round what a pattern keeps; the gradient passes where nothing is kept."""
+    """Round the values that a pattern keeps; the gradient passes where none is kept."""
     noted = note_of(fmt, clip, x.shape, axes) is not None
     if rounding == "nearest" and not noted:
         return fake_quantize(x, fmt, axes, clip), None

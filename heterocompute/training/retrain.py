@@ -32,7 +32,7 @@ F32 = NDArray[np.float32]
 
 
 class Trainable(Protocol):
-    """What a network must know to be trained, as `heterocompute.zoo.Network` does."""
+    """The methods that a network needs to be trained, as `heterocompute.zoo.Network` has them."""
 
     @property
     def layers(self) -> Mapping[str, Any]: ...
@@ -48,7 +48,7 @@ class Trainable(Protocol):
 def retrain(
     net: Trainable, weights: Mapping[str, Any], changed: Mapping[str, Any], seed: int, epochs: int
 ) -> dict[str, Any]:
-    """Do what `heterocompute.zoo.Network.retrain` describes.
+    """Train as `heterocompute.zoo.Network.retrain` describes.
 
     Parameters
     ----------
@@ -66,9 +66,9 @@ def retrain(
     Raises
     ------
     TypeError
-        No mappings, a seed or epochs that are no ints.
+        An argument is not a mapping, or the seed or epochs are not ints.
     ValueError
-        The two mappings differ in names or shapes, a seed or epochs below 0.
+        The two mappings differ in names or shapes, or the seed or epochs are below 0.
 
     Examples
     --------

@@ -29,7 +29,7 @@ def as_seed(seed: Any) -> int:
     Raises
     ------
     TypeError, ValueError
-        No int, or not from 0 to 2^64 - 1.
+        The seed is not an int, or not from 0 to 2^64 - 1.
     """
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
         raise TypeError(f"fake_quantize: seed is {shown(seed)}, expected an int")
@@ -39,18 +39,17 @@ def as_seed(seed: Any) -> int:
 
 
 def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
-    """Round to the levels of a format, by chance; `q`, of no pattern, has the scales.
+    """Round to the levels of a format stochastically; the scales are those of `q`, which has no pattern.
 
     Raises
     ------
     ValueError
-        Of a learned codebook, whose levels are those that x was rounded to, of blocks, or of a format without a stated
-        kind of codes.
+        The format is a learned codebook, whose levels come from rounding x, or blocks, or states no kind of codes.
     """
     y = np.empty(x.shape, np.float32)
     _core.round_by_chance(runtime.run(), core_view(x), q._packed(), levels_of(q.format), seed, y)
     if not q.format.form.has_scales:
-        infinite = np.isinf(x)  # which saturates or stays, as the format says
+        infinite = np.isinf(x)  # infinities saturate or stay, depending on the format
         if infinite.any():
             y[infinite] = q.dequantize()[infinite]
     return y
@@ -59,7 +58,7 @@ def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
 @lru_cache(maxsize=64)
 @counts_subnormals
 def levels_of(fmt: Format) -> Levels:
-    """Return the levels of a format before its scale, as the core takes them."""
+    """Return the levels of a format before its scale, in the C core's form."""
     form = fmt.form
     if form.codes in ("learned", "unstated") or form.minima or fmt.unit > 1:
         raise ValueError(f"fake_quantize: rounding='stochastic' has no levels of {fmt} to choose from")

@@ -99,7 +99,7 @@ def fine_tune(
 
 
 def compare_formats(texts: list[str], net: Digits, x: F32, labels: NDArray[np.int64], epochs: int) -> list[str]:
-    """Lines of a table: accuracy of the quantized network before and after training its codebooks."""
+    """Return lines of a table: accuracy of the quantized network before and after training its codebooks."""
     lines = ["| format | bits/value | before | after, mean | standard deviation |", "|---|---|---|---|---|"]
     print(*lines, sep="\n", flush=True)
     for text in texts:
@@ -114,7 +114,7 @@ def compare_formats(texts: list[str], net: Digits, x: F32, labels: NDArray[np.in
 
 
 def write(path: Path, weights: Mapping[str, F32], pixels: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
-    """Write what `Digits.load` reads: the weights, and the images (n, 1, 8, 8) of 0..16 with their labels."""
+    """Write the file that `Digits.load` reads: the weights, and the images (n, 1, 8, 8) of 0..16 with their labels."""
     tensors: dict[str, NDArray[Any]] = {f"weights/{name}": w for name, w in weights.items()}
     for part, these in (("test", slice(TRAIN_IMAGES, None)), ("train", slice(TRAIN_IMAGES))):
         tensors[f"{part}/images"] = pixels[these]

@@ -1,4 +1,4 @@
-"""The networks that ship with the package, so that everything can be tried on something real."""
+"""The networks that ship with the package, so that everything can be tried on real weights."""
 
 from .addition import Adder, adder
 from .digit_images import Digits, digits

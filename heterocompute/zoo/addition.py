@@ -1,4 +1,4 @@
-"""A network that adds two numbers of three digits: right is right to the last digit, so four bits make a difference.
+"""A network that adds two numbers of three digits: an answer must be right in every digit, so precision matters.
 
 x (n, 60), digits one-hot -> fc1 -> 128 -> ReLU -> fc2 -> 128 -> ReLU -> fc3 -> 4 digits of 10 logits.
 29,480 parameters.
@@ -19,7 +19,7 @@ __all__ = ["Adder", "adder"]
 
 FILE = Path(__file__).with_name("adder.safetensors")
 NUMBERS = 1000
-TEST_PAIRS, TRAIN_PAIRS = 4096, 25_600  # held out; of the others, those that `train_x` shows
+TEST_PAIRS, TRAIN_PAIRS = 4096, 25_600  # held out; the rest of the pairs that `train_x` shows
 
 
 class Adder(Network):
@@ -49,7 +49,7 @@ class Adder(Network):
 
 
 def pairs() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the pairs a, b as 1000 a + b, in an order by chance: those held out, and all others.
+    """Return the pairs a, b as 1000 a + b, in random order: those held out, and all others.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def pairs() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def examples(numbers: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return what the network reads of each pair, and the digits of the sum.
+    """Return the network's inputs for each pair, and the digits of the sum.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the networks that ship have in common: weights, examples, and a forward pass that any operand goes through.
+"""Shared by the networks that ship: weights, examples, and a forward pass that accepts any kind of operand.
 
 Layers with ReLU between, 3 x 3 convolutions padded by one and then linear ones; which, says `layers.py`.
 """
@@ -108,7 +108,7 @@ class Network:
             elif len(shape) == 4:
                 x = conv2d(x, w, b, stride=STRIDES[name], padding=1, activations=activations)
             else:
-                with use(blas="own"):  # a BLAS adds in another order with other threads
+                with use(blas="own"):  # a BLAS sums in an order that depends on the number of threads
                     x = linear(x, w, b, activations=activations)
             if name != last:
                 x = np.maximum(x, 0)
@@ -210,7 +210,7 @@ class Network:
         >>> net.accuracy(pruned) < 0.6 < 0.8 < net.accuracy(net.retrain(net.weights, pruned))
         True
         """
-        from ..training.retrain import retrain  # training stands above the networks that it trains
+        from ..training.retrain import retrain  # a later import: training may import networks, not the reverse
 
         return retrain(self, weights, changed, seed, epochs)
 

@@ -50,7 +50,7 @@ def test_scales_need_a_code_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     q = hc.quantize(reals((3, 20), 5), "nf4-g16")
     halved = replace(q.format.form, levels=tuple(level / 2 for level in q.format.form.levels))
     monkeypatch.setattr(hc.NF4, "form", halved)
-    with pytest.raises(ValueError, match="scales_expanded: nf4-g16 states no code that stands for 1"):
+    with pytest.raises(ValueError, match="scales_expanded: nf4-g16 has no code of the value 1"):
         q.scales_expanded()
 
 

@@ -60,7 +60,7 @@ def test_bitnet_becomes_ternary_blocks_and_comes_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change, words", [
     ({"fc.weight": np.full((16, 256), 0xFF, np.uint8)}, "holds the code 3"),
-    ({"fc.weight_scale": np.zeros(1, np.float32)}, "not a finite scale"),
+    ({"fc.weight_scale": np.zeros(1, np.float32)}, "no finite scale"),
     ({"fc.weight_scale": np.ones(2, np.float32)}, "expected one of float16"),
     ({"fc.weight": np.zeros(16, np.uint8)}, r"expected uint8 \(out / 4, in\)"),
 ])  # fmt: skip

@@ -198,7 +198,7 @@ def test_the_mismatch_of_the_textbook_network_is_reported() -> None:
         (lambda: hw.Conv2d(3, 0, 3), "out_channels is 0, expected a positive integer"),
         (lambda: hw.Conv2d(3, 4, -1), "kernel_size is -1"),
         (lambda: hw.Conv2d(3, 4, 3, groups=2), "in_channels is 3, not a multiple of groups 2"),
-        (lambda: hw.count(hw.Conv2d(3, 4, 5), (3, 4, 4)), r"a window of 5 on 4 \+ 2 x 0"),
+        (lambda: hw.count(hw.Conv2d(3, 4, 5), (3, 4, 4)), r"a window of 5 does not fit on 4 \+ 2 x 0"),
         (lambda: hw.Attention(10, 3), "width is 10, expected a positive multiple of heads 3"),
         (lambda: hw.count("gpt2", (2000,)), "2000 positions, but the table has 1024 rows"),
     ],

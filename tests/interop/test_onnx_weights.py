@@ -158,7 +158,7 @@ def test_sparse_weights_are_read_as_dense(ndim: int, tmp_path: Path, capsys: pyt
     [
         ([0, 48], "an index outside"),
         ([-1, 0], "outside"),
-        ([0], "2 values and indices"),
+        ([0], "2 values but indices"),
         ([[0, 0], [1, -1]], "outside"),
         ([[0, 0], [6, 0]], "outside"),
     ],

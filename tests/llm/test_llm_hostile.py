@@ -60,7 +60,7 @@ TENSORS: dict[str, tuple[dict[str, Any], str]] = {
     "no norm": ({"blk__1__ffn_norm__weight": None}, "the tensor 'blk.1.ffn_norm.weight' is missing"),
     "no keys": ({"blk__0__attn_k__weight": None}, "the tensor 'blk.0.attn_k.weight' is missing"),
     "a narrow product": ({"blk__0__ffn_up__weight": np.ones((95, 64), np.float32)}, "expected (96, 64)"),
-    "factors": ({"rope_freqs__weight": np.zeros(8, np.float32)}, "holds no 8 numbers above 0"),
+    "factors": ({"rope_freqs__weight": np.zeros(8, np.float32)}, "does not hold 8 numbers above 0"),
     "output": ({"output__weight": np.ones((9, 64), np.float32)}, "expected (264, 64)"),
 }  # fmt: skip
 

@@ -149,7 +149,7 @@ CHANGES = {
     "model_type is 'mamba'": lambda folder: changed(folder / "config.json", model_type="mamba"),
     "neither of bytes nor of SentencePiece": lambda folder: changed(folder / "tokenizer.json", pre_tokenizer=None),
     "model is not BPE": lambda folder: changed(folder / "tokenizer.json", model={"type": "Unigram"}),
-    "rule that has no name": lambda folder: changed(
+    "rule that llama.cpp has no name for": lambda folder: changed(
         folder / "tokenizer.json", pre_tokenizer={"type": "ByteLevel", "use_regex": False}
     ),
     "has shape": lambda folder: changed(folder / "config.json", intermediate_size=32),

@@ -77,7 +77,7 @@ def test_what_is_written_is_read_again(example: Path, tmp_path: Path, capsys: py
         (["{file}", "--gemm", "0,2,3"], 2, "argument --gemm: 0, expected a positive number"),
         (["{file}", "--budget", "-5"], 2, "argument --budget: '-5', expected a whole number"),
         (["{file}", "--dataflow", "xs"], 2, "argument --dataflow: invalid choice: 'xs' (choose from "),
-        (["{file}", "--html", "{file}"], 2, "heterocompute map: --html is FILE: "),
+        (["{file}", "--html", "{file}"], 2, "heterocompute map: --html and FILE are the same file: "),
         (["{file}", "--html", "/absent/page.html"], 1, "/absent/page.html: No such file or directory"),
         (["absent.yaml"], 1, "heterocompute map: absent.yaml: No such file or directory"),
     ],

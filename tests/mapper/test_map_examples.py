@@ -273,8 +273,8 @@ SMALL = hw.Arch([hw.Level("MainMemory"), hw.Level("Buffer", words=32)])
         ),
         (
             hw.Arch([hw.Level("MainMemory", skip={"W": {"I"}}), hw.Level("Buffer")]), FIT,
-            "level MainMemory: W is gated or skipped there, but does not go from there to the multipliers; zeros are "
-            "looked at element by element, so only the last level that keeps it may",
+            "level MainMemory: W is gated or skipped there, but only the last level that keeps a tensor can do this, "
+            "because zeros are tested element by element",
         ),
     ],
 )  # fmt: skip
@@ -307,7 +307,7 @@ def test_what_does_not_fit_says_by_how_much(arch: hw.Arch, mapping: hw.Mapping, 
         (lambda: hw.Density(1.5), "Density: share is 1.5, expected above 0 and at most 1"),
         (
             lambda: hw.Arch([hw.Level("A"), hw.Level("B", instances=3), hw.Level("C", instances=4)]),
-            "Arch: 4 instances of C cannot be shared out to the 3 above them",
+            "Arch: 4 instances of C cannot be divided among the 3 above them",
         ),
         (lambda: hw.Arch([hw.Level("A"), hw.Level("A")]), "Arch: two levels have one name: A, A"),
     ],

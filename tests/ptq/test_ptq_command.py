@@ -66,7 +66,9 @@ def test_what_the_command_refuses(files: Path, capsys: Any) -> None:
         found, _, err = run(capsys, *begin, "--format", "int4", "--calibration", f"{name}.npz")
         assert (found, words in err) == (1, True), err
     found, _, err = run(capsys, *begin[:2], "x.npz", "--format", "int4", "--calibration", "x.npz")
-    assert (found, "OUT is --calibration" in err, Path("x.npz").read_bytes()) == (2, True, whole), err
+    assert (found, "OUT and --calibration are the same file" in err, Path("x.npz").read_bytes()) == (2, True, whole), (
+        err
+    )
     for more, code, words in (
         (("--calibration", "x.npz"), 2, "--format or --recipe is needed"),
         (("--format", "int4"), 2, "--calibration is needed"),

@@ -1,4 +1,5 @@
-/* Linux: affinity by system calls, quotas of control groups, features of ARM by the auxiliary vector, AMX by request. */
+/* Linux: affinity by system calls, quotas of control groups, features of ARM from the auxiliary vector, AMX on
+ * request. */
 #if defined(__linux__)
 
 #if !defined(_GNU_SOURCE)
@@ -17,8 +18,8 @@
 
 enum { LONGEST_PATH = 4096 };
 
-/* Processors that the quota of one folder allows, rounded up, or 0 where it has none. Version 2 of control groups has one file
- * for quota and period, version 1 has two. */
+/* Processors that the quota of one folder allows, rounded up, or 0 if it has no quota. Version 2 of control groups has
+ * one file for quota and period, version 1 has two. */
 static int quota_of(const char *folder) {
     static const char *const files[][2] = {{"cpu.max", NULL}, {"cpu.cfs_quota_us", "cpu.cfs_period_us"}};
     for (int version = 0; version < 2; version++) {
@@ -67,7 +68,8 @@ int hc_quota_processors(const char *groups, const char *mount) {
         char folder[2 * LONGEST_PATH];
         const size_t root = (size_t)snprintf(folder, LONGEST_PATH, "%s%s", mount, is_second ? "" : "/cpu");
         snprintf(folder + root, LONGEST_PATH, "%s", path + 1);
-        /* Groups around this one may have a quota too. In a container the path may lead nowhere, and the mount is its own group. */
+        /* Parent groups can have a quota, too. In a container the path may not exist; the mount is then the process's
+         * own group. */
         for (char *end = folder + strlen(folder); end; end = strrchr(folder + root, '/')) {
             *end = '\0';
             const int quota = quota_of(folder);
@@ -81,11 +83,11 @@ int hc_quota_processors(const char *groups, const char *mount) {
 }
 
 int hc_platform_processors(void) {
-    static _Atomic int known = -1; /* a quota is read once: two threads may both read it */
+    static _Atomic int known = -1; /* a quota is read once; two threads may both read it */
     int quota = atomic_load(&known);
     if (quota < 0)
         atomic_store(&known, quota = hc_quota_processors("/proc/self/cgroup", "/sys/fs/cgroup"));
-    uint64_t mask[128]; /* the library's call wants to know how many the kernel has */
+    uint64_t mask[128]; /* the library call compares this with the number of processors of the kernel */
     const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
     long count = 0;
     for (long i = 0; i < bytes / (long)sizeof *mask; i++)
@@ -118,7 +120,7 @@ uint32_t hc_arm_isa(void) {
 }
 
 uint32_t hc_arm_processor(void) {
-    const unsigned long has_identity = 1ul << 11; /* HWCAP_CPUID: the system answers for the register */
+    const unsigned long has_identity = 1ul << 11; /* HWCAP_CPUID: the system allows reading the register */
     uint64_t identity = 0;
     if (getauxval(AT_HWCAP) & has_identity)
         __asm__("mrs %0, midr_el1" : "=r"(identity));

@@ -1,6 +1,7 @@
-/* macOS and the BSDs: features by sysctlbyname. They have no affinity, and their AMX is none of Intel's.
+/* macOS and the BSDs: features by sysctlbyname. They have no affinity, and their AMX is not Intel's.
  *
- * On an Intel Mac the AVX-512 sets stay unused: the system turns these registers on at their first use, and xgetbv denies them.
+ * On an Intel Mac the AVX-512 sets stay unused: the system turns these registers on at their first use, and xgetbv
+ * denies them.
  */
 #if !defined(__linux__) && !defined(_WIN32)
 

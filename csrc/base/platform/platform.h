@@ -1,6 +1,6 @@
-/* The operating system, in one place: locks, threads, forks, clock, processors, libraries opened by name.
- * posix.c (also the aligned memory of base.h) has the common part of POSIX systems, linux.c and macos.c (also the BSDs) the rest,
- * windows.c all of it. No other file of the core includes a header of the system.
+/* The interface to the operating system: locks, threads, forks, clock, processors, libraries opened by name. posix.c
+ * has the common part of POSIX systems and the aligned memory of base.h. linux.c and macos.c (also for the BSDs) have
+ * the rest, windows.c has everything. No other file of the core includes a header of the system.
  */
 #ifndef HC_PLATFORM_H
 #define HC_PLATFORM_H
@@ -29,7 +29,7 @@ typedef pthread_once_t hc_once;
 
 void hc_mutex_init(hc_mutex *mutex);
 void hc_mutex_lock(hc_mutex *mutex);
-bool hc_mutex_try(hc_mutex *mutex); /* false where another thread holds it */
+bool hc_mutex_try(hc_mutex *mutex); /* false if another thread holds it */
 void hc_mutex_unlock(hc_mutex *mutex);
 
 void hc_condition_init(hc_condition *condition);
@@ -45,37 +45,37 @@ typedef struct {
     int number;
 } hc_thread;
 
-/* Starts a thread that nobody joins, with all signals blocked; false where the system gives none. */
+/* Starts a detached thread with all signals blocked; false if the system cannot create it. */
 bool hc_thread_start(hc_thread *thread);
 
-/* Calls `restart` in every child that fork makes from now on; nothing where no fork is. */
+/* Calls `restart` in every child that fork creates from now on; does nothing on systems without fork. */
 void hc_after_fork(void (*restart)(void));
 
-int64_t hc_now_ns(void); /* a clock that never goes back */
+int64_t hc_now_ns(void); /* a monotonic clock */
 
-/* Processors that this thread may run on, as its affinity says now and the quota of its control group said first, or 0 if
- * unknown. */
+/* Processors that this thread may run on: its current affinity, and the quota of its control group at the first call. 0
+ * if unknown. */
 int hc_platform_processors(void);
 
 /* Linux: processors that the quotas of the control groups allow, rounded up, or 0 for no quota. `groups` is the process's list
  * of groups, `mount` the folder of all groups. */
 int hc_quota_processors(const char *groups, const char *mount);
 
-/* The processor of this thread, or -1 where the next function would do nothing. */
+/* The processor of this thread, or -1 if the next function would do nothing. */
 int hc_this_cpu(void);
 
-/* Linux may wake a worker on the processor of the caller who wakes it, and leave both there for milliseconds while others
- * are idle. A moment in which this thread is not allowed there moves it. */
+/* Linux may wake a worker on the processor of the calling thread and leave both there for milliseconds while other
+ * processors are idle. This function excludes the processor from the affinity for a moment, which moves the thread. */
 void hc_leave_cpu(int cpu);
 
 /* Instruction sets of an ARM processor (bits of cpu.h) and its kind (hc_cpu_processor); unused on others. */
 uint32_t hc_arm_isa(void);
 uint32_t hc_arm_processor(void);
 
-/* Linux lends the AMX tile registers only on request, once a process; false where it refuses. */
+/* Linux enables the AMX tile registers only on request, once per process; false if it refuses. */
 bool hc_request_amx(void);
 
-/* A library whose symbols no other one sees; `path` is UTF-8 on Windows. NULL: `reason` says why, in `size` bytes. */
+/* Opens a library with private symbols; `path` is UTF-8 on Windows. NULL: `reason` has the cause, in `size` bytes. */
 void *hc_library_open(const char *path, char *reason, size_t size);
 void *hc_library_symbol(void *library, const char *name); /* NULL: it has none */
 

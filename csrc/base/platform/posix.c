@@ -28,7 +28,7 @@ static void *begin(void *argument) {
 }
 
 bool hc_thread_start(hc_thread *thread) {
-    sigset_t all, before; /* signals belong to the caller's threads */
+    sigset_t all, before; /* signals are for the caller's threads */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_t handle;

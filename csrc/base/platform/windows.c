@@ -1,4 +1,4 @@
-/* Windows: Win32 threads and locks. There is no fork, and no tile register of AMX is asked for. */
+/* Windows: Win32 threads and locks. There is no fork, and AMX tile registers are not requested. */
 #if defined(_WIN32)
 
 #define WIN32_LEAN_AND_MEAN
@@ -55,7 +55,7 @@ int64_t hc_now_ns(void) {
     return seconds * 1000000000 + rest * 1000000000 / per_second.QuadPart;
 }
 
-/* A process that runs in several groups of 64 processors has the mask 0. */
+/* The mask is 0 for a process that runs in several groups of 64 processors. */
 int hc_platform_processors(void) {
     DWORD_PTR mask = 0, all = 0;
     if (!GetProcessAffinityMask(GetCurrentProcess(), &mask, &all) || mask == 0)

@@ -1,9 +1,9 @@
-/* Integers with a scale and a minimum for each group, or for a row (group 0).
+/* Integers with a scale and a minimum per group, or per row (group 0).
  *
  *   m = min(x)     s = (max(x) - m) / (2^b - 1)     q = clip(RNE((x - m) / s), 0, 2^b - 1)     value = s * q + m
  *
- * option[0]: s and m are float16, of at most 65504; s and q follow what is stored. Other programs have float zero points
- * z instead, m = -s z: HQQ, MLX (biases), MatMulNBits of onnxruntime.
+ * option[0]: s and m are float16, of at most 65504; s is computed with the stored m, and q with the stored s and m.
+ * Other programs have float zero points z instead, with m = -s z: HQQ, MLX (biases), MatMulNBits of onnxruntime.
  */
 #include "formats/affine/affine.h"
 
@@ -23,7 +23,7 @@ static void affine_layout(const hc_format *format, const hc_geometry *geometry,
     layout[HC_SCALES] = layout[HC_MINIMA] = (hc_component_layout){true, true, dtype, 1, {geometry->groups, 0}};
 }
 
-/* The codes that products with floats take are values, which nothing scales. */
+/* In products with floats the codes are decoded values, so they have no scale. */
 static bool affine_has_groups(const hc_format *format) {
     (void)format;
     return false;

@@ -1,5 +1,5 @@
-/* Integers with a minimum for each group: options by name, the factors of a group, and the encoder, which is compiled for
- * each SIMD set too.
+/* Integers with a minimum per group: names of the options, the factors of a group, and the encoder, which is also
+ * compiled for each SIMD set.
  */
 #ifndef HC_AFFINE_H
 #define HC_AFFINE_H
@@ -16,7 +16,7 @@ static inline float affine_factor(const hc_format *format, const hc_components *
     return affine_has_halves(format) ? hc_f16_to_f32(hc_load_u16(part + 2 * group)) : hc_load_f32(part + 4 * group);
 }
 
-/* Stores a number as the format has it; returns what was stored. |value| is at most float32's largest. */
+/* Stores a number in the format's type; returns the stored value. |value| is at most float32's largest. */
 static inline float affine_store(const hc_format *format, const hc_components *out, hc_component_id id, int64_t row,
                                  int64_t group, float value) {
     uint8_t *part = hc_part(out, id, row);
@@ -30,14 +30,14 @@ static inline float affine_store(const hc_format *format, const hc_components *o
     return hc_f16_to_f32(half);
 }
 
-/* value = scale * code + minimum: in float64, where the product is exact, then in float32. */
+/* value = scale * code + minimum, rounded to float64 (the product is exact there) and then to float32. */
 static inline float affine_value(double scale, double minimum, int32_t code) {
     return hc_saturated(scale * code + minimum);
 }
 
 enum { AFFINE_PIECE = 512 }; /* values at a time, a multiple of 8 */
 
-/* Columns of a row as float64; false where one is not legal. */
+/* Columns of a row as float64; false if one is invalid. */
 static inline bool affine_load(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, double *to) {
     int legal = 1;
     if (x->dtype == HC_F32) {
@@ -52,7 +52,7 @@ static inline bool affine_load(const hc_float_rows *x, int64_t i, int64_t first,
     return legal;
 }
 
-/* Scale and minimum of a group of a row, as they are stored. */
+/* Stored scale and minimum of a group of a row. */
 static inline bool affine_find(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x, int64_t i,
                                int64_t group, const hc_components *out) {
     double values[AFFINE_PIECE], low = (double)INFINITY, high = -(double)INFINITY;
@@ -74,7 +74,7 @@ static inline bool affine_find(const hc_format *format, const hc_geometry *geome
     return legal;
 }
 
-/* Codes of columns [first, first + n), which lie in one group. */
+/* Codes of columns [first, first + n), which belong to one group. */
 static inline void affine_codes(const double *values, int64_t n, double scale, double minimum, int32_t largest,
                                 uint8_t *codes) {
     const double most = (double)largest;
@@ -90,7 +90,7 @@ static inline void affine_codes(const double *values, int64_t n, double scale, d
     }
 }
 
-/* n codes, a byte each, to `bits` bits from a byte on. */
+/* Packs n codes of one byte each to `bits` bits each, from a byte boundary on. */
 static inline void affine_pack(const uint8_t *codes, int64_t n, int bits, uint8_t *out);
 
 /* As hc_encode_fn. */

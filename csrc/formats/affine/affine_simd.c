@@ -48,7 +48,7 @@ static inline void load_chunk(const hc_format *format, const hc_geometry *geomet
                  at->n, format->bits, false, chunk->codes);
 }
 
-/* With float16 the product and the sum in float64 are exact, so one rounding in float32 is the same. */
+/* With float16 factors, product and sum are exact in float64, so one rounding to float32 is enough. */
 static inline void spread_halves(const uint8_t *restrict codes, int64_t n, float scale, float minimum,
                                  float *restrict to) {
     for (int64_t j = 0; j < n; j++)

@@ -66,7 +66,7 @@ static void codebook_share(const hc_format *format, const hc_geometry *geometry,
                (size_t)codebook_shared(format, geometry) * sizeof *state->shared);
 }
 
-/* Padding is learned from only where it shares a code with values. */
+/* Learning uses padding only if it shares a code with values. */
 static int64_t codebook_learn_count(const hc_format *format, const hc_geometry *geometry) {
     return codebook_dim(format) == 1 ? geometry->columns : geometry->padded;
 }
@@ -77,12 +77,13 @@ static int64_t learned_of_group(const hc_format *format, const hc_geometry *geom
     return hc_min(geometry->group, geometry->run_length - group % geometry->groups_per_run * geometry->group);
 }
 
-/* v of a column, where the group has a scale at all. */
+/* v of a column, if the group has a scale. */
 static inline double normal_value(const hc_format *format, double x, float scale) {
     return format->group == 0 ? x : (double)(float)(x / (double)scale);
 }
 
-/* A group whose scale is 0 has no v: it decodes to 0 whatever the centroids are, and must not draw them. */
+/* A group whose scale is 0 has no v: it decodes to 0 for every codebook, so its values must not influence the
+ * centroids. */
 static int64_t codebook_learn_values(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x,
                                      const hc_float_rows *importance, int64_t i, float *values, double *weights) {
     int64_t count = 0;
@@ -90,7 +91,7 @@ static int64_t codebook_learn_values(const hc_format *format, const hc_geometry 
         const int64_t first = group * geometry->group, n = learned_of_group(format, geometry, group);
         bool legal = true;
         const float scale = hc_group_absmax(x, i, first, geometry->group, &legal);
-        if (!legal || (format->group != 0 && scale == 0)) /* what is illegal is reported when it is encoded */
+        if (!legal || (format->group != 0 && scale == 0)) /* an invalid value is reported when it is encoded */
             continue;
         for (int64_t c = 0; c < n; c++)
             values[count + c] = (float)normal_value(format, hc_row_value(x, i, first + c), scale);
@@ -110,7 +111,8 @@ static void learn(const hc_format *format, float *values, double *weights, int64
     codebook_learn(format, values, weights, n, hc_fill_layer, scratch, codebook);
 }
 
-/* What finds the nearest centroid: midpoints of single values, or the codebook transposed, k of each coordinate. */
+/* Data to find the nearest centroid: midpoints of single values, or the transposed codebook, k values per
+ * coordinate. */
 typedef struct {
     int dim, k;
     union {
@@ -173,7 +175,7 @@ static int64_t codebook_encode(const hc_format *format, const hc_geometry *geome
     return illegal;
 }
 
-/* A row as it is stored, for reading. */
+/* A stored row, for reading. */
 typedef struct {
     const uint8_t *codes, *scales;
     const float *codebook;

@@ -8,7 +8,7 @@
 static inline bool codebook_is_tensor(const hc_format *format) { return format->option[0] != 0; }
 static inline int codebook_dim(const hc_format *format) { return format->option[1]; }
 
-/* Learns with the layers of a SIMD set. */
+/* Learns with the layer function of a SIMD set. */
 static inline void codebook_learn(const hc_format *format, float *values, double *weights, int64_t n,
                                   hc_fill_layer_fn *fill, void *scratch, float *codebook) {
     const int dim = codebook_dim(format), k = 1 << format->bits;

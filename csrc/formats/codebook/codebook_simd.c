@@ -41,7 +41,7 @@ static int64_t codebook_codes(const hc_format *format, const hc_geometry *geomet
     return codebook_dim(format) > 1 ? HC_DECLINED : decode_codes(format, geometry, components, tile, out);
 }
 
-/* The largest float32 that is not above a midpoint: float32 values are above both, or above neither. */
+/* The largest float32 that is not above a midpoint: a float32 value is above both or above neither. */
 static inline float threshold_of(double midpoint) {
     const float nearest = (float)midpoint;
     return (double)nearest > midpoint ? nextafterf(nearest, -INFINITY) : nearest;
@@ -49,12 +49,13 @@ static inline float threshold_of(double midpoint) {
 
 enum { CHUNK_VALUES = 64 };
 
-/* Codes of CHUNK_VALUES values: how many thresholds each is above; 0 of NaN, as in groups of zeros. */
+/* Codes of CHUNK_VALUES values: the number of thresholds below each value; 0 for NaN, which occurs in groups of
+ * zeros. */
 static inline __attribute__((always_inline)) void count_thresholds(const float *restrict v, const float *thresholds,
                                                                    int n, uint8_t *restrict codes) {
     int32_t above[CHUNK_VALUES] = {0};
     int j = 0;
-    for (; j + 5 <= n; j += 5) { /* 2^b - 1 are fives, or one or three */
+    for (; j + 5 <= n; j += 5) { /* fives leave few of the 2^b - 1 thresholds over */
         const float a = thresholds[j], b = thresholds[j + 1], c = thresholds[j + 2], d = thresholds[j + 3],
                     e = thresholds[j + 4];
         for (int i = 0; i < CHUNK_VALUES; i++)
@@ -77,7 +78,7 @@ static void nearest_codes(const float *v, int64_t n, const float *thresholds, in
     }
 }
 
-/* As learned: only the largest level repeats. */
+/* Whether a codebook is as learning makes it: only the largest level repeats. */
 static inline bool is_plain_codebook(const float *codebook, int k) {
     int i = 1;
     while (i < k && codebook[i] > codebook[i - 1])
@@ -94,8 +95,8 @@ static inline void find_thresholds(const float *codebook, int k, float *threshol
         thresholds[i] = threshold_of(midpoints[i]);
 }
 
-/* A row in parts of PART values, whose codes are packed at once. float32(x / s) is one division of float32: the float64
- * quotient of two float32 lies on no midpoint unless it is exact. */
+/* A row in parts of PART values, whose codes are packed together. float32(x / s) is one float32 division: the float64
+ * quotient of two float32 is at a midpoint only if it is exact. */
 static bool encode_row(const hc_format *format, const hc_geometry *geometry, const float *thresholds, const float *x,
                        float *scales, uint8_t *out) {
     enum { PART = 1024 };

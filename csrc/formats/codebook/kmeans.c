@@ -1,12 +1,13 @@
-/* Optimal one-dimensional k-means: sort, then dynamic programming over where clusters end.
+/* Optimal one-dimensional k-means: sort, then dynamic programming over the ends of clusters.
  *
  *   y = v - mean(v)     W, P = prefix sums of w and w y, values ascending
  *   gain_1(j) = P_j^2 / W_j     gain_t(j) = max_i gain_(t-1)(i) + (P_j - P_i)^2 / (W_j - W_i)    the smallest i of ties
  *
- * The gain is what k centroids take from the squares around the mean. The best i grows with j and with t, so each layer
- * is filled in strides of a falling power of two, i between those of the two neighbours. Over MAX_EXACT different values,
- * clusters end between BINS bins of equal count, and Lloyd's iteration on all values follows. Memory: 4 bytes a value
- * beside the value (with weights 24), 1/8 for prefix sums, 40 + 2 k bytes for each of at most MAX_EXACT places.
+ * The gain is the reduction of the squared error around the mean by k centroids. The best i grows with j and with t. So
+ * each layer is filled in strides of a descending power of two, and i is searched between the results of the two
+ * neighbours. With more than MAX_EXACT different values, clusters end between BINS bins of equal count, and Lloyd's
+ * iteration on all values follows. Memory: 4 bytes per value in addition to the value (24 with weights), 1/8 for prefix
+ * sums, 40 + 2 k bytes for each of at most MAX_EXACT places.
  */
 #include "formats/codebook/kmeans.h"
 
@@ -20,7 +21,7 @@
 enum { MAX_EXACT = 1 << 16, BINS = 1 << 14, STEP = 64, MAX_LLOYD = 10000 };
 enum { RADIX_BITS = 11, RADIX = 1 << RADIX_BITS, PASSES = 3, FEW = 48 };
 
-/* Bits of floats as integers of the same order, and back. */
+/* Converts bits of floats to integers of the same order, and back. */
 static inline uint32_t key_of(float value) {
     const uint32_t bits = hc_f32_bits(value + 0.0f); /* -0 becomes +0 */
     return bits ^ ((uint32_t)-(int32_t)(bits >> 31) | 0x80000000u);
@@ -30,7 +31,7 @@ static inline float value_of(uint32_t key) { return hc_f32_from_bits(key ^ (key 
 /* Bytes of the digit counts of n items, all passes together. */
 static int64_t counts_bytes(int64_t n) { return n > FEW ? PASSES * RADIX * (int64_t)sizeof(int64_t) : 0; }
 
-/* Stable radix sort by the bits from `low` on; the answer lies in `items`. */
+/* Stable radix sort by the bits from `low` on; the result is in `items`. */
 #define DEFINE_SORT(NAME, TYPE, LOW)                                                                                   \
     static void NAME(TYPE *items, TYPE *spare, int64_t (*first)[RADIX], int64_t n) {                                   \
         if (n <= FEW) {                                                                                                \
@@ -66,7 +67,7 @@ static int64_t counts_bytes(int64_t n) { return n > FEW ? PASSES * RADIX * (int6
 DEFINE_SORT(sort_keys, uint32_t, 0)
 DEFINE_SORT(sort_pairs, uint64_t, 32)
 
-/* Sorted values with their prefix sums, which are kept for every STEP-th place only. */
+/* Sorted values with their prefix sums, of which only every STEP-th is kept. */
 typedef struct {
     const float *values;
     const double *weights; /* NULL: all 1 */
@@ -88,7 +89,7 @@ static void *take(char **memory, int64_t bytes) {
     return taken;
 }
 
-/* Sorts, and drops what has no weight. */
+/* Sorts, and removes values of weight 0. */
 static hc_sorted sort_values(float *values, double *weights, int64_t n, char **memory) {
     hc_sorted sorted = {.values = values, .n = n};
     int64_t (*first)[RADIX] = take(memory, counts_bytes(n));
@@ -155,7 +156,7 @@ static inline void prefix_at(const hc_sorted *sorted, int64_t i, double *weight,
     }
 }
 
-/* The prefix sums, and the places: every change of value, or the ends of bins of equal count. */
+/* The prefix sums and the places: every change of value, or the ends of bins of equal count. */
 static void find_places(hc_sorted *sorted, bool exact, hc_places *places) {
     const float *values = sorted->values;
     const int64_t n = sorted->n;
@@ -192,7 +193,7 @@ void hc_fill_layer(hc_places *places, int t, const uint16_t *below, uint16_t *sp
     fill_all_places(places, t, below, split);
 }
 
-/* Where the k clusters of largest gain end, as places; k <= places->n. */
+/* The ends of the k clusters of largest gain, as places; k <= places->n. */
 static void best_clusters(hc_places *places, int k, hc_fill_layer_fn *fill, int64_t *end) {
     const int64_t n = places->n, stride = n + 1;
     double ignored;
@@ -211,7 +212,7 @@ static void best_clusters(hc_places *places, int k, hc_fill_layer_fn *fill, int6
         end[t - 2] = places->split[(t - 2) * stride + end[t - 1]];
 }
 
-/* How many values are at most `limit`. */
+/* Number of values that are at most `limit`. */
 static int64_t count_up_to(const hc_sorted *sorted, double limit) {
     int64_t low = 0, high = sorted->n;
     while (low < high) {
@@ -224,7 +225,7 @@ static int64_t count_up_to(const hc_sorted *sorted, double limit) {
     return low;
 }
 
-/* Lloyd's iteration from clusters that end before the values `end`, until they stay. */
+/* Lloyd's iteration from clusters that end before the values `end`, until nothing changes. */
 static void lloyd(const hc_sorted *sorted, int k, int64_t *end) {
     double centroid[HC_MAX_CENTROIDS] = {0};
     bool changed = true;
@@ -278,7 +279,7 @@ void hc_kmeans(float *values, double *weights, int64_t n, int k, hc_fill_layer_f
         lloyd(&sorted, used, end);
     for (int c = 0, kept = -1; c < k; c++) {
         const int64_t first = c > 0 && c < used ? end[c - 1] : 0, last = c < used ? end[c] : 0;
-        if (first < last) { /* one value alone is its own centroid, whatever rounding says */
+        if (first < last) { /* a single value is its own centroid, without rounding */
             const bool alone = sorted.values[first] == sorted.values[last - 1];
             const double mean = alone ? (double)sorted.values[first] : mean_of(&sorted, first, last);
             centroids[++kept] = (float)mean + 0.0f;

@@ -8,22 +8,24 @@
 
 enum { HC_MAX_CENTROIDS = 256, HC_MAX_VECTOR = 8 };
 
-/* Layers with the vectors that every machine has. */
+/* Layers with the vectors of two that every machine has. */
 hc_fill_layer_fn hc_fill_layer;
 
 /* Bytes of scratch for n values and at most k centroids. */
 int64_t hc_kmeans_bytes(int64_t n, int k, bool weighted);
-/* k ascending centroids of n finite values; where there are fewer different values, the rest repeat the largest.
- * values: become sorted. weights: NULL, or n < 2^32 finite numbers >= 0, which get lost; if all are 0 they count as 1. */
+/* k ascending centroids of n finite values. If there are fewer different values, the other centroids repeat the
+ * largest. values: sorted in place. weights: NULL, or n < 2^32 finite numbers >= 0, which are overwritten; if all are 0
+ * they count as 1. */
 void hc_kmeans(float *values, double *weights, int64_t n, int k, hc_fill_layer_fn *fill, void *scratch,
                float *centroids);
 
-/* The same for n vectors of dim values each, (n, dim) -> (k, dim), in the order of their choice; the rest repeat the
- * last. weights: NULL, or one for each value; a vector weighs their sum. */
+/* The same for n vectors of dim values each, (n, dim) -> (k, dim), in the order of the seeds; missing centroids repeat
+ * the last. weights: NULL, or one per value; the weight of a vector is their sum. */
 int64_t hc_kmeans_vectors_bytes(int64_t n, int dim);
 void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, int dim, int k, void *scratch,
                        float *centroids);
-/* The centroid of least squared distance, the first of equals; transposed: k values of each coordinate. */
+/* Index of the nearest centroid, the first if several are equally near. Centroids are transposed: k values per
+ * coordinate. */
 void hc_transpose_centroids(const float *centroids, int dim, int k, double *transposed);
 int hc_nearest_centroid(const double *transposed, int dim, int k, const double *vector);
 

@@ -53,7 +53,7 @@ static void load_vector(const float *values, int64_t i, int dim, double *vector)
         vector[d] = (double)values[i * dim + d];
 }
 
-/* The number of a vector drawn by its p; -1 if all are 0. */
+/* Index of a vector drawn with probability p; -1 if all are 0. */
 static int64_t draw(const double *p, int64_t n, double random) {
     double total = 0, sum = 0;
     for (int64_t i = 0; i < n; i++)
@@ -70,7 +70,7 @@ static int64_t draw(const double *p, int64_t n, double random) {
     return last;
 }
 
-/* Chooses up to k seeds; returns how many. */
+/* Chooses up to k seeds; returns their number. */
 static int choose_seeds(const float *values, const double *weight, double *p, int64_t n, int dim, int k,
                         float *centroids) {
     uint64_t state = 0;

@@ -1,8 +1,9 @@
-/* One layer of the program of optimal k-means (kmeans.c): the best clusters that end at each place. A file that includes
- * this says how many numbers its vectors have, HC_LAYER_WIDTH: 2, 4 or 8; the bits are the same.
+/* One layer of the dynamic program of optimal k-means (kmeans.c): the best clusters that end at each place. The
+ * including file defines the vector length HC_LAYER_WIDTH: 2, 4 or 8. The bits are the same for each.
  *
- * Places at multiples of 8 (PLACES) are found one by one, in strides of a falling power of two: the best i lies between those of
- * the two neighbours. The places between two of them are searched together, each over all i between the two's.
+ * Places at multiples of 8 (PLACES) are found one by one, in strides of a descending power of two: the best i is
+ * between those of the two neighbours. The places between two of these are searched together, each over all i between
+ * the i of the two.
  */
 #ifndef HC_LAYER_H
 #define HC_LAYER_H
@@ -15,15 +16,17 @@ typedef double hc_doubles __attribute__((vector_size(HC_LAYER_WIDTH * sizeof(dou
 typedef int64_t hc_integers __attribute__((vector_size(HC_LAYER_WIDTH * sizeof(int64_t))));
 enum { PLACES = HC_PLACES_TOGETHER, WIDTH = HC_LAYER_WIDTH, VECTORS = PLACES / WIDTH };
 
-/* The best of each lane so far, and where it was; at first the first i, with -1. So it stays where every gain is NaN, 0 / 0 of
- * weights that are lost in the sum of those before them: then the bounds of neighbours may cross, too, and the lower one holds.
+/* The best gain of each lane so far and its i; initially the first i, with gain -1. The initial i remains if every gain
+ * is NaN (0 / 0, if weights vanish in the sum of the preceding weights). The bounds from neighbours may then also
+ * cross, and the lower one is used.
  */
 typedef struct {
     hc_doubles largest;
     hc_integers at;
 } hc_best;
 
-/* The gains of clusters that end at places of these sums and weights; i: the number of their beginning, in every lane. */
+/* The gains of clusters that end at the places of these sums and weights; i: index of their beginning, in every
+ * lane. */
 #define TAKE_BETTER(best, gain, difference, part, i)                                                                   \
     do {                                                                                                               \
         const hc_doubles total = (gain) + (difference) * (difference) / (part);                                        \
@@ -33,7 +36,8 @@ typedef struct {
         (best)->at = ((i) & is_better) | ((best)->at & ~is_better);                                                    \
     } while (0)
 
-/* The best i of [first, last] for clusters that end at j, the smallest of equals; its gain goes to *best. */
+/* The best i of [first, last] for clusters that end at j, the smallest if gains are equal; its gain is written to
+ * *best. */
 static inline int64_t best_split(const hc_places *places, int64_t first, int64_t last, int64_t j, double *best) {
     const double weight = places->weight[j], sum = places->sum[j];
     double known = -1;
@@ -66,7 +70,7 @@ static inline int64_t best_split(const hc_places *places, int64_t first, int64_t
     return found;
 }
 
-/* The same for the places [begin, block + PLACES), which lie behind `block`, each over the i of [first, last] before it. */
+/* The same for the places [begin, block + PLACES), which follow `block`, each over the i of [first, last] before it. */
 static inline void best_splits(hc_places *places, int64_t first, int64_t last, int64_t block, int64_t begin,
                                uint16_t *split) {
     hc_doubles sums[VECTORS], weights[VECTORS];
@@ -91,7 +95,7 @@ static inline void best_splits(hc_places *places, int64_t first, int64_t last, i
         memcpy(largest + v * WIDTH, &best[v].largest, sizeof best[v].largest);
         memcpy(at + v * WIDTH, &best[v].at, sizeof best[v].at);
     }
-    for (; i <= last; i++) /* within the block: not for all of its places */
+    for (; i <= last; i++) /* within the block: does not apply to all of its places */
         for (int64_t lane = i + 1 - block; lane < PLACES; lane++) {
             const double difference = places->sum[block + lane] - places->sum[i];
             const double part = places->weight[block + lane] - places->weight[i];
@@ -119,7 +123,7 @@ static inline void fill_stride(hc_places *places, int t, const uint16_t *below, 
     }
 }
 
-/* hc_fill_layer_fn. Below SPAN, strides are done span by span: what one reads stays in the first-level cache. */
+/* hc_fill_layer_fn. Strides below SPAN are processed span by span, so that the sums that one span reads stay in L1. */
 static inline void fill_all_places(hc_places *places, int t, const uint16_t *below, uint16_t *split) {
     enum { SPAN = 512 };
     const int64_t n = places->n;

@@ -1,4 +1,4 @@
-/* What the program of optimal k-means works on, and a layer of it, which each SIMD set has (layer.h). */
+/* Data of the dynamic program of optimal k-means, and one of its layers, which each SIMD set implements (layer.h). */
 #ifndef HC_PLACES_H
 #define HC_PLACES_H
 
@@ -6,7 +6,7 @@
 
 enum { HC_PLACES_TOGETHER = 8 };
 
-/* Places where a cluster may end, with the prefix sums there; place 0 is the beginning. */
+/* Places at which a cluster may end, with their prefix sums; place 0 is the beginning. */
 typedef struct {
     int64_t n; /* the last place; HC_PLACES_TOGETHER zeros follow its sums */
     int64_t *position;
@@ -14,8 +14,8 @@ typedef struct {
     uint16_t *split; /* of the layers 2 to k - 1, n + 1 each */
 } hc_places;
 
-/* t clusters that end at each place, from t - 1 (`previous`); below: the splits of t - 1, or NULL. The same
- * bits from every set. */
+/* Best clusters for t clusters that end at each place, from those for t - 1 (`previous`). below: the splits of t - 1,
+ * or NULL. Every set gives the same bits. */
 typedef void hc_fill_layer_fn(hc_places *places, int t, const uint16_t *below, uint16_t *split);
 
 #endif

@@ -1,10 +1,11 @@
-/* Small floats, a value each: RNE once, from the input's own precision (formats/minifloat.h).
+/* Small floats, one per value: rounded once, RNE, from the precision of the input (formats/minifloat.h).
  *
  *   no scale   code = RNE(x)              row, tensor, group   s = absmax / largest of the type, float32
  *   value = float32(s * element)                               code = RNE(x / s), the quotient float64
  *
- * option[0]: the type. option[1]: beyond the largest is the largest, else infinity or NaN where there is one.
- * option[2]: 0 no scale, 1 one a row (scales), 2 one for the array (coarse), 3 one a group. A scale of 0 makes all codes 0.
+ * option[0]: the type. option[1]: larger values saturate; otherwise they become infinity or NaN if the type has it.
+ * option[2]: 0 no scale, 1 one per row (scales), 2 one for the array (coarse), 3 one per group. A scale of 0 makes all
+ * codes 0.
  */
 #include "formats/float/float.h"
 
@@ -20,7 +21,7 @@ static hc_status float_check(const hc_format *format, hc_error *error) {
     if (float_scaling(format) < FLOAT_UNSCALED || float_scaling(format) >= FLOAT_SCALINGS)
         return hc_fail(error, HC_VALUE, "format: float is scaled by %d, expected 0 to 3", float_scaling(format));
     if (format->group < 0 || (format->group != 0) != (float_scaling(format) == FLOAT_GROUP_SCALED))
-        return hc_fail(error, HC_VALUE, "format: float has group %d, expected one where it is scaled by groups alone",
+        return hc_fail(error, HC_VALUE, "format: float has group %d, expected a group only with scales per group",
                        (int)format->group);
     return HC_OK;
 }
@@ -52,8 +53,8 @@ static bool float_legal(const hc_format *format, double value) {
 
 static int float_passes(const hc_format *format) { return float_scaling(format) == FLOAT_TENSOR_SCALED ? 1 : 0; }
 
-/* float32 of the largest magnitude of columns [first, first + n) of a row, or the threshold; clears *legal where a value is
- * not. */
+/* float32 of the largest magnitude of columns [first, first + n) of a row, or the threshold; clears *legal if a value
+ * is invalid. */
 static float maximum_of(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, const float *threshold,
                         bool *legal) {
     double maximum = 0;
@@ -88,7 +89,8 @@ static int64_t float_encode(const hc_format *format, const hc_geometry *geometry
                             const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     const hc_float_type *type = type_of(format);
     int64_t illegal = HC_DONE;
-    if (float_scaling(format) == FLOAT_TENSOR_SCALED && x->first_row == 0) /* what all rows share is written once */
+    /* components that all rows share are written once */
+    if (float_scaling(format) == FLOAT_TENSOR_SCALED && x->first_row == 0)
         hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;

@@ -18,7 +18,7 @@ HC_SLICE(e3m2_slice, HC_CODES_E3M2)
 HC_SLICE(e2m3_slice, HC_CODES_E2M3)
 HC_SLICE(e2m1_slice, HC_CODES_E2M1)
 
-/* Types of 4 to 8 bits. Beyond the largest comes the code of infinity or of NaN, where there is one. */
+/* Types of 4 to 8 bits. Larger values get the code of infinity or NaN if the type has one. */
 typedef struct {
     hc_slice_fn *exact, *scaled;
     float largest, beyond;
@@ -34,7 +34,7 @@ static inline const hc_small_type *small_type(const hc_format *format) {
     return &types[float_type(format) - FIRST_SMALL];
 }
 
-/* Of n values whose largest magnitude is not finite; false where one of them is not legal. */
+/* Codes of n values whose largest magnitude is not finite; false if one of them is invalid. */
 static __attribute__((noinline)) bool special_codes(const float *x, int64_t n, const hc_small_type *type, bool saturate,
                                                     uint8_t *codes) {
     for (int64_t i = 0; i < n; i++) {
@@ -43,7 +43,7 @@ static __attribute__((noinline)) bool special_codes(const float *x, int64_t n, c
             continue;
         if (magnitude == 0x7f800000 ? !saturate && !type->nan : !type->nan)
             return false;
-        if (magnitude > 0x7f800000) /* only types of 8 bits come here */
+        if (magnitude > 0x7f800000) /* only types of 8 bits get here */
             codes[i] = (uint8_t)(bits >> 24 & 0x80) | type->nan;
     }
     return true;
@@ -128,7 +128,7 @@ static inline int64_t encode_grouped(const hc_format *format, const hc_geometry 
     return HC_DONE;
 }
 
-/* Magnitudes of float32 rounded to their upper bits, `drop` fewer. */
+/* Rounds magnitudes of float32 to their upper bits; `drop` bits are removed. */
 static inline uint32_t rounded_bits(uint32_t bits, int drop, uint32_t top) {
     const uint32_t magnitude = bits & 0x7fffffff;
     const uint32_t rounded = magnitude + ((1u << (drop - 1)) - 1) + (magnitude >> drop & 1);
@@ -136,7 +136,7 @@ static inline uint32_t rounded_bits(uint32_t bits, int drop, uint32_t top) {
     return (bits & 0x80000000u) | (magnitude > 0x7f800000 ? 0x7fc00000u : cut);
 }
 
-/* Types of 16 and 32 bits, no scale; never illegal. */
+/* Types of 16 and 32 bits without a scale; every value is valid. */
 static __attribute__((noinline)) void encode_wide(const float *x, int64_t n, int type, bool saturate, uint8_t *out) {
     const float limit = saturate ? 65504.0f : INFINITY; /* of float16 */
     for (int64_t first = 0; first < n; first += SLICE / 16) {
@@ -247,7 +247,7 @@ static inline void load_scales(const hc_format *format, const hc_geometry *geome
 /* n values of 16 or 32 bits, no scale; one NaN for all. */
 static __attribute__((noinline)) void wide_values(const uint8_t *restrict from, int64_t n, int type,
                                                   float *restrict values) {
-    if (n == 0) /* a row without columns has no memory */
+    if (n == 0) /* a row without columns may have no memory */
         return;
     if (type == HC_TYPE_FP32) {
         memcpy(values, from, (size_t)n * sizeof *values);

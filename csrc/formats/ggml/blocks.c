@@ -1,4 +1,4 @@
-/* Blocks of ggml byte by byte. heterocompute/reference/formats/ggml/storage.py is the definition. */
+/* Blocks of ggml, one byte at a time. heterocompute/reference/formats/ggml/storage.py is the definition. */
 #include "formats/ggml/blocks.h"
 
 #include "formats/bytes.h"
@@ -91,7 +91,7 @@ int64_t hc_block_part(const hc_block_kind *kind, hc_component_id id) {
     }
 }
 
-/* Eight bytes of a plane at a time; one code of eight to a byte is what packing means. */
+/* Eight bytes of a plane at a time. Packing combines one code of each eight into a byte. */
 static void split(const uint8_t *from, const hc_field *plane, int64_t block, uint8_t *codes) {
     const int n = 8 / plane->width;
     const uint64_t mask = hc_low_bits(plane->width) * HC_EACH_BYTE;
@@ -149,8 +149,8 @@ static void join(const uint8_t *codes, const hc_field *plane, int64_t block, uin
         }
 }
 
-/* Digits of base 3 of 256 codes: 5 codes to a byte, those of codes 32 and then 16 apart, and at last 4 codes, 4 apart. The
- * first code is the leading digit, and a byte is ceil(256 / 243 of the number of 5 digits). */
+/* Base-3 digits of 256 codes, 5 codes per byte: first codes 32 apart, then codes 16 apart, and finally 4 codes, 4
+ * apart. The first code is the leading digit. A byte is ceil(256 / 243 times the number with these 5 digits). */
 static const struct {
     int16_t first;
     int8_t inner, digits;
@@ -161,7 +161,7 @@ static void split_trits(const uint8_t *from, uint8_t *codes) {
     for (int run = 0; run < N_TRIT_RUNS; run++) {
         const int inner = TRIT_RUNS[run].inner;
         for (int l = 0; l < inner; l++) {
-            uint8_t rest = *from++; /* a fraction: its digits leave at the top */
+            uint8_t rest = *from++; /* a fraction: its digits are extracted at the top */
             for (int i = 0; i < TRIT_RUNS[run].digits; i++) {
                 codes[TRIT_RUNS[run].first + i * inner + l] = (uint8_t)(rest * 3 >> 8);
                 rest = (uint8_t)(rest * 3);
@@ -183,7 +183,7 @@ static void join_trits(const uint8_t *codes, uint8_t *to) {
     }
 }
 
-/* Scales s and minima m, as they are packed. */
+/* Unpacks scales s and minima m. */
 static void read_small(hc_small_kind kind, const uint8_t *f, uint8_t s[MAX_GROUPS], uint8_t m[MAX_GROUPS]) {
     switch (kind) {
     case HC_SMALL_Q2:
@@ -196,7 +196,7 @@ static void read_small(hc_small_kind kind, const uint8_t *f, uint8_t s[MAX_GROUP
         for (int i = 0; i < 16; i++)
             s[i] = (uint8_t)((f[i % 8] >> (i / 8 * 4) & 15) | (f[8 + i % 4] >> (i / 4 * 2) & 3) << 4) ^ SMALL_SIGN;
         return;
-    case HC_SMALL_Q4: /* the top 2 bits of the last four are those of the first */
+    case HC_SMALL_Q4: /* the top 2 bits of the last four are the top bits of the first */
         for (int i = 0; i < 4; i++) {
             s[i] = f[i] & 63;
             m[i] = f[4 + i] & 63;
@@ -253,7 +253,7 @@ static void write_small(hc_small_kind kind, const uint8_t s[MAX_GROUPS], const u
     }
 }
 
-/* Codes of 4 bits stay packed: 8 bytes of a plane are twice 8 codes, `inner` apart. */
+/* 4-bit codes stay packed: 8 bytes of a plane contain two runs of 8 codes, `inner` apart. */
 static inline __attribute__((always_inline)) void split_halves(const uint8_t *from, int inner, int64_t block,
                                                                uint8_t flip, uint8_t *to) {
     const uint64_t mask = 15 * HC_EACH_BYTE;
@@ -282,7 +282,7 @@ static inline __attribute__((always_inline)) void join_halves(const uint8_t *cod
         }
 }
 
-/* With constants, loops of two steps are none. */
+/* With constant arguments, loops of two steps are unrolled. */
 static void split_any(const uint8_t *from, int inner, int64_t block, uint8_t flip, uint8_t *to) {
     if (inner == 16 && block == 32)
         split_halves(from, 16, 32, flip, to);
@@ -309,7 +309,7 @@ static void clear_minus_zero(uint8_t *codes, int64_t n) {
         codes[i] = codes[i] == 8 ? 0 : codes[i];
 }
 
-/* The parts of a row, each going on from block to block, and the fields of a block with their bytes. */
+/* The parts of a row, each continued from block to block, and the fields of a block with their bytes. */
 typedef struct {
     int n_fields;
     int64_t field_bytes[HC_MAX_FIELDS];

@@ -1,6 +1,6 @@
-/* Blocks of values in the order of ggml (src/ggml-common.h), from and to the components of an array. A block is a sequence
- * of fields: float16 numbers, bytes, the small integers of its groups, digits of base 3, and planes, some bits of each code,
- * several codes to a byte, those of codes `inner` apart:
+/* Conversion of blocks of values in the order of ggml (src/ggml-common.h) to the components of an array and back. A
+ * block is a sequence of fields: float16 numbers, bytes, the small integers of its groups, base-3 digits, and planes. A
+ * plane has some bits of each code. A byte of a plane combines codes that are `inner` apart:
  *
  *   byte a * inner + l of a plane = sum over i of (bits of code (a * n + i) * inner + l) << (i * width), n = 8 / width
  */
@@ -15,13 +15,13 @@ typedef enum {
     HC_FIELD_MINIMUM, /* float16 */
     HC_FIELD_COARSE,  /* float16: first or second number of the block */
     HC_FIELD_BYTES,   /* of scales, one each for 32 or 16 values */
-    HC_FIELD_SMALL,   /* the integers, as the type has them */
+    HC_FIELD_SMALL,   /* the small integers, in the layout of the type */
     HC_FIELD_PLANE,
     HC_FIELD_TRITS, /* codes of 0 to 2, five to a byte */
 } hc_field_kind;
 typedef struct {
     hc_field_kind kind;
-    int8_t shift, width; /* of a plane; shift: which number of coarse */
+    int8_t shift, width; /* of a plane; for coarse numbers shift is the index of the number */
     int16_t inner;
 } hc_field;
 
@@ -30,10 +30,10 @@ typedef enum { HC_SMALL_NONE, HC_SMALL_Q2, HC_SMALL_Q3, HC_SMALL_Q4, HC_SMALL_Q6
 typedef struct {
     const char *name;
     int8_t bits;
-    uint8_t offset;      /* what is stored is the code here plus this, modulo 2^bits */
-    bool has_minus_zero; /* whose code, 8, is written as 0 */
+    uint8_t offset;      /* the stored code is this package's code plus offset, modulo 2^bits */
+    bool has_minus_zero; /* the code of minus zero, 8, is written as 0 */
     int16_t block;
-    int8_t groups;     /* of a block, with a scale each */
+    int8_t groups;     /* groups per block, each with a scale */
     int8_t scale_bits; /* of packed scales; 0: float16, or bytes */
     hc_small_kind small;
     hc_field field[HC_MAX_FIELDS];
@@ -41,7 +41,7 @@ typedef struct {
 
 const hc_block_kind *hc_find_blocks(const char *name); /* NULL: there are none */
 int64_t hc_block_bytes(const hc_block_kind *kind);
-/* Bytes of a component of one block, 0 where there is none. */
+/* Bytes of a component of one block, 0 if the block does not have it. */
 int64_t hc_block_part(const hc_block_kind *kind, hc_component_id id);
 
 /* Blocks of a row. */

@@ -1,5 +1,6 @@
-/* From values to blocks, GROUPS groups at a time, one in each lane; written once for the scalar definition and all SIMD
- * sets: the includer gives the lanes, formats/lanes.h or formats/simd/lanes.h. The rules are those of heterocompute/reference/formats/ggml/, operation by operation.
+/* Encoding of blocks, GROUPS groups at a time, one per lane. Written once for the scalar definition and all SIMD sets:
+ * the including file provides the lanes, formats/lanes.h or formats/simd/lanes.h. The rules are those of
+ * heterocompute/reference/formats/ggml/, operation by operation.
  *
  *   load (transposed, cut)   fit: eight candidates, least squares   blocks: integers, codes, fit once more, codes
  */
@@ -12,7 +13,7 @@
 
 #include "formats/ggml/plain.h"
 
-/* The level nearest to each lane; its number goes to *number. */
+/* The level nearest to each lane; its index is written to *number. */
 static inline __attribute__((always_inline)) lanes ggml_level(lanes quotient, lanes *number) {
     lanes level = lanes_of(GGML_LEVEL[0]), place = lanes_of(0);
 #pragma GCC unroll 16
@@ -26,7 +27,7 @@ static inline __attribute__((always_inline)) lanes ggml_level(lanes quotient, la
     return level;
 }
 
-/* The code nearest to each lane, as a number; of levels its value. */
+/* The code nearest to each lane as a number; for types with levels, the value of the level. */
 static inline __attribute__((always_inline)) lanes ggml_nearest(bool has_levels, lanes quotient, lanes low,
                                                                 lanes high) {
     if (has_levels)
@@ -44,7 +45,7 @@ static inline lanes ggml_weight(const hc_ggml_tile *tile, bool weighted, int j, 
     return weighted ? lanes_load(&tile->w[j][lane]) : lanes_of(1);
 }
 
-/* sum + w q q: of codes alone integers below 2^24, which need no rounding between. */
+/* sum + w q q. Without weights these are integers below 2^24, which need no intermediate rounding. */
 static inline __attribute__((always_inline)) lanes ggml_add_square(bool weighted, lanes sum, lanes wq, lanes q) {
     return weighted ? lanes_add(sum, lanes_mul(wq, q)) : lanes_add_exact(sum, wq, q);
 }
@@ -66,7 +67,7 @@ static inline __attribute__((always_inline)) void ggml_fit_signed(const hc_ggml_
             lanes q;
             if (has_levels) {
                 q = ggml_level(quotient, NULL);
-            } else { /* within ends + (candidate - 4) / 4: few candidates reach beyond -ends or ends - 1 */
+            } else { /* within ends + (candidate - 4) / 4: few candidates exceed -ends or ends - 1 */
                 q = lanes_nearest(quotient);
                 q = candidate < 6 ? q : lanes_max(q, low);
                 q = candidate < 2 ? q : lanes_min(q, high);
@@ -127,7 +128,7 @@ static inline __attribute__((always_inline)) void ggml_fit_minimum(const hc_ggml
     lanes_store(&tile->minimum[lane], lanes_sub(zero, minimum));
 }
 
-/* What the next fit needs of the codes nearest with the factors that the tile has. */
+/* The sums that the next fit needs, of the codes nearest with the current factors of the tile. */
 static inline __attribute__((always_inline)) void ggml_sums(const hc_ggml_kind *kind, bool has_levels, bool weighted,
                                                             hc_ggml_tile *tile) {
     const int n = kind->group;
@@ -160,7 +161,7 @@ static inline __attribute__((always_inline)) void ggml_sums(const hc_ggml_kind *
     }
 }
 
-/* Those codes in the order of the values, which lie as they were given. */
+/* Writes those codes in the order of the given values. */
 static inline __attribute__((always_inline)) void ggml_codes(const hc_ggml_kind *kind, bool has_levels,
                                                              const float *values, int present, hc_ggml_tile *tile) {
     const int n = kind->group;
@@ -194,7 +195,7 @@ static inline float ggml_integer(float value, float inverse, float low, float hi
     return (quotient + 0x1.8p23f) - 0x1.8p23f;
 }
 
-/* Factors of the groups with the block's and the integers as they are. */
+/* Factors of the groups from the current factors of the block and its integers. */
 static inline void ggml_scales(const hc_ggml_kind *kind, hc_ggml_tile *tile) {
     const int per = kind->block / kind->group;
     for (int g = 0; g < GROUPS; g++) {
@@ -276,7 +277,7 @@ static inline __attribute__((always_inline)) void ggml_searched(const hc_ggml_ki
     ggml_codes(kind, has_levels, values, present, tile);
 }
 
-/* All of a tile that is loaded: tile->rows, ->scale and ->minimum, of blocks ->d, ->e and ->small. */
+/* Encodes a loaded tile: fills tile->rows, ->scale and ->minimum, and for blocks ->d, ->e and ->small. */
 static inline void ggml_encode_tile(const hc_ggml_kind *kind, bool weighted, const float *values, int present,
                                     hc_ggml_tile *tile) {
     if (kind->has_levels) {
@@ -290,10 +291,10 @@ static inline void ggml_encode_tile(const hc_ggml_kind *kind, bool weighted, con
     }
 }
 
-/* n codes, a byte each, to `bits` bits; n a multiple of 8. */
+/* Packs n codes of one byte each to `bits` bits; n is a multiple of 8. */
 static inline void ggml_pack(const uint8_t *codes, int64_t n, int bits, uint8_t *out);
 
-/* What lies beside the codes of `present` groups from `first` on. */
+/* Stores the components other than codes of `present` groups from `first` on. */
 static inline void ggml_store_factors(const hc_ggml_kind *kind, const hc_ggml_tile *tile, int64_t row, int64_t first,
                                       int present, const hc_components *out) {
     uint8_t *scales = hc_part(out, HC_SCALES, row);
@@ -322,9 +323,9 @@ static inline void ggml_store_factors(const hc_ggml_kind *kind, const hc_ggml_ti
     }
 }
 
-/* Whether every value of a row is one that float32 holds. */
+/* Whether float32 can hold every value of a row. */
 static inline bool ggml_is_legal(const hc_float_rows *x, int64_t i, int64_t n) {
-    if (x->dtype == HC_F32) { /* as integers, which compilers make vectors of */
+    if (x->dtype == HC_F32) { /* compared as integers, which compilers vectorize */
         const float *from = (const float *)x->data + i * x->row_stride;
         int32_t largest = 0;
         for (int64_t c = 0; c < n; c++) {
@@ -339,7 +340,7 @@ static inline bool ggml_is_legal(const hc_float_rows *x, int64_t i, int64_t n) {
     return legal;
 }
 
-/* Values from column `first` on as float32; `copy` is for those that are float64. */
+/* Values from column `first` on as float32; `copy` is memory for the conversion of float64. */
 static inline const float *ggml_values(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, float *copy) {
     if (x->dtype == HC_F32)
         return (const float *)x->data + i * x->row_stride + first;

@@ -1,9 +1,10 @@
-/* Blocks of ggml, llama.cpp's library (src/ggml-common.h): a float16 for 32 values, or float16s for 256 values and small
- * integers for each 16 or 32 of them. What is stored is what ggml's blocks hold, code by code, in the order of the house.
+/* Blocks of ggml, llama.cpp's library (src/ggml-common.h): one float16 per 32 values, or float16s per 256 values and
+ * small integers per 16 or 32 of them. The components contain the same numbers as ggml's blocks, in the order of this
+ * package.
  *
  *   value = scale * code + minimum     scale = d, or d * s     minimum = m, or -(e * m)     both exact in float32
  *
- * Option 0 is the type, a line of GGML_KIND. How blocks are found: encode_blocks.h.
+ * Option 0 is the type, an entry of GGML_KIND. encode_blocks.h encodes blocks.
  */
 #include "formats/ggml/ggml.h"
 #include "formats/lanes.h"
@@ -24,7 +25,7 @@ static hc_status ggml_check(const hc_format *format, hc_error *error) {
     return HC_OK;
 }
 
-/* The types that are ggml's byte by byte search nothing. */
+/* Types with the bytes of ggml have no search. */
 static bool ggml_weighs(const hc_format *format) {
     return ggml_kind(format)->scale_bits != 0 || ggml_kind(format)->has_levels;
 }
@@ -46,7 +47,7 @@ static void ggml_layout(const hc_format *format, const hc_geometry *geometry,
         layout[HC_MINIMA] = factor;
 }
 
-/* With minima the codes that products with floats take are values, which nothing scales. */
+/* With minima the codes in products with floats are decoded values, so they have no scale. */
 static bool ggml_has_groups(const hc_format *format) { return !ggml_kind(format)->has_minimum; }
 
 static hc_clip_domain ggml_clip_domain(const hc_format *format) {
@@ -72,7 +73,7 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
     return ggml_encode(ggml_kind(format), geometry, x, state->weights, out);
 }
 
-/* What the code of a column stands for. */
+/* The value of the code of a column. */
 static double load_code(const hc_ggml_kind *kind, const uint8_t *codes, int64_t column) {
     const uint32_t code = hc_read_bits(codes, column, kind->bits);
     if (kind->has_levels)
@@ -91,7 +92,7 @@ static int64_t ggml_decode_f64(const hc_format *format, const hc_geometry *geome
             const double minimum = (double)ggml_minimum(kind, components, row, group);
             for (int64_t j = c; j < last; j++) {
                 const double value = scale * load_code(kind, codes, tile->first_column + j);
-                values[i * ld + j] = kind->has_minimum ? value + minimum : value; /* + 0 would lose minus zero */
+                values[i * ld + j] = kind->has_minimum ? value + minimum : value; /* adding 0 would lose minus zero */
             }
         }
     }
@@ -107,7 +108,7 @@ static int64_t ggml_decode(const hc_format *format, const hc_geometry *geometry,
         HC_FOR_GROUPS(tile, geometry) {
             const float scale = ggml_scale(kind, components, row, group);
             const float minimum = ggml_minimum(kind, components, row, group);
-            for (int64_t j = c; j < last; j++) { /* the product is exact, hence rounded once */
+            for (int64_t j = c; j < last; j++) { /* the product is exact, so the sum is rounded once */
                 const float value = scale * (float)load_code(kind, codes, tile->first_column + j);
                 values[i * ld + j] = kind->has_minimum ? value + minimum : value;
             }
@@ -192,7 +193,7 @@ static void ggml_stored_form(const hc_format *format, hc_stored_form *form) {
     }
     form->is_signed = kind->is_signed;
     form->has_minima = kind->has_minimum;
-    /* q8_0 has no -128, and ternary codes are no -2 */
+    /* q8_0 has no code -128, and ternary codes have no -2 */
     form->lowest = kind->is_signed ? -(1 << (kind->bits - 1)) + (kind->bits == 8 || ggml_is_ternary(kind)) : 0;
     form->largest = hc_largest_code(kind->bits, !kind->is_signed);
 }

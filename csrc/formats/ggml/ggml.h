@@ -1,4 +1,4 @@
-/* The types of blocks by their parameters, and what a group's codes are multiplied with. */
+/* The types of blocks by their parameters, and the factors of a group's codes. */
 #ifndef HC_GGML_H
 #define HC_GGML_H
 
@@ -9,7 +9,8 @@
 static inline int ggml_type(const hc_format *format) { return format->option[0]; }
 static inline const hc_ggml_kind *ggml_kind(const hc_format *format) { return &GGML_KIND[ggml_type(format)]; }
 
-/* float16 number i of a part of a row. That of a block is often subnormal, and a processor slow with such floats. */
+/* float16 number i of a part of a row. The number of a block is often subnormal, and processors are slow with subnormal
+ * floats. */
 static inline float ggml_half(const uint8_t *part, int64_t i) {
     const uint16_t half = hc_load_u16(part + i * 2);
     if (half & 0x7c00)

@@ -16,7 +16,7 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
     return ggml_encode(ggml_kind(format), geometry, x, state->weights, out);
 }
 
-/* A chunk of a row: its codes as signed bytes, but those of 5 bits and fewer without a sign, which are both. */
+/* A chunk of a row. Codes are signed bytes; unsigned codes of 5 bits and fewer are valid signed bytes as well. */
 typedef struct {
     float scales[CHUNK / 16 + 16], minima[CHUNK / 16 + 16];
     const float *scale, *minimum; /* of its first group */
@@ -46,8 +46,8 @@ static inline void load_halves(const uint8_t *from, int64_t n, float *to) {
         to[i] = simd_from_half(hc_load_u16(from + 2 * i));
 }
 
-/* What groups [first, first + n) of a row have as scales or minima: float16, or that of the block times an integer, 8 at a
- * time; first is a multiple of 8 there, and up to 7 more are written. The negative of a product is that of the negative. */
+/* Scales or minima of groups [first, first + n) of a row: float16, or the number of the block times an integer, 8 at a
+ * time. Then first is a multiple of 8, and up to 7 more are written. A negative product uses the negated number. */
 static inline void load_factors(const hc_ggml_kind *kind, const hc_geometry *geometry, const hc_components *components,
                                 int64_t row, hc_component_id id, int64_t first, int64_t n, float *out) {
     const uint8_t *from = hc_part(components, id, row);

@@ -1,4 +1,4 @@
-/* The types of blocks, and the levels that some codes stand for. */
+/* The types of blocks, and the table of levels. */
 #ifndef HC_GGML_KINDS_H
 #define HC_GGML_KINDS_H
 
@@ -10,11 +10,11 @@ typedef struct {
     int8_t bits;
     bool is_signed;
     int16_t group, block;
-    int8_t scale_bits; /* of the integer scales below the block's; 0: a group is a block */
+    int8_t scale_bits; /* of the integer scales inside a block; 0: a group is a block */
     bool has_minimum, has_levels;
 } hc_ggml_kind;
 
-/* GGML_MAX_GROUP: of groups that are encoded several at a time. */
+/* GGML_MAX_GROUP: largest group that is encoded together with others. */
 enum { GGML_KINDS = 14, GGML_LEVELS = 16, GGML_MAX_GROUP = 32, GGML_MAX_BLOCK = 256 };
 
 static const hc_ggml_kind GGML_KIND[GGML_KINDS] = {
@@ -27,7 +27,7 @@ static const hc_ggml_kind GGML_KIND[GGML_KINDS] = {
     {"tq1_0", 2, true, 256, 256, 0, false, false}, {"tq2_0", 2, true, 256, 256, 0, false, false},
 };
 
-/* Codes of -1, 0 and 1, one scale for 256. */
+/* Codes -1, 0 and 1, with one scale per 256 values. */
 static inline bool ggml_is_ternary(const hc_ggml_kind *kind) { return kind->group > GGML_MAX_GROUP; }
 
 static const float GGML_LEVEL[GGML_LEVELS] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};

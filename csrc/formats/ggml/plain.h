@@ -1,4 +1,4 @@
-/* The types without a search, as ggml has them byte by byte; formats/ggml/encode_blocks.h says with which lanes. */
+/* The types without a search, with the bytes of ggml; formats/ggml/encode_blocks.h defines the lanes. */
 #ifndef HC_GGML_PLAIN_H
 #define HC_GGML_PLAIN_H
 
@@ -11,7 +11,7 @@ static inline __attribute__((always_inline)) void ggml_plain_codes(bool has_mini
     const lanes zero = lanes_of(0), half = lanes_of(0.5f), two = lanes_of(2), most = lanes_of(largest);
     for (int g = 0; g < present; g++) {
         const lanes least = lanes_of(tile->minimum[g]), inverse = lanes_of(tile->inverse[g]);
-        /* H(d) = 0, at most half of float16's smallest */
+        /* H(d) = 0 for magnitudes of at most half of float16's smallest number */
         const lanes_mask used = lanes_above(lanes_abs(lanes_of(tile->scale[g])), lanes_of(0x1p-25f));
         for (int j = g * n; j < (g + 1) * n; j += LANES) {
             lanes q = ggml_counted(lanes_load(values + j));
@@ -61,7 +61,7 @@ static inline void ggml_plain(const hc_ggml_kind *kind, const float *values, int
         ggml_plain_codes(false, kind->bits == 8, largest, values, n, present, tile);
 }
 
-/* One group of -1, 0 and 1, which is larger than a tile: its scale is its largest magnitude. */
+/* One group of -1, 0 and 1, which is larger than a tile. Its scale is its largest magnitude. */
 static inline void ggml_ternary(const hc_ggml_kind *kind, const float *values, hc_ggml_tile *tile) {
     _Alignas(64) float each[LANES];
     lanes most = lanes_of(0);

@@ -1,4 +1,4 @@
-/* GROUPS groups of values, one in each lane, and what is found of them: what encode_blocks.h and plain.h work with. */
+/* GROUPS groups of values, one per lane, and their results: the data of encode_blocks.h and plain.h. */
 #ifndef HC_GGML_TILE_H
 #define HC_GGML_TILE_H
 
@@ -12,34 +12,34 @@
 enum { GROUPS = HC_GGML_GROUPS, CANDIDATES = 8 };
 enum { AT_ONCE = GROUPS * GGML_MAX_GROUP > GGML_MAX_BLOCK ? GROUPS * GGML_MAX_GROUP : GGML_MAX_BLOCK };
 
-/* Of each group: sums of w, w x, w q, w q^2 and w q x. */
+/* Sums of each group: w, w x, w q, w q^2 and w q x. */
 typedef struct {
     _Alignas(64) float w[GROUPS], x[GROUPS], q[GROUPS], qq[GROUPS], qx[GROUPS];
 } hc_ggml_sums;
 
 typedef struct {
-    _Alignas(64) float x[GGML_MAX_GROUP][GROUPS], w[GGML_MAX_GROUP][GROUPS]; /* place by place, lanes of groups */
+    _Alignas(64) float x[GGML_MAX_GROUP][GROUPS], w[GGML_MAX_GROUP][GROUPS]; /* value by value, one lane per group */
     _Alignas(64) float scale[GROUPS], minimum[GROUPS];                       /* value = scale * q - minimum */
     _Alignas(64) float inverse[GROUPS];                                      /* of scales, or 0 */
     hc_ggml_sums sums;
     float d[GROUPS], e[GROUPS];          /* of blocks */
     _Alignas(64) float small[2][GROUPS]; /* the integers of scales and minima */
-    uint8_t rows[AT_ONCE + 64];          /* codes in order, and what packing may read behind them */
+    uint8_t rows[AT_ONCE + 64];          /* codes in order, followed by bytes that packing may read */
 } hc_ggml_tile;
 
-/* a / b, 0 where b is 0. */
+/* a / b, or 0 if b is 0. */
 static inline lanes lanes_ratio(lanes a, lanes b) {
     return lanes_pick(lanes_above(lanes_abs(b), lanes_of(0)), lanes_div(a, b), lanes_of(0));
 }
 
-/* Every value cut to what counts. */
+/* Clamps every value to the range that blocks can store. */
 static inline lanes ggml_counted(lanes x) {
     const lanes most = lanes_of(0x1p40f), zero = lanes_of(0);
     x = lanes_max(lanes_min(x, most), lanes_sub(zero, most));
     return lanes_pick(lanes_above(lanes_of(0x1p-40f), lanes_abs(x)), zero, x);
 }
 
-/* `present` groups of n values each, contiguous, into lanes; other lanes hold zeros. n is a multiple of 16. */
+/* Transposes `present` contiguous groups of n values into lanes; other lanes are zero. n is a multiple of 16. */
 static inline __attribute__((always_inline)) void ggml_spread(const float *values, int n, int present, bool counts,
                                                               float to[GGML_MAX_GROUP][GROUPS]) {
     float padded[GROUPS * GGML_MAX_GROUP];
@@ -70,7 +70,7 @@ static inline void ggml_load(const float *values, const float *weights, int n, i
         ggml_spread(weights, n, present, false, tile->w);
 }
 
-/* The first value of the largest magnitude. */
+/* The first value with the largest magnitude. */
 static inline lanes ggml_largest(const hc_ggml_tile *tile, int n, int lane) {
     lanes found = lanes_load(&tile->x[0][lane]);
     for (int j = 1; j < n; j++) {

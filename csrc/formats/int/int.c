@@ -1,11 +1,11 @@
-/* Uniform integers, b bits, one scale for a row (group 0) or for every group.
+/* Uniform integers of b bits, with one scale per row (group 0) or per group.
  *
  *   symmetric:    s = absmax / (2^(b-1) - 1)                  q = clip(RNE(x / s), -(2^(b-1) - 1), 2^(b-1) - 1)
  *   asymmetric:   s = (max(x, 0) - min(x, 0)) / (2^b - 1)     z = clip(RNE(-min(x, 0) / s), 0, 2^b - 1)
  *                 value = s * (q - z)                         q = clip(RNE(x / s) + z, 0, 2^b - 1)
  *
  * option[0]: symmetric. option[1]: scales are float16, min(s, 65504) rounded; codes follow the stored scale.
- * 16 and 24 bits (activations) are whole bytes a code: symmetric, one float32 scale a row.
+ * Codes of 16 and 24 bits (activations) are whole bytes: symmetric, one float32 scale per row.
  */
 #include "formats/int/int.h"
 
@@ -43,7 +43,7 @@ static hc_clip_domain int_clip_domain(const hc_format *format) {
     return HC_CLIP_ABSOLUTE;
 }
 
-/* Writes the scale of a group as it is stored; returns what was stored. */
+/* Stores the scale of a group; returns the stored value. */
 static float store_scale(const hc_format *format, const hc_components *out, int64_t row, int64_t group, float scale) {
     uint8_t *scales = hc_part(out, HC_SCALES, row);
     if (!int_has_half_scales(format)) {
@@ -55,7 +55,7 @@ static float store_scale(const hc_format *format, const hc_components *out, int6
     return hc_f16_to_f32(half);
 }
 
-/* Encodes the columns of one group; false where a value is not legal. */
+/* Encodes the columns of one group; false if a value is invalid. */
 static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
                          const float *threshold, const hc_components *out, int64_t group, hc_bit_writer *codes,
                          hc_bit_writer *zero_points) {

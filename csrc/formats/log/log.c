@@ -1,10 +1,10 @@
-/* Log numbers: a sign and an exponent in steps of 1 / gamma octave, one scale for a row (group 0) or for every group.
+/* Log numbers: a sign and an exponent in steps of 1 / gamma octave, with one scale per row (group 0) or per group.
  * Miyashita et al. 2016 (arXiv 1603.01025); a base for each gamma as in LNS-Madam, Zhao et al. 2021 (2106.13914).
  *
  *   value = float32(sign * (s * T_e)), T_e = 2^(-e / gamma), s = absmax     code = sign << (b-1) | e, e = 0 .. 2^(b-1) - 2
  *   e = the first with |x| / s >= 2^(-(e + 1/2) / gamma); the largest e code is zero: below half the smallest T_e
  *
- * option[0]: gamma, a power of two up to 32, so that one table of 2^(-i/64) has every fraction; octaves are exact.
+ * option[0]: gamma, a power of two up to 32, so that one table of 2^(-i/64) contains every fraction; octaves are exact.
  */
 #include "formats/log/log.h"
 
@@ -38,7 +38,7 @@ static hc_clip_domain log_clip_domain(const hc_format *format) {
     return HC_CLIP_ABSOLUTE;
 }
 
-/* The exponent of a quotient of at least half the smallest magnitude. */
+/* The exponent of a quotient that is at least half the smallest magnitude. */
 static int32_t exponent_of(int gamma, double quotient) {
     if (quotient >= 1)
         return 0;
@@ -54,7 +54,7 @@ static int32_t exponent_of(int gamma, double quotient) {
     return e;
 }
 
-/* The code of a value; what is no number goes to zero. */
+/* The code of a value; NaN becomes zero. */
 static uint32_t encode_value(const hc_format *format, double x, double scale, double smallest) {
     const uint32_t sign = signbit(x) ? 1u << (format->bits - 1) : 0;
     const double quotient = fabs(x) / scale;

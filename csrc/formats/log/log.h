@@ -1,4 +1,4 @@
-/* The option of log numbers by name, and the powers of 2 that the definition and the kernels share. */
+/* The name of the option of log numbers, and the powers of 2 that the definition and the kernels share. */
 #ifndef HC_LOG_H
 #define HC_LOG_H
 

@@ -1,10 +1,10 @@
 /* Log numbers, many values at a time; formats/log/log.c is the definition.
  *
- * Encoding: the bits of the quotient float32(x * (1 / s)) tell the octave, and the first STEPS bits of its fraction an
- * interval with one threshold at most, or few thresholds are compared with each; where one is near, the groups of a slice
- * are made again by the definition. Loops over UNIT values, which the compiler turns into vectors.
- * Decoding: a value is rounded once from float64, so that products of magnitudes with a scale are made in float64, as a
- * table for each group of many values, or one by one.
+ * Encoding: the bits of the quotient float32(x * (1 / s)) give the octave. The first STEPS bits of its fraction give an
+ * interval with at most one threshold. With few thresholds, each is compared. If a quotient is near a threshold, the
+ * groups of the slice are encoded again by the definition. Loops over UNIT values are vectorized by the compiler.
+ * Decoding: a value is rounded once from float64. So magnitudes are multiplied by a scale in float64, by a table for
+ * each long group, or one by one.
  */
 #include "formats/log/log.h"
 #include "formats/simd/decode_elements.h"
@@ -14,25 +14,26 @@ enum {
     STEPS = 6,
     FRACTION = 0x7fffff,
     NEAR = 4,
-    FEW = 4 /* thresholds of an octave that are compared with one by one */
+    FEW = 4 /* thresholds per octave that are compared one by one */
 };
 
 typedef struct {
     int gamma, bits;
-    int32_t zero;               /* the exponent code of zero */
-    double least;               /* half the smallest magnitude */
-    uint32_t least_bits;        /* near it, of a float32 */
-    uint32_t table[1 << STEPS]; /* the threshold's fraction, and how many are above the interval's end << 23 */
-    uint32_t few[FEW];          /* fractions of the thresholds where gamma is at most FEW */
+    int32_t zero;        /* the exponent code of zero */
+    double least;        /* half the smallest magnitude */
+    uint32_t least_bits; /* near it, of a float32 */
+    /* the threshold's fraction, and (number of thresholds above the end of the interval) << 23 */
+    uint32_t table[1 << STEPS];
+    uint32_t few[FEW]; /* fractions of the thresholds where gamma is at most FEW */
 } hc_log_table;
 
-/* Where the fraction of 2^(1 - (r + 1/2) / gamma) is in bits of float32, r descending. */
+/* Fraction of 2^(1 - (r + 1/2) / gamma) in bits of float32, r descending. */
 static inline uint32_t threshold_bits(int gamma, int r) {
     const double power = 2 * LOG_POWER[LOG_STEPS / gamma / 2 + r * (LOG_STEPS / gamma)];
     return (uint32_t)((power - 1) * 0x1p23 + 0.5);
 }
 
-/* False where quotients leave the normal numbers of float32. */
+/* Fills the table; false if quotients leave the normal numbers of float32. */
 static inline bool fill_table(const hc_format *format, hc_log_table *log) {
     const int gamma = log_gamma_of(format);
     const int32_t zero = log_zero_code(format), last = zero - 1;
@@ -45,7 +46,7 @@ static inline bool fill_table(const hc_format *format, hc_log_table *log) {
         log->few[r] = threshold_bits(gamma, r);
     for (int i = 0; i < 1 << STEPS; i++) {
         const uint32_t low = (uint32_t)i << (23 - STEPS), high = (uint32_t)(i + 1) << (23 - STEPS);
-        uint32_t found = 0, above = 0; /* a fraction is not below 0 */
+        uint32_t found = 0, above = 0; /* a fraction is never negative */
         for (int r = 0; r < gamma; r++) {
             const uint32_t threshold = threshold_bits(gamma, r);
             above += threshold >= high;
@@ -82,8 +83,8 @@ static __attribute__((noinline)) void defined_codes(const hc_log_table *log, con
         codes[i] = (uint8_t)(scale != 0 ? defined_code(log, x[i], scale) : 0);
 }
 
-/* n values with one scale, some UNITs; gamma: that of few thresholds, or 0. nearest: the least distances from thresholds so
- * far, of UNIT lanes. */
+/* Codes of n values with one scale, a multiple of UNIT; gamma: the one with few thresholds, or 0. nearest: the smallest
+ * distances from thresholds so far, in UNIT lanes. */
 static inline __attribute__((always_inline)) void block_codes(const hc_log_table *log, const float *restrict x,
                                                               int64_t n, float reciprocal, int gamma,
                                                               uint32_t *restrict nearest, uint8_t *restrict codes) {
@@ -143,7 +144,7 @@ static inline __attribute__((always_inline)) void group_codes(const hc_log_table
         defined_codes(log, x + units, n - units, (double)scale, codes + units);
 }
 
-/* Groups of equal length that lie side by side. */
+/* Contiguous groups of equal length. */
 static inline __attribute__((always_inline)) void groups_codes(const hc_log_table *log, const float *x, int64_t groups,
                                                                int64_t length, const float *scale,
                                                                const float *reciprocal, int gamma, uint8_t *codes) {
@@ -189,7 +190,7 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
                 memcpy(scale, thresholds + i * geometry->groups + group, (size_t)n * sizeof *scale);
             memcpy(scales + group * 4, scale, (size_t)n * sizeof *scale);
             invert_scales(scale, hc_round_up(n, UNIT), segment.reciprocal, &segment);
-            /* as many groups as a slice holds, or parts of one, before they are packed */
+            /* as many groups as fit into a slice, or parts of one group, are packed together */
             const int64_t together = hc_max(SLICE / length, 1), parts = hc_min(length, SLICE);
             for (int64_t j = 0; j < n; j += together) {
                 const int64_t groups = hc_min(together, n - j), begin = first + j * length, all = groups * length;
@@ -212,7 +213,7 @@ static inline hc_chunk_values_fn *chunk_values_of(hc_element_kind kind) {
     return kind == HC_BY_TABLE16 ? by_table16 : by_table;
 }
 
-/* T_e of every code without its sign, 0 for the code of zero; returns how many there are. */
+/* T_e of every code without its sign, 0 for the code of zero; returns their number. */
 static inline int fill_magnitudes(const hc_format *format, double *magnitudes) {
     const int half = 1 << (format->bits - 1), gamma = log_gamma_of(format), step = LOG_STEPS / gamma;
     double octave = 1;

@@ -1,12 +1,13 @@
-/* Microscaling floats: OCP Microscaling Formats (MX) v1.0, sections 5 and 6. Groups of 32, a power of two X each.
+/* Microscaling floats: OCP Microscaling Formats (MX) v1.0, sections 5 and 6. Groups of 32, with a power of two X per
+ * group.
  *
  *   byte = e + 127, X = 2^e, element = RNE(x / X), saturating, value = element * X;  int8: q = clip(RNE(64 x / X))
  *   floor   e = floor(log2 absmax) - emax      ceil   e = ceil(log2 absmax) - emax
  *   rceil   the smallest e with absmax <= largest * 2^e
  *   even    absmax's fraction rounded to the element's bits, half up; then floor
  *
- * emax: the exponent of the element's largest value. e is clamped to -127 .. 127. A group of zeros has byte 0; one
- * with a NaN or an infinity has byte 0xff, codes 0, and is NaN. option[0]: the element, option[1]: the rule.
+ * emax: the exponent of the element's largest value. e is clamped to -127 .. 127. A group of zeros has byte 0; one with
+ * a NaN or an infinity has byte 0xff, codes 0, and is NaN. option[0]: the element, option[1]: the rule.
  */
 #include "formats/mx/mx.h"
 
@@ -51,8 +52,8 @@ static int mx_passes(const hc_format *format) {
     return 0;
 }
 
-/* The byte of a group by the bits of its largest magnitude, which is finite. Under 2^-1022 any exponent field does:
- * the result is clamped. */
+/* The byte of a group from the bits of its largest magnitude, which is finite. Below 2^-1022 any exponent field is
+ * correct, since the result is clamped. */
 static uint8_t scale_byte(const hc_format *format, double absmax) {
     const uint64_t fraction = ((uint64_t)1 << 52) - 1, largest = hc_f64_bits((double)mx_largest(format));
     uint64_t bits = hc_f64_bits(absmax);
@@ -140,7 +141,7 @@ static int64_t mx_decode_f64(const hc_format *format, const hc_geometry *geometr
     return HC_DONE;
 }
 
-/* Not of patterns, which products of floats skip. */
+/* Patterns have no integer form: their products are computed in floats, which skip zeros. */
 static void mx_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
     const int bits = mx_fraction_bits(format);
     *form = (hc_int_form){.available = mode == HC_INT_GROUPED && mx_has_integers(format) && format->m == 0,

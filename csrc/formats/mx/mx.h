@@ -1,4 +1,4 @@
-/* The options of microscaling by name, and what the definition and the kernels share. */
+/* Names of the options of microscaling, and functions that the definition and the kernels share. */
 #ifndef HC_MX_H
 #define HC_MX_H
 
@@ -19,7 +19,7 @@ static inline int mx_element_bits(const hc_format *format) {
 static inline int mx_fraction_bits(const hc_format *format) {
     return mx_element(format) == MX_INT8 ? 6 : hc_float_type_of(mx_element(format))->fraction_bits;
 }
-/* Elements that are integers of 8 bits times 2^-mx_fraction_bits. */
+/* Whether elements are 8-bit integers times 2^-mx_fraction_bits. */
 static inline bool mx_is_e2(const hc_format *format) {
     return mx_element(format) == HC_TYPE_FP4_E2M1 || mx_element(format) == HC_TYPE_FP6_E2M3;
 }

@@ -91,7 +91,8 @@ static void nf4_share(const hc_format *format, const hc_geometry *geometry, cons
     hc_store_f32(hc_part(out, HC_MEAN, 0), state->shared[n + blocks]);
 }
 
-/* The 8 bits of a row's scales; `row` counts in `out`, out->first_row in the whole array. */
+/* The 8-bit scales of a row; `row` is its index in `out`, and the rows of `out` begin at row out->first_row of the
+ * array. */
 static void store_double(const hc_geometry *geometry, const hc_encode_state *state, int64_t row,
                          const hc_components *out) {
     const int64_t n = geometry->rows * geometry->groups, first = (out->first_row + row) * geometry->groups;
@@ -120,7 +121,7 @@ static int64_t nf4_encode(const hc_format *format, const hc_geometry *geometry, 
             const float scale = thresholds ? thresholds[i * geometry->groups + group] : absmax;
             if (!nf4_is_double(format))
                 hc_store_f32(scales + group * 4, scale);
-            /* a doubly quantized scale of 0 may come back as another, and zeros shall stay */
+            /* a doubly quantized scale of 0 may decode to another value, and zeros must stay zero */
             const uint32_t of_zero = nf4_is_double(format) ? NF4_ZERO : 0;
             for (int64_t c = group * n; c < (group + 1) * n; c++)
                 hc_write_bits(&codes,

@@ -1,4 +1,4 @@
-/* The option of NF4 by name, and its levels. */
+/* Name of the option of NF4, and its levels. */
 #ifndef HC_NF4_H
 #define HC_NF4_H
 

@@ -1,11 +1,11 @@
-/* NVFP4: e2m1 elements, an e4m3 scale for every 16 values, one float32 p for the array (NVIDIA, "Pretraining Large
+/* NVFP4: e2m1 elements, an e4m3 scale for every 16 values, and one float32 p for the array (NVIDIA, "Pretraining Large
  * Language Models with NVFP4", arXiv 2509.25149).
  *
  *   p = absmax of the array / 2688 (= 448 * 6), 1 where that is 0     byte = e4m3(absmax of the group / 6 / p)
  *   S = float32(byte's value * p)     element = RNE(x / S), saturating     value = float32(element * S)
  *
- * Divisions of scales are float32, in this order. A byte that decodes to 0: codes 0. option[0], "four over six": the
- * same with absmax / 4 as well, taken where the squared errors of the decoded values sum to less.
+ * Divisions of scales are float32, in this order. If a byte decodes to 0, the codes are 0. option[0], "four over six":
+ * also tries absmax / 4, and uses it if the sum of squared errors of the decoded values is smaller.
  */
 #include "formats/nvfp4/nvfp4.h"
 
@@ -40,7 +40,7 @@ static int nvfp4_passes(const hc_format *format) {
     return 1;
 }
 
-/* float32 of the largest magnitude of columns [first, first + n); clears *legal where a value is not. */
+/* float32 of the largest magnitude of columns [first, first + n); clears *legal if a value is invalid. */
 static float absmax_of(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal) {
     double maximum = 0;
     for (int64_t c = first; c < first + n; c++) {
@@ -74,7 +74,7 @@ static float group_scale(uint8_t byte, float p) {
     return hc_saturated((double)hc_float_decode(hc_float_type_of(HC_TYPE_FP8_E4M3FN), byte) * (double)p);
 }
 
-/* One way to encode a group: its byte, its codes, and the squared errors of what they decode to. */
+/* One candidate for a group: its byte, its codes, and the squared error of their decoded values. */
 typedef struct {
     uint8_t byte, codes[NVFP4_GROUP];
     double error;
@@ -98,7 +98,7 @@ static int64_t nvfp4_encode(const hc_format *format, const hc_geometry *geometry
                             const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     (void)thresholds;
     int64_t illegal = HC_DONE;
-    if (x->first_row == 0) /* what all rows share is written once */
+    if (x->first_row == 0) /* components that all rows share are written once */
         hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
@@ -162,7 +162,7 @@ static int64_t nvfp4_decode_f64(const hc_format *format, const hc_geometry *geom
     return HC_DONE;
 }
 
-/* Not of patterns, which products of floats skip. */
+/* Patterns have no integer form: their products are computed in floats, which skip zeros. */
 static void nvfp4_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
     *form = (hc_int_form){.available = mode == HC_INT_GROUPED && format->m == 0,
                           .n_limbs = 1,

@@ -6,7 +6,7 @@
 
 HC_SLICE(e2m1_slice, HC_CODES_E2M1)
 
-/* Bytes of `whole` groups, the multiples of p that they stand for. */
+/* Bytes of `whole` groups, and the multiples of p that the bytes represent. */
 static inline void group_bytes(float p, int64_t whole, hc_segment *segment, uint8_t *bytes) {
     static const uint8_t same[4] = {0};
     const float one = 1;

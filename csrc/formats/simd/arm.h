@@ -6,7 +6,7 @@
 
 #include <arm_neon.h>
 
-/* The low `bits` bits of each byte of a mask, close together; and the way back. */
+/* Gathers the low `bits` bits of each byte of a mask; and the inverse. */
 static inline uint64_t simd_extract_bits(uint64_t word, uint64_t mask) {
     const int bits = __builtin_popcount((unsigned)mask & 0xff);
     word &= mask;
@@ -48,7 +48,7 @@ static inline void simd_from_halves(const uint8_t *halves, float *out) {
     vst1q_f32(out + 4, widened_high(half));
 }
 
-/* 8 values as float16, none above the limit, and what these stand for in place of the values. */
+/* Stores 8 values as float16, none above the limit, and replaces the values by the stored ones. */
 static inline void simd_store_halves(float *values, float limit, uint16_t *halves) {
     const float32x4_t most = vdupq_n_f32(limit);
     const uint16x8_t half = narrowed(vminq_f32(vld1q_f32(values), most), vminq_f32(vld1q_f32(values + 4), most));
@@ -69,7 +69,7 @@ static inline void simd_half_codes(const float *x, float limit, uint8_t *out) {
 
 /* --- small numbers times a factor --- */
 
-/* 8 bytes of e4m3 without a sign, times a factor: as float16, such a byte is smaller by 2^8. */
+/* 8 bytes of e4m3 without a sign, times a factor. Read as float16, such a byte is too small by 2^8. */
 static inline void simd_scaled_e4m3(const uint8_t *bytes, float factor, float *out) {
     const uint16x8_t half = vshlq_n_u16(vmovl_u8(vld1_u8(bytes)), 7);
     vst1q_f32(out, vmulq_n_f32(vmulq_n_f32(widened_low(half), 256), factor));
@@ -86,7 +86,7 @@ static inline void simd_scaled_bytes(const uint8_t *bytes, float factor, float *
     scaled_words(vmovl_s8(vreinterpret_s8_u8(vld1_u8(bytes))), factor, out);
 }
 
-/* 8 numbers of up to 8 bits, close together in a word, times a factor. */
+/* 8 adjacent numbers of up to 8 bits in a word, times a factor. */
 static inline void simd_scaled_numbers(uint64_t word, int bits, bool is_signed, float factor, float *out) {
     const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
     const int16x8_t up = vdupq_n_s16((int16_t)(is_signed ? 16 - bits : 0));

@@ -1,8 +1,8 @@
 /* Primitives of AVX2 that make codes of values. A unit is two registers.
  *
  * Small floats: adding 2^(e + 23 - m) to a magnitude with exponent e (at least the smallest normal one) rounds it to m
- * bits, RNE, and leaves them low in the sum. What is added has the code of 2^e in these bits too, so that the sum ends in
- * the code.
+ * bits, RNE, in the low bits of the sum. The addend also has the code of 2^e in these bits, so the low bits of the sum
+ * are the code.
  */
 #ifndef HC_SIMD_AVX2_ENCODE_H
 #define HC_SIMD_AVX2_ENCODE_H
@@ -92,7 +92,7 @@ static inline __attribute__((always_inline)) __m256i half_floats(const float *x,
     __m256i sum;
     if (is_exact(mode)) {
         sum = _mm256_castps_si256(_mm256_add_ps(cut, add));
-    } else { /* the same code from a little less and a little more: no midpoint between */
+    } else { /* a slightly smaller and a slightly larger quotient have the same code: no midpoint is between them */
         sum = _mm256_castps_si256(_mm256_fmadd_ps(cut, _mm256_set1_ps(1 - HC_QUOTIENT_ERROR), add));
         const __m256 more = _mm256_fmadd_ps(cut, _mm256_set1_ps(1 + HC_QUOTIENT_ERROR), add);
         *apart = _mm256_or_si256(*apart, _mm256_xor_si256(sum, _mm256_castps_si256(more)));
@@ -102,7 +102,7 @@ static inline __attribute__((always_inline)) __m256i half_floats(const float *x,
     return _mm256_or_si256(_mm256_and_si256(sum, magnitude), _mm256_andnot_si256(magnitude, sign));
 }
 
-/* Four units as simd_codes: false where a quotient is near a midpoint. */
+/* Four units like simd_codes: false if a quotient is near a midpoint. */
 static inline __attribute__((always_inline)) bool simd_floats(const float *x, const uint8_t *group_of,
                                                               const float *reciprocal, float limit, hc_code_mode mode,
                                                               uint8_t *codes) {
@@ -156,7 +156,7 @@ simd_levels(const float *x, const uint8_t *group_of, const float *reciprocal, co
     return _mm256_movemask_ps(_mm256_cmp_ps(nearest, _mm256_set1_ps(HC_LEVEL_ERROR), _CMP_LE_OQ)) == 0;
 }
 
-/* Codes of 8 values by the reciprocal, as int32; `worst` gathers the distances to the integers. */
+/* Codes of 8 values by the reciprocal, as int32; `worst` collects the largest distance to an integer. */
 static inline __m256i half_codes(const float *x, __m256 reciprocal, hc_code_mode mode, __m256 *worst) {
     __m256 quotient = _mm256_mul_ps(_mm256_loadu_ps(x), reciprocal);
     if (mode != HC_CODES_PLAIN)
@@ -182,7 +182,7 @@ static inline __m256i unit_codes(const float *x, float reciprocal, int32_t zero,
     return code;
 }
 
-/* Four units; false where a quotient is near a midpoint, so that the codes must be made again by division. */
+/* Encodes four units; false if a quotient is near a midpoint, so that the codes must be computed again by division. */
 static inline __attribute__((always_inline)) bool simd_codes(const float *x, const uint8_t *group_of,
                                                              const float *reciprocal, const int32_t *zero,
                                                              const hc_code_range *range, float near, hc_code_mode mode,
@@ -207,7 +207,7 @@ static inline __attribute__((always_inline)) bool simd_codes(const float *x, con
     return _mm256_movemask_ps(_mm256_cmp_ps(worst, _mm256_set1_ps(near), _CMP_GT_OQ)) == 0;
 }
 
-/* Codes of 8 values that are exact: the remainder x - k * s is, and tells on which side of the midpoint x lies. */
+/* Exact codes of 8 values: the remainder x - k * s is exact, and shows on which side of the midpoint x is. */
 static inline __m256i corrected_i32x8(__m256 value, __m256 scale, float reciprocal) {
     const __m256 bound = _mm256_set1_ps(1024.0f), none = _mm256_setzero_ps();
     const __m256i one = _mm256_set1_epi32(1);
@@ -220,7 +220,7 @@ static inline __m256i corrected_i32x8(__m256 value, __m256 scale, float reciproc
     const __m256 tie = _mm256_and_ps(_mm256_cmp_ps(twice, scale, _CMP_EQ_OQ), _mm256_castsi256_ps(odd));
     __m256 off = _mm256_or_ps(_mm256_cmp_ps(twice, scale, _CMP_GT_OQ), tie);
     off = _mm256_and_ps(off, _mm256_cmp_ps(scale, none, _CMP_GT_OQ));
-    /* all ones is minus one: added it goes down, subtracted up */
+    /* all ones is -1: adding it decrements, subtracting it increments */
     const __m256i down = _mm256_castps_si256(_mm256_and_ps(off, _mm256_cmp_ps(remainder, none, _CMP_LE_OQ)));
     const __m256i up = _mm256_castps_si256(_mm256_and_ps(off, _mm256_cmp_ps(remainder, none, _CMP_GT_OQ)));
     return _mm256_sub_epi32(_mm256_add_epi32(code, down), up);

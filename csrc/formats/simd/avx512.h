@@ -19,7 +19,7 @@ static inline lanes lanes_add(lanes a, lanes b) { return _mm512_add_ps(a, b); }
 static inline lanes lanes_sub(lanes a, lanes b) { return _mm512_sub_ps(a, b); }
 static inline lanes lanes_mul(lanes a, lanes b) { return _mm512_mul_ps(a, b); }
 static inline lanes lanes_div(lanes a, lanes b) { return _mm512_div_ps(a, b); }
-/* b where either is NaN */
+/* b if either is NaN */
 static inline lanes lanes_min(lanes a, lanes b) { return _mm512_min_ps(a, b); }
 static inline lanes lanes_max(lanes a, lanes b) { return _mm512_max_ps(a, b); }
 static inline lanes lanes_abs(lanes a) { return _mm512_abs_ps(a); }

@@ -1,8 +1,8 @@
 /* Primitives of AVX-512 that make codes of values. A unit is one register.
  *
  * Small floats: adding 2^(e + 23 - m) to a magnitude with exponent e (at least the smallest normal one) rounds it to m
- * bits, RNE, and leaves them low in the sum. What is added has the code of 2^e in these bits too, so that the sum ends in
- * the code.
+ * bits, RNE, in the low bits of the sum. The addend also has the code of 2^e in these bits, so the low bits of the sum
+ * are the code.
  */
 #ifndef HC_SIMD_AVX512_ENCODE_H
 #define HC_SIMD_AVX512_ENCODE_H
@@ -39,7 +39,7 @@ static inline __m512i transposed_max(const __m512i v[16]) {
     return max_of_halves(_mm512_shuffle_i32x4(low, high, 0x88), _mm512_shuffle_i32x4(low, high, 0xdd));
 }
 
-/* 16 groups, of which the first n exist. */
+/* 16 groups, of which the first n are stored. */
 static inline __attribute__((always_inline)) void sixteen_maxima(const float *from, int64_t n, int64_t units, int which,
                                                                  float *maxima) {
     __m512i group_i32x16[16];
@@ -88,7 +88,7 @@ static inline float simd_maximum(const float *x, int64_t n, int which) {
     return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(bits)));
 }
 
-/* The addend for exponent fields that end like first .. first + 15 in five bits. */
+/* The addend for exponent fields whose last five bits are those of first .. first + 15. */
 static inline __attribute__((always_inline)) __m512 addends(const hc_small_float *type, int first) {
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i index = _mm512_add_epi32(lane, _mm512_set1_epi32(first - type->least));
@@ -98,7 +98,7 @@ static inline __attribute__((always_inline)) __m512 addends(const hc_small_float
         _mm512_or_si512(_mm512_slli_epi32(field, 23), _mm512_slli_epi32(above, type->fraction_bits)));
 }
 
-/* Four units as simd_codes: false where a quotient is near a midpoint. */
+/* Four units like simd_codes: false if a quotient is near a midpoint. */
 static inline __attribute__((always_inline)) bool simd_floats(const float *x, const uint8_t *group_of,
                                                               const float *reciprocal, float limit, hc_code_mode mode,
                                                               uint8_t *codes) {
@@ -118,7 +118,7 @@ static inline __attribute__((always_inline)) bool simd_floats(const float *x, co
         __m512i sum;
         if (is_exact(mode)) {
             sum = _mm512_castps_si512(_mm512_add_ps(cut, add));
-        } else { /* the same code from a little less and a little more: no midpoint between */
+        } else { /* a slightly smaller and a slightly larger quotient have the same code: no midpoint is between them */
             sum = _mm512_castps_si512(_mm512_fmadd_ps(cut, _mm512_set1_ps(1 - HC_QUOTIENT_ERROR), add));
             const __m512 more = _mm512_fmadd_ps(cut, _mm512_set1_ps(1 + HC_QUOTIENT_ERROR), add);
             apart = _mm512_ternarylogic_epi32(apart, sum, _mm512_castps_si512(more), 0xf6); /* apart | (sum ^ more) */
@@ -158,7 +158,7 @@ simd_levels(const float *x, const uint8_t *group_of, const float *reciprocal, co
     return _mm512_cmp_ps_mask(nearest, _mm512_set1_ps(HC_LEVEL_ERROR), _CMP_LE_OQ) == 0;
 }
 
-/* Codes of one unit by the reciprocal; `worst` gathers the distances to the integers. */
+/* Codes of one unit by the reciprocal; `worst` collects the largest distance to an integer. */
 static inline __attribute__((always_inline)) __m512i unit_codes(const float *x, float reciprocal, int32_t zero,
                                                                 const hc_code_range *range, hc_code_mode mode,
                                                                 __m512 *worst) {
@@ -179,7 +179,7 @@ static inline __attribute__((always_inline)) __m512i unit_codes(const float *x, 
     return _mm512_min_epi32(_mm512_max_epi32(code, _mm512_set1_epi32(range->low)), _mm512_set1_epi32(range->high));
 }
 
-/* Four units; false where a quotient is near a midpoint, so that the codes must be made again by division. */
+/* Encodes four units; false if a quotient is near a midpoint, so that the codes must be computed again by division. */
 static inline __attribute__((always_inline)) bool simd_codes(const float *x, const uint8_t *group_of,
                                                              const float *reciprocal, const int32_t *zero,
                                                              const hc_code_range *range, float near, hc_code_mode mode,
@@ -202,7 +202,7 @@ static inline __attribute__((always_inline)) bool simd_codes(const float *x, con
     return _mm512_cmp_ps_mask(worst, _mm512_set1_ps(near), _CMP_GT_OQ) == 0;
 }
 
-/* Codes of one unit that are exact: the remainder x - k * s is, and tells on which side of the midpoint x lies. */
+/* Exact codes of one unit: the remainder x - k * s is exact, and shows on which side of the midpoint x is. */
 static inline void simd_corrected(const float *x, float scale, float reciprocal, int32_t zero,
                                   const hc_code_range *range, uint8_t *codes) {
     const __m512 value = _mm512_loadu_ps(x), scale_f32x16 = _mm512_set1_ps(scale), bound = _mm512_set1_ps(1024.0f);

@@ -1,6 +1,5 @@
-/* What the SIMD sets (avx2.h, avx512.h) and the loops over rows agree on: which codes are made, and what codes stand for.
- *
- * A unit is 16 values. Codes are bytes until they are packed and after they were unpacked.
+/* Definitions that the SIMD sets (avx2.h, avx512.h) and the loops over rows share: the kinds of codes, and the values
+ * of codes. A unit is 16 values. Codes are bytes before packing and after unpacking.
  */
 #ifndef HC_SIMD_CODES_H
 #define HC_SIMD_CODES_H
@@ -14,11 +13,11 @@ enum { UNIT = 16 };
 
 /* --- encoding --- */
 
-/* Which magnitudes: |x|, max(x, 0), max(-x, 0). */
+/* Magnitudes that are compared: |x|, max(x, 0), max(-x, 0). */
 enum { HC_ABSOLUTE, HC_POSITIVE, HC_NEGATIVE };
 
 /* Integer codes that cannot leave their range; signed ones that can; unsigned ones; unsigned ones with a zero point.
- * Codes of 16 levels. Codes of small floats: of quotients (the reciprocal is rounded), or of values times a power of
+ * Codes of 16 levels. Codes of small floats: of quotients (with a rounded reciprocal), or of values times a power of
  * two, HC_EXACT. */
 typedef enum {
     HC_CODES_PLAIN,
@@ -35,10 +34,11 @@ typedef enum {
 } hc_code_mode;
 
 typedef struct {
-    float near;              /* a quotient this far from its integer may lie beyond the midpoint */
-    int32_t low, high;       /* of codes */
-    float limit;             /* of small floats: larger magnitudes are taken as this */
-    const float *levels;     /* of levels: the midpoints by HC_LEVEL_STEPS, their codes in the low 4 bits */
+    float near;        /* a quotient this far from its integer may be beyond the midpoint */
+    int32_t low, high; /* of codes */
+    float limit;       /* of small floats: larger magnitudes are clamped to this */
+    /* of levels: the midpoint of each interval (HC_LEVEL_STEPS), with its code in the low 4 bits */
+    const float *levels;
     const double *midpoints; /* of levels: all HC_LEVELS - 1 */
 } hc_code_range;
 
@@ -65,35 +65,35 @@ static inline hc_small_float small_float(hc_code_mode mode) {
     }
 }
 
-/* A reciprocal and a product, each rounded, leave a quotient within this part of itself. */
+/* A rounded reciprocal and a rounded product leave a quotient with at most this relative error. */
 #define HC_QUOTIENT_ERROR 0x1p-22f
 
-/* Levels of [-1, 1]: RNE(q * HC_LEVEL_STEPS), -15 to 15, modulo 32, is an interval with one midpoint at most. A midpoint
- * that carries a code in its low bits, and the quotient, are off by less than HC_LEVEL_ERROR. */
+/* Levels of [-1, 1]. RNE(q * HC_LEVEL_STEPS), -15 to 15, modulo 32, is an interval with at most one midpoint. A
+ * midpoint with a code in its low bits, and the quotient, have an error below HC_LEVEL_ERROR. */
 enum { HC_LEVELS = 16 };
 #define HC_LEVEL_STEPS 15.2f
 #define HC_LEVEL_ERROR 0x1p-19f
 
 /* --- decoding --- */
 
-/* Row s: what the signed codes of 4 bits are worth times s. */
+/* Row s: the values of the signed 4-bit codes times s. */
 #define HC_TIMES(s)                                                                                                    \
     {0, s, 2 * s, 3 * s, 4 * s, 5 * s, 6 * s, 7 * s, -8 * s, -7 * s, -6 * s, -5 * s, -4 * s, -3 * s, -2 * s, -s}
 static const _Alignas(64) int8_t hc_times4[16][16] = {
     HC_TIMES(0), HC_TIMES(1), HC_TIMES(2),  HC_TIMES(3),  HC_TIMES(4),  HC_TIMES(5),  HC_TIMES(6),  HC_TIMES(7),
     HC_TIMES(8), HC_TIMES(9), HC_TIMES(10), HC_TIMES(11), HC_TIMES(12), HC_TIMES(13), HC_TIMES(14), HC_TIMES(15)};
 
-/* Of 16 codes, 2 x bits bytes: where the 32 bits begin that hold 4 of them each. */
+/* Of 16 codes in 2 x bits bytes: the byte offsets of the 32-bit words that contain 4 codes each. */
 static inline void quad_bytes(int bits, uint8_t at[16]) {
     for (int i = 0; i < 16; i++)
         at[i] = (uint8_t)(i / 4 * bits / 2 + i % 4);
 }
 
-/* How codes of up to 8 bits become floats, each exactly: by a table, as integers, or as a float16 with the same bits and
- * another bias. Codes as bytes: unsigned for tables, else with their signs extended. */
+/* How codes of up to 8 bits become floats, each exactly: by a table, as integers, or as a float16 with the same bits
+ * and another bias. Codes are bytes: unsigned for tables, otherwise sign-extended. */
 typedef enum {
     HC_BY_TABLE16,  /* 16 entries */
-    HC_BY_LEVELS16, /* the same, and values have no minus zero */
+    HC_BY_LEVELS16, /* the same, for values without minus zero */
     HC_BY_LEVELS,   /* 256 entries, no minus zero */
     HC_BY_TABLE,
     HC_BY_INT8, /* code / 64 */
@@ -105,7 +105,7 @@ typedef enum {
 
 typedef struct {
     int shift;
-    int16_t mask;   /* takes copies of the sign out of the exponent */
+    int16_t mask;   /* removes copies of the sign from the exponent */
     int16_t beyond; /* larger magnitudes are NaN; 0: there are none */
     float factor;
 } hc_half_form;

@@ -1,5 +1,5 @@
-/* Decoding tiles of formats whose codes stand for elements (formats/simd/codes.h), CHUNK columns at a time: codes to
- * bytes, then a loop for each group. The SIMD set gives simd_unpack4, load_table16 and simd_elements; the format gives
+/* Decoding tiles of formats whose codes represent elements (formats/simd/codes.h), CHUNK columns at a time: codes to
+ * bytes, then a loop per group. The SIMD set provides simd_unpack4, load_table16 and simd_elements; the format provides
  * load_elements, load_scales and chunk_values_of.
  *
  *   value = element * scale     of every group
@@ -19,7 +19,7 @@ typedef struct {
     uint8_t codes[CHUNK + 64];
 } hc_elements;
 
-/* What row `row` needs: kind, table. */
+/* Fills the kind of elements and the table of row `row`. */
 static inline void load_elements(const hc_format *format, const hc_components *components, int64_t row,
                                  hc_elements *elements);
 /* Scales of n groups of the row. */
@@ -36,7 +36,7 @@ static inline __attribute__((always_inline)) void load_chunk(const hc_format *fo
                  chunk->n, format->bits, elements->kind > HC_BY_TABLE, elements->codes);
 }
 
-/* Elements of a chunk, times the scales of their groups where `scaled`. */
+/* Elements of a chunk, multiplied by the scales of their groups if `scaled`. */
 static inline __attribute__((always_inline)) void chunk_values(const hc_geometry *geometry, const hc_chunk *chunk,
                                                                const hc_elements *elements, hc_element_kind kind,
                                                                bool scaled, float *to) {
@@ -50,7 +50,7 @@ static inline __attribute__((always_inline)) void chunk_values(const hc_geometry
         simd_elements(elements->codes + c, end - c, kind, table, elements->table, true, elements->scale[g], to + c);
 }
 
-/* One function a kind, so that what a kind does not need is not in its loop. */
+/* One function per kind, so that the loop contains only the code of its kind. */
 #define HC_CHUNK_VALUES(name, kind)                                                                                    \
     static __attribute__((noinline)) void name(const hc_geometry *geometry, const hc_chunk *chunk,                     \
                                                const hc_elements *elements, bool scaled, float *to) {                  \
@@ -61,7 +61,7 @@ static inline __attribute__((always_inline)) void chunk_values(const hc_geometry
     }
 typedef void hc_chunk_values_fn(const hc_geometry *, const hc_chunk *, const hc_elements *, bool, float *);
 
-/* Which of these decodes a kind. */
+/* The function that decodes a kind. */
 static inline hc_chunk_values_fn *chunk_values_of(hc_element_kind kind);
 
 static inline int64_t decode_values(const hc_format *format, const hc_geometry *geometry,

@@ -1,6 +1,6 @@
-/* Decoding tiles of integer formats, CHUNK columns at a time: codes to bytes, then a loop for each group, which the
- * compiler turns into vectors (floats rounded once, hence equal everywhere). The SIMD set gives simd_unpack4 and
- * simd_values; the format gives load_terms, load_row_scale and count_limbs.
+/* Decoding tiles of integer formats, CHUNK columns at a time: codes to bytes, then a loop per group, which the compiler
+ * vectorizes (floats are rounded once, so all sets give the same bits). The SIMD set provides simd_unpack4 and
+ * simd_values; the format provides load_terms, load_row_scale and count_limbs.
  *
  *   value = real * (integer * (code - zero))     of every group
  */
@@ -19,7 +19,7 @@ typedef struct {
     uint8_t codes[CHUNK + 64];
 } hc_terms;
 
-/* The terms of n groups of a row, the scale of a row (1 where it has none), and the limbs of what products take. */
+/* The terms of n groups of a row, the scale of a row (1 if it has none), and the limbs of the integers in products. */
 static inline void load_terms(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                               int64_t row, int64_t first_group, int64_t n, hc_terms *terms);
 static inline float load_row_scale(const hc_format *format, const hc_components *components, int64_t row);
@@ -89,7 +89,7 @@ static inline int64_t decode_codes(const hc_format *format, const hc_geometry *g
     return HC_DONE;
 }
 
-/* Integers of whole chunks, one loop a width: code - zero, or the group's factor times code. */
+/* Integers of whole chunks, one loop per width: code - zero, or the group's factor times the code. */
 static inline __attribute__((always_inline)) void store_integers(const uint8_t *codes, bool is_signed,
                                                                  const int16_t *zeros, const int16_t *factors,
                                                                  int64_t n, int n_limbs, int8_t *const limb[3]) {
@@ -108,14 +108,14 @@ static inline __attribute__((always_inline)) void store_integers(const uint8_t *
     }
 }
 
-/* One byte a value: the product of two bytes needs no more than its low byte. */
+/* One byte per value: only the low byte of the product of two bytes is needed. */
 static inline void multiply_bytes(const uint8_t *restrict codes, const uint8_t *restrict factors, int64_t n,
                                   int8_t *restrict out) {
     for (int64_t j = 0; j < n; j++)
         out[j] = (int8_t)(uint8_t)(codes[j] * factors[j]);
 }
 
-/* The number of each group at each of its columns. */
+/* The index of the group of each column. */
 static inline void spread(const hc_geometry *geometry, const hc_chunk *at, const int32_t *numbers, int16_t *columns) {
     const hc_chunk chunk = *at;
     HC_FOR_RUNS(g) {

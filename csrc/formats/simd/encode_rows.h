@@ -1,10 +1,8 @@
-/* Encoding rows of float32 at the speed of memory; what every SIMD set and every format of groups shares.
- *
- * A segment of a row (groups that stay in the first-level cache) is read twice: for the largest magnitudes, and for the
- * codes. RNE(x / s) is the integer nearest to x * (1/s), unless that lies within the error of two roundings of a
- * midpoint (k + 1/2): then four units of 16 values are made again, exactly.
- *
- * The SIMD set gives simd_maxima, simd_maximum, simd_codes, simd_corrected, simd_pack4.
+/* Encoding rows of float32 at the speed of memory, for every SIMD set and every format with groups. A segment of a row
+ * (groups that stay in L1) is read twice: for the largest magnitudes, and for the codes. RNE(x / s) is the integer
+ * nearest to x * (1/s), unless x * (1/s) is within the error of two roundings of a midpoint (k + 1/2). Then four units
+ * of 16 values are encoded again, exactly. The SIMD set provides simd_maxima, simd_maximum, simd_codes, simd_corrected,
+ * simd_pack4.
  */
 #ifndef HC_ENCODE_ROWS_H
 #define HC_ENCODE_ROWS_H
@@ -12,18 +10,18 @@
 #include "formats/simd/simd.h"
 
 enum {
-    SEGMENT_GROUPS = 128,  /* a multiple of 16, hence of 8: segments start on a byte of every component */
-    SEGMENT_VALUES = 1024, /* two segments of 4 KiB and their codes: a small part of the first-level cache */
+    SEGMENT_GROUPS = 128,  /* a multiple of 16, so also of 8: segments start at a byte of every component */
+    SEGMENT_VALUES = 1024, /* two segments of 4 KiB and their codes: a small part of L1 */
     SLICE = 1024,          /* values between two packings */
 };
 
-/* Groups whose divisors are kept: those of a segment, or more where a format says so. */
+/* Number of groups whose divisors are kept: those of a segment, or more if a format defines it. */
 #ifndef HC_KEPT_GROUPS
 #define HC_KEPT_GROUPS SEGMENT_GROUPS
 #endif
 
-/* What the codes of a segment's groups are made with: the divisor of group i is factor * multiple[i], exact in
- * float64, and reciprocal[i] is near its inverse; both are 0 for groups of zeros. */
+/* Divisors of a segment's groups. The divisor of group i is factor * multiple[i], exact in float64, and reciprocal[i]
+ * is near its inverse. Both are 0 for groups of zeros. */
 typedef struct {
     _Alignas(HC_CACHE_LINE) float maximum[SEGMENT_GROUPS + UNIT]; /* of |x|, or of x */
     float minimum[SEGMENT_GROUPS + UNIT];                         /* of -x */
@@ -32,11 +30,11 @@ typedef struct {
     _Alignas(HC_CACHE_LINE) uint8_t codes[SLICE + HC_CACHE_LINE];
     uint8_t group_of[SLICE / UNIT];
     float factor;
-    int64_t far; /* bytes beyond the next segment to ask for as well */
+    int64_t far; /* distance in bytes beyond the next segment that is prefetched, too */
     bool divide; /* reciprocals are no use */
 } hc_segment;
 
-/* n codes in bytes -> `bits` bits each; reads up to 63 bytes more, writes the bytes of the codes alone. */
+/* Packs n codes in bytes to `bits` bits each; reads up to 63 bytes more, writes only the bytes of the codes. */
 static inline void pack_bytes(const uint8_t *codes, int64_t n, int bits, uint8_t *out) {
     if (bits == 8) {
         memcpy(out, codes, (size_t)n);
@@ -51,7 +49,7 @@ static inline void pack_bytes(const uint8_t *codes, int64_t n, int bits, uint8_t
     for (int64_t i = 0; i * 8 < n; i++) {
         uint64_t word;
         memcpy(&word, codes + i * 8, sizeof word);
-        if (n - i * 8 < 8) /* what lies beyond the last code is no code */
+        if (n - i * 8 < 8) /* bytes after the last code are not codes */
             word &= ((uint64_t)1 << (8 * (n - i * 8))) - 1;
         const uint64_t packed = simd_extract_bits(word, mask);
         const int64_t left = out_bytes - i * bits;
@@ -77,18 +75,18 @@ static __attribute__((noinline)) void divided_codes(const float *restrict x, dou
         codes[i] = (uint8_t)code[i];
 }
 
-/* Groups of a row that one segment takes: a multiple of 8, so that every component goes on at a byte. */
+/* Groups of a row per segment: a multiple of 8, so that every component continues at a byte. */
 static inline int64_t segment_groups(const hc_geometry *geometry) {
     const int64_t wanted = SEGMENT_VALUES / geometry->group;
     return wanted >= SEGMENT_GROUPS ? SEGMENT_GROUPS : wanted < 16 ? 8 : wanted & ~(int64_t)15;
 }
 
-/* True for float32 rows whose groups consist of whole units, or rows that are one group. */
+/* Whether rows are float32 and their groups consist of whole units, or a row is one group. */
 static inline bool serves(const hc_geometry *geometry, const hc_float_rows *x) {
     return x->dtype == HC_F32 && geometry->padded > 0 && (geometry->group % UNIT == 0 || geometry->groups == 1);
 }
 
-/* The largest of n numbers that are not negative (as integers: a float maximum would not be vectorized). */
+/* The largest of n numbers that are not negative, compared as integers: a float maximum would not be vectorized. */
 static inline float largest_of(const float *values, int64_t n) {
     uint32_t largest = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -100,7 +98,7 @@ static inline float largest_of(const float *values, int64_t n) {
 
 static inline bool is_finite(float value) { return (hc_f32_bits(value) & 0x7f800000) != 0x7f800000; }
 
-/* Largest magnitudes of groups; false where a value is NaN or infinite. */
+/* Largest magnitudes of groups; false if a value is NaN or infinite. */
 static inline __attribute__((always_inline)) bool group_maxima(const hc_geometry *geometry, const float *x,
                                                                int64_t n_groups, int which, float *maxima) {
     if (geometry->groups == 1) {
@@ -112,7 +110,7 @@ static inline __attribute__((always_inline)) bool group_maxima(const hc_geometry
     return is_finite(largest_of(maxima, n_groups));
 }
 
-/* Quotients rounded to odd: rounded once more to fewer bits, they give what the float64 quotients give. */
+/* Quotients rounded to odd: rounded again to fewer bits, they give the same results as float64 quotients. */
 static __attribute__((noinline)) void odd_quotients(const float *restrict x, double divisor, float *restrict out) {
     const double by = divisor != 0 ? divisor : (double)INFINITY;
     for (int i = 0; i < UNIT; i++) {
@@ -136,7 +134,7 @@ static __attribute__((noinline)) void nearest_levels(const float *restrict x, do
         codes[i] = (uint8_t)code[i];
 }
 
-/* Four units with the exact rounding. */
+/* Encodes four units with exact rounding. */
 static inline __attribute__((always_inline)) void exact_codes(const float *from, const uint8_t *groups, int64_t group,
                                                               const hc_segment *segment, const hc_code_range *range,
                                                               hc_code_mode mode, uint8_t *codes) {
@@ -174,7 +172,7 @@ static inline __attribute__((always_inline)) void encode_slice(const float *x, i
     const int32_t *zeros = mode == HC_CODES_SHIFTED ? segment->zero + group : segment->zero;
     const int64_t whole = segment->divide ? 0 : n & ~(int64_t)(4 * UNIT - 1);
     const float near = range->near;
-    const char *next = (const char *)((uintptr_t)x + (uintptr_t)ahead); /* memory brings it while this is computed */
+    const char *next = (const char *)((uintptr_t)x + (uintptr_t)ahead); /* prefetched while this slice is computed */
     const int64_t far = segment->far;
     const bool soon = ahead <= SEGMENT_VALUES * (int64_t)sizeof *x;
     for (int64_t i = 0; i < whole; i += 4 * UNIT, next += 4 * HC_CACHE_LINE) {
@@ -193,7 +191,7 @@ static inline __attribute__((always_inline)) void encode_slice(const float *x, i
     }
 }
 
-/* One function a mode: together they would share too few registers. */
+/* One function per mode: a common function would have too few registers. */
 #define HC_SLICE(name, mode)                                                                                           \
     static __attribute__((noinline)) void name(const float *x, int64_t n, int64_t group, hc_segment *segment,          \
                                                const hc_code_range *range, int64_t ahead) {                            \
@@ -201,12 +199,12 @@ static inline __attribute__((always_inline)) void encode_slice(const float *x, i
     }
 typedef void hc_slice_fn(const float *, int64_t, int64_t, hc_segment *, const hc_code_range *, int64_t);
 
-/* The group of each unit of a slice, counted from the slice's first. */
+/* The group of each unit of a slice, counted from the first group of the slice. */
 static inline void init_segment(const hc_geometry *geometry, hc_segment *segment) {
     const int64_t units = geometry->group < SLICE && geometry->groups > 1 ? geometry->group / UNIT : SLICE;
     int64_t group = 0, next = units;
-    /* Memory goes on while the next maxima and scales are made: 0.56 to 0.67 of its limit with mxfp4, 0.58 to 0.71 with
-     * vsq4-g16 (Zen 4, 2026-11). */
+    /* Prefetching continues while the next maxima and scales are computed: 0.56 to 0.67 of the memory limit with mxfp4,
+     * 0.58 to 0.71 with vsq4-g16 (Zen 4, 2026-11). */
     segment->far = 2 * SEGMENT_VALUES * (int64_t)sizeof(float);
     for (int64_t i = 0; i < SLICE / UNIT; i++) {
         if (i == next)
@@ -215,7 +213,8 @@ static inline void init_segment(const hc_geometry *geometry, hc_segment *segment
     }
 }
 
-/* Codes of n_groups groups from number first_group of the segment on; `ahead`: bytes to what is encoded next. */
+/* Encodes n_groups groups from group first_group of the segment on; `ahead`: distance in bytes to the values that are
+ * encoded next. */
 static inline void encode_groups(const hc_geometry *geometry, const float *x, int64_t first_group, int64_t n_groups,
                                  hc_segment *segment, const hc_code_range *range, hc_slice_fn *encode, int64_t ahead,
                                  int bits, uint8_t *out) {
@@ -231,18 +230,18 @@ static inline void encode_groups(const hc_geometry *geometry, const float *x, in
     }
 }
 
-/* Distances from an integer at which a midpoint is within the error of the reciprocal and of the product, twice. */
+/* Distances from an integer at which a midpoint is within twice the error of reciprocal and product. */
 static inline hc_code_range code_range(int32_t low, int32_t high) {
     return (hc_code_range){.near = 0.5f - (float)(high - low + 2) * 0x1p-22f, .low = low, .high = high};
 }
 
-/* Reciprocals of these scales are normal: 2^-126 to 2^126, and 0, whose reciprocal is taken as 0. */
+/* Whether the reciprocal of a scale is normal: 2^-126 to 2^126, and 0, whose reciprocal counts as 0. */
 static inline bool is_plain(float scale) {
     const uint32_t bits = hc_f32_bits(scale);
     return (bits == 0) | (bits - 0x00800000 <= 0x7e800000 - 0x00800000);
 }
 
-/* Reciprocals of n scales; whether to divide at once. */
+/* Reciprocals of n scales; returns whether codes must be computed by division. */
 static inline void invert_scales(const float *scales, int64_t n, float *reciprocals, hc_segment *segment) {
     int divide = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -260,7 +259,7 @@ static inline void clear_zero_groups(const hc_geometry *geometry, const hc_segme
     for (int64_t i = 0; i < n; i++)
         any |= segment->multiple[i] == 0;
     for (int64_t i = 0; i < n && any; i++)
-        if (segment->multiple[i] == 0) /* a group starts on a byte, or is the row */
+        if (segment->multiple[i] == 0) /* a group starts at a byte, or it is the whole row */
             memset(codes + i * geometry->group / 8 * bits, 0, (size_t)(geometry->group * bits + 7) / 8);
 }
 

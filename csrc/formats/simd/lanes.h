@@ -1,5 +1,5 @@
-/* Several floats as one, by the SIMD set that a file is compiled for; formats/lanes.h has one. What is written with these
- * does the same operations everywhere, each rounded once; formats/lanes.h says what each is.
+/* Vectors of floats of the SIMD set for which a file is compiled; formats/lanes.h has vectors of one float. Code
+ * written with these does the same operations on every set, each rounded once; formats/lanes.h defines them.
  */
 #ifndef HC_LANES_H
 #define HC_LANES_H

@@ -1,6 +1,6 @@
 /* Primitives of NEON that make codes of values. A unit is four registers.
  *
- * Small floats are rounded as in avx2_encode.h: what is added to a magnitude leaves its code in the low bits of the sum.
+ * Small floats are rounded as in avx2_encode.h: the addend of a magnitude leaves its code in the low bits of the sum.
  * vminq and vmaxq keep a NaN, as the second operand of x86's min and max does.
  */
 #ifndef HC_SIMD_NEON_ENCODE_H
@@ -78,7 +78,7 @@ static inline __attribute__((always_inline)) uint32x4_t quarter_floats(const flo
     uint32x4_t sum;
     if (is_exact(mode)) {
         sum = vreinterpretq_u32_f32(vaddq_f32(cut, add));
-    } else { /* the same code from a little less and a little more: no midpoint between */
+    } else { /* a slightly smaller and a slightly larger quotient have the same code: no midpoint is between them */
         sum = vreinterpretq_u32_f32(vfmaq_n_f32(add, cut, 1 - HC_QUOTIENT_ERROR));
         const float32x4_t more = vfmaq_n_f32(add, cut, 1 + HC_QUOTIENT_ERROR);
         *apart = vorrq_u32(*apart, veorq_u32(sum, vreinterpretq_u32_f32(more)));
@@ -87,7 +87,7 @@ static inline __attribute__((always_inline)) uint32x4_t quarter_floats(const flo
     return vbslq_u32(vdupq_n_u32((1u << (type.bits - 1)) - 1), sum, sign);
 }
 
-/* Four units as simd_codes: false where a quotient is near a midpoint. */
+/* Four units like simd_codes: false if a quotient is near a midpoint. */
 static inline __attribute__((always_inline)) bool simd_floats(const float *x, const uint8_t *group_of,
                                                               const float *reciprocal, float limit, hc_code_mode mode,
                                                               uint8_t *codes) {
@@ -133,7 +133,7 @@ simd_levels(const float *x, const uint8_t *group_of, const float *reciprocal, co
     return vminvq_f32(nearest) > HC_LEVEL_ERROR;
 }
 
-/* Codes of 4 values by the reciprocal, as int16; `worst` gathers the distances to the integers. */
+/* Codes of 4 values by the reciprocal, as int16; `worst` collects the largest distance to an integer. */
 static inline int16x4_t quarter_codes(const float *x, float reciprocal, hc_code_mode mode, float32x4_t *worst) {
     float32x4_t quotient = vmulq_n_f32(vld1q_f32(x), reciprocal);
     if (mode != HC_CODES_PLAIN)
@@ -155,7 +155,7 @@ static inline int16x8_t half_codes(const float *x, float reciprocal, int32_t zer
     return code;
 }
 
-/* Four units; false where a quotient is near a midpoint, so that the codes must be made again by division. */
+/* Encodes four units; false if a quotient is near a midpoint, so that the codes must be computed again by division. */
 static inline __attribute__((always_inline)) bool simd_codes(const float *x, const uint8_t *group_of,
                                                              const float *reciprocal, const int32_t *zero,
                                                              const hc_code_range *range, float near, hc_code_mode mode,
@@ -180,7 +180,7 @@ static inline __attribute__((always_inline)) bool simd_codes(const float *x, con
     return vmaxvq_f32(worst) <= near;
 }
 
-/* Codes of 4 values that are exact: the remainder x - k * s is, and tells on which side of the midpoint x lies. */
+/* Exact codes of 4 values: the remainder x - k * s is exact, and shows on which side of the midpoint x is. */
 static inline int32x4_t corrected_i32x4(float32x4_t value, float scale, float reciprocal) {
     const float32x4_t bound = vdupq_n_f32(1024.0f), scales = vdupq_n_f32(scale);
     float32x4_t quotient = vminq_f32(vmulq_n_f32(value, reciprocal), bound);
@@ -191,7 +191,7 @@ static inline int32x4_t corrected_i32x4(float32x4_t value, float scale, float re
     const uint32x4_t odd = vtstq_s32(code, vdupq_n_s32(1));
     const uint32x4_t tie = vandq_u32(vceqq_f32(twice, scales), odd);
     const uint32x4_t off = vandq_u32(vorrq_u32(vcgtq_f32(twice, scales), tie), vcgtzq_f32(scales));
-    /* all ones is minus one: added it goes down, subtracted up */
+    /* all ones is -1: adding it decrements, subtracting it increments */
     const int32x4_t down = vreinterpretq_s32_u32(vandq_u32(off, vclezq_f32(remainder)));
     const int32x4_t up = vreinterpretq_s32_u32(vandq_u32(off, vcgtzq_f32(remainder)));
     return vsubq_s32(vaddq_s32(code, down), up);

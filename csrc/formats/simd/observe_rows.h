@@ -1,4 +1,4 @@
-/* The pass of formats that want the largest magnitude of the whole array. */
+/* The pass of formats that need the largest magnitude of the whole array. */
 #ifndef HC_OBSERVE_ROWS_H
 #define HC_OBSERVE_ROWS_H
 

@@ -1,6 +1,6 @@
-/* The SIMD set that a *_simd.c is compiled for. setup.py compiles such a file once for each set of the machine, with the
- * set's flags and -DHC_SIMD_<set>. The header of a set gives the primitives simd_*; loops over rows and formats are
- * written with these once for all sets.
+/* The SIMD set for which a *_simd.c file is compiled. setup.py compiles such a file once per set of the machine, with
+ * the set's flags and -DHC_SIMD_<set>. The header of a set provides the primitives simd_*. Loops over rows and formats
+ * use them, and are written once for all sets.
  *
  *   HC_SIMD_TABLE(int, .encode = encode, .values = decode_values);     defines hc_int_avx2, hc_int_neon ...
  */

@@ -1,5 +1,5 @@
-/* Bit-packed codes to bytes, and the chunks of a row in which tiles are decoded. The SIMD set gives
- * simd_unpack4 and simd_unpack. */
+/* Bit-packed codes to bytes, and the chunks of a row in which tiles are decoded. The SIMD set provides simd_unpack4 and
+ * simd_unpack. */
 #ifndef HC_UNPACK_H
 #define HC_UNPACK_H
 
@@ -12,7 +12,7 @@ typedef struct {
     int64_t row, column, n, first_group;
 } hc_chunk;
 
-/* for every chunk of row i of the tile: load_chunk fills `terms` with its codes and what its groups have */
+/* for every chunk of row i of the tile: load_chunk fills `terms` with its codes and the terms of its groups */
 #define HC_FOR_CHUNKS(i, terms)                                                                                        \
     for (hc_chunk chunk = {.row = tile->first_row + (i), .column = tile->first_column};                                \
          chunk.column < tile->first_column + tile->columns &&                                                          \
@@ -21,7 +21,8 @@ typedef struct {
          true);                                                                                                        \
          chunk.column += chunk.n)
 
-/* Codes [first, first + n) of a row, first a multiple of 8, as bytes (signed ones extended); writes up to 7 more. */
+/* Codes [first, first + n) of a row as bytes, signed ones sign-extended; first is a multiple of 8; writes up to 7
+ * more. */
 static inline void unpack_codes(const uint8_t *row, int64_t row_bytes, int64_t first, int64_t n, int bits,
                                 bool is_signed, uint8_t *out) {
     const uint8_t *from = row + first / 8 * bits, *const end = row + row_bytes;
@@ -54,13 +55,13 @@ static inline void unpack_codes(const uint8_t *row, int64_t row_bytes, int64_t f
         out[i] = (uint8_t)((out[i] ^ sign) - sign);
 }
 
-/* Columns of a tile's row whose codes are the integers, from a multiple of 8 on, straight to where these are wanted. */
+/* Columns of a tile's row whose codes are the integers, from a multiple of 8 on, written directly to the result. */
 static inline void plain_integers(const hc_geometry *geometry, const hc_components *components, const hc_tile *tile,
                                   int64_t i, int bits, bool is_signed, const hc_int_tile *out) {
     const int64_t row_bytes = (geometry->padded * bits + 7) / 8, whole = tile->columns & ~(int64_t)7;
     const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
     uint8_t *to = (uint8_t *)out->limb[0] + i * out->ld, last[HC_CACHE_LINE];
-    const int64_t tile_bytes = tile->columns * bits / 8; /* the next columns, if they are wanted: */
+    const int64_t tile_bytes = tile->columns * bits / 8; /* the next columns, if they are needed: */
     for (int64_t ahead = tile_bytes; ahead < 2 * tile_bytes; ahead += HC_CACHE_LINE)
         __builtin_prefetch((const char *)codes + tile->first_column * bits / 8 + ahead, 0, 3);
     unpack_codes(codes, row_bytes, tile->first_column, whole, bits, is_signed, to);

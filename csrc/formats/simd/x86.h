@@ -1,4 +1,4 @@
-/* The primitives of formats/simd that AVX2 and AVX-512 share: eight values at a time. */
+/* Primitives of formats/simd that AVX2 and AVX-512 share: eight values at a time. */
 #ifndef HC_SIMD_X86_H
 #define HC_SIMD_X86_H
 
@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #include <math.h>
 
-/* The low `bits` bits of each byte of a mask, close together; and the way back. */
+/* Gathers the low `bits` bits of each byte of a mask; and the inverse. */
 static inline uint64_t simd_extract_bits(uint64_t word, uint64_t mask) { return _pext_u64(word, mask); }
 static inline uint64_t simd_deposit_bits(uint64_t word, uint64_t mask) { return _pdep_u64(word, mask); }
 
@@ -19,7 +19,7 @@ static inline void simd_from_halves(const uint8_t *halves, float *out) {
     _mm256_storeu_ps(out, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)halves)));
 }
 
-/* 8 values as float16, none above the limit, and what these stand for in place of the values. */
+/* Stores 8 values as float16, none above the limit, and replaces the values by the stored ones. */
 static inline void simd_store_halves(float *values, float limit, uint16_t *halves) {
     const __m256 cut = _mm256_min_ps(_mm256_loadu_ps(values), _mm256_set1_ps(limit));
     const __m128i half = _mm256_cvtps_ph(cut, _MM_FROUND_TO_NEAREST_INT);
@@ -30,7 +30,7 @@ static inline void simd_store_halves(float *values, float limit, uint16_t *halve
 /* 8 codes of float16: no magnitude above the limit, one NaN for all. */
 static inline void simd_half_codes(const float *x, float limit, uint8_t *out) {
     const __m256 sign = _mm256_set1_ps(-0.0f), value = _mm256_loadu_ps(x);
-    /* the second operand of min is what a NaN leaves */
+    /* the second operand of min is the result for NaN */
     const __m256 cut = _mm256_min_ps(_mm256_set1_ps(limit), _mm256_andnot_ps(sign, value));
     const __m128i code = _mm256_cvtps_ph(cut, _MM_FROUND_TO_NEAREST_INT);
     const __m128i no_payload = _mm_min_epu16(code, _mm_set1_epi16(0x7c01)); /* above infinity: NaN */
@@ -41,7 +41,7 @@ static inline void simd_half_codes(const float *x, float limit, uint8_t *out) {
     _mm_storeu_si128((__m128i *)(void *)out, _mm_or_si128(magnitude, signs));
 }
 
-/* 8 bytes of e4m3 without a sign, times a factor: as float16, such a byte is smaller by 2^8. */
+/* 8 bytes of e4m3 without a sign, times a factor. Read as float16, such a byte is too small by 2^8. */
 static inline void simd_scaled_e4m3(const uint8_t *bytes, float factor, float *out) {
     const __m128i byte = _mm_loadl_epi64((const __m128i *)(const void *)bytes);
     const __m256 value =
@@ -55,7 +55,7 @@ static inline void simd_scaled_bytes(const uint8_t *bytes, float factor, float *
     _mm256_storeu_ps(out, _mm256_mul_ps(_mm256_set1_ps(factor), _mm256_cvtepi32_ps(whole)));
 }
 
-/* 8 numbers of up to 8 bits, close together in a word, times a factor. */
+/* 8 adjacent numbers of up to 8 bits in a word, times a factor. */
 static inline void simd_scaled_numbers(uint64_t word, int bits, bool is_signed, float factor, float *out) {
     const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
     const __m128i up = _mm_cvtsi32_si128(is_signed ? 32 - bits : 0);

@@ -1,11 +1,11 @@
-/* VS-Quant, Dai et al., MLSys 2021 (arXiv 2102.04503), equations 7a to 7j: N bits, a scale for every short group.
+/* VS-Quant, Dai et al., MLSys 2021 (arXiv 2102.04503), equations 7a to 7j: N-bit codes, one scale per short group.
  *
  *   s(k,i) = absmax(group i of row k) / (2^(N-1) - 1)       x_q = clip(RNE(x / s(k,i))), with the unrounded s
  *   gamma(k) = max_i s(k,i) / (2^M - 1)                     s_q = clip(RNE(s / gamma), 0, 2^M - 1)
  *   value = float32(gamma * (s_q * x_q));   one level: float32(s * x_q)
  *
- * option[0]: M, or 0 for one level. option[1]: unsigned, codes 0 to 2^N - 1, of max(x, 0). option[2]: gamma is
- * one for the whole array. option[3]: x_q = clip(RNE(x / (gamma * s_q))), the product exact (not in the paper).
+ * option[0]: M, or 0 for one level. option[1]: unsigned, codes 0 to 2^N - 1, of max(x, 0). option[2]: one gamma for the
+ * whole array. option[3]: x_q = clip(RNE(x / (gamma * s_q))), the product exact (not in the paper).
  */
 #include "formats/vsq/vsq.h"
 
@@ -45,10 +45,10 @@ static hc_clip_domain vsq_clip_domain(const hc_format *format) {
 
 static int vsq_passes(const hc_format *format) { return vsq_has_tensor_coarse(format) ? 1 : 0; }
 
-/* float32 of the largest magnitude of columns [first, first + n); clears *legal where a value is not. */
+/* float32 of the largest magnitude of columns [first, first + n); clears *legal if a value is invalid. */
 static float group_maximum(const hc_format *format, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
                            bool *legal) {
-    if (x->dtype == HC_F32) { /* as integers, which compilers make vectors of */
+    if (x->dtype == HC_F32) { /* compared as integers, which compilers vectorize */
         const float *from = (const float *)x->data + i * x->row_stride + first;
         int32_t absmax = 0, maximum = 0;
         for (int64_t c = 0; c < n; c++) {
@@ -68,7 +68,7 @@ static float group_maximum(const hc_format *format, const hc_float_rows *x, int6
     return (float)maximum;
 }
 
-/* The largest magnitude or threshold of a row; scales are monotonic in it, so it gives the largest scale. */
+/* The largest magnitude or threshold of a row. Scales are monotonic in it, so it determines the largest scale. */
 static float row_maximum(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x, int64_t i,
                          const float *thresholds, bool *legal) {
     float maximum = group_maximum(format, x, i, 0, geometry->padded, legal);
@@ -140,7 +140,7 @@ static bool encode_row(const hc_format *format, const hc_geometry *geometry, con
 static int64_t vsq_encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                           const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     int64_t illegal = HC_DONE;
-    if (vsq_has_tensor_coarse(format) && x->first_row == 0) /* what all rows share is written once */
+    if (vsq_has_tensor_coarse(format) && x->first_row == 0) /* components that all rows share are written once */
         hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
     for (int64_t i = 0; i < x->rows; i++) {
         float coarse = state ? state->coarse : 0;

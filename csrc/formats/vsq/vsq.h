@@ -1,4 +1,4 @@
-/* The options of VS-Quant by name, and what the definition and the kernels share. */
+/* Names of the options of VS-Quant, and functions that the definition and the kernels share. */
 #ifndef HC_VSQ_H
 #define HC_VSQ_H
 
@@ -24,7 +24,7 @@ static inline int32_t vsq_largest_scale(const hc_format *format) {
     return hc_largest_code(vsq_scale_bits(format), true);
 }
 
-/* Of the integers that products take: codes, FOLDED times their integer scales. */
+/* Largest of the integers in products: codes, for FOLDED times their integer scales. */
 static inline int32_t vsq_largest_integer(const hc_format *format, hc_int_mode mode) {
     const bool folds = mode == HC_INT_FOLDED && vsq_has_two_levels(format);
     return vsq_largest_code(format) * (folds ? vsq_largest_scale(format) : 1);

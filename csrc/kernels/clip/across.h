@@ -1,5 +1,5 @@
-/* Eight groups at a time, a group a lane: values of the same index lie side by side, so that sums need no folding of
- * registers. The first group that is wanted may be followed by fewer than seven others: their lanes hold zeros. */
+/* Eight groups at a time, one group per lane: values of the same index are adjacent, so sums need no folding of
+ * registers. Fewer than seven groups may follow the first group; the lanes of missing groups hold zeros. */
 #ifndef HC_CLIP_ACROSS_H
 #define HC_CLIP_ACROSS_H
 
@@ -9,7 +9,7 @@
 
 enum { HC_ACROSS = 8 };
 
-/* Magnitudes of 8 values of each of `count` groups as lanes of 8 registers; what is behind the n-th value is 0. */
+/* Magnitudes of 8 values of each of `count` groups as lanes of 8 registers; values from the n-th on are 0. */
 static inline __attribute__((always_inline)) void hc_load_across(const float *x, int64_t count, int64_t n,
                                                                  int64_t first, __m256 *lanes) {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX));

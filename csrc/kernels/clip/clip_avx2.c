@@ -16,7 +16,7 @@ void hc_octav_avx2(int64_t groups, int64_t n, const void *x, bool is_double, boo
     hc_octav_body(groups, n, x, is_double, positive, inside, scratch, thresholds);
 }
 
-/* Lanes are parts of one group, whose maxima are compared when they stand across. */
+/* Lanes are parts of one group. Their maxima are transposed to lanes of groups and compared. */
 void hc_maxima_avx2(int64_t groups, int64_t n, const float *x, float *maxima) {
     const __m256i magnitude = _mm256_set1_epi32(INT32_MAX);
     const __m256i places = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -45,7 +45,7 @@ void hc_maxima_avx2(int64_t groups, int64_t n, const float *x, float *maxima) {
     }
 }
 
-/* The `place` largest of each lane, descending, in `top`. Where they are many, most values are beyond none. */
+/* The `place` largest of each lane, descending, in `top`. In long groups most values are below all of them. */
 static inline __attribute__((always_inline)) void top_across(const float *x, int64_t count, int64_t n, int64_t place,
                                                              bool many, __m256 *top) {
     for (int64_t j = 0; j < place; j++)
@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) void top_across(const float *x, int
     }
 }
 
-/* A place that the compiler knows stays in registers. */
+/* With a constant rank the largest values stay in registers. */
 static inline __attribute__((always_inline)) void pair_across(const float *x, int64_t count, int64_t n, int64_t place,
                                                               bool many, __m256 *lower, __m256 *upper) {
     __m256 top[HC_TOP];

@@ -1,4 +1,4 @@
-/* OCTAV of one group after the other: the definition, and what takes the cases that vectors leave out. */
+/* OCTAV of one group after the other: the definition, and the cases that vectors do not handle. */
 #ifndef HC_CLIP_OCTAV_H
 #define HC_CLIP_OCTAV_H
 
@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) float hc_octav_of(hc_sum_fn *beyond
     s /= (double)nonzero;
     for (int t = 1; t <= HC_OCTAV_STEPS; t++) {
         const double sum = beyond(group, s, &outside);
-        if (outside == 0) /* a group of equal magnitudes would never come to rest */
+        if (outside == 0) /* a group of equal magnitudes would never converge */
             return absmax;
         const double next = sum / (inside * (double)(nonzero - outside) + (double)outside);
         if (next == s)

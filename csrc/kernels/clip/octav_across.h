@@ -1,13 +1,13 @@
-/* OCTAV of float32 magnitudes: short groups across lanes, long ones along them. HC_DOUBLES (8 or 4) is what a register
- * holds, HC_REGISTERS how many are worked on at once, as each waits for its sums and quotients; HC_BEYOND(sum, count, value,
- * bound) adds a value to a sum, and one to a count, where it is beyond a bound; HC_ANY(words) is false where all are 0. Before
- * it: HC_ACROSS and hc_doubles_across, as in kernels/clip/across.h. */
+/* OCTAV of float32 magnitudes: short groups across lanes, long ones along them. HC_DOUBLES (8 or 4) is the number of
+ * values of a register, HC_REGISTERS the number of registers processed at once, as each waits for its sums and
+ * quotients. HC_BEYOND(sum, count, value, bound) adds a value to a sum, and one to a count, if it is beyond a bound.
+ * HC_ANY(words) is false if all are 0. Included after HC_ACROSS and hc_doubles_across, as in kernels/clip/across.h. */
 #include "kernels/clip/octav.h"
 
 typedef double hc_doubles __attribute__((vector_size(8 * HC_DOUBLES), aligned(8), may_alias));
 typedef int64_t hc_words __attribute__((vector_size(8 * HC_DOUBLES), aligned(8), may_alias));
 
-/* GROUPS stand across at once; SHORT: values of a group that are, 16 KiB of eight groups */
+/* GROUPS: groups processed across lanes at once; SHORT: longest such group, 16 KiB for eight groups */
 enum { GROUPS = HC_DOUBLES * HC_REGISTERS < HC_ACROSS ? HC_ACROSS : HC_DOUBLES * HC_REGISTERS, SHORT = 256 };
 _Static_assert(SHORT *GROUPS <= HC_OCTAV_SCRATCH, "scratch");
 
@@ -21,7 +21,7 @@ static inline hc_doubles hc_counted(hc_words count) {
     return (hc_doubles)(count | exponent) - 0x1p52;
 }
 
-/* Sums and numbers of what is beyond s in the groups of each register, n a multiple of 8. */
+/* Sums and numbers of the values beyond s in the groups of each register, n a multiple of 8. */
 static inline __attribute__((always_inline)) void hc_sums_across(const double *values, int64_t n, const hc_doubles *s,
                                                                  hc_doubles *sum, hc_doubles *number) {
     hc_doubles lane[HC_REGISTERS][8] = {{{0}}};

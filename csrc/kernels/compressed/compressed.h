@@ -19,22 +19,22 @@ typedef void hc_csr_spmm_fn(int64_t rows, const int64_t *begin, const int64_t *e
 typedef void hc_csr_spmv_fn(int64_t rows, const int64_t *starts, const float *values, const int32_t *indices,
                             const float *x, float *out);
 
-/* eie_columns:  one processing element; for i < n column j = columns[i], its entries t = pointers[j] ..
- * pointers[j + 1] - 1: the run (high 4 bits) of rows is passed over, then the code (low 4 bits) gives
- * sums[row] = fmaf(codebook[code], x[i], sums[row]). A code of 0, padding, meets no x that is not finite. */
+/* eie_columns: one processing element; for i < n column j = columns[i], its entries t = pointers[j] .. pointers[j + 1]
+ * - 1: the run (high 4 bits) is the number of skipped rows, then the code (low 4 bits) gives sums[row] =
+ * fmaf(codebook[code], x[i], sums[row]). Code 0 is padding; it is not multiplied by an x that is not finite. */
 typedef void hc_eie_columns_fn(int64_t n, const int32_t *columns, const float *x, const uint32_t *pointers,
                                const uint8_t *entries, const float *codebook, float *sums);
 
-/* outer_f32:  for i < count pixels to[i * lanes + j] = fmaf chain over t from starts[i * step] up to starts[i * step + 1]
- * of values[t] * panel[at[t] * lanes + j], from itself. lanes is 16, 32, 48 or 64. guarded: weights of 0 are left out;
- * else they meet finite values alone and no sum is -0, so that they add nothing. */
+/* outer_f32: for i < count pixels to[i * lanes + j] = fmaf chain over t from starts[i * step] up to starts[i * step +
+ * 1] of values[t] * panel[at[t] * lanes + j], from itself. lanes is 16, 32, 48 or 64. guarded: weights of 0 are
+ * skipped. Otherwise all values are finite and no sum is -0, so weights of 0 add nothing. */
 enum { HC_OUTER_LANES = 64 };
 typedef void hc_outer_f32_fn(int64_t count, const int32_t *starts, int64_t step, const float *values, const uint8_t *at,
                              const float *panel, int lanes, bool guarded, float *to);
 
-/* Items of 1, 2, 4 or 8 bytes, 64 for each word of bits. bitmap_mark: bit i % 64 of bits[i / 64] = item i has a bit that
- * is set. bitmap_compress: the items whose bit is set, one after the other; nothing behind the last is written.
- * bitmap_expand: the way back, zeros between them; nothing behind the last is read. Pointers have no alignment. */
+/* Items of 1, 2, 4 or 8 bytes, 64 for each word of bits. bitmap_mark: bit i % 64 of bits[i / 64] = item i has a bit
+ * that is set. bitmap_compress: the items whose bit is set, one after the other; nothing is written after the last.
+ * bitmap_expand: the inverse, with zeros between them; nothing is read after the last. Pointers need no alignment. */
 typedef void hc_bitmap_mark_fn(int bytes, int64_t words, const void *items, uint64_t *bits);
 typedef void hc_bitmap_compress_fn(int bytes, int64_t words, const uint64_t *bits, const void *items, void *kept);
 typedef void hc_bitmap_expand_fn(int bytes, int64_t words, const uint64_t *bits, const void *kept, void *items);

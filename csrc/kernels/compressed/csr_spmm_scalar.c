@@ -1,4 +1,4 @@
-/* Stored weights times a panel of activations as it is defined; kernels/compressed/compressed.h. */
+/* Definition of stored weights times a panel of activations; kernels/compressed/compressed.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

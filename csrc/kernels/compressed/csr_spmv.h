@@ -1,6 +1,6 @@
-/* The walk of stored rows past one vector, for the lines that differ in their flags alone: with the instruction, fmaf
- * is one; without it, it is the library's. Sums stand in variables of their own, so that each has a register. One load
- * a value, not a gather: on Zen 4 that takes longer. */
+/* Stored rows times one vector, for the kernels that differ only in their flags: with the instruction, fmaf is one
+ * instruction, otherwise it is the library's function. Each sum has its own variable, so that it has a register. There
+ * is one load per value instead of a gather, which takes longer on Zen 4. */
 #ifndef HC_CSR_VECTOR_H
 #define HC_CSR_VECTOR_H
 

@@ -1,5 +1,5 @@
-/* The walk of one processing element, for the lines that differ in their flags alone: with the instruction, fmaf is
- * one; without it, it is the library's. */
+/* The walk of one processing element, for the kernels that differ only in their flags: with the instruction, fmaf is
+ * one instruction, otherwise it is the library's function. */
 #ifndef HC_EIE_COLUMNS_H
 #define HC_EIE_COLUMNS_H
 
@@ -23,7 +23,7 @@ static inline __attribute__((always_inline)) void hc_eie_walk(int64_t n, const i
                                                               const float *codebook, float *sums) {
     for (int64_t i = 0; i < n; i++) {
         const uint8_t *entry = entries + pointers[columns[i]], *end = entries + pointers[columns[i] + 1];
-        if (x[i] - x[i] == 0) /* whether an entry is padding is chance: no jump depends on it */
+        if (x[i] - x[i] == 0) /* padding is unpredictable, so no branch depends on it */
             hc_eie_column(entry, end, x[i], codebook, true, sums);
         else
             hc_eie_column(entry, end, x[i], codebook, false, sums);

@@ -1,4 +1,4 @@
-/* Products of lists of activations with rows of weights as they are defined; kernels/kernel.h. */
+/* Definition of products of lists of activations with rows of weights; kernels/kernel.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* What the kernels of codes share: the definition of one code, and the forms that codes are written in. */
+/* Shared by the kernels of codes: the definition of one code, and the forms in which codes are written. */
 #ifndef HC_CODES_S8_H
 #define HC_CODES_S8_H
 
@@ -11,7 +11,7 @@ enum { LARGEST = 127, ZERO = 128 };
 /* Whether 1 / scale is a normal number, so that x * (1 / scale) is within 2^-17 of a quotient of at most 128. */
 static inline bool inverts(float scale) { return scale >= FLT_MIN && scale <= 0x1p126f; }
 
-/* A product with the reciprocal that is at most so far from an integer rounds as the quotient does. */
+/* A product with the reciprocal that is at most this far from an integer rounds like the quotient. */
 static const float SURE = 0.5f - 0x1p-16f;
 
 static inline void divided_codes(const float *x, int64_t n, float scale, int form, int64_t at, void *to) {
@@ -19,7 +19,7 @@ static inline void divided_codes(const float *x, int64_t n, float scale, int for
         double quotient = scale > 0 ? (double)x[i] / (double)scale : 0;
         quotient = quotient < LARGEST ? quotient : LARGEST;
         quotient = quotient > -LARGEST ? quotient : -LARGEST;
-        const int32_t code = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52); /* to the nearest, ties to even */
+        const int32_t code = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52); /* to nearest, ties to even */
         if (form == HC_PANEL_S16)
             ((int16_t *)to)[at + i] = (int16_t)code;
         else

@@ -33,7 +33,7 @@ uint32_t hc_largest_f32_avx2(const float *x, int64_t n, uint32_t so_far) {
     return (uint32_t)_mm_cvtsi128_si32(half);
 }
 
-/* Codes of STEP values plus `zero`; false where they must be divided. */
+/* Codes of STEP values plus `zero`; false if they must be computed by division. */
 INLINE bool units(const float *x, float reciprocal, int zero, __m256i unit[4]) {
     const __m256 magic = _mm256_set1_ps(0x1.8p23f + (float)zero), by = _mm256_set1_ps(reciprocal);
     const __m256 sign = _mm256_set1_ps(-0.0f);

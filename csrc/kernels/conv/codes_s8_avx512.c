@@ -1,5 +1,5 @@
-/* Codes of 8 bits, 64 values at a time: adding 1.5 * 2^23 + ZERO to x * (1 / scale) rounds it to an integer, in the low bits of
- * the sum, and what is left over tells whether the quotient may lie on the other side of a midpoint. */
+/* 8-bit codes, 64 values at a time: adding 1.5 * 2^23 + ZERO to x * (1 / scale) rounds it to an integer in the low bits
+ * of the sum. The remainder shows whether the quotient may be on the other side of a midpoint. */
 #include "kernels/conv/codes_s8.h"
 
 #include <immintrin.h>
@@ -28,7 +28,7 @@ uint32_t hc_largest_f32_avx512(const float *x, int64_t n, uint32_t so_far) {
         _mm512_max_epu32(_mm512_max_epu32(most[0], most[1]), _mm512_max_epu32(most[2], most[3])));
 }
 
-/* Codes of at most STEP values, plus `zero`, as bytes in the order of x; false where they must be divided. */
+/* Codes of at most STEP values, plus `zero`, as bytes in the order of x; false if they must be computed by division. */
 INLINE bool units(const float *x, int64_t n, const bool whole, float reciprocal, int zero, __m512i unit[4]) {
     const __m512 magic = _mm512_set1_ps(0x1.8p23f + (float)zero), by = _mm512_set1_ps(reciprocal);
     __m512 worst = _mm512_setzero_ps();
@@ -44,7 +44,7 @@ INLINE bool units(const float *x, int64_t n, const bool whole, float reciprocal,
     return _mm512_cmp_ps_mask(worst, _mm512_set1_ps(SURE), _CMP_GT_OQ) == 0;
 }
 
-/* From `zero` less LARGEST to `zero` plus LARGEST: packing cuts to 0 .. 255. */
+/* Packing saturates `zero` - LARGEST to `zero` + LARGEST to 0 .. 255. */
 INLINE __m512i bytes_of(const __m512i unit[4]) {
     const __m512i lanes = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i bytes =

@@ -1,4 +1,4 @@
-/* Codes of 8 bits and largest magnitudes, as they are defined; kernels/conv/conv.h. */
+/* Definition of 8-bit codes and largest magnitudes; kernels/conv/conv.h. */
 #include "kernels/conv/codes_s8.h"
 
 #include "base/convert.h"

@@ -1,7 +1,6 @@
-/* Convolution of images whose channels lie side by side: contracts of the kernels that read windows where they lie.
- *
- * A window is `taps` runs of neighbouring values (the channels under one tap, or all taps of a filter's row where those are
- * neighbours), each reached by a pointer; a run outside of the image is one of zeros.
+/* Convolution of images with contiguous channels: definitions of the kernels that read windows in place. A window is
+ * `taps` runs of adjacent values (the channels under one tap, or all taps of a filter's row if these are adjacent),
+ * each with a pointer. A run outside of the image consists of zeros.
  */
 #ifndef HC_KERNELS_CONV_H
 #define HC_KERNELS_CONV_H
@@ -14,8 +13,9 @@
 typedef void hc_direct_f32_fn(int64_t taps, int64_t run, const float *const *rows, const float *panel, int64_t tap_step,
                               int64_t step, int n_rows, int columns, float *c, int64_t ldc);
 
-/* depthwise_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t ascending of tap[t][i * step[t] + j] * panel[t * ld + j], for
- * i < n and j < count: every channel has a filter of its own. A step of 0: the same values, zeros, for every i. */
+/* depthwise_f32: c[i * ldc + j] = fmaf chain from +0 over taps t ascending of tap[t][i * step[t] + j] * panel[t * ld +
+ * j], for i < n and j < count: every channel has its own filter. A step of 0: the same values, which are zeros, for
+ * every i. */
 typedef void hc_depthwise_f32_fn(int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                  int64_t ld, int64_t n, int64_t count, float *c, int64_t ldc);
 
@@ -37,17 +37,19 @@ typedef void hc_depthwise3_f32_fn(int stride, int down, int across, const float 
 typedef void hc_grouped_f32_fn(int run, int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                int64_t n, int64_t count, float *c, int64_t ldc);
 
-/* largest_f32:  the largest of so_far and the bits of |x[i]|, i < n, as integers: that of a NaN is above all numbers. */
+/* largest_f32:  the maximum, as integers, of so_far and the bits of |x[i]|, i < n; the bits of a NaN are above those of
+ * all numbers. */
 typedef uint32_t hc_largest_f32_fn(const float *x, int64_t n, uint32_t so_far);
 
-/* codes_s8:  code i = RNE(x[i] / scale), the quotient in float64, cut to -127 .. 127; 0 where scale is 0; for i < n. `to`: bytes
- * code + 128 for form HC_PANEL_U8, int16 for HC_PANEL_S16. |x[i]| is at most 128 * scale where scale is normal. */
+/* codes_s8: code i = RNE(x[i] / scale), the quotient in float64, clamped to -127 .. 127; 0 if scale is 0; for i < n.
+ * `to`: bytes code + 128 for form HC_PANEL_U8, int16 for HC_PANEL_S16. |x[i]| is at most 128 * scale where scale is
+ * normal. */
 typedef void hc_codes_s8_fn(const float *x, int64_t n, float scale, int form, void *to);
 
-/* direct_s8:  c[i * ldc + j] = init[j] + sum over taps t and values v < run of row_i[tap[t] + v] * panel value (t * run + v, j),
- * modulo 2^32, for i < n_rows <= mr and j < columns <= nr, perhaps for others of the nr; run is a multiple of 4. The panel and
- * what stands in a row for a value, uint8 or int16, are those of b and a of gemm_s8 with the same form; so is the budget, of
- * taps * run values. */
+/* direct_s8: c[i * ldc + j] = init[j] + sum over taps t and values v < run of row_i[tap[t] + v] * panel value (t * run
+ * + v, j), modulo 2^32, for i < n_rows <= mr and j < columns <= nr, and possibly for others of the nr; run is a
+ * multiple of 4. The panel and the values of a row, uint8 or int16, are those of b and a of gemm_s8 with the same form.
+ * The budget is also that of gemm_s8, for taps * run values. */
 typedef void hc_direct_s8_fn(int64_t taps, const int64_t *tap, int64_t run, const void *const *rows,
                              const int8_t *panel, const int32_t *init, int n_rows, int columns, int32_t *c,
                              int64_t ldc);
@@ -57,10 +59,10 @@ typedef void hc_direct_s8_fn(int64_t taps, const int64_t *tap, int64_t run, cons
 typedef void hc_depthwise_s16_fn(int64_t pairs, const int64_t *tap, int64_t step, const int16_t *x,
                                  const int16_t *panel, int64_t ld, int64_t n, int64_t count, int32_t *c, int64_t ldc);
 
-/* depthwise3_s8:  c[i * c_row + q * ldc + j] = init[j] + sum over taps (r, s) of 3 x 3 of
- * x[(i * stride + r) * row_step + (q * stride + s) * pixel_step + j] * panel[((j / 16 * 3 + r) * 16 + j % 16) * 4 + s], modulo 2^32,
- * for i < down <= mr, q < across and j < count; stride 1 or 2. Every fourth value of the panel is 0; panel and init go on to
- * a multiple of 16. */
+/* depthwise3_s8: c[i * c_row + q * ldc + j] = init[j] + sum over taps (r, s) of 3 x 3 of x[(i * stride + r) * row_step
+ * + (q * stride + s) * pixel_step + j] * panel[((j / 16 * 3 + r) * 16 + j % 16) * 4 + s], modulo 2^32, for i < down <=
+ * mr, q < across and j < count; stride 1 or 2. Every fourth value of the panel is 0; panel and init are padded to a
+ * multiple of 16. */
 typedef void hc_depthwise3_s8_fn(int stride, int down, int64_t across, const uint8_t *x, int64_t row_step,
                                  int64_t pixel_step, const int8_t *panel, const int32_t *init, int64_t count,
                                  int32_t *c, int64_t c_row, int64_t ldc);
@@ -111,14 +113,14 @@ static inline int64_t hc_fft_work(int height, int width) {
     enum { MOST_LANES = 16 };
     return ((int64_t)width * (height + 1) + 2 * width) * MOST_LANES;
 }
-/* What a tile holds, else 0: rows x columns runs of values, row_step and pixel_step floats apart; the first is at (top, left), the
- * next `down` and `across` further. */
+/* The pixels of a tile; the rest of the tile is 0. rows x columns runs of values, row_step and pixel_step floats apart;
+ * the first is at (top, left), the next are `down` and `across` further. */
 typedef struct {
     const float *values;
     int64_t row_step, pixel_step;
     int top, left, rows, columns, down, across;
 } hc_fft_pixels;
-/* Where answers go: (p, q) is value (p * down, q * across) of the tile. */
+/* Positions of outputs: (p, q) is value (p * down, q * across) of the tile. */
 typedef struct {
     float *to;
     int64_t row_step, pixel_step;

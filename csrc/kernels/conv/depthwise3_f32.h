@@ -1,13 +1,14 @@
-/* What both sets of kernels of 3 x 3 filters of one channel share: a block of answers is in registers while each value of the
- * image is loaded once for all of them, by rows, so that every answer sees its taps in order. Before it: the lanes' type HC_V,
- * LANES, and HC_ZERO, HC_LOAD, HC_STORE (with how many values), HC_FMA, and MR x NR answers, each 1, 2 or 4. */
+/* Shared by both sets of kernels of 3 x 3 filters of one channel. A block of outputs is in registers, and each value of
+ * the image is loaded once for all of them, by rows, so that every output adds its taps in order. The including file
+ * defines: the lanes' type HC_V, LANES, and HC_ZERO, HC_LOAD, HC_STORE (with the number of values), HC_FMA, and MR x NR
+ * outputs, each 1, 2 or 4. */
 #include "kernels/kernel.h"
 
 enum { R = 3, TAPS = R * R };
 
 #define INLINE __attribute__((always_inline)) static inline
 
-/* Answers down x across, `lanes` channels of each from c on; pixels `j` values behind x. */
+/* Outputs down x across, `lanes` channels of each from c on; pixels are `j` values after x. */
 INLINE void block(const int stride, const int down, const int across, const float *const *x, int64_t j,
                   const float *panel, int64_t ld, int64_t lanes, float *c, int64_t c_row, int64_t ldc) {
     const int rows = (down - 1) * stride + R, columns = (across - 1) * stride + R;

@@ -1,10 +1,11 @@
-/* 3 x 3 filters of one channel, 8 channels in lanes, 2 x 4 answers in registers: hc_depthwise3_f32_avx2; kernels/conv/conv.h. */
+/* 3 x 3 filters of one channel, 8 channels in lanes, 2 x 4 outputs in registers: hc_depthwise3_f32_avx2;
+ * kernels/conv/conv.h. */
 #include <immintrin.h>
 #include <stdint.h>
 
 enum { LANES = 8, MR = 2, NR = 4 };
 
-/* The first `lanes` of 8, not all. */
+/* Mask of the first `lanes` of 8 lanes, fewer than 8. */
 static inline __m256i first(int64_t lanes) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }

@@ -1,5 +1,5 @@
-/* 3 x 3 filters of one channel, 16 channels in lanes, 4 x 4 answers and 9 filters in registers: hc_depthwise3_f32_avx512;
- * kernels/conv/conv.h. */
+/* 3 x 3 filters of one channel, 16 channels in lanes, 4 x 4 outputs and 9 filters in registers:
+ * hc_depthwise3_f32_avx512; kernels/conv/conv.h. */
 #include <immintrin.h>
 #include <stdint.h>
 

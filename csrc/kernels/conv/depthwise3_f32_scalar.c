@@ -1,4 +1,4 @@
-/* 3 x 3 filters of one channel as they are defined; kernels/conv/conv.h. */
+/* Definition of 3 x 3 filters of one channel; kernels/conv/conv.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

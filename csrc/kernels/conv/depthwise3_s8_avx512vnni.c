@@ -1,6 +1,6 @@
-/* 3 x 3 filters of one channel, of integers: the bytes of 4 pixels beside each other are brought together, channel by channel,
- * and meet the taps of a row by one vpdpbusd. With stride 1 they are the windows of two answers, of which the second has its
- * taps a byte further; every row of pixels serves all rows of answers above it. */
+/* 3 x 3 filters of one channel, of integers. The bytes of 4 adjacent pixels are gathered per channel, and multiplied by
+ * the taps of a row with one vpdpbusd. With stride 1 they are the windows of two outputs; for the second the taps are
+ * one byte further. Every row of pixels is used for all rows of outputs that need it. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -19,7 +19,7 @@ INLINE __m128i load(const uint8_t *x, __mmask16 mask, const bool whole) {
     return whole ? _mm_loadu_si128((const __m128i *)(const void *)x) : _mm_maskz_loadu_epi8(mask, x);
 }
 
-/* n pixels, 3 or 4: lane j has the bytes j of all; the last byte is that of pixel 2 or 3. */
+/* n pixels, 3 or 4: lane j has byte j of each; the last byte is that of pixel 2 or 3. */
 INLINE __m512i gather(const int n, const uint8_t *x, int64_t step, __mmask16 mask, const bool whole) {
     const __m512i lanes = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i bytes = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
@@ -31,7 +31,7 @@ INLINE __m512i gather(const int n, const uint8_t *x, int64_t step, __mmask16 mas
     return _mm512_shuffle_epi8(_mm512_permutexvar_epi32(lanes, pixels), bytes);
 }
 
-/* `down` x n answers of 16 channels; n is 2 with stride 1 alone. */
+/* `down` x n outputs of 16 channels; n is 2 only with stride 1. */
 INLINE void block(const int stride, const int down, const int n, const uint8_t *x, int64_t row_step, int64_t pixel_step,
                   const __m512i w[2][R], __m512i init, __mmask16 mask, const bool whole, int32_t *c, int64_t c_row,
                   int64_t ldc) {

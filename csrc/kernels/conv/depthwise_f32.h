@@ -1,6 +1,7 @@
-/* What both sets of depthwise kernels share, of floats and of codes with a scale a tap: AT_ONCE answers, LANES channels each, meet a tap together, so that as many chains
- * run beside each other and the tap's place, step and filters are read once for all of them. Before it: the lanes' type
- * HC_V, LANES, and HC_ZERO, HC_LOAD, HC_STORE, HC_FMA. */
+/* Shared by both sets of depthwise kernels, for floats and for codes with one scale per tap. AT_ONCE outputs with LANES
+ * channels each are multiplied by a tap together. So as many chains are independent, and the tap's address, step and
+ * filters are read once for all of them. The including file defines: the lanes' type HC_V, LANES, and HC_ZERO, HC_LOAD,
+ * HC_STORE, HC_FMA. */
 #include "kernels/kernel.h"
 
 #include <math.h>
@@ -26,7 +27,7 @@ __attribute__((always_inline)) static inline void answers(const int n, int64_t t
         HC_STORE(c + (at + i) * ldc + j, sum[i]);
 }
 
-/* Channels from `j` on, one after the other. */
+/* The remaining channels from `j` on, one after the other. */
 static void rest(int64_t j, int64_t taps, const float *const *tap, const int64_t *step, const float *panel, int64_t ld,
                  int64_t n, int64_t count, float *c, int64_t ldc) {
     for (; j < count; j++)
@@ -54,7 +55,7 @@ static void rest(int64_t j, int64_t taps, const float *const *tap, const int64_t
         rest(j, taps, tap, step, panel, ld, n, count, c, ldc);                                                         \
     }
 
-/* The same of codes: a product of codes, which is exact or rounded once, under the tap's scale. */
+/* The same for codes: a product of codes, which is exact or rounded once, times the tap's scale. */
 __attribute__((always_inline)) static inline void scaled_answers(const int n, int64_t taps, const float *const *tap,
                                                                  const int64_t *step, int64_t at, int64_t j,
                                                                  const float *panel, const float *scale, int64_t ld,
@@ -76,7 +77,7 @@ __attribute__((always_inline)) static inline void scaled_answers(const int n, in
         HC_STORE(c + (at + i) * ldc + j, sum[i]);
 }
 
-/* Channels from `j` on, one after the other. */
+/* The remaining channels from `j` on, one after the other. */
 static void scaled_rest(int64_t j, int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                         const float *scale, int64_t ld, int64_t n, int64_t count, float *c, int64_t ldc) {
     for (; j < count; j++)

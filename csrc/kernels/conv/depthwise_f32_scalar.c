@@ -1,4 +1,4 @@
-/* A filter a channel: as it is defined; kernels/conv/conv.h. */
+/* Definition of one filter per channel; kernels/conv/conv.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* A filter a channel, of integers: 16 channels at a time, two taps interleaved for vpmaddwd; kernels/conv/conv.h. AT_ONCE answers
- * share what is loaded of the filters. */
+/* One filter per channel, of integers: 16 channels at a time, with two taps interleaved for vpmaddwd;
+ * kernels/conv/conv.h. AT_ONCE outputs share the loads of filters. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -9,7 +9,7 @@ enum { AT_ONCE = 4, LANES = 16 };
 __attribute__((always_inline)) static inline void answers(const int n, int64_t pairs, const int64_t *tap, int64_t step,
                                                           const int16_t *x, const int16_t *panel, int64_t ld,
                                                           int32_t *c, int64_t ldc) {
-    __m256i sum[AT_ONCE][2]; /* channels 0-3 and 8-11, 4-7 and 12-15, as unpacking has them */
+    __m256i sum[AT_ONCE][2]; /* channels 0-3 and 8-11, 4-7 and 12-15, the order of unpacking */
 #pragma GCC unroll 4
     for (int i = 0; i < n; i++)
         sum[i][0] = sum[i][1] = _mm256_setzero_si256();

@@ -1,4 +1,4 @@
-/* A filter a channel, of integers: as it is defined; kernels/conv/conv.h. */
+/* Definition of one filter per channel, of integers; kernels/conv/conv.h. */
 #include "kernels/kernel.h"
 
 void hc_depthwise_s16_scalar(int64_t pairs, const int64_t *tap, int64_t step, const int16_t *x, const int16_t *panel,

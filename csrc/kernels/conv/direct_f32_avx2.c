@@ -1,4 +1,4 @@
-/* A tile of a convolution: 6 windows by 2 registers of filters, as in gemm_f32, or by one; windows are read where they lie. */
+/* A tile of a convolution: 6 windows by 1 or 2 registers of filters, as in gemm_f32; windows are read in place. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

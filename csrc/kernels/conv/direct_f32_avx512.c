@@ -1,6 +1,6 @@
-/* A tile of a convolution: 14 windows by 2 registers of filters are 28 accumulators, as in gemm_f32; windows are read
- * where they lie, each through a pointer of its own, so that nothing is gathered or transposed. Few filters take fewer
- * registers, and half of one for the last 8, which is half the time where a unit has 256 bits (Zen 4). */
+/* A tile of a convolution: 14 windows by 2 registers of filters are 28 accumulators, as in gemm_f32. Windows are read
+ * in place, each through its own pointer, so nothing is gathered or transposed. Few filters use fewer registers, and
+ * the last 8 filters use half a register, which takes half the time if a unit has 256 bits (Zen 4). */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -9,7 +9,7 @@
 
 enum { MR = 14, NR = 32, HALF = 8 };
 
-/* Sums of halves of registers: whole registers first, then what is left over. */
+/* Sums of halves of registers: whole registers first, then the rest. */
 typedef struct {
     __m512 whole[2];
     __m256 half;

@@ -1,7 +1,7 @@
-/* A tile of an integer convolution for any registers: n windows by two registers of filters, 4 values of a run at a time, as
- * in gemm_s8 of the same set, but each window is read where it lies. Included behind the definitions of
+/* A tile of an integer convolution for any registers: n windows by two registers of filters, 4 values of a run at a
+ * time, as in gemm_s8 of the same set, but each window is read in place. Included after the definitions of
  *
- *   VALUE, MR, NR                 what a row holds: uint8_t or int16_t
+ *   VALUE, MR, NR                 type of the values of a row: uint8_t or int16_t
  *   vector, start, load_b         a sum's first value from init; half h of 4 values of all filters
  *   broadcast, dot, put           4 values of a window in all lanes; sum + x b; the two sums of a window into c
  *   put_half                      the first sum of a window into c, where that is those of the first NR / 2 filters: HC_DIRECT_S8_HALVES

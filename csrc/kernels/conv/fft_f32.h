@@ -1,14 +1,13 @@
 /* Transforms of tiles of height x width for convolutions by the Fourier transform, for values of type HC_V: lanes of an
- * instruction set, or one float for what is left over. conv.h says what they do, reference/transforms/fft.py the order
- * of every sum. Included once for each HC_V, which names its functions by HC_NAME.
- *
- * Two rows of real values are one of complex values; the columns 0 and width / 2, whose values are real, are one column.
- * A work area holds width / 2 columns of complex values, real parts then imaginary ones, and a row.
+ * instruction set, or one float for the rest. conv.h defines them, reference/transforms/fft.py defines the order of
+ * every sum. Included once per HC_V, with HC_NAME for the names of its functions. Two rows of real values are one row
+ * of complex values; the columns 0 and width / 2, whose values are real, are one column. A work area holds width / 2
+ * columns of complex values, real parts then imaginary ones, and a row.
  */
 #ifndef HC_FFT_TABLES
 #define HC_FFT_TABLES
 #define HC_INLINE __attribute__((always_inline)) static inline
-/* sin(2 pi j / 64); a quarter on, the cosine. Computed in float64, rounded once. */
+/* sin(2 pi j / 64); a quarter further is the cosine. Computed in float64, rounded once. */
 static const float SINE[64] = {
     0,
     0.0980171412f,
@@ -76,7 +75,8 @@ static const float SINE[64] = {
     -0.0980171412f,
 };
 
-/* Where value x of n lies before the first pass: all of x % 4 == 0, then 1, 2, 3, each sorted so in turn; the last by 2. */
+/* Position of value x of n before the first pass: first all x with x % 4 == 0, then 1, 2, 3, each sorted recursively in
+ * the same way; the last level by 2. */
 HC_INLINE int fft_place(int n, int x) {
     int at = 0;
     for (n /= 4; n > 0; n /= 4, x /= 4)
@@ -104,7 +104,8 @@ HC_INLINE HC_NAME(work) HC_NAME(begin)(int height, int width, float *memory) {
     return w;
 }
 
-/* Values k, k + h, k + 2 h and k + 3 h of four transforms, whose places they take; turn: the last three times w^j. */
+/* Values k, k + h, k + 2 h and k + 3 h of four transforms, replaced in place; turn: the last three are multiplied by
+ * w^j. */
 HC_INLINE void HC_NAME(four)(HC_V *re, HC_V *im, int h, bool turn, const float *cosine, const float *sine) {
     HC_V x_re[4], x_im[4];
 #pragma GCC unroll 4
@@ -123,7 +124,7 @@ HC_INLINE void HC_NAME(four)(HC_V *re, HC_V *im, int h, bool turn, const float *
     re[3 * h] = HC_SUB(apart_re, turned_im), im[3 * h] = HC_ADD(apart_im, turned_re);
 }
 
-/* n values that lie at their fft_place; in place. With re and im exchanged it is the inverse, times n. */
+/* Transforms n values that are at their fft_place, in place. With re and im exchanged it is the inverse, times n. */
 static void HC_NAME(transform)(int n, HC_V *re, HC_V *im) {
     int h = 1;
     if (n == 8 || n == 32) {
@@ -149,7 +150,7 @@ static void HC_NAME(transform)(int n, HC_V *re, HC_V *im) {
     }
 }
 
-/* Row h of the tile, channel c on, into `to`, which is 0 elsewhere; false where the row has no pixels. */
+/* Row h of the tile, from channel c on, into `to`, which is 0 elsewhere; false if the row has no pixels. */
 HC_INLINE bool HC_NAME(row)(const hc_fft_pixels *pixels, int h, int64_t c, const int *at, HC_V *to) {
     const int below = h - pixels->top, line = below / pixels->down;
     if (below < 0 || below % pixels->down || line >= pixels->rows)
@@ -182,7 +183,8 @@ HC_INLINE void HC_NAME(row_pair)(const HC_NAME(work) * w, int height, int width,
     }
 }
 
-/* The three factors of a value: of an image re + im, re, im; of a filter, whose conjugate multiplies, re, re + im, re - im. */
+/* The three factors of a value: for an image re + im, re, im; for a filter, whose conjugate multiplies, re, re + im, re
+ * - im. */
 HC_INLINE void HC_NAME(store)(bool filter, HC_V re, HC_V im, float *to, int64_t part) {
     HC_STORE(to, filter ? re : HC_ADD(re, im));
     HC_STORE(to + part, filter ? HC_ADD(re, im) : re);
@@ -240,7 +242,7 @@ HC_INLINE void HC_NAME(columns_back)(const HC_NAME(work) * w, int height, int wi
     }
 }
 
-/* Rows a and, unless it is past the tile, b, which become the real and imaginary parts of one. */
+/* Transforms row a and row b (unless it is past the tile) back: they are the real and imaginary parts of one row. */
 HC_INLINE void HC_NAME(rows_back)(const HC_NAME(work) * w, int height, int width, int a, int b) {
     const HC_V zero = HC_SET(0);
     HC_V *re = w->row_re, *im = w->row_im;

@@ -1,5 +1,5 @@
-/* What every set of Fourier transforms shares: tiles of one channel, or filter, for those that fill no lanes, and the kernels.
- * Before it: LANES, and fft_f32.h with names in _lanes. */
+/* Shared by every set of Fourier transforms: tiles of one channel or filter, for channels that do not fill lanes, and
+ * the kernels. Included after LANES and fft_f32.h with names in _lanes. */
 #include <math.h>
 
 #define HC_V float

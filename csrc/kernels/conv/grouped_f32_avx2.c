@@ -1,6 +1,6 @@
-/* As many filters as channels in a group, 8 filters in lanes, of one group or some: hc_grouped_f32_avx2; kernels/conv/conv.h.
- * A channel is spread over the lanes of its group's filters. Answers times eights of filters are 8, so that as many chains run
- * beside each other. */
+/* As many filters as channels in a group, 8 filters in lanes, of one group or several: hc_grouped_f32_avx2;
+ * kernels/conv/conv.h. A channel is copied to the lanes of its group's filters. Outputs times registers of 8 filters
+ * are 8, so that 8 chains are independent. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -21,7 +21,7 @@ __attribute__((always_inline)) static inline void answers(const int n, const int
         const float *x = tap[t] + at * step[t] + j;
 #pragma GCC unroll 8
         for (int v = 0; v < run; v++, w += LANES) {
-            /* Of 4 lanes side by side: v of a group of 4; v and 2 + v of two groups of 2. */
+            /* For 4 adjacent lanes: v of a group of 4; v and 2 + v of two groups of 2. */
             const __m256i from = run == 4 ? _mm256_set1_epi32(v) : _mm256_set1_epi64x(0);
             const __m256i lanes = run == 2 ? _mm256_setr_epi32(v, v, 2 + v, 2 + v, v, v, 2 + v, 2 + v) : from;
 #pragma GCC unroll 8
@@ -44,7 +44,7 @@ __attribute__((always_inline)) static inline void answers(const int n, const int
             _mm256_storeu_ps(c + (at + i) * ldc + j + e * LANES, sum[e * n + i]);
 }
 
-/* n answers from `at` on: all eights of filters, some at once and then one by one. */
+/* n outputs from `at` on: all registers of 8 filters, several at once and then one by one. */
 __attribute__((always_inline)) static inline void row(const int n, const int run, int64_t taps, const float *const *tap,
                                                       const int64_t *step, int64_t at, const float *panel,
                                                       int64_t count, float *c, int64_t ldc) {

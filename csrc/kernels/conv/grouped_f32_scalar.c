@@ -1,4 +1,4 @@
-/* As many filters as channels in a group: as it is defined; kernels/conv/conv.h. */
+/* Definition of as many filters as channels in a group; kernels/conv/conv.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

@@ -1,9 +1,10 @@
-/* The matrices of Winograd F(m, r), n = m + r - 1, and its transforms in one dimension, `dims` 1, and in two, for values of type HC_V: lanes
- * of HC_T, floats or integers, or one for what is left over. Points 0, 1, -1, 2, -2, 1/2, -1/2 (as many as n - 1), infinity: B^T is one
- * for each n, of G and A^T r columns and m rows are used. Rows of a point and its negative share their even and their odd
- * terms: even + odd, even - odd. Every sum is a chain, the first term a product, then fused multiply-adds, indices ascending.
- * Included once for each HC_V, which names its functions by HC_NAME and says what a row of G is multiplied with (HC_FIRST,
- * HC_G), and what sums at a place (HC_FACTOR) and answers (HC_WHOLE) are.
+/* The matrices of Winograd F(m, r), n = m + r - 1, and its transforms in one dimension, `dims` 1, and in two, for
+ * values of type HC_V: lanes of HC_T, floats or integers, or one value for the rest. Points 0, 1, -1, 2, -2, 1/2, -1/2
+ * (the first n - 1), infinity. There is one B^T per n; r columns of G and m rows of A^T are used. The rows of a point
+ * and its negative share their even and their odd terms: even + odd, even - odd. Every sum is a chain: the first term
+ * is a product, followed by fused multiply-adds, indices ascending. Included once per HC_V, with HC_NAME for the names
+ * of its functions. The including file also defines the factors of rows of G (HC_FIRST, HC_G), of sums at a position
+ * (HC_FACTOR) and of outputs (HC_WHOLE).
  */
 #ifndef HC_WINOGRAD_TABLES
 #define HC_WINOGRAD_TABLES
@@ -83,7 +84,7 @@ HC_INLINE void HC_NAME(output)(int n, int r, const HC_V x[8], HC_V *to, int step
     }
 }
 
-/* Channels c on: `some` of the lanes are read, all are written. */
+/* From channel c on: `some` of the lanes are read, all are written. */
 HC_INLINE void HC_NAME(input_tile)(int n, int dims, const HC_T *const *pixel, int64_t c, int some, HC_T *v,
                                    int64_t step) {
     const int across = dims == 2 ? n : 1;
@@ -107,7 +108,8 @@ HC_INLINE void HC_NAME(input_tile)(int n, int dims, const HC_T *const *pixel, in
     }
 }
 
-/* Values f on. A last row or column of taps that is NULL has no part at infinity, where nothing is written then. */
+/* From value f on. If the last row or column of taps is NULL, there is no value at infinity, and nothing is written
+ * there. */
 HC_INLINE void HC_NAME(filter_tile)(int n, int r, int dims, const HC_T *const *tap, int64_t f, HC_T *u, int64_t step) {
     const int of_row = dims == 2 ? r : 1, across = dims == 2 ? n : 1;
     const int rows = tap[(r - 1) * of_row] ? n : n - 1, columns = tap[of_row - 1] ? across : across - 1;

@@ -1,7 +1,7 @@
-/* What every set of Winograd's transforms of integers shares: those of codes and filters in int16, those of sums in uint32, which
- * wrap, in lanes and one by one; and the kernels, with m and dims known to the compiler. Before it: LANES int16 are `words`, half
- * as many, one at least, `sums`, and `signed_sums` as int32; where HC_HALF is a type of LANES / 2 int16, channels that do not fill
- * LANES may fill those. */
+/* Shared by every set of Winograd's transforms of integers: transforms of codes and filters in int16, and of sums in
+ * uint32, which wrap, in lanes and one by one; and the kernels, with constant m and dims. The including file defines:
+ * `words`, LANES int16; `sums`, half as many, at least one, and `signed_sums` as int32. If HC_HALF is a type of LANES /
+ * 2 int16, it is used for channels that do not fill LANES. */
 #define HC_T int16_t
 #define HC_V words
 #define HC_SIGNED words

@@ -1,4 +1,4 @@
-/* What winograd.h asks of floats: the matrices as they are. Before each inclusion of it. */
+/* Definitions for winograd.h with floats: the unchanged matrices. Included before each inclusion of it. */
 #ifndef HC_WINOGRAD_FLOATS
 #define HC_WINOGRAD_FLOATS
 /* G: the first value of row 0, then the rows of +p. */

@@ -1,6 +1,7 @@
-/* What winograd.h asks of integers, F(m, 3), n 4 or 6: rows of G are FACTOR / 2 or FACTOR / 24 times (1, p, p^2), of infinity (0, 0, 1); the
- * factors belong to the sums, and answers are divided by 2 or 24 a dimension, modulo 2^32: by 3 by its inverse, then by a
- * shift. Before each inclusion of it: HC_T, HC_V; HC_SIGNED, whose shift keeps the sign. */
+/* Definitions for winograd.h with integers, F(m, 3), n 4 or 6: rows of G are FACTOR / 2 or FACTOR / 24 times (1, p,
+ * p^2), that of infinity is (0, 0, 1). The factors belong to the sums, and outputs are divided by 2 or 24 per
+ * dimension, modulo 2^32: by 3 by its inverse, then by a shift. Included before each inclusion of it, after HC_T, HC_V
+ * and HC_SIGNED, whose shift keeps the sign. */
 #ifndef HC_WINOGRAD_INTEGERS
 #define HC_WINOGRAD_INTEGERS
 #include <string.h>

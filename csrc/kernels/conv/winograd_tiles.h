@@ -1,5 +1,6 @@
-/* What every set of Winograd's transforms of floats shares: tiles of one channel, or filter, for those that fill no lanes, and the
- * kernels, with n, r and dims known to the compiler. Before it: LANES, winograd_floats.h and winograd.h with names in _lanes. */
+/* Shared by every set of Winograd's transforms of floats: tiles of one channel or filter, for channels that do not fill
+ * lanes, and the kernels, with constant n, r and dims. Included after LANES, winograd_floats.h and winograd.h with
+ * names in _lanes. */
 #include <math.h>
 
 #include "kernels/conv/winograd_floats.h"
@@ -43,7 +44,7 @@ INLINE void output_all(int n, int r, int dims, const float *y, int64_t step, int
         output_tile_one(n, r, dims, y, step, at, bias, relu, answer);
 }
 
-/* n, r and dims as constants; r of one dimension is 3, and tiles of 4 pixels have no 4 taps. */
+/* n, r and dims as constants; in one dimension r is 3, and tiles of 4 pixels never have 4 taps. */
 #define HC_WINOGRAD_TAPS(call, n, ...)                                                                                 \
     if (dims == 1)                                                                                                     \
         call(n, 3, 1, __VA_ARGS__);                                                                                    \

@@ -1,4 +1,5 @@
-/* The one scaling of a folded product, 8 columns at a time in float64, whose scales are widened once for all rows. */
+/* The final scaling of a folded product, 8 columns at a time in float64. Scales of columns are widened once for all
+ * rows. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

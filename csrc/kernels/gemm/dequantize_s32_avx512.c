@@ -1,5 +1,5 @@
-/* The one scaling of a folded product, 16 values at a time in float64. Rows that follow each other often share a scale, of an
- * image of a convolution or of weights: its products with those of the columns stay. */
+/* The final scaling of a folded product, 16 values at a time in float64. Consecutive rows often share a scale (of an
+ * image of a convolution, or of weights). Its products with the scales of the columns are then reused. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-/* The one scaling of a folded product with 64-bit sums, 8 values at a time in float64. */
+/* The final scaling of a folded product with 64-bit sums, 8 values at a time in float64. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-/* Products of many rows: contracts of the kernels that work on panels, and on the sums that come out.
+/* Products of many rows: definitions of the kernels that work on panels and on their sums.
  *
  * Panel of a (mr rows) or b (nr rows):   panel[(k / kr * mr + i) * kr + k % kr]; of integers, aligned as 4 of them.
  */
@@ -12,8 +12,8 @@
 typedef void hc_gemm_f32_fn(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate);
 
 /* gemm_s8:  c[i * nr + j] = init[j] + sum_k a[i, k] * b[j, k], modulo 2^32, for n_steps steps of kr values.
- * b is int8, laid out with 4 for kr even where the kernel's kr is a multiple of 4; how the panel of a is stored is the
- * line's `form`, and init carries the correction for it:
+ * b is int8, with the layout of kr = 4 even if the kernel's kr is a multiple of 4. `form` is the storage of the panel
+ * of a, and init contains the correction for it:
  *   HC_PANEL_S8   int8 as it is, or an unsigned limb minus 128 (init: 128 * column sum of b)
  *   HC_PANEL_U8   an unsigned limb as it is, or int8 plus 128 (init: -128 * column sum of b)
  *   HC_PANEL_S16  either widened to int16
@@ -21,10 +21,11 @@ typedef void hc_gemm_f32_fn(int64_t k, const float *a, const float *b, float *c,
 enum { HC_PANEL_F32 = 0, HC_PANEL_S8, HC_PANEL_U8, HC_PANEL_S16 };
 typedef void hc_gemm_s8_fn(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c);
 
-/* gemm_s8_scaled:  c[i * nr + j] = fmaf(float(scale_a[s, i] * scale_b[s, j]), float(dot_s(i, j)), c), segments s
- * ascending, dot_s the exact integer sum of segment s (as gemm_s8, with init[s * nr + j]; the form U8 alone has and
- * reads init, and a panel of the form S8 holds int8); c starts from +0 or from what it holds. Segment s has steps[s] steps of kr values. Budget: as gemm_s8,
- * for each segment. gemm_small_scaled is the same where no |b| is above the line's `small`, if that is not 0. */
+/* gemm_s8_scaled: c[i * nr + j] = fmaf(float(scale_a[s, i] * scale_b[s, j]), float(dot_s(i, j)), c), segments s
+ * ascending, dot_s the exact integer sum of segment s (as gemm_s8, with init[s * nr + j]; only the form U8 reads init,
+ * and a panel of the form S8 holds int8); c starts from +0 or from its contents. Segment s has steps[s] steps of kr
+ * values. Budget: as gemm_s8, for each segment. gemm_small_scaled is the same if no |b| is above the kernel's `small`,
+ * or `small` is 0. */
 typedef void hc_gemm_s8_scaled_fn(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
                                   const int32_t *init, const float *scale_a, const float *scale_b, float *c,
                                   bool accumulate);
@@ -48,7 +49,7 @@ typedef void hc_scale_s64_fn(int64_t rows, int64_t columns, const int64_t *dots,
                              const float *scale_b, float *c);
 
 /* pack_x32:  panel[u * lanes + i] = unit u of row i, XOR flip, for n_rows rows of 32-bit units (a float, or 4 bytes of
- * an integer panel with kr = 4), row_bytes apart, at most 16 of them; other lanes stay as they are. */
+ * an integer panel with kr = 4), row_bytes apart, at most 16 of them; other lanes are not changed. */
 typedef void hc_pack_x32_fn(const void *rows, int64_t row_bytes, int n_rows, int64_t units, void *panel, int lanes,
                             uint32_t flip);
 

@@ -17,7 +17,8 @@ typedef struct {
     uint8_t rows[16];
 } hc_tile_config;
 
-/* Constant: compilers take the intrinsic to read its first 8 bytes alone, and may drop what a function writes behind them. */
+/* Constant: compilers assume that the intrinsic reads only the first 8 bytes, and may drop writes to the rest in a
+ * function. */
 static const hc_tile_config CONFIG = {
     .palette = 1,
     .row_bytes = {ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES},

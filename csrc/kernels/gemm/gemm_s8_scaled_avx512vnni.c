@@ -1,5 +1,5 @@
-/* The int8 product with float32 group scales: 6 rows by 2 registers leave room for the integer sums of a segment
- * beside the float32 sums of all. */
+/* The int8 product with float32 group scales: with 6 rows by 2 registers there are registers for the integer sums of a
+ * segment and for the float32 sums of all segments. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

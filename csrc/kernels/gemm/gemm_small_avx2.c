@@ -1,12 +1,13 @@
-/* Segments of small weights by vpmaddubsw, 6 x 8 sums of steps of 4: of weights up to 16 int16 holds four steps
- * (4 * 2 * 255 * 16 < 2^15), which a vpmaddwd by ones then adds in pairs. Half of the instructions of gemm_s8_avx2.c. */
+/* Segments of small weights by vpmaddubsw, 6 x 8 sums in steps of 4. For weights up to 16, int16 holds the sum of four
+ * steps (4 * 2 * 255 * 16 < 2^15), which a vpmaddwd by ones then adds in pairs. This takes half of the instructions of
+ * gemm_s8_avx2.c. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 
 enum { MR = 6, NR = 8, KR = 4, PART = 4 };
 
-/* Starts from init, and moves a and b behind the segment. */
+/* Starts from init, and moves a and b past the segment. */
 static inline __attribute__((always_inline)) void segment(int32_t steps, const int32_t **a, const int8_t **b,
                                                           const int32_t *init, __m256i sum[MR]) {
     const __m256i ones = _mm256_set1_epi16(1);
@@ -37,7 +38,7 @@ static inline __attribute__((always_inline)) void segment(int32_t steps, const i
     *b = bytes;
 }
 
-/* Float32 group scales: one fma a segment on the 6 x 8 float32 sums, which stay in memory (L1). */
+/* Float32 group scales: one fma per segment on the 6 x 8 float32 sums, which stay in memory (L1). */
 void hc_gemm_small_scaled_avx2(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
                                const int32_t *init, const float *scale_a, const float *scale_b, float *c,
                                bool accumulate) {
@@ -57,7 +58,7 @@ void hc_gemm_small_scaled_avx2(int64_t n_segments, const int32_t *steps, const v
     }
 }
 
-/* Integer group scales: one vpmulld a segment into the 6 x 8 sums, which stay in memory (L1). */
+/* Integer group scales: one vpmulld per segment into the 6 x 8 sums, which stay in memory (L1). */
 void hc_gemm_small_split_avx2(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
                               const int32_t *init, const float *scale_b, int32_t *c) {
     const int32_t *quads = a;

@@ -1,4 +1,4 @@
-/* Products of small weights as they are defined, with float32 group scales and with integer ones; kernels/kernel.h. */
+/* Definition of products of small weights, with float32 group scales and with integer ones; kernels/kernel.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-/* Four units of rows i, i + 4, i + 8, i + 12, in that order; at[r] is where row r lies. */
+/* Four units of rows i, i + 4, i + 8, i + 12, in that order; at[r] is the address of row r. */
 static inline __m512i quarters(const char *const *at, int i, int64_t skip) {
     __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(at[i] + skip)));
     x = _mm512_mask_broadcast_i32x4(x, 0x00f0, _mm_loadu_si128((const __m128i *)(at[i + 4] + skip)));
@@ -16,7 +16,7 @@ static inline __m512i quarters(const char *const *at, int i, int64_t skip) {
 /* 16 rows, 4 units, of which r[i * step] are the quarters of rows i -> 4 registers of one unit of rows 0 .. 15. */
 static inline void four_units(const __m512i *r, int step, __m512i flips, __m512i unit[4]) {
     const __m512i r0 = r[0], r1 = r[step], r2 = r[2 * step], r3 = r[3 * step];
-    /* lane q of r_i is row 4q + i: the interleavings below bring rows 4q .. 4q + 3 of one unit into lane q */
+    /* lane q of r_i is row 4q + i: the interleavings below move rows 4q .. 4q + 3 of one unit into lane q */
     const __m512i low01 = _mm512_unpacklo_epi32(r0, r1), high01 = _mm512_unpackhi_epi32(r0, r1);
     const __m512i low23 = _mm512_unpacklo_epi32(r2, r3), high23 = _mm512_unpackhi_epi32(r2, r3);
     unit[0] = _mm512_xor_si512(flips, _mm512_unpacklo_epi64(low01, low23));
@@ -28,14 +28,14 @@ static inline void four_units(const __m512i *r, int step, __m512i flips, __m512i
 void hc_pack_x32_avx512(const void *rows, int64_t row_bytes, int n_rows, int64_t units, void *panel, int lanes,
                         uint32_t flip) {
     const __m512i flips = _mm512_set1_epi32((int32_t)flip);
-    /* Missing rows repeat the first, and a mask keeps them out of the panel. */
+    /* Missing rows repeat the first row, and a mask excludes them from the panel. */
     const __mmask16 mask = (__mmask16)((1u << n_rows) - 1);
     const char *at[16];
     char *to = panel;
     int64_t u = 0;
     for (int i = 0; i < 16; i++)
         at[i] = (const char *)rows + (i < n_rows ? i : 0) * row_bytes;
-    /* Whole lines of four rows at a time: where rows are a power of 2 apart, the nearest cache has no room for more. */
+    /* Whole cache lines of four rows at a time: if rows are a power of 2 apart, L1 has no space for more. */
     for (; n_rows == 16 && u + 16 <= units; u += 16) {
         __m512i r[16], unit[4];
 #pragma GCC unroll 16

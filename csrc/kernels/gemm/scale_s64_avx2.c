@@ -1,5 +1,5 @@
-/* One segment of a grouped product with 64-bit sums, 4 values at a time. AVX2 converts no 64-bit integers: the scalar
- * instruction does, with one rounding. */
+/* One segment of a grouped product with 64-bit sums, 4 values at a time. AVX2 cannot convert 64-bit integers; the
+ * scalar instruction can, with one rounding. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

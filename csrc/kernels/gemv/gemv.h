@@ -1,8 +1,7 @@
-/* Products of packed weights with few vectors (batch 1 to 8), straight from storage.
- *
- * A stored code is 4 or 8 bits, c = (code ^ flip) - zero: two's complement of b bits has flip 2^(b-1) and zero the
- * same, unsigned codes flip 0 and any zero. Or c = table[code], of 4 bits. Or the code is c itself, a float of 8 or
- * 32 bits. Other widths are unpacked first. No byte behind a row's last is read, and no padded code enters a sum.
+/* Products of packed weights with few vectors (batch 1 to 8), directly from storage. A stored code has 4 or 8 bits, and
+ * c = (code ^ flip) - zero: two's complement of b bits has flip = zero = 2^(b-1), unsigned codes have flip 0 and any
+ * zero. Or c = table[code] for 4-bit codes. Or the code is c itself, a float of 8 or 32 bits. Other widths are unpacked
+ * first. No byte after a row's last byte is read, and no padded code is added to a sum.
  */
 #ifndef HC_GEMV_H
 #define HC_GEMV_H
@@ -12,24 +11,24 @@ enum {
     HC_GEMV_VECTORS = 4,
     HC_GEMV_LINES = 4,
     HC_GEMV_SCALED_BYTES = 32 << 10
-}; /* rows of every call; vectors, lines of one at most; scratch of gemv_scaled */
+}; /* rows of every call; maximum of vectors and of lines; scratch of gemv_scaled */
 
 typedef struct {
     int bits;   /* 4, 8 or 32 */
     int flip;   /* of one code */
-    float zero; /* where zeros[0] is NULL */
-    float unit; /* gemv_groups, two's complement of 8 bits: c is this power of two times it; else 1 */
-    int exponent_bits, special_bits; /* of floats of 8 bits, as in hc_stored_form; else 0 */
+    float zero; /* used if zeros[0] is NULL */
+    float unit; /* gemv_groups, two's complement of 8 bits: c is this power of two times the code; otherwise 1 */
+    int exponent_bits, special_bits; /* of floats of 8 bits, as in hc_stored_form; otherwise 0 */
     int n_vectors;                   /* 1, 2 or 4 */
     int64_t columns;
-    int64_t group, groups; /* gemv_groups; a group fills whole 32-bit words */
+    int64_t group, groups; /* gemv_groups; a group is whole 32-bit words */
     const uint8_t *codes[HC_GEMV_ROWS];
-    const float *table[HC_GEMV_ROWS]; /* 4 bits: c by code; NULL: integers */
-    int scale_bits;                   /* gemv_groups: float32 (32), float16 (16) or unsigned integers of 4 bits (4) */
+    const float *table[HC_GEMV_ROWS];    /* 4 bits: c, indexed by code; NULL: integers */
+    int scale_bits;                      /* gemv_groups: float32 (32), float16 (16) or unsigned 4-bit integers (4) */
     const uint8_t *scales[HC_GEMV_ROWS]; /* (groups), of any alignment */
     const float *zeros[HC_GEMV_ROWS];    /* gemv_groups: (groups), or NULL */
-    const uint8_t *next[HC_GEMV_ROWS];   /* where the codes of the next call lie, for prefetch */
-    const float *x;                      /* in the family's order; places without a column hold +0 */
+    const uint8_t *next[HC_GEMV_ROWS];   /* address of the codes of the next call, for prefetch */
+    const float *x;                      /* in the family's order; positions without a column hold +0 */
     float *out;                          /* (4, n_vectors): the folded sums */
 } hc_gemv_floats_args;
 
@@ -43,11 +42,10 @@ typedef void hc_gemv_groups_fn(const hc_gemv_floats_args *args);
  * k % 8 * 8 + k / 8 % 8. */
 typedef void hc_gemv_rows_fn(const hc_gemv_floats_args *args);
 
-/* gemv_dots:  dots[s] = sum over segment s of x_k * (code_k ^ flip), modulo 2^32, for 1 to 4 lines of x. Codes of 4 bits may
- * have a table of what stands for them in place of flip, at most 63. A segment fills 1, 2, 4, 8 or a
- * multiple of 16 32-bit words; what x has behind the row's last byte is 0.
- * x, in blocks of 64 bytes of codes: 8 bits as they are; 4 bits: the 64 even places, then the 64 odd ones.
- * Budget: |x| <= 128 and segments of at most 65536 keep the true sum inside int32. */
+/* gemv_dots: dots[s] = sum over segment s of x_k * (code_k ^ flip), modulo 2^32, for 1 to 4 lines of x. 4-bit codes may
+ * have a table of integers, at most 63, instead of flip. A segment is 1, 2, 4, 8 or a multiple of 16 32-bit words; x is
+ * 0 after the row's last byte. x, in blocks of 64 bytes of codes: for 8 bits in order; for 4 bits the 64 even
+ * positions, then the 64 odd ones. Budget: |x| <= 128 and segments of at most 65536 keep the true sum inside int32. */
 typedef struct {
     int bits, flip;
     const uint8_t *table; /* (16), or NULL */
@@ -55,7 +53,7 @@ typedef struct {
     int64_t segment, segments, row_bytes;
     const uint8_t *codes;
     int n_lines;
-    int64_t x_bytes, ld; /* from line to line of x, of dots */
+    int64_t x_bytes, ld; /* from line to line of x, and of dots */
     const int8_t *x;
     int32_t *dots; /* written up to a multiple of 16 */
 } hc_gemv_dots_args;
@@ -64,30 +62,30 @@ typedef void hc_gemv_dots_fn(const hc_gemv_dots_args *args);
 /* gemv_sum:  the sum of integers[s] * (dots[s] - corrections[s]) in int64; the factors are integers below 2^24. */
 typedef int64_t hc_gemv_sum_fn(int64_t n, const float *integers, const int32_t *dots, const int32_t *corrections);
 
-/* gemv_folded:  sums[line] = the sum over the groups of scale_g * sum_k x_k * ((code_k ^ flip) - zero), for codes and
- * unsigned integer scales of 4 bits, and 1, 2 or 4 lines of x. A group fills 2, 4 or 8 32-bit words; x as in gemv_dots;
- * start[w] = -zero * sum of x over word w.
- * Budget: |x| <= 128 and at most 2^20 codes, 2^13 words for each of 16 lanes, keep every lane inside int32. */
+/* gemv_folded: sums[line] = the sum over the groups of scale_g * sum_k x_k * ((code_k ^ flip) - zero), for 4-bit codes
+ * with unsigned 4-bit integer scales, and 1, 2 or 4 lines of x. A group is 2, 4 or 8 32-bit words; x as in gemv_dots;
+ * start[w] = -zero * sum of x over word w. Budget: |x| <= 128 and at most 2^20 codes, 2^13 words for each of 16 lanes,
+ * keep every lane inside int32. */
 typedef struct {
     int flip, words;
     int64_t row_bytes;
     const uint8_t *codes, *scales;
     int n_lines;
-    int64_t x_bytes; /* from line to line; of start an eighth so many words */
+    int64_t x_bytes; /* from line to line; start has an eighth as many words */
     const int8_t *x;
     const int32_t *start;
     int64_t *sums;
 } hc_gemv_folded_args;
 typedef void hc_gemv_folded_fn(const hc_gemv_folded_args *args);
 
-/* gemv_chain:  out[i] = fmaf(float(x_scales[s] * scales[i * ld + s]), float(dot_i(s)), out[i]), s ascending from +0,
- * for 16 rows. dot_i(s) is dots[i * ld + s] - corrections[s] modulo 2^32, or, where corrections is NULL, dots holds
- * float32. ld is a multiple of 16, and so much may be read of every row. */
+/* gemv_chain: out[i] = fmaf(float(x_scales[s] * scales[i * ld + s]), float(dot_i(s)), out[i]), s ascending from +0, for
+ * 16 rows. dot_i(s) is dots[i * ld + s] - corrections[s] modulo 2^32. If corrections is NULL, dots holds float32. ld is
+ * a multiple of 16, and ld values of every row may be read. */
 typedef void hc_gemv_chain_fn(int64_t n, int64_t ld, const float *x_scales, const float *scales, const void *dots,
                               const int32_t *corrections, float *out);
 
-/* gemv_dense:  out[v * 16 + i] = fmaf(x[v * ldx + k], rows[i][k], out[v * 16 + i]), k ascending over n columns from +0, for 16 rows
- * of float32 of any alignment, which may be the same one, and 1, 2 or 4 vectors. */
+/* gemv_dense: out[v * 16 + i] = fmaf(x[v * ldx + k], rows[i][k], out[v * 16 + i]), k ascending over n columns from +0,
+ * for 16 rows of float32 of any alignment, of which several may be the same row, and 1, 2 or 4 vectors. */
 enum { HC_GEMV_DENSE_ROWS = 16 };
 typedef void hc_gemv_dense_fn(int64_t n, const float *const *rows, int n_vectors, const float *x, int64_t ldx,
                               float *out);
@@ -110,7 +108,7 @@ typedef void hc_gemv_minima_halves_fn(int64_t n, int64_t ld, int64_t n_lines, co
  * order of bytes. gemv_unpack before gemv_scaled does its work. */
 typedef struct {
     int bits, flip, words, scale_bits;
-    const uint8_t *table; /* as in gemv_dots; of gemv_scaled_packed NULL, and is_small false */
+    const uint8_t *table; /* as in gemv_dots; for gemv_scaled_packed it is NULL, and is_small is false */
     bool is_small;
     int n_rows, n_lines;
     int64_t segments;
@@ -121,7 +119,7 @@ typedef struct {
     const int32_t *start;
     const float *x_scales;
     float *out;    /* all 16 rows are written */
-    void *scratch; /* HC_GEMV_SCALED_BYTES from a cache line on */
+    void *scratch; /* HC_GEMV_SCALED_BYTES, aligned to a cache line */
 } hc_gemv_scaled_args;
 typedef void hc_gemv_scaled_fn(const hc_gemv_scaled_args *args);
 
@@ -130,7 +128,8 @@ typedef void hc_gemv_scaled_fn(const hc_gemv_scaled_args *args);
 enum { HC_SCALES_U4 = 4, HC_SCALES_U8 = 8, HC_SCALES_F16 = 16, HC_SCALES_E8M0, HC_SCALES_E4M3 };
 typedef void hc_gemv_scales_fn(const uint8_t *stored, int kind, float factor, int64_t n, float *out);
 
-/* gemv_unpack:  n codes of 1 to 8 bits, in row_bytes bytes, to a byte each, not extended; writes up to 7 bytes more. */
+/* gemv_unpack:  n codes of 1 to 8 bits, in row_bytes bytes, to one byte each, not sign-extended; writes up to 7 bytes
+ * more. */
 typedef void hc_gemv_unpack_fn(const uint8_t *stored, int64_t row_bytes, int bits, int64_t n, uint8_t *out);
 
 #endif

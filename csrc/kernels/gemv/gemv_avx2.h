@@ -1,5 +1,5 @@
-/* Floats of 8 bits in 32-bit words to float32, for gemv_groups and gemv_rows; gemv_tail.h says how. What is infinite or NaN
- * is left to the callers.
+/* Floats of 8 bits in 32-bit words to float32, for gemv_groups and gemv_rows; gemv_tail.h describes the conversion.
+ * Callers handle infinity and NaN.
  */
 #ifndef HC_GEMV_AVX2_H
 #define HC_GEMV_AVX2_H
@@ -28,7 +28,7 @@ INLINE __m256 float8_f32x8(const hc_float8_f32x8 *d, __m256i words, int j) {
     return _mm256_mul_ps(_mm256_castsi256_ps(field), d->factor);
 }
 
-/* The bytes that are infinite or NaN, all bits set. */
+/* Mask of the bytes that are infinite or NaN. */
 INLINE __m256i special_bytes(const hc_float8_f32x8 *d, __m256i words) {
     return _mm256_cmpeq_epi8(_mm256_and_si256(words, d->special), d->special);
 }

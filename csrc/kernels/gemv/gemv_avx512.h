@@ -1,11 +1,11 @@
 /* AVX-512 parts of gemv_groups and gemv_rows: codes in 32-bit words to float32.
  *
- * A nibble becomes a float by tables: at bit 0 by vpermps (16 entries; it reads the low 4 bits of each index), at
- * bit 16, where all values are bfloat16, by vpermw with the lower halves zeroed (a bfloat16 is the upper half of a
- * float). A byte becomes mantissa bits of 2^(23 - bit), from which 2^(23 - bit) + zero is subtracted, exactly; where it
- * is a float itself, gemv_tail.h says how; what is infinite or NaN is left to the callers.
+ * A nibble becomes a float by tables: at bit 0 by vpermps (16 entries; it reads the low 4 bits of each index), at bit
+ * 16, where all values are bfloat16, by vpermw with the lower halves zeroed (a bfloat16 is the upper half of a float).
+ * A byte becomes mantissa bits of 2^(23 - bit), from which 2^(23 - bit) + zero is subtracted, exactly; for bytes that
+ * are floats see gemv_tail.h; callers handle infinity and NaN.
  *
- * 16 groups go in lanes, so words of 16 groups are transposed from [group][word] into [word][group].
+ * 16 groups are in lanes, so words of 16 groups are transposed from [group][word] to [word][group].
  */
 #ifndef HC_GEMV_AVX512_H
 #define HC_GEMV_AVX512_H
@@ -26,7 +26,8 @@ INLINE int bits_of(hc_code_kind kind) {
 typedef struct {
     __m512 table[HC_GEMV_ROWS]; /* nibbles: c by code */
     __m512i short_table;        /* upper halves of table[0], 32 entries: bit 4 of the index is ignored */
-    __m512i field[2], mask[2];  /* bytes at bit 0 and 8: an exponent above the flipped code; what is kept of a word */
+    /* bytes at bit 0 and 8: an exponent above the flipped code; mask of the bits of a word that are used */
+    __m512i field[2], mask[2];
     __m512 offset[2];
     __m512i shift, kept, special; /* floats of 8 bits; special_bits of each byte */
     __m512 factor;
@@ -95,9 +96,9 @@ INLINE __m512 code_f32x16(const hc_decoder *d, int r, __m512i words, hc_code_kin
     return _mm512_sub_ps(_mm512_castsi512_ps(field), d->offset[j % 2]);
 }
 
-enum { CHUNK = 16 }; /* words of a group transposed at once */
+enum { CHUNK = 16 }; /* words of a group that are transposed at once */
 
-/* n registers hold [16 groups][n words]; each stage parts even from odd words. */
+/* n registers hold [16 groups][n words]; each stage separates even from odd words. */
 INLINE void part_words(__m512i *a, int n) {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
@@ -117,14 +118,14 @@ INLINE void part_words(__m512i *a, int n) {
     }
 }
 
-/* A block whose groups have 2, 4 or 8 words: [group][word] -> [word][group]; no byte behind its last group is read. */
+/* A block whose groups have 2, 4 or 8 words: [group][word] -> [word][group]; no byte after its last group is read. */
 INLINE void transpose_block(const uint8_t *codes, int words, int64_t groups, __m512i *out) {
     for (int i = 0; i < words; i++) {
         const int64_t left = groups * words - 16 * i;
         const __mmask16 mask = left >= 16 ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);
         out[i] = groups == 16 ? _mm512_loadu_si512(codes + 64 * i) : _mm512_maskz_loadu_epi32(mask, codes + 64 * i);
     }
-    if (words == 2) { /* spelled out: these stay in registers */
+    if (words == 2) { /* written out, so that these stay in registers */
         const __m512i a = out[0], b = out[1];
         out[0] = _mm512_permutex2var_epi32(
             a, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), b);

@@ -1,4 +1,5 @@
-/* gemv_dense: 8 rows in lanes; blocks of 8 columns are transposed. Two sums at least run at a time, which hides the latency of fma. */
+/* gemv_dense: 8 rows in lanes; blocks of 8 columns are transposed. At least two independent sums hide the latency of
+ * fma. */
 #include "kernels/gemv/gemv_transpose_avx2.h"
 #include "kernels/kernel.h"
 
@@ -6,7 +7,7 @@
 
 enum { AHEAD = 128 /* columns, as in gemv_dense_avx512.c */ };
 
-/* 8 x n_groups rows; n_groups x n_vectors is 4 at most. */
+/* 8 x n_groups rows; n_groups x n_vectors is at most 4. */
 INLINE void multiply(int64_t n, const float *const *rows, int n_groups, int n_vectors, const float *x, int64_t ldx,
                      float *out) {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

@@ -1,5 +1,6 @@
-/* gemv_dense: 16 rows in lanes; blocks of 16 columns are transposed. More rows at a time would hide the latency of fma, but rows
- * that lie 4 KiB apart share the sets of L1: 64 rows take twice as long (2048 x 2048, one vector, Zen 5, 2026-11).
+/* gemv_dense: 16 rows in lanes; blocks of 16 columns are transposed. More rows at a time would hide the latency of fma,
+ * but rows that are 4 KiB apart share the sets of L1: 64 rows take twice as long (2048 x 2048, one vector, Zen 5,
+ * 2026-11).
  */
 #include "kernels/gemv/gemv_transpose_avx512.h"
 #include "kernels/kernel.h"

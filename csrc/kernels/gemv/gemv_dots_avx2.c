@@ -1,6 +1,6 @@
-/* gemv_dots: 32-bit lanes hold one word's part of a segment; neighbours are added until 8 segments fill a register. Codes
- * are taken apart once for all lines of x. What vpmaddubsw adds up stays below its saturation for nibbles, what stands for
- * them (4 * 63 * 128 in 16 bits) and bytes below 128 (2 * 127 * 128); other bytes are widened.
+/* gemv_dots: 32-bit lanes hold one word's part of a segment; neighbours are added until 8 segments fill a register.
+ * Codes are unpacked once for all lines of x. The sums of vpmaddubsw do not saturate for nibbles, for entries of a
+ * table (4 * 63 * 128 in 16 bits) and for bytes below 128 (2 * 127 * 128); other bytes are widened.
  */
 #include "kernels/kernel.h"
 
@@ -19,7 +19,8 @@ INLINE __m256i load_form(const hc_gemv_dots_args *args, code_kind kind) {
     return _mm256_set1_epi8((char)(kind == NIBBLES ? args->flip * 17 : args->flip));
 }
 
-/* The parts of `registers` consecutive ones, of which the row has `left` bytes: two of each, of NARROW one. */
+/* Loads `registers` consecutive registers, of which the row has `left` bytes, as parts: two parts each, one if
+ * NARROW. */
 INLINE void load_parts(const uint8_t *codes, int64_t left, int registers, code_kind kind, __m256i form,
                        __m256i *parts) {
     uint8_t copy[32 * MOST];
@@ -45,7 +46,7 @@ INLINE void load_parts(const uint8_t *codes, int64_t left, int registers, code_k
     }
 }
 
-/* Dots of the 8 words in `parts` with the x of the 64-byte block that they lie in, `half` of it. */
+/* Dot products of the 8 words in `parts` with x of half `half` of their 64-byte block. */
 INLINE __m256i dot_register(const __m256i *parts, code_kind kind, const int8_t *x, int half) {
     const __m256i first = _mm256_loadu_si256((const __m256i *)(x + 32 * half)), ones = _mm256_set1_epi16(1);
     if (kind == NARROW)
@@ -59,7 +60,7 @@ INLINE __m256i dot_register(const __m256i *parts, code_kind kind, const int8_t *
     return _mm256_madd_epi16(_mm256_add_epi16(low, high), ones);
 }
 
-/* The sums of 1, 2, 4 or 8 words in so many registers. */
+/* The sums of 1, 2, 4 or 8 words in as many registers. */
 INLINE __m256i add_words(const __m256i *words, int n) {
     if (n == 1)
         return words[0];
@@ -80,7 +81,7 @@ INLINE void short_dots(const hc_gemv_dots_args *args, code_kind kind, int words,
     const int64_t segments = args->segments, x_bytes = args->x_bytes, ld = args->ld;
     const uint8_t *codes = args->codes;
     int64_t left = args->row_bytes;
-    int half = 0; /* of a block: one word alone goes through it in two steps */
+    int half = 0; /* of a block: a single word is processed in two steps */
     const int8_t *x = args->x;
     for (int64_t s = 0; s < segments; s += 8, codes += 32 * words, left -= 32 * words) {
         __m256i parts[2 * MOST];

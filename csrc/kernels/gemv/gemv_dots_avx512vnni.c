@@ -1,5 +1,5 @@
-/* gemv_dots: one vpdpbusd a register of codes; 32-bit lanes then hold one word's part of a segment, and neighbours are
- * added until 16 segments fill one register, in order.
+/* gemv_dots: one vpdpbusd per register of codes. 32-bit lanes then hold one word's part of a segment, and neighbours
+ * are added until 16 segments fill one register, in order.
  */
 #include "kernels/kernel.h"
 
@@ -8,7 +8,7 @@
 #define INLINE static inline __attribute__((always_inline))
 enum { AHEAD = 8192 }; /* bytes prefetched ahead: Zen 4, 2026-11 */
 
-/* Code bytes; those behind the row's last are not touched. */
+/* Code bytes; bytes after the row's last are not read. */
 INLINE __m512i load_codes(const uint8_t *codes, int64_t left) {
     if (left >= 64)
         return _mm512_loadu_si512(codes);
@@ -24,7 +24,7 @@ INLINE __m512i load_form(const hc_gemv_dots_args *args, code_kind kind) {
     return _mm512_set1_epi8((char)(kind == NIBBLES ? args->flip * 17 : args->flip));
 }
 
-/* A register of codes, a byte each. */
+/* A register of codes, one byte each. */
 typedef struct {
     __m512i low, high; /* high: of 4 bits alone */
 } hc_bytes;
@@ -44,7 +44,7 @@ INLINE __m512i add_dots(__m512i sum, hc_bytes codes, int bits, const int8_t *x) 
     return bits == 8 ? sum : _mm512_dpbusd_epi32(sum, codes.high, _mm512_loadu_si512(x + 64));
 }
 
-/* Sums of neighbours, those of a before those of b. */
+/* Sums of neighbours: those of a, then those of b. */
 INLINE __m512i add_pairs(__m512i a, __m512i b) {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);

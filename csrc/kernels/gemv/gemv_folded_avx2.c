@@ -1,5 +1,6 @@
-/* gemv_folded: as with AVX-512, the word's dot, |dot| <= 2^14, times the scale by vpmaddwd, whose upper factor is 0. A lane
- * sums every eighth word: of half the longest row 2^13 words of at most 15360 times 15, inside int32.
+/* gemv_folded: as with AVX-512, vpmaddwd multiplies the word's dot product, |dot| <= 2^14, by the scale, with an upper
+ * factor of 0. A lane adds every eighth word: at most 2^13 words (half of the longest row) of at most 15360 times 15,
+ * which fits int32.
  */
 #include "kernels/kernel.h"
 
@@ -7,7 +8,7 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-enum { SPAN = 1 << 18 }; /* bytes of codes until the lanes are emptied */
+enum { SPAN = 1 << 18 }; /* bytes of codes after which the lanes are reduced */
 enum { AHEAD = 8192 };   /* bytes of codes prefetched ahead */
 
 /* 32 bytes of codes, each word with its scale in 32 bits, times that part of n lines of x. */
@@ -27,7 +28,8 @@ INLINE void add_register(__m256i sum[], const uint8_t *codes, __m256i flip, __m2
     }
 }
 
-/* The scales of 8 words behind the first half * 8 of 16, of `words` each: `bytes` begins with the first one's. */
+/* The scales of 8 words, from word half * 8 of 16 on, with `words` words per scale; `bytes` begins with the scale of
+ * the first word. */
 INLINE __m256i spread(const uint8_t *bytes, int words, int half) {
     const __m256i pairs = _mm256_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12),
                   fours = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
@@ -44,7 +46,7 @@ INLINE __m256i spread(const uint8_t *bytes, int words, int half) {
     return _mm256_and_si256(scales, _mm256_set1_epi32(15));
 }
 
-/* Codes [first, end) of bytes, added to the sums. */
+/* Adds codes [first, end) of bytes to the sums. */
 INLINE void add_span(const hc_gemv_folded_args *args, int64_t first, int64_t end, int words, int n_lines) {
     const __m256i flip = _mm256_set1_epi8((char)(args->flip * 17));
     const int64_t whole = first + (end - first) / 64 * 64, x_bytes = args->x_bytes;

@@ -1,5 +1,5 @@
-/* gemv_folded: a 32-bit lane holds one word's dot, |dot| <= 2^14; vpdpwssd multiplies its lower half by the group's
- * scale, its upper half, the sign, by 0, and adds.
+/* gemv_folded: a 32-bit lane holds one word's dot product, |dot| <= 2^14. vpdpwssd multiplies its lower half by the
+ * group's scale, its upper half, the sign, by 0, and adds.
  */
 #include "kernels/kernel.h"
 
@@ -44,7 +44,7 @@ INLINE void add_register(__m512i sum[], __m512i codes, __m512i flip, uint32_t sc
 INLINE void gemv_folded(const hc_gemv_folded_args *args, int words, int n_lines) {
     enum { SUMS = HC_GEMV_LINES };
     const int scale_bytes = 8 / words;  /* of one register: 16 / words nibbles */
-    const int at_once = SUMS / n_lines; /* registers, each with sums of its own: a sum waits for itself */
+    const int at_once = SUMS / n_lines; /* registers, each with separate sums, since a sum waits for itself */
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i shifts = _mm512_slli_epi32(_mm512_srli_epi32(lanes, words == 2 ? 1 : words == 4 ? 2 : 3), 2);
     const __m512i flip = _mm512_set1_epi8((char)(args->flip * 17));

@@ -1,12 +1,12 @@
 /* gemv_groups: 8 groups in lanes, the two halves of 16 one after the other. An integer code is shifted to the top and
- * back; others index a table of 16, which is two registers.
+ * back; others are an index into a table of 16, which is two registers.
  */
 #include "kernels/gemv/gemv_avx2.h"
 
-enum { CHUNK = 8 }; /* words of a group transposed at once */
+enum { CHUNK = 8 }; /* words of a group that are transposed at once */
 
-/* How a code becomes c: two's complement, that times a power of two, an integer less a zero point, an entry of a table,
- * a float of 8 bits, a float already. */
+/* How a code becomes c: two's complement, the same times a power of two, an integer less a zero point, an entry of a
+ * table, a float of 8 bits, a float32. */
 typedef enum { CODES_SIGNED, CODES_FRACTION, CODES_ZERO, CODES_TABLE, CODES_FLOAT8, CODES_FLOATS } hc_code_kind;
 
 /* Code j of each word of row r. */
@@ -16,7 +16,7 @@ INLINE __m256 code_f32x8(const hc_gemv_floats_args *args, const hc_float8_f32x8 
         return float8_f32x8(float8, words, j);
     if (kind == CODES_FLOATS)
         return _mm256_castsi256_ps(words);
-    if (kind == CODES_TABLE) { /* vpermps reads three bits of an index; the fourth, as a sign, picks the half */
+    if (kind == CODES_TABLE) { /* vpermps reads three bits of an index; the fourth, as a sign, selects the half */
         const __m256i index = _mm256_srli_epi32(words, 4 * j), upper = _mm256_slli_epi32(words, 28 - 4 * j);
         return _mm256_blendv_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(args->table[r]), index),
                                 _mm256_permutevar8x32_ps(_mm256_loadu_ps(args->table[r] + 8), index),
@@ -35,7 +35,7 @@ INLINE __m256 code_f32x8(const hc_gemv_floats_args *args, const hc_float8_f32x8 
     _mm256_castpd_si256(_mm256_permute4x64_pd(                                                                         \
         _mm256_castps_pd(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), which)), 0xd8))
 
-/* n registers hold [8 groups][n words]; each stage parts even from odd words. */
+/* n registers hold [8 groups][n words]; each stage separates even from odd words. */
 INLINE void part_words(__m256i *a, int n) {
     __m256i b[CHUNK];
 #pragma GCC unroll 4

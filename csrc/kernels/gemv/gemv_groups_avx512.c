@@ -1,6 +1,6 @@
-/* gemv_groups: 16 groups in lanes, so words of 16 groups are transposed from [group][word] into [word][group]; each word's
- * codes, low bits first, are one step of the 16 chains. Four rows go side by side: a chain waits for itself, and every
- * load of x serves all four.
+/* gemv_groups: 16 groups in lanes, so words of 16 groups are transposed from [group][word] to [word][group]. Each
+ * word's codes, low bits first, are one step of the 16 chains. Four rows are interleaved, because a chain waits for
+ * itself, and every load of x is used for all four.
  */
 #include "kernels/gemv/gemv_avx512.h"
 
@@ -46,7 +46,7 @@ INLINE void add_word(const hc_decoder *d, const __m512i words[], const __m512 ze
     }
 }
 
-/* A block of 16 groups from g on; `groups` of them exist. `words` a group where it is known when compiled, else 0. */
+/* A block of 16 groups from g on; `groups` of them exist. `words`: words per group if constant, otherwise 0. */
 INLINE void add_block(const hc_gemv_floats_args *args, const hc_decoder *d, int64_t g, int64_t groups, __m512 acc[],
                       hc_code_kind kind, int words, int n_vectors, bool zeros) {
     const int bits = bits_of(kind);

@@ -33,7 +33,7 @@ INLINE void load_block(const float *minima, int64_t ld, __m512 *block) {
     transpose(block);
 }
 
-/* Few lines, 1 to LINES: chains wait for themselves, and the next block is turned meanwhile. */
+/* Few lines, 1 to LINES: chains wait for themselves, and the next block is transposed meanwhile. */
 INLINE void add_few(int n_lines, int64_t n, int64_t ld, const float *x_scales, const float *sums, const float *minima,
                     float *out) {
     __m512 acc[LINES];

@@ -11,14 +11,14 @@ INLINE __m256 code_f32x8(__m256i words, int bits, int bit) {
     return _mm256_sub_ps(_mm256_castsi256_ps(field), _mm256_castsi256_ps(exponent));
 }
 
-/* Entry by nibble j of each word: vpermps reads three bits of an index; the fourth, as a sign, picks the half. */
+/* Entry by nibble j of each word: vpermps reads three bits of an index; the fourth, as a sign, selects the half. */
 INLINE __m256 entry_f32x8(const float *table, __m256i words, int j) {
     const __m256i index = _mm256_srli_epi32(words, 4 * j), upper = _mm256_slli_epi32(words, 28 - 4 * j);
     return _mm256_blendv_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index),
                             _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), index), _mm256_castsi256_ps(upper));
 }
 
-/* acc[i] += x * codes for 64 codes; register i holds places 8 i .. 8 i + 7. */
+/* acc[i] += x * codes for 64 codes; register i holds positions 8 i .. 8 i + 7. */
 INLINE void add_block(const uint8_t *codes, const float *table, const hc_float8_f32x8 *float8, const float *x, int bits,
                       __m256i flips, __m256 zero, __m256 acc[8]) {
     for (int i = 0; bits == 32 && i < 8; i++)
@@ -72,7 +72,7 @@ INLINE float fold(__m256 a[8], int bits) {
     return _mm256_cvtss_f32(_mm256_add_ps(_mm256_add_ps(b[0], b[2]), _mm256_add_ps(b[1], b[3])));
 }
 
-/* The last columns, fewer than 64, by the definition: no other accumulator may see a padded code. */
+/* The last columns, fewer than 64, by the definition, since no other accumulator may add a padded code. */
 static void add_tail(const hc_gemv_floats_args *args, int r, int64_t first, const float *x, float zero, __m256 acc[8]) {
     float sums[64];
     memcpy(sums, acc, sizeof sums);

@@ -7,7 +7,7 @@
  */
 #include "kernels/gemv/gemv_avx512.h"
 
-/* The four registers of the 64 codes of row r; `mask` names the bytes that exist (32 bits: the values). */
+/* The four registers of the 64 codes of row r; `mask`: the bytes that exist (32 bits: the values). */
 INLINE void load_codes(const hc_decoder *d, int r, const uint8_t *codes, __mmask64 mask, hc_code_kind kind, __m512 zero,
                        bool zeros, __m512 out[4]) {
     if (kind == CODES_FLOATS) {
@@ -35,7 +35,7 @@ INLINE void load_codes(const hc_decoder *d, int r, const uint8_t *codes, __mmask
         out[j] = _mm512_sub_ps(out[j], zero);
 }
 
-/* The lanes of register j whose column is below n, of a block of 64. */
+/* Mask of the lanes of register j whose column is below n, in a block of 64. */
 INLINE __mmask16 lanes_below(hc_code_kind kind, int j, int64_t n) {
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i nibbles = _mm512_setr_epi32(0, 8, 16, 24, 32, 40, 48, 56, 1, 9, 17, 25, 33, 41, 49, 57);
@@ -45,7 +45,7 @@ INLINE __mmask16 lanes_below(hc_code_kind kind, int j, int64_t n) {
     return _mm512_cmplt_epi32_mask(column, _mm512_set1_epi32((int)n));
 }
 
-/* The stated order by what stands where: k + 32, + 16, ... is another quarter, lane or register. */
+/* Folds in the stated order: k + 32, + 16, ... is in another quarter, lane or register. */
 INLINE float fold(const __m512 acc[4], hc_code_kind kind) {
     __m512 a[4];
     if (kind == CODES_FLOATS) {

@@ -1,6 +1,6 @@
-/* gemv_scaled: 4 rows at a time, whose 32-bit lanes of sums are added until every 128 bits of codes have one a row; two
- * such quads are 8 rows of a segment in lanes, each lane the chain of its row. What a zero puts in is taken out of whole
- * segments. Products of bytes of 64 or more, which vpmaddubsw would saturate, are widened.
+/* gemv_scaled: 4 rows at a time, whose 32-bit lanes of sums are added until every 128 bits of codes have one sum per
+ * row. Two such quads are 8 rows of a segment in lanes, and each lane is the chain of its row. The part of the zero is
+ * subtracted from whole segments. Products of bytes of 64 or more, which vpmaddubsw would saturate, are widened.
  */
 #include "kernels/gemv/gemv_transpose_avx2.h"
 #include "kernels/kernel.h"
@@ -13,7 +13,7 @@ typedef enum { NIBBLES, TABLED, SMALL, BYTES } code_kind;
 enum { ROWS = 8, STEP = 8 }; /* rows and segments at a time */
 enum { AHEAD_BYTES = 8192 }; /* of codes to prefetch */
 
-/* 32 bytes of codes as two registers for dot: nibbles, or even and odd bytes as int16; SMALL are one. */
+/* 32 bytes of codes as two registers for dot: nibbles, or even and odd bytes as int16; one register if SMALL. */
 INLINE void load_codes(const uint8_t *codes, int64_t left, code_kind kind, __m256i form, __m256i parts[2]) {
     uint8_t copy[32] = {0};
     const __m256i low = _mm256_set1_epi8(15);
@@ -34,7 +34,7 @@ INLINE void load_codes(const uint8_t *codes, int64_t left, code_kind kind, __m25
     parts[1] = kind == NIBBLES ? _mm256_and_si256(_mm256_srli_epi16(u, 4), low) : _mm256_srli_epi16(u, 8);
 }
 
-/* Sums of 8 words. x: those that meet parts[0]; those of upper nibbles lie 64 further. */
+/* Sums of 8 words. x: the values for parts[0]; those for upper nibbles are 64 further. */
 INLINE __m256i dot(const __m256i parts[2], code_kind kind, const int8_t *x) {
     const __m256i first = _mm256_loadu_si256((const __m256i *)x), ones = _mm256_set1_epi16(1);
     if (kind == BYTES) {
@@ -49,14 +49,14 @@ INLINE __m256i dot(const __m256i parts[2], code_kind kind, const int8_t *x) {
     return _mm256_madd_epi16(pairs, ones);
 }
 
-/* Sums of neighbours, in every 128 bits those of a before those of b. fits: all are within int16. */
+/* Sums of neighbours: in every 128 bits those of a, then those of b. fits: all are within int16. */
 INLINE __m256i add_pairs(__m256i a, __m256i b, bool fits) {
     if (fits)
         return _mm256_madd_epi16(_mm256_packs_epi32(a, b), _mm256_set1_epi16(1));
     return _mm256_hadd_epi32(a, b);
 }
 
-/* Of 8 rows, 32 bytes from `place` on: quads[line][0 and 1], 4 rows each, words 0 to 3 before words 4 to 7. */
+/* For 8 rows, 32 bytes from `place` on: quads[line][0 and 1], 4 rows each, words 0 to 3 before words 4 to 7. */
 INLINE void add_codes(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t left,
                       code_kind kind, __m256i form, int n_lines, __m256i (*quads)[2]) {
     const int8_t *x = args->x + (kind <= TABLED ? place / 64 * 128 + place % 64 : place);
@@ -77,13 +77,13 @@ INLINE void add_codes(const hc_gemv_scaled_args *args, const uint8_t *const *cod
 
 INLINE void add_register(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t left,
                          code_kind kind, __m256i form, int n_lines, __m256i (*quads)[2]) {
-    if (left >= 32) /* but for the end of a row */
+    if (left >= 32) /* except at the end of a row */
         add_codes(args, codes, place, 32, kind, form, n_lines, quads);
     else
         add_codes(args, codes, place, left, kind, form, n_lines, quads);
 }
 
-/* The sums over `words` words of 8 segments; behind the last one are none. */
+/* The sums over `words` words of 8 segments; segments after the last have 0. */
 INLINE __m256i add_words(const int32_t *start, int64_t segments, int words) {
     __m256i sum[STEP];
     for (int s = 0; s < STEP; s++) {
@@ -100,7 +100,7 @@ INLINE __m256i add_words(const int32_t *start, int64_t segments, int words) {
     return _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
 }
 
-/* Of 8 rows and `n` segments from s on, segments in registers. */
+/* Scales of 8 rows and `n` segments from s on, one register per segment. */
 INLINE void load_scales(const hc_gemv_scaled_args *args, const uint8_t *const *from, int64_t s, int64_t n,
                         __m256 scales[STEP]) {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-/* A byte each: e4m3fn has the bits of a float16 of 2^-8 times its value, but for its NaN. */
+/* One byte each: e4m3fn has the bits of a float16 of 2^-8 times its value, except for its NaN. */
 static __m256 load_bytes(const uint8_t *stored, int kind) {
     const __m256i codes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)stored));
     const __m256i nan = _mm256_set1_epi32(0x7fc00000);

@@ -5,7 +5,7 @@
 
 enum { AHEAD = 2048 }; /* bytes prefetched, of the next rows: Zen 4, 2026-11 */
 
-/* A byte each: e4m3fn has the bits of a float16 of 2^-8 times its value, but for its NaN. */
+/* One byte each: e4m3fn has the bits of a float16 of 2^-8 times its value, except for its NaN. */
 static __m512 load_bytes(__m128i bytes, int kind) {
     const __m512i codes = _mm512_cvtepu8_epi32(bytes), nan = _mm512_set1_epi32(0x7fc00000);
     if (kind == HC_SCALES_U8)

@@ -1,4 +1,4 @@
-/* gemv_sum: products of 32-bit lanes in 64 bits, even and odd lanes apart. */
+/* gemv_sum: products of 32-bit lanes in 64 bits, even and odd lanes separately. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

@@ -1,5 +1,5 @@
-/* One code, scale and group of a row by the definition, for the scalar kernels and the tails of the others. The chain of a
- * last group that padding completes ends with the last column: a padded code would turn a p of -0 into +0.
+/* One code, scale and group of a row by the definition, for the scalar kernels and the tails of the others. The chain
+ * of a padded last group ends with the last column: a padded code would turn a p of -0 into +0.
  */
 #ifndef HC_GEMV_TAIL_H
 #define HC_GEMV_TAIL_H
@@ -19,13 +19,13 @@ static inline float hc_gemv_scale(const uint8_t *stored, int kind, int64_t i) {
         return (float)stored[i];
     if (kind == HC_SCALES_E8M0) /* 2^-127 is subnormal, 255 is NaN */
         return hc_f32_from_bits(stored[i] == 0 ? 0x400000 : stored[i] == 255 ? 0x7fc00000 : (uint32_t)stored[i] << 23);
-    /* e4m3fn: the bits of a float16 of 2^-8 times its value, but for its NaN */
+    /* e4m3fn: the bits of a float16 of 2^-8 times its value, except for its NaN */
     const uint16_t half = (uint16_t)((stored[i] & 0x80) << 8 | (stored[i] & 0x7f) << 7);
     return (stored[i] & 0x7f) == 0x7f ? hc_f32_from_bits(0x7fc00000) : 256 * hc_f16_to_f32(half);
 }
 
-/* How the bits of a float of 8 bits become float32: from the top of a word they go down past the sign to where float32
- * has them, with the sign, and the exponent's bias is moved by a factor, exactly; subnormals become normal. */
+/* How the bits of a float of 8 bits become float32: they are shifted from the top of a word down past the sign to their
+ * position in float32, with the sign, and a factor exactly changes the exponent's bias; subnormals become normal. */
 typedef struct {
     int shift;
     uint32_t kept;

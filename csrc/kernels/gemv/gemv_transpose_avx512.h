@@ -1,4 +1,4 @@
-/* Rows in registers become lanes of registers, for the chains of gemv_chain and gemv_scaled. */
+/* Transposes rows in registers to lanes of registers, for the chains of gemv_chain and gemv_scaled. */
 #ifndef HC_GEMV_TRANSPOSE_AVX512_H
 #define HC_GEMV_TRANSPOSE_AVX512_H
 

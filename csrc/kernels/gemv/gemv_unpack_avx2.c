@@ -1,12 +1,12 @@
-/* gemv_unpack: 32 codes at a time. A code of at most 8 bits lies in two bytes, which are shuffled into 16 bits; a
- * multiplication shifts it to the top of them. The rest of a row 8 at a time, by PDEP.
+/* gemv_unpack: 32 codes at a time. A code of at most 8 bits is in two bytes, which are shuffled to 16 bits; a
+ * multiplication shifts it to the top of them. The rest of a row is unpacked 8 codes at a time by PDEP.
  */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-/* Codes [first, first + 8) of 16 bytes that begin with code 0 of bits [0, bits): which bytes they lie in. */
+/* Byte offsets of codes [first, first + 8) in 16 bytes that begin with code 0 in bits [0, bits). */
 static __m128i places(int bits, int first) {
     uint8_t at[16];
     for (int i = 0; i < 8; i++) {

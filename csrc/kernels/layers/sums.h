@@ -1,4 +1,4 @@
-/* What the layers share: sums in HC_SUMS accumulators, and exp in steps that every compiler vectorizes (layers.h). */
+/* Shared by the layers: sums in HC_SUMS accumulators, and exp in steps that every compiler vectorizes (layers.h). */
 #ifndef HC_KERNELS_LAYERS_SUMS_H
 #define HC_KERNELS_LAYERS_SUMS_H
 
@@ -36,7 +36,7 @@ static inline float hc_sum_16(int64_t n, const float *x) {
     return hc_fold_sums(acc);
 }
 
-/* HC_FLOATS float32, and their bits: a compiler left to itself takes one value after the other for what follows. */
+/* HC_FLOATS float32, and their bits: without vectors compilers process the following one value at a time. */
 typedef float hc_floats __attribute__((vector_size(4 * HC_FLOATS), aligned(4), may_alias));
 typedef int32_t hc_ints __attribute__((vector_size(4 * HC_FLOATS), aligned(4), may_alias));
 

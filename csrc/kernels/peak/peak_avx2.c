@@ -1,4 +1,4 @@
-/* What the machine can do at most: kernels/peak/peak.h. */
+/* Limits of the machine: kernels/peak/peak.h. */
 #include "kernels/peak/peak.h"
 
 #include <immintrin.h>
@@ -22,7 +22,7 @@ int64_t hc_peak_fma_avx2(int64_t steps, void *state) {
     return steps > 0 ? HC_PEAK_CHAINS * 8 * 2 : 0;
 }
 
-/* peak_dot on 8 lanes. Exact for all bytes, hence on 16 bits: vpmaddubsw would saturate. */
+/* peak_dot on 8 lanes. Exact for all bytes, so with 16-bit operands: vpmaddubsw would saturate. */
 int64_t hc_peak_dot_avx2(int64_t steps, void *state) {
     __m128i *const chain = state;
     __m256i a_i16x16 = _mm256_set1_epi32(2 << 16 | 1);

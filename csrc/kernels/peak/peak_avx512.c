@@ -1,4 +1,4 @@
-/* What the machine can do at most: kernels/peak/peak.h. */
+/* Limits of the machine: kernels/peak/peak.h. */
 #include "kernels/peak/peak.h"
 
 #include <immintrin.h>
@@ -22,7 +22,7 @@ int64_t hc_peak_fma_avx512(int64_t steps, void *state) {
     return steps > 0 ? HC_PEAK_CHAINS * 16 * 2 : 0;
 }
 
-/* peak_dot on 16 lanes without VNNI. Exact for all bytes, hence on 16 bits. */
+/* peak_dot on 16 lanes without VNNI. Exact for all bytes, so with 16-bit operands. */
 int64_t hc_peak_dot_avx512(int64_t steps, void *state) {
     __m128i *const chain = state;
     __m512i a_i16x32 = _mm512_set1_epi32(2 << 16 | 1);
@@ -94,7 +94,7 @@ static inline uint64_t sum_lines(const char *from, int64_t size, int64_t ahead) 
                   high = _mm512_add_epi64(sum_u64x8[2], sum_u64x8[3]);
     const __m512i sum = _mm512_add_epi64(low, high);
     const __m256i half = _mm256_add_epi64(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64(sum, 1));
-    uint64_t two[2]; /* what reduces all of it in immintrin.h adds signed numbers, which must not overflow */
+    uint64_t two[2]; /* the reductions of immintrin.h add signed numbers, which must not overflow */
     _mm_storeu_si128((__m128i *)two, _mm_add_epi64(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
     return two[0] + two[1];
 }

@@ -1,4 +1,4 @@
-/* What the machine can do at most: kernels/peak/peak.h. */
+/* Limits of the machine: kernels/peak/peak.h. */
 #include "kernels/peak/peak.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ int64_t hc_peak_fma_scalar(int64_t steps, void *state) {
 /* peak_dot in plain C. */
 int64_t hc_peak_dot_scalar(int64_t steps, void *state) {
     uint32_t *const chain = state;
-    volatile uint8_t a[4] = {1, 2, 1, 2}; /* read anew each time: else the loop is one multiplication */
+    volatile uint8_t a[4] = {1, 2, 1, 2}; /* volatile: otherwise the loop becomes one multiplication */
     const int32_t b[4] = {5, -6, 5, -6};
     uint32_t x[HC_PEAK_CHAINS * 4];
     for (int i = 0; i < HC_PEAK_CHAINS * 4; i++)
@@ -36,7 +36,7 @@ int64_t hc_peak_dot_scalar(int64_t steps, void *state) {
     return steps > 0 ? HC_PEAK_CHAINS * 4 * 8 : 0;
 }
 
-/* peak_shuffle in plain C, a byte an instruction. */
+/* peak_shuffle in plain C, one byte per instruction. */
 int64_t hc_peak_shuffle_scalar(int64_t steps, void *state) {
     uint8_t *const chain = state;
     for (int64_t step = 0; step < steps; step++)

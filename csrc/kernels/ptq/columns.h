@@ -1,5 +1,5 @@
-/* The bodies of kernels/ptq/ptq.h, for vectors of HC_LANES float64; HC_FUSED(x, y, z) is x * y + z of vectors, x a number,
- * rounded once. The loops have no order but that of `p`, so that a compiler may take any vectors for them.
+/* The bodies of kernels/ptq/ptq.h, for vectors of HC_LANES float64. HC_FUSED(x, y, z) is x * y + z of vectors, x a
+ * number, rounded once. Only the loop over `p` has an order, so compilers may use any vectors for the others.
  */
 #include "kernels/kernel.h"
 
@@ -45,13 +45,13 @@ static inline hc_lanes hc_select(hc_counts mask, hc_lanes yes, hc_lanes no) {
     return (hc_lanes)((mask & (hc_counts)yes) | (~mask & (hc_counts)no));
 }
 
-/* NaN, which no sum of finite values below 2^500 gives, becomes the bound. */
+/* NaN becomes the bound. Sums of finite values below 2^500 give no NaN. */
 static inline hc_lanes hc_within(hc_lanes t, hc_lanes low, hc_lanes high) {
     t = hc_select(t > low, t, low);
     return hc_select(t < high, t, high);
 }
 
-/* x / scale, 0 where the scale is 0. */
+/* x / scale, or 0 if the scale is 0. */
 static inline hc_lanes hc_quotient(const double *x, const double *scale) {
     const hc_lanes divisor = *(const hc_lanes *)scale, none = {0};
     return hc_select(divisor > none, *(const hc_lanes *)x / divisor, none);
@@ -61,7 +61,7 @@ static inline void hc_round_vector(const double *x, const double *scale, hc_lane
                                    double *code, double *value) {
     const hc_lanes none = {0}, least = none + low, most = none + high, edge = none + 0x1p31;
     const hc_lanes t = hc_within(hc_quotient(x, scale), -edge, edge);
-    /* nearest, ties to even, of |t| <= 2^31: the sum has no bits left below 1 */
+    /* nearest, ties to even, for |t| <= 2^31: the sum has no bits below 1 */
     const hc_lanes found = hc_within(((t + 0x1.8p52) - 0x1.8p52) + zero, least, most);
     *(hc_lanes *)code = found;
     *(hc_lanes *)value = *(const hc_lanes *)scale * (found - zero);
@@ -86,7 +86,7 @@ static inline void hc_round_steps_body(int64_t n, const double *x, const double 
     memcpy(value + i, rest[4], bytes);
 }
 
-/* How many of the thresholds are below each t of a chunk. */
+/* Number of thresholds below each t of a chunk. */
 static inline void hc_count(const double *t, int n_thresholds, const double *thresholds, int64_t stride, int64_t lane,
                             int64_t *counts) {
     hc_lanes left[HC_CHUNK / HC_LANES];

@@ -1,5 +1,5 @@
-/* Float64 kernels whose answers decide codes: sums under H are chains of one fused multiply-add each, all else is rounded
- * operation by operation. One source serves every instruction set: only the width of a vector differs.
+/* Float64 kernels whose results determine codes: sums under H are chains of one fused multiply-add each, all other
+ * operations are rounded one by one. One source is for every instruction set: only the length of a vector differs.
  */
 #ifndef HC_KERNELS_PTQ_H
 #define HC_KERNELS_PTQ_H
@@ -13,13 +13,13 @@ typedef void hc_gemm_f64_fn(int64_t k, const double *a, const double *b, int64_t
 /* y[i] = fma(alpha, x[i], y[i]) */
 typedef void hc_axpy_f64_fn(int64_t n, double alpha, const double *x, double *y);
 
-/* t = x / scale, 0 where the scale is 0; code = clip(RNE(t) + zero, low, high), value = scale * (code - zero). A quotient
- * beyond 2^31 counts as 2^31. zero may be NULL: 0. */
+/* t = x / scale, or 0 if the scale is 0; code = clip(RNE(t) + zero, low, high), value = scale * (code - zero). A
+ * quotient beyond 2^31 counts as 2^31. zero may be NULL: 0. */
 typedef void hc_round_steps_fn(int64_t n, const double *x, const double *scale, const double *zero, double low,
                                double high, double *code, double *value);
 
-/* t as above; code = how many of the n_levels - 1 ascending thresholds are below t, value = level[code] * scale. A table
- * begins at item * stride, and the one of lane i at item * stride + i * lane: 0 is one table for all. */
+/* t as above; code = number of the n_levels - 1 ascending thresholds below t, value = level[code] * scale. Item k of
+ * the table of lane i is at k * stride + i * lane; with lane 0 all lanes share one table. */
 typedef void hc_round_levels_fn(int64_t n, const double *x, const double *scale, int n_levels, const double *levels,
                                 const double *thresholds, int64_t stride, int64_t lane, double *code, double *value);
 

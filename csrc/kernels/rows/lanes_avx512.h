@@ -1,4 +1,4 @@
-/* What the kernels with rows of x in lanes share: the dots of a few columns, and the sums to their places. */
+/* Shared by the kernels with rows of x in lanes: dot products of a few columns, and the storing of sums. */
 #ifndef HC_LANES_AVX512_H
 #define HC_LANES_AVX512_H
 
@@ -17,7 +17,7 @@ INLINE __m512i dot(__m512i sum, __m512i x_u8, __m512i w_s8) {
     return sum;
 }
 
-/* The next `width` columns: 4, or 8 of which a register holds those of half as many rows. */
+/* Adds the next `width` columns: 4, or 8, of which a register holds those of half as many rows. */
 INLINE void add_step(const int n_x, const int n_w, const int width, const uint8_t *x, const int8_t *const *w,
                      int64_t ld_w, __m512i sum[][MOST_X]) {
     __m512i values[MOST_X];

@@ -1,16 +1,17 @@
-/* Rows of x in lanes, rows of w as they lie with a scale a group, float32 or an integer: the integer sums of a group and the
- * sums of all lie in registers side by side. w is made unsigned on its way, so that a group's sums start at what only x decides. */
+/* Rows of x in lanes, rows of w in their order, with one scale per group, float32 or integer. The integer sums of a
+ * group and the sums of all groups are both in registers. w is made unsigned when it is read, so the initial value of a
+ * group's sums depends only on x. */
 #include "kernels/rows/lanes_avx512.h"
 
 enum { MOST_ROWS = 12 };
 
-/* In place: by the intrinsic gcc 12 wants more registers than there are. */
+/* In place: with the intrinsic gcc 12 needs more registers than there are. */
 INLINE __m512i times(__m512i sum, __m512i factor) {
     __asm__("vpmulld %1, %0, %0" : "+v"(sum) : "v"(factor));
     return sum;
 }
 
-/* n_w rows of w from j on: 12 sums of either kind. */
+/* n_w rows of w from j on: 12 sums of each kind. */
 INLINE void multiply_groups(const hc_lanes_groups_args *args, const bool split, const int n_x, const int n_w,
                             int64_t j) {
     const int64_t ld_w = args->ld_w;
@@ -94,7 +95,7 @@ INLINE void of_rows(const hc_lanes_groups_args *args, const bool split, const in
         multiply_groups(args, split, n_x, 1, j);
 }
 
-/* 12 sums of either kind; gcc 12 has no registers for so many of integers in three and four vectors. */
+/* 12 sums of each kind; for integer scales gcc 12 runs out of registers with three and four vectors. */
 INLINE void of_lanes(const hc_lanes_groups_args *args, const bool split) {
     switch (args->lanes) {
     case 1 * LANES:

@@ -1,20 +1,21 @@
-/* All rows of w in blocks, for the kernel that defines `multiply`. */
+/* Walks all rows of w in blocks, for the kernel that defines `multiply`. */
 #ifndef HC_LANES_ROWS_AVX512_H
 #define HC_LANES_ROWS_AVX512_H
 
 #include "kernels/rows/lanes_avx512.h"
 
-/* n_w rows of w from j on, of the kernel's kind of codes; next: the rows to prefetch, or 0. */
+/* n_w rows of w from j on, with the kernel's kind of codes; next: the rows to prefetch, or 0. */
 INLINE void multiply(const hc_lanes_s8_args *args, const int n_x, const int n_w, const int width, const int words,
                      int64_t j, uintptr_t next);
 
 INLINE void of_rows(const hc_lanes_s8_args *args, const int n_x, const int n_w, const int width, const int words) {
-    int until = args->part; /* blocks of rows until the next one that prefetches */
+    int until = args->part; /* blocks of rows until the next block that prefetches */
     int64_t j = 0;
     for (; j + n_w <= args->n_w; j += n_w) {
         uintptr_t next = 0;
         if (args->next && until-- == 0) {
-            next = (uintptr_t)args->next + (uintptr_t)(j * args->ld_w); /* maybe behind the last row */
+            /* possibly after the last row, which a prefetch ignores */
+            next = (uintptr_t)args->next + (uintptr_t)(j * args->ld_w);
             until = args->parts - 1;
         }
         multiply(args, n_x, n_w, width, words, j, next);
@@ -23,7 +24,8 @@ INLINE void of_rows(const hc_lanes_s8_args *args, const int n_x, const int n_w, 
         multiply(args, n_x, 1, width, words, j, 0);
 }
 
-/* 24 sums where registers and addresses of rows last; 12 rows of w beside 2 registers of x were slower than 8 (Zen 5). */
+/* As many as 24 sums while registers and addresses of rows suffice; 12 rows of w with 2 registers of x were slower than
+ * 8 (Zen 5). */
 INLINE void of_lanes(const hc_lanes_s8_args *args, const int words) {
     switch (args->lanes) {
     case HC_LANES_FEW:

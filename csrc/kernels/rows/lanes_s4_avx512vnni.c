@@ -1,12 +1,13 @@
-/* lanes_s8_avx512vnni.c for codes of 4 bits as they are stored: while 128 columns of some rows of w meet x, the next 128 are
- * brought to bytes, a row at a time, in L1: what that takes waits for the dots' units in part only (multiplications by scales). */
+/* lanes_s8_avx512vnni.c for 4-bit codes as they are stored. While 128 columns of some rows of w are multiplied by x,
+ * the next 128 are converted to bytes in L1, one row at a time. Of this conversion only the multiplications by scales
+ * compete with the dot products for their units. */
 #include "kernels/rows/lanes_rows_avx512.h"
 #include "kernels/rows/rows_s4_avx512.h"
 
 enum { COLUMNS = 128, BYTES = 64 }; /* of a step */
 
 typedef struct {
-    _Alignas(64) int8_t bytes[2][MOST_W][COLUMNS]; /* of this step and of the next one */
+    _Alignas(64) int8_t bytes[2][MOST_W][COLUMNS]; /* of this step and of the next step */
     __m512i sums[MOST_W];                          /* of bytes + added */
     hc_scales scales[MOST_W];
 } rows_of_w;

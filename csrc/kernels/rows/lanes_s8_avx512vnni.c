@@ -1,13 +1,13 @@
-/* Rows of x in lanes, w as it lies: 16 rows of x a register, four bytes of a row of w broadcast against them; or 8 rows, twice
- * four bytes each, and eight bytes of w. Nothing else is summed sideways. What the 128 that was added to x adds is taken away
- * by the sums of w's bytes: vpsadbw and what it needs wait for no unit of the dots, and by vpdpbusd they took a sixteenth of
- * the time of 16 rows of x (Zen 4). */
+/* Rows of x in lanes, w in its order: 16 rows of x per register, four bytes of a row of w broadcast; or 8 rows, with
+ * four bytes each twice, and eight bytes of w. Nothing is summed across lanes. The sums of w's bytes correct for the
+ * bias 128 of x: vpsadbw and its other instructions use no unit of the dot products. With vpdpbusd the sums took a
+ * sixteenth of the time of 16 rows of x (Zen 4). */
 #include "kernels/rows/lanes_rows_avx512.h"
 
 enum { BITS = 16 };
 
-/* The sums of w + 128 of 64 columns of n_w rows, added to w_sums: four rows share a register, 16 bits each, which the
- * 32 steps of a call fill to 65280 at most. */
+/* Adds the sums of w + 128 of 64 columns of n_w rows to w_sums: four rows share a register, 16 bits each, which the 32
+ * steps of a call fill to at most 65280. */
 INLINE void add_sums(const int n_w, const __m512i *bytes, __m512i *w_sums) {
 #pragma GCC unroll 8
     for (int b = 0; b < n_w; b++) {
@@ -22,8 +22,8 @@ INLINE int32_t added_by(const __m512i *w_sums, int b, int64_t steps) {
     return ((int32_t)_mm512_reduce_add_epi64(of_row) - (int32_t)(steps * STEP) * 128) * 128;
 }
 
-/* n_w rows of w from j on. One register of x has two chains of sums a row: 8 chains would wait for each other, and 16 rows
- * of a multiple of 4 KiB would not stay in L1 together. */
+/* n_w rows of w from j on. One register of x has two chains of sums per row: 8 chains would wait for each other, and 16
+ * rows of a multiple of 4 KiB would not fit into L1 together. */
 INLINE void multiply(const hc_lanes_s8_args *args, const int n_x, const int n_w, const int width, const int words,
                      int64_t j, uintptr_t next) {
     const int chains = n_x == 1 ? CHAINS : 1;

@@ -1,4 +1,5 @@
-/* Dots of rows of x side by side as they are defined; kernels/rows/rows.h. Sums are unsigned here, so that they wrap. */
+/* Definition of dot products with rows of x in lanes; kernels/rows/rows.h. Sums are unsigned here, so that they
+ * wrap. */
 #include "kernels/kernel.h"
 
 void hc_lanes_s8_scalar(const hc_lanes_s8_args *args) {

@@ -1,7 +1,6 @@
-/* Codes of 4 bits with or without scales, 64 bytes at a time, to bytes: what the kernels share that read them as they are stored.
- *
- * u = code + 8 is (stored & 15) ^ 8. Two u of one group are a 16-bit number, low + 256 high: its product with the scale has both
- * products as its bytes.
+/* Shared by the kernels that read 4-bit codes as they are stored: conversion of codes with or without scales to bytes,
+ * 64 bytes at a time. u = code + 8 is (stored & 15) ^ 8. Two u of one group are a 16-bit number, low + 256 high. The
+ * bytes of its product with the scale are the two products.
  */
 #ifndef HC_ROWS_S4_AVX512_H
 #define HC_ROWS_S4_AVX512_H
@@ -10,14 +9,14 @@
 
 #include <string.h>
 
-enum { PLAIN = 0, SPAN = 1024, GROUPS = SPAN / 8 }; /* bytes of codes whose scales are expanded at once, to bytes */
+enum { PLAIN = 0, SPAN = 1024, GROUPS = SPAN / 8 }; /* bytes of codes whose scales are expanded to bytes at once */
 
 typedef struct {
     _Alignas(64) uint8_t scale[GROUPS + 8];
     _Alignas(64) uint8_t added[GROUPS + 8];
 } hc_scales;
 
-/* Those of up to SPAN bytes of codes. */
+/* Scales of up to SPAN bytes of codes. */
 INLINE void expand(const uint8_t *scales, const int words, int64_t n, hc_scales *to) {
     const vector nibbles = _mm512_set1_epi8(15);
     const vector first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
@@ -36,7 +35,8 @@ INLINE void expand(const uint8_t *scales, const int words, int64_t n, hc_scales 
     _mm512_store_si512(to->added + 64, _mm512_shuffle_epi8(added, b));
 }
 
-/* The numbers of the groups of 64 bytes of codes, each in its bytes, or in the lower half of its 16-bit lanes. */
+/* The numbers of the groups of 64 bytes of codes, each copied to its bytes, or to the lower half of its 16-bit
+ * lanes. */
 INLINE vector spread(const uint8_t *from, const int words, bool to_bytes) {
     const vector lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const vector group = _mm512_srli_epi32(lane, words == 2 ? 1 : words == 4 ? 2 : 3);
@@ -48,7 +48,7 @@ INLINE vector spread(const uint8_t *from, const int words, bool to_bytes) {
     return _mm512_shuffle_epi8(_mm512_set1_epi64(eight), places);
 }
 
-/* n bytes of codes as dot takes them: even columns, odd ones. */
+/* n bytes of codes in the order of dot: even columns, then odd columns. */
 INLINE void load_codes(const uint8_t *w, int64_t n, const hc_scales *scales, int64_t group, const int words,
                        vector codes[2]) {
     const vector nibbles = _mm512_set1_epi8(15), flip = _mm512_set1_epi8(8);

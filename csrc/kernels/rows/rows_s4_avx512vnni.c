@@ -1,7 +1,8 @@
-/* Dots of rows with codes of 4 bits: 64 bytes of codes are taken apart in registers, for all rows of x, to u = code + 8. Where
- * they have scales, one or two rows of x meet u, and the sum of each word its scale: |sum| <= 2^14, vpdpwssd multiplies its
- * lower half, by 0 its upper one. More rows meet scale * code + 128: two u of one group are a 16-bit number, low + 256 high,
- * whose product with the scale has both products as its bytes.
+/* Dot products of rows with 4-bit codes: 64 bytes of codes are unpacked in registers to u = code + 8, for all rows of
+ * x. With scales, one or two rows of x are multiplied by u, and the sum of each word by its scale: |sum| <= 2^14, so
+ * vpdpwssd multiplies its lower half by the scale and its upper half by 0. More rows are multiplied by scale * code +
+ * 128: two u of one group are a 16-bit number, low + 256 high, and the bytes of its product with the scale are the two
+ * products.
  */
 #include "kernels/rows/rows_s4_avx512.h"
 
@@ -11,7 +12,7 @@ INLINE vector dot(vector sum, vector w_u8, vector x_s8) {
     return sum;
 }
 
-/* The scales of 64 bytes of codes, or less, each in its words. */
+/* The scales of up to 64 bytes of codes, each in its words. */
 INLINE vector load_scales(const uint8_t *scales, int64_t n, const int words) {
     const vector lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const vector shifts = _mm512_slli_epi32(_mm512_srli_epi32(lane, words == 2 ? 1 : words == 4 ? 2 : 3), 2);
@@ -25,7 +26,7 @@ INLINE vector scaled_sum(vector sum, vector dots, vector scales) {
     return sum;
 }
 
-/* n bytes of codes of n_w rows whose words have scales. */
+/* Adds n bytes of codes of n_w rows whose words have scales. */
 INLINE void add_words(const hc_rows_s8_args *args, const int n_x, const int n_w, const int words,
                       const uint8_t *const *w, const uint8_t *const *scales, int64_t k, int64_t n, vector sum[][4]) {
     vector even[2], odd[2], start[2];
@@ -59,7 +60,7 @@ INLINE void add_step(const int n_x, const int n_w, vector codes[][2], const int8
     }
 }
 
-/* The sums of n_w rows of w, of which `rows` are wanted, into c; of two rows those of two rows of x at once. */
+/* Stores the sums of n_w rows of w, of which `rows` are needed, to c; two rows at once with those of two rows of x. */
 INLINE void store(const hc_rows_s8_args *args, const int n_x, const int n_w, int rows, int added, int64_t j,
                   vector sum[][4]) {
     if (n_w == 2) {
@@ -89,14 +90,15 @@ INLINE void multiply(const hc_rows_s8_args *args, const int n_x, const int n_w, 
     const bool expands = words != PLAIN && !by_words, is_dense = ld_w == bytes;
     const int added = by_words ? 0 : words == PLAIN ? 8 : 128;
     hc_scales expanded[4];
-    int until = args->part; /* blocks of rows until the next one that prefetches */
+    int until = args->part; /* blocks of rows until the next block that prefetches */
     for (int64_t j = 0; j < args->n_w; j += n_w) {
         const int rows = (int)hc_min(n_w, args->n_w - j);
         const uint8_t *w[4], *scales[4];
         vector sum[HC_ROWS_X][4], codes[4][2];
         uintptr_t next = 0;
         if (args->next && until-- == 0) {
-            next = (uintptr_t)args->next + (uintptr_t)(j * ld_w); /* maybe behind the last row */
+            /* possibly after the last row, which a prefetch ignores */
+            next = (uintptr_t)args->next + (uintptr_t)(j * ld_w);
             until = args->parts - 1;
             if (words != PLAIN && args->next_scales)
                 for (int64_t at = 0; at < n_w * args->ld_scales; at += HC_CACHE_LINE)
@@ -149,7 +151,7 @@ INLINE void multiply(const hc_rows_s8_args *args, const int n_x, const int n_w, 
     }
 }
 
-/* As many rows of w as leave registers for their codes. */
+/* As many rows of w as there are registers for their codes. */
 INLINE void of_words(const hc_rows_s8_args *args, const int words) {
     switch (args->n_x) {
     case 1:

@@ -1,8 +1,8 @@
 /* rows_s8 for any registers: k in lanes, n_w rows of w by n_x rows of x, as many sums as there are registers. Included
- * behind the definitions of
+ * after the definitions of
  *
- *   vector, STEP, ADDED       registers, columns of a step, what load_w and load_w_tail add to w: 0 or 128
- *   load_w, load_w_tail       STEP columns of w as dot takes them; n of them, 0 (plus ADDED) in place of the others
+ *   vector, STEP, ADDED       registers, columns of a step, the bias that load_w and load_w_tail add to w: 0 or 128
+ *   load_w, load_w_tail       STEP columns of w in the form of dot; n of them, 0 (plus ADDED) instead of the others
  *   load_x, dot, fold, put    of x; sum + w x; the sum of each of 4 sums; n of these into c
  */
 #ifndef HC_ROWS_S8_H
@@ -22,14 +22,15 @@ INLINE void multiply(const hc_rows_s8_args *args, const int n_x, const int n_w) 
     const int64_t whole = args->columns / STEP * STEP, tail = args->columns - whole;
     const int64_t ld_x = args->ld_x, ld_w = args->ld_w;
     const int8_t *x = args->x;
-    int until = args->part; /* blocks of rows until the next one that prefetches */
+    int until = args->part; /* blocks of rows until the next block that prefetches */
     for (int64_t j = 0; j < args->n_w; j += n_w) {
         const int rows = (int)hc_min(n_w, args->n_w - j);
         const int8_t *w[4];
         vector sum[HC_ROWS_X][4], codes[4];
         uintptr_t next = 0;
         if (args->next && until-- == 0) {
-            next = (uintptr_t)args->next + (uintptr_t)(j * ld_w); /* maybe behind the last row */
+            /* possibly after the last row, which a prefetch ignores */
+            next = (uintptr_t)args->next + (uintptr_t)(j * ld_w);
             until = args->parts - 1;
         }
 #pragma GCC unroll 4

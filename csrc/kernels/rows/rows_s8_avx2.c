@@ -1,4 +1,5 @@
-/* Dots of rows by vpmaddwd, exact where vpmaddubsw saturates: both sides are widened to int16 as they are loaded. */
+/* Dot products of rows by vpmaddwd, exact where vpmaddubsw saturates: both sides are widened to int16 when they are
+ * loaded. */
 #include "kernels/rows/rows_s8_avx2.h"
 
 enum { STEP = 16, ADDED = 0 };
@@ -23,7 +24,7 @@ INLINE vector load_w_tail(const int8_t *w, int n) {
 /* |w| <= 8: 2 (w + 8) |x| <= 2 * 16 * 128, and int16 holds seven such sums of vpmaddubsw. */
 enum { SMALL_STEP = 32, SMALL_STEPS = 7, SMALL_ADDED = 8 };
 
-/* As dot; x comes from memory, for 12 sums and two rows of w leave one register. */
+/* Like dot, with x in memory: 12 sums and two rows of w leave one register. */
 INLINE vector dot_small(vector sum, vector w, const int8_t *x) {
     vector products;
     __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0"

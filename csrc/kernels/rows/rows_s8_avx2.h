@@ -1,4 +1,4 @@
-/* What the two kernels of rows_s8 with 256-bit registers share. */
+/* Shared by the two kernels of rows_s8 with 256-bit registers. */
 #ifndef HC_ROWS_S8_AVX2_H
 #define HC_ROWS_S8_AVX2_H
 
@@ -23,7 +23,7 @@ INLINE void put(int32_t *c, int n, __m128i folded, int32_t shift, bool accumulat
         c[i] = (int32_t)(sums[i] + (accumulate ? (uint32_t)c[i] : 0));
 }
 
-/* 12 sums and what they are made of fill 16 registers. */
+/* 12 sums and their operands fill 16 registers. */
 #define HC_ROWS_CASE(n, n_w)                                                                                           \
     case n:                                                                                                            \
         multiply(args, n, n_w);                                                                                        \

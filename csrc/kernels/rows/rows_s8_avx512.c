@@ -1,4 +1,5 @@
-/* Dots of rows by vpmaddwd, exact where vpmaddubsw saturates: both sides are widened to int16 as they are loaded. */
+/* Dot products of rows by vpmaddwd, exact where vpmaddubsw saturates: both sides are widened to int16 when they are
+ * loaded. */
 #include "kernels/rows/rows_s8_avx512.h"
 
 enum { STEP = 32, ADDED = 0 };

@@ -1,4 +1,4 @@
-/* What the two kernels of rows_s8 with 512-bit registers share. */
+/* Shared by the two kernels of rows_s8 with 512-bit registers. */
 #ifndef HC_ROWS_S8_AVX512_H
 #define HC_ROWS_S8_AVX512_H
 
@@ -24,7 +24,7 @@ INLINE void put(int32_t *c, int n, __m128i folded, int32_t shift, bool accumulat
     _mm_mask_storeu_epi32(c, present, _mm_add_epi32(from, _mm_sub_epi32(folded, _mm_set1_epi32(shift))));
 }
 
-/* So many rows of w that 24 sums are in flight. */
+/* The number of rows of w for 24 independent sums. */
 #define HC_ROWS_CASE(n)                                                                                                \
     case n:                                                                                                            \
         multiply(args, n, n <= 6 ? 4 : 3);                                                                             \

@@ -1,10 +1,8 @@
-/* Which values of eight blocks stay, blocks in lanes, a register a place.
- *
- * M <= 8: every two places meet, if sorting eight has not been enough. Else: the n-th largest key comes from sorted
- * eights (of two sorted lists it is the largest of the minima min(a[i - 1], b[n - i - 1])); what is above it stays, and of
- * what equals it the lowest places.
- *
- * Marks of eight blocks are m bytes, each of 8 columns. 12 bytes behind the scores are read, but not looked at.
+/* The nonzeros of eight blocks, with one block per lane and one register per position. M <= 8: if sorting eight does
+ * not decide, every two positions are compared. Otherwise the n-th largest key is found from sorted groups of eight
+ * (for two sorted lists it is the largest of the minima min(a[i - 1], b[n - i - 1])). Larger keys are kept, and of
+ * equal keys those with the lowest positions. The marks of eight blocks are m bytes with 8 columns each. 12 bytes after
+ * the scores are read, but not used.
  */
 #ifndef HC_CHOOSE_MARKS_AVX2_H
 #define HC_CHOOSE_MARKS_AVX2_H
@@ -14,7 +12,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Floats in an order of integers, both zeros alike. */
+/* Floats as integers of the same order; both zeros are equal. */
 INLINE __m256i hc_ordered(__m256 score) {
     const __m256i bits = _mm256_castps_si256(_mm256_add_ps(score, _mm256_setzero_ps()));
     return _mm256_xor_si256(bits, _mm256_srli_epi32(_mm256_srai_epi32(bits, 31), 1));
@@ -30,7 +28,7 @@ INLINE __m256 hc_halves(const float *low, const float *high) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
 }
 
-/* place[i], lane b: place 4 * part + i of block b. */
+/* place[i], lane b: value at position 4 * part + i of block b. */
 INLINE void hc_places(int m, int part, const float *x, __m256 *place) {
     x += 4 * part;
     const __m256 r0 = hc_halves(x, x + 4 * m), r1 = hc_halves(x + m, x + 5 * m);
@@ -59,7 +57,7 @@ INLINE void hc_sort_8(__m256i *k) {
     hc_order(k + 1, k + 2), hc_order(k + 3, k + 4), hc_order(k + 5, k + 6);
 }
 
-/* Two sorted eights become a sorted sixteen. */
+/* Merges two sorted lists of eight to a sorted list of sixteen. */
 INLINE void hc_merge_16(__m256i *k) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
@@ -82,7 +80,7 @@ INLINE __m256i hc_nth_of_two(int n, int each, const __m256i *a, const __m256i *b
     return found;
 }
 
-/* Of `wide` keys, 16 or 32. */
+/* The n-th largest of `wide` keys, 16 or 32. */
 INLINE __m256i hc_nth_largest(int n, int wide, const __m256i *keys) {
     __m256i k[32];
 #pragma GCC unroll 32
@@ -98,7 +96,7 @@ INLINE __m256i hc_nth_largest(int n, int wide, const __m256i *keys) {
     return hc_nth_of_two(n, 16, k, k + 16);
 }
 
-/* Scores of places [4 * part, 4 * part + 4), NaNs below place m joined to *nan, two places at once. */
+/* Scores of positions [4 * part, 4 * part + 4). NaNs below position m are joined to *nan, two positions at once. */
 INLINE void hc_scores_of(int m, int part, const float *of, __m256 score[4], __m256 *nan) {
     hc_places(m, part, of, score);
 #pragma GCC unroll 4
@@ -107,7 +105,7 @@ INLINE void hc_scores_of(int m, int part, const float *of, __m256 score[4], __m2
             *nan = _mm256_or_ps(*nan, _mm256_cmp_ps(score[i], score[4 * part + i == m - 1 ? i : i + 1], _CMP_UNORD_Q));
 }
 
-/* The same as keys, the least one from place m on. */
+/* The same as keys; positions from m on have the lowest key. */
 INLINE void hc_keys_of(int m, int part, const float *of, bool given, __m256i key[4], __m256 *nan) {
     __m256 score[4];
     if (4 * part < m)
@@ -126,7 +124,8 @@ INLINE uint32_t hc_nibbles(const __m256i place[4]) {
     return (uint32_t)_mm256_movemask_epi8(_mm256_shuffle_epi8(bytes, turn));
 }
 
-/* Lanes are negative in places that stay: at least the n-th largest key. False where more than n are. */
+/* Lanes of kept positions are negative: those whose key is at least the n-th largest. Returns false if there are more
+ * than n. */
 INLINE bool hc_stay_sorted(int n, const __m256i key[8], __m256i stay[8]) {
     __m256i k[8], sum = _mm256_set1_epi32(n);
     for (int i = 0; i < 8; i++)
@@ -140,7 +139,7 @@ INLINE bool hc_stay_sorted(int n, const __m256i key[8], __m256i stay[8]) {
     return _mm256_testz_si256(sum, sum);
 }
 
-/* The same for any m up to 8, ties decided: those stay that fewer than n beat. */
+/* The same for any m up to 8, with ties decided: a position is kept if fewer than n positions beat it. */
 INLINE void hc_stay_counted(int n, int m, const __m256i key[8], __m256i beaten[8]) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
@@ -155,7 +154,7 @@ INLINE void hc_stay_counted(int n, int m, const __m256i key[8], __m256i beaten[8
         }
 }
 
-/* Marks of the n of each block that stay, up to 7 bytes too many; false where a score is NaN. m: at most 8. */
+/* Marks the n nonzeros of each block; writes up to 7 bytes more. Returns false if a score is NaN. m: at most 8. */
 INLINE bool hc_mark_few(int n, int m, const float *of, bool given, uint8_t *marks) {
     __m256i key[8], stay[8];
     __m256 nan = _mm256_setzero_ps();

@@ -1,14 +1,13 @@
-/* Choosing N of M, eight blocks at a time, the first and the second largest straight from lanes, others by their marks
- * (choose_marks_avx2.h): each byte of them brings the values of 8 columns together, and their positions.
- *
- * Each eight blocks write up to 32 bytes of values and 8 of metadata too many, which blocks behind them own.
+/* Choosing N of M, eight blocks at a time. One or two nonzeros per block are found directly in lanes, more by their
+ * marks (choose_marks_avx2.h): each byte of marks moves the nonzeros of 8 columns, and their positions, together. Each
+ * eight blocks also write up to 32 bytes of values and 8 bytes of metadata that belong to later blocks.
  */
 #include "kernels/kernel.h"
 #include "kernels/sparse/choose_marks_avx2.h"
 
-enum { OWN_VALUES = 1088 }; /* at most, through memory of our own: 34 blocks of 1:32 */
+enum { OWN_VALUES = 1088 }; /* at most, through a private buffer: 34 blocks of 1:32 */
 
-/* The places of the bits that are set, a byte each, by 8 bits. */
+/* The positions of the set bits, one byte each, for 8 bits. */
 #define PLACE(c, i) (((c) >> (i) & 1 ? UINT64_C(i) : 0) << 8 * __builtin_popcount((c) & ((1 << (i)) - 1)))
 #define PLACES(c) (PLACE(c, 1) | PLACE(c, 2) | PLACE(c, 3) | PLACE(c, 4) | PLACE(c, 5) | PLACE(c, 6) | PLACE(c, 7))
 #define FOUR(c) PLACES(c), PLACES((c) + 1), PLACES((c) + 2), PLACES((c) + 3)
@@ -21,29 +20,29 @@ static const uint64_t MARKED[256] = {SIXTY_FOUR(0), SIXTY_FOUR(64), SIXTY_FOUR(1
 #undef SIXTEEN
 #undef SIXTY_FOUR
 
-/* What is marked of 8 values, in front. */
+/* Moves the marked ones of 8 values to the front. */
 INLINE __m256 marked(const float *x, unsigned marks) {
     const __m128i places = _mm_loadl_epi64((const __m128i *)(const void *)(MARKED + marks));
     return _mm256_permutevar8x32_ps(_mm256_loadu_ps(x), _mm256_cvtepu8_epi32(places));
 }
 
-/* The positions, 3 bits each, of the bits of two bytes that are set. */
+/* The positions, 3 bits each, of the set bits of two bytes. */
 static inline uint64_t octets(uint64_t keep) {
     return _pext_u64(07654321076543210, _pdep_u64(keep & 0xffff, 01111111111111111) * 7);
 }
 
-/* The same of eight bytes that keep four each: 12 bytes. */
+/* The same for eight bytes with four set bits each: 12 bytes. */
 INLINE void store_octets(uint64_t keep, uint8_t *metadata) {
     const uint64_t low = octets(keep) | octets(keep >> 16) << 24, high = octets(keep >> 32) | octets(keep >> 48) << 24;
     memcpy(metadata, &low, 6);
     memcpy(metadata + 6, &high, 6);
 }
 
-/* What is known of a pattern beforehand. */
+/* Data of a pattern that are computed once. */
 typedef struct {
     int bits;
     uint64_t fields;              /* bit 0 of eight positions */
-    uint64_t positions[HC_MAX_M]; /* of the columns of eight blocks, by eights */
+    uint64_t positions[HC_MAX_M]; /* of the columns of eight blocks, in groups of eight */
 } known_pattern;
 
 INLINE known_pattern known_of(int m) {
@@ -61,7 +60,7 @@ INLINE known_pattern known_of(int m) {
     return known;
 }
 
-/* Values and positions of what is marked in eight blocks. */
+/* Writes values and positions of the marked columns of eight blocks. */
 static __attribute__((noinline)) void keep_marked(const known_pattern *known, int m, const uint8_t *marks,
                                                   const float *x, float *values, uint8_t *metadata) {
     uint64_t word = 0;
@@ -79,7 +78,7 @@ static __attribute__((noinline)) void keep_marked(const known_pattern *known, in
     }
 }
 
-/* The largest and, where two stay, the next. A tie leaves the one that was there. */
+/* Updates the largest and, with two nonzeros, the second largest. If scores are equal, the earlier value stays. */
 typedef struct {
     __m256 score, value, position;
 } lanes;
@@ -90,7 +89,7 @@ INLINE void take(bool given, lanes *to, const lanes *from, __m256 where) {
     to->position = _mm256_blendv_ps(to->position, from->position, where);
 }
 
-/* Eight blocks that keep one or two; false where a score is NaN. */
+/* Eight blocks with one or two nonzeros; false if a score is NaN. */
 INLINE bool first_or_two(int n, int m, int bits, const float *x, const float *scores, float *values,
                          uint8_t *metadata) {
     lanes best = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()}, next = best;
@@ -148,7 +147,7 @@ INLINE bool first_or_two(int n, int m, int bits, const float *x, const float *sc
     return true;
 }
 
-/* Eight blocks; false where a score is NaN. wide: of what hc_mark_many sorts. */
+/* Eight blocks; false if a score is NaN. wide: number of keys that hc_mark_many sorts. */
 INLINE bool eight_blocks(const known_pattern *known, int n, int m, int wide, const float *x, const float *scores,
                          float *values, uint8_t *metadata) {
     if (n <= 2)
@@ -170,11 +169,12 @@ INLINE bool eight_blocks(const known_pattern *known, int n, int m, int wide, con
     return true;
 }
 
-/* All blocks: the last ones through memory of our own. */
+/* All blocks; the last ones go through a private buffer. */
 INLINE int64_t all_blocks(int n, int m, int wide, int64_t blocks, const float *x, const float *scores, float *values,
                           uint8_t *metadata) {
     const known_pattern known = known_of(m);
-    const int bits = known.bits, behind = 63 / (n * bits) + 7 / n + 1; /* what eight blocks write too much is theirs */
+    /* bytes written beyond eight blocks belong to these blocks */
+    const int bits = known.bits, behind = 63 / (n * bits) + 7 / n + 1;
     const int64_t own_from = blocks < 8 + behind ? 0 : (blocks - behind) / 8 * 8;
     const int rest = (int)(blocks - own_from);
     float some[OWN_VALUES + 3], some_scores[OWN_VALUES + 3], kept[OWN_VALUES + 8];

@@ -1,23 +1,23 @@
-/* Choosing N of M: 2:4 for four quads at a time, 1:4 and 1:8 for 16 blocks; the others are left to the line of AVX2.
- *
- * 2:4: every value meets the three others of its quad at once. Scores compare as integers. The other at distance r (its
- * lane is (i + r) % 4) beats value i if it is larger, or equal and of a lower lane: a_j > a_i - [j < i]. A value that
- * two others beat goes. 1:M: blocks in lanes, one register a place, the first place of the maximum.
+/* Choosing N of M: 2:4 for four quads at a time, 1:4 and 1:8 for 16 blocks. The AVX2 kernel handles all other patterns.
+ * 2:4: every value is compared with the three others of its quad at once. Scores are compared as integers. The value at
+ * distance r (its lane is (i + r) % 4) beats value i if it is larger, or equal and in a lower lane: a_j > a_i - [j <
+ * i]. A value that is beaten by two others is removed. 1:M: one block per lane and one register per position; the first
+ * position of the maximum is kept.
  */
 #include "kernels/kernel.h"
 #include "kernels/sparse/choose_nm.h"
 
 /* Quads. */
 
-/* The two positions, 2 bits each, by the 4 bits of what a quad keeps. */
+/* The two positions, 2 bits each, indexed by the 4-bit mask of a quad. */
 static const uint8_t QUAD_CODE[16] = {[3] = 0x4, [5] = 0x8, [6] = 0x9, [9] = 0xc, [10] = 0xd, [12] = 0xe};
 
-/* Bits of a value that two of the three beat. */
+/* Bit mask of the values that are beaten by two of the three others. */
 static inline uint32_t beaten_by_two(uint32_t by_1, uint32_t by_2, uint32_t by_3) {
     return (by_1 & by_2) | (by_1 & by_3) | (by_2 & by_3);
 }
 
-/* Bits of the kept values of four quads, by scores as integers. */
+/* Bit mask of the nonzeros of four quads, by scores as integers. */
 static inline __mmask16 keep_of(__m512i a) {
     const __m512i lower_1 = _mm512_set4_epi32(1, 0, 0, 0), lower_2 = _mm512_set4_epi32(1, 1, 0, 0);
     const __m512i lower_3 = _mm512_set4_epi32(1, 1, 1, 0);
@@ -27,13 +27,13 @@ static inline __mmask16 keep_of(__m512i a) {
     return (__mmask16)~beaten_by_two(by_1, by_2, by_3);
 }
 
-/* Floats in an order of integers, both zeros alike. */
+/* Floats as integers of the same order; both zeros are equal. */
 static inline __m512i ordered(__m512 score) {
     const __m512i bits = _mm512_castps_si512(_mm512_add_ps(score, _mm512_setzero_ps()));
     return _mm512_xor_si512(bits, _mm512_srli_epi32(_mm512_srai_epi32(bits, 31), 1));
 }
 
-/* 1 to 4 quads; false where a score is NaN. */
+/* 1 to 4 quads; false if a score is NaN. */
 static inline __attribute__((always_inline)) bool quads(int some, const float *x, const float *scores, float *values,
                                                         uint8_t *metadata) {
     const __mmask16 there = (__mmask16)((1u << 4 * some) - 1);
@@ -72,7 +72,7 @@ static inline __attribute__((always_inline)) int64_t all_quads(int64_t blocks, c
 
 /* 16 blocks in lanes. */
 
-/* Places first .. first + 3 of blocks, whose quarters lie in a register by fours. */
+/* Positions first .. first + 3 of blocks, from a register that has four values of each block. */
 static inline __attribute__((always_inline)) void transpose(__m512 r0, __m512 r1, __m512 r2, __m512 r3, __m512 *place) {
     const __m512 low01 = _mm512_unpacklo_ps(r0, r1), high01 = _mm512_unpackhi_ps(r0, r1);
     const __m512 low23 = _mm512_unpacklo_ps(r2, r3), high23 = _mm512_unpackhi_ps(r2, r3);
@@ -82,7 +82,7 @@ static inline __attribute__((always_inline)) void transpose(__m512 r0, __m512 r1
     place[3] = _mm512_shuffle_ps(high01, high23, 0xee);
 }
 
-/* Four lanes of four places each, places 4 q .. of four blocks of m from x on. */
+/* Four lanes of four positions each: positions 4 q .. of four blocks of m values from x on. */
 static inline __attribute__((always_inline)) __m512 quarter(int m, int q, const float *x) {
     if (m == 4)
         return _mm512_loadu_ps(x);
@@ -90,16 +90,16 @@ static inline __attribute__((always_inline)) __m512 quarter(int m, int q, const 
     return q == 0 ? _mm512_shuffle_f32x4(low, high, 0x88) : _mm512_shuffle_f32x4(low, high, 0xdd);
 }
 
-/* place[i], lane 4 q + j: place 4 * part + i of block 4 j + q. */
+/* place[i], lane 4 q + j: value at position 4 * part + i of block 4 j + q. */
 static inline __attribute__((always_inline)) void places(int m, int part, const float *x, __m512 *place) {
     transpose(quarter(m, part, x), quarter(m, part, x + 4 * m), quarter(m, part, x + 8 * m),
               quarter(m, part, x + 12 * m), place);
 }
 
-/* Lanes in the order of blocks. */
+/* Permutation of lanes to the order of blocks. */
 static inline __m512i in_order(void) { return _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); }
 
-/* False where a score is NaN. */
+/* False if a score is NaN. */
 static inline __attribute__((always_inline)) bool first_largest(int m, const float *x, const float *scores,
                                                                 float *values, uint8_t *metadata) {
     __m512 best = _mm512_setzero_ps(), value = _mm512_setzero_ps();
@@ -135,7 +135,7 @@ static inline __attribute__((always_inline)) bool first_largest(int m, const flo
     return true;
 }
 
-/* All blocks: the last few through memory of our own. */
+/* All blocks; the last few go through a private buffer. */
 static inline __attribute__((always_inline)) int64_t all_blocks(int m, int bits, int64_t blocks, const float *x,
                                                                 const float *scores, float *values, uint8_t *metadata) {
     const float *by = scores ? scores : x;

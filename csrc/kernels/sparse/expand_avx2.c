@@ -1,10 +1,10 @@
-/* Nonzeros back in their places: kernels/sparse/nm.h. */
+/* Expands nonzeros to their columns: kernels/sparse/nm.h. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-/* Kept nibbles back in their places, 16 at a time: nibbles of a mask take them in order. */
+/* Expands 4-bit nonzeros, 16 at a time: the set nibbles of a mask receive them in order. */
 void hc_expand_x4_avx2(int64_t words, const uint64_t *masks, const void *kept, void *out) {
     const uint8_t *next = kept;
     uint8_t *to = out;
@@ -36,11 +36,11 @@ void hc_expand_x4_avx2(int64_t words, const uint64_t *masks, const void *kept, v
         }
 }
 
-/* Kept bytes back in their places, 8 at a time: bytes of a mask take them in order. */
+/* Expands 8-bit nonzeros, 8 at a time: the set bytes of a mask receive them in order. */
 void hc_expand_x8_avx2(int64_t words, const uint64_t *masks, const void *kept, void *out) {
     const uint8_t *next = kept;
     uint8_t *to = out;
-    int64_t left = 0; /* bytes that are not placed yet */
+    int64_t left = 0; /* bytes that are not expanded yet */
     for (int64_t word = 0; word < words; word++)
         left += _mm_popcnt_u64(masks[word]);
     for (int64_t word = 0; word < words; word++)
@@ -59,7 +59,7 @@ void hc_expand_x8_avx2(int64_t words, const uint64_t *masks, const void *kept, v
         }
 }
 
-/* Kept units of 32 bits back in their places, 8 at a time. */
+/* Expands 32-bit nonzeros, 8 at a time. */
 void hc_expand_x32_avx2(int64_t words, const uint64_t *masks, const void *kept, void *out) {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const int *next = kept;

@@ -1,4 +1,4 @@
-/* Kept units of 32 bits back in their places, 16 at a time. */
+/* Expands 32-bit nonzeros, 16 at a time. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

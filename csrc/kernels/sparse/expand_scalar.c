@@ -1,7 +1,7 @@
-/* Nonzeros back in their places: kernels/sparse/nm.h. */
+/* Expands nonzeros to their columns: kernels/sparse/nm.h. */
 #include "kernels/kernel.h"
 
-/* Kept units of 4 bits back in their places. */
+/* Expands 4-bit nonzeros. */
 void hc_expand_x4_scalar(int64_t words, const uint64_t *masks, const void *kept, void *out) {
     const uint8_t *next = kept;
     uint8_t *to = out;
@@ -18,7 +18,7 @@ void hc_expand_x4_scalar(int64_t words, const uint64_t *masks, const void *kept,
         }
 }
 
-/* Kept units of 8 bits back in their places. */
+/* Expands 8-bit nonzeros. */
 void hc_expand_x8_scalar(int64_t words, const uint64_t *masks, const void *kept, void *out) {
     const uint8_t *next = kept;
     uint8_t *to = out;
@@ -27,7 +27,7 @@ void hc_expand_x8_scalar(int64_t words, const uint64_t *masks, const void *kept,
             *to++ = masks[word] >> k & 1 ? *next++ : 0;
 }
 
-/* Kept units of 32 bits back in their places. */
+/* Expands 32-bit nonzeros. */
 void hc_expand_x32_scalar(int64_t words, const uint64_t *masks, const void *kept, void *out) {
     const uint32_t *next = kept;
     uint32_t *to = out;

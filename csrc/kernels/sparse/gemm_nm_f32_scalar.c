@@ -1,4 +1,4 @@
-/* The product of kept weights with a panel of activations as it is defined; kernels/kernel.h. */
+/* Definition of nonzero weights times a panel of activations; kernels/kernel.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

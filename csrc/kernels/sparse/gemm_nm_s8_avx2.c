@@ -1,6 +1,6 @@
-/* The int8 product of what patterns keep, by vpmaddwd: b is widened to int16 as it is loaded, 4 columns of 4 kept values a
- * register, and vpshufb picks the 4 bytes of a row that stand under them among kr, a zero byte above each. So a column
- * has two 32-bit lanes, added at the end. 5 rows by 8 columns. */
+/* The int8 product of patterns by vpmaddwd. b is widened to int16 when it is loaded, 4 nonzeros of 4 columns per
+ * register. vpshufb selects the 4 bytes of a row of a that belong to them among kr, each followed by a zero byte. So a
+ * column has two 32-bit lanes, which are added at the end. 5 rows by 8 columns. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -22,7 +22,7 @@ INLINE __m256i load_row(const uint8_t *a, int kr) {
                    : _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)a));
 }
 
-/* Of the two bytes of a word the lower one comes from its place, the upper one is 0. */
+/* The lower byte of a word is selected by its index, the upper byte is 0. */
 INLINE __m256i word_places(const int8_t *places) {
     const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)places));
     return _mm256_or_si256(wide, _mm256_set1_epi16(-0x8000));

@@ -1,5 +1,5 @@
-/* The int8 product of what patterns keep without VNNI, as sparse_s8_avx2.h on 512-bit registers: 8 columns of 4 kept values
- * a register. 12 rows by 16 columns. */
+/* The int8 product of patterns without VNNI, like sparse_s8_avx2.h with 512-bit registers: 4 nonzeros of 8 columns per
+ * register. 12 rows by 16 columns. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -21,7 +21,7 @@ INLINE __m512i load_row(const uint8_t *a, int kr) {
                    : _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)a));
 }
 
-/* Of the two bytes of a word the lower one comes from its place, the upper one is 0. */
+/* The lower byte of a word is selected by its index, the upper byte is 0. */
 INLINE __m512i word_places(const int8_t *places) {
     const __m512i wide = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)places));
     return _mm512_or_si512(wide, _mm512_set1_epi16(-0x8000));

@@ -1,4 +1,4 @@
-/* gemm_nm_s8: 4 of 16, 32 and 64; the file that is included says how. */
+/* gemm_nm_s8 for 4 of 16, 32 and 64; the included file describes it. */
 #include "kernels/sparse/gemm_nm_s8_avx512vnni.h"
 
 __attribute__((target("avx512vnni"))) void

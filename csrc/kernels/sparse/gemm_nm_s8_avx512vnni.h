@@ -1,6 +1,6 @@
-/* The int8 product of what patterns keep: a byte shuffle picks, for 16 columns of a register at once, the 4 values of a row
- * of a that stand under their kept ones among kr, and one vpdpbusd does what takes kr / 4 in the dense product. vpshufb
- * picks from each 128-bit lane, so from 8 or 16, vpermb from the register. 12 rows by 2 registers of columns.
+/* The int8 product of patterns. For 16 columns at once, a byte shuffle selects the 4 values of a row of a that belong
+ * to their nonzeros among kr. One vpdpbusd then replaces kr / 4 of the dense product. vpshufb selects within each
+ * 128-bit lane, so from 8 or 16 values, vpermb within the register. 12 rows by 2 registers of columns.
  *
  * 2048 x 2048 x 2048, kernels alone: of8 24 ms, of16 12, of32 7, of64 3; 37 for gemm_s8 (one thread, Zen 4, 2026-11).
  */
@@ -11,7 +11,7 @@
 
 #include <immintrin.h>
 
-/* VBMI comes without VNNI on few processors; ops asks for both. */
+/* Few processors have VBMI without VNNI; ops checks both. */
 #define INLINE static inline __attribute__((always_inline, target("avx512vnni")))
 enum { MR = 12, NR = 32 };
 
@@ -22,7 +22,8 @@ INLINE __m512i dot(__m512i sum, __m512i a_u8, __m512i b_s8) {
 }
 
 #ifdef __AVX512VBMI__
-/* vpermb sees all of the register: no broadcast, which costs Zen 4 as much as a shuffle from 128 bits on. */
+/* vpermb reads the whole register, so no broadcast is needed, which from 128 bits on costs as much as a shuffle on Zen
+ * 4. */
 INLINE __m512i load_row(const uint8_t *a, int kr) {
     return kr == 16   ? _mm512_zextsi128_si512(_mm_loadu_si128((const __m128i *)a))
            : kr == 32 ? _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)a))

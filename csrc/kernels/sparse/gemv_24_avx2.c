@@ -1,5 +1,5 @@
-/* Kept codes of 2:4 times few vectors: a byte of metadata, two quads, names a row of a table, which says where each of
- * the 8 columns has its code among the next 4; a blend keeps the sums of the other columns as they are.
+/* Nonzero codes of 2:4 times few vectors. A byte of metadata, two quads, is the index into a table with the position,
+ * among the next 4 codes, of the code of each of the 8 columns. A blend leaves the sums of the other columns unchanged.
  */
 #include "kernels/kernel.h"
 
@@ -8,7 +8,7 @@
 #define INLINE static inline __attribute__((always_inline))
 enum { AHEAD = 8192 }; /* bytes prefetched ahead: Zen 4, 2026-11 */
 
-/* The rank of column j of a quad whose bits are q and whose codes are ranks r and r + 1; negative: not kept. */
+/* The rank of column j of a quad with metadata q, whose codes have ranks r and r + 1; negative: not a nonzero. */
 #define RANK(q, j, r) (((q) & 3) == (j) ? (r) : ((q) >> 2 & 3) == (j) ? (r) + 1 : -128)
 #define QUAD(q, r) RANK(q, 0, r), RANK(q, 1, r), RANK(q, 2, r), RANK(q, 3, r)
 #define ROW(b) {QUAD((b) & 15, 0), QUAD((b) >> 4, 2)}

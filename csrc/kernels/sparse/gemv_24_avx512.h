@@ -1,4 +1,4 @@
-/* Rows of integers that a pattern keeps in AVX-512 registers, for gemv_24_folded and gemv_nm_avx512.h. */
+/* Rows of integers with a pattern in AVX-512 registers, for gemv_24_folded and gemv_nm_avx512.h. */
 #ifndef HC_GEMV_24_AVX512_H
 #define HC_GEMV_24_AVX512_H
 
@@ -9,7 +9,7 @@
 #define INLINE static inline __attribute__((always_inline))
 enum { AHEAD = 8192 }; /* bytes prefetched ahead: Zen 4, 2026-11 */
 
-/* n bytes and zeros behind them; no others are touched. */
+/* n bytes followed by zeros; no other byte is read. */
 INLINE __m512i load_bytes(const uint8_t *from, int64_t n) {
     return n >= 64  ? _mm512_loadu_si512(from)
            : n <= 0 ? _mm512_setzero_si512()

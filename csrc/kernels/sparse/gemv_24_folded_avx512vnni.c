@@ -1,6 +1,7 @@
-/* gemv_24_folded: 64 bytes of codes are 64 quads, 256 columns; the low nibbles are the quads' first codes, the high ones
- * the second, so a 32-bit lane holds a word's dot, as in gemv_folded. x lies by its column's place in the quad, four
- * registers, between which the bits of the positions blend. As x is 128 too large, 128 * (sum of the codes) goes off.
+/* gemv_24_folded: 64 bytes of codes are 64 quads, 256 columns. Low nibbles are the first codes of the quads, high
+ * nibbles the second, so a 32-bit lane holds the dot product of a word, as in gemv_folded. x is ordered by the column's
+ * index in its quad, in four registers, which the bits of the positions blend. x is biased by 128, so 128 * (sum of the
+ * codes) is subtracted.
  */
 #include "kernels/sparse/gemv_24_avx512.h"
 
@@ -10,7 +11,7 @@ INLINE void add_codes(__m512i codes, __m256i metadata, uint32_t scales, __m512i 
                       int n_vectors, __m512i flip, __m512i zero, __m512i sum[]) {
     const __m512i nibbles = _mm512_set1_epi8(15);
     const __m512i wide = _mm512_cvtepu8_epi16(metadata);
-    const __m512i quads = _mm512_or_si512(wide, _mm512_slli_epi16(wide, 4)); /* a byte a quad, its low nibble */
+    const __m512i quads = _mm512_or_si512(wide, _mm512_slli_epi16(wide, 4)); /* one byte per quad, in its low nibble */
     const __mmask64 first0 = _mm512_test_epi8_mask(quads, _mm512_set1_epi8(1));
     const __mmask64 first1 = _mm512_test_epi8_mask(quads, _mm512_set1_epi8(2));
     const __mmask64 second0 = _mm512_test_epi8_mask(quads, _mm512_set1_epi8(4));

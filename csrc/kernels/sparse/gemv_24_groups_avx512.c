@@ -1,6 +1,6 @@
-/* gemv_24_groups: the words of 16 groups are parted into bytes, each of two quads, so one test of 64 bytes gives the
- * masks of a quad's 4 bits, a quarter of a mask register each. They pick the x of either kept code out of the quad's
- * four: the first is never that of column 3, the second never that of column 0.
+/* gemv_24_groups: the words of 16 groups are split into bytes of two quads each. One test of 64 bytes then gives the
+ * masks of a quad's 4 bits, each in a quarter of a mask register. The masks select the x of each of the two nonzero
+ * codes from the quad's four: the first is never column 3, the second never column 0.
  */
 #include "kernels/gemv/gemv_avx512.h"
 
@@ -13,7 +13,7 @@ INLINE __m512i part_bytes(__m512i words) {
     return _mm512_permutexvar_epi32(lanes, _mm512_shuffle_epi8(words, in_lane));
 }
 
-/* 8 quads of every row, whose bytes of metadata are parted, and two words of codes. */
+/* Adds 8 quads of every row, whose bytes of metadata are split, and two words of codes. */
 INLINE void add_quads(const hc_decoder *d, const uint8_t metadata[][64], const __m512i codes[][2], const float *x,
                       __m512 p[], hc_code_kind kind, int n_vectors) {
     const __m512i lanes = _mm512_setr_epi64(1, 1, 2, 2, 4, 4, 8, 8); /* a bit for each quarter */

@@ -1,8 +1,9 @@
-/* gemv_24_panels: 512 columns are 16 groups of 16 codes, a 32-bit lane each, and four panels of 128 columns, of 8
- * quads of every group two each. One shift of the metadata gives the positions for two panels: bits 0-1 and 4-5 of a
- * byte, which beside its own number are an index into the panel. As x is 128 too large, 128 * (sum of the codes) goes
- * off. Words of two such dots meet the scales, which vpdpwssd multiplies and adds. What bounds it is the number of
- * instructions, 32 for 512 columns. Besides VBMI it needs VNNI, which few processors have without; ops asks for it.
+/* gemv_24_panels: 512 columns are 16 groups of 16 codes, with one 32-bit lane each, and four panels of 128 columns with
+ * two of the 8 quads of every group each. One shift of the metadata gives the positions for two panels: bits 0-1 and
+ * 4-5 of a byte, which together with the number of the byte are an index into the panel. x is biased by 128, so 128 *
+ * (sum of the codes) is subtracted. vpdpwssd multiplies words of two such dot products by the scales and adds them. The
+ * number of instructions is the bound, 32 for 512 columns. The kernel needs VNNI as well as VBMI. Few processors have
+ * only VBMI; ops checks both.
  */
 #include "kernels/sparse/gemv_24_avx512.h"
 
@@ -11,12 +12,12 @@ enum { SPAN = 256, SPAN_METADATA = 128, SPAN_COLUMNS = 1024 }; /* bytes of codes
 enum { CODES_AHEAD = 8192, METADATA_AHEAD = 4096 };            /* bytes prefetched ahead: Zen 4, 2026-11 */
 
 typedef struct {
-    __m512i windows[2], fields[2], numbers[2]; /* of positions; odd panels have theirs at bits 4-5 */
-    __m512i nibbles[2], codes;                 /* where a panel's codes lie in a group's half; c by code, four times */
+    __m512i windows[2], fields[2], numbers[2]; /* of positions; those of odd panels are at bits 4-5 */
+    __m512i nibbles[2], codes;                 /* index of a panel's codes in a group's half; c by code, four times */
     __m512i metadata_order, scale_places;
 } hc_constants;
 
-/* Where the scales of four words lie: of lanes 4 * part .. 4 * part + 3 in the first or second 512 columns. */
+/* Index of the scales of four words: of lanes 4 * part .. 4 * part + 3 in the first or second 512 columns. */
 INLINE long long scale_place(int words, int part, int second) {
     uint64_t places = 0;
     for (int j = 0; j < 4; j++) {
@@ -33,7 +34,7 @@ INLINE hc_constants make_constants(int flip, int zero, int words) {
     const __m512i codes = _mm512_and_si512(bytes, _mm512_set1_epi8(15));
     const __m512i halves = _mm512_andnot_si512(top, pairs), eighth = _mm512_and_si512(bytes, top);
     hc_constants c;
-    c.windows[0] = _mm512_set1_epi64(0x2a2822200a080200); /* bits of the first, second code of quads 0 and 2 */
+    c.windows[0] = _mm512_set1_epi64(0x2a2822200a080200); /* bits of the first and second code of quads 0 and 2 */
     c.windows[1] = _mm512_set1_epi64(0x3a3832301a181210);
     c.fields[0] = _mm512_set1_epi8(3);
     c.fields[1] = _mm512_set1_epi8(0x30);
@@ -46,12 +47,12 @@ INLINE hc_constants make_constants(int flip, int zero, int words) {
     c.scale_places = _mm512_setr_epi64(scale_place(words, 0, 0), scale_place(words, 0, 1), scale_place(words, 1, 0),
                                        scale_place(words, 1, 1), scale_place(words, 2, 0), scale_place(words, 2, 1),
                                        scale_place(words, 3, 0), scale_place(words, 3, 1));
-    /* held in registers: compilers would load them again and again */
+    /* kept in registers: compilers would load them repeatedly */
     __asm__("" : "+v"(c.fields[0]), "+v"(c.fields[1]), "+v"(c.numbers[0]), "+v"(c.numbers[1]), "+v"(c.codes));
     return c;
 }
 
-/* Dots of 512 columns, one group a lane. */
+/* Dot products of 512 columns, one group per lane. */
 VNNI INLINE void dot_groups(const hc_constants *c, __m512i codes_low, __m512i codes_high, __m512i metadata,
                             const uint8_t *x, int64_t ldx, int n_vectors, __m512i dots[]) {
     const __m512 low = _mm512_castsi512_ps(codes_low), high = _mm512_castsi512_ps(codes_high);
@@ -64,7 +65,7 @@ VNNI INLINE void dot_groups(const hc_constants *c, __m512i codes_low, __m512i co
     for (int p = 0; p < 4; p++) {
         const __m512i windows = _mm512_multishift_epi64_epi8(c->windows[p / 2], ordered); /* compilers share it */
         index[p] = _mm512_ternarylogic_epi32(windows, c->fields[p % 2], c->numbers[p % 2], 0xea); /* (w & f) | n */
-        /* reads 6 bits of an index, two of them of the next code */
+        /* reads 6 bits of an index, of which two belong to the next code */
         code[p] = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(c->nibbles[p % 2], halves[p / 2]), c->codes);
     }
     const __m512i sums = _mm512_add_epi8(_mm512_add_epi8(code[0], code[1]), _mm512_add_epi8(code[2], code[3]));

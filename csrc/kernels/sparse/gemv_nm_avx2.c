@@ -1,5 +1,5 @@
-/* Kept codes times few vectors, 8 columns at a time; gemv_nm_floats_avx2.h. More than one vector: codes of some words are
- * put to their columns first, and then meet the vectors, whose sums stay in registers.
+/* Nonzero codes times few vectors, 8 columns at a time; gemv_nm_floats_avx2.h. With more than one vector, the codes of
+ * some words are expanded to their columns first, and then multiplied by the vectors, whose sums stay in registers.
  */
 #include "kernels/sparse/gemv_nm_floats_avx2.h"
 
@@ -25,7 +25,7 @@ INLINE const float *place_words(int64_t words, const uint64_t *masks, const floa
     return codes;
 }
 
-/* Columns 8 * first and on of each word: 16 of four vectors, or 32 of two. */
+/* Columns 8 * first and on of each word: 16 for four vectors, or 32 for two. */
 INLINE void add_part(int64_t words, const hc_placed *placed, int first, int n, int n_vectors, const float *x,
                      int64_t ldx, float *sums) {
     __m256 sum[8];

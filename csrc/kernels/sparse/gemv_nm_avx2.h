@@ -1,6 +1,6 @@
-/* Rows of integers that a pattern keeps, 16 codes at a time, widened to words; vpshufb picks their x, zero bytes above. Of 8
- * columns a 128-bit lane holds those of its 8 codes; of more, 16 columns of one step, and another register those of the
- * step after. x is 128 too large, which goes off at the end.
+/* Rows of integers with a pattern, 16 codes at a time, widened to words. vpshufb selects their x, with zero bytes
+ * above. With 8 columns a 128-bit lane holds the columns of its 8 codes; with more, one register holds 16 columns of
+ * one step, and another register those of the next step. x is biased by 128, which is subtracted at the end.
  */
 #ifndef HC_GEMV_NM_AVX2_H
 #define HC_GEMV_NM_AVX2_H
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-enum { LAST = 192 };   /* more than 128 codes and 16 bytes of positions */
+enum { LAST = 192 };   /* longer than 128 codes and 16 bytes of positions */
 enum { AHEAD = 8192 }; /* bytes prefetched ahead: Zen 4, 2026-11 */
 
 INLINE __m128i load_16(const uint8_t *from) { return _mm_loadu_si128((const __m128i *)from); }
@@ -31,7 +31,8 @@ INLINE __m256i gather(const uint8_t *x, __m256i places, int kr) {
         return _mm256_shuffle_epi8(_mm256_loadu_si256((const __m256i *)x), places);
     __m256i even = _mm256_setzero_si256(), odd = even;
 #pragma GCC unroll 4
-    for (int q = 0; q < kr; q += 16, x += 16) { /* places among these 16; others get their highest bit set */
+    /* indices into these 16 columns; all others get their highest bit set */
+    for (int q = 0; q < kr; q += 16, x += 16) {
         const __m256i among =
             _mm256_adds_epu8(_mm256_sub_epi8(places, _mm256_set1_epi8((char)q)), _mm256_set1_epi8(kr == 16 ? 0 : 0x70));
         even = _mm256_or_si256(even, _mm256_shuffle_epi8(two_16(x, x + 2 * kr), among));
@@ -57,7 +58,8 @@ INLINE int64_t sum_lanes(__m256i lanes) {
     return sum;
 }
 
-/* folded: 16 codes share a scale, which vpmaddwd multiplies the lower half of each sum of two by: the upper is a sign. */
+/* folded: 16 codes share a scale. vpmaddwd multiplies the lower half of each sum of two by it; the upper half is a
+ * sign. */
 INLINE void one_row(const hc_gemv_nm_integers_args *args, int64_t row, int kr, int n_vectors, bool folded) {
     const int bits = args->position_bits, code_bytes = folded ? 8 : 16, step = args->words ? 8 / args->words : 0;
     const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
@@ -78,7 +80,7 @@ INLINE void one_row(const hc_gemv_nm_integers_args *args, int64_t row, int kr, i
     for (int v = 0; v < n_vectors; v++)
         sum[v] = _mm256_setzero_si256();
     for (int64_t quarters = 0; left > 0; quarters += step) { /* of a group of 64 */
-        if (!is_last && (left < 16 || metadata_left < 16)) { /* loads would pass the row's end */
+        if (!is_last && (left < 16 || metadata_left < 16)) { /* loads would read past the row's end */
             HC_ASSERT(left <= LAST - 16);
             memcpy(last_codes, codes, (size_t)left);
             memcpy(last_metadata, metadata, (size_t)hc_max(metadata_left, 0));

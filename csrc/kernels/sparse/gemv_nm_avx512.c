@@ -1,12 +1,14 @@
-/* Kept codes times few vectors: vexpandps puts 16 columns' codes in their places, masked FMA leaves the other sums. */
+/* Nonzero codes times few vectors: vexpandps expands the codes of 16 columns, a masked FMA leaves the other sums
+ * unchanged. */
 #include "kernels/sparse/gemv_nm_floats_avx2.h"
 
-/* 64 columns; `bounded` reads no codes but these. */
+/* 64 columns; `bounded` reads only the codes of these columns. */
 INLINE const float *add_word_x16(const uint64_t *mask, const float *codes, const float *const x[], int64_t at,
                                  int n_vectors, bool bounded, __m512 sum[]) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        const __mmask16 kept = _load_mask16((__mmask16 *)(uintptr_t)mask + i); /* not by way of a register: Zen 4 */
+        /* faster than through a general register: Zen 4 */
+        const __mmask16 kept = _load_mask16((__mmask16 *)(uintptr_t)mask + i);
         const __m512 c = bounded ? _mm512_maskz_expandloadu_ps(kept, codes)
                                  : _mm512_maskz_expand_ps(kept, _mm512_loadu_ps(codes)); /* faster on Zen 4 */
         codes += _mm_popcnt_u32((unsigned)(*mask >> 16 * i) & 0xffff);

@@ -1,11 +1,11 @@
-/* x of 64 integers that a pattern keeps, 16 * kr columns: positions become indices of bytes, by which vpermi2b takes x out of
- * two registers after two. What it has not come to yet stays an index in the same register. */
+/* x of 64 integers of a pattern, 16 * kr columns. Positions become byte indices, with which vpermi2b selects x from two
+ * registers at a time. Lanes whose x is not found yet keep their index. */
 #ifndef HC_GEMV_NM_AVX512_H
 #define HC_GEMV_NM_AVX512_H
 
 #include "kernels/sparse/gemv_24_avx512.h"
 
-/* VBMI comes without VNNI on few processors; ops asks for both. */
+/* Few processors have VBMI without VNNI; ops checks both. */
 #define VNNI __attribute__((target("avx512vnni")))
 
 /* As in gemm_s8_avx512vnni.c: the intrinsics make gcc 12 copy accumulators. */
@@ -18,7 +18,7 @@ VNNI INLINE __m512i add_scaled(__m512i sum, __m512i dots, __m512i scale) {
     return sum;
 }
 
-/* 64 positions: as gemv_unpack_avx512vbmi.c, and what they lack of an index into 128 columns. */
+/* 64 positions: constants as in gemv_unpack_avx512vbmi.c, and the base of their index into 128 columns. */
 typedef struct {
     __m512i place, shift, mask, base;
 } hc_indices;
@@ -43,7 +43,7 @@ INLINE __m512i index_64(const hc_indices *to, __m512i metadata) {
     return _mm512_ternarylogic_epi32(positions, to->mask, to->base, 0xea); /* (p & mask) | base */
 }
 
-/* The indices of one row or two become x. */
+/* Replaces the indices of one row or two by x. */
 INLINE void gather(const uint8_t *x, int kr, int rows, __m512i index[2]) {
     const int pairs = kr / 8, each = 64 / pairs;
 #pragma GCC unroll 8
@@ -56,7 +56,7 @@ INLINE void gather(const uint8_t *x, int kr, int rows, __m512i index[2]) {
     }
 }
 
-/* Rows in pairs, by a function for each kr and number of vectors. */
+/* Rows in pairs, with one function per kr and number of vectors. */
 #define WALK(walk, args, kr, n_vectors)                                                                                \
     do {                                                                                                               \
         int64_t row = 0;                                                                                               \

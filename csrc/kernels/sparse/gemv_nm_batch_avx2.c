@@ -1,4 +1,4 @@
-/* gemv_nm_batch: 8 vectors in lanes, four rows at a time: their chains overlap, and they share what they read of x. */
+/* gemv_nm_batch: 8 vectors in lanes, four rows at a time, whose chains overlap and which share the loads of x. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

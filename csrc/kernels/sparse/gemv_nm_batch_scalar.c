@@ -1,4 +1,4 @@
-/* Vectors in lanes, as it is defined; kernels/gemv/gemv.h. */
+/* Definition of vectors in lanes; kernels/gemv/gemv.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* gemv_nm_dots: 64 codes at a time, their x as gemv_nm_avx512.h gathers it. x is 128 too large: 128 * (sum of the codes)
- * goes off at the end. */
+/* gemv_nm_dots: 64 codes at a time, with x gathered by gemv_nm_avx512.h. x is biased by 128: 128 * (sum of the codes)
+ * is subtracted at the end. */
 #include "kernels/sparse/gemv_nm_avx512.h"
 
 VNNI INLINE void gemv_nm_dots(const hc_gemv_nm_integers_args *args, int64_t row, int kr, int n_vectors, int rows) {

@@ -1,5 +1,5 @@
-/* gemv_nm: the bits of 8 columns name a row of a table, which says where each column's code is among the next 8; a blend
- * keeps the sums of the other columns as they are.
+/* gemv_nm: the bits of 8 columns are the index into a table with the position of each column's code among the next 8. A
+ * blend leaves the sums of the other columns unchanged.
  */
 #ifndef HC_GEMV_NM_FLOATS_AVX2_H
 #define HC_GEMV_NM_FLOATS_AVX2_H
@@ -12,7 +12,7 @@
 
 enum { AHEAD = 8192 }; /* bytes prefetched ahead: Zen 4, 2026-11 */
 
-/* The rank of column j among the bits b of 8 columns, or a negative number where its bit is not set. */
+/* The rank of column j among the bits b of 8 columns, or a negative number if its bit is not set. */
 #define BELOW(b, j)                                                                                                    \
     (((b) & 1 & -(0 < (j))) + ((b) >> 1 & 1 & -(1 < (j))) + ((b) >> 2 & 1 & -(2 < (j))) +                              \
      ((b) >> 3 & 1 & -(3 < (j))) + ((b) >> 4 & 1 & -(4 < (j))) + ((b) >> 5 & 1 & -(5 < (j))) +                         \
@@ -28,7 +28,7 @@ INLINE __m256 add_kept(__m256 sum, __m256i rank, __m256 c, __m256 x) {
     return _mm256_blendv_ps(_mm256_fmadd_ps(x, c, sum), sum, _mm256_castsi256_ps(rank));
 }
 
-/* The next codes put to 8 columns, and the ranks; `bounded` reads nothing but what is kept. */
+/* Expands the next codes to 8 columns, and returns the ranks; `bounded` reads only nonzeros. */
 INLINE __m256 place_codes(unsigned bits, const float *codes, int count, bool bounded, __m256i *rank) {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     *rank = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)RANKS[bits]));

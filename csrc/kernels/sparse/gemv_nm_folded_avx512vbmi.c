@@ -1,19 +1,19 @@
-/* gemv_nm_folded: 32 bytes are 64 codes, whose x gemv_nm_avx512.h gathers. A 32-bit lane holds the dot of 4 codes, which
- * vpdpwssd multiplies by the group's scale as in gemv_folded. x is 128 too large: 128 * (sum of the codes) goes off at the
- * end, scaled likewise.
+/* gemv_nm_folded: 32 bytes are 64 codes, whose x gemv_nm_avx512.h gathers. A 32-bit lane holds the dot product of 4
+ * codes, which vpdpwssd multiplies by the group's scale as in gemv_folded. x is biased by 128: 128 * (sum of the
+ * codes), with the same scales, is subtracted at the end.
  */
 #include "kernels/sparse/gemv_nm_avx512.h"
 
 #include <string.h>
 
-/* c by the lower 4 of 6 bits. */
+/* c, indexed by the lower 4 of 6 bits. */
 INLINE __m512i values_of(int flip, int zero) {
     const __m128i codes = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m128i values = _mm_sub_epi8(_mm_xor_si128(codes, _mm_set1_epi8((char)flip)), _mm_set1_epi8((char)zero));
     return _mm512_broadcast_i32x4(values);
 }
 
-/* At least 16 bits of scales, if there are so many; a call of memcpy would save all registers. */
+/* At least 16 bits of scales if there are that many; a call of memcpy would save all registers. */
 INLINE uint32_t last_scales(const uint8_t *scales, int64_t bytes) {
     uint16_t half;
     if (bytes < 2)
@@ -28,7 +28,7 @@ typedef struct {
     __m512i sum[2][4], offset[2];
 } hc_state;
 
-/* 64 codes of one row or two, all there (and 4 bytes of scales) or not. */
+/* 64 codes of one row or two. They (and 4 bytes of scales) are complete or not. */
 VNNI INLINE void add_codes(const hc_gemv_nm_integers_args *args, const uint8_t *codes, const uint8_t *metadata,
                            const uint8_t *scales, int64_t left, int64_t metadata_left, int64_t scales_left, bool whole,
                            const uint8_t *x, int kr, int n_vectors, int rows, hc_state *s) {

@@ -1,4 +1,4 @@
-/* Kept codes times few vectors as it is defined; kernels/gemv/gemv.h. */
+/* Definition of nonzero codes times few vectors; kernels/gemv/gemv.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Positions to places, eight at a time: their fields of bits are spread over eight bytes. */
+/* Positions to indices, eight at a time: their bit fields are spread to eight bytes. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

@@ -12,7 +12,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Bits of 16 bytes by their low and by their high nibbles. */
+/* Bits of 16 bytes, looked up by their low and by their high nibbles. */
 INLINE __m128i low_by(__m128i table, __m128i bytes) {
     return _mm_shuffle_epi8(table, _mm_and_si128(bytes, _mm_set1_epi8(15)));
 }

@@ -1,5 +1,5 @@
-/* masks_nm of blocks whose positions are 6 bits at most: 64 blocks at a time, a byte each, whose field of bits is looked
- * up in a table of 64 bytes; then the m bits of each byte go side by side.
+/* masks_nm of blocks whose positions have at most 6 bits: 64 blocks at a time, one byte each. The bit field of a block
+ * is looked up in a table of 64 bytes; then the m bits of each byte are packed.
  */
 #include "kernels/kernel.h"
 
@@ -14,14 +14,15 @@ INLINE __m512i count_bytes(void) {
                                                    0x0808080808080808, 0));
 }
 
-/* What n positions of so many bits keep, by the 6 bits that hold them. */
+/* Bitmask of n positions with `bits` bits each, indexed by the 6 bits that contain them. */
 INLINE __m512i make_table(int n, int bits) {
     const __m512i one_hot = _mm512_broadcast_i32x4(_mm_setr_epi8(1, 2, 4, 8, 16, 32, 64, -128, 0, 0, 0, 0, 0, 0, 0, 0));
     __m512i fields = count_bytes(), table = _mm512_setzero_si512();
     const __m512i below = _mm512_set1_epi8((char)((1 << bits) - 1));
     for (int i = 0; i < n; i++) {
         table = _mm512_or_si512(table, _mm512_shuffle_epi8(one_hot, _mm512_and_si512(fields, below)));
-        fields = _mm512_srl_epi16(fields, _mm_cvtsi32_si128(bits)); /* below keeps the neighbour's bits out: 6 of 8 */
+        /* the lookup below uses 6 of 8 bits, which excludes the neighbour's bits */
+        fields = _mm512_srl_epi16(fields, _mm_cvtsi32_si128(bits));
     }
     return table;
 }
@@ -32,7 +33,7 @@ int64_t hc_masks_nm_avx512vbmi(int n, int m, const uint8_t *metadata, int64_t by
         return 0;
     (void)bytes;
     const __m512i table = make_table(n, position_bits), below = _mm512_set1_epi8((char)((1 << bits) - 1));
-    __m512i eighths = _mm512_setzero_si512(), shifts = eighths; /* bytes of 8 blocks to an eighth; their fields there */
+    __m512i eighths = _mm512_setzero_si512(), shifts = eighths; /* bytes of 8 blocks to an eighth; their fields in it */
     const __m512i places = count_bytes();
     const __m512i block = _mm512_and_si512(places, _mm512_set1_epi8(7));
     const __m512i eighth = _mm512_and_si512(_mm512_srli_epi16(places, 3), _mm512_set1_epi8(7));

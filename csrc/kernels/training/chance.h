@@ -1,5 +1,5 @@
-/* Levels taken by chance, a value or a vector of them; written once for the CPU's kernels and a device's. The includer gives
- * hc_doubles and hc_words, float64 values and their bits, hc_singles, hc_either and hc_to_singles.
+/* Stochastic rounding of a value or a vector of them, written once for the CPU's kernels and a device's. The including
+ * file defines hc_doubles and hc_words, float64 values and their bits, hc_singles, hc_either and hc_to_singles.
  */
 #ifndef HC_KERNELS_CHANCE_H
 #define HC_KERNELS_CHANCE_H

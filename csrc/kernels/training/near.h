@@ -1,27 +1,27 @@
-/* What rounding by chance in float32 knows of a row and of a group, before they are vectors (rows_avx2.c, rows_avx512.c).
- *
- * Where a float32 holds enough to say which level is taken, a vector of values is done at once; where a chance lies so
- * near that more bits count, those are done again in float64. Errors: of t 2^-23 of it (1 / scale, and x times that), of a
- * chance 2^-24, of their difference as much again. `limit` leaves more than twice that.
+/* Data of stochastic rounding in float32 for a row and a group, before they become vectors (rows_avx2.c,
+ * rows_avx512.c). A vector of values is rounded in float32. Values whose random number is too close to the decision are
+ * rounded again in float64. Errors: relative 2^-23 of t (1 / scale, and x times that), 2^-24 of a random number, and as
+ * much again of their difference. `limit` leaves more than twice that.
  */
 #include "kernels/training/rows.h"
 
 #define HC_GOLDEN 0x9e3779b97f4a7c15u
 
-/* Levels that lie evenly, that lie evenly in a binade, and up to 16 of a table. */
+/* Equally spaced levels; levels that are equally spaced within a binade; a table of up to 16 levels. */
 typedef enum { HC_EVEN, HC_BINADES, HC_FEW } hc_kind_of_levels;
 
 typedef struct {
     float units, back, least; /* 2^m, 2^-m and 2^e; EVEN: back is a step */
     float unit;               /* EVEN: a step, else 1 */
     float table[16], widths[16];
-    int32_t last; /* where the last but one level stands */
-    int32_t ends; /* a chance as near to 0 or 1 as this may belong to the levels beside */
+    int32_t last; /* index of the last but one level */
+    int32_t ends; /* a random number this close to 0 or 1 may belong to the neighbouring levels */
 } hc_near_row;
 
 typedef struct {
     float low, high, reciprocal, scale; /* EVEN: in steps, scale of a step */
-    float limit;                        /* FEW: how far a chance is away; else from the middle of two steps */
+    /* FEW: smallest distance of a safe random number; otherwise its distance from the middle of two steps */
+    float limit;
 } hc_near_group;
 
 static inline hc_near_row hc_near_row_of(hc_kind_of_levels kind, const hc_chance_levels *levels) {
@@ -71,7 +71,7 @@ static inline bool hc_near_single(int64_t n, const double *values) {
 
 static inline int64_t hc_near_n_groups(const hc_chance_run *run) { return hc_ceil_div(run->skip + run->n, run->group); }
 
-/* How the levels of a row lie. EVEN: no level leaves the lowest binade. */
+/* The kind of levels of a row. EVEN: no level is outside the lowest binade. */
 static inline hc_kind_of_levels hc_near_kind(const hc_chance_levels *levels, const hc_chance_run *run) {
     if (levels->n > 0)
         return HC_FEW;
@@ -81,18 +81,19 @@ static inline hc_kind_of_levels hc_near_kind(const hc_chance_levels *levels, con
     return even ? HC_EVEN : HC_BINADES;
 }
 
-/* False where float32 does not do: values of float64, many levels, steps beyond what products are normal for. */
+/* False if float32 is not sufficient: float64 values, many levels, or steps whose products are not normal. */
 static inline bool hc_near_serves(const hc_chance_levels *levels, bool is_double) {
     const double step = levels->least / levels->fraction;
     return !is_double && (levels->n > 0 ? levels->n <= 16 : step >= 0x1p-26 && step <= 0x1p26);
 }
 
-/* What is added for the value after the first c. */
+/* Offset of the counter for value c. */
 static inline uint64_t hc_counter_of(const hc_chance_run *run, int64_t c) {
     return run->seed + (run->index + (uint64_t)c * run->step + 1) * HC_GOLDEN;
 }
 
-/* near_row(single, ...) of near_groups(kind, single, ...): a function for each, as the fast ones need all registers. */
+/* near_row(single, ...) of near_groups(kind, single, ...): one function per kind, because the fast ones need all
+ * registers. */
 #define HC_NEAR_FUNCTION(name, kind, is_single)                                                                        \
     static __attribute__((noinline)) void name(const hc_chance_levels *levels, const hc_chance_run *run,               \
                                                const float *x, float *y) {                                             \

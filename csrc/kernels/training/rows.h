@@ -1,5 +1,5 @@
-/* The bodies of kernels/training/training.h. The loops have no order, so that a compiler may take any vectors for them;
- * the choice by a bit is written with vectors of HC_LANES float32, a step with HC_DOUBLES float64.
+/* The bodies of kernels/training/training.h. The loops have no order, so compilers may use any vectors. The choice by a
+ * bit is written with vectors of HC_LANES float32, and a step with HC_DOUBLES float64.
  */
 #include "kernels/kernel.h"
 
@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-/* HC_DOUBLES float64, and their bits: a compiler left to itself takes one value after the other for what follows. */
+/* HC_DOUBLES float64, and their bits: without vectors compilers process the following one value at a time. */
 typedef double hc_doubles __attribute__((vector_size(8 * HC_DOUBLES), aligned(8), may_alias));
 typedef int64_t hc_words __attribute__((vector_size(8 * HC_DOUBLES), aligned(8), may_alias));
 typedef float hc_singles __attribute__((vector_size(4 * HC_DOUBLES), aligned(4), may_alias));
@@ -76,7 +76,7 @@ static inline uint8_t hc_joined(const uint8_t *bytes) {
 enum { HC_MARKS = 512 };
 
 #ifdef __AVX2__
-/* n values of one group, whose bits begin a byte. */
+/* n values of one group, whose bits begin at a byte. */
 static inline void hc_mark_group(int64_t n, const float *x, float below, float above, uint8_t *bits) {
     const __m256 least = _mm256_set1_ps(below), most = _mm256_set1_ps(above);
     int64_t i = 0;

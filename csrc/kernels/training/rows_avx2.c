@@ -8,22 +8,23 @@ HC_MARKED(avx2)
 
 /* The vectors of hc_near_row and hc_near_group. */
 typedef struct {
-    __m256 low, high, reciprocal, scale; /* where levels are HC_EVEN, in steps; scale: of a step */
+    __m256 low, high, reciprocal, scale; /* for HC_EVEN in steps; scale: of a step */
     __m256 units, back, least;           /* 2^m, 2^-m; HC_EVEN: back is a step */
     __m256 table[2], widths[2], middle, limit;
-    __m256d exact_scale, scaled; /* scaled: 0 where the scale is 0 */
-    __m256i ends, last;          /* ends: a chance as near to 0 or 1 as this may belong to the levels beside */
+    __m256d exact_scale, scaled; /* scaled: 0 if the scale is 0 */
+    __m256i ends, last;          /* ends: a random number this close to 0 or 1 may belong to the neighbouring levels */
 } near_levels;
 
-/* h * (high 2^32 + low), the product's words apart: `low` as it is, the sum of the others to be added to its upper. */
+/* h * (high 2^32 + low) in separate words: `low` unchanged, and the sum of the others, which is added to its upper
+ * word. */
 static inline __m256i product(__m256i h, int64_t factor, __m256i *upper) {
     const __m256i low = _mm256_set1_epi64x(factor & 0xffffffff), high = _mm256_set1_epi64x(factor >> 32 & 0xffffffff);
     *upper = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(h, 32), low), _mm256_mul_epu32(h, high));
     return _mm256_mul_epu32(h, low);
 }
 
-/* The upper 31 bits of 8 chances, and one that the last step of the mix would change. `even` has the counters of values 0,
- * 1, 4 and 5, `odd` those of 2, 3, 6 and 7. */
+/* The upper 31 bits of 8 random numbers, and one bit that the last step of the mix would change. `even` has the
+ * counters of values 0, 1, 4 and 5, `odd` those of 2, 3, 6 and 7. */
 static inline __m256i early_chances(__m256i even, __m256i odd) {
     __m256i h[2] = {even, odd}, upper[2];
     for (int i = 0; i < 2; i++) {
@@ -47,7 +48,7 @@ static inline __m256 products(const near_levels *levels, __m256 level) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(first), second, 1);
 }
 
-/* Entry place[i] of 16: permutations take the lower three bits, and bit 3 is the sign here. */
+/* Entry place[i] of 16: permutations use the lower three bits, and bit 3 is the sign here. */
 static inline __m256 entries(const __m256 table[2], __m256i place) {
     const __m256 first = _mm256_permutevar8x32_ps(table[0], place);
     const __m256 second = _mm256_permutevar8x32_ps(table[1], place);
@@ -79,13 +80,13 @@ static inline __attribute__((always_inline)) __m256 near_few(bool is_single, con
     return _mm256_and_ps(_mm256_mul_ps(level, levels->scale), _mm256_castpd_ps(levels->scaled));
 }
 
-/* 8 values; where *unsure says so they may be wrong. is_single: scales are float32. */
+/* 8 values; those marked in *unsure may be wrong. is_single: scales are float32. */
 static inline __attribute__((always_inline)) __m256 near_rounded(hc_kind_of_levels kind, bool is_single,
                                                                  const near_levels *levels, __m256 x, __m256i chances,
                                                                  int *unsure) {
     const __m256 zero = _mm256_setzero_ps(), infinity = _mm256_set1_ps(INFINITY);
     const __m256 chance = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(chances, 8)), _mm256_set1_ps(0x1p-24f));
-    /* the second operand where either is NaN: that stays, and is never sure */
+    /* the second operand is the result for NaN: NaN stays, and is never sure */
     const __m256 t = _mm256_min_ps(levels->high, _mm256_max_ps(levels->low, _mm256_mul_ps(x, levels->reciprocal)));
     if (kind == HC_FEW)
         return near_few(is_single, levels, t, chances, chance, unsure);
@@ -97,7 +98,7 @@ static inline __attribute__((always_inline)) __m256 near_rounded(hc_kind_of_leve
         step = _mm256_mul_ps(binade, levels->back);
         scale = _mm256_mul_ps(binade, levels->scale);
     }
-    /* ceil(steps - chance) as -floor(chance - steps), which makes no -0 */
+    /* ceil(steps - chance) as -floor(chance - steps), which avoids -0 */
     const __m256 apart = _mm256_sub_ps(chance, steps), level = _mm256_floor_ps(apart);
     const __m256 middle = _mm256_sub_ps(_mm256_sub_ps(apart, level), _mm256_set1_ps(0.5f));
     *unsure = _mm256_movemask_ps(_mm256_cmp_ps(absolute(middle), levels->limit, _CMP_NLT_UQ));
@@ -106,7 +107,7 @@ static inline __attribute__((always_inline)) __m256 near_rounded(hc_kind_of_leve
     return products(levels, _mm256_fnmadd_ps(level, step, zero));
 }
 
-/* n values of group g again, at most 8, from value i of the row on. */
+/* Rounds n values of group g again, at most 8, from value i of the row on. */
 static __attribute__((noinline)) void round_again(const hc_chance_levels *levels, const hc_chance_run *run, int64_t g,
                                                   int64_t i, int64_t n, const float *x, float *y) {
     hc_chance_run part = *run;

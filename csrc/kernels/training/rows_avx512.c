@@ -7,14 +7,14 @@
 HC_MARKED(avx512)
 
 typedef struct {
-    __m512d low, high, scale, units, back; /* HC_EVEN: levels are `back` apart, and 1 / units; else 2^m and 2^-m */
+    __m512d low, high, scale, units, back; /* HC_EVEN: levels are `back` apart, and 1 / units; otherwise 2^m and 2^-m */
     __m512d least, first, second;          /* first, second: the table */
     double middle;
-    __mmask8 scaled; /* none where the scale is 0 */
-    int last;        /* where the last but one level stands */
+    __mmask8 scaled; /* no bit is set if the scale is 0 */
+    int last;        /* index of the last but one level */
 } group_levels;
 
-/* The bits of 8 chances, of which the upper 53 count, from seed + (index + 1) * golden. */
+/* 8 random numbers from seed + (index + 1) * golden; their upper 53 bits are used. */
 static inline __m512d chances_of(__m512i h) {
     h = _mm512_xor_si512(h, _mm512_srli_epi64(h, 30));
     h = _mm512_mullo_epi64(h, _mm512_set1_epi64((int64_t)0xbf58476d1ce4e5b9u));
@@ -24,7 +24,7 @@ static inline __m512d chances_of(__m512i h) {
     return _mm512_mul_pd(_mm512_cvtepu64_pd(_mm512_srli_epi64(h, 11)), _mm512_set1_pd(0x1p-53));
 }
 
-/* The levels beside t, and whether the one above is taken. */
+/* The levels next to t, and whether the upper one is chosen. */
 static inline __m512d pick_of_few(const group_levels *levels, __m512d t, __m512d chance) {
     __m512i place =
         _mm512_maskz_mov_epi64(_mm512_cmp_pd_mask(t, _mm512_set1_pd(levels->middle), _CMP_GE_OQ), _mm512_set1_epi64(8));
@@ -38,7 +38,7 @@ static inline __m512d pick_of_few(const group_levels *levels, __m512d t, __m512d
     const __m512d below = _mm512_permutex2var_pd(levels->first, place, levels->second);
     const __m512d above = _mm512_permutex2var_pd(levels->first, next, levels->second);
     const __m512d part = _mm512_sub_pd(t, below), whole = _mm512_sub_pd(above, below);
-    /* chance < part / whole without the division, unless they are so near that its rounding counts */
+    /* chance < part / whole without the division, unless they are so close that its rounding matters */
     const __m512d apart = _mm512_sub_pd(_mm512_mul_pd(chance, whole), part);
     __mmask8 taken = _mm512_cmp_pd_mask(apart, _mm512_setzero_pd(), _CMP_LT_OQ);
     const __m512d margin = _mm512_mul_pd(whole, _mm512_set1_pd(0x1p-50));
@@ -50,7 +50,7 @@ static inline __m512d pick_of_few(const group_levels *levels, __m512d t, __m512d
 static inline __attribute__((always_inline)) __m256 rounded(hc_kind_of_levels kind, const group_levels *levels,
                                                             __m512d x, __m512d chance) {
     const __m512d infinity = _mm512_set1_pd((double)INFINITY), largest = _mm512_set1_pd((double)FLT_MAX);
-    /* the second operand where either is NaN, or both are 0 */
+    /* the second operand is the result if either is NaN, or both are 0 */
     __m512d t = _mm512_max_pd(_mm512_div_pd(x, levels->scale), levels->low), units = levels->units;
     __m512d back = levels->back, level;
     t = _mm512_min_pd(t, levels->high);
@@ -67,16 +67,17 @@ static inline __attribute__((always_inline)) __m256 rounded(hc_kind_of_levels ki
         units = _mm512_mul_pd(t, units);
         level = _mm512_roundscale_pd(units, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
         const __mmask8 taken = _mm512_cmp_pd_mask(chance, _mm512_sub_pd(units, level), _CMP_LT_OQ);
-        level = _mm512_add_pd(level, _mm512_maskz_mov_pd(taken, _mm512_set1_pd(1))); /* + 0 makes 0 of -0 */
+        level = _mm512_add_pd(level, _mm512_maskz_mov_pd(taken, _mm512_set1_pd(1))); /* adding 0 turns -0 into 0 */
         level = _mm512_mul_pd(level, back);
     }
     __m512d v = _mm512_maskz_mul_pd(levels->scaled, level, levels->scale);
-    v = _mm512_min_pd(largest, v); /* the second operand: a NaN of the scale stays */
+    v = _mm512_min_pd(largest, v); /* the second operand is the result for NaN: a NaN of the scale stays */
     v = _mm512_max_pd(_mm512_sub_pd(_mm512_setzero_pd(), largest), v);
     return _mm512_cvtpd_ps(_mm512_mask_mov_pd(x, _mm512_cmp_pd_mask(x, x, _CMP_ORD_Q), v));
 }
 
-/* n values of one group; the first has the counter `at`, which grows by `step`. Stores with a mask take several cycles. */
+/* n values of one group. The first has the counter `at`, which increases by `step`. Masked stores take several
+ * cycles. */
 static inline __attribute__((always_inline)) void round_group(hc_kind_of_levels kind, const group_levels *levels,
                                                               int64_t n, const void *x, bool is_double, uint64_t at,
                                                               uint64_t step, float *y) {
@@ -134,16 +135,16 @@ static inline __attribute__((always_inline)) void round_groups(hc_kind_of_levels
     }
 }
 
-/* The vectors of hc_near_row and hc_near_group, and what the same group is in float64. */
+/* The vectors of hc_near_row and hc_near_group, and the same group in float64. */
 typedef struct {
-    __m512 low, high, reciprocal, scale; /* where levels are HC_EVEN, in steps; scale: of a step */
+    __m512 low, high, reciprocal, scale; /* for HC_EVEN in steps; scale: of a step */
     __m512 units, back, least;           /* as of group_levels */
     __m512 table, widths, middle, limit;
-    __m512i ends; /* a chance as near to 0 or 1 as this may belong to the levels beside */
+    __m512i ends; /* a random number this close to 0 or 1 may belong to the neighbouring levels */
     group_levels exact;
 } near_levels;
 
-/* The upper 31 bits of 16 chances, and one that the last step of the mix would change. */
+/* The upper 31 bits of 16 random numbers, and one bit that the last step of the mix would change. */
 static inline __m512i early_chances(__m512i low, __m512i high) {
     const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
     __m512i h[2] = {low, high};
@@ -188,13 +189,13 @@ static inline __attribute__((always_inline)) __m512 near_few(bool is_single, con
                     _mm512_permutex2var_pd(levels->exact.first, high, levels->exact.second));
 }
 
-/* 16 values; where *unsure says so they may be wrong. is_single: levels and scales are float32. */
+/* 16 values; those marked in *unsure may be wrong. is_single: levels and scales are float32. */
 static inline __attribute__((always_inline)) __m512 near_rounded(hc_kind_of_levels kind, bool is_single,
                                                                  const near_levels *levels, __m512 x, __m512i chances,
                                                                  __mmask16 *unsure) {
     const __m512 zero = _mm512_setzero_ps(), infinity = _mm512_set1_ps(INFINITY);
     const __m512 chance = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(chances, 8)), _mm512_set1_ps(0x1p-24f));
-    /* the second operand where either is NaN: that stays, and is never sure */
+    /* the second operand is the result for NaN: NaN stays, and is never sure */
     const __m512 t = _mm512_min_ps(levels->high, _mm512_max_ps(levels->low, _mm512_mul_ps(x, levels->reciprocal)));
     if (kind == HC_FEW)
         return near_few(is_single, levels, t, chances, chance, unsure);
@@ -206,7 +207,7 @@ static inline __attribute__((always_inline)) __m512 near_rounded(hc_kind_of_leve
         step = _mm512_mul_ps(binade, levels->back);
         scale = _mm512_mul_ps(binade, levels->scale);
     }
-    /* ceil(steps - chance) as -floor(chance - steps), which makes no -0 */
+    /* ceil(steps - chance) as -floor(chance - steps), which avoids -0 */
     const __m512 apart = _mm512_sub_ps(chance, steps);
     const __m512 level = _mm512_roundscale_ps(apart, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     const __m512 middle = _mm512_sub_ps(_mm512_sub_ps(apart, level), _mm512_set1_ps(0.5f));
@@ -218,7 +219,7 @@ static inline __attribute__((always_inline)) __m512 near_rounded(hc_kind_of_leve
                     _mm512_cvtps_pd(_mm512_extractf32x8_ps(value, 1)));
 }
 
-/* n values of group g again, at most 16. */
+/* Rounds n values of group g again, at most 16. */
 static inline __attribute__((always_inline)) void round_again(hc_kind_of_levels kind, const hc_chance_levels *levels,
                                                               const hc_chance_run *run, int64_t g, int64_t n,
                                                               const float *x, uint64_t at, float *y) {

@@ -1,4 +1,4 @@
-/* Blocks of rows for tasks, and the search for the first illegal value when one was met. */
+/* Blocks of rows for tasks, and the search for the first invalid value if a task met one. */
 #include "ops/codec/blocks.h"
 
 #include "base/convert.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A block stays in L2; below SMALL values waking threads costs more than the work. */
+/* A block stays in L2. Below SMALL values, waking threads costs more than the work. */
 enum { BLOCK_VALUES = 1 << 15, SMALL = 1 << 13, MAX_BLOCK_BYTES = 16 << 20 };
 
 hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_run *run, int64_t first_row,
@@ -29,7 +29,7 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     blocks->direct = !prunes && hc_rows_direct(&blocks->view, 0, &direct);
     const int64_t columns = rows ? hc_max(g->padded, 1) : 1, size = hc_rows_size(&blocks->view);
     blocks->n_threads = columns * rows < SMALL ? 1 : run->n_threads;
-    blocks->ld = hc_round_up(columns, 16) + 16; /* no power of two, which would share cache sets between rows */
+    blocks->ld = hc_round_up(columns, 16) + 16; /* not a power of two, with which rows would share cache sets */
     int64_t block = hc_min(BLOCK_VALUES / columns, hc_ceil_div(rows, 4 * (int64_t)blocks->n_threads));
     if (hc_rows_across(&blocks->view)) /* whole cache lines of neighbouring rows */
         block = hc_min(hc_round_up(hc_max(block, 1), 64), MAX_BLOCK_BYTES / size / blocks->ld);
@@ -58,7 +58,7 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     return HC_OK;
 }
 
-/* The rows of a block that a pattern keeps; false where a value is NaN. */
+/* The nonzeros of a block's rows; false if a value is NaN. */
 static bool load_kept(const hc_blocks *blocks, char *memory, int64_t row, int64_t rows) {
     const hc_pruner *pruner = &blocks->encoder->pruner;
     const hc_kept_rows kept = {.first_row = row,
@@ -115,7 +115,7 @@ bool hc_blocks_load(hc_blocks *blocks, int64_t block, int thread, hc_float_rows 
     return false;
 }
 
-/* Looks through the caller's array in C order: NaN and infinity first, then what is too large. */
+/* Searches the caller's array in C order: first for NaN and infinity, then for values that are too large. */
 static hc_status first_illegal(const hc_encoder *encoder, hc_error *error) {
     const hc_view *x = encoder->x;
     double beyond = 0;
@@ -125,7 +125,7 @@ static hc_status first_illegal(const hc_encoder *encoder, hc_error *error) {
         const double value = hc_load_float(data, x->dtype);
         bool legal = encoder->ops->legal ? encoder->ops->legal(&encoder->format, value)
                                          : fabs((double)(float)value) <= (double)FLT_MAX;
-        legal = legal && !(encoder->format.m > 0 && isnan(value)); /* which has no place among magnitudes */
+        legal = legal && !(encoder->format.m > 0 && isnan(value)); /* NaN cannot be ranked among magnitudes */
         if (!legal && !isfinite(value))
             return hc_refuse_value(error, encoder->argument, x->ndim, index, value, "");
         if (!legal && beyond == 0) {

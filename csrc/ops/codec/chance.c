@@ -1,4 +1,4 @@
-/* Stochastic rounding: of the two levels beside a value one is taken by chance, with the scales of a packed array. */
+/* Stochastic rounding with the scales of a packed array: one of the two levels next to a value is chosen at random. */
 #include "kernels/kernel.h"
 #include "ops/check.h"
 #include "ops/codec/decode.h"
@@ -12,8 +12,8 @@
 
 enum { BLOCK_VALUES = 1 << 14 };
 
-/* Of one thread: a row of codes, which nobody asked for, beside its scales; rows of x and of the answer, where those do
- * not lie as they are wanted. */
+/* Memory of one thread: a row of codes next to its scales, although only the scales are needed; rows of x and of the
+ * result if they are not contiguous. */
 typedef struct {
     float *codes, *stored, *y;
     double *scale, *low, *high;
@@ -27,8 +27,8 @@ typedef struct {
     hc_chance_levels table;
     uint64_t seed;
     hc_geometry geometry;
-    hc_row_view x, out, order;                          /* order: the index of each value as its offset */
-    bool has_groups, has_zero_points, has_plain_scales; /* plain: float32 as they are stored */
+    hc_row_view x, out, order;                          /* order: the offset is the index of each value */
+    bool has_groups, has_zero_points, has_plain_scales; /* plain: stored as float32 */
     int64_t block_rows, ld, groups_ld, thread_doubles;
     double *memory;
 } hc_chance_job;
@@ -44,7 +44,7 @@ static hc_chance_row rows_of(const hc_chance_job *job, int thread) {
     return row;
 }
 
-/* Scales of a row, and its outermost levels. */
+/* Scales of a row, and the smallest and largest level of each. */
 static void load_groups(const hc_chance_job *job, int64_t row, const hc_chance_row *at) {
     const hc_packed *packed = job->packed;
     const hc_tile tile = {row, 1, 0, job->geometry.padded};
@@ -84,7 +84,7 @@ static void round_row(const hc_chance_job *job, int64_t row, const hc_chance_row
     const int64_t run = g->padded / g->runs, joined = job->order.padded_run, size = hc_rows_size(&job->x);
     for (int64_t first = 0, n; first < g->padded; first += n) {
         const int64_t skip = first % run, group = first / g->group;
-        n = hc_min(run - skip, joined - first % joined);        /* runs may have become one there */
+        n = hc_min(run - skip, joined - first % joined);        /* runs may have been merged there */
         const int64_t values = hc_min(n, g->run_length - skip); /* the others pad the run */
         if (values <= 0)
             continue;
@@ -151,7 +151,7 @@ hc_status hc_round_by_chance(const hc_run *run, const hc_view *x, const hc_packe
     hc_rows_init(&job.x, x, &job.geometry, packed->n_axes, packed->axes);
     hc_rows_init(&job.out, out, &job.geometry, packed->n_axes, packed->axes);
     hc_rows_init(&job.order, &order, &job.geometry, packed->n_axes, packed->axes);
-    job.ld = hc_round_up(padded, 16) + 64; /* what kernels write beyond the last column */
+    job.ld = hc_round_up(padded, 16) + 64; /* kernels write beyond the last column */
     job.groups_ld = hc_round_up(job.geometry.groups, 16) + 16;
     job.thread_doubles = hc_round_up(2 * job.ld + 4 * job.groups_ld, 8);
     job.block_rows = hc_max(1, hc_min(BLOCK_VALUES / padded, job.geometry.rows));

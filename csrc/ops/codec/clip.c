@@ -27,7 +27,7 @@ hc_status hc_clip_check(const hc_clip *clip, const hc_format *format, const char
     return HC_OK;
 }
 
-/* Puts the element of rank k at place k, nothing larger before it, nothing smaller after. */
+/* Partial sort: the element of rank k is at index k, nothing larger before it, nothing smaller after it. */
 static void select_rank(double *values, int64_t n, int64_t k) {
     int64_t low = 0, high = n - 1;
     while (low < high) {
@@ -54,7 +54,7 @@ static void select_rank(double *values, int64_t n, int64_t k) {
     }
 }
 
-/* Where a percentile lies among n values in order: t of the way from place i to the next. */
+/* Position of a percentile among n sorted values: a fraction t of the way from index i to the next. */
 static int64_t place_of(int64_t n, double p, double *t) {
     const double h = (double)(n - 1) * p / 100;
     const int64_t i = hc_min((int64_t)h, n - 1);
@@ -77,7 +77,7 @@ static float percentile(double *values, int64_t n, double p) {
     return between(a, b, t);
 }
 
-/* Values of a group without its padding. */
+/* Number of values of a group without its padding. */
 static int64_t real_values(const hc_geometry *geometry, int64_t group) {
     if (geometry->padded == geometry->columns)
         return geometry->group;
@@ -86,7 +86,8 @@ static int64_t real_values(const hc_geometry *geometry, int64_t group) {
 
 static double inside_weight(const hc_format *format) { return ldexp(1, -2 * format->bits) / 3; }
 
-/* Thresholds of float32 rows by kernels; false, before anything is written, where a percentile lies too deep for them. */
+/* Thresholds of float32 rows by kernels. Returns false, before anything is written, if a percentile has too high a rank
+ * for them. */
 static bool fast_thresholds(const hc_clip *clip, const hc_format *format, const hc_geometry *geometry, uint32_t isa,
                             const hc_float_rows *x, double *scratch, float *thresholds, int64_t *illegal) {
     enum { GROUPS = 64 };
@@ -134,7 +135,7 @@ int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const h
     for (int64_t row = 0; row < x->rows; row++)
         for (int64_t group = 0; group < geometry->groups; group++) {
             const int64_t n = real_values(geometry, group), first = row * x->row_stride + group * geometry->group;
-            const bool is_fraction = clip->kind == HC_CLIP_FRACTION && !positive; /* without a look at each value */
+            const bool is_fraction = clip->kind == HC_CLIP_FRACTION && !positive; /* needs no loop over the values */
             bool legal = true;
             double absmax = is_fraction ? (double)hc_group_absmax(x, row, group * geometry->group, n, &legal) : 0;
             for (int64_t i = 0; i < n && !is_fraction; i++) {
@@ -160,7 +161,7 @@ int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const h
     return illegal;
 }
 
-/* All values in the order of the rows; false where one is NaN and a pattern has no place for it. */
+/* All values in the order of the rows; false if one is NaN and the format has a pattern. */
 static bool gather_whole(const hc_encoder *encoder, char *values, char *scratch) {
     const hc_geometry *g = &encoder->geometry;
     const hc_pruner *pruner = &encoder->pruner;
@@ -173,7 +174,8 @@ static bool gather_whole(const hc_encoder *encoder, char *values, char *scratch)
     const hc_kept_rows kept = {.dtype = hc_rows_dtype(&pruner->x),
                                .values = values,
                                .ld = g->padded,
-                               .metadata = (uint8_t *)scratch + pruner->scratch_bytes}; /* of one row after the other */
+                               /* memory of one row, reused for each */
+                               .metadata = (uint8_t *)scratch + pruner->scratch_bytes};
     return hc_prune_rows(pruner, g->rows, scratch, &kept);
 }
 

@@ -1,9 +1,9 @@
-/* Decoding: each SIMD set of the format is asked until one does not decline. */
+/* Decoding: calls the SIMD sets of the format in order until one does not decline. */
 #include "ops/codec/decode.h"
 
 void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                     const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
-    if (tile->rows == 0 || tile->columns == 0) /* then there may be no memory either */
+    if (tile->rows == 0 || tile->columns == 0) /* the memory may not exist then */
         return;
     for (hc_simd_sets set = hc_format_simd_sets(format->family); *set; set++)
         if (hc_simd_runs(*set, run->isa) && (*set)->values &&

@@ -1,4 +1,5 @@
-/* Tiles of packed rows by the best SIMD set of their format that the run allows, else by its definition. */
+/* Tiles of packed rows, by the best SIMD set of their format that the run allows, otherwise by the format's
+ * definition. */
 #ifndef HC_DECODE_H
 #define HC_DECODE_H
 
@@ -13,7 +14,7 @@ void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geo
 void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                           const hc_components *components, const hc_tile *tile, const hc_code_tile *out);
 
-/* Integers of this mode; all 0 where the format has none. */
+/* Integers of this mode; all fields are 0 if the format has none. */
 hc_int_form hc_integers_of(const hc_format *format, hc_int_mode mode);
 
 /* The best function for the scales of a row of a format whose form has row_scales, and for its minima. */

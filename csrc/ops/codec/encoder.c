@@ -1,4 +1,4 @@
-/* Encoding: blocks of rows, each by the best kernel that takes them, else by the format's definition. */
+/* Encoding: blocks of rows, each by the best kernel that accepts it, otherwise by the format's definition. */
 #include "ops/codec/encoder.h"
 
 #include "ops/codec/blocks.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* One pass over the whole array; every thread gathers in a state of its own. */
+/* One pass over the whole array; every thread collects into a state of its own. */
 typedef struct {
     hc_blocks blocks;
     uint32_t isa;
@@ -139,7 +139,7 @@ typedef struct {
     uint32_t isa;
 } hc_encode_job;
 
-/* Weights of the rows of x into what the block has on top; NULL where there are none for encoding. */
+/* Loads the weights of the rows of x into the extra memory of the block; NULL if encoding uses no weights. */
 static const hc_float_rows *load_weights(const hc_blocks *blocks, int thread, const hc_float_rows *x,
                                          hc_float_rows *weights) {
     const hc_encoder *encoder = blocks->encoder;
@@ -170,7 +170,7 @@ static void encode_task(void *context, int64_t task, int thread) {
         atomic_store(&job->blocks.illegal, true);
 }
 
-/* Rows without a value: whatever is stored of them is 0. */
+/* Rows without values: all of their stored bytes are 0. */
 static void clear_rows(const hc_encoder *encoder, int64_t rows, const hc_components *out) {
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
     encoder->ops->layout(&encoder->format, &encoder->geometry, layout);
@@ -190,7 +190,7 @@ hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t 
     hc_encoder_share(encoder, out);
     if (encoder->geometry.padded == 0) {
         clear_rows(encoder, rows, out);
-        rows = 0; /* what all rows share is written nevertheless */
+        rows = 0; /* the components that all rows share are written nevertheless */
     }
     hc_encode_job job = {.out = out, .isa = run->isa};
     const hc_status status =

@@ -4,14 +4,15 @@
 
 #include "ops/codec/encoding.h"
 
-/* A job over x, which hc_check_encoding has let pass with this format and these axes; nothing is read. Thresholds are
- * absmax and all values count alike, unless the caller fills clip and importance. x must outlive the encoder, which stays
- * where it is. */
+/* Prepares a job over x, which hc_check_encoding has accepted with this format and these axes. Reads no values.
+ * Thresholds are absmax and all values have equal weight, unless the caller sets clip and importance. x must outlive
+ * the encoder, and the encoder must not be moved. */
 void hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const char *argument, const hc_view *x,
                      const hc_format *format, const hc_geometry *geometry, int n_axes, const int *axes);
-/* HC_VALUE where the run wants a row to be as it is alone, and all rows of the format share a scale or a codebook. */
+/* Fails with HC_VALUE if the run requires that a row does not depend on other rows, and all rows of the format share a
+ * scale or a codebook. */
 hc_status hc_encoder_check_rows(const hc_encoder *encoder, const hc_run *run, hc_error *error);
-/* The passes over the whole array: what all rows share is found, a codebook for all of it learned. */
+/* The passes over the whole array: find the components that all rows share, learn a codebook for all of them. */
 hc_status hc_encoder_observe(hc_encoder *encoder, const hc_run *run, hc_error *error);
 /* Whether hc_encoder_observe failed or not. */
 void hc_encoder_free(hc_encoder *encoder);
@@ -20,12 +21,12 @@ hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t 
                           hc_components *out, hc_error *error);
 /* Writes the parts of `out` that all rows share, once for all rows. */
 void hc_encoder_share(const hc_encoder *encoder, const hc_components *out);
-/* Encodes loaded rows by the best kernel that takes them; returns as hc_encode_fn, never HC_DECLINED. weights: NULL, or
- * those of the same rows. */
+/* Encodes loaded rows by the best kernel that accepts them. Returns as hc_encode_fn, but never HC_DECLINED. weights:
+ * NULL, or those of the same rows. */
 int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_rows *x, const float *thresholds,
                         const hc_float_rows *weights, const hc_components *out);
 
-/* Memory for the components of `rows` rows; hc_components_free takes what it got. */
+/* Allocates the components of `rows` rows; hc_components_free frees them. */
 hc_status hc_components_alloc(const hc_format *format, const hc_geometry *geometry, int64_t rows,
                               hc_components *components, hc_error *error);
 void hc_components_free(hc_components *components);

@@ -1,4 +1,4 @@
-/* Which values lie in a format's range, a bit each, and gradients that pass there and nowhere else. */
+/* One bit per value that is in the format's range, and gradients that pass only there. */
 #include "ops/codec/inside.h"
 
 #include "kernels/kernel.h"
@@ -26,13 +26,13 @@ hc_status hc_inside_bytes(const hc_format *format, int ndim, const int64_t *shap
     return status;
 }
 
-/* 1 inside; beyond, the bound divided by the value, rounded to float32 once. Of one group, whose bits begin at `first`;
- * x and factors have their own strides, in values and in bytes. */
+/* Factors of one group: 1 in range; beyond it the bound divided by the value, rounded to float32 once. The bits of the
+ * group begin at `first`. x and factors have their own strides, in values and in bytes. */
 static void note_group(hc_note_factors_fn *note, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
                        double low, double high, const uint8_t *bits, char *factors, int64_t stride) {
     const bool adjacent = stride == sizeof(float) && (uintptr_t)factors % sizeof(float) == 0;
     if (adjacent && x->dtype == HC_F32 && (double)(float)low == low && (double)(float)high == high) {
-        /* of two float32 the quotient in float64, rounded again, is that in float32 */
+        /* the float64 quotient of two float32, rounded to float32, equals their float32 quotient */
         const float *values = (const float *)x->data + i * x->row_stride + first;
         note(n, values, (float)low, (float)high, (float *)(void *)factors);
         return;
@@ -91,7 +91,7 @@ typedef struct {
     hc_row_view g, out;
     int64_t block_rows, ld;
     bool direct;
-    float *memory; /* of each thread a block, where rows do not lie as they are wanted */
+    float *memory; /* a block per thread, if rows are not contiguous */
 } hc_keep_job;
 
 static void keep_task(void *context, int64_t task, int thread) {

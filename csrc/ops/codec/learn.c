@@ -1,4 +1,4 @@
-/* The values that codebooks are learned from, and their weights. */
+/* The values and weights from which codebooks are learned. */
 #include "ops/codec/learn.h"
 
 #include "base/float_env.h"
@@ -21,7 +21,7 @@ static int64_t values_of_row(const hc_encoder *encoder) {
     return encoder->ops->learn_count(&encoder->format, &encoder->geometry);
 }
 
-/* A row of importance, at `memory`; NULL where there is none. */
+/* A row of importance, at `memory`; NULL if there is none. */
 static const hc_float_rows *load_importance(const hc_encoder *encoder, int64_t row, void *memory, hc_float_rows *rows) {
     if (!encoder->importance)
         return NULL;
@@ -32,7 +32,7 @@ static const hc_float_rows *load_importance(const hc_encoder *encoder, int64_t r
     return rows;
 }
 
-/* Where the parts of a row's memory begin. */
+/* Start of each part of a row's memory. */
 typedef struct {
     int64_t weights, importance, scratch, bytes;
 } hc_row_memory;
@@ -74,7 +74,7 @@ typedef struct {
     hc_blocks blocks;
     float *values;
     double *weights;
-    int64_t *count; /* of each row; what it brings begins where a row that brings all would */
+    int64_t *count; /* values of each row; a row is stored as if all rows before it were full */
 } hc_collect_job;
 
 static void collect_task(void *context, int64_t task, int thread) {
@@ -94,7 +94,7 @@ static void collect_task(void *context, int64_t task, int thread) {
     }
 }
 
-/* Closes the gaps behind rows that bring less; returns how many values there are. */
+/* Closes the gaps after rows that have fewer values; returns the total number of values. */
 static int64_t close_gaps(const hc_collect_job *job, int64_t rows, int64_t n) {
     int64_t total = 0;
     for (int64_t row = 0; row < rows; total += job->count[row++]) {

@@ -1,4 +1,4 @@
-/* quantize, dequantize, both in one, and the sums that errors are made of. */
+/* quantize, dequantize, fake_quantize, and the sums of errors. */
 #include "ops/check.h"
 #include "ops/codec/blocks.h"
 #include "ops/codec/clip.h"
@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Everything before the first row is encoded. The encoder is freed whether this fails or not. */
+/* All work before the first row is encoded. The caller frees the encoder even if this fails. */
 static hc_status start(hc_encoder *encoder, const hc_run *run, const char *name, const hc_view *x,
                        const hc_view *importance, const hc_format *format, int n_axes, const int *axes,
                        const hc_clip *clip, hc_error *error) {
@@ -68,7 +68,7 @@ typedef struct {
     hc_row_view view;
     bool direct;
     int64_t tile_rows, tile_columns, column_tiles, ld;
-    int64_t first_row, rows, first_column, columns; /* of the slab, columns with padding */
+    int64_t first_row, rows, first_column, columns; /* of the slab; columns include padding */
     char *memory;
     int64_t thread_bytes;
 } hc_decode_job;
@@ -77,7 +77,8 @@ static void decode_task(void *context, int64_t task, int thread) {
     const hc_decode_job *job = context;
     const hc_format *format = &job->packed->format;
     const hc_components *components = &job->packed->components;
-    const int64_t row = task / job->column_tiles * job->tile_rows; /* of the slab, as is the column */
+    /* row of the slab; the column is also one of the slab */
+    const int64_t row = task / job->column_tiles * job->tile_rows;
     const int64_t column = task % job->column_tiles * job->tile_columns;
     const hc_tile tile = {.first_row = job->first_row + row,
                           .rows = hc_min(job->tile_rows, job->rows - row),
@@ -99,7 +100,7 @@ static void decode_task(void *context, int64_t task, int thread) {
         hc_rows_scatter(&job->view, row, tile.rows, column, tile.columns, values, ld);
 }
 
-/* Sizes of tiles: whole groups, or multiples of 8 columns in a group that is longer. */
+/* Sizes of tiles: whole groups, or multiples of 8 columns inside a longer group. */
 static void choose_tiles(hc_decode_job *job) {
     const hc_geometry *g = &job->geometry;
     const int64_t unit = g->group % 8 == 0 ? g->group : g->group * 8;
@@ -111,7 +112,7 @@ static void choose_tiles(hc_decode_job *job) {
     job->ld = hc_round_up(job->tile_columns, 16) + 16;
 }
 
-/* Indices [first, first + count) of axis 0, as rows and columns. */
+/* Converts indices [first, first + count) of axis 0 to rows and columns. */
 static hc_status find_slab(hc_decode_job *job, int64_t first, int64_t count, hc_error *error) {
     const hc_packed *packed = job->packed;
     const hc_geometry *g = &job->geometry;
@@ -191,16 +192,16 @@ typedef struct {
     const hc_run *run;
     const hc_inside *inside; /* or NULL */
     hc_row_view out;
-    hc_geometry whole; /* of the answer: as it is encoded, or with what a pattern leaves out */
+    hc_geometry whole; /* of the result: the encoded values, or with the zeros of a pattern */
     bool direct;
     int64_t ld;
     hc_component_layout layout[HC_N_COMPONENTS];
-    char *shared; /* parts that all rows share, for each thread, and whether they are filled */
+    char *shared; /* components that all rows share, one copy per thread, and whether the copy is filled */
     int64_t shared_bytes;
     bool is_filled[HC_MAX_THREADS];
 } hc_fake_job;
 
-/* Bytes of one packed row, each component rounded up so that all stay aligned. */
+/* Bytes of one packed row. Each component is rounded up, so that all of them stay aligned. */
 static int64_t part_bytes(const hc_component_layout *layout) {
     return layout->present ? hc_round_up(hc_component_bytes(layout), 8) : 0;
 }
@@ -230,7 +231,7 @@ static void fake_task(void *context, int64_t task, int thread) {
     hc_blocks_metadata(&job->blocks, thread, &x, &packed);
     hc_learn_rows(&job->blocks, job->run->isa, thread, &x, &packed);
     if (hc_encode_block(encoder, job->run->isa, &x, thresholds, NULL, &packed) != HC_DONE) {
-        atomic_store(&job->blocks.illegal, true); /* an array that is its own answer keeps what is wrong with it */
+        atomic_store(&job->blocks.illegal, true); /* in-place calls leave an invalid value in the array */
         return;
     }
     const hc_tile tile = {0, x.rows, 0, job->whole.padded};
@@ -300,11 +301,12 @@ hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format 
     return status;
 }
 
-/* Sums of COMPARE_BLOCK values each, in C order, index ascending; then the blocks, ascending. */
+/* Sums of COMPARE_BLOCK values each, index ascending in C order; then the sums of blocks are added in ascending
+ * order. */
 enum { COMPARE_BLOCK = 1 << 15, PIECE = 256 };
 typedef struct {
     const hc_view *view[2];
-    int64_t values, begun; /* of the first block, before these */
+    int64_t values, begun; /* of the first block, in earlier pieces */
     hc_error_sums *sums;
 } hc_compare_job;
 
@@ -344,7 +346,7 @@ static void compare_task(void *context, int64_t task, int thread) {
         read_values(job->view[1], first, n, y);
         for (int64_t i = 0; i < n; i++) {
             if (isinf(x[i]) && x[i] == y[i])
-                continue; /* no error, and a sum could not hold it */
+                continue; /* no error, but their difference is NaN */
             const double difference = x[i] - y[i];
             sums.xx += x[i] * x[i];
             sums.ee += difference * difference;

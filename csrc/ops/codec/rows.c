@@ -1,4 +1,5 @@
-/* Gathering and scattering rows: pieces of one run by rows at one stride, in the loop order that memory likes. */
+/* Gathering and scattering rows: pieces of one run with a constant stride between rows, in the loop order that uses
+ * memory best. */
 #include "ops/codec/rows.h"
 
 #include "base/convert.h"
@@ -6,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Blocks of rows whose columns lie far apart: four lines of float32 from each column, copied in squares, the lines of
- * the squares AHEAD columns further asked for early (every column is another page to a large matrix). */
+/* Blocks of rows whose columns are far apart: four cache lines of float32 from each column, copied in squares. The
+ * lines of the squares AHEAD columns later are prefetched, since in a large matrix every column is on another page. */
 enum { ACROSS = 64, SQUARE = 16, AHEAD = 32 };
 
 static void append_dim(hc_dims *dims, int64_t shape, int64_t stride) {
@@ -39,7 +40,7 @@ void hc_rows_init(hc_row_view *view, const hc_view *array, const hc_geometry *ge
         geometry->padded == geometry->columns ? view->run_length : geometry->groups_per_run * geometry->group;
     hc_dims *runs = &view->runs;
     if (view->padded_run == view->run_length) {
-        /* no padding between runs: neighbours may be one */
+        /* without padding, neighbouring runs can be one run */
         if (view->run_length == 1 && runs->n > 0)
             view->column_stride = runs->stride[runs->n - 1];
         while (runs->n > 0 && (runs->stride[runs->n - 1] == view->run_length * view->column_stride)) {
@@ -66,7 +67,8 @@ bool hc_rows_across(const hc_row_view *view) {
     return view->rows.n > 0 && llabs(view->rows.stride[view->rows.n - 1]) < llabs(view->column_stride);
 }
 
-/* A piece: rows x columns values at constant strides on the view's side (bytes), ld on the other (elements). */
+/* A piece: rows x columns values, with constant strides in bytes on the side of the view and ld elements on the
+ * other. */
 typedef struct {
     char *array;
     int64_t rows, columns, row_stride, column_stride, ld;
@@ -79,12 +81,13 @@ static void fetch_ahead(const hc_piece *piece, int64_t column) {
         const char *line = piece->array + c * piece->column_stride;
         for (int64_t byte = 0; byte < last; byte += HC_CACHE_LINE)
             __builtin_prefetch(line + byte, 0, 2);
-        __builtin_prefetch(line + last, 0, 2); /* one line more where the array does not begin on a line */
+        __builtin_prefetch(line + last, 0, 2); /* one more line if the array does not begin at a line */
     }
 }
 
-/* Rows that are neighbours in memory: a line of each column is read whole, once, as columns a power of two apart share
- * a cache set, and transposed in a square of its own. Full squares have lengths that the compiler knows. */
+/* Rows that are neighbours in memory. A cache line of each column is read entirely and once, since columns a power of
+ * two apart share a cache set, and is transposed in a square of its own. Full squares have constant lengths for the
+ * compiler. */
 #define TRANSPOSE_SQUARE(TYPE, TO, CONVERT, ROWS, COLUMNS)                                                             \
     for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
         memcpy(square[c], from + c * piece->column_stride, (size_t)(ROWS) * sizeof(TYPE));                             \
@@ -150,7 +153,7 @@ static void scatter_transposed(const hc_piece *piece, hc_dtype dtype, const void
         TRANSPOSE_BACK(double)
 }
 
-/* Anything else, in the loop order of the shorter stride. */
+/* All other cases, in the loop order of the shorter stride. */
 #define COPY(ONE)                                                                                                      \
     if (piece->across)                                                                                                 \
         for (int64_t c = 0; c < piece->columns; c++)                                                                   \
@@ -210,7 +213,7 @@ static void scatter_piece(const hc_piece *piece, hc_dtype dtype, const void *val
     }
 }
 
-/* Calls for every piece of the block; one of `in` and `out` is given. */
+/* Calls the copy function for every piece of the block. Exactly one of `in` and `out` is not NULL. */
 static void walk(const hc_row_view *view, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
                  void *out, const void *in, int64_t ld) {
     const hc_dtype memory = hc_rows_dtype(view);

@@ -1,4 +1,4 @@
-/* The table of algorithms.def, the choice, and the way in. */
+/* The table of algorithms.def, the choice, and the entry function. */
 #include "ops/conv/prepacked.h"
 #include "ops/conv/quantized/images.h"
 #include "ops/conv/windows.h"
@@ -32,10 +32,11 @@ static const hc_algorithm ALGORITHMS[HC_N_ALGORITHMS] = {
 
 _Static_assert((int)HC_N_ALGORITHMS <= (int)HC_MAX_ALGORITHMS, "hc_explain_conv2d has room for every name");
 
-/* What `auto` admits unless it is to be strict: that of F(4 x 4, 3 x 3), and not that of F(6 x 6, 3 x 3). */
+/* Largest error that `auto` admits unless the call is strict: that of F(4 x 4, 3 x 3), but not that of F(6 x 6, 3 x
+ * 3). */
 static const double MOST_ERROR = 15;
 
-/* The first line of the name with this number, or -1. */
+/* The first entry of the name with this number, or -1. */
 static int line_of_name(int number) {
     int n = 0;
     for (int i = 0; i < HC_N_ALGORITHMS; i++) {
@@ -58,7 +59,7 @@ bool hc_conv_algorithm(int number, const char **name, const char **what, double 
     return true;
 }
 
-/* The line of an order with this name, or -1. */
+/* The entry of an order with this name, or -1. */
 static int line_of(hc_conv_order order, const char *name) {
     for (int i = 0; i < HC_N_ALGORITHMS; i++)
         if (ALGORITHMS[i].order == order && strcmp(ALGORITHMS[i].name, name) == 0)
@@ -66,13 +67,13 @@ static int line_of(hc_conv_order order, const char *name) {
     return -1;
 }
 
-/* NULL, or why zeros that a pattern leaves out would change bits if they were multiplied: by the values of x. */
+/* NULL, or why multiplying the zeros of a pattern would change bits. Depends on the values of x. */
 static const char *zeros_count(const hc_convolution *conv, const hc_algorithm *algorithm) {
     const hc_view *x = conv->x;
     const hc_conv_shape *s = &conv->shape;
     if (!algorithm->multiplies_zeros || conv->activations || !conv->w->packed || conv->w->packed->format.m == 0)
         return NULL;
-    const bool last = llabs(x->strides[1]) < llabs(x->strides[3]); /* channels lie nearest to each other */
+    const bool last = llabs(x->strides[1]) < llabs(x->strides[3]); /* whether channels are contiguous */
     const hc_dense_context context = {.rows = {.data = (char *)x->data,
                                                .n_dims = 3,
                                                .shape = {s->n, s->height, last ? s->width : s->channels},
@@ -89,7 +90,8 @@ static const char *zeros_count(const hc_convolution *conv, const hc_algorithm *a
     return hc_zeros_differ(conv->run, &values, &w);
 }
 
-/* NULL, or why the algorithm of this name does not do this convolution; *line: its line in the convolution's order, or -1. */
+/* NULL, or why the algorithm of this name does not apply to this convolution; *line: its entry in the convolution's
+ * order, or -1. */
 static const char *why_not(const hc_convolution *conv, const char *name, int *line) {
     *line = line_of(conv->order, name);
     if (*line < 0)
@@ -115,7 +117,8 @@ static hc_status forced(const hc_convolution *conv, const char *wanted, int *cho
     return hc_fail(error, HC_VALUE, "conv2d: algorithm is '%s', expected 'auto' or one of %s", wanted, known);
 }
 
-/* Packed filters keep the order of products of packed arrays. The fastest algorithm depends on the number of images. */
+/* Packed filters keep the order of products of packed arrays. The fastest algorithm depends on the number of images,
+ * which must not change bits in one order. */
 static double most_error(const hc_convolution *conv, const hc_conv_options *options) {
     return conv->w->packed || conv->run->one_order || (options && options->strict) ? 1 : MOST_ERROR;
 }
@@ -128,7 +131,7 @@ static hc_conv_work work_of(const hc_convolution *conv, int line) {
     return work;
 }
 
-/* The line of the least seconds; `skips`: of those that skip the zeros of a pattern. */
+/* The entry with the smallest time; `skips`: among those that skip the zeros of a pattern. */
 static int fastest(const hc_convolution *conv, double most, bool skips) {
     const uint32_t isa = conv->order == HC_CONV_FLOATS ? HC_CONV_ALIKE : conv->run->isa;
     double least = 0;
@@ -146,7 +149,7 @@ static int fastest(const hc_convolution *conv, double most, bool skips) {
     return found;
 }
 
-/* A run that forces a path of products gets a product. */
+/* If the run forces a path of products, the convolution is computed as a product. */
 static hc_status choose(const hc_convolution *conv, const hc_conv_options *options, int *chosen, hc_error *error) {
     if (options && options->algorithm)
         return forced(conv, options->algorithm, chosen, error);

@@ -1,5 +1,6 @@
-/* Seconds of an algorithm: its counts of work times their costs. `heterocompute bench plan` measures the costs of integers;
- * fit_costs.py makes costs/costs.def. Those of floats are the same on every machine, since the choice is one of bits.
+/* Seconds of an algorithm: its counts of work times their costs. `heterocompute bench plan` measures the costs of
+ * integers, and fit_costs.py writes costs/costs.def. The costs of floats are the same on every machine, since the
+ * choice determines the bits.
  */
 #include "ops/conv/convolution.h"
 #include "ops/product/measure.h"
@@ -14,17 +15,20 @@ typedef struct {
     hc_conv_cost of[HC_N_ALGORITHMS];
 } hc_conv_costs;
 
-/* The best instruction sets first, of these the processors that were measured before all others; the last needs nothing. */
+/* The best instruction sets come first; among equal sets the costs of a measured processor come before those for all
+ * processors. The last entry needs no instruction set. */
 static const hc_conv_costs COSTS[] = {
 #include "ops/conv/costs/costs.def"
 };
 
 /* In units of a product of `direct`, AMD EPYC (Zen 4, AVX-512), one thread, 2026-11:
- *   depthwise   3, or 1.5 of some channels a group: it takes a load for each product, where tiles of the others use one for 14
- *   winograd    8 a value and a dimension: no choice of 51 between direct, F(2) and F(4), 16 to 512 channels of 1 to 32 groups at 7 x 7
- *               to 56 x 56, costs more than a tenth; with stride 2 none of 78 more than an eighth
- *   fft         80 a value, 24 a filter's: 5 x 5 and 7 x 7 of 64 to 256 channels at 14 x 14 to 56 x 56, within 1.6 times
- *   implicit    48 a value that is gathered: 3 x 3 of 64 channels takes 1.9 times the product that it becomes, of 512 1.6 (Zen 5) */
+ *   depthwise   3, or 1.5 with several channels per group: one load per product, where the
+ *               tiles of the others use one for 14
+ *   winograd    8 per value and dimension: no choice of 51 between direct, F(2) and F(4), 16 to 512 channels of
+ *               1 to 32 groups at 7 x 7 to 56 x 56, costs more than a tenth; with stride 2 none of 78 more than an eighth
+ *   fft         80 per value, 24 per value of a filter: 5 x 5 and 7 x 7 of 64 to 256 channels at 14 x 14 to
+ *               56 x 56, within 1.6 times
+ *   implicit    48 per gathered value: 3 x 3 of 64 channels takes 1.9 times the product itself, of 512 1.6 (Zen 5) */
 static const hc_conv_cost FLOATS[HC_N_ALGORITHMS] = {
     [HC_ALGORITHM_FLOATS_direct] = {4000, {0.0095, 0, 0}},
     [HC_ALGORITHM_FLOATS_depthwise] = {4000, {0.01425, 0.01425, 0}},
@@ -36,7 +40,7 @@ static const hc_conv_cost FLOATS[HC_N_ALGORITHMS] = {
     [HC_ALGORITHM_FLOATS_fft] = {4000, {0.0095, 0.76, 0.228}},
 };
 
-/* How many times as long floats take without AVX-512. */
+/* Time of floats without AVX-512, relative to the time with it. */
 static double slowness_of_floats(uint32_t isa) {
     return isa & HC_ISA_AVX512 ? 1 : isa & (HC_ISA_AVX2 | HC_ISA_NEON) ? 2.1 : 150;
 }
@@ -51,7 +55,7 @@ static const hc_conv_cost *cost_of(uint32_t isa, hc_algorithm_number number) {
 double hc_conv_seconds(uint32_t isa, hc_algorithm_number number, const hc_conv_work *work) {
     const bool is_float = number <= HC_ALGORITHM_FLOATS_fft;
     const hc_conv_cost *ns = is_float ? &FLOATS[number] : cost_of(isa, number);
-    if (ns->call == 0) /* not measured: taken where it is forced, or alone */
+    if (ns->call == 0) /* not measured: used only if it is forced or the only algorithm */
         return 1e6;
     return 1e-9 * (is_float ? slowness_of_floats(isa) : 1) *
            (ns->call + ns->count[0] * work->products + ns->count[1] * work->values + ns->count[2] * work->filters +

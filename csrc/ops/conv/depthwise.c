@@ -1,12 +1,13 @@
-/* Convolution of groups of few channels and as many filters, one of each (depthwise) to 8: filters of all groups are in lanes,
- * and windows are read where they lie. One fmaf chain over (r, s, c) a value, the bits of `direct`. A task is a row of answers: those
- * whose windows end inside the image's columns are a step from each other, the few at its sides are met alone. Of 3 x 3 filters of one
- * channel it is some rows, in blocks of answers that share what they read.
+/* Convolution of groups with few channels and as many filters, from one (depthwise) to 8. Filters of all groups are in
+ * lanes, and windows are read in place. One fmaf chain over (r, s, c) per value, with the bits of `direct`. A task is a
+ * row of outputs. Outputs whose windows are inside the image's columns have a constant step, and the few at its sides
+ * are computed one by one. For 3 x 3 filters of one channel a task is several rows, in blocks of outputs that share the
+ * pixels they read.
  *
- * Of quantized images: rounded to floats first (quantized/rounded.h).
+ * Quantized images are rounded to floats first (quantized/rounded.h).
  *
- * Memory: the filters, tap by tap, and less than 1 MiB a thread: its part of a band (pixels.h), pointers, and a tile where the
- * answer's channels do not lie side by side.
+ * Memory: the filters, tap by tap, and less than 1 MiB per thread: its part of a band (pixels.h), pointers, and a tile
+ * if the channels of the result are not contiguous.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
@@ -16,26 +17,27 @@
 
 #include <string.h>
 
-/* Answers of a call, so that what they read stays in the nearest cache for all channels; filters that are written at once;
- * rows and columns of pixels under a block. */
+/* Outputs of a call, so that their pixels stay in L1 for all channels; filters that are written at once; rows and
+ * columns of pixels of a block. */
 enum { ANSWERS = 16, PART = 64, BESIDE = 8, MOST_ROWS = 9 };
 
 typedef struct {
     const hc_convolution *conv;
     hc_depthwise_f32_fn *kernel; /* of one channel a group */
     hc_grouped_f32_fn *grouped;
-    hc_depthwise_scaled_f32_fn *scaled; /* of codes, with `scales`; else NULL */
-    const hc_kernel *block;             /* of 3 x 3 filters of one channel that are met in blocks; else NULL */
-    int64_t rows;                       /* of answers, of a task */
+    hc_depthwise_scaled_f32_fn *scaled; /* kernel for codes, with `scales`; otherwise NULL */
+    /* kernel for blocks of outputs of 3 x 3 filters of one channel; otherwise NULL */
+    const hc_kernel *block;
+    int64_t rows; /* of answers, of a task */
     hc_pixels pixels;
     int64_t filters, taps, run;
-    int64_t beside;        /* of the filters in a panel */
-    float *panel, *scales; /* scales of taps, of an image; else NULL */
+    int64_t beside;        /* number of filters next to each other in a panel */
+    float *panel, *scales; /* scales of taps, and of an image; otherwise NULL */
     uint8_t *private_memory;
     int64_t private_bytes, tile_at;
 } hc_depthwise_job;
 
-/* Rounded images of codes: all filters' codes and scales, and the scale of the one image. */
+/* Rounded images as codes: the codes and scales of all filters, and the scale of the current image. */
 typedef struct {
     const float *codes, *scales;
     float image_scale;
@@ -64,7 +66,7 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     job->private_bytes = job->tile_at + ANSWERS * PART * size;
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
     const double products = answers * (double)(job->filters * job->taps * job->run);
-    /* Of one channel a group a product takes a load of its own, where tiles of the others use one for some. */
+    /* With one channel per group each product needs a load, where tiles of the other algorithms use one for several. */
     return (hc_conv_work){.products = products,
                           .values = job->run == 1 ? products : 0,
                           .bytes =
@@ -112,8 +114,8 @@ hc_conv_work hc_conv_depthwise_rounded_work(const hc_convolution *conv) {
     return work;
 }
 
-/* Where the taps of answer (p, q) begin, and the steps to those of its neighbours; returns how many answers from q on, at most
- * `most`, lie so. */
+/* Addresses of the taps of output (p, q), and the step to those of the next outputs. Returns for how many outputs from
+ * q on this step holds, at most `most`. */
 static int64_t taps_of(const hc_depthwise_job *job, int64_t image, int64_t p, int64_t q, int64_t most,
                        const float **tap, int64_t *step) {
     const hc_pixels *pixels = &job->pixels;
@@ -171,10 +173,11 @@ static void multiply_task(void *context, int64_t task, int thread) {
     }
 }
 
-/* Rows of answers that blocks go along: where the pixels of their windows begin, at column 0, NULL for padding; the answers. */
+/* Rows of outputs of a block: start of the pixels of their windows, at column 0, or NULL for padding; and the
+ * outputs. */
 typedef struct {
     const char *line[MOST_ROWS];
-    float *place; /* of the first answer, filter 0, or NULL: not side by side */
+    float *place; /* address of the first output of filter 0, or NULL if outputs are not contiguous */
     int64_t first, ld, place_row;
     int down, rows;
 } hc_block_rows;
@@ -196,7 +199,7 @@ static hc_block_rows rows_of(const hc_depthwise_job *job, int64_t image, int64_t
     return rows;
 }
 
-/* Answers from column q on, `across` of each row. */
+/* Computes outputs from column q on, `across` of each row. */
 static void meet_block(const hc_depthwise_job *job, const hc_block_rows *rows, int64_t q, int across, float *tile) {
     const hc_convolution *conv = job->conv;
     const hc_pixels *pixels = &job->pixels;
@@ -227,7 +230,7 @@ static void meet_block(const hc_depthwise_job *job, const hc_block_rows *rows, i
     }
 }
 
-/* The largest of 1, 2, 4 that is not above n. */
+/* The largest of 1, 2, 4 that is at most n. */
 static int power_of_2(int64_t n) { return n >= 4 ? 4 : n >= 2 ? 2 : 1; }
 
 static void blocks_task(void *context, int64_t task, int thread) {
@@ -247,7 +250,7 @@ static void blocks_task(void *context, int64_t task, int thread) {
     }
 }
 
-/* Convolves floats, or codes of one image. */
+/* Convolves floats, or the codes of one image. */
 static hc_status run_floats(const hc_convolution *conv, const hc_scaled_taps *taps, hc_error *error) {
     hc_depthwise_job job;
     work_of(&job, conv);
@@ -282,7 +285,7 @@ static hc_status run_floats(const hc_convolution *conv, const hc_scaled_taps *ta
 
 hc_status hc_conv_depthwise_run(const hc_convolution *conv, hc_error *error) { return run_floats(conv, NULL, error); }
 
-/* Images [first, first + n) of those at hand. */
+/* Images [first, first + n) of the current images. */
 static hc_status run_images(const hc_rounded *rounded, int64_t first, int64_t n, const hc_scaled_taps *taps,
                             hc_error *error) {
     hc_view x, out;

@@ -1,10 +1,10 @@
-/* Convolution without a copy of any window: a tile is mr windows, which need not be neighbours, times nr filters, one fmaf
- * chain over (r, s, c) each, held in registers from the first tap to the last (kernels/conv/conv.h). A task is some tiles,
- * whose windows are found once for all groups, and all panels of filters; or, where all images stay in a cache and all
- * panels would not, a panel, which is packed and met by all tiles before it leaves the cache too.
+/* Convolution without copying windows. A tile is mr windows, which need not be neighbours, times nr filters: one fmaf
+ * chain over (r, s, c) each, kept in registers from the first tap to the last (kernels/conv/conv.h). A task is some
+ * tiles, whose windows are found once for all groups, times all panels of filters. If all images fit into a cache and
+ * all panels do not, a task is a panel instead, which is packed and multiplied by all tiles before it leaves the cache.
  *
- * Memory: FILTER_BYTES of panels (one panel at least), and less than 1 MiB a thread: a band of images where they do not lie
- * as a kernel reads them (pixels.h), POINTER_BYTES, and what packing takes.
+ * Memory: FILTER_BYTES of panels (at least one panel), and less than 1 MiB per thread: a band of images if kernels
+ * cannot read them in place (pixels.h), POINTER_BYTES, and the memory for packing.
  */
 #include "base/threads.h"
 #include "ops/conv/filters.h"
@@ -14,15 +14,16 @@
 #include <string.h>
 
 enum {
-    FILTER_BYTES = 12 << 20, /* as the panels that a product shares */
-    L2_BYTES = 1 << 20,      /* what stays there from task to task: all images, or all panels */
-    FAR_BYTES = 8 << 20,     /* of answers that are fetched: of less 1 to 3 % slower; Zen 4, 2026-11 */
+    FILTER_BYTES = 12 << 20, /* as much as the shared panels of a product */
+    L2_BYTES = 1 << 20,      /* stays in L2 from task to task: all images, or all panels */
+    /* outputs of at least this size are prefetched; with less, prefetching is 1 to 3 % slower (Zen 4, 2026-11) */
+    FAR_BYTES = 8 << 20,
     L1_BYTES = 32 << 10,
     POINTER_BYTES = 64 << 10,
-    TASK_TILES = 8, /* a panel comes from L2 or L3 for each task: once for 8 x 14 rows is 1 byte a cycle */
+    TASK_TILES = 8, /* each task reads a panel from L2 or L3: once per 8 x 14 rows is 1 byte per cycle */
     MAX_TILE = 16 * 64,
     PANELS_A_THREAD = 4,
-    LANES = 16, /* of filters that are as fast as one */
+    LANES = 16, /* filters that take as long as one */
 };
 
 typedef struct {
@@ -30,18 +31,20 @@ typedef struct {
     const hc_kernel *kernel;
     hc_filter_panels filters;
     hc_pixels pixels;
-    int64_t group, tiles; /* tiles whose windows are found at once: of a task, where tasks are tiles */
-    int64_t groups;       /* from group `group` on, which windows that are found once serve */
-    bool by_panels;       /* a task is a panel; a thread has memory for one */
-    bool far;             /* answers are beyond the nearer caches */
+    int64_t group, tiles; /* tiles whose windows are found together: those of a task, if tasks are tiles */
+    int64_t groups;       /* groups from `group` on that use the same windows */
+    bool by_panels;       /* a task is a panel; each thread has memory for one */
+    bool far;             /* outputs are not in L1 or L2 */
     hc_filter_form form;
-    bool packed;            /* all panels were packed before */
-    bool lines;             /* panels are read as packed first, (channel, tap): sorting does not pay for few tiles */
+    bool packed; /* all panels were packed before */
+    /* panels are read in the order of the first packing step, (channel, tap): with few tiles sorting takes longer than
+     * it saves */
+    bool lines;
     int64_t tap_step, step; /* of panels */
     int64_t panels_at_once, first_panel, n_panels;
     uint8_t *panels, *private_memory;
     int64_t panels_bytes;
-    int64_t private_bytes; /* of one thread: pointers, or what packing takes */
+    int64_t private_bytes; /* of one thread: pointers, or the memory for packing */
 } hc_direct_job;
 
 static hc_conv_work work_of(hc_direct_job *job, const hc_convolution *conv) {
@@ -74,7 +77,7 @@ static hc_conv_work work_of(hc_direct_job *job, const hc_convolution *conv) {
     job->panels_bytes = job->packed ? 0 : job->panels_at_once * panel_bytes;
     const int64_t pointers = job->pixels.taps * kernel->mr * (int64_t)sizeof(float *);
     const int64_t tiles = conv->shape.n * conv->shape.out_height * conv->shape.out_width / kernel->mr;
-    /* Four tasks a thread at least, to end together. */
+    /* At least four tasks per thread, so that threads end at the same time. */
     int64_t even = n_threads == 1 ? TASK_TILES : tiles / (4 * n_threads);
     if (job->filters.panels * panel_bytes <= L2_BYTES / 4)
         even = hc_min(even, hc_max(2, L1_BYTES / 2 / (kernel->mr * hc_max(line / conv->window->groups, 1))));
@@ -98,7 +101,7 @@ hc_conv_work hc_conv_direct_work(const hc_convolution *conv) {
     return work_of(&job, conv);
 }
 
-/* Panels of a group that were packed before. */
+/* Prepacked panels of a group. */
 static const float *packed_panel(const hc_direct_job *job, int64_t group, int64_t panel) {
     return hc_prepacked_panels_of(job->conv, &job->form, group) + panel * job->form.panel_floats;
 }
@@ -107,7 +110,7 @@ static float *panel_at(const hc_direct_job *job, int64_t place) {
     return (float *)(void *)(job->panels + place * job->filters.side.limb_bytes);
 }
 
-/* Groups at hand: from job->group on. */
+/* Number of current groups, from job->group on. */
 static int64_t groups_at_hand(const hc_direct_job *job) {
     return hc_min(job->groups, job->conv->window->groups - job->group);
 }
@@ -126,10 +129,10 @@ static void pack_task(void *context, int64_t task, int thread) {
     hc_filter_panel(&filters, panel, panel_at(job, task), scratch);
 }
 
-/* Windows of at most job->tiles tiles, in a group, and where filter 0 of their answers goes, or NULL. */
+/* Windows of at most job->tiles tiles in a group, and the address of filter 0 of their outputs, or NULL. */
 typedef struct {
     int64_t first, answers;
-    const float **rows; /* of each tile: a pointer a tap and a window */
+    const float **rows; /* per tile: one pointer per tap and window */
     float *place[TASK_TILES];
     int64_t ld[TASK_TILES];
 } hc_direct_windows;
@@ -147,7 +150,7 @@ static hc_direct_windows find_windows(const hc_direct_job *job, int64_t first, u
     return w;
 }
 
-/* The same windows in the next group. */
+/* Moves the same windows to the next group. */
 static void go_on(const hc_direct_job *job, const hc_direct_windows *w) {
     const int64_t mr = job->kernel->mr, channels = job->conv->shape.group_channels;
     const float **rows = w->rows;
@@ -157,7 +160,7 @@ static void go_on(const hc_direct_job *job, const hc_direct_windows *w) {
                 rows[i] += channels;
 }
 
-/* The answers of these windows in a group, and n_panels panels, the first of which is panel `panel` of the group and lies at
+/* Computes the outputs of these windows in a group for n_panels panels. The first is panel `panel` of the group, at
  * b. */
 static void multiply(const hc_direct_job *job, const hc_direct_windows *w, int64_t group, int64_t panel,
                      int64_t n_panels, const float *b) {
@@ -209,7 +212,7 @@ static void panel_task(void *context, int64_t task, int thread) {
     }
 }
 
-/* All panels of the groups at hand; of one, as many at once as there is memory for. */
+/* All panels of the current groups; for one group, as many at once as there is memory for. */
 static void tiles_by_panels(hc_direct_job *job, int n_threads) {
     for (job->first_panel = 0; job->first_panel < job->filters.panels; job->first_panel += job->panels_at_once) {
         job->n_panels = hc_min(job->panels_at_once, job->filters.panels - job->first_panel);

@@ -1,15 +1,17 @@
-/* Convolution by the Fourier transform: circular correlation of tiles of height x width pixels, of whose values those that no
- * filter wraps around are answers (overlap-save); y = F^-1 [sum_c F(d) conj(F(g))]. A complex product is three real ones, so a
- * tile is 3 (height width / 2 + 2) products over the channels (tiles.h). Strides take every s-th value, a dilated filter is
- * a larger one with zeros. heterocompute/reference/transforms/fft.py is the definition of every bit.
+/* Convolution by the Fourier transform: circular correlation of tiles of height x width pixels. Values for which the
+ * filter does not wrap around are outputs (overlap-save); y = F^-1 [sum_c F(d) conj(F(g))]. A complex product is three
+ * real ones, so a tile is 3 (height width / 2 + 2) products over the channels (tiles.h). With a stride s every s-th
+ * value is used. A dilated filter is a larger filter with zeros. heterocompute/reference/transforms/fft.py is the
+ * definition of every bit.
  *
- * The size is the fastest power of 2 that the filter fits, by shapes alone.
+ * The tile size is the fastest power of 2 that holds the filter; it depends on shapes alone.
  */
 #include "ops/conv/tiles.h"
 
 enum {
-    FILTER_BYTES = 16 << 20, /* with tiles below 32 MiB, what glibc maps, and the kernel clears, anew each time */
-    A_PASS = 32 << 20,       /* of filters, for the choice of tiles, which is one of bits */
+    /* with tiles below 32 MiB: glibc maps larger blocks anew in each call, and the kernel clears them */
+    FILTER_BYTES = 16 << 20,
+    A_PASS = 32 << 20, /* of filters, for the choice of tiles, which must not depend on the machine */
     ALL_TILES_BYTES = 16 << 20,
     SUM_BYTES = 1 << 20,
     MOST_PANEL = 128 << 20, /* of one panel of filters */
@@ -28,7 +30,7 @@ static int answers_of(const hc_convolution *conv, int i, int size) {
     return (int)((size - reach_of(conv, i)) / conv->window->stride[i] + 1);
 }
 
-/* Where the pixels of a tile begin, and how many of them there are that some answer needs. */
+/* Start of the pixels of a tile, and how many of them some output needs. */
 static void clip(const hc_convolution *conv, int i, int64_t answer, int answers, int64_t *from, int *before,
                  int *count) {
     const hc_window *window = conv->window;
@@ -93,7 +95,7 @@ static int64_t places_of(int height, int width) { return PARTS * hc_fft_places(h
 
 /* Work with tiles of height x width. */
 static hc_conv_work work_with(const hc_convolution *conv, int height, int width) {
-    enum { LANES = 16 /* of channels or filters that are as fast as one */ };
+    enum { LANES = 16 /* channels or filters that take as long as one */ };
     const hc_conv_shape *s = &conv->shape;
     const int64_t groups = conv->window->groups, filled = hc_round_up(s->filters / groups, LANES);
     const int64_t in_image =
@@ -108,8 +110,8 @@ static hc_conv_work work_with(const hc_convolution *conv, int height, int width)
                           .filters = (double)height * width * c * (double)(filled * groups)};
 }
 
-/* The fastest tile, the smaller of equals; false where none fits. By shapes alone; in one order by those of one image, since tiles
- * of other sizes have other bits. */
+/* The fastest tile, the smaller if two are equally fast; false if none fits. Depends on shapes alone, since other tile
+ * sizes have other bits. In one order it depends on the shape of one image. */
 static bool choose(const hc_convolution *conv, int *height, int *width) {
     const hc_conv_shape *s = &conv->shape;
     hc_convolution one = *conv;
@@ -151,7 +153,7 @@ static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv) {
                               .height = height,
                               .width = width,
                               .places = places_of(height, width),
-                              .panel_gap = 16, /* else of a power of two, and all places in a few sets of a cache */
+                              .panel_gap = 16, /* without the gap all positions would share a few cache sets */
                               .work_floats = hc_fft_work(height, width),
                               .filter_bytes = FILTER_BYTES,
                               .all_tiles_bytes = ALL_TILES_BYTES,

@@ -1,10 +1,10 @@
-/* Filters into panels. Float32 filters that lie as (c, r, s) are transposed with the taps of a channel together and then
- * sorted, some lines at a time; others take the way of every product (pack.c). */
+/* Packing of filters into panels. Float32 filters in the order (c, r, s) are transposed with the taps of a channel
+ * together, and then sorted, some lines at a time. All others are packed like operands of products (pack.c). */
 #include "ops/conv/filters.h"
 
 #include <string.h>
 
-/* In the nearest cache, beside what they come from; decoded values at a time. */
+/* Lines that stay in L1 next to their source; values decoded at a time. */
 enum { LINES_BYTES = 16 << 10, VALUES = 1024 };
 
 void hc_filter_panels_init(hc_filter_panels *p, const hc_convolution *conv, const hc_kernel *line) {
@@ -40,7 +40,8 @@ static bool lies_by_channels(const hc_convolution *conv) {
            (w->strides[1] == s->r * w->strides[2] || s->group_channels == 1);
 }
 
-/* Lines (channel, tap) into lines (tap, channel); the constant size of a part makes it instructions. */
+/* Sorts lines (channel, tap) into lines (tap, channel). With the constant size of a part, copies become
+ * instructions. */
 static void sort_lines(const float *lines, int64_t taps, int64_t channels, int64_t all_channels, int nr, float *to) {
     enum { PART = 8 };
     HC_ASSUME(nr % PART == 0);
@@ -50,14 +51,14 @@ static void sort_lines(const float *lines, int64_t taps, int64_t channels, int64
                 memcpy(to + i * nr + j, lines + (i * taps + t) * nr + j, PART * sizeof(float));
 }
 
-/* `bytes` of each filter, which are read next: few of each are no stream that a processor sees. */
+/* Prefetches `bytes` of each filter, which are read next: hardware prefetchers do not detect such short streams. */
 static void fetch(const char *from, int64_t step, int64_t filters, int64_t bytes) {
     for (int64_t i = 0; i < filters; i++, from += step)
         for (int64_t at = 0; at < bytes; at += HC_CACHE_LINE)
             __builtin_prefetch(from + at, 0, 2);
 }
 
-/* Channels first .. first + channels as lines (channel, tap) of filters beside each other. */
+/* Packs channels first .. first + channels as lines (channel, tap) of adjacent filters. */
 static void pack_lines(const hc_filter_panels *p, int64_t panel, int64_t first, int64_t channels, float *to) {
     const hc_view *w = p->conv->w->dense;
     const hc_conv_shape *s = &p->conv->shape;

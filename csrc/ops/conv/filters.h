@@ -1,5 +1,5 @@
-/* Filters as panels: k is (r, s, c), nr filters beside each other. Some panels of one group at a time, as many as fit
- * FILTER_BYTES, are packed once and read by all threads. */
+/* Filters as panels: k is (r, s, c), with nr filters next to each other. As many panels of one group as fit into
+ * FILTER_BYTES are packed at a time, once, and read by all threads. */
 #ifndef HC_FILTERS_H
 #define HC_FILTERS_H
 
@@ -20,15 +20,17 @@ typedef struct {
     int32_t steps;
 } hc_filter_panels;
 
-/* `line`: the kernel that reads them. Works on group `group` then. */
+/* `line`: the kernel that reads the panels. Afterwards `group` is the current group. */
 void hc_filter_panels_init(hc_filter_panels *panels, const hc_convolution *conv, const hc_kernel *line);
 void hc_filter_panels_group(hc_filter_panels *panels, int64_t group);
-/* Panel number `panel` of the group into `to`; scratch of hc_pack_scratch bytes. Thread-safe. */
+/* Packs panel `panel` of the group into `to`; scratch has hc_pack_scratch bytes. Thread-safe. */
 void hc_filter_panel(const hc_filter_panels *panels, int64_t panel, float *to, void *scratch);
-/* The same without sorting, as lines (channel, tap) of filters beside each other; where filters lie so that they become lines. */
+/* The same without sorting, as lines (channel, tap) of adjacent filters; and whether the order of filters allows
+ * lines. */
 bool hc_filters_have_lines(const hc_filter_panels *panels);
 void hc_filter_lines(const hc_filter_panels *panels, int64_t panel, float *to);
-/* Filters of few channels, (r, s, c), `beside` of them beside each other: blocks (r, s, c, filter), the last not filled. */
+/* Packs filters of few channels, (r, s, c), with `beside` filters next to each other: blocks (r, s, c, filter), the
+ * last one not filled. */
 void hc_filter_taps(const hc_convolution *conv, int64_t beside, float *to);
 
 #endif

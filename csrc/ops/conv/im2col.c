@@ -1,7 +1,7 @@
-/* Convolution as the textbook's product, "im2col": windows are stored as rows, a block of them at a time, and multiplied with
- * the filters. For comparison: the bits are those of `implicit`, which stores none.
+/* Convolution as the textbook's product, "im2col": windows are stored as rows, a block of them at a time, and
+ * multiplied by the filters. It is here for comparison: it has the bits of `implicit`, which stores no windows.
  *
- * Memory: BLOCK_BYTES of windows, one row of them at least, and the drivers' bound.
+ * Memory: BLOCK_BYTES of windows, at least one row of them, and the drivers' bound.
  */
 #include "base/threads.h"
 #include "ops/conv/windows.h"

@@ -1,4 +1,4 @@
-/* Images in place or in bands, and the way of tiles into the answer; pixels.h. */
+/* Images in place or in bands, and the writing of tiles to the result; pixels.h. */
 #include "ops/conv/pixels.h"
 
 #include "base/threads.h"
@@ -7,17 +7,17 @@
 #include <string.h>
 
 enum {
-    BAND_BYTES = 768 << 10, /* with a tile's pointers and a panel's end it leaves 1 MiB a thread */
-    FEW_CHANNELS = 16,      /* fewer are less than a line; joined, they are one stream a row */
-    PERIOD = 4096,    /* bytes between pixels that share a set of the nearest cache: a tile's rows do not stay there */
+    BAND_BYTES = 768 << 10, /* leaves 1 MiB per thread for a tile's pointers and a panel's end */
+    FEW_CHANNELS = 16,      /* fewer channels are less than a cache line; joined, they are one stream per row */
+    PERIOD = 4096,    /* bytes between pixels that share a cache set of L1, in which the rows of a tile do not fit */
     FEW_FILTERS = 64, /* do not pay the copy */
-    FEW_COLUMNS = 64, /* of padding, which is copied with a row even where the row is shorter */
+    FEW_COLUMNS = 64, /* of padding that are copied with a row, even if the row is shorter */
 };
 
 static bool clash(int64_t step) { return step && step % PERIOD == 0; }
 
 const char *hc_wide_rows(const hc_convolution *conv, int64_t rows) {
-    enum { MOST_BYTES = 40 << 20, FEWEST = 4 /* channels that a pixel of phases has memory for */ };
+    enum { MOST_BYTES = 40 << 20, FEWEST = 4 /* channels for which there is memory in a pixel of phases */ };
     const hc_conv_shape *s = &conv->shape;
     int64_t row, bytes;
     const bool fits = hc_mul_size(s->width, hc_round_up(s->channels, FEWEST) * (int64_t)sizeof(float), &row) &&
@@ -139,7 +139,7 @@ static void copy_row(void *context, int64_t task, int thread) {
     memset(to + s->width * step, 0, (size_t)(p->left * p->pixel_step));
 }
 
-/* Of n values, or pixels of constant size, to every 4 C-th place. */
+/* Copies n values, or pixels of constant size, to every 4 C-th position. */
 __attribute__((always_inline)) static inline void spread(const char *from, int64_t step, int64_t n, const int channels,
                                                          float *to, int64_t to_step) {
     for (int64_t i = 0; i < n; i++)
@@ -168,7 +168,7 @@ static void copy_phases(void *context, int64_t task, int thread) {
     const int64_t *before = p->conv->window->pad_before, channels = s->channels;
     const int64_t image = task / p->height, line = p->row + task % p->height,
                   step = p->pixel_step / (int64_t)sizeof(float);
-    /* What no answer sees stays 0. */
+    /* Pixels that no output uses stay 0. */
     const int64_t rows = hc_min(s->height, (s->out_height - 1) * 2 + s->r - before[0]);
     const int64_t columns = hc_min(s->width, (s->out_width - 1) * 2 + s->s - before[1]);
     float *to = p->memory + (image * p->image_step + task % p->height * p->row_step) / (int64_t)sizeof(float);
@@ -206,7 +206,7 @@ void hc_pixels_band(hc_pixels *p, int64_t band) {
     hc_parallel(p->conv->run->n_threads, p->n_images * p->height, copy_row, p);
 }
 
-/* Answer `answer` of the band, as image of the band, row and column of the answer. */
+/* Output `answer` of the band as image of the band, and row and column of the output. */
 typedef struct {
     int64_t image, p, q;
 } hc_answer;
@@ -226,7 +226,7 @@ static void next_answer(const hc_pixels *p, hc_answer *at) {
     at->image++;
 }
 
-/* How many of n columns, `step` apart from w on, lie before column `column`. */
+/* How many of n columns, `step` apart from w on, are left of column `column`. */
 static int64_t before(int64_t column, int64_t w, int64_t step, int64_t n) {
     return hc_max(0, hc_min(n, column > w ? (column - w - 1) / step + 1 : 0));
 }

@@ -1,5 +1,5 @@
-/* Filters packed once; prepacked.h. Memory: all panels of all groups, filters rounded up to the kernel's nr, and of
- * integers a float a filter. */
+/* Prepacked filters; prepacked.h. Memory: all panels of all groups, with filters rounded up to the kernel's nr; for
+ * integers also one float per filter. */
 #include "ops/conv/prepacked.h"
 
 #include <string.h>

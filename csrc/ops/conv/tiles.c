@@ -8,9 +8,9 @@
 enum {
     TILE_BYTES = 1 << 20,
     PANELS_A_THREAD = 4,
-    MOST_KEPT = 16 << 20,   /* of transformed tiles, where the filters, which each task would read, take more */
-    NEAR_PANEL = 512 << 10, /* of integers: a larger one leaves the nearer caches from one group of tiles to the next */
-    SUM_BYTES = 128 << 10,  /* of the groups that therefore meet its places together */
+    MOST_KEPT = 16 << 20,   /* of transformed tiles, if the filters that each task would read take more */
+    NEAR_PANEL = 512 << 10, /* of integers: a larger panel leaves L1 and L2 from one group of tiles to the next */
+    SUM_BYTES = 128 << 10,  /* of the groups that are therefore multiplied together at each position */
     FAR_TILE_BYTES = 2 << 20,
 };
 
@@ -48,7 +48,7 @@ void hc_tiles_init(hc_tiles *t, const hc_convolution *conv, const hc_tiling *til
     t->panels_at_once = t->filters.panels;
     if (!t->packed)
         t->panels_at_once = hc_min(t->panels_at_once, hc_max(1, tiling->filter_bytes / (t->panel_floats * size)));
-    /* Rows of a power of two would meet in few sets of the nearest cache. */
+    /* Rows with a length of a power of two would share a few cache sets of L1. */
     t->tile_ld = hc_round_up(units, 16) + 16;
     t->tile_floats = places * t->tile_ld;
     const int64_t group_floats = kernel->mr * t->tile_floats, sums = places * kernel->mr * kernel->nr;
@@ -78,7 +78,7 @@ void hc_tiles_init(hc_tiles *t, const hc_convolution *conv, const hc_tiling *til
         (t->shared_floats + n_threads * t->private_floats) * size + (codes ? hc_codes_bytes(codes) : t->pixels.bytes);
 }
 
-/* Panels of the group at hand that were packed before. */
+/* Prepacked panels of the current group. */
 static const float *packed_panel(const hc_tiles *t, int64_t panel) {
     return hc_prepacked_panels_of(t->conv, &t->form, t->group) + panel * t->panel_floats;
 }
@@ -101,7 +101,7 @@ static hc_tile_place place_of(const hc_tiles *t, int64_t tile) {
                            tile % t->across * t->tiling.columns};
 }
 
-/* The sums of one tile, transformed back, into the answer: in place, or by way of the thread's own memory. */
+/* Transforms the sums of one tile back and writes them to the result: in place, or through the thread's own memory. */
 static void write_tile(const hc_tiles *t, int64_t tile, const float *sums, int64_t filter, int64_t columns,
                        const float *bias, float *memory) {
     const hc_convolution *conv = t->conv;
@@ -137,7 +137,7 @@ static void write_tile(const hc_tiles *t, int64_t tile, const float *sums, int64
     }
 }
 
-/* The tiles of task `task`: their first, and how many. */
+/* The tiles of task `task`: returns their number, and the first in *first. */
 static int64_t tiles_of(const hc_tiles *t, int64_t task, int64_t *first) {
     const int64_t most = t->groups * t->kernel->mr;
     *first = task * most;
@@ -153,8 +153,8 @@ static void transform_tiles(const hc_tiles *t, int64_t task, float *v, int threa
     }
 }
 
-/* How many units are summed at a place, from *first on: where there are four phases (winograd.c), the last row of places has
- * the first two, the last column those between, and both have one. */
+/* Number of units that are summed at a position, from *first on. With four phases (winograd.c), the last row of
+ * positions has the first two, the last column the middle two, and their intersection has one. */
 static int64_t units_at(const hc_tiles *t, int64_t place, int64_t *first) {
     const int64_t units = t->tiling.units, phase = units / 4;
     const bool last_row = place / t->tiling.width == t->tiling.height - 1;
@@ -165,7 +165,7 @@ static int64_t units_at(const hc_tiles *t, int64_t place, int64_t *first) {
     return last_row && last_column ? phase : 2 * phase;
 }
 
-/* Some groups of mr tiles, of which the first lies at v, and a panel: their sums at every place. */
+/* Sums of some groups of mr tiles, the first at v, with a panel, at every position. */
 static void sum_places(const hc_tiles *t, const float *v, int64_t tiles, const float *u, float *sums) {
     const int mr = t->kernel->mr, nr = t->kernel->nr;
     for (int64_t place = 0; place < t->tiling.places; place++, v += t->tile_ld, u += t->panel_step, sums += mr * nr) {
@@ -186,7 +186,8 @@ static void sum_places(const hc_tiles *t, const float *v, int64_t tiles, const f
     }
 }
 
-/* The tiles of a task, transformed, times the panels [panel, panel + n_panels) of the group, of which the first lies at u. */
+/* Multiplies the transformed tiles of a task by the panels [panel, panel + n_panels) of the group, of which the first
+ * is at u. */
 static void multiply(const hc_tiles *t, int64_t task, const float *v, int64_t panel, int64_t n_panels, const float *u,
                      int thread) {
     const hc_view *b = t->conv->bias;
@@ -234,7 +235,7 @@ static void panel_task(void *context, int64_t task, int thread) {
         multiply(t, i, t->kept + i * t->task_floats, task, 1, u, thread);
 }
 
-/* Makes `band` the one at hand; how many tasks it has, none where it cannot be. */
+/* Makes `band` the current one; returns its number of tasks, 0 after an error. */
 static int64_t begin_band(hc_tiles *t, int64_t band, hc_status *status, hc_error *error) {
     if (t->at_hand != band && t->tiling.codes)
         *status = hc_codes_band(t->tiling.codes, band, error);
@@ -248,7 +249,7 @@ static int64_t begin_band(hc_tiles *t, int64_t band, hc_status *status, hc_error
     return hc_ceil_div(t->band->n_images * t->down * t->across, t->groups * t->kernel->mr);
 }
 
-/* All panels of a group, as many at once as there is memory for. */
+/* All panels of a group, as many at a time as there is memory for. */
 static hc_status tiles_by_panels(hc_tiles *t, int n_threads, hc_error *error) {
     hc_status status = HC_OK;
     for (t->first_panel = 0; t->first_panel < t->filters.panels; t->first_panel += t->panels_at_once) {

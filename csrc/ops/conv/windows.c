@@ -1,4 +1,4 @@
-/* Windows of floats, filters and answers as rows; windows.h. */
+/* Windows of floats, filters and outputs as rows; windows.h. */
 #include "ops/conv/windows.h"
 
 #include "ops/product/plan.h"
@@ -41,7 +41,7 @@ hc_source hc_filter_source(const hc_convolution *conv, int64_t first, int64_t fi
     return source;
 }
 
-/* The windows of one group of channels, which x begins with. */
+/* The windows of one group of channels, which begins at x. */
 typedef struct {
     const hc_convolution *conv;
     hc_view x;
@@ -117,7 +117,7 @@ hc_status hc_multiply_windows(const hc_convolution *conv, int64_t group_step, hc
 }
 
 hc_conv_work hc_window_work(const hc_convolution *conv) {
-    enum { LANES = 16 /* of filters that are as fast as one */, DRIVERS_BYTES = 64 << 20 };
+    enum { LANES = 16 /* filters that take as long as one */, DRIVERS_BYTES = 64 << 20 };
     const hc_conv_shape *s = &conv->shape;
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
     const double values = answers * (double)(s->r * s->s * s->group_channels) * (double)conv->window->groups;

@@ -1,6 +1,6 @@
-/* A convolution as a product: a row of the left side is the window under one answer pixel, ((image * P) + p) * Q + q, columns
- * (r, s, c) of one group ascending; a row of the right side is a filter. Windows are gathered while panels are packed, never stored
- * whole.
+/* A convolution as a product: a row of the left side is the window of one output pixel, ((image * P) + p) * Q + q, with
+ * columns (r, s, c) of one group ascending; a row of the right side is a filter. Windows are gathered while panels are
+ * packed, never stored whole.
  */
 #ifndef HC_WINDOWS_H
 #define HC_WINDOWS_H
@@ -14,13 +14,13 @@ typedef struct {
 } hc_filters;
 hc_source hc_filter_source(const hc_convolution *conv, int64_t first, int64_t filters, hc_filters *context);
 
-/* out (images, filters of one group, P, Q), columns filters. */
+/* out (images, filters of one group, P, Q) as rows; columns are filters. */
 hc_rows hc_answer_rows(const hc_view *out, const hc_conv_shape *shape, int64_t first_image, int64_t images,
                        int64_t first_filter);
 
 /* Windows [first, first + rows) of one group, one after the other. */
 void hc_window_rows(const hc_convolution *conv, int64_t group, int64_t first, int64_t rows, float *values);
-/* What all windows of some images have in common: no values yet. */
+/* The common part of all windows of some images, without values. */
 hc_source hc_window_source(const hc_convolution *conv, int64_t images);
 /* The product of all groups, floats of conv->x; group_step: bytes of x from a group of channels to the next. */
 hc_status hc_multiply_windows(const hc_convolution *conv, int64_t group_step, hc_error *error);
@@ -29,7 +29,7 @@ hc_status hc_multiply_windows(const hc_convolution *conv, int64_t group_step, hc
 hc_conv_work hc_window_work(const hc_convolution *conv);
 
 typedef struct {
-    int64_t image, h, w; /* of the window's first tap, may lie outside */
+    int64_t image, h, w; /* of the window's first tap; may be outside */
 } hc_corner;
 
 static inline hc_corner hc_corner_of(const hc_convolution *conv, int64_t row) {

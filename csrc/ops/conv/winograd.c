@@ -1,11 +1,13 @@
-/* Winograd's convolution (Lavin, Gray, CVPR 2016): y = A^T [sum_c (G g G^T) (B^T d B)] A, tiles of m x m answers from n x n pixels,
- * r x r taps, n = m + r - 1 = 4, 6 or 8; of 1 x 3 and 3 x 1 filters the same in one dimension, m answers from n pixels. Each value of a
- * transformed tile is a product over the channels (tiles.h). heterocompute/reference/transforms/winograd.py is the definition of every bit.
+/* Winograd's convolution (Lavin, Gray, CVPR 2016): y = A^T [sum_c (G g G^T) (B^T d B)] A, tiles of m x m outputs from n
+ * x n pixels, r x r taps, n = m + r - 1 = 4, 6 or 8; for 1 x 3 and 3 x 1 filters the same in one dimension, m outputs
+ * from n pixels. Each value of a transformed tile is a product over the channels (tiles.h).
+ * heterocompute/reference/transforms/winograd.py is the definition of every bit.
  *
- * With stride 2 (Yepez, Ko, IEEE TVLSI 28(4), 2020) the rows of an image are two phases, even and odd, as its columns are, and so are the
- * taps of a filter of 3, 5 or 7: (taps + 1) / 2 even ones and one less odd ones. An answer is the sum of four convolutions with
- * stride 1, one a phase, and so of their products at each point: 4 C channels become one tile. Phases with one tap less have no part
- * at infinity; in their order (0, 1), (0, 0), (1, 0), (1, 1) those that have one lie side by side.
+ * With stride 2 (Yepez, Ko, IEEE TVLSI 28(4), 2020) the rows and the columns of an image have two phases, even and odd,
+ * and so do the taps of a filter of 3, 5 or 7: (taps + 1) / 2 even taps and one odd tap less. An output is the sum of
+ * four convolutions with stride 1, one per phase, and therefore of their products at each point: 4 C channels become
+ * one tile. Phases with one tap less have no value at the point at infinity. In the order (0, 1), (0, 0), (1, 0), (1,
+ * 1) the phases that have one are adjacent.
  */
 #include "ops/conv/tiles.h"
 
@@ -27,10 +29,10 @@ static int dims_of(const hc_conv_shape *s) { return (s->r > 1) + (s->s > 1); }
 
 static int side_of(const hc_tiles *tiles) { return (int)hc_max(tiles->tiling.height, tiles->tiling.width); }
 
-/* Taps of a phase in a dimension with so many. */
+/* Number of taps of a phase in a dimension with `taps` taps. */
 static int taps_of(const hc_convolution *conv, int64_t taps) { return (int)hc_ceil_div(taps, stride_of(conv)); }
 
-/* Pixels of a tile, `stride` from each other, from (h, w) on; zeros outside of `rows` x `columns`. */
+/* Addresses of the pixels of a tile, `stride` apart from (h, w) on; zeros outside of `rows` x `columns`. */
 static void find_pixels(const hc_tiles *tiles, int64_t image, int stride, int64_t h, int64_t w, int64_t rows,
                         int64_t columns, int64_t channel, const float **pixel) {
     const hc_pixels *from = &tiles->pixels;
@@ -62,7 +64,7 @@ static void transform_input(const hc_tiles *tiles, const hc_tile_place *at, floa
         HC_PICK(winograd_input_f32, conv->run)(n, dims, pixel, from->run, to, step);
         return;
     }
-    /* What answers of the band see. */
+    /* Rows that outputs of the band use. */
     const int64_t rows = hc_min(s->height, (from->row + from->n_rows - 1) * stride + s->r - before[0]);
     const int64_t columns = hc_min(s->width, (s->out_width - 1) * stride + s->s - before[1]);
     for (int phase = 0; phase < tiles->tiling.phases; phase++, to += channels) {
@@ -106,7 +108,7 @@ static void transform_output(const hc_tiles *tiles, const float *sums, int64_t s
      answer);
 }
 
-/* Tiles of n pixels in each dimension of more than one tap. */
+/* Work with tiles of n pixels in each dimension that has more than one tap. */
 static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int n) {
     const hc_conv_shape *s = &conv->shape;
     const int stride = stride_of(conv), dims = dims_of(s), r = taps_of(conv, hc_max(s->r, s->s)), m = n - r + 1;
@@ -125,11 +127,11 @@ static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int n) 
                               .panel = transform_panel,
                               .output = transform_output};
     hc_tiles_init(tiles, conv, &tiling);
-    enum { LANES = 16 /* of channels or filters that are as fast as one */ };
+    enum { LANES = 16 /* channels or filters that take as long as one */ };
     const int64_t in_image = hc_ceil_div(s->out_height, rows) * hc_ceil_div(s->out_width, columns);
     const int64_t groups = conv->window->groups, filled = hc_round_up(s->filters / groups, LANES) * groups;
     const double all = (double)s->n * (double)in_image, c = (double)s->group_channels, k = (double)s->filters;
-    /* Of a channel: those of all phases, but for the points at infinity that some lack. */
+    /* Per channel: values of all phases, except those at infinity that some phases lack. */
     const double values = stride == 1 ? (double)tiling.places : (double)((2 * n - 1) * (2 * n - 1));
     const double channels = tiles->pixels.phases ? (double)tiles->tiling.units
                                                  : (double)(hc_round_up(s->group_channels, LANES) * groups) * values /

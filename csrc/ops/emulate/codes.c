@@ -3,8 +3,9 @@
  *   S = fit(S + p * sum of a_q b_q over a step)      p: the rounded product of the integer scales of both groups
  *   logs: sign * power[e_a + e_b] in place of a_q b_q
  *
- * A row is cut into segments at every boundary of either side's groups, a segment into steps of `chunk` values. With
- * float32 scales S is emptied after each segment: y = fmaf(s_a * s_b, (float)(S * unit), y). Threads share the answers.
+ * A row is cut into segments at every group boundary of either side, and a segment into steps of `chunk` values. With
+ * float32 scales S is reset to 0 after each segment: y = fmaf(s_a * s_b, (float)(S * unit), y). Threads share the
+ * results.
  */
 #include "base/threads.h"
 #include "ops/check.h"
@@ -57,7 +58,7 @@ static int64_t dot_exact(const int32_t *a, const int32_t *b, int64_t n) {
     return dot;
 }
 
-/* Mitchell 1962: logarithms linear between powers of two, added, and the way back; all in integers. */
+/* Mitchell 1962: adds logarithms that are linear between powers of two, and converts back; all in integers. */
 static int64_t mitchell(int32_t x, int32_t y) {
     if (x == 0 || y == 0)
         return 0;
@@ -163,7 +164,7 @@ static double largest(const int32_t *values, int64_t count) {
     return (double)most;
 }
 
-/* What one step can add, at most; an overestimate is fine. */
+/* Upper bound of the magnitude that one step can add; it need not be tight. */
 static double step_bound(const hc_codes_job *job) {
     const hc_code_rows *a = job->a, *b = job->b;
     double bound = (double)(job->sum->chunk ? job->sum->chunk : hc_min(a->group, b->group));

@@ -1,12 +1,12 @@
 /* Products of floats as hardware accumulates them (reference/emulation.py is the definition): S = round(S + the sum of
- * the products of a step), one rounding, in one of three ways:
+ * the products of a step), with one rounding, by one of three methods:
  *
  *   one product      exact in float64, the sum with S rounded to odd there, which leaves enough bits to round once more
  *   exact            fixed point, wide enough for every product and for S: 128 bits, or limbs of 32
  *   aligned          every term cut to the grid that the largest exponent gives (at least `lowest`), then an integer sum: a
  *                    tensor core
  *
- * A value is significand * 2^(exponent - 23); the exponents of subnormal inputs end where their type's do.
+ * A value is significand * 2^(exponent - 23). Subnormal inputs have the smallest exponent of their type.
  */
 #include "base/convert.h"
 #include "base/threads.h"
@@ -27,7 +27,7 @@ typedef struct {
     hc_part_float *a_parts, *b_parts;
     float *b_blocks; /* (blocks, k, COLUMNS) */
     int unit, n_limbs;
-    bool fits_128; /* an exact sum, in place of limbs */
+    bool fits_128; /* exact sums use 128 bits instead of limbs */
     float *out;
 } hc_floats_job;
 
@@ -57,12 +57,12 @@ static inline double round_to(const hc_float_sum *sum, double value) {
     return copysign(rounded, value);
 }
 
-/* x + y rounded to odd: what is not exact has an odd last bit. */
+/* x + y rounded to odd: an inexact sum gets an odd last bit. */
 static inline double sum_to_odd(double x, double y) {
     const double total = x + y, back = total - x;
     const double error = (x - (total - back)) + (y - back);
     uint64_t bits = double_bits(total);
-    if (fabs(error) > 0 && (bits & 1) == 0) /* not for NaN, which infinity gives */
+    if (fabs(error) > 0 && (bits & 1) == 0) /* false for NaN, which infinities give */
         bits += (error > 0) == (total > 0) ? 1 : (uint64_t)-1;
     return double_from_bits(bits);
 }
@@ -84,7 +84,7 @@ static hc_part_float part_of(double value, int smallest) {
     return (hc_part_float){(int32_t)(value * power_of_two(23 - exponent)), exponent};
 }
 
-/* significand * 2^shift, less than 2^48 times 2^shift. */
+/* Adds significand * 2^shift, which is less than 2^48 times 2^shift. */
 static void add_limbs(int64_t *limbs, int64_t significand, int shift) {
     const __int128 value = (__int128)significand * ((__int128)1 << (shift & 31));
     int64_t *limb = limbs + (shift >> 5);
@@ -93,7 +93,7 @@ static void add_limbs(int64_t *limbs, int64_t significand, int shift) {
     limb[2] += (int64_t)(value >> 64);
 }
 
-/* value * 2^unit as a double rounded to odd; `rest`: there is more below. */
+/* value * 2^unit as a double rounded to odd; `rest`: there are nonzero bits below. */
 static double to_odd(unsigned __int128 value, bool rest, bool negative, int unit) {
     const unsigned __int128 upper = value >> 53;
     const uint64_t high = (uint64_t)(upper >> 64), low = (uint64_t)upper;
@@ -133,7 +133,7 @@ static double from_limbs(int64_t *limbs, int n, int unit) {
     return to_odd(value, rest, negative, unit + 32 * low);
 }
 
-/* Every addend is a zero: IEEE 754 keeps the minus sign only if all have it. */
+/* Every addend is a zero. By IEEE 754 the sum is -0 only if all of them are -0. */
 static double sum_of_zeros(double total, const float *a, const float *b, int64_t n) {
     bool negative = signbit(total);
     for (int64_t k = 0; k < n; k++)
@@ -141,7 +141,7 @@ static double sum_of_zeros(double total, const float *a, const float *b, int64_t
     return negative ? -0.0 : 0.0;
 }
 
-/* S as an integer of the products' unit, of which it is a multiple. */
+/* S as an integer multiple of the products' unit. */
 static void total_parts(const hc_floats_job *job, double total, int64_t *significand, int *shift) {
     const hc_part_float part = part_of(total, job->sum->smallest);
     *significand = part.significand;
@@ -239,7 +239,7 @@ static void floats_task(void *context, int64_t task, int thread) {
         steps(job, i, block);
 }
 
-/* Parts of all values, and the smallest and largest exponent among those that are not zero. */
+/* Splits all values into their parts; also the smallest and largest exponent of those that are not zero. */
 static void take_apart(const float *values, int64_t count, int smallest, hc_part_float *parts, int *low, int *high) {
     *low = 0, *high = -1;
     for (int64_t i = 0; i < count; i++) {
@@ -278,7 +278,8 @@ hc_status hc_emulate_floats(const hc_run *run, int64_t m, int64_t n, int64_t k, 
         take_apart(a, m * k, sum->smallest_input, job.a_parts, &low[0], &high[0]);
         take_apart(b, n * k, sum->smallest_input, job.b_parts, &low[1], &high[1]);
         job.unit = low[0] + low[1] - 46;
-        /* The largest product has 48 bits above its own exponents' unit, a row of them 63 - clz(k) more; S fits too. */
+        /* The largest product has 48 bits above the unit of its exponents, and a row of products 63 - clz(k) more. S
+         * fits, too. */
         const int span = high[0] + high[1] - 46 - job.unit + 48 + (64 - __builtin_clzll((uint64_t)k | 1)) + 1;
         job.n_limbs = span > 0 ? span / 32 + 3 : 3;
         job.fits_128 = span < 126;

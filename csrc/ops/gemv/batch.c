@@ -1,7 +1,7 @@
-/* Weights in a pattern, any format, times some float vectors, which go in lanes: a kept code is read once and meets the
- * values that its column has in all of them. The order is that of nonzeros.c.
+/* Weights with a pattern, in any format, times some float vectors in lanes. A nonzero code is read once and multiplied
+ * by the values of its column in all vectors. The order is that of nonzeros.c.
  *
- *   panel[column][8]   x, zeros behind the last vector and behind the last column
+ *   panel[column][8]   x, with zeros after the last vector and after the last column
  *
  * Memory: the panel; four decoded rows and their columns for each thread.
  */
@@ -75,14 +75,14 @@ static void batch_rows(void *context, int64_t task, int thread) {
         hc_decode_codes_tile(job->weights->run, format, g, parts, &tile, &decoded);
         memset(sums, 0, sizeof sums);
         for (int64_t r = 0; r < HC_GEMV_ROWS; r++) {
-            const int64_t own = hc_min(r, n_rows - 1); /* the last rows again: their sums are not read */
+            const int64_t own = hc_min(r, n_rows - 1); /* the last rows again, whose sums are not used */
             args.codes[r] = codes + own * job->values;
             args.scales[r] = scales + own * job->groups;
             args.at[r] = at + own * job->values;
             if (own < r)
                 continue;
             place(job, job->weights->first_row + row + r, at + r * job->values);
-            /* what stands for no column meets a 0 of the panel: -0 changes no sum */
+            /* a position after the last column is multiplied by a 0 of the panel: adding -0 changes no sum */
             for (int64_t t = g->columns - format->n; t < g->columns; t++)
                 if (args.at[r][t] >= g->whole_length)
                     codes[r * job->values + t] = -0.0f;
@@ -105,7 +105,7 @@ const char *hc_gemv_batch_refuses(const hc_product *p) {
                : NULL;
 }
 
-/* All lanes are multiplied, however many vectors there are. */
+/* All lanes are multiplied, for every number of vectors. */
 hc_work hc_gemv_batch_work(const hc_product *p) {
     const hc_format *format = p->w_packed->format;
     const double codes = (double)p->w->rows * (double)p->w_packed->geometry->columns;

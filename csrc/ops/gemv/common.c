@@ -1,4 +1,5 @@
-/* Weight rows as the kernels of few vectors take them: read as they are stored, unpacked, or decoded a row at a time. */
+/* Weight rows in the form of the kernels for few vectors: read as they are stored, unpacked, or decoded a row at a
+ * time. */
 #include "base/convert.h"
 #include "formats/bits.h"
 #include "ops/codec/decode.h"
@@ -36,7 +37,7 @@ int hc_gemv_zero_code(const hc_stored_form *form) {
 bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored_form *form) {
     const hc_format *format = packed->format;
     const hc_format_ops *ops = hc_format_find(format->family);
-    const bool is_expanded = may_decode && format->m > 0; /* kept codes back to their places */
+    const bool is_expanded = may_decode && format->m > 0; /* nonzero codes expanded to their columns */
     const int64_t group = is_expanded ? packed->geometry->group / format->n * format->m : packed->geometry->group;
     *form = hc_form_of(format);
     return !hc_form_is_read(form) || (may_decode && form->has_minima) ||
@@ -72,7 +73,7 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
             weights->table[code] = hc_e2_integer((uint8_t)code, form->e2_bits);
     }
     const int64_t codes = form->bits == weights->bits ? 0 : hc_round_up(geometry->padded + 8, HC_CACHE_LINE);
-    weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zeros, bytes on the way to either */
+    weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zero points, and bytes before conversion */
     weights->scales = HC_PICK(gemv_scales, packed->run);
     weights->unpack = HC_PICK(gemv_unpack, packed->run);
     if (hc_form_has_row_scales(form))
@@ -101,7 +102,7 @@ static void load_numbers(const hc_gemv_weights *weights, const uint8_t *stored, 
     }
 }
 
-/* A row as the format decodes it. */
+/* Decodes a row by the functions of its format. */
 static void decode_row(const hc_gemv_weights *weights, int64_t row, uint8_t *scratch, hc_gemv_row *out) {
     const hc_packed_context *packed = weights->packed;
     const hc_geometry *geometry = packed->geometry;
@@ -114,7 +115,7 @@ static void decode_row(const hc_gemv_weights *weights, int64_t row, uint8_t *scr
     out->scales = has_groups ? scales : NULL;
 }
 
-/* By additions: compilers have vectors of bytes for these, and none for shifts. */
+/* By additions: compilers vectorize these for bytes, but not shifts. */
 static void lift_codes(uint8_t *codes, int64_t n, int lift) {
     for (int done = 0; done < lift; done++)
         for (int64_t i = 0; i < n; i++)
@@ -187,7 +188,7 @@ void hc_gemv_store(const hc_rows *out, int64_t row, int64_t vector, float value)
 }
 
 float hc_gemv_fold(float *lanes, int n) {
-    if (n == 64) { /* loops of lengths that compilers know */
+    if (n == 64) { /* loops of constant length */
         for (int i = 0; i < 32; i++)
             lanes[i] = lanes[i] + lanes[i + 32];
         for (int i = 0; i < 16; i++)

@@ -1,5 +1,5 @@
-/* Few rows of floats times many float32 rows that lie along the columns: each output is one chain, 16 of them at a time, straight
- * from the rows. Memory: the few rows.
+/* Few rows of floats times many float32 rows that are contiguous along the columns. Each output is one chain, 16 chains
+ * at a time, directly from the rows. Memory: the few rows.
  */
 #include "base/threads.h"
 #include "ops/gemv/gemv.h"
@@ -33,7 +33,7 @@ static void dense_rows(void *context, int64_t task, int thread) {
     for (int64_t first = task * TASK_ROWS; first < end; first += HC_GEMV_DENSE_ROWS) {
         const int64_t n_rows = hc_min(HC_GEMV_DENSE_ROWS, end - first);
         const float *rows[HC_GEMV_DENSE_ROWS];
-        for (int64_t i = 0; i < HC_GEMV_DENSE_ROWS; i++) /* the last stands for those behind it */
+        for (int64_t i = 0; i < HC_GEMV_DENSE_ROWS; i++) /* rows after the last repeat the last */
             rows[i] = (const float *)(const void *)(w->along + (first + hc_min(i, n_rows - 1)) * w->along_stride);
         for (int64_t v = 0; v < job->n_vectors;) {
             float sums[HC_GEMV_VECTORS * HC_GEMV_DENSE_ROWS];

@@ -1,7 +1,7 @@
-/* Weights in a pattern as dense rows for float.c: codes go back to their places, codes of 0 between them.
- *
- * This gives the bits of nonzeros.c where no sum can be -0, the one number that a product of 0 changes: every x is
- * finite, and the last bits of x and of c together are not below float32's, so that nothing but 0 rounds to 0.
+/* Weights with a pattern as dense rows for float.c: codes are expanded to their columns, with codes of 0 between them.
+ * This gives the bits of nonzeros.c if no sum can be -0, the only number that adding a product of 0 changes. The
+ * condition is that every x is finite, and that the product of the last bits of x and c is not below float32's smallest
+ * number, so that only 0 rounds to 0.
  */
 #include "base/convert.h"
 #include "ops/gemv/gemv.h"
@@ -10,9 +10,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { UNKNOWN = 1 << 20, NEAR_BYTES = 32 << 10 }; /* of x, which L1 holds beside a row */
+enum { UNKNOWN = 1 << 20, NEAR_BYTES = 32 << 10 }; /* of x, which fit into L1 together with a row */
 
-/* The exponent of the last bit of the smallest number but 0; large where all are 0. */
+/* The exponent of the last bit of the smallest nonzero number; large if all are 0. */
 static int last_bit(const float *values, int n) {
     int last = 0;
     for (int i = 0; i < n; i++)
@@ -20,13 +20,13 @@ static int last_bit(const float *values, int n) {
     return last;
 }
 
-/* All c are multiples of 2 to the answer. */
+/* All c are multiples of 2 to the power of the result. */
 static int last_bit_of_codes(const hc_packed_context *packed) {
     const hc_format_ops *ops = hc_format_find(packed->format->family);
     const hc_stored_form form = hc_form_of(packed->format);
     if (!hc_form_is_read(&form))
         return ops->decode_int ? 0 : UNKNOWN;
-    if (form.exponent_bits) /* of a subnormal float: 2 - bias - the bits of the fraction */
+    if (form.exponent_bits) /* of a subnormal float: 2 - bias - fraction bits */
         return 2 - (1 << form.exponent_bits) / 2 - (7 - form.exponent_bits);
     if (hc_form_has_table(&form))
         return last_bit(form.table, 16);
@@ -88,7 +88,7 @@ hc_work hc_gemv_densified_work(const hc_product *p) {
     const hc_geometry *g = p->w_packed->geometry;
     hc_stored_form form;
     const bool has_groups = hc_format_find(p->w_packed->format->family)->has_groups(p->w_packed->format);
-    /* groups go in 16 lanes, which the last ones need not fill */
+    /* groups are in 16 lanes, of which the last may be empty */
     const double filled = has_groups ? (double)g->groups / (double)hc_round_up(g->groups, 16) : 1;
     const double whole = (double)p->w->rows * (double)g->whole_length, vectors = (double)p->x->rows;
     const double kept = (double)p->w->rows * (double)g->columns;
@@ -101,7 +101,8 @@ hc_work hc_gemv_densified_work(const hc_product *p) {
                      .spread = whole,
                      .products = whole * vectors / filled,
                      .wide =
-                         has_groups && x_bytes < NEAR_BYTES ? 0 : whole * vectors, /* columns one by one; x beyond L1 */
+                         /* columns are processed one by one if x does not fit into L1 */
+                     has_groups && x_bytes < NEAR_BYTES ? 0 : whole * vectors,
                      .groups = hc_groups(p) * vectors,
                      .values = vectors * (double)g->whole_length};
 }

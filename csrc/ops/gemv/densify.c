@@ -1,4 +1,4 @@
-/* Rows of a pattern made dense: codes go back to their places, codes of 0 between them. */
+/* Makes rows of a pattern dense: codes are expanded to their columns, with codes of 0 between them. */
 #include "ops/gemv/gemv.h"
 
 enum { ROW_BYTES = 1 << 20 };
@@ -13,7 +13,7 @@ bool hc_gemv_densified_init(hc_gemv_densified *whole, const hc_gemv_weights *wei
     whole->geometry.columns = kept->whole_length;
     whole->geometry.group = has_groups ? kept->group / format->n * format->m : kept->whole_length;
     whole->words = hc_ceil_div(kept->whole_length, 64);
-    /* Kernels read the last group whole, and the words of the pattern may go on behind it. */
+    /* Kernels read the whole last group, and the words of the pattern may extend beyond it. */
     const int64_t codes = hc_max(whole->words * 64, kept->groups * whole->geometry.group);
     whole->row_bytes = hc_round_up(codes * weights->bits / 8, HC_CACHE_LINE);
     whole->expand = weights->bits == 4   ? HC_PICK(expand_x4, run)
@@ -42,7 +42,7 @@ void hc_gemv_densified_row(const hc_gemv_densified *whole, const hc_gemv_weights
     const uint8_t *metadata = hc_part(packed->components, HC_METADATA, packed->first_row + row);
     hc_sparse_masks_of(&whole->masks, metadata, packed->geometry->columns, 0, whole->geometry.columns, masks);
     const uint8_t *kept = io->codes;
-    if (whole->fill) { /* of 4 bits: 0 where the code of 0 is */
+    if (whole->fill) { /* 4-bit codes: 0 if the code of 0 is 0 */
         flip_codes(kept, weights->row_bytes, whole->fill, transposed);
         kept = transposed;
     }

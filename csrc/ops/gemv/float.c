@@ -1,6 +1,5 @@
-/* Weights times few float vectors, read as they are stored or decoded a row at a time: x is put into the kernel's order
- * once, then every call takes four rows and up to four
- * vectors.
+/* Weights times few float vectors. Rows are read as they are stored, or decoded one at a time. x is ordered for the
+ * kernel once; then every call processes four rows and up to four vectors.
  */
 #include "base/threads.h"
 #include "ops/gemv/gemv.h"
@@ -14,10 +13,10 @@ typedef struct {
     const hc_gemv_weights *weights;
     const hc_geometry *geometry;    /* of the kernel's rows */
     const hc_gemv_densified *whole; /* of a pattern, or NULL */
-    bool has_groups, reads_scales;  /* the kernel takes scales as they are stored */
+    bool has_groups, reads_scales;  /* the kernel reads scales as they are stored */
     void (*kernel)(const hc_gemv_floats_args *args);
-    int n_chunks, chunk_vectors[MAX_CHUNKS]; /* as the kernel sees them: 1, 2 or 4 */
-    int at_once;                             /* vectors of a chunk, where that many are left */
+    int n_chunks, chunk_vectors[MAX_CHUNKS]; /* for the kernel: 1, 2 or 4 */
+    int at_once;                             /* vectors of a chunk, if that many are left */
     float *x[MAX_CHUNKS];
     int64_t n_vectors, task_rows, scratch_bytes;
     uint8_t *scratch;
@@ -78,7 +77,7 @@ static void float_rows(void *context, int64_t task, int thread) {
     }
 }
 
-/* n vectors in the order of gemv_rows, between the others of n_vectors. */
+/* Writes n vectors in the order of gemv_rows, interleaved with the others of n_vectors. */
 static void order_rows(int bits, const float *x, int64_t ldx, int64_t columns, int n, int n_vectors, float *out) {
     int place[64];
     for (int k = 0; k < 64; k++)
@@ -120,8 +119,8 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
     const int64_t n_tasks = hc_ceil_div(weights->rows, job.task_rows);
     const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
 
-    /* Without groups the kernel reads x for each row of weights, so x must stay in L1: 4096 columns, 8 vectors, int8 take 0.035
-     * ns a product in fours and 0.015 in twos (one thread, Zen 5, 2026-11). */
+    /* Without groups the kernel reads x for each row of weights, so x must stay in L1. With 4096 columns, 8 vectors and
+     * int8 a product takes 0.035 ns with chunks of four and 0.015 with chunks of two (one thread, Zen 5, 2026-11). */
     const bool is_far = !job.has_groups && places * HC_GEMV_VECTORS * (int64_t)sizeof(float) > NEAR_BYTES;
     job.at_once = is_far ? FEWER : HC_GEMV_VECTORS;
     int64_t x_values = 0;
@@ -134,7 +133,7 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
     job.scratch = hc_alloc_aligned(job.scratch_bytes * n_threads);
     hc_status status = HC_OK;
     if (ordered && job.scratch) {
-        if (job.whole) /* codes of the last group that no column has */
+        if (job.whole) /* codes of the last group that belong to no column */
             memset(job.scratch, 0, (size_t)(job.scratch_bytes * n_threads));
         memset(ordered, 0, (size_t)x_values * sizeof(float));
         float *next = ordered;

@@ -1,6 +1,6 @@
-/* Weights of 2:4 whose codes of 4 bits have scales in groups, times 1 to 8 float vectors, read as they are stored. The order
- * is that of nonzeros.c. The kernel takes whole groups of four rows; the last group, where the row ends inside it, goes
- * by the definition.
+/* Weights of 2:4 with 4-bit codes and group scales, times 1 to 8 float vectors, read as they are stored. The order is
+ * that of nonzeros.c. The kernel processes whole groups of four rows. If the row ends inside its last group, the
+ * definition computes that group.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
@@ -27,7 +27,7 @@ typedef struct {
     const hc_rows *out;
 } hc_24_job;
 
-/* Adds what follows the whole groups: one group at most. */
+/* Adds the part after the whole groups: at most one group. */
 static void add_last(const hc_24_job *job, int64_t row, const float *x, float *sums) {
     const hc_gemv_weights *weights = &job->weights;
     const hc_packed_context *packed = weights->packed;
@@ -96,7 +96,7 @@ static void rows_24(void *context, int64_t task, int thread) {
     }
 }
 
-/* Groups that the kernel takes whole, and places of x. */
+/* Number of groups that the kernel processes, and floats of x. */
 static void size(hc_24_job *job, const hc_product *p) {
     const hc_geometry *g = p->w_packed->geometry;
     const int64_t span = 2 * g->group;
@@ -130,7 +130,7 @@ const char *hc_gemv_float_24_refuses(const hc_product *p) {
 
 hc_work hc_gemv_float_24_work(const hc_product *p) {
     hc_24_job job = {.places = 0};
-    size(&job, p); /* groups go in LANES lanes, which the last ones need not fill */
+    size(&job, p); /* groups are in LANES lanes, of which the last may be empty */
     const double codes = (double)p->w->rows * (double)job.places, vectors = (double)p->x->rows;
     return (hc_work){.codes = codes,
                      .products = codes * vectors,

@@ -1,10 +1,10 @@
-/* Stored weights times few integer vectors. A value of x of more than 8 bits is cut into signed limbs of 8 bits;
- * each limb is a vector of its own for the kernel, which gives the exact dot of every segment:
+/* Stored weights times few integer vectors. A value of x with more than 8 bits is split into signed 8-bit limbs. Each
+ * limb is a separate vector for the kernel, which computes the exact dot product of every segment:
  *
  *   x = sum_d 256^d x_d, |x_d| <= 128      dot_s = sum_d 256^d (sum_k x_d[k] u[k] - zero sum_k x_d[k])
  *
- * A segment ends at every boundary of a group of either side; one-group rows are cut every SEGMENT codes. More than
- * HC_GEMV_MOST vectors go through the weights in turns.
+ * A segment ends at every group boundary of either side. Rows with one group are split every SEGMENT codes. More than
+ * HC_GEMV_MOST vectors are multiplied in several turns.
  */
 #include "ops/gemv/int.h"
 #include "base/convert.h"
@@ -16,7 +16,7 @@
 
 enum { SEGMENT = 1024, LONGEST = 65536, MAX_LINES = 8 * 4 };
 
-/* Lays the scratch of a thread out from `memory` on (NULL: only returns the bytes). */
+/* Places the scratch memory of a thread from `memory` on. With memory NULL it only returns the bytes. */
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
     const int64_t line = job->padded_segments * (int64_t)sizeof(float), limbs = job->n_signed_limbs * line;
     const int64_t grouped = job->kind == HC_ORDER_GROUPED ? HC_INTEGERS_ROWS * line : 0;
@@ -41,7 +41,7 @@ static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_inte
     return dense_at + (job->densifies ? hc_gemv_densified_bytes(&job->dense, &job->weights) : 0);
 }
 
-/* The zero point's share of the dots of vector v. */
+/* The part of the zero point in the dot products of vector v. */
 static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_row *row, int64_t v,
                                       const hc_integers_scratch *scratch) {
     const int64_t n = job->padded_segments, group = job->geometry->group;
@@ -65,7 +65,7 @@ static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_
     return scratch->corrections;
 }
 
-/* The limbs' dots joined, exact, as float32. */
+/* Joins the dot products of limbs, exactly, to float32. */
 static void join_limbs(const hc_integers_job *job, const int32_t *dots, const int32_t *corrections, float *values) {
     const int64_t n = job->padded_segments;
     if (job->n_signed_limbs == 1) {
@@ -93,7 +93,7 @@ static int64_t folded_sum(const hc_integers_job *job, const hc_gemv_row *row, in
     return job->weights.form.second && !job->folds ? sum * (int64_t)row->scales[0] : sum;
 }
 
-/* The dots of a row with n lines of x, from `first` on: limbs of a vector, vector after vector. */
+/* Dot products of a row with n lines of x from `first` on: limbs of a vector, vector after vector. */
 static void dot_row(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t first, int64_t n, int32_t *dots) {
     for (int64_t line = first; line < first + n; line += args->n_lines) {
         args->n_lines = (int)hc_min(first + n - line, HC_GEMV_LINES);
@@ -103,8 +103,8 @@ static void dot_row(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t
     }
 }
 
-/* GROUPED: 16 rows' dots first, then their chains side by side. One limb without zero points stays int32, and a few
- * lines of x, which L1 holds, meet all rows before the next, unless rows are unpacked. */
+/* GROUPED: first the dot products of 16 rows, then their chains in lanes. One limb without zero points stays int32. A
+ * few lines of x, which stay in L1, are multiplied by all rows before the next lines, unless rows are unpacked. */
 static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t block, int64_t n_rows,
                           const hc_integers_scratch *scratch) {
     const int64_t n = job->padded_segments, lines = job->n_vectors * job->n_signed_limbs;
@@ -137,7 +137,7 @@ static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, i
     }
 }
 
-/* FOLDED straight from storage: S of every row and line, a few lines after the other as above. */
+/* FOLDED directly from storage: S of every row and line, a few lines at a time as above. */
 static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_rows,
                         int64_t sums[HC_INTEGERS_ROWS][MAX_LINES]) {
     const hc_gemv_weights *weights = &job->weights;
@@ -234,7 +234,7 @@ static void add_limbs(const hc_integers_job *job, const int8_t *x, int32_t *star
         }
 }
 
-/* Decodes vector v and stores its limbs, their sums, and its scales; memory holds 3 x padded bytes. */
+/* Decodes vector v and stores its limbs, their sums, and its scales; memory has 3 x padded bytes. */
 static void load_vector(const hc_integers_job *job, const hc_packed_context *x, int64_t v, int8_t *memory,
                         float *group_scales) {
     const hc_int_mode mode = job->kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
@@ -254,7 +254,7 @@ static void load_vector(const hc_integers_job *job, const hc_packed_context *x, 
     }
 }
 
-/* Codes a segment holds; 0 where segments of both sides have no common grid that the kernel takes. */
+/* Codes of a segment; 0 if the segments of both sides have no common grid that the kernel supports. */
 static int64_t choose_segment(const hc_integers_job *job, const hc_geometry *x_geometry) {
     const hc_geometry *geometry = job->geometry;
     const int64_t columns = geometry->columns;
@@ -265,19 +265,19 @@ static int64_t choose_segment(const hc_integers_job *job, const hc_geometry *x_g
             return 0;
         segment = hc_min(segment, other);
     } else if (segment >= columns) {
-        return SEGMENT; /* the parts of one group add up in int64 */
+        return SEGMENT; /* parts of one group are added in int64 */
     }
     const int64_t bits = segment * job->weights.bits, words = bits / 32;
     const bool fits = words == 1 || words == 2 || words == 4 || words == 8 || words % 16 == 0;
     return bits % 32 == 0 && fits && segment <= LONGEST ? segment : 0;
 }
 
-/* Whether one code stands for 0 in all rows: of small floats that become bytes it is not that of their zero. */
+/* Whether one code represents 0 in all rows. For small floats that become bytes this is not the code of their zero. */
 static bool has_zero_byte(const hc_gemv_weights *weights) {
     return hc_gemv_zero_code(&weights->form) >= 0 && !(weights->as_integers && weights->bits == 8);
 }
 
-/* What segments there are, which kernels take them and how much memory they want; false where it cannot be done so. */
+/* Finds the segments, their kernels and the memory; false if this path does not apply. */
 static bool plan(hc_integers_job *job, const hc_product *p) {
     const hc_packed_context *x = p->x_packed;
     const hc_geometry *x_geometry = x->geometry;
@@ -332,7 +332,7 @@ const char *hc_gemv_int_refuses(const hc_product *p) {
     return plan(&job, p) ? NULL : "codes or groups that no kernel reads as they are stored, or rows too long";
 }
 
-/* Sums of short segments share registers; a longer segment, and the answer, is reduced by itself. */
+/* Sums of short segments share registers; a longer segment, and the result, are reduced separately. */
 hc_work hc_gemv_int_work(const hc_product *p) {
     enum { SHORT = 8 /* words */ };
     hc_integers_job job;
@@ -353,7 +353,7 @@ hc_work hc_gemv_int_work(const hc_product *p) {
                      .values = values};
 }
 
-/* The vectors of a turn as the kernels take them, in the job's memory, which begins with them. */
+/* The vectors of a turn in the form of the kernels, at the start of the job's memory. */
 static void load_vectors(hc_integers_job *job, const hc_packed_context *x) {
     const int64_t lines = job->n_vectors * job->n_signed_limbs, n = job->padded_segments;
     uint8_t *memory = (uint8_t *)job->x;

@@ -1,9 +1,9 @@
-/* Integer weights of 4 bits that keep 2 of every 4, times 1 to 8 integer vectors, straight from storage
- * (int_nm.c has the others): S is exact, so every order gives it, and
+/* 4-bit integer weights with 2:4, times 1 to 8 integer vectors, directly from storage (int_nm.c has the other
+ * patterns). S is exact in every order, and
  *
  *   y = float32((float64(s_x) * float64(s_w)) * float64(S))      as in product.h
  *
- * A value of x of more than 8 bits is cut into signed limbs of 8 bits, each a vector of its own for the kernel.
+ * A value of x with more than 8 bits is split into signed 8-bit limbs, each a separate vector for the kernel.
  */
 #include "base/convert.h"
 #include "base/threads.h"
@@ -20,8 +20,8 @@ enum { MEMORY = 16 << 20 };
 typedef struct {
     const hc_packed_context *weights;
     hc_gemv_24_integers_fn *kernel;
-    hc_gemv_24_panels_fn *panels; /* or NULL; takes the place of kernel */
-    hc_gemv_24_args args;         /* of every row, but for where it lies */
+    hc_gemv_24_panels_fn *panels; /* or NULL; replaces kernel */
+    hc_gemv_24_args args;         /* the arguments that all rows share */
     int64_t rows, task_rows, n_vectors, ldx;
     int n_signed_limbs;
     const int8_t *x; /* (n_vectors, n_signed_limbs, ldx), in the kernel's order */
@@ -106,7 +106,7 @@ static void rows_24(void *context, int64_t task, int thread) {
     }
 }
 
-/* Where the kernel wants the first column of the quad at k, and how far apart it wants the four. */
+/* Offset of the first column of the quad at k in the kernel's order, and the distance of the four columns. */
 static int64_t place_quad(const hc_24_job *job, int64_t k, int64_t *step) {
     if (!job->panels) {
         *step = 64;
@@ -119,7 +119,7 @@ static int64_t place_quad(const hc_24_job *job, int64_t k, int64_t *step) {
            (quad % 2 == 0 ? 4 * number : number % 16 + number / 16 * 64);
 }
 
-/* Vector v, decoded and cut; memory holds 3 x padded bytes. */
+/* Decodes vector v and splits it into limbs; memory has 3 x padded bytes. */
 static void load_vector(hc_24_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *memory,
                         int8_t *limbs) {
     const hc_geometry *geometry = x->geometry;
@@ -138,7 +138,7 @@ static void load_vector(hc_24_job *job, const hc_packed_context *x, int64_t v, i
     }
 }
 
-/* false where no kernel takes these weights as they are stored. */
+/* false if no kernel reads these weights as they are stored. */
 static bool choose(hc_24_job *job, const hc_product *p) {
     const hc_format *format = p->w_packed->format;
     const hc_geometry *geometry = p->w_packed->geometry;

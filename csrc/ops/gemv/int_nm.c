@@ -1,6 +1,6 @@
-/* Integer weights in a pattern times 1 to 8 integer vectors, as int_24.c does for 2:4. Where just 4 of every 8,
- * 16, 32 or 64 columns are kept, codes of 8 bits, and of 4 with integer scales or none, are read as they are stored. Where
- * fewer are, some rows at a time are decoded as panels take them (pack_nm.c).
+/* Integer weights with a pattern times 1 to 8 integer vectors, like int_24.c for 2:4. With exactly 4 nonzeros of every
+ * 8, 16, 32 or 64 columns, 8-bit codes, and 4-bit codes with integer scales or none, are read as they are stored. With
+ * fewer nonzeros, some rows at a time are decoded like panels (pack_nm.c).
  */
 #include "base/convert.h"
 #include "base/threads.h"
@@ -19,22 +19,22 @@ typedef struct {
     const hc_source *source; /* of the weights */
     hc_nm_form form;
     hc_gemv_nm_integers_fn *kernel;
-    hc_gemv_nm_integers_args args; /* of every row, but for where it lies */
+    hc_gemv_nm_integers_args args; /* the arguments that all rows share */
     bool is_stored;                /* codes are read from storage */
-    hc_component_id scale;         /* then the component that holds the row's own */
+    hc_component_id scale;         /* component of the group scales, then of the row's own scale */
     bool is_half;                  /* it is float16 */
     int64_t rows, task_rows, n_tasks, n_vectors, ldx;
     int n_threads;
     int n_signed_limbs;
     uint8_t *x; /* (n_vectors, n_signed_limbs, ldx), signed limbs, XOR FLIP */
     float x_scales[MAX_VECTORS];
-    int64_t row_bytes, scratch_bytes; /* of a line of codes or positions; of a thread */
+    int64_t row_bytes, scratch_bytes; /* of a row of codes or positions; of a thread */
     int64_t x_total, bytes;           /* of all vectors; of all memory */
     int8_t *scratch;
     const hc_rows *out;
 } hc_int_nm_job;
 
-/* Where the codes and positions of some rows lie, and their scales. */
+/* Addresses of the codes and positions of some rows, and their scales. */
 static void load_rows(const hc_int_nm_job *job, int64_t row, int64_t rows, int8_t *scratch,
                       hc_gemv_nm_integers_args *args, float *row_scales) {
     const hc_components *parts = job->weights->components;
@@ -86,7 +86,7 @@ static void nonzero_rows(void *context, int64_t task, int thread) {
     }
 }
 
-/* Vector v as limbs, which the kernel wants without a sign. */
+/* Vector v as unsigned limbs, which the kernel needs. */
 static void load_vector(hc_int_nm_job *job, const hc_packed_context *x, int64_t v, int8_t *memory) {
     uint8_t *limbs = job->x + v * job->n_signed_limbs * job->ldx;
     hc_gemv_load_vector(x, HC_INT_FOLDED, v, job->n_signed_limbs,
@@ -96,7 +96,7 @@ static void load_vector(hc_int_nm_job *job, const hc_packed_context *x, int64_t 
             limbs[i * job->ldx + k] ^= FLIP;
 }
 
-/* The bits of the codes, 4 or 8, where a kernel takes them as they are stored; else 0. */
+/* The bits of the codes, 4 or 8, if a kernel reads them as they are stored; otherwise 0. */
 static int code_bits(hc_int_nm_job *job) {
     const hc_format *format = job->weights->format;
     const hc_geometry *geometry = job->weights->geometry;
@@ -116,7 +116,7 @@ static int code_bits(hc_int_nm_job *job) {
     return form.bits == 8 && plain && form.is_signed ? 8 : form.bits == 4 && (plain || scaled) ? 4 : 0;
 }
 
-/* The longest step of which no more than 4 are kept; 0: there is none, or no kernel. */
+/* The longest step with at most 4 nonzeros; 0 if there is none, or no kernel for it. */
 static int longest_step(const hc_product *p) {
     const hc_format *format = p->w_packed->format;
     int kr = HC_PICK(gemv_nm_dots, p->run) ? 64 : 0;
@@ -152,10 +152,10 @@ static void choose_nonzeros(hc_int_nm_job *job, const hc_product *p) {
         job->args.code_bytes = job->args.metadata_bytes = slots;
         job->args.codes_stride = job->args.metadata_stride = job->row_bytes;
     }
-    job->ldx = job->args.ldx = hc_round_up(job->row_bytes / 4, 16) * kr; /* as the longest line of codes */
+    job->ldx = job->args.ldx = hc_round_up(job->row_bytes / 4, 16) * kr; /* as the longest row of codes */
 }
 
-/* false where it takes too much memory. */
+/* false if it needs too much memory. */
 static bool plan(hc_int_nm_job *job, const hc_product *p) {
     *job = (hc_int_nm_job){.weights = p->w_packed,
                            .source = p->w,

@@ -1,9 +1,11 @@
-/* Values with minima times integers: with value = scale * code + minimum a product is that of the codes, which a path has
- * stored, and that of codes of 1 whose scales are the minima, in the order GROUPED too:
+/* Values with minima times integers. With value = scale * code + minimum, a product is the sum of two products in the
+ * order GROUPED: the product of the codes, which a path has stored, and a product of codes of 1 whose scales are the
+ * minima:
  *
  *   y = y_codes + acc     acc = fmaf(float32(s_x * minimum), float32(sum of x over the segment), acc), ascending
  *
- * Sums and scales of x are made for a block of its rows, and minima of 16 rows of weights meet all of them.
+ * Sums and scales of x are computed for a block of its rows. Minima of 16 rows of weights are multiplied by all of
+ * them.
  */
 #include "ops/gemv/minima.h"
 
@@ -27,14 +29,14 @@ typedef struct {
     int8_t *limbs;   /* (n_limbs, limb_ld) of a row of x, for each thread */
     float *scales;   /* of its groups, likewise */
     int64_t x_groups;
-    float *minima; /* (ROWS + 1, ld) for each thread: a row's groups, spread over segments */
+    float *minima; /* (ROWS + 1, ld) for each thread: the minima of a row's groups, copied to their segments */
     float *added;  /* (n_x, ROWS), likewise */
     int64_t block; /* the most that n_x is */
     hc_row_floats_fn *load;
     hc_gemv_minima_fn *multiply;
     hc_gemv_minima_halves_fn *multiply_halves; /* of minima that are stored so, or NULL */
     const hc_rows *out;
-    bool is_swapped; /* the rows of the answer are those with minima */
+    bool is_swapped; /* the rows of the result are those with minima */
 } hc_minima_job;
 
 static int64_t segment_end(const hc_minima_job *job, int64_t k) {
@@ -54,7 +56,7 @@ static void sum_row(void *context, int64_t i, int thread) {
     float *sums = job->sums + i * job->ld;
     float *x_scales = job->x_scales + i * job->ld;
     for (int64_t k = 0, s = 0, end; k < job->columns; k = end, s++) {
-        int64_t sum = 0; /* of a row of 24 bits, where a group is a row */
+        int64_t sum = 0; /* of a row of 24-bit values, if a group is a row */
         end = segment_end(job, k);
         for (int limb = n_limbs - 1; limb >= 0; limb--) {
             const int8_t *from = tile.limb[limb];

@@ -1,10 +1,10 @@
-/* The share of minima in a product of integers. */
+/* The part of minima in a product of integers. */
 #ifndef HC_MINIMA_H
 #define HC_MINIMA_H
 
 #include "ops/product/product.h"
 
-/* Adds it to what a path has stored; nothing where no side has minima. HC_MEMORY. */
+/* Adds it to the result of a path; does nothing if no side has minima. Can fail with HC_MEMORY. */
 hc_status hc_add_minima(const hc_product *product, hc_error *error);
 
 #endif

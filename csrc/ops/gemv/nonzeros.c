@@ -1,9 +1,9 @@
-/* Weights that keep n of every m times 1 to 8 vectors, in the order GEMV of product.h with what is not kept left out:
+/* Weights that keep n of every m times 1 to 8 vectors, in the order GEMV of product.h without the zeros of the pattern:
  *
- *   groups      p = fmaf chain over the group's kept codes from +0; acc[g % 16] = fmaf(s_g, p, acc[g % 16])
+ *   groups      p = fmaf chain over the group's nonzero codes from +0; acc[g % 16] = fmaf(s_g, p, acc[g % 16])
  *   no groups   acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]), k the whole column; folded in halves, times the row's scale
  *
- * Threads share the weight rows; each decodes TILE kept columns of ROWS of them at a time.
+ * Threads share the weight rows; each decodes TILE nonzeros of ROWS of them at a time.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
@@ -21,7 +21,8 @@ typedef struct {
     int64_t rows, n_vectors;
     const float *x;
     int64_t ldx;
-    float *stripes; /* more than one vector: x, STRIPE words of each vector in turn; rows of x may share cache sets */
+    /* with more than one vector: STRIPE words of each vector of x in turn, since rows of x may share cache sets */
+    float *stripes;
     bool has_groups, is_plain;
     hc_gemv_nm_fn *kernel;
     hc_sparse_masks *masks;
@@ -33,12 +34,12 @@ typedef struct {
 /* One row, between two tiles. */
 typedef struct hc_nonzeros_state {
     float tile[TILE], scales[TILE], row_scale;
-    const float *codes, *end; /* the next ones; in the tile or as they are stored */
+    const float *codes, *end; /* the next ones, in the tile or as they are stored */
     uint64_t masks[TILE * HC_MAX_M / 64 + 1];
     float sums[MAX_VECTORS][LANES], p[MAX_VECTORS];
 } hc_nonzeros_state;
 
-/* Kept columns [first, first + count) with groups; first is a block's. */
+/* Adds nonzeros [first, first + count) with groups; first is the start of a block. */
 static void add_groups(const hc_nonzeros_job *job, hc_nonzeros_state *state, const uint8_t *metadata, int64_t first,
                        int64_t count) {
     const hc_geometry *g = job->weights->geometry;
@@ -61,7 +62,7 @@ static void add_groups(const hc_nonzeros_job *job, hc_nonzeros_state *state, con
     }
 }
 
-/* Whole words of 2:4 times one vector; answers how many columns that were. */
+/* Adds whole words of 2:4 times one vector; returns the number of columns. */
 static int64_t add_quads(const hc_nonzeros_job *job, hc_nonzeros_state *state, const uint8_t *metadata, int64_t column,
                          int64_t columns) {
     const int64_t words = job->quads ? columns / 64 : 0;
@@ -71,7 +72,8 @@ static int64_t add_quads(const hc_nonzeros_job *job, hc_nonzeros_state *state, c
     return words * 64;
 }
 
-/* Columns from a multiple of 64 on, some rows, without groups: a stripe of them at a time, for all rows and vectors. */
+/* Adds columns from a multiple of 64 on, for some rows without groups: a stripe of them at a time, for all rows and
+ * vectors. */
 static void add_columns(const hc_nonzeros_job *job, hc_nonzeros_state *states, int64_t rows, int64_t column,
                         int64_t columns) {
     const int64_t words = hc_ceil_div(columns, 64);
@@ -95,7 +97,7 @@ static void add_columns(const hc_nonzeros_job *job, hc_nonzeros_state *states, i
     }
 }
 
-/* Decodes kept columns [first, first + count) of a row, and, without groups, what they stand for. */
+/* Decodes nonzeros [first, first + count) of a row, and, without groups, their columns. */
 static void load(const hc_nonzeros_job *job, hc_nonzeros_state *state, int64_t row, int64_t first, int64_t count) {
     const hc_geometry *g = job->weights->geometry;
     const hc_components *parts = job->weights->components;
@@ -114,7 +116,7 @@ static void load(const hc_nonzeros_job *job, hc_nonzeros_state *state, int64_t r
 static void gemv_rows(const hc_nonzeros_job *job, hc_nonzeros_state *states, int64_t first_row, int64_t rows) {
     const hc_geometry *g = job->weights->geometry;
     const int n = job->weights->format->n, m = job->weights->format->m;
-    const int64_t at_once = TILE / (n * LANES) * n * LANES; /* so many whole blocks begin at lane 0 */
+    const int64_t at_once = TILE / (n * LANES) * n * LANES; /* whole blocks, so that the next ones begin at lane 0 */
     for (int64_t r = 0; r < rows; r++) {
         memset(states[r].sums, 0, (size_t)job->n_vectors * sizeof *states->sums);
         memset(states[r].p, 0, sizeof states->p);

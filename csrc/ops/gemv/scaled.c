@@ -1,5 +1,5 @@
-/* Blocks of rows that gemv_scaled multiplies: codes and float16 or float32 scales straight from storage, others made so
- * first, 16 rows at a time.
+/* Blocks of rows that gemv_scaled multiplies. Codes and float16 or float32 scales are read from storage; others are
+ * converted first, 16 rows at a time.
  */
 #include "ops/gemv/int.h"
 
@@ -11,11 +11,11 @@
 void hc_integers_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
     const int64_t parts = hc_ceil_div(job->geometry->group, job->segment), groups = job->geometry->groups;
     const float row_scale = row->row_scale, unit = job->unit;
-    /* Scales that were multiplied before are bytes of at most 448 times the coarse one. */
+    /* Scales that were multiplied in advance are bytes of at most 448 times the coarse scale. */
     if (job->weights.form.second && (row_scale != 1 || fabsf(row->coarse) > FLT_MAX / 512))
         for (int64_t g = 0; g < groups; g++) {
             float scale = row_scale * scales[g];
-            scale = FLT_MAX < scale ? FLT_MAX : scale; /* one after the other: compilers make vectors of this */
+            scale = FLT_MAX < scale ? FLT_MAX : scale; /* one comparison after the other, which compilers vectorize */
             scales[g] = scale < -FLT_MAX ? -FLT_MAX : scale;
         }
     if (unit != 1)
@@ -37,7 +37,7 @@ bool hc_integers_loads_scales(const hc_integers_job *job) {
                                              (form->scale != HC_SCALE_F16 && form->scale != HC_SCALE_F32));
 }
 
-/* Codes of other widths as bytes, and scales that the kernel does not read as they are as float32, of some rows. */
+/* Converts codes of other widths to bytes, and scales that the kernel does not read to float32, for some rows. */
 static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch,
                         hc_gemv_scaled_args *args) {
     const hc_gemv_weights *weights = &job->weights;
@@ -48,7 +48,7 @@ static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_row
     for (int64_t i = 0; (unpacks || loads) && i < n_rows; i++) {
         float *scales = scratch->scales + i * n;
         hc_gemv_row row;
-        if (!unpacks && form->scale == HC_SCALE_E8M0) { /* powers of two, and so is the unit */
+        if (!unpacks && form->scale == HC_SCALE_E8M0) { /* powers of two, and the unit is one, too */
             const int64_t stored = weights->packed->first_row + block + i;
             weights->scales(hc_part(weights->packed->components, HC_SCALES, stored), HC_SCALES_E8M0, job->unit,
                             job->geometry->groups, scales);

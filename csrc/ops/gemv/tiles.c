@@ -1,11 +1,12 @@
 /* Packed weights times some vectors, any format: y[v, i] = sum_k x_v[k] * w_i[k], rows of `out` are vectors and its
- * columns weight rows. Every tile is decoded first. This is the plain form of the order that all paths of few float vectors keep.
+ * columns weight rows. Every tile is decoded first. This is the plain form of the order of all paths of few float
+ * vectors.
  *
  *   groups      p = fmaf chain over the group's codes from +0; acc[g % 16] = fmaf(s_g, p, acc[g % 16])
  *             no groups: acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]); then folded in halves, times the row's scale
  *
- * Columns that only pad the last group do not exist. Threads share the weight rows. Memory: TILE columns of a block
- * of ROWS weights for each thread.
+ * Padding columns of the last group are skipped. Threads share the weight rows. Memory: TILE columns of a block of ROWS
+ * weights for each thread.
  */
 #include "base/threads.h"
 #include "ops/codec/decode.h"
@@ -24,7 +25,7 @@ typedef struct {
     int64_t scratch_bytes; /* of one thread */
 } hc_gemv_job;
 
-/* What is known of one row times one vector between two tiles. */
+/* State of one row times one vector between two tiles. */
 typedef struct {
     float lanes[LANES], p;
 } hc_gemv_state;
@@ -90,7 +91,7 @@ const char *hc_gemv_float_tiles_refuses(const hc_product *p) {
     return reason ? reason : p->w->sparse ? "the weights have a pattern" : NULL;
 }
 
-/* The slowest way, and one that any format without a pattern takes. */
+/* The slowest path; it supports every format without a pattern. */
 hc_work hc_gemv_float_tiles_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns;
     return (hc_work){.decoded = codes, .unpacked = hc_unpacked(p) ? codes : 0, .products = codes * (double)p->x->rows};

@@ -3,7 +3,7 @@
 #include "hc.h"
 #include "kernels/kernel.h"
 
-enum { VALUES = 1 << 15 }; /* of a block: a thread that has less is not worth waking */
+enum { VALUES = 1 << 15 }; /* of a block: fewer values are not worth waking a thread */
 
 typedef struct {
     const hc_run *run;

@@ -1,6 +1,6 @@
-/* A layer of a language model in one call: what it multiplies, and the steps between, without a way back to the caller.
+/* A layer of a language model in one call: its matmuls and the steps between them, without returning to the caller.
  *
- * Memory: some rows of each intermediate answer, for the time of the call.
+ * Memory: some rows of each intermediate result, during the call.
  * Vaswani et al., "Attention Is All You Need", 2017; Touvron et al., "LLaMA", 2023 (arXiv 2302.13971).
  */
 #include "hc.h"
@@ -64,13 +64,13 @@ static void turn(const llm_job *job, const float *from, int64_t heads, float *to
                                    .pairs = layer->pairs});
 }
 
-/* Columns [first, first + n) of rows of `whole` values. */
+/* Copies columns [first, first + n) of rows of `whole` values. */
 static void take_columns(int64_t rows, int64_t whole, const float *from, int64_t first, int64_t n, float *to) {
     for (int64_t r = 0; r < rows; r++)
         memcpy(to + r * n, from + r * whole + first, (size_t)n * sizeof *to);
 }
 
-/* The new rows of keys or values, (batch, n, head) -> (token, batch, head). */
+/* Appends the new rows of keys or values, (batch, n, head) -> (token, batch, head). */
 static hc_status append(const llm_job *job, const float *new, const hc_packed *packed, float *floats, hc_error *error) {
     const hc_llm_layer *layer = job->layer;
     const int64_t n = layer->n, batch = layer->batch, values = job->kv_width;

@@ -1,4 +1,4 @@
-/* Whether decoded tiles of weights in a pattern give the bits of their kept values alone.
+/* Whether decoded tiles of weights with a pattern give the same bits as their nonzeros alone.
  *
  * Both are fmaf chains over ascending k from +0; decoded tiles add products with +0. Such a product is a zero if x is
  * finite, and adding it changes nothing unless the sum so far is -0. A sum becomes -0 only where a value other than 0
@@ -17,10 +17,11 @@ enum { LEAST_EXPONENTS = -103, NONE = 0x7fffffff };
 
 typedef struct {
     const hc_source *source;
-    bool kept; /* only what is kept is read */
+    bool kept; /* reads only the nonzeros of a pattern */
     int64_t columns;
     int32_t least[HC_MAX_THREADS],
-        most[HC_MAX_THREADS]; /* magnitudes as integers; `least` of those not 0, less 1, or NONE */
+        /* magnitudes as integers; `least` is that of the smallest value other than 0, less 1, or NONE */
+        most[HC_MAX_THREADS];
 } hc_range_job;
 
 static void range_task(void *context, int64_t task, int thread) {
@@ -39,7 +40,7 @@ static void range_task(void *context, int64_t task, int thread) {
                 job->source->floats(job->source, row, rows, column, columns, piece, PIECE_COLUMNS);
             for (int64_t r = 0; r < rows; r++) {
                 memcpy(bits, piece + r * PIECE_COLUMNS, (size_t)columns * sizeof *bits);
-                for (int64_t c = 0; c < columns; c++) { /* signed, so that every instruction set has a minimum */
+                for (int64_t c = 0; c < columns; c++) { /* signed, because every instruction set has a signed minimum */
                     const int32_t magnitude = bits[c] & NONE, below = (magnitude - 1) & NONE;
                     most = magnitude > most ? magnitude : most;
                     least = below < least ? below : least;
@@ -50,7 +51,7 @@ static void range_task(void *context, int64_t task, int thread) {
     job->most[thread] = most;
 }
 
-/* The exponent of the least value that is not 0; false where one is not finite. */
+/* The exponent of the smallest value other than 0; false if a value is not finite. */
 static bool range(const hc_run *run, const hc_source *source, bool kept, int *exponent) {
     const hc_packed_context *packed = source->context;
     hc_range_job job = {.source = source, .kept = kept, .columns = kept ? packed->geometry->columns : source->columns};

@@ -1,12 +1,12 @@
-/* Products of two sources, blocked. The smaller side is packed once into panels that all threads read (pack.h). The
- * other is taken in groups of a few panels: a task packs its group into memory of its thread's own, which stays in
- * L2, and multiplies it with all shared panels. So each side is decoded once, unless the shared one
- * passes SHARED_BYTES. Threads share M and N, never k, and every value keeps the order of product.h, so neither
- * blocks nor threads change a bit. Where partial sums can wait in `out` (FLOATS, GROUPED), KC blocks are the outer
- * loop; where they are integers, they wait in memory of our own, for one block of `out` at a time.
+/* Blocked matmul of two sources. The smaller side is packed once into panels that all threads read (pack.h). The other
+ * is taken in groups of a few panels: a task packs its group into private memory of its thread, which stays in L2, and
+ * multiplies it with all shared panels. So each side is decoded once, unless the shared one passes SHARED_BYTES.
+ * Threads share M and N, never k, and every value keeps the order of product.h, so neither blocks nor threads change a
+ * bit. Partial sums of floats (FLOATS, GROUPED) wait in `out`, and KC blocks are the outer loop. Integer sums wait in
+ * memory of this file, for one block of `out` at a time.
  *
- * Memory: SHARED_BYTES + HC_WORK_BYTES + WAITING_BYTES + 0.1 MiB of tables + scratch of 81 KiB a thread: with 256
- * threads, the most there are, less than 55 MiB.
+ * Memory: SHARED_BYTES + HC_WORK_BYTES + WAITING_BYTES + 0.1 MiB of tables + scratch of 81 KiB per thread: less than 55
+ * MiB with 256 threads, the maximum.
  */
 #include "base/threads.h"
 #include "ops/gemv/gemv.h"
@@ -31,7 +31,7 @@ enum {
 
 /* Tasks. */
 
-/* Lays the arrays of `panels` panels out from `memory` on (NULL: only asks for the bytes). */
+/* Places the arrays of `panels` panels from `memory` on. With memory NULL it only returns the number of bytes. */
 static int64_t lay_out(hc_panels *side, int64_t panels, const hc_gemm_job *p, uint8_t *memory) {
     const int64_t words = panels * p->max_segments * side->tile * 4;
     const int64_t init_at = panels * side->limbs * hc_limb_bytes(side, p->max_steps);
@@ -100,8 +100,8 @@ static bool has_one_limb(hc_order kind, const hc_source *source) {
     return source->form[kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED].n_limbs == 1;
 }
 
-/* What is kept goes to the right side, where it is skipped; else tiles need no transposition where b's rows become those of
- * `out`. */
+/* The operand with a pattern becomes the right side, whose zeros are skipped. Otherwise the sides are exchanged if the
+ * rows of b are then rows of `out` and tiles need no transposition. */
 static bool is_swapped(const hc_product *p, bool skips, const hc_rows *out) {
     if (!skips && p->order == HC_ORDER_FOLDED && hc_split_columns(p->x, p->w, p->run))
         return false;
@@ -118,7 +118,7 @@ static bool fill_kc(hc_gemm_job *p, int64_t first) {
                       p->kernel->kr);
 }
 
-/* Walks all KC blocks: how large they get, and whether segments had to be cut. */
+/* Walks all KC blocks: finds their largest size, and whether segments had to be cut. */
 static bool measure_kc(hc_gemm_job *p) {
     bool cuts = false;
     p->kc_count = p->max_steps = p->max_segments = 0;
@@ -173,7 +173,8 @@ static bool allocate(hc_gemm_job *p, const hc_run *run) {
         p->streamed_block = hc_min(p->streamed_block, tiles / p->shared_block);
         waiting = p->shared_block * p->streamed_block * tile_size;
     }
-    /* Groups as large as a thread's share of memory, but at least four a thread, to end together. */
+    /* Groups as large as a thread's share of memory, but at least four per thread, so that threads end at the same
+     * time. */
     p->group = hc_min(hc_min(THREAD_BYTES, HC_WORK_BYTES / run->n_threads) / streamed_bytes,
                       p->streamed_block / (4 * run->n_threads));
     p->group = hc_max(p->group, 1);
@@ -194,7 +195,7 @@ static bool allocate(hc_gemm_job *p, const hc_run *run) {
     return true;
 }
 
-/* All blocks of `out` and all KC blocks, in the order that keeps what is packed as long as it is needed. */
+/* All blocks of `out` and all KC blocks, in an order that keeps packed panels as long as they are needed. */
 static void walk(hc_gemm_job *p, const hc_run *run) {
     const int64_t shared_total = hc_ceil_div(p->shared->source->rows, p->shared->tile);
     const int64_t streamed_total = hc_ceil_div(p->streamed->source->rows, p->streamed->tile);
@@ -222,7 +223,7 @@ static void walk(hc_gemm_job *p, const hc_run *run) {
         else if (packed != kc * shared_blocks + shared)
             hc_parallel(run->n_threads, p->shared_panels, pack_task, p);
         packed = kc * shared_blocks + shared;
-        /* Too few groups for all threads: several tasks share one, each packs it. */
+        /* Too few groups for all threads: several tasks share a group, and each of them packs it. */
         p->groups = hc_ceil_div(p->streamed_panels, p->group);
         p->parts = p->groups >= 2 * run->n_threads ? 1 : hc_ceil_div(2 * run->n_threads, p->groups);
         p->parts = run->n_threads == 1 ? 1 : hc_min(p->parts, p->shared_panels);
@@ -234,7 +235,7 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
     const hc_source *a = product->x, *b = product->w;
     hc_rows target = hc_merged_rows(&product->out);
     if (is_swapped(product, skips, &target)) {
-        /* Every product of two values commutes: b's rows become those of `out`. */
+        /* Products of two values commute, so b and a can be exchanged: rows of b become rows of `out`. */
         a = product->w;
         b = product->x;
         target = (hc_rows){.data = hc_row(&target, 0),
@@ -281,7 +282,7 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
 
 /* The paths. */
 
-/* Of this kernel, in so many passes over limbs: what it decodes, unless panels of the weights exist, and multiplies. */
+/* Work of this kernel in `passes` passes over limbs: decoding, unless the weights are prepacked, and multiply-adds. */
 static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes) {
     const double m = (double)hc_round_up(p->x->rows, kernel->mr), n = (double)hc_round_up(p->w->rows, kernel->nr);
     const bool is_packed = hc_prepacked_fits(p->w->prepacked, p->order, p->x, kernel, 1);
@@ -326,7 +327,7 @@ hc_work hc_gemm_grouped_work(const hc_product *p) {
     const bool exact_groups = p->x->form[HC_INT_GROUPED].n_limbs > 1;
     const hc_kernel *kernel = hc_product_line(HC_ORDER_GROUPED, exact_groups, false, p->w, p->run);
     hc_work grouped = integer_work(p, kernel);
-    if (exact_groups) { /* scaled outside the kernel, of panels without scales */
+    if (exact_groups) { /* scales are multiplied outside the kernel, so its panels have none */
         grouped.limbs = grouped.decoded;
         grouped.groups = hc_groups(p) * (double)hc_round_up(p->x->rows, kernel->mr);
     }
@@ -349,7 +350,7 @@ const char *hc_gemm_nm_folded_refuses(const hc_product *p) {
 hc_work hc_gemm_nm_folded_work(const hc_product *p) {
     const hc_kernel *right = hc_nm_kernel(p->w, p->run), *kernel = right ? right : hc_nm_kernel(p->x, p->run);
     hc_work kept = integer_work(p, kernel);
-    kept.products *= 4.0 / kernel->kr; /* a step of kr values costs one of 4 */
+    kept.products *= 4.0 / kernel->kr; /* a step of kr values costs as much as 4 dense ones */
     return kept;
 }
 hc_status hc_gemm_nm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, true, error); }

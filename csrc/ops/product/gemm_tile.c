@@ -1,4 +1,4 @@
-/* Tiles of the three kinds of product: kernels on panels, sums of limbs, and the way into `out`. */
+/* Tiles of the three kinds of product: calls kernels on panels, adds limbs, and writes the result to `out`. */
 #include "ops/product/gemm_tile.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ static const void *limb_of(const hc_panels *side, int64_t panel, int limb) {
 
 static int64_t tile_size(const hc_gemm_job *p) { return (int64_t)p->kernel->mr * p->kernel->nr; }
 
-/* int64 sums, and after them int32 ones of every pair of limbs. */
+/* int64 sums, followed by int32 sums of every pair of limbs. */
 int64_t hc_tile_sums_bytes(const hc_gemm_job *p) {
     return p->kind == HC_ORDER_CHAIN ? 0 : hc_round_up(tile_size(p) * (8 + 4 * p->a.limbs * p->b.limbs), HC_CACHE_LINE);
 }
@@ -31,7 +31,7 @@ static int32_t *tiles_of(const hc_gemm_job *p, const hc_tile_at *at) {
 
 static bool is_plain(const hc_gemm_job *p) { return p->out.n_dims <= 1 && p->out.column_stride == sizeof(float); }
 
-/* Where a tile of `out` lies itself when its values lie densely, else `own`. */
+/* The address of a tile in `out` if its values are contiguous there, otherwise `own`. */
 static float *tile_at(const hc_gemm_job *p, const hc_tile_at *at, float *own, int64_t *ld) {
     *ld = p->kernel->nr;
     if (!is_plain(p))
@@ -40,7 +40,7 @@ static float *tile_at(const hc_gemm_job *p, const hc_tile_at *at, float *own, in
     return (float *)(void *)hc_row(&p->out, at->row) + at->column;
 }
 
-/* Between a tile and `out`, along whichever of the two directions lies closer in memory. */
+/* Copies between a tile and `out`, along the direction whose values are closer in memory. */
 static void copy_tile(const hc_gemm_job *p, const hc_tile_at *at, float *tile, bool to_out) {
     const int64_t ld = p->kernel->nr, column_step = p->out.column_stride;
     const int last = p->out.n_dims - 1;
@@ -53,7 +53,7 @@ static void copy_tile(const hc_gemm_job *p, const hc_tile_at *at, float *tile, b
     }
     for (int64_t i = 0; i < at->rows;) {
         char *row = hc_row(&p->out, at->row + i) + at->column * column_step;
-        int64_t even = at->rows - i; /* rows that lie evenly */
+        int64_t even = at->rows - i; /* rows at a constant stride */
         if (last > 0)
             even = hc_min(even, p->out.shape[last] - (p->out.first + at->row + i) % p->out.shape[last]);
         const int64_t row_step = last >= 0 ? p->out.stride[last] : 0;
@@ -157,7 +157,7 @@ static void multiply_folded(const hc_gemm_job *p, const hc_tile_at *at) {
         copy_tile(p, at, own, true);
 }
 
-/* Every NaN is the same one, as in products of few vectors, since processors differ in what they make. */
+/* Replaces every NaN by the same NaN, as in products of few vectors: processors produce different NaNs. */
 static void unify_nans(int64_t n, float *values) {
     for (int64_t i = 0; i < n; i++)
         values[i] = values[i] == values[i] ? values[i] : NAN;

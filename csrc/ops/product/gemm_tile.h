@@ -7,11 +7,12 @@
 
 typedef struct {
     hc_order kind;
-    bool skips; /* b is packed as what its pattern keeps */
+    bool skips; /* b is packed as the nonzeros of its pattern */
     bool split; /* FOLDED: b is packed as codes and integer scales of groups */
     hc_rows out;
     int64_t m, n, k;
-    bool exact_groups; /* GROUPED beyond what gemm_s8_scaled does: several limbs, or segments longer than a KC block */
+    /* GROUPED with several limbs or segments longer than a KC block, which gemm_s8_scaled does not support */
+    bool exact_groups;
     bool waits_in_out;
     int64_t kc_limit, kc_count, max_steps, max_segments;
     const hc_kernel *kernel;
@@ -23,17 +24,17 @@ typedef struct {
     hc_panels *shared, *streamed;  /* one is a, the other b */
     const hc_prepacked *prepacked; /* panels of b that exist already, or NULL */
     hc_kc kc;
-    int64_t shared_block, streamed_block, group; /* panels: packed at once, walked at once, of one task */
+    int64_t shared_block, streamed_block, group; /* panels: packed at once, walked at once, per task */
     uint8_t *memory, *private_memory, *scratch;
     int64_t private_bytes, scratch_bytes; /* of one thread */
-    int64_t *dots;                        /* integer sums that wait for the next KC block, tile by tile */
+    int64_t *dots;                        /* integer sums of earlier KC blocks, tile by tile */
     float *partial;                       /* with exact_groups: values that wait */
-    /* The step at hand: first rows and panels of either side, tasks. */
+    /* The current step: first rows and panels of either side, number of tasks. */
     int64_t shared_first, streamed_first, shared_panels, streamed_panels;
     int64_t parts, groups;
 } hc_gemm_job;
 
-/* What lies where of one tile. */
+/* Addresses and indices of one tile. */
 typedef struct {
     const hc_panels *a, *b;
     int64_t a_panel, b_panel;
@@ -46,7 +47,7 @@ typedef struct {
 /* Memory for the sums of one tile, before they become floats. */
 int64_t hc_tile_sums_bytes(const hc_gemm_job *product);
 
-/* The KC block at hand of one tile: into `out`, or into the sums that wait for the next KC block. */
+/* Multiplies the current KC block of one tile: into `out`, or into the sums that wait for the next KC block. */
 void hc_multiply_tile(const hc_gemm_job *product, const hc_tile_at *at);
 
 #endif

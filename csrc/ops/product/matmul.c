@@ -1,8 +1,8 @@
-/* The CPU's route: out = a @ b, either side dense or packed. Both sides become rows over k (product.h): the dense or left one gives
- * the rows of the answer, the packed or right one its columns. Leading dimensions of one side alone are just more
- * rows; those that both have, or that a packed side has, are walked one matrix at a time.
+/* The CPU's route: out = a @ b, either side dense or packed. Both sides become rows over k (product.h): the dense or
+ * left side gives the rows of the result, the packed or right side its columns. Leading dimensions that only one side
+ * has are further rows. Leading dimensions that both sides or a packed side have are walked one matrix at a time.
  *
- * Memory: activations are quantized in blocks of ACTIVATION_BYTES; the paths bound their own.
+ * Memory: activations are quantized in blocks of ACTIVATION_BYTES; each path bounds its own memory.
  */
 #include "ops/check.h"
 #include "ops/codec/encoder.h"
@@ -21,7 +21,7 @@ typedef struct {
     const hc_packed *packed;
     const hc_geometry *geometry;
     int64_t first_row, rows; /* packed: in packed rows; dense: in rows of the view's own C order */
-    hc_rows view_rows;       /* dense: where those rows lie */
+    hc_rows view_rows;       /* dense: addresses of these rows */
     int64_t columns, column_stride;
 } hc_matrix;
 
@@ -48,7 +48,7 @@ static hc_dense_context dense_context(const hc_matrix *side) {
                               .column_stride = {side->column_stride}};
 }
 
-/* Multiplies, or, where a plan is asked for, gives that of the first product that has anything to multiply. */
+/* Computes the product. If a plan is asked for, returns the plan of the first product that is not empty instead. */
 static hc_status multiply(const hc_product *product, hc_plan *asked, hc_error *error) {
     if (!asked)
         return hc_multiply(product, error);
@@ -56,10 +56,11 @@ static hc_status multiply(const hc_product *product, hc_plan *asked, hc_error *e
     return is_empty || asked->path ? HC_OK : hc_plan_product(product, true, asked, error);
 }
 
-/* Whether rows of floats are multiplied in the order of few vectors: the only place that looks at their number. */
+/* Whether rows of floats are multiplied in the order of few vectors. No other function decides this by the number of
+ * rows. */
 static bool sums_as_few(const hc_run *run, int64_t rows) { return run->one_order || rows <= HC_GEMV_MOST; }
 
-/* How many rows of floats go through the weights together: as many as stay near the processor. */
+/* The number of rows of floats that are multiplied together: as many as stay in the near caches. */
 static int64_t rows_at_once(const hc_product *floats, int64_t ld) {
     if (floats->w->sparse)
         return HC_GEMV_MOST;
@@ -113,7 +114,7 @@ static hc_status dense_times_packed(const hc_run *run, const hc_matrix *x, const
     return sums_as_few(run, x->rows) ? few_times_packed(&product, asked, error) : multiply(&product, asked, error);
 }
 
-/* few: x was rows of floats that are multiplied as few vectors where not both sides have integers. */
+/* few: x was rows of floats, which are multiplied as few vectors unless both sides have integers. */
 static hc_status packed_times_packed(const hc_run *run, const hc_matrix *x, bool few, const hc_matrix *w,
                                      const hc_rows *out, hc_plan *asked, hc_error *error) {
     hc_packed_context x_context, w_context;
@@ -136,7 +137,7 @@ static hc_status packed_times_packed(const hc_run *run, const hc_matrix *x, bool
     return multiply(&product, asked, error);
 }
 
-/* x quantized on the way, a block of rows at a time; block `first` of x is row first of the encoder. */
+/* Quantizes x a block of rows at a time. Block `first` of x is row first of the encoder. */
 static hc_status quantized_times_packed(const hc_run *run, const hc_encoder *encoder, const hc_matrix *x,
                                         const hc_matrix *w, const hc_rows *out, hc_plan *asked, hc_error *error) {
     const int64_t row_bytes = hc_max(encoder->geometry.padded * hc_ceil_div(encoder->format.bits, 8), 1);
@@ -172,7 +173,8 @@ static void add_bias(const hc_view *bias, const hc_rows *rows, int64_t columns) 
     }
 }
 
-/* Dimensions of a side: which are rows (leading ones first, then `inner`), strides in the dense view or in out. */
+/* Dimensions of a side: those that are rows (leading ones first, then `inner`), and their strides in the dense view or
+ * in out. */
 static void add_dim(hc_rows *rows, int64_t shape, int64_t stride) {
     rows->shape[rows->n_dims] = shape;
     rows->stride[rows->n_dims++] = stride;
@@ -238,7 +240,7 @@ void hc_add_bias(const hc_view *bias, const hc_view *out) {
     add_bias(bias, &rows, out->shape[out->ndim - 1]);
 }
 
-/* The answer of a product over no columns: zeros, and the bias. */
+/* The result of a product over no columns: zeros plus the bias. */
 static void fill_empty_product(const hc_view *bias, const hc_view *out) {
     const int last = out->ndim - 1;
     int64_t bytes = sizeof(float);
@@ -277,7 +279,8 @@ static hc_status matmul(const hc_call *call, hc_plan *asked, hc_error *error) {
     const hc_format *activations = call->activations;
     const hc_view *bias = call->bias, *out = call->out;
     hc_status status = HC_OK;
-    /* x gives the rows of the answer: the dense side, or a where both are alike and only b lacks leading ones. */
+    /* x gives the rows of the result: it is the dense side. If both sides are of one kind, it is a, unless only b has
+     * leading dimensions. */
     const hc_half left = make_half(a, &call->sides[0], false), right = make_half(b, &call->sides[1], true);
     if (hc_values(out) == 0)
         return HC_OK; /* of any number of matrices */

@@ -1,12 +1,13 @@
-/* Estimates: the sum of counts of work times their costs. They need not be right, only tell paths apart that give the same
- * bits. `heterocompute bench plan` measures costs and holds the plan against the clock; fit_costs.py makes costs.def.
+/* Estimates of time: the sum of counts of work times their costs. They only rank paths that give the same bits.
+ * `heterocompute bench plan` measures the costs and compares the plan with measured times. fit_costs.py writes
+ * costs.def.
  */
 #include "ops/product/measure.h"
 
 #include "base/cpu.h"
 #include "ops/product/pack.h"
 
-enum { SPREAD_ROW = 512 }; /* to begin a row of a pattern takes as long as so many of its columns */
+enum { SPREAD_ROW = 512 }; /* columns of a pattern that take as long as the start of its row */
 
 typedef struct {
     double call;    /* ns */
@@ -14,12 +15,13 @@ typedef struct {
 } hc_cost;
 
 typedef struct {
-    uint32_t processor; /* hc_cpu_processor() of those that were measured, or 0: of any */
+    uint32_t processor; /* hc_cpu_processor() of the measurement; 0 for any processor */
     uint32_t needs;     /* instruction sets, all of them */
     hc_cost of[HC_N_PATHS];
 } hc_costs;
 
-/* The best instruction sets first, of these the processors that were measured before all others; the last needs nothing. */
+/* The best instruction sets come first; among equal sets the costs of a measured processor come before those for all
+ * processors. The last entry needs no instruction set. */
 static const hc_costs COSTS[] = {
 #include "ops/product/costs/costs.def"
 };
@@ -37,7 +39,7 @@ static const hc_costs *costs_of(uint32_t isa) {
 
 double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work) {
     const hc_cost *ns = &costs_of(run->isa)->of[path];
-    if (ns->call == 0) /* not measured: taken where it is forced, or alone */
+    if (ns->call == 0) /* not measured: used only if it is forced or the only path */
         return 1e6;
     const hc_work *cost = &ns->counts;
     return 1e-9 *

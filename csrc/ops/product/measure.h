@@ -18,13 +18,14 @@ bool hc_costs_hold(uint32_t processor, uint32_t needs, uint32_t isa);
 /* Estimate in one thread, by the costs of this processor, or else of the best class of instruction sets that the run allows. */
 double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
 
-/* Parts of hc_work that paths share. Whether the codes of w are of another width than 4 and 8 bits, or have minima; */
+/* Parts of hc_work that paths share. Whether the codes of w have minima or a width other than 4 and 8 bits; */
 bool hc_unpacked(const hc_product *product);
 /* the groups of w; */
 double hc_groups(const hc_product *product);
-/* the columns to which codes of a pattern return, 0 without one; */
+/* the number of columns into which the nonzeros of a pattern are expanded, 0 without a pattern; */
 double hc_spread(const hc_product *product);
-/* and decoding w as a whole, to float32 or to the integers of the product's order: decoded, unpacked, limbs and spread. */
+/* and the work of decoding all of w to float32 or to the integers of the product's order: decoded, unpacked, limbs and
+ * spread. */
 hc_work hc_decoding(const hc_product *product);
 
 #endif

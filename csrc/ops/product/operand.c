@@ -45,7 +45,8 @@ static void dense_floats(const hc_source *source, int64_t first_row, int64_t row
     const int last = dense->n_column_dims - 1;
     const int64_t run = dense->column_shape[last], stride = dense->column_stride[last];
     if (last == 0 && (stride > 64 || stride < -64)) {
-        /* Columns lie far apart and rows near: walk a block of rows for each column, so that a line is used whole. */
+        /* Columns are far apart in memory and rows are near: for each column walk a block of rows, so that each cache
+         * line is used entirely. */
         const char *row_data[64];
         for (int64_t r0 = 0; r0 < rows; r0 += 64) {
             const int64_t block = hc_min(64, rows - r0);

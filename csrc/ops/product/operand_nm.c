@@ -1,4 +1,4 @@
-/* Kept values back between zeros: rows of whole columns for products, and whole arrays. */
+/* Expands nonzeros to whole columns: rows for products, and whole arrays. */
 #include "ops/product/packed_rows.h"
 #include "ops/product/sparse.h"
 
@@ -10,15 +10,15 @@
 
 #include <string.h>
 
-enum { PIECE = 1024 }; /* whole columns at a time; kept ones are at most as many, and the blocks at both ends */
+enum { PIECE = 1024 }; /* whole columns at a time; the nonzeros are at most as many, plus the blocks at both ends */
 enum { KEPT = PIECE + 2 * HC_MAX_M };
 
-/* Whole columns [column, column + count) of one run, and what is kept of the blocks that they touch. */
+/* Whole columns [column, column + count) of one run, and the nonzeros of the blocks that they touch. */
 typedef struct {
     int64_t column, count;
-    int64_t inside;       /* the first column's place in its run */
+    int64_t inside;       /* index of the first column in its run */
     int64_t kept, n_kept; /* in kept columns */
-    int64_t block;        /* column of the run where kept value `kept` has its block */
+    int64_t block;        /* column of the run at which the block of nonzero number `kept` begins */
 } hc_stretch;
 
 static hc_stretch stretch_at(const hc_packed_context *packed, int64_t column, int64_t end) {
@@ -32,7 +32,7 @@ static hc_stretch stretch_at(const hc_packed_context *packed, int64_t column, in
     return s;
 }
 
-/* Where, from s.column on, kept value i of the stretch goes; outside [0, s.count) is not asked for. */
+/* Index, relative to s.column, of nonzero i of the stretch. Indices outside [0, s.count) are dropped. */
 static void places(const hc_packed_context *packed, int64_t row, const hc_stretch *s, int32_t place[KEPT]) {
     const int n = packed->format->n, m = packed->format->m;
     uint8_t position[KEPT];
@@ -44,7 +44,8 @@ static void places(const hc_packed_context *packed, int64_t row, const hc_stretc
             place[i] = block + position[i];
 }
 
-/* What is kept of a stretch in whole columns from its first block on: words of 64, at masks[0] column s->block. */
+/* Bitmasks of the nonzeros of a stretch, from its first block on: words of 64 columns; masks[0] begins at column
+ * s->block. */
 static int64_t masks_of(const hc_packed_context *packed, const hc_sparse_masks *line, int64_t row, const hc_stretch *s,
                         uint64_t *masks) {
     const int64_t n = packed->format->n, columns = s->n_kept / n * packed->format->m;
@@ -100,7 +101,7 @@ void hc_sparse_integers(const hc_source *source, hc_int_mode mode, int64_t first
             const int64_t n_groups = hc_ceil_div(s.inside + s.count, group) - s.inside / group;
             for (int64_t g = 0; out->group_scale && g < n_groups; g++)
                 out->group_scale[r * out->groups_ld + groups + g] = scale[g];
-            /* A group that the next stretch goes on with is counted there. */
+            /* A group that continues in the next stretch is counted there. */
             groups += n_groups - ((s.inside + s.count) % group != 0 && s.inside + s.count < source->run_length);
             groups -= source->group == 0;
             c += s.count;
@@ -108,7 +109,7 @@ void hc_sparse_integers(const hc_source *source, hc_int_mode mode, int64_t first
     }
 }
 
-/* Whole arrays: a task is some rows, decoded and placed row by row in padded columns. */
+/* Whole arrays: a task is some rows, each of which is decoded and then expanded into padded columns. */
 typedef struct {
     const hc_run *run;
     const hc_packed *packed;
@@ -120,7 +121,7 @@ typedef struct {
     char *memory;
 } hc_whole_job;
 
-/* float64 values of kept columns; the first may be inside a byte or a group. */
+/* float64 values of nonzeros; the first may be inside a byte or a group. */
 static void kept_doubles(const hc_whole_job *job, int64_t row, int64_t first, int64_t count, double *values) {
     const hc_format *format = &job->packed->format;
     const hc_geometry *g = job->geometry;

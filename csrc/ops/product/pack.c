@@ -1,6 +1,6 @@
-/* Decoding sources into panels. Portions of rows go through scratch memory that stays in L1; they begin
- * and end where the source's groups do, or at multiples of 8 columns inside a group longer than a portion. What such
- * a portion holds beyond the KC block is dropped.
+/* Decoding sources into panels. Portions of rows go through scratch memory that stays in L1; they begin and end where
+ * the source's groups do, or at multiples of 8 columns inside a group longer than a portion. Values of such a portion
+ * beyond the KC block are dropped.
  */
 #include "ops/product/pack.h"
 
@@ -46,7 +46,7 @@ static int64_t group_index(const hc_source *source, int64_t k) {
            k % source->run_length / source->group;
 }
 
-/* The last place at or before k where a portion may begin. */
+/* The last index at or before k at which a portion may begin. */
 static int64_t portion_start(const hc_source *source, int64_t k, int64_t limit) {
     const int64_t start = group_start(source, k);
     return group_end(source, k) - start > limit ? start + (k - start) / 8 * 8 : start;
@@ -132,7 +132,7 @@ const hc_kernel *hc_product_line(hc_order order, bool exact_groups, bool kept, c
     if (kept)
         return hc_nm_kernel(b, run);
     const hc_kernel *kernel = HC_BEST(gemm_s8, run);
-    /* Groups end inside long steps, which would be mostly padding. */
+    /* Groups would end inside long steps, which would then consist mostly of padding. */
     while (order == HC_ORDER_GROUPED && kernel->kr > 4)
         kernel = hc_kernel_below(kernel, run->isa);
     return kernel;
@@ -174,7 +174,7 @@ void hc_balance_limbs(int8_t *const limbs[HC_MAX_SIGNED_LIMBS], int64_t ld, int 
                 uint8_t *bytes = (uint8_t *)limbs[d] + row * ld + first;
                 if (d >= n_limbs)
                     memset(bytes, 0, (size_t)count);
-                /* A byte from 128 on stands for itself minus 256: of the top limb, only 127 + 1 has become one. */
+                /* A byte of 128 or more stands for itself minus 256. In the top limb this is only the value 127 + 1. */
                 const uint8_t was = d < n_limbs - 1 ? 0xff : 0;
                 for (int64_t i = 0; i < count; i++) {
                     const uint8_t limb = bytes[i], sum = (uint8_t)(limb + carry[i]);
@@ -195,7 +195,8 @@ void hc_order_nibbles(int8_t *x, int64_t n) {
     }
 }
 
-/* Bytes of `rows` rows, `columns` of them from k on, into a panel of kr = 4. What follows in the last step is 0. */
+/* Bytes of `rows` rows, `columns` of them from k on, into a panel of kr = 4. The rest of the last step is filled with
+ * 0. */
 static void place_bytes(const hc_panels *side, const int8_t *from, int64_t rows, int64_t columns, int64_t k,
                         uint8_t *panel, uint8_t flip) {
     const int64_t head = hc_min(columns, (4 - k % 4) % 4), units = (columns - head) / 4;
@@ -213,7 +214,7 @@ static void place_bytes(const hc_panels *side, const int8_t *from, int64_t rows,
             to[row * 4 + c] = c < tail ? (uint8_t)from[row * LIMB_LD + units * 4 + c] ^ flip : 0;
 }
 
-/* The same into a panel of longer steps, where kr bytes of a row lie together. */
+/* The same into a panel of longer steps, in which kr bytes of a row are contiguous. */
 static void place_rows(const hc_panels *side, const int8_t *from, int64_t rows, int64_t columns, int64_t k,
                        uint8_t *panel, uint8_t flip) {
     const int64_t kr = side->kr, step = kr * side->tile, whole = k % kr ? 0 : columns / kr * kr;
@@ -280,7 +281,7 @@ static void place_limbs(const hc_panels *side, const hc_portion *portion, int64_
     }
 }
 
-/* Rows that lie side by side are a panel already, but for its width. */
+/* Contiguous rows are a panel already, except for its width. */
 static void pack_side(const hc_panels *side, const hc_kc *kc, int64_t first_row, int64_t rows, float *panel) {
     const char *from = side->source->side + first_row * (int64_t)sizeof(float) + kc->first * side->source->side_stride;
     const int64_t tile = side->tile, step = side->source->side_stride;
@@ -321,7 +322,7 @@ static void pack_integers(const hc_panels *side, const hc_kc *kc, int64_t first_
                              : side->kind == HC_ORDER_FOLDED ? HC_INT_FOLDED
                                                              : HC_INT_GROUPED;
     const int n_limbs = source->form[mode].n_limbs;
-    /* That lie together: */
+    /* Bytes of a row that are contiguous: */
     const int64_t row_bytes = side->form == HC_PANEL_S16 ? 2 * side->kr : side->is_b ? 4 : side->kr;
     uint8_t *bytes = side->panels + panel * side->limbs * side->limb_bytes + row_in_panel * row_bytes;
     float *scales = mode == HC_INT_FOLDED ? NULL : side->scales + panel * kc->n_segments * side->tile + row_in_panel;

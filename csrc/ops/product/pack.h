@@ -1,8 +1,8 @@
-/* Panels: a product multiplies its sides in strips of `tile` rows, k beside k. A side is decoded portion by portion
- * from its source into scratch memory and from there transposed into panels; nothing else is ever decoded.
+/* Panels: strips of `tile` rows of a side, in which the values of one k are contiguous. A side is decoded portion by
+ * portion from its source into scratch memory, and transposed from there into panels. Nothing else is ever decoded.
  *
- * k is walked in KC blocks. A KC block is cut into segments: one for FLOATS and FOLDED, for GROUPED what lies between two
- * group boundaries of either side. Segments begin at a step of kr values in every panel and are padded with zeros.
+ * k is walked in KC blocks. A KC block is cut into segments: one for FLOATS and FOLDED, for GROUPED the columns between
+ * two group boundaries of either side. Segments begin at a step of kr values in every panel and are padded with zeros.
  *
  *   panel p, limb d:  panels + (p * limbs + d) * limb_bytes, laid out as kernels/kernel.h says
  *   its scales, segment s:  scales + (p * n_segments + s) * tile      init: ((p * limbs + d) * n_segments + s) * tile
@@ -22,7 +22,7 @@ typedef struct {
     int64_t n_segments;
     int64_t *end; /* the column after segment s */
     int32_t *segment_steps;
-    bool even;          /* no padding but at the very end: column c is value c - first of the panel */
+    bool even;          /* padding only at the very end: column c is value c - first of the panel */
     bool opens, closes; /* the first segment begins, the last segment ends in this KC block */
 } hc_kc;
 
@@ -34,29 +34,30 @@ typedef struct {
     bool kept;  /* panels of gemm_nm_s8_... */
     bool split; /* FOLDED: b's codes, and the integer scale of each segment */
     hc_nm_form nm_form;
-    int limbs; /* 8-bit parts of an integer: of a the limbs, of b balanced ones (-128 .. 127); 1 for floats */
+    int limbs; /* 8-bit parts of an integer: limbs of a, balanced limbs of b (-128 .. 127); 1 for floats */
     hc_pack_x32_fn *pack_x32;
     hc_compensation_s8_fn *compensation_s8; /* NULL where panels need no init */
     int32_t init_factor;                    /* of the sums */
-    int64_t limb_bytes;                     /* of the KC block at hand */
+    int64_t limb_bytes;                     /* of the current KC block */
     uint8_t *panels;
     int32_t *init;
     float *scales;     /* GROUPED, split */
     float *row_scales; /* FOLDED */
 } hc_panels;
 
-/* Segments of the KC block that begins at column `first`, at most `limit` columns; true when a segment had to be cut. */
+/* Fills the segments of the KC block that begins at column `first`, at most `limit` columns; true if a segment had to
+ * be cut. */
 bool hc_kc_fill(hc_kc *kc, hc_order kind, const hc_source *a, const hc_source *b, int64_t first, int64_t limit, int kr);
 
-/* What a side is, then what the chosen kernel wants of its panels. */
+/* Sets the properties of a side, then the layout of panels that the chosen kernel needs. */
 void hc_panels_init(hc_panels *side, hc_order kind, const hc_run *run, const hc_source *source, bool is_b);
 void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run);
 
-/* The kernel of gemm_f32, gemm_s8, gemm_s8_scaled or gemm_small_scaled for b, which is of FOLDED products wanted only where
- * its pattern is kept: then hc_nm_kernel takes it. */
+/* The kernel of gemm_f32, gemm_s8, gemm_s8_scaled or gemm_small_scaled for b. A FOLDED b whose pattern is kept uses
+ * hc_nm_kernel instead. */
 const hc_kernel *hc_product_line(hc_order order, bool exact_groups, bool kept, const hc_source *b, const hc_run *run);
 
-/* Whether gemm_small_split multiplies b, of an order FOLDED, and how many columns of it the sums hold; 0 where it does not. */
+/* Number of columns of b that the sums of gemm_small_split can hold; 0 if it does not multiply this FOLDED b. */
 int64_t hc_split_columns(const hc_source *a, const hc_source *b, const hc_run *run);
 void hc_panels_split(hc_panels *b);
 
@@ -67,7 +68,7 @@ int hc_signed_limbs(const hc_int_form *form);
 void hc_balance_limbs(int8_t *const limbs[HC_MAX_SIGNED_LIMBS], int64_t ld, int n_limbs, int n_signed_limbs,
                       int64_t rows, int64_t columns);
 
-/* Bytes of one limb of one panel, and of everything that a panel needs, for a KC block of this size. */
+/* Bytes of one limb of one panel, and of all parts of a panel, for a KC block of this size. */
 int64_t hc_limb_bytes(const hc_panels *side, int64_t steps);
 int64_t hc_panel_bytes(const hc_panels *side, int64_t steps, int64_t n_segments);
 
@@ -77,8 +78,8 @@ int64_t hc_pack_scratch(void);
 /* Packs rows first_row .. of the source (as many as there are, at most `tile`) into panel `panel`. */
 void hc_pack_panel(const hc_panels *side, const hc_kc *kc, int64_t first_row, int64_t panel, void *scratch);
 
-/* Even columns before odd ones, in blocks of HC_NIBBLES_STEP: the order of x for kernels that read codes of 4 bits as they
- * are stored. n is a multiple of it. */
+/* The order of x for kernels that read 4-bit codes as they are stored: in blocks of HC_NIBBLES_STEP columns, even
+ * columns before odd ones. n is a multiple of HC_NIBBLES_STEP. */
 enum { HC_NIBBLES_STEP = 128 };
 void hc_order_nibbles(int8_t *x, int64_t n);
 

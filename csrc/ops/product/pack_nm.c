@@ -1,6 +1,6 @@
-/* Patterns in integer products: what is kept of every kr columns, at most 4, becomes 4 values and their 4 places
- * (kernels/kernel.h, gemm_nm_s8_of8 and on). So a panel takes at most the bytes of the dense one, and gemm.c drives both
- * alike, within the same bounds.
+/* Patterns in integer products: the nonzeros of every kr columns, at most 4, become 4 values and their 4 positions
+ * (kernels/kernel.h, from gemm_nm_s8_of8 on). A panel therefore takes at most the bytes of the dense panel, and gemm.c
+ * treats both alike, within the same bounds.
  */
 #include "ops/product/packed_rows.h"
 #include "ops/product/sparse.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* No such columns cross a run or a group, and no more than 4 of them are kept. */
+/* Whether such columns never cross a run or a group, and have at most 4 nonzeros. */
 static bool fits(const hc_source *w, const hc_format *format, int kr) {
     return kr % format->m == 0 && kr / format->m * format->n <= 4 && !(w->runs > 1 && w->run_length % kr) &&
            !(w->group < w->run_length && w->group % kr);
@@ -36,7 +36,7 @@ const hc_kernel *hc_nm_kernel(const hc_source *w, const hc_run *run) {
     return NULL;
 }
 
-/* Positions of `kept` values from `first` on, a byte each; up to 7 more are written. m is a power of two. */
+/* Positions of `kept` nonzeros from `first` on, one byte each; up to 7 more bytes are written. m is a power of two. */
 static void unpack_positions(const hc_packed_context *packed, hc_gemv_unpack_fn *unpack, int64_t row, int64_t first,
                              int64_t kept, uint8_t *positions) {
     const int bits = hc_position_bits(packed->format->m);
@@ -48,7 +48,7 @@ static void unpack_positions(const hc_packed_context *packed, hc_gemv_unpack_fn 
         unpack(metadata + at, bytes - at, bits, kept, positions);
 }
 
-/* per_step bytes of each step become 4, the others 0. Three bytes behind the last are overwritten. */
+/* Expands per_step bytes of each step to 4, the others 0. Three bytes after the last are overwritten. */
 static void spread(uint8_t *restrict from, int per_step, int64_t kept, int64_t slots, uint8_t *restrict to) {
     memset(from + kept, 0, 3);
     for (int64_t t = 0; t < slots; t += 4, from += per_step) {
@@ -90,7 +90,7 @@ void hc_nm_integers(const hc_source *w, const hc_nm_form *form, int64_t first_ro
             memset(value + kept, 0, (size_t)(slots - kept));
             memset(place + kept, 0, (size_t)(slots - kept));
         }
-        /* What stands for no column counts for nothing. */
+        /* Nonzeros beyond the last column get the value 0. */
         for (int64_t t = slots - 4; t < slots && columns % m; t++)
             if (t / 4 * form->kr + (place[t] ^ (form->base >> t % 4 * 8 & 0xff)) >= columns)
                 value[t] = 0;

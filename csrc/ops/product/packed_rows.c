@@ -1,12 +1,12 @@
-/* Runs of packed rows, which decode from a byte and a group on, as columns without padding. */
+/* Runs of packed rows as columns without padding. Decoding starts at a byte and a group boundary. */
 #include "ops/product/packed_rows.h"
 
 #include "ops/codec/decode.h"
 
 #include <string.h>
 
-/* Calls `part` for every run that the columns touch: padded columns [tile.first_column, ..) hold them from `skip` on,
- * and they go to the answer's column `to`. */
+/* Calls `part` for every run that the columns touch. The padded columns [tile.first_column, ..) contain them from
+ * `skip` on, and their values are written to the result from column `to` on. */
 typedef struct {
     hc_tile tile;
     int64_t skip, to, count;
@@ -39,7 +39,7 @@ void hc_packed_floats(const hc_source *source, int64_t first_row, int64_t rows, 
                            values + part.to, ld);
             continue;
         }
-        /* A start that is no byte: decode piece by piece through a small buffer. */
+        /* The start is not at a byte: decode piece by piece through a small buffer. */
         enum { PIECE = 512 };
         float piece[PIECE];
         for (int64_t r = 0; r < rows; r++)
@@ -90,7 +90,7 @@ void hc_packed_integers(const hc_source *source, hc_int_mode mode, int64_t first
                                (size_t)(one.columns - from));
                     if (!out->group_scale)
                         continue;
-                    /* Groups that only the skipped columns touch are not the caller's. */
+                    /* Groups that only skipped columns touch do not belong to the caller. */
                     const int64_t wanted = (part.tile.first_column + part.skip) / effective;
                     const int64_t first = one.first_column / effective;
                     const int64_t last = (one.first_column + one.columns - 1) / effective;

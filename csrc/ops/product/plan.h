@@ -1,7 +1,7 @@
-/* One product, one plan. hc_product says what is multiplied: both sides as rows over k, and where the answer goes. A path is
- * one way to do it. paths.def has a section for each order of summation; all paths of a section give the same bits, and
- * the order follows from shapes and formats alone. The plan is the path of the section with the least estimate among those
- * that do not refuse; hc_plan_product is the only place that chooses.
+/* One plan per product. hc_product describes the operands, both as rows over k, and the result. A path is one algorithm
+ * for the product. paths.def has a section for each order of summation; all paths of a section give the same bits, and
+ * the order follows from shapes and formats alone. The plan is the path of the section with the smallest estimate among
+ * the paths that do not refuse; hc_plan_product is the only place that chooses.
  */
 #ifndef HC_PLAN_H
 #define HC_PLAN_H
@@ -11,14 +11,15 @@
 typedef struct {
     hc_order order;
     const char *id;   /* its number's name: ORDER_symbol */
-    const char *name; /* what hc_explain shows and a run may force */
+    const char *name; /* shown by hc_explain; a run can force it */
     const char *what; /* it does, a phrase */
-    /* NULL, or why the path does not do this product: by shapes, formats and instruction sets. */
+    /* NULL, or why the path cannot compute this product. Depends on shapes, formats and instruction sets. */
     const char *(*refuses)(const hc_product *product);
-    /* What it would do with a product that it does not refuse. */
+    /* The work for a product that the path does not refuse. */
     hc_work (*work)(const hc_product *product);
     hc_status (*run)(const hc_product *product, hc_error *error);
-    /* NULL, or why its bits would differ with these values, or NULL; looks at all of them, so it is asked last. */
+    /* NULL if bits never depend on values. Otherwise a function that returns why the bits would differ for these
+     * values, or NULL. It reads all values, so it is called last. */
     const char *(*differs)(const hc_product *product);
 } hc_path;
 
@@ -28,16 +29,16 @@ typedef struct {
     struct {
         const hc_path *path;
         const char *reason; /* why not, or NULL */
-        double seconds;     /* of one thread, an estimate; 0 where it refuses */
+        double seconds;     /* estimate for one thread; 0 if the path refuses */
         hc_work work;
     } candidate[HC_N_PATHS]; /* no section has more */
 } hc_plan;
 
-/* HC_VALUE where exact sums pass 64 bits, or where the run forces a path that refuses. With `all`, candidates that need not
- * be looked at are looked at too. */
+/* Fails with HC_VALUE if exact sums pass 64 bits, or if the run forces a path that refuses. With `all`, every candidate
+ * is examined, even if the choice does not need it. */
 hc_status hc_plan_product(const hc_product *product, bool all, hc_plan *plan, hc_error *error);
 
-/* Plans and runs. Nothing to do where either side has no rows; zeros where there are no columns. */
+/* Plans and runs. Does nothing if a side has no rows; writes zeros if there are no columns. */
 hc_status hc_multiply(const hc_product *product, hc_error *error);
 
 #endif

@@ -1,7 +1,7 @@
-/* Panels of the right side of an integer product, packed once and kept: FOLDED where the format folds, else GROUPED
- * with the segments of its own groups, which is what a left side without groups leaves of them.
+/* Panels of the right side of an integer product, packed once and kept: FOLDED if the format folds, otherwise GROUPED
+ * with the segments of its own groups. These are the segments of the product if the left side has no groups.
  *
- * Memory: a byte a value and limb, rows and k rounded up to the kernel's nr and kr, and the scales.
+ * Memory: one byte per value and limb, rows and k rounded up to the kernel's nr and kr, and the scales.
  */
 #include "ops/product/prepack.h"
 
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { MAX_COLUMNS = 8192 }; /* the shortest KC block of gemm.c's plans: more columns would be packed in several */
+enum { MAX_COLUMNS = 8192 }; /* the shortest KC block of gemm.c's plans: more columns would need several KC blocks */
 
 struct hc_prepacked {
     hc_prepacked_origin origin;
@@ -82,7 +82,7 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
         return hc_fail(error, HC_MEMORY, "prepack: not enough memory");
     *p = (hc_prepacked){.origin = {packed->format, geometry}, .kind = folds ? HC_ORDER_FOLDED : HC_ORDER_GROUPED};
     hc_panels_init(&p->panels, p->kind, run, &source, true);
-    /* Dense panels serve every number of rows of x at the speed of AMX; only one kind is kept. */
+    /* Dense panels run at the speed of AMX for every number of rows of x. Only one kind of panels is kept. */
     const bool skips = folds && hc_nm_kernel(&source, run) && !(HC_BEST(gemm_s8, run)->needs & HC_ISA_AMX);
     const hc_source without_groups = {.columns = source.columns, .form[HC_INT_FOLDED] = {.n_limbs = 1}};
     const bool splits = folds && !skips && hc_split_columns(&without_groups, &source, run) >= source.columns;

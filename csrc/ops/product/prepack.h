@@ -4,11 +4,12 @@
 
 #include "ops/product/pack.h"
 
-/* true if these panels are what a product of this kind with `a` and this kernel would pack, in `KC blocks` KC blocks. */
+/* Whether these panels are the ones that a product of this kind with `a` and this kernel would pack, in `KC blocks` KC
+ * blocks. */
 bool hc_prepacked_fits(const hc_prepacked *prepacked, hc_order kind, const hc_source *a, const hc_kernel *kernel,
                        int64_t kc_count);
 
-/* Lets `side` see the panels from `first` on. */
+/* Makes `side` use the panels from `first` on. */
 void hc_prepacked_panels(const hc_prepacked *prepacked, int64_t first, hc_panels *side);
 
 #endif

@@ -1,8 +1,8 @@
-/* Both sides of a product are rows over the same k: y[i, j] = sum_k a_i[k] * b_j[k]. A source yields portions of such
- * rows, whatever they come from (a view with any strides, a packed array, the windows of an image): as float32
- * values, or as the integers of base/packed.h. Columns are logical: paddings of groups are already gone.
+/* Both sides of a product are rows over the same k: y[i, j] = sum_k a_i[k] * b_j[k]. A source returns portions of such
+ * rows, as float32 values or as the integers of base/packed.h. Rows can come from a view with any strides, a packed
+ * array, or the windows of an image. Columns are logical: padding of groups is removed.
  *
- * What products write to is a target: any strides, rows split over several dimensions.
+ * A target receives the results of products: any strides, rows split over several dimensions.
  */
 #ifndef HC_PRODUCT_H
 #define HC_PRODUCT_H
@@ -15,7 +15,7 @@ typedef struct {
     char *data;
     int n_dims;
     int64_t shape[HC_MAX_DIMS], stride[HC_MAX_DIMS];
-    int64_t rows;          /* how many there are from `first` on */
+    int64_t rows;          /* number of rows from `first` on */
     int64_t first;         /* row 0 is row `first` of the dimensions */
     int64_t column_stride; /* bytes */
 } hc_rows;
@@ -36,26 +36,28 @@ struct hc_source {
     /* Rows [first_row, +rows), columns [first_column, +columns) as float32 into values[rows][ld]. Thread-safe. */
     void (*floats)(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
                    float *values, int64_t ld);
-    /* The same as integers; whole groups unless there are none; NULL where there are no integers. */
+    /* The same as integers; whole groups unless there are none; NULL if the source has no integers. */
     void (*integers)(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows, int64_t first_column,
                      int64_t columns, const hc_int_tile *tile);
     hc_int_form form[HC_N_INT_MODES]; /* by hc_int_mode */
-    const hc_prepacked *prepacked;    /* panels of exactly these rows, if they were made before */
-    int64_t runs, run_length, group;  /* group boundaries in columns: every run starts anew; group 0: one group a row */
+    const hc_prepacked *prepacked;    /* panels of exactly these rows if they were prepacked, or NULL */
+    /* group boundaries in columns: groups restart at every run; group 0: one group per row */
+    int64_t runs, run_length, group;
     const void *context;
-    const void *sparse; /* the context, where the format has a pattern; else NULL */
-    /* float32 values of neighbouring rows lie side by side: (row, column) at side + row * 4 + column * side_stride; or
-     * NULL. */
+    const void *sparse; /* the context if the format has a pattern, otherwise NULL */
+    /* If float32 values of neighbouring rows are contiguous: (row, column) is at side + row * 4 + column * side_stride.
+     * Otherwise NULL. */
     const char *side;
     int64_t side_stride;
-    /* float32 values of neighbouring columns do: (row, column) at along + row * along_stride + column * 4; or NULL. */
+    /* If float32 values of neighbouring columns are contiguous: (row, column) is at along + row * along_stride + column
+     * * 4. Otherwise NULL. */
     const char *along;
     int64_t along_stride;
 };
 
 /* The orders of summation: a product has the bits of its order, whichever path computes it.
  *
- *   CHAIN    one fmaf chain over k a value
+ *   CHAIN    one fmaf chain over k per value
  *   FOLDED   integers, scales multiplied into the codes: exact, y = float32((float64(s_x) * float64(s_w)) * float64(S))
  *   GROUPED  acc = fmaf(float32(s_x * s_w), float32(dot), acc) over the segments that all group boundaries of both sides cut,
  *            ascending; the dot of a segment is exact. Where one side has minima, its codes are those and, added last,
@@ -65,7 +67,8 @@ struct hc_source {
  *            HC_GEMV_MOST */
 typedef enum { HC_ORDER_CHAIN = 0, HC_ORDER_FOLDED, HC_ORDER_GROUPED, HC_ORDER_GEMV, HC_N_ORDERS } hc_order;
 enum { HC_GEMV_MOST = 8, HC_GEMV_BLOCK = 32 };
-/* Integers where both sides have them, folded before grouped; else floats, those of few vectors in an order of their own. */
+/* Integers if both sides have them, folded before grouped. Otherwise floats, with an order of its own for few
+ * vectors. */
 hc_order hc_order_of(const hc_source *x, const hc_source *w);
 
 /* Rows [first_row, first_row + rows) of a packed array. */
@@ -77,7 +80,7 @@ typedef struct {
     int64_t first_row;
 } hc_packed_context;
 
-/* y[i, j] = sum over k of x_i[k] w_j[k], the rows of `out` being those of x and its columns the rows of w. */
+/* y[i, j] = sum over k of x_i[k] w_j[k]. Rows of `out` are those of x, its columns are the rows of w. */
 typedef struct {
     const hc_run *run;
     hc_order order;
@@ -88,15 +91,16 @@ typedef struct {
     hc_rows out;
 } hc_product;
 
-/* NULL, or why decoded tiles of weights in a pattern would not give the bits of their kept values alone (exact_nm.c): looks at
- * all values. */
+/* NULL, or why decoded tiles of weights with a pattern would give other bits than their nonzeros alone (exact_nm.c).
+ * Reads all values. */
 const char *hc_zeros_differ(const hc_run *run, const hc_source *x, const hc_source *w);
 
-/* Working memory of a product, of all threads together, is within this and what its file says besides. */
+/* Bound of the working memory of a product, for all threads together, except for the memory that a file states
+ * itself. */
 enum { HC_WORK_BYTES = 16 << 20 };
 
-/* Dimensions of rows that lie evenly one after another become one, so that most answers have one; the same run
- * with no more threads than are worth waking. */
+/* Merges dimensions of rows with one common stride, so that most results have one dimension; and the same run with no
+ * more threads than are worth waking. */
 hc_rows hc_merged_rows(const hc_rows *rows);
 hc_run hc_run_for(const hc_product *product);
 

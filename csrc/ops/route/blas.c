@@ -1,6 +1,6 @@
-/* Dense float32 products by cblas_sgemm and cblas_sgemv of a library that the binding opened: nothing is linked.
- *
- * A BLAS wants one of two strides to be that of an element; an operand without one is copied, a matrix at a time.
+/* Dense float32 products by cblas_sgemm and cblas_sgemv of a library that the binding opened: nothing is linked. A BLAS
+ * needs a stride of one element in one of two dimensions. An operand without such a stride is copied, one matrix at a
+ * time.
  */
 #include "base/float_env.h"
 #include "base/platform/platform.h"
@@ -12,21 +12,21 @@
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
 
-/* State of the process: the first library counts and stays open. */
+/* State of the process: the first library is used and stays open. */
 static hc_blas blas;
 enum { UNKNOWN = 0, SETTING, NONE, OPEN };
 static atomic_int state;
 
-/* The library's number of threads is changed for products and put back behind them. */
+/* The library's number of threads is set for products and restored after them. */
 static struct {
     hc_mutex mutex;
-    int usual;   /* what it is otherwise; another number is a limit that someone else (threadpoolctl) set */
-    int outside; /* what it was before the products that run now */
+    int usual;   /* its number at other times; another number is a limit that someone else (threadpoolctl) set */
+    int outside; /* its number before the products that run now */
     int set;     /* by the last of them */
     int running;
 } threads_of = {.mutex = HC_MUTEX_INIT};
 
-/* Another thread may have held it when the process was forked. */
+/* Another thread may have held the lock when the process was forked. */
 static void restart_in_child(void) {
     hc_mutex_init(&threads_of.mutex);
     threads_of.running = 0;
@@ -49,8 +49,8 @@ bool hc_blas_looked(void) { return state >= NONE; }
 /* Instruction sets: 2 with AVX-512, 1 with AVX2, 0 with neither. */
 static int rank_of(uint32_t isa) { return isa & HC_ISA_AVX512 ? 2 : isa & HC_ISA_AVX2 ? 1 : 0; }
 
-/* What the cores of OpenBLAS for x86-64 use (its cpuid_x86.c and getarch.c); any other core, and a library that names none, is
- * taken to have kernels for this machine. */
+/* Instruction sets of the cores of OpenBLAS for x86-64 (its cpuid_x86.c and getarch.c). Any other core, and a library
+ * that reports none, counts as having kernels for this machine. */
 static const struct {
     const char *name;
     int rank;
@@ -69,11 +69,11 @@ hc_blas_speed hc_blas_speed_of(uint32_t isa) {
     return HC_BLAS_EQUAL;
 }
 
-/* The time of a BLAS over that of our kernels, by shapes: measured in one thread against OpenBLAS 0.3.34 on an AMD EPYC of family
- * 26 (Zen 5), 2026-11, weights in rows and transposed. A BLAS packs all of the weights for a few rows as we do, but then uses
- * kernels for many; below 10^6 products it has kernels that pack nothing, but few for transposed weights. The first line that
- * fits counts; none: USUAL_SHARE. A share stands for a range (1.0 to 2.1): whether it is above 1 decides, its size only shows in
- * hc_explain. */
+/* The time of a BLAS over that of our kernels, by shapes: measured in one thread against OpenBLAS 0.3.34 on an AMD EPYC
+ * of family 26 (Zen 5), 2026-11, weights in rows and transposed. For a few rows a BLAS packs all of the weights, but
+ * then uses kernels for many rows. Below 10^6 products it has kernels that pack nothing, but few of them for transposed
+ * weights. The first matching entry is used, otherwise USUAL_SHARE. An entry stands for a range (1.0 to 2.1): only
+ * whether it is above 1 matters, and hc_explain shows its size. */
 typedef struct {
     hc_blas_speed speed;
     int rank;        /* of our kernels; -1: any */
@@ -159,7 +159,7 @@ static void end_threads(void) {
     hc_mutex_unlock(&threads_of.mutex);
 }
 
-/* A matrix as a BLAS has it: false where neither stride is that of an element, or the other leaves int. */
+/* A matrix in the form of a BLAS. false if neither stride is that of an element, or the other stride exceeds int. */
 typedef struct {
     const float *data;
     int trans, ld;
@@ -185,7 +185,7 @@ static bool is_vector(const hc_view *view, int axis) {
     return view->shape[axis] <= 1 || view->strides[axis] == sizeof(float);
 }
 
-/* One matrix by another; false, and nothing done, for strides that no BLAS takes. */
+/* Multiplies one matrix by another. Returns false, without doing anything, for strides that no BLAS accepts. */
 static bool multiply(const hc_view *a, const hc_view *b, const hc_view *out) {
     hc_blas_matrix x, w, y;
     if (!matrix_of(a, &x) || !matrix_of(b, &w) || !matrix_of(out, &y) || y.trans != NO_TRANS)
@@ -218,7 +218,7 @@ static hc_view rows_side_by_side(const hc_view *view, float *data) {
                      .strides = {view->shape[1] * (int64_t)sizeof(float), sizeof(float)}};
 }
 
-/* The same by copies of all three, whose memory is kept from one matrix to the next. */
+/* The same with copies of all three, whose memory is kept for the next matrix. */
 static hc_status multiply_copies(const hc_view *a, const hc_view *b, const hc_view *out, float *memory[3],
                                  hc_error *error) {
     const hc_view *views[3] = {a, b, out};
@@ -236,12 +236,12 @@ static hc_status multiply_copies(const hc_view *a, const hc_view *b, const hc_vi
     return HC_OK;
 }
 
-/* Leading dimensions that lie evenly before the rows become rows, from the last on. */
+/* Merges leading dimensions into the rows if their strides allow it, from the last on. */
 static void merge_rows(hc_view *a, hc_view *out) {
     while (a->ndim > 2) {
-        const int last = a->ndim - 2; /* the rows; before them is what may become more of them */
+        const int last = a->ndim - 2; /* the rows; dimensions before them may be merged into the rows */
         const int64_t count = a->shape[last];
-        if (out->shape[last] != count) /* it is taken again and again there */
+        if (out->shape[last] != count) /* it is broadcast there */
             return;
         if (count == 1) { /* whose own stride says nothing */
             a->strides[last] = a->strides[last - 1];
@@ -264,7 +264,8 @@ static void merge_rows(hc_view *a, hc_view *out) {
     }
 }
 
-/* Matrix `batch` of `out`, or what a side has for it: leading dimensions of 1, or none, are taken again and again. */
+/* Matrix `batch` of `out`, or the matrix of a side for it: missing leading dimensions and those of length 1 are
+ * broadcast. */
 static hc_view matrix_at(const hc_view *view, const hc_view *out, int64_t batch) {
     const int i = view->ndim - 2;
     hc_view matrix = {.data = view->data,

@@ -25,10 +25,10 @@ const char *hc_route_name(int number) { return number >= 0 && number < HC_N_ROUT
 typedef struct {
     int chosen;                      /* -1: all refuse */
     const char *reason[HC_N_ROUTES]; /* why not, or NULL */
-    double share[HC_N_ROUTES];       /* 0 where nobody had to know */
+    double share[HC_N_ROUTES];       /* 0 if it was not needed */
 } hc_choice;
 
-/* With `all`, what need not be known is found out too. */
+/* With `all`, shares that the choice does not need are computed too. */
 static hc_choice choose(const hc_call *call, bool all) {
     hc_choice choice = {.chosen = -1};
     const int asked = call->run->route - 1;

@@ -1,4 +1,4 @@
-/* Blocks of rows of x and groups of weights: which unit is in which block, what tasks there are, and how all are walked. */
+/* Blocks of rows of x and groups of weights: the units of each block, the tasks, and the loop over all of them. */
 #include "ops/rows/driver.h"
 
 int64_t hc_row_block_of(const hc_row_blocks *blocks, int64_t unit) {

@@ -1,13 +1,13 @@
-/* Folded products of many rows of x: these are brought into panels, rows side by side in lanes, and the
- * weights stay as they lie (kernels/rows/rows.h, lanes_s8). int8 codes without groups are read as they are stored, and codes
- * of 4 bits where there is a kernel for them (lanes_s4); other weights are decoded to int8, a group of rows at a time, once for
- * all rows of x; wider integers are signed limbs (rows.c), or integers of 8 bits and scales apart (lanes_groups.c).
+/* Folded products of many rows of x. x is packed into panels, with one row per lane, and the weights keep their order
+ * (kernels/rows/rows.h, lanes_s8). int8 codes without groups are read as they are stored, and so are 4-bit codes that
+ * have a kernel (lanes_s4). Other weights are decoded to int8, a group of rows at a time, once for all rows of x. Wider
+ * integers become signed limbs (rows.c), or 8-bit integers with separate scales (lanes_groups.c).
  *
  *   x panel (k / 4, lanes, 4 bytes)  x  w rows (group, k)  ->  sums (group, lanes)  ->  scaled, transposed: out (lanes, group)
  *
  * Threads share groups of weight rows, and blocks of x where groups are few.
  *
- * Memory: X_BYTES for the panels at hand, HC_WORK_BYTES for weights and sums of all threads.
+ * Memory: X_BYTES for the current panels, HC_WORK_BYTES for weights and sums of all threads.
  */
 #include "ops/rows/lanes.h"
 #include "ops/product/measure.h"
@@ -21,13 +21,13 @@
 enum {
     LONGEST = 65536, /* the kernel's budget */
     X_BYTES = 8 << 20,
-    GROUP_BYTES = 192 << 10, /* of weights, which all blocks of x read: with those that come next, in L2 */
-    GROUP_STEP = 24,         /* a multiple of what kernels take at once */
+    GROUP_BYTES = 192 << 10, /* of weights, which all blocks of x read: two groups stay in L2 */
+    GROUP_STEP = 24,         /* a multiple of the rows that kernels process at once */
     MOST_GROUP = 96,
     DECODED_BYTES = 512 << 10, /* of decoded ones: 48 rows of 2048 take .93 to .97 of the time with 24, and 8 rows */
     MOST_DECODED = 48,         /* 1.2 times, 32 to 64 rows of x (Zen 4, 2026-11) */
-    FAR_BYTES = 1 << 20,       /* weights that are prefetched: beyond L2 */
-    UNIT = 16,                 /* rows of x packed at once; HC_LANES_FEW where there are no more */
+    FAR_BYTES = 1 << 20,       /* weights of this size and more are prefetched, since they do not stay in L2 */
+    UNIT = 16,                 /* rows of x packed at once; HC_LANES_FEW if there are no more rows */
 };
 
 typedef struct {
@@ -43,14 +43,14 @@ typedef struct {
     int x_limbs, w_limbs;
     bool direct;  /* weights as they are stored, */
     bool nibbles; /* those of 4 bits, */
-    int words;    /* which share a scale, or 0 */
+    int words;    /* 32-bit words that share a scale, or 0 */
     int64_t n, k, ld, quads, x_plane;
     int64_t sums_at, values_at, dots_at, rows_at, private_bytes; /* of one thread */
     uint8_t *memory, *x, *private_memory;
     float *x_scales;
 } hc_lanes_job;
 
-/* Eight columns of eight rows after the other. */
+/* Packs eight columns of eight rows at a time. */
 static void pack_few(const int8_t *rows, int64_t ld, int64_t steps, uint8_t *panel) {
     for (int64_t s = 0; s < steps; s++)
         for (int i = 0; i < HC_LANES_FEW; i++) {
@@ -106,7 +106,7 @@ static void group_task(void *context, int64_t task, int thread) {
         args.ld_w = stored.ld_w;
         args.words = stored.words;
         args.ld_scales = stored.ld_scales;
-        if (job->n * job->k / codes >= FAR_BYTES) /* maybe behind the end */
+        if (job->n * job->k / codes >= FAR_BYTES) /* possibly beyond the end, which a prefetch ignores */
             next = (const int8_t *)((uintptr_t)w + (uintptr_t)(blocks->group_rows * args.ld_w));
     } else {
         hc_rows_load(job->product->w, first, args.n_w, job->ld, w_plane, decoded, scales);
@@ -165,8 +165,7 @@ static void plan(hc_lanes_job *job, const hc_product *p) {
     job->lanes = HC_LANES_X * UNIT;
     const int64_t columns = job->nibbles ? hc_round_up(job->k, HC_NIBBLES_STEP) : job->k;
     job->quads = hc_ceil_div(columns, 8) * 2;
-    job->ld =
-        hc_round_up(columns, HC_CACHE_LINE) + HC_CACHE_LINE; /* rows of 4 KiB would fall on the same places of L1 */
+    job->ld = hc_round_up(columns, HC_CACHE_LINE) + HC_CACHE_LINE; /* rows of 4 KiB would share the cache sets of L1 */
     blocks->most = hc_max(X_BYTES / (job->quads * 4 * job->x_limbs) / job->lanes, 1) * job->lanes;
     blocks->most = hc_min(hc_round_up(p->x->rows, blocks->unit), blocks->most);
     const int64_t row_bytes = job->nibbles ? hc_ceil_div(job->k, 2) : job->k * job->w_limbs;
@@ -213,7 +212,7 @@ hc_work hc_lanes_folded_work(const hc_product *p) {
     const double blocks = (double)hc_ceil_div(p->x->rows, HC_LANES_X * UNIT); /* each reads the weights */
     hc_work work = direct ? (hc_work){.codes = blocks * codes} : hc_decoding(p);
     work.products = codes * lanes * pairs;
-    work.wide = p->x->rows <= HC_LANES_FEW ? work.products : 0; /* by another loop of the kernel */
+    work.wide = p->x->rows <= HC_LANES_FEW ? work.products : 0; /* computed by another loop of the kernel */
     work.groups = words ? blocks * codes / (8.0 * words) : 0;
     work.values = (double)p->x->rows * (double)p->x->columns * x_limbs;
     return work;

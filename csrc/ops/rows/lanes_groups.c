@@ -1,14 +1,14 @@
-/* Products with a scale a group of weights and one a row of x: rows of x in panels, side by side in lanes, rows of w decoded to
- * int8, a group of rows at a time, once for all rows of x (kernels/rows/rows.h, lanes_s8_scaled). Of order GROUPED, where scales
- * are float32; and of order FOLDED where integer scales would make more than 8 bits of codes: there they multiply the sums of
- * their groups (lanes_s8_split).
+/* Products with one scale per group of weights and one per row of x. x is packed into panels, with one row per lane. w
+ * is decoded to int8, a group of rows at a time, once for all rows of x (kernels/rows/rows.h, lanes_s8_scaled). The
+ * order is GROUPED if scales are float32. It is FOLDED if integer scales times codes would need more than 8 bits: the
+ * scales then multiply the sums of their groups (lanes_s8_split).
  *
  *   x panel (k / 4, lanes, 4 bytes)  x  w rows (group, k)  ->  values (group, lanes), transposed: out (lanes, group)
  *
- * Chunks of k keep a panel in L1; values wait for the next one. Threads share groups of weight rows, and blocks of x where
- * groups are few.
+ * k is walked in chunks, so that a panel stays in L1; sums wait for the next chunk. Threads share groups of weight
+ * rows, and blocks of x if there are few groups.
  *
- * Memory: X_BYTES for the panels at hand and half as much for their sums, HC_WORK_BYTES for weights and values of all threads.
+ * Memory: X_BYTES for the panels and half as much for sums, HC_WORK_BYTES for weights and values of all threads.
  */
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"
@@ -20,10 +20,10 @@
 #include <string.h>
 
 enum {
-    LONGEST = 65536, /* columns, which bound memory, and of a group the sums */
+    LONGEST = 65536, /* columns: bounds the memory, and the sums of a group */
     X_BYTES = 8 << 20,
     DECODED_BYTES = 256 << 10,
-    GROUP_STEP = 12, /* a multiple of what kernels take at once */
+    GROUP_STEP = 12, /* a multiple of the rows that kernels process at once */
     MOST_GROUP = 96,
     CHUNK_BYTES = 16 << 10,
     UNIT = 16, /* rows of x packed at once */
@@ -39,14 +39,15 @@ typedef struct {
     hc_rows out;
     hc_row_blocks x_rows;
     int64_t n, k, group, segments, chunk, quads, ld;
-    int64_t scales_at, row_scales_at, sums_at, values_at, private_bytes; /* of one thread, behind decoded rows */
+    /* offsets in the memory of one thread, after the decoded rows */
+    int64_t scales_at, row_scales_at, sums_at, values_at, private_bytes;
     uint8_t *memory, *private_memory;
     int8_t *x;
     int32_t *start; /* (segments, lanes) for each block of x */
     float *x_scales;
 } hc_groups_job;
 
-/* Rows as int8, 0 up to a multiple of 4 columns. */
+/* Rows as int8, padded with 0 to a multiple of 4 columns. */
 static void load(const hc_source *source, hc_int_mode mode, int64_t first, int64_t rows, int64_t ld, int8_t *to,
                  float *group_scales, int64_t ld_scales, float *row_scales) {
     const hc_int_tile tile = {
@@ -96,7 +97,7 @@ static void group_task(void *context, int64_t task, int thread) {
                                  .c = job->split ? (void *)sums : values};
     load(job->product->w, job->split ? HC_INT_SPLIT : HC_INT_GROUPED, first, args.n_w, job->ld, w, scales,
          job->segments, row_scales);
-    if (job->split) /* integers below 2^24, as floats: in their places as integers */
+    if (job->split) /* integers below 2^24 as floats, replaced in place by integers */
         for (int64_t i = 0; i < args.n_w * job->segments; i++) {
             const int32_t factor = (int32_t)scales[i];
             memcpy(scales + i, &factor, sizeof factor);
@@ -119,7 +120,7 @@ static void group_task(void *context, int64_t task, int thread) {
         }
         if (job->split)
             job->dequantize_s32(args.n_w, rows, sums, args.ldc, row_scales, job->x_scales + row, values, args.ldc);
-        for (int64_t i = 0; !job->split && i < args.n_w * args.ldc; i++) /* every NaN is the same one */
+        for (int64_t i = 0; !job->split && i < args.n_w * args.ldc; i++) /* one NaN for all, as in the other paths */
             values[i] = values[i] == values[i] ? values[i] : NAN;
         hc_lanes_store(job->transpose, &job->out, blocks->first_row + row, rows, first, args.n_w, args.ldc, values);
     }
@@ -139,7 +140,7 @@ static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     job->out = hc_merged_rows(&p->out);
     job->segments = hc_ceil_div(job->k, job->group);
     job->quads = hc_ceil_div(job->k, 4);
-    job->ld = hc_round_up(job->k, ROW_PADDING) + ROW_PADDING; /* rows of 4 KiB would fall on the same places of L1 */
+    job->ld = hc_round_up(job->k, ROW_PADDING) + ROW_PADDING; /* rows of 4 KiB would share the cache sets of L1 */
     blocks->most = hc_max(X_BYTES / (job->quads * 4) / most_lanes, 1) * most_lanes;
     blocks->most = hc_min(hc_round_up(p->x->rows, UNIT), blocks->most);
     const int64_t lanes = hc_min(blocks->most, most_lanes);
@@ -194,7 +195,7 @@ bool hc_lanes_splits(const hc_product *p) {
 hc_work hc_lanes_groups_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, lanes = (double)hc_round_up(p->x->rows, UNIT);
     hc_work work = hc_decoding(p);
-    work.limbs = 0; /* integers stay apart from their scales */
+    work.limbs = 0; /* integers are not multiplied by their scales */
     work.products = codes * lanes;
     work.groups = hc_groups(p) * lanes;
     work.values = (double)p->x->rows * (double)p->x->columns;

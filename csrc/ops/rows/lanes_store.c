@@ -1,11 +1,12 @@
-/* Sums of lanes on their way into `out`. */
+/* Writes sums of lanes to `out`. */
 #include "ops/rows/lanes.h"
 
 #include <string.h>
 
 enum { STORED = 8, UNIT = 16 };
 
-/* STORED rows of `out` at once: their lines, often in one set of L1, stay there until they are whole. */
+/* Writes STORED rows of `out` together. Their cache lines, which often share a set of L1, stay there until they are
+ * complete. */
 void hc_lanes_store(hc_pack_x32_fn *transpose, const hc_rows *out, int64_t row, int64_t rows, int64_t column,
                     int64_t columns, int64_t ld, const float *values) {
     const int64_t step = out->n_dims ? out->stride[0] : 0;
@@ -21,7 +22,7 @@ void hc_lanes_store(hc_pack_x32_fn *transpose, const hc_rows *out, int64_t row, 
     }
     const int last = out->n_dims - 1;
     if (last >= 0 &&
-        out->stride[last] == sizeof(float)) { /* planes of images: a column is a line of them, as in `values` */
+        out->stride[last] == sizeof(float)) { /* planes of images: a column is contiguous, as in `values` */
         for (int64_t i = 0, even; i < rows; i += even) {
             even = rows - i;
             if (last > 0)

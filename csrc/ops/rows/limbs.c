@@ -20,7 +20,7 @@ void hc_rows_load(const hc_source *source, int64_t first, int64_t rows, int64_t 
         hc_balance_limbs(planes, ld, n_limbs, signed_limbs, rows, source->columns);
 }
 
-/* Eight bytes at a time, made unsigned, in lanes of 16 bits: no instruction set adds bytes of different signs. */
+/* Adds eight bytes at a time, made unsigned, in 16-bit lanes: no instruction set adds bytes of different signs. */
 int32_t hc_rows_sum(const int8_t *values, int64_t n) {
     const uint64_t low = 0x00ff00ff00ff00ff;
     int64_t sum = 0, i = 0;

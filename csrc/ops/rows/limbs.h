@@ -4,7 +4,7 @@
 
 #include "ops/product/product.h"
 
-/* Rows of a source; reading needs so many planes, of which some are left over. */
+/* Rows of a source. Reading needs this many planes; some of them are not used afterwards. */
 void hc_rows_load(const hc_source *source, int64_t first, int64_t rows, int64_t ld, int64_t plane, int8_t *to,
                   float *scales);
 int64_t hc_rows_planes(const hc_source *source);

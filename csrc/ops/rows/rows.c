@@ -1,13 +1,13 @@
-/* Folded products without panels: rows of x times rows of w, both with k beside k (kernels/rows/rows.h, rows_s8). int8 codes
- * without groups, and codes of 4 bits where there is a kernel for them (rows_s4), are read as they are stored; other weights
- * are decoded to int8, a group of rows at a time, once for all rows of x. Integers of more than 8 bits become signed limbs,
- * each a row of its own:
+/* Folded products without panels: rows of x times rows of w, both contiguous along k (kernels/rows/rows.h, rows_s8).
+ * int8 codes without groups are read as they are stored, and so are 4-bit codes that have a kernel (rows_s4). Other
+ * weights are decoded to int8, a group of rows at a time, once for all rows of x. Integers of more than 8 bits become
+ * signed limbs, each a separate row:
  *
  *   x = sum_d 256^d x_d, w = sum_e 256^e w_e, |limbs| <= 128      S = sum_d,e 256^(d + e) sum_k x_d[k] w_e[k]
  *
  * Threads share groups of weight rows, and blocks of x where groups are few. Chunks of k keep the rows of x in L1.
  *
- * Memory: X_BYTES for the rows of x at hand, HC_WORK_BYTES for weights and sums of all threads.
+ * Memory: X_BYTES for the current rows of x, HC_WORK_BYTES for weights and sums of all threads.
  */
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"
@@ -20,26 +20,29 @@
 enum {
     LONGEST = 65536, /* the kernel's budget */
     X_BYTES = 8 << 20,
-    GROUP_BYTES = 128 << 10, /* decoded, or read again and again: from L2 */
-    MOST_ROWS = 504,         /* of a group; a multiple of what kernels take at once */
+    GROUP_BYTES = 128 << 10, /* decoded, or read repeatedly: from L2 */
+    MOST_ROWS = 504,         /* of a group; a multiple of the rows that kernels process at once */
     LEAST_ROWS = 12,
-    /* Bytes of x that stay in L1 beside the stream of weights: 16 of 48 KiB gave more than 24 and 32 where blocks of x meet
-     * weights from L2 (Zen 5, one thread, 4096 x 14336, 2026-11), up to 32 KiB where there is one block (Zen 4, int8, 8 rows:
-     * 1024 x 4096 185 -> 170 us, 4096 x 4096 746 -> 668). Beyond that, where bytes of weights come from far, whole rows of
-     * these are read faster than pieces, but by 4, 5 and 7 rows of x (Zen 4, int8, 4096 x 14336, ms with whole rows, pieces
-     * of 32 and of 16 KiB: 4 rows 2.9, 2.9, 2.1; 6 rows 1.9, 2.7, 2.7; 7 rows 3.9, 3.2, 3.4; 8 rows 2.6, 3.3, 3.4). */
+    /* Bytes of x that stay in L1 next to the stream of weights. If several blocks of x are multiplied by weights from
+     * L2, 16 of 48 KiB were faster than 24 and 32 (Zen 5, one thread, 4096 x 14336, 2026-11), With one block up to 32
+     * KiB were faster (Zen 4, int8, 8 rows: 1024 x 4096 185 -> 170 us, 4096 x 4096 746 -> 668). If weights come from
+     * memory, whole rows are read faster than pieces, except with 4, 5 and 7 rows of x (Zen 4, int8, 4096 x 14336, ms
+     * with whole rows, pieces of 32 and of 16 KiB: 4 rows 2.9, 2.9, 2.1; 6 rows 1.9, 2.7, 2.7; 7 rows 3.9, 3.2, 3.4; 8
+     * rows 2.6, 3.3, 3.4). */
     CHUNK_BYTES = 16 << 10,
     ONE_BLOCK_BYTES = 32 << 10,
     WHOLE_BYTES = 128 << 10, /* in L2 */
     FAR_WHOLE_ROWS = 3,
     FAR_SHORT_ROWS = 5,
-    FAR_BYTES = 8 << 20,     /* weights of a product that lie beyond L2 */
+    FAR_BYTES = 8 << 20,     /* weights of a product that are not in L2 */
     AHEAD_BYTES = 128 << 10, /* prefetched ahead, into L2 */
-    NEAR_BYTES = 8 << 10,    /* of smaller weights, which may come from memory too: a layer of a language model */
+    /* of smaller weights, which may come from memory too, such as a layer of a language model */
+    NEAR_BYTES = 8 << 10,
     X_TASK_ROWS = 8,
 };
 
-/* More time for each piece but the first of rows that come from far (Zen 4, 4096 x 4096 and 4096 x 14336). */
+/* Additional time for each piece after the first of rows that come from memory (Zen 4, 4096 x 4096 and 4096 x
+ * 14336). */
 #define PIECE_SHARE 0.1
 
 typedef struct {
@@ -52,11 +55,11 @@ typedef struct {
     hc_pack_x32_fn *transpose;
     hc_rows out;
     int x_limbs, w_limbs;
-    bool is_small;       /* weights, for which the kernel is faster */
+    bool is_small;       /* smaller weights, for which the kernel is faster */
     bool direct;         /* weights as they are stored, */
     bool nibbles;        /* those of 4 bits, */
-    int words;           /* which share a scale, or 0 */
-    bool is_far;         /* and they come from memory, once */
+    int words;           /* 32-bit words that share a scale, or 0 */
+    bool is_far;         /* and they are read from memory, once */
     int64_t n, k, bytes; /* those of the codes */
     int64_t ld, chunk, n_chunks;
     int64_t ahead; /* rows that are prefetched, or 0 */
@@ -66,7 +69,7 @@ typedef struct {
     uint8_t *memory, *private_memory;
     int8_t *x;       /* (x_planes, most, ld) */
     int32_t *x_sums; /* (n_chunks, x_limbs, most) */
-    int32_t *starts; /* (rows, ld / 8): of one or two rows beside weights of 4 bits with scales, else NULL */
+    int32_t *starts; /* (rows, ld / 8): of one or two rows of x, with 4-bit weights with scales; otherwise NULL */
     float *x_scales;
 } hc_rows_job;
 
@@ -102,7 +105,7 @@ static void x_task(void *context, int64_t task, int thread) {
         }
 }
 
-/* Rows of `out` from values that lie ld apart. */
+/* Writes rows of `out` from values with the leading dimension ld. */
 static void store(const hc_rows_job *job, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t ld,
                   const float *values) {
     const int64_t step = job->out.column_stride;
@@ -118,7 +121,7 @@ static void store(const hc_rows_job *job, int64_t row, int64_t rows, int64_t col
     }
 }
 
-/* Rows [x_first, x_first + n_x) of x at hand times a group of weights. */
+/* Multiplies rows [x_first, x_first + n_x) of the current x by a group of weights. */
 static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_t x_first, int64_t group_first,
                            const int8_t *w, int64_t w_plane, const float *w_scales, uint8_t *scratch) {
     const int64_t ldc = job->ldc, tile = args->n_x * ldc, n_w = args->n_w;
@@ -212,7 +215,7 @@ static bool are_small(const hc_source *w, const hc_run *run) {
     return w->form[HC_INT_FOLDED].max_abs <= HC_BEST(rows_s8, run)->small;
 }
 
-/* Of a row, for `rows` rows of x at once. */
+/* Number of chunks of a row, for `rows` rows of x at once. */
 static int64_t chunks_of(bool is_far, bool is_one_block, bool nibbles, int64_t rows, int64_t k) {
     const int64_t bytes = k * rows;
     if (!is_one_block)
@@ -241,8 +244,7 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     job->bytes = job->n * job->k / (job->nibbles ? 2 : 1);
     job->x_limbs = hc_signed_limbs(&x->form[HC_INT_FOLDED]);
     job->w_limbs = hc_signed_limbs(&w->form[HC_INT_FOLDED]);
-    job->ld =
-        hc_round_up(job->k, HC_NIBBLES_STEP) + HC_ROWS_STEP; /* rows of 4 KiB would fall on the same places of L1 */
+    job->ld = hc_round_up(job->k, HC_NIBBLES_STEP) + HC_ROWS_STEP; /* rows of 4 KiB would share the cache sets of L1 */
     hc_row_blocks *at_hand = &job->blocks;
     at_hand->unit = 1;
     at_hand->portion = X_TASK_ROWS;

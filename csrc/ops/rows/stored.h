@@ -11,11 +11,11 @@ bool hc_rows_are_bytes(const hc_format *format);
 /* Whether the codes of w are int8 as kernels read them, one scale a row. */
 bool hc_rows_direct_weights(const hc_product *product);
 
-/* Whether they are integers of 4 bits, two's complement, that the kernels rows_s4 and lanes_s4 read as they are stored: *words
- * 32-bit words of codes share a scale of 4 bits, or 0: a row has one scale alone. */
+/* Whether they are two's complement 4-bit integers that the kernels rows_s4 and lanes_s4 read as they are stored.
+ * *words is the number of 32-bit words of codes that share a 4-bit scale, or 0 if a row has only one scale. */
 bool hc_rows_nibble_weights(const hc_product *product, int *words);
 
-/* Weights as they are stored from a row on, args->n_w of them, and the scale of each row. */
+/* args->n_w stored rows of weights from a row on, and the scale of each row. */
 void hc_rows_stored(const hc_product *product, int64_t first, hc_rows_s8_args *args, float *scales);
 
 #endif

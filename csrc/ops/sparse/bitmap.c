@@ -1,9 +1,9 @@
-/* NVDLA's way of storing what has zeros: one bit an item, and the items that are not zero, one after the other
- * (NVDLA's hardware manual, "Sparse compression option"). An item is zero if all its bits are; items of 1, 2, 4 or 8
- * bytes. Bit i % 8 of byte i / 8 is item i.
+/* NVDLA's storage of arrays with zeros: one bit per item, and the nonzero items one after the other (NVDLA's hardware
+ * manual, "Sparse compression option"). An item is zero if all its bits are; items of 1, 2, 4 or 8 bytes. Bit i % 8 of
+ * byte i / 8 is item i.
  *
- * Threads own blocks of BLOCK_WORDS words of bits; where a block's kept items begin is known from the bits. What is no
- * whole word of 64 items goes through a buffer.
+ * Threads own blocks of BLOCK_WORDS words of bits; the start of a block's nonzero items follows from the bits. A
+ * partial word of 64 items goes through a buffer.
  */
 #include "hc.h"
 #include "kernels/kernel.h"
@@ -29,7 +29,7 @@ typedef struct {
 
 static int64_t n_blocks(int64_t count) { return hc_ceil_div(count, WORD * BLOCK_WORDS); }
 
-/* The words of a block as a kernel takes them; zeros behind the last item. Answers how many are whole. */
+/* The words of a block in the form of kernels, with zeros after the last item. Returns the number of whole words. */
 static int64_t read_words(const hc_bitmap_job *job, int64_t block, uint64_t words[BLOCK_WORDS]) {
     const int64_t first = block * BLOCK_WORDS * WORD, items = hc_min(BLOCK_WORDS * WORD, job->count - first);
     words[items / WORD % BLOCK_WORDS] = 0;
@@ -114,7 +114,7 @@ static hc_status begin(const hc_run *run, hc_bitmap_job *job, hc_error *error) {
                                  (long long)n_blocks(job->count));
 }
 
-/* Counts of blocks become their starts; answers the sum. */
+/* Converts counts of blocks to their starts; returns the sum. */
 static int64_t add_up(hc_bitmap_job *job) {
     int64_t sum = 0;
     for (int64_t i = 0; i < n_blocks(job->count); i++) {

@@ -1,4 +1,4 @@
-/* x @ w.T for a w of compressed sparse rows: the checks, one vector, and the way to the panels of csr_gemm.c. */
+/* x @ w.T for a w of compressed sparse rows: checks, one vector, and the call of csr_gemm.c. */
 #include "ops/sparse/csr.h"
 
 #include "base/threads.h"
@@ -63,7 +63,8 @@ static void vector_task(void *context, int64_t task, int thread) {
     job->kernel(rows, job->w->starts + first, job->w->values, job->w->indices, job->x, sums);
     char *out = hc_row(job->out, 0) + first * job->out->column_stride;
     for (int64_t i = 0; i < rows; i++, out += job->out->column_stride) {
-        const float sum = sums[i] == sums[i] ? sums[i] : NAN; /* one NaN, since processors differ in what they make */
+        /* one NaN for all, since processors produce different NaNs */
+        const float sum = sums[i] == sums[i] ? sums[i] : NAN;
         memcpy(out, &sum, sizeof sum);
     }
 }

@@ -1,11 +1,11 @@
-/* Many vectors times compressed sparse rows: activations in panels, rows of x beside each other, that stay in the
- * second cache while the rows of w walk over them.
+/* Many vectors times compressed sparse rows. Panels of several rows of x stay in L2 while the rows of w walk over them.
  *
  *   a task    one panel of `lanes` rows of x, a KC block of its columns, and a part of the rows of w: ROWS rows at a time
  *             keep their sums in a tile (ROWS, lanes), which goes through the chunks of the KC block and then to `out`
  *
- * Stored values and columns are read as they lie; per chunk only where each row begins and ends in it is searched. The
- * columns of a row ascend in every chain, whatever chunks and threads are. Memory: a KC block and a tile a thread.
+ * Stored values and columns are read in place. For each chunk only the first and last stored value of each row are
+ * searched. The columns of a row ascend in every chain, for all chunks and threads. Memory: a KC block and a tile per
+ * thread.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
@@ -31,7 +31,7 @@ typedef struct {
     int lanes;
     int64_t chunk, kc;  /* columns */
     int64_t parts;      /* of the rows of w */
-    int64_t first, end; /* of the KC block at hand */
+    int64_t first, end; /* of the current KC block */
     char *memory;
     int64_t thread_bytes;
 } hc_csr_product;
@@ -65,7 +65,7 @@ static void pack(const hc_csr_product *p, int64_t row, int64_t rows, const hc_cs
         }
 }
 
-/* A tile (rows of w, lanes) from or to `out`, whose rows are those of x. */
+/* Copies a tile (rows of w, lanes) from or to `out`, whose rows are those of x. */
 static void move_tile(const hc_csr_product *p, int64_t w_row, int64_t w_rows, int64_t x_row, int64_t x_rows,
                       float *tile, bool to_out) {
     const hc_rows *out = &p->out;
@@ -76,7 +76,7 @@ static void move_tile(const hc_csr_product *p, int64_t w_row, int64_t w_rows, in
                          hc_row(out, x_row) + (w_row + r) * 4, (int)(step / 4), 0);
         return;
     }
-    if (out->n_dims == 1 && step == 4) { /* rows of x side by side */
+    if (out->n_dims == 1 && step == 4) { /* rows of x are contiguous */
         for (int64_t j = 0; j < w_rows; j++) {
             char *values = hc_row(out, x_row) + (w_row + j) * out->column_stride, *own = (char *)(tile + j * lanes);
             memcpy(to_out ? values : own, to_out ? own : values, (size_t)x_rows * sizeof *tile);
@@ -92,7 +92,7 @@ static void move_tile(const hc_csr_product *p, int64_t w_row, int64_t w_rows, in
     }
 }
 
-/* The first stored value of [begin, end) whose column is not below `column`. */
+/* The first stored value of [begin, end) whose column is at least `column`. */
 static int64_t stored_at(const hc_csr *w, int64_t begin, int64_t end, int64_t column) {
     while (begin < end) {
         const int64_t middle = begin + (end - begin) / 2;
@@ -104,7 +104,7 @@ static int64_t stored_at(const hc_csr *w, int64_t begin, int64_t end, int64_t co
     return begin;
 }
 
-/* Rows of w before part `part`, so that parts have rows and stored values alike. */
+/* Number of rows of w before part `part`. Parts are balanced by rows and stored values. */
 static int64_t part_begin(const hc_csr_product *p, int64_t part) {
     const double wanted = (double)(p->w->stored + p->w->rows) * (double)part / (double)p->parts;
     int64_t low = 0, high = p->w->rows;

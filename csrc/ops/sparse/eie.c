@@ -1,4 +1,4 @@
-/* EIE's storage: the checks, its elements shared by the threads. */
+/* EIE's storage: checks, and its elements distributed to threads. */
 #include "sparsity/eie.h"
 #include "hc.h"
 
@@ -44,7 +44,7 @@ static void count_task(void *context, int64_t element, int thread) {
                                       job->pointers + element * (eie->columns + 1));
 }
 
-/* Some may have no rows: machines have as many elements as they have. */
+/* Some elements may have no rows: the number of elements of a machine is fixed. */
 static int64_t most_elements(int64_t rows) { return hc_max(rows, 4096); }
 
 hc_status hc_eie_count_entries(const hc_run *run, const float *w, int64_t rows, int64_t columns, int64_t elements,
@@ -62,7 +62,7 @@ hc_status hc_eie_count_entries(const hc_run *run, const float *w, int64_t rows, 
     const bool fits = memchr(job.fits, 0, (size_t)elements) == NULL;
     hc_free_aligned(job.fits);
     if (!fits)
-        return hc_fail(error, HC_VALUE, "encode_csr: an element has more than 2^32 - 1 entries, take more elements");
+        return hc_fail(error, HC_VALUE, "encode_csr: an element has more than 2^32 - 1 entries; pass more elements");
     *n_entries = base_of(&job.eie, elements);
     return HC_OK;
 }
@@ -106,11 +106,11 @@ hc_status hc_eie_check(const hc_eie *eie, hc_error *error) {
     return HC_OK;
 }
 
-/* Decoding, to an array and to compressed rows. */
+/* Decoding to an array and to compressed rows. */
 typedef struct {
     const hc_eie *eie;
     float *dense; /* (rows, columns), zeros */
-    int64_t *at;  /* (rows): where the next value of a row goes */
+    int64_t *at;  /* (rows): index of the next value of a row */
     int32_t *indices;
     float *values;
 } hc_decode_job;
@@ -163,7 +163,7 @@ void hc_eie_rows_begin(const hc_run *run, const hc_eie *eie, int64_t *starts) {
 }
 
 void hc_eie_expand(const hc_run *run, const hc_eie *eie, int64_t *starts, int32_t *indices, float *values) {
-    /* starts[i] moves to the begin of row i + 1, and all of them back behind the walk. */
+    /* The walk moves starts[i] to the start of row i + 1. Afterwards all of them are moved back. */
     hc_decode_job job = {.eie = eie, .at = starts, .indices = indices, .values = values};
     hc_parallel(run->n_threads, eie->elements, stored_task, &job);
     memmove(starts + 1, starts, (size_t)eie->rows * sizeof *starts);
@@ -173,7 +173,7 @@ void hc_eie_expand(const hc_run *run, const hc_eie *eie, int64_t *starts, int32_
 /* The product with one vector. */
 typedef struct {
     const hc_eie *eie;
-    int64_t n; /* activations that are not 0: columns, values */
+    int64_t n; /* nonzero activations: columns, values */
     int32_t *columns;
     float *values;
     float *out, *sums; /* (rows); each thread's own, (own_rows) */

@@ -1,11 +1,11 @@
-/* Activations times weights that keep n of every m: panels of activations, k beside k, stay in L1 while all
- * rows of a group of weights walk over them, chunk by chunk; a kept value meets the panel row that its position names.
- * A panel is `lanes` rows of x, padded columns of one KC block: panel[k * lanes + i]. Of one side all is prepared once:
+/* Activations times weights that keep n of every m. Panels of activations stay in L1 while all rows of a group of
+ * weights walk over them, chunk by chunk. A nonzero is multiplied by the panel row that its position names. A panel is
+ * `lanes` rows of x, padded columns of one KC block: panel[k * lanes + i]. One side is prepared once for all tasks:
  *
- *   w small, many rows of x   w is decoded before; a task packs a panel, which meets all groups of rows of w
- *   else                      x is packed before; a task decodes a group of rows of w, which meets all panels
+ *   w small, many rows of x   w is decoded first; a task packs a panel, which is multiplied by all groups of rows of w
+ *   otherwise                 x is packed first; a task decodes a group of rows of w, which is multiplied by all panels
  *
- * k ascending in every chain, whatever blocks and threads are. Memory: HC_WORK_BYTES for each side, 208 KiB a thread.
+ * k ascends in every chain, for all blocks and threads. Memory: HC_WORK_BYTES for each side, 208 KiB per thread.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
@@ -20,11 +20,11 @@
 enum {
     ROWS = 1024, /* of w in a group, at most */
     LEAST_ROWS = 16,
-    FEW_ROWS = 192, /* the same where there are few panels */
+    FEW_ROWS = 192, /* the same if there are few panels */
     FEW_PANELS = 4,
-    KC_ROWS = 96,              /* rather than fewer rows in a group, k in KC blocks */
+    KC_ROWS = 96,              /* k is split into KC blocks before a group has fewer rows than this */
     KC_COLUMNS = 1 << 15,      /* positions in a KC block fit 16 bits */
-    WHOLE_BYTES = 8,           /* so many chunks end with a byte of positions */
+    WHOLE_BYTES = 8,           /* this many chunks end with a byte of positions */
     CHUNK_FLOATS = 8192,       /* 32 KiB, L1 */
     DECODED_BYTES = 4 << 20,   /* of w decoded before */
     THREAD_BYTES = 2560 << 10, /* a share of L3 */
@@ -41,15 +41,15 @@ typedef struct {
     hc_gemm_nm_f32_fn *kernel;
     hc_pack_x32_fn *transpose;
     hc_indices_nm_fn *place;         /* or NULL */
-    bool decoded;                    /* w before, or x is packed before */
+    bool decoded;                    /* w is decoded first; otherwise x is packed first */
     int lanes, unit;                 /* of a panel; the last one may have fewer, a multiple of unit */
     int64_t group;                   /* rows of w that are decoded together */
     int64_t chunk_blocks, kc_blocks; /* blocks of m columns */
     int64_t blocks, run_blocks, run_padded;
     int64_t panel_floats; /* of one panel of a KC block */
     float *shared;        /* panels, or kept values */
-    uint16_t *shared_at;  /* the panel rows that those meet */
-    uint16_t *base;       /* panel row where the block of a kept value of the KC block begins */
+    uint16_t *shared_at;  /* the panel rows by which they are multiplied */
+    uint16_t *base;       /* panel row at which the block of a nonzero of the KC block begins */
     char *memory;
     int64_t thread_bytes;
     /* The step at hand. */
@@ -57,9 +57,9 @@ typedef struct {
     int64_t first_panel, panels, parts;
 } hc_sparse_product;
 
-/* Where a thread keeps what. */
+/* Memory of a thread. */
 typedef struct {
-    float *values, *panel; /* at the same place: a task has one of them */
+    float *values, *panel; /* they share memory: a task uses only one of them */
     float *tile, *portion, *kept;
     uint16_t *at, *line; /* values and at: of all rows chunk by chunk; kept and line: of one row */
 } hc_own;
@@ -138,7 +138,7 @@ static void pack_task(void *context, int64_t task, int thread) {
     pack_panel(p, p->first_panel + task, own.portion, p->shared + task * p->panel_floats);
 }
 
-/* The panel rows of the first `count` kept values of the KC block in one row. */
+/* The panel rows of the first `count` nonzeros of the KC block in one row. */
 static void place(const hc_sparse_product *p, int64_t row, int64_t count, uint16_t *line) {
     const int m = p->packed->format->m, bits = hc_position_bits(m);
     const uint8_t *metadata = hc_part(p->packed->components, HC_METADATA, p->packed->first_row + row);
@@ -157,8 +157,8 @@ static void place(const hc_sparse_product *p, int64_t row, int64_t count, uint16
     }
 }
 
-/* Kept values of a group of rows and the panel rows that they meet: chunk after chunk, in a chunk row after row. What
- * stands for no column becomes -0, which changes no sum. */
+/* Nonzeros of a group of rows and their panel rows: chunk by chunk, and row by row in a chunk. Nonzeros beyond the last
+ * column become -0, which changes no sum. */
 static void decode_group(const hc_sparse_product *p, int64_t row, int64_t rows, const hc_own *own, float *values,
                          uint16_t *at) {
     const int64_t n = p->packed->format->n, m = p->packed->format->m, length = p->packed->geometry->whole_length;
@@ -187,7 +187,7 @@ static void decode_task(void *context, int64_t task, int thread) {
     decode_group(p, done, hc_min(p->group, p->w->rows - done), &own, p->shared + at, p->shared_at + at);
 }
 
-/* A tile (rows of w, lanes) from or to `out`, whose rows are those of x. */
+/* Copies a tile (rows of w, lanes) from or to `out`, whose rows are those of x. */
 static void move_tile(const hc_sparse_product *p, int64_t w_row, int64_t w_rows, int64_t x_row, int64_t x_rows,
                       float *tile, int lanes, bool to_out) {
     const hc_rows *out = &p->out;
@@ -202,7 +202,7 @@ static void move_tile(const hc_sparse_product *p, int64_t w_row, int64_t w_rows,
                          lanes, 0);
         return;
     }
-    if (out->n_dims == 1 && row_step == 4) { /* rows of x side by side */
+    if (out->n_dims == 1 && row_step == 4) { /* rows of x are contiguous */
         for (int64_t j = 0; j < w_rows; j++) {
             char *values = hc_row(out, x_row) + (w_row + j) * out->column_stride, *own = (char *)(tile + j * lanes);
             memcpy(to_out ? values : own, to_out ? own : values, (size_t)x_rows * sizeof *tile);
@@ -219,7 +219,7 @@ static void move_tile(const hc_sparse_product *p, int64_t w_row, int64_t w_rows,
     }
 }
 
-/* Where a full tile of `out` lies itself: rows of w apart, lanes beside each other. */
+/* The address of a full tile in `out` if its lanes are contiguous there; `ld` is the distance of rows of w. */
 static float *tile_in_out(const hc_sparse_product *p, int64_t w_row, int64_t x_row, int64_t x_rows, int64_t *ld) {
     const hc_rows *out = &p->out;
     if (out->n_dims != 1 || out->stride[0] != 4 || out->column_stride % 4 != 0 || x_rows % p->unit != 0)
@@ -228,7 +228,7 @@ static float *tile_in_out(const hc_sparse_product *p, int64_t w_row, int64_t x_r
     return (float *)(void *)(hc_row(out, x_row) + w_row * out->column_stride);
 }
 
-/* A group of rows of w with panel `index`; `after` is what will be read behind it. */
+/* Multiplies a group of rows of w by panel `index`; `after` is read next and prefetched. */
 static void multiply_tile(const hc_sparse_product *p, int64_t row, int64_t rows, const float *values,
                           const uint16_t *at, int64_t index, const float *panel, const float *after, float *tile) {
     const int64_t n = p->packed->format->n, m = p->packed->format->m, blocks = p->end_block - p->first_block;
@@ -253,7 +253,7 @@ static void multiply_tile(const hc_sparse_product *p, int64_t row, int64_t rows,
         move_tile(p, row, rows, x_row, x_rows, tile, lanes, true);
 }
 
-/* x is packed: a part of the panels with a group of w. */
+/* x is packed: multiplies a part of the panels by a group of w. */
 static void group_task(void *context, int64_t task, int thread) {
     const hc_sparse_product *p = context;
     const int64_t row = task / p->parts * p->group, rows = hc_min(p->group, p->w->rows - row), part = task % p->parts;
@@ -266,7 +266,7 @@ static void group_task(void *context, int64_t task, int thread) {
     }
 }
 
-/* w is decoded: all its groups with a panel. */
+/* w is decoded: multiplies all its groups by a panel. */
 static void panel_task(void *context, int64_t task, int thread) {
     const hc_sparse_product *p = context;
     hc_own own;
@@ -279,7 +279,7 @@ static void panel_task(void *context, int64_t task, int thread) {
     }
 }
 
-/* Rows of w in groups as even as can be, of at most so many. */
+/* Number of rows of w in a group: at most `most`, and groups are about equally long. */
 static int64_t even(const hc_sparse_product *p, int64_t rows, int64_t most) {
     int64_t groups = hc_ceil_div(rows, most / 16 * 16);
     if (groups > p->run->n_threads)
@@ -287,7 +287,7 @@ static int64_t even(const hc_sparse_product *p, int64_t rows, int64_t most) {
     return hc_min(hc_round_up(hc_ceil_div(rows, groups), 16), most / 16 * 16);
 }
 
-/* Where w is small, and all of k one KC block that a thread has room for. */
+/* Plan if w is small, and one KC block with all of k fits into the memory of a thread. */
 static bool plan_decoded(hc_sparse_product *p, int64_t bytes) {
     const int64_t panel_bytes = p->blocks * p->packed->format->m * p->lanes * 4;
     p->group = hc_min(ROWS, (bytes - panel_bytes) / (p->lanes * 4));
@@ -300,8 +300,8 @@ static bool plan_decoded(hc_sparse_product *p, int64_t bytes) {
     return true;
 }
 
-/* Rows of w in a group, and blocks of a KC block. Where there are few panels, a group is so many rows that the KC block can be the
- * whole of k: rows are then read once, from end to end. */
+/* Chooses the rows of w in a group and the blocks of a KC block. If there are few panels, a group has so few rows that
+ * the KC block can hold all of k: rows are then read once, from start to end. */
 static void plan_packed(hc_sparse_product *p, int64_t bytes) {
     const int64_t m = p->packed->format->m, chunks = hc_ceil_div(p->blocks, p->chunk_blocks);
     const int64_t chunk_bytes = 6 * p->packed->format->n * p->chunk_blocks; /* a row's */
@@ -312,7 +312,7 @@ static void plan_packed(hc_sparse_product *p, int64_t bytes) {
     int64_t kc = hc_min(bytes / (p->group * chunk_bytes), KC_COLUMNS / m / p->chunk_blocks); /* in chunks */
     if (kc > WHOLE_BYTES)
         kc = kc / WHOLE_BYTES * WHOLE_BYTES;
-    /* Slabs as even as can be. */
+    /* KC blocks of about equal length. */
     kc = hc_ceil_div(chunks, hc_ceil_div(chunks, hc_max(kc, 1)));
     if (kc > WHOLE_BYTES)
         kc = hc_round_up(kc, WHOLE_BYTES);
@@ -343,7 +343,7 @@ static void walk(hc_sparse_product *p, int64_t panels_at_once) {
         for (p->first_block = 0; p->first_block < p->blocks; p->first_block = p->end_block) {
             p->end_block = hc_min(p->first_block + p->kc_blocks, p->blocks);
             hc_parallel(n_threads, p->panels, pack_task, p);
-            /* Too few groups for all threads: several tasks share one, each decodes it. */
+            /* Too few groups for all threads: several tasks share a group, and each of them decodes it. */
             p->parts = groups >= 2 * n_threads || n_threads == 1 ? 1 : hc_ceil_div(2 * n_threads, groups);
             p->parts = hc_min(p->parts, p->panels);
             hc_parallel(n_threads, groups * p->parts, group_task, p);

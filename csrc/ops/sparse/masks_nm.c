@@ -1,4 +1,4 @@
-/* Which columns are kept: the fast kernel for whole words, a table for what it leaves. */
+/* Bitmasks of nonzeros: a fast kernel for whole words, a table for the rest. */
 #include "ops/product/sparse.h"
 
 void hc_sparse_masks_init(hc_sparse_masks *job, const hc_run *run, int n, int m) {

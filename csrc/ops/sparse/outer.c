@@ -1,11 +1,12 @@
-/* Convolution by the products of what is not zero, scattered to where they belong (SCNN: Parashar et al., ISCA 2017,
- * arXiv 1708.04485, sections 3 and 4). For tap (r, s), a block of channels and an input pixel (y, x): every activation
- * of the pixel that is not 0, times the rows of weights of its channel, into the sums of pixel ((y + pad - r) / stride,
- * (x + pad - s) / stride), 64 filters side by side. Each sum is one fmaf chain from +0 over r, s, c ascending.
+/* Convolution by products of nonzeros, which are scattered to their outputs (SCNN: Parashar et al., ISCA 2017, arXiv
+ * 1708.04485, sections 3 and 4). For tap (r, s), a block of channels and an input pixel (y, x): every nonzero
+ * activation of the pixel is multiplied by the rows of weights of its channel and added to the sums of pixel ((y + pad
+ * - r) / stride, (x + pad - s) / stride), for 64 filters at once. Each sum is one fmaf chain from +0 over r, s, c
+ * ascending.
  *
  * Memory: lists of the tile's activations (value and channel, by block, row and pixel), panels of weights (r, s, c,
- * filter) and the tile's sums, PART_BYTES each at most, and 48 KiB a thread. Threads own filters and rows of the
- * answer. Where one pixel's window or 64 filters are too large for that, taps come one at a time.
+ * filter) and the tile's sums, PART_BYTES each at most, and 48 KiB per thread. Threads own filters and rows of the
+ * result. If one pixel's window or 64 filters are too large for this memory, taps are processed one at a time.
  */
 #include "kernels/kernel.h"
 #include "ops/check.h"
@@ -16,7 +17,7 @@
 
 #include <string.h>
 
-/* 64 channels of 64 filters are 16 KiB of weights, half of a L1; the sums of 8 rows stay in a second. */
+/* 64 channels of 64 filters are 16 KiB of weights, half of L1; the sums of 8 rows stay in L2. */
 enum { PART_BYTES = 16 << 20, BLOCK = 64, TASK_ROWS = 8, PIECE = 64, PACK_ROWS = 16, PACK_COLUMNS = 256 };
 enum { LANES = HC_OUTER_LANES };
 
@@ -26,7 +27,7 @@ typedef struct {
     const hc_view *x, *w, *out;
     hc_outer_f32_fn *outer;
     hc_pack_x32_fn *pack;
-    /* the tile, the box of taps and channels, and the filters in hand */
+    /* the tile, the box of taps and channels, and the current filters */
     int64_t image, p, q, rows, columns;
     int64_t r, s, c, n_r, n_s, n_c;
     int64_t filter, filters;
@@ -45,9 +46,9 @@ enum { SCRATCH_FLOATS = (48 << 10) / sizeof(float) };
 
 static float *scratch_of(const hc_outer_job *job, int thread) { return job->scratch + thread * SCRATCH_FLOATS; }
 
-/* Adds |values| to what is known of their bits; for `small` 0 counts as the largest. */
+/* Updates the smallest and largest bits with those of |values|; for `small` 0 counts as the largest. */
 static void note_bits(const float *values, int64_t count, int32_t *small, int32_t *large) {
-    int32_t least = *small, most = *large; /* signed: every processor compares these in vectors */
+    int32_t least = *small, most = *large; /* signed: every processor compares signed integers in vectors */
     for (int64_t i = 0; i < count; i++) {
         const uint32_t bits = hc_f32_bits(values[i]) & 0x7fffffffu;
         const int32_t magnitude = (int32_t)bits, below = (int32_t)((bits - 1) & 0x7fffffffu);
@@ -58,8 +59,9 @@ static void note_bits(const float *values, int64_t count, int32_t *small, int32_
     *large = most;
 }
 
-/* A product of 0 changes a sum only if x is not finite, or if the sum is -0. All sums are multiples of the product of
- * both sides' last places; where that is no less than float32's smallest number, none but 0 itself rounds to 0. */
+/* A product of 0 changes a sum only if x is not finite or the sum is -0. All sums are multiples of the product of the
+ * last places of both sides. If that product is at least float32's smallest number, no value other than 0 rounds to
+ * 0. */
 static bool must_guard(const hc_outer_job *job) {
     int32_t small_x = INT32_MAX, small_w = INT32_MAX, large_x = 0;
     for (int i = 0; i < HC_MAX_THREADS; i++) {
@@ -90,13 +92,13 @@ static void list_task(void *context, int64_t task, int thread) {
         for (int64_t c = 0; c < channels; c++) {
             hc_read_floats(data + c * x->strides[1] + (job->x_first + done) * x->strides[3], x->dtype, x->strides[3],
                            pixels, line);
-            if (row + 1 < job->height) /* the next task's, from far away */
+            if (row + 1 < job->height) /* the values of the next task, which are far away */
                 for (int64_t byte = 0; byte < pixels * 4; byte += 64)
                     __builtin_prefetch(data + c * x->strides[1] + (job->x_first + done) * x->strides[3] +
                                        x->strides[2] + byte);
             note_bits(line, pixels, &job->small_x[thread], &job->large_x[thread]);
             for (int64_t i = 0; i < pixels; i++) {
-                const int n = counts[i]; /* written where it may be overwritten: no branch */
+                const int n = counts[i]; /* written even if the next value overwrites it: no branch */
                 values[i * BLOCK + n] = line[i];
                 at[i * BLOCK + n] = (uint8_t)c;
                 counts[i] = (uint8_t)(n + (line[i] != 0.0f));
@@ -116,7 +118,7 @@ static int64_t lanes_of(const hc_outer_job *job, int64_t group) {
     return hc_min(LANES, hc_round_up(job->filters - group * LANES, PACK_ROWS));
 }
 
-/* Task: the weights of PACK_ROWS filters, a piece of channels with all their taps at a time. */
+/* Task: the weights of PACK_ROWS filters, a range of channels with all their taps at a time. */
 static void pack_task(void *context, int64_t task, int thread) {
     hc_outer_job *job = context;
     const int64_t group = task * PACK_ROWS / LANES, lane = task * PACK_ROWS % LANES, lanes = lanes_of(job, group);
@@ -154,7 +156,8 @@ static void pack_task(void *context, int64_t task, int thread) {
         }
 }
 
-/* Answers from sums by pixel and filter: PACK_ROWS filters at a time, so that few lines of the answer are open. */
+/* Writes sums by pixel and filter to the result, PACK_ROWS filters at a time, so that few of its cache lines are in
+ * use. */
 static void write_rows(const hc_outer_job *job, int64_t group, int64_t lanes, int64_t first, int64_t rows,
                        const float *sums, float *transposed) {
     const int64_t filters = hc_min(lanes, job->filters - group * LANES), *strides = job->out->strides;
@@ -189,7 +192,7 @@ static void sum_task(void *context, int64_t task, int thread) {
         memset(sums, 0, (size_t)(rows * job->columns * lanes) * sizeof *sums);
     for (int64_t tap = 0; tap < job->n_r * job->n_s; tap++, panel += job->n_c * lanes) {
         const int64_t r = job->r + tap / job->n_s, s = job->s + tap % job->n_s;
-        /* columns of the answer whose tap lies in the image */
+        /* columns of the result whose tap is inside the image */
         const int64_t left = job->q * stride[1] - pad[1] + s;
         const int64_t begin = left < 0 ? hc_min(hc_ceil_div(-left, stride[1]), job->columns) : 0;
         const int64_t room = job->shape->width - left;
@@ -211,7 +214,7 @@ static void sum_task(void *context, int64_t task, int thread) {
         write_rows(job, group, lanes, first, rows, sums, scratch_of(job, thread));
 }
 
-/* Input pixels [*first, +*size) that `count` windows from `at` on meet, along one dimension. */
+/* Input pixels [*first, +*size) that `count` windows from `at` on touch, along one dimension. */
 static void meet(int64_t at, int64_t count, int64_t stride, int64_t pad, int64_t tap, int64_t taps, int64_t size,
                  int64_t *first, int64_t *length) {
     const int64_t begin = hc_min(hc_max(at * stride - pad + tap, 0), size);
@@ -220,7 +223,7 @@ static void meet(int64_t at, int64_t count, int64_t stride, int64_t pad, int64_t
     *length = hc_max(end - begin, 0);
 }
 
-/* Bytes of the lists of a tile, as a double: nothing overflows. */
+/* Bytes of the lists of a tile, as a double, which cannot overflow. */
 static double list_bytes(const hc_outer_job *job, int64_t rows, int64_t columns) {
     const hc_window *window = job->window;
     const int64_t height = hc_min(job->shape->height, (rows - 1) * window->stride[0] + job->n_r);

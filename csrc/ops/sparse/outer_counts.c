@@ -1,11 +1,10 @@
-/* What an array of multipliers of SCNN's kind does with a convolution (Parashar et al., ISCA 2017, arXiv 1708.04485,
- * section 4), counted and not computed: heterocompute/reference/outer.py is the definition.
+/* Counts of an array of multipliers like SCNN's for a convolution (Parashar et al., ISCA 2017, arXiv 1708.04485,
+ * section 4), without computing it: heterocompute/reference/outer.py is the definition.
  *
  * Each cell of a grid has a tile of the image. A group is as many filters as have room in a cell's accumulators. For
- * each group and channel a cell brings together `activations` and `weights` that are not 0, all with all in a step;
- * a bank takes one product a cycle, the cells wait for each other after a group.
- *
- * Memory, of each thread: the weights of a group and channel that are not 0, and a few tables of R + S and of the cells.
+ * each group and channel a cell multiplies `activations` nonzero activations by `weights` nonzero weights in a step,
+ * all pairs. A bank accepts one product per cycle. The cells wait for each other after a group. Memory of each thread:
+ * the nonzero weights of a group and channel, and a few tables of the size of R + S and of the cells.
  */
 #include "ops/check.h"
 #include "ops/product/operand.h"
@@ -24,8 +23,9 @@ typedef struct {
 typedef struct {
     hc_outer_weight *weights;
     int64_t n_weights;
-    int32_t *p, *q;  /* (activations, R), (activations, S): share of the bank, or -1 outside the answer */
-    uint32_t *load;  /* (banks): of the step in hand */
+    /* (activations, R), (activations, S): contribution to the index of the bank, or -1 outside the result */
+    int32_t *p, *q;
+    uint32_t *load;  /* (banks): products of the current step */
     int64_t *cycles; /* (cells) */
     hc_outer_counts counts;
 } hc_outer_counter;
@@ -35,12 +35,12 @@ typedef struct {
     const hc_window *window;
     const hc_view *x, *w;
     const hc_outer_machine *machine;
-    int64_t tile[2], reach; /* of a cell: rows and columns of x; columns of the answer that they meet */
+    int64_t tile[2], reach; /* of a cell: rows and columns of x; columns of the result that they touch */
     int64_t group;          /* filters */
     hc_outer_counter *counters;
 } hc_outer_job;
 
-/* Answers that `size` pixels of x can meet, along one dimension. */
+/* Number of outputs that `size` pixels of x touch, along one dimension. */
 static int64_t reach_of(int64_t size, int64_t taps, int64_t stride) {
     return hc_min((hc_max(size, 1) + hc_max(taps, 1) - 2) / stride + 1, 1 << 30);
 }
@@ -64,7 +64,7 @@ static void list_weights(const hc_outer_job *job, hc_outer_counter *counter, int
     }
 }
 
-/* Where tap `tap` of the pixel at `place` goes, in shares of a bank; -1: nowhere. */
+/* Contribution of tap `tap` of the pixel at `place` to the index of a bank; -1: it has no output. */
 static int32_t place_of(const hc_outer_job *job, int dim, int64_t place, int64_t tap, int64_t size, int64_t share) {
     const int64_t at = place + job->window->pad_before[dim] - tap, stride = job->window->stride[dim];
     if (at < 0 || at % stride != 0 || at / stride >= size)
@@ -82,7 +82,7 @@ static void note_activation(const hc_outer_job *job, hc_outer_counter *counter, 
         counter->q[i * s->s + t] = place_of(job, 1, x, t, s->out_width, share);
 }
 
-/* All weights of the channel and group meet `n` activations; answers the cycles. */
+/* Multiplies all weights of the channel and group by `n` activations; returns the cycles. */
 static int64_t meet_all(const hc_outer_job *job, hc_outer_counter *counter, int64_t n) {
     const hc_outer_machine *machine = job->machine;
     const uint32_t banks = (uint32_t)machine->banks;

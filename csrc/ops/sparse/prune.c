@@ -1,4 +1,4 @@
-/* Pruning to N:M: rows of any view, tile by tile, to kept values and their positions. */
+/* Pruning to N:M: rows of any view, tile by tile, to nonzeros and their positions. */
 #include "ops/sparse/prune.h"
 
 #include "base/convert.h"
@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Values of a tile: x, scores and what is kept of them stay in L2. Tiles begin at bytes of the metadata. */
+/* Values of a tile: x, its scores and its nonzeros stay in L2. Tiles begin at bytes of the metadata. */
 enum { TILE_VALUES = 1 << 14, ACROSS_ROWS = 64 };
 
 bool hc_prune_geometry(int n, int m, hc_geometry *g, int64_t *row_bytes) {
@@ -26,7 +26,7 @@ bool hc_prune_geometry(int n, int m, hc_geometry *g, int64_t *row_bytes) {
     return true;
 }
 
-/* Memory of a tile: x as it comes; scores; one row as float32 and what is kept of it, with its positions. */
+/* Memory of a tile: x in its dtype; scores; one row as float32 and its nonzeros with their positions. */
 typedef struct {
     int64_t scores, single, kept, positions, bytes;
 } hc_tile_memory;
@@ -74,10 +74,10 @@ static void round_rows(const double *x, int64_t count, float *single) {
         single[i] = (float)x[i];
 }
 
-/* Scores of the tile as float32, side by side; columns that only fill the last block of a run are the last to be kept. */
+/* Contiguous scores of the tile as float32. The padding of the last block of a run has the lowest scores. */
 static void load_scores(const hc_pruner *p, int64_t row, int64_t rows, int64_t column, int64_t columns, float *scores) {
     hc_rows_gather(&p->scores, row, rows, column, columns, scores, columns);
-    if (p->scores.dtype == HC_F64) /* in place: a float32 lies in front of what is read next */
+    if (p->scores.dtype == HC_F64) /* in place: a float32 is written before the values that are read next */
         for (int64_t i = 0; i < rows * columns; i++)
             scores[i] = (float)hc_load_f64((const char *)scores + i * 8);
     const int64_t padded = p->geometry.groups_per_run * p->m, length = p->geometry.whole_length;
@@ -94,7 +94,7 @@ static int64_t choose(const hc_pruner *p, int64_t blocks, const float *x, const 
     return done == HC_DECLINED ? hc_nm_choose(p->n, p->m, blocks, x, scores, values, metadata) : done;
 }
 
-/* What is kept of a row of float64, once it is known which. */
+/* Copies the nonzeros of a float64 row, whose positions are known. */
 static void keep_doubles(const hc_pruner *p, int64_t count, const double *x, const uint8_t *metadata,
                          uint8_t *positions, double *values) {
     hc_nm_positions(metadata, count, p->m, 0, count, positions);
@@ -103,7 +103,7 @@ static void keep_doubles(const hc_pruner *p, int64_t count, const double *x, con
             values[t] = x[block + positions[t]];
 }
 
-/* What is kept of it as float32: infinity is only what was one. */
+/* Converts them to float32: only infinities stay infinite. */
 static void saturate(const hc_pruner *p, int64_t count, const double *x, const uint8_t *metadata, uint8_t *positions,
                      float *values) {
     bool is_finite = true;
@@ -159,7 +159,7 @@ bool hc_prune_tile(const hc_pruner *p, int64_t first, int64_t rows, int64_t colu
     return true;
 }
 
-/* Runs of a row that lie side by side move to their places, the last first. */
+/* Moves contiguous runs of a row to their final positions, the last run first. */
 static void part_runs(const hc_pruner *p, char *values, int64_t size) {
     for (int64_t run = p->geometry.runs - 1; run >= 0; run--) {
         char *to = values + run * p->padded_run * size;

@@ -1,4 +1,4 @@
-/* Blocks of GGUF of whole arrays: the components' sizes are checked, rows are shared out. */
+/* GGUF blocks of whole arrays: checks the sizes of components and distributes rows to threads. */
 #include "formats/ggml/blocks.h"
 #include "base/threads.h"
 #include "formats/format.h"

@@ -1,7 +1,6 @@
-/* Matrices of packed codes from one place in memory to another: unpacking, packing, the words of other programs.
- *
- * Rows of both sides go through bytes in cache. Where nothing but words moves, or codes of 4 bits are transposed, the
- * codes stay packed: eight words of eight codes are transposed by halves, as the rows of an 8 x 8 matrix.
+/* Copies matrices of packed codes: unpacking, packing, and the word layouts of other programs. Rows are converted
+ * through bytes in the cache. If only words are moved, or 4-bit codes are transposed, the codes stay packed: eight
+ * words of eight codes are transposed as the rows of an 8 x 8 matrix.
  */
 #include "base/threads.h"
 #include "formats/bytes.h"
@@ -26,7 +25,8 @@ static void swap_halves(uint8_t *bytes, int64_t n) {
         bytes[i] = (uint8_t)(bytes[i] << 4 | bytes[i] >> 4);
 }
 
-/* n codes that stay as they are stored, but for `flip`; bits behind the last become 0. n * bits is whole bytes or the end. */
+/* Copies n codes as they are stored, XOR `flip`; bits after the last become 0. n * bits is whole bytes, or this is the
+ * end. */
 static void flip_packed(uint8_t *row, int bits, int64_t n, uint8_t flip) {
     const int64_t bytes = bytes_of(n, bits), words = flip ? bytes / EIGHT : 0;
     uint64_t pattern[EIGHT]; /* of 8 * bits bytes */
@@ -47,7 +47,7 @@ static void flip_packed(uint8_t *row, int bits, int64_t n, uint8_t flip) {
         row[bytes - 1] &= (uint8_t)hc_low_bits((int)(n * bits % 8));
 }
 
-/* Codes [first, first + n) of rows [row, row + count), where neither side is transposed. `buffer`: a row of each. */
+/* Codes [first, first + n) of rows [row, row + count) if neither side is transposed. `buffer`: one row of each side. */
 static void move_rows(const move_job *job, int64_t row, int64_t count, int64_t first, int64_t n) {
     const hc_code_matrix *from = job->from, *to = job->to;
     const int64_t in_byte = first * from->bits / 8, out_byte = first * to->bits / 8;
@@ -121,7 +121,7 @@ static inline void transpose_bytes(uint64_t x[EIGHT]) {
     }
 }
 
-/* What is transposed: rows `n_in` of n_out codes to rows `n_out` of n_in; the job of one side's rows. */
+/* A transposition: `n_in` rows of n_out codes become `n_out` rows of n_in codes. */
 typedef struct {
     const hc_code_matrix *from, *to;
     int64_t n_in, n_out;
@@ -133,7 +133,7 @@ static inline int64_t ordered(const uint8_t *order, int64_t row) {
     return order ? row / EIGHT * EIGHT + order[row % EIGHT] : row;
 }
 
-/* 64 rows of memory from `out`, of which `count` exist, in columns [first, first + n): through bytes. */
+/* Transposes 64 rows from `out` on, of which `count` exist, in columns [first, first + n), through bytes. */
 static void turn_tile(const turn_job *job, int64_t out, int64_t count, int64_t first, int64_t n) {
     uint64_t in[TILE][TILE / EIGHT], turned[TILE][TILE / EIGHT];
     memset(in, 0, sizeof in);
@@ -156,14 +156,14 @@ static void turn_tile(const turn_job *job, int64_t out, int64_t count, int64_t f
                           first * job->to->bits / 8);
 }
 
-/* The high bits of a are exchanged with the low ones of b. */
+/* Exchanges the high bits of a with the low bits of b. */
 static inline void exchange(uint32_t *a, uint32_t *b, int shift, uint32_t mask) {
     const uint32_t moved = (*a >> shift ^ *b) & mask;
     *b ^= moved;
     *a ^= moved << shift;
 }
 
-/* The same of 4 bits on both sides, whole words. `n` is a multiple of 8, as `count` is. */
+/* The same for 4 bits on both sides and whole words. `n` and `count` are multiples of 8. */
 static void turn_halves(const turn_job *job, int64_t out, int64_t count, int64_t first, int64_t n) {
     const int64_t words = count / EIGHT;
     const uint32_t flip = (uint32_t)hc_repeat_code(job->flip, 4);
@@ -211,7 +211,7 @@ void hc_move_codes(const hc_run *run, int64_t rows, int64_t columns, uint8_t fli
                    const hc_code_matrix *to) {
     const bool turns = from->kind >= HC_CODES_TURNED, turned = to->kind >= HC_CODES_TURNED;
     HC_ASSUME(!(turns || turned) || from->kind == HC_CODES_ROWS || to->kind == HC_CODES_ROWS);
-    if (to->row_bytes == 0) /* rows of no bytes may be as many as an int64 counts */
+    if (to->row_bytes == 0) /* there may be up to 2^63 - 1 rows of no bytes */
         return;
     if (!turns && !turned) {
         move_job job = {from, to, rows, columns, flip};

@@ -1,5 +1,4 @@
-/* Codes that a format never stores: one that is unused, and padding that is not 0. Eight codes are compared at a time.
- *
+/* Finds codes that a format never stores: the unused code, and padding that is not 0. Compares eight codes at a time.
  *   d = codes ^ unused repeated;  some code of d is 0  <=>  (d - 1 repeated) & ~d & (top bit repeated) is not 0
  */
 #include "base/threads.h"
@@ -21,7 +20,7 @@ static inline __attribute__((always_inline)) bool holds_code_of(const uint8_t *r
     const uint64_t high = low << (bits - 1);
     uint64_t found = 0;
     int64_t i = 0;
-    for (; (n - i) * bits >= 64; i += EIGHT, row += bits) { /* what is above the eight changes none of them */
+    for (; (n - i) * bits >= 64; i += EIGHT, row += bits) { /* bits above the eight codes change none of them */
         uint64_t x;
         memcpy(&x, row, EIGHT);
         x ^= wanted;
@@ -109,7 +108,7 @@ static void find_task(void *context, int64_t task, int thread) {
 hc_code_fault hc_find_fault(const hc_run *run, const hc_code_rules *rules) {
     find_job job = {.rules = rules};
     atomic_init(&job.found, HC_CODES_SOUND);
-    if (rules->runs * rules->padded > 0) /* rows of no codes may be as many as an int64 counts */
+    if (rules->runs * rules->padded > 0) /* there may be up to 2^63 - 1 rows of no codes */
         hc_parallel(run->n_threads, hc_ceil_div(rules->rows, ROWS), find_task, &job);
     return (hc_code_fault)atomic_load(&job.found);
 }

@@ -16,17 +16,17 @@ from .predicted import predicted
 from .sanitizer import sanitized
 from .timings import codecs, matmuls, vectors
 
-BUDGET_SECONDS = 600  # of --check: a device may be lent for ten minutes
-SANITIZER_SECONDS = 310  # what the sanitizer may take, at most
+BUDGET_SECONDS = 600  # of --check: a device may be available for ten minutes
+SANITIZER_SECONDS = 310  # maximum time of the sanitizer
 
 
 def measure(options: Options) -> list[Table]:
-    """Check and time the first device; no table where there is none, CheckFailed where a check was asked for."""
+    """Check and time the first device; no table if there is none, CheckFailed if a check was requested."""
     if options.predict:
         return [predicted(options.predict)]
     begin = time.monotonic()
     try:
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # this is the check that it names
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # the check that the warning names
             device = devices()[0]
     except (NotImplementedError, RuntimeError) as problem:
         if options.check:

@@ -1,4 +1,4 @@
-"""The kernels under NVIDIA's compute sanitizer, in processes of their own: memory errors and races in shared memory."""
+"""The kernels under NVIDIA's compute sanitizer, in separate processes: memory errors and races in shared memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["sanitized"]
 
 TOOLS = ("memcheck", "racecheck")
 SECONDS = 150  # of a tool
-FAULT = 86  # the exit status of a tool that found something
+FAULT = 86  # the exit status of a tool that found a fault
 
 
 def find_sanitizer() -> str | None:
-    """Return the path of the compute sanitizer: of the PATH, of a CUDA toolkit, or of NVIDIA's packages."""
+    """Return the path of the compute sanitizer: from PATH, a CUDA toolkit, or NVIDIA's packages."""
     places = [
         "/usr/local/cuda/bin/compute-sanitizer",
         sysconfig.get_path("purelib") + "/nvidia/cu13/bin/compute-sanitizer",

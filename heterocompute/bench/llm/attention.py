@@ -15,7 +15,7 @@ HEADS, KV_HEADS, WIDTH, LAYERS, KEYS = 9, 3, 64, 16, 4096
 
 
 def measure_attention(threads: int, options: Options) -> Table:
-    """Measure the layers of a cache in turn, so that keys come from memory."""
+    """Measure the layers of a cache in turn, so that keys are read from memory."""
     rng, keys = np.random.default_rng(0), 64 if options.quick else KEYS
     q = rng.standard_normal((1, HEADS, 1, WIDTH), dtype=np.float32)
     tokens = rng.standard_normal((1, KV_HEADS, keys, WIDTH), dtype=np.float32)

@@ -1,1 +1,1 @@
-"""Files of tensors that other programs write: a module a kind, each a `base.tensors.Tensors`."""
+"""Files of tensors of other programs: one module for each kind, each a `base.tensors.Tensors`."""

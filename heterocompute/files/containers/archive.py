@@ -1,4 +1,4 @@
-"""Zip archives: where each member lies, and its bytes; stored and deflated ones, zip64 too.
+"""Zip archives: the position of each member and its bytes; stored and deflated members, also zip64.
 
     members   one after another: local header, data
     directory a header for each member: method, sizes, name, where its local header is
@@ -24,13 +24,13 @@ from .container import Container
 __all__ = ["Member", "member_bytes", "members_of", "opened"]
 
 MAX_DIRECTORY = 64 << 20
-MAX_RATIO = 1032  # of deflate: what says more is a lie
+MAX_RATIO = 1032  # the maximum of deflate: a larger ratio is false
 STORED, DEFLATED = 0, 8
 
 
 @dataclass(frozen=True)
 class Member:
-    """A member of an archive: `begin` is that of its data."""
+    """A member of an archive; `begin` is the position of its data."""
 
     name: str
     method: int
@@ -46,7 +46,7 @@ def members_of(file: Container) -> dict[str, Member]:
     Raises
     ------
     ValueError
-        No archive; members that overlap, are encrypted, of other methods, or larger than they can be.
+        The file is not an archive, or members overlap, are encrypted, use other methods, or have impossible sizes.
     """
     begin, size, count = _directory(file)
     if size > MAX_DIRECTORY or count > MAX_TENSORS or count * 46 > size:
@@ -108,7 +108,7 @@ def member_bytes(file: Container, member: Member, check: bool = False, limit: in
 
 
 def _directory(file: Container) -> tuple[int, int, int]:
-    """Return where the directory begins, its size and its members."""
+    """Return the position and size of the directory, and its members."""
     tail_at = max(0, file.size - 65_557)
     tail = file.bytes_at(tail_at, file.size - tail_at, "the end of the archive").tobytes()
     at = tail.rfind(b"PK\x05\x06")
@@ -125,7 +125,7 @@ def _directory(file: Container) -> tuple[int, int, int]:
 
 
 def _long(extra: bytes, sizes: list[int]) -> list[int]:
-    """Put the 64-bit sizes of the extra field in the place of those that are all ones."""
+    """Replace sizes that are all ones by the 64-bit sizes of the extra field."""
     at = 0
     while at + 4 <= len(extra):
         key, length = struct.unpack_from("<HH", extra, at)

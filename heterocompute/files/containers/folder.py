@@ -1,7 +1,7 @@
-"""A checkpoint in parts: a folder with an index, which says in which file each tensor is.
+"""A checkpoint in parts: a folder with an index from tensors to files.
 
-The index must agree with the headers both ways: a tensor that is missing would be garbage after loading, one that is
-too many would be another model's. Files of the folder that the index does not name are not looked at.
+The index must agree with the headers both ways: a missing tensor would be garbage after loading, an extra one would
+belong to another model. Other files of the folder are ignored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def index_in(folder: str) -> str:
     Raises
     ------
     ValueError
-        There is none, or there are several.
+        There is no such file, or there are several.
     """
     names = names_in(folder)
     indices = [name for name in names if name.endswith(INDEX)]
@@ -55,7 +55,7 @@ def index_in(folder: str) -> str:
 
 
 def weight_map(path: str) -> dict[str, str]:
-    """Return what an index says: tensor -> file.
+    """Return the map of an index: tensor -> file.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class Located(Tensors):
     Raises
     ------
     ValueError
-        When a tensor is read whose file says something else of it by now.
+        The file of a tensor has changed its description since it was opened.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Located(Tensors):
         return reader
 
     def _opened(self, path: str) -> Tensors:
-        """Return the reader of one file; one at a time is open, however many there are."""
+        """Return the reader of one file; only one is open at a time."""
         if self._current is None or self._current[0] != path:
             self.close()
             self._current = (path, self._open(path))
@@ -162,8 +162,7 @@ class Folder(Located):
     Raises
     ------
     ValueError
-        No index; a file that is missing or lies elsewhere; a tensor that the index names and its file does not have, or
-        the other way round.
+        There is no index, a file is missing or outside the folder, or the index and a file name different tensors.
     """
 
     def __init__(self, path: str, open_part: Callable[[str], Tensors]) -> None:

@@ -1,4 +1,4 @@
-"""GGUF in parts, as llama.cpp splits a model: NAME-00001-of-00009.gguf and those beside it, each a GGUF file.
+"""GGUF in parts, as llama.cpp splits a model: NAME-00001-of-00009.gguf and its siblings, each a GGUF file.
 
     split.no             the part, from 0
     split.count          how many
@@ -30,12 +30,12 @@ MAX_PARTS = 512  # all are open
 
 
 def whole(part: Gguf) -> Gguf:
-    """Return the model that a file is a part of, or the file itself if it is no part.
+    """Return the model to which a part belongs, or the file itself if it is not a part.
 
     Raises
     ------
     ValueError
-        A part is missing, lies elsewhere, or is one of another model.
+        A part is missing, is in another folder, or belongs to another model.
     """
     if part.metadata.get(COUNT, "1") in ("0", "1"):
         return part
@@ -120,7 +120,7 @@ class GgufParts(Gguf):
             part.close()
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """Read one tensor from its file; the scale of NVFP4 may lie in another one."""
+        """Read one tensor from its file; the scale of NVFP4 may be in another one."""
         part = self._part(name)
         values = part.tensor(name)
         if name in self._scales and name not in part._scales:
@@ -145,12 +145,12 @@ class GgufParts(Gguf):
         return next((found for part in self._in_order if (found := part.listed(key)) is not None), None)
 
     def keys(self) -> dict[str, Any]:
-        """As of all parts, of which the first has most."""
+        """The keys of all parts; most are in the first."""
         found: dict[str, Any] = {}
         for part in self._in_order:
             found = {**part.keys(), **found}
         return {key: value for key, value in found.items() if key not in KEYS}
 
     def _part(self, name: str) -> Gguf:
-        self.info(name)  # refuses a name that is not there
+        self.info(name)  # refuses an unknown name
         return self._of[name]

@@ -1,7 +1,7 @@
 """What a checkpoint of training holds beside tensors: names of values that do no harm, none of which is made or called.
 
-A name of these lists counts as something that is not a tensor, whatever its arguments. What can hold tensors stays:
-attributes of a Namespace, a defaultdict, a set. A NumPy array is a tensor if its dtype is one of numbers.
+A name in these lists counts as something that is not a tensor, whatever its arguments. Values that may contain tensors
+are kept: attributes of a Namespace, a defaultdict, a set. A NumPy array is a tensor if its dtype is numeric.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .pickled import Attributes, Inert, Table
 
 __all__ = ["INERT", "PickledArray"]
 
-# Python's own values, as protocols below 3 and from 3 on call their module.
+# Python's own values, with the module names of protocols below 3 and from 3 on.
 CALLED = ("bool", "bytearray", "complex", "float", "int", "long", "range", "slice", "str", "type", "unicode", "xrange")
 CLASSES = ("dict", "list", "object", "tuple")
 PATHS = ("Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath")
@@ -38,7 +38,7 @@ class Dtype(Inert):
         self.text: Any = text if plain else None
 
     def build(self, state: Any) -> None:
-        """Take the state: version, order of bytes, what is None of numbers."""
+        """Take the state of a dtype: version, byte order, and three items that are None for numbers."""
         if not isinstance(state, tuple) or len(state) < 5 or any(part is not None for part in state[2:5]):
             self.text = None
         elif self.text is not None and state[1] in ("<", ">", "|"):
@@ -73,7 +73,7 @@ class PickledArray(Inert):
         self.held: Any = ()
 
     def build(self, state: Any) -> None:
-        """Take the state: version, shape, dtype, whether columns lie together, bytes; of objects a list."""
+        """Take the state: version, shape, dtype, whether the order is Fortran's, then bytes, or a list for objects."""
         if not isinstance(state, tuple) or len(state) != 5:
             raise ValueError("a NumPy array of another state than shape, dtype, order and bytes")
         self.take(state[4], state[2], state[1], "F" if state[3] is True else "C")
@@ -88,7 +88,7 @@ class PickledArray(Inert):
         elif isinstance(dtype, Dtype) and dtype.text is not None:
             found = np.dtype(dtype.text)
             if not isinstance(data, (str, bytes)) or len(data) != math.prod(shape) * found.itemsize:
-                raise ValueError("a NumPy array whose bytes are not as many as its shape and dtype say")
+                raise ValueError("a NumPy array whose number of bytes does not match its shape and dtype")
             self.data, self.dtype, self.shape, self.order = data, found, shape, order
 
     def stored(self) -> NDArray[np.uint8]:

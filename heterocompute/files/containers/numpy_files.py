@@ -36,7 +36,7 @@ ITEM = re.compile(
 UNNAMED = {"<V2": "bfloat16", ">V2": "bfloat16", "<f1": "float8_e5m2", "|f1": "float8_e5m2"}
 PLAIN = re.compile(r"[<>|=]?[biufc][0-9]{1,2}")
 
-Header = tuple[np.dtype[Any] | str, tuple[int, ...], bool, int]  # dtype or its text, shape, order, where data begin
+Header = tuple[np.dtype[Any] | str, tuple[int, ...], bool, int]  # dtype or its text, shape, order, start of the data
 
 
 def _header(data: bytes, fail: Callable[[str], NoReturn]) -> Header:
@@ -104,7 +104,7 @@ class Npy(_Arrays):
 
 
 class Npz(_Arrays):
-    """An archive of arrays, each called as its member without ``.npy``."""
+    """An archive of arrays, each named like its member without ``.npy``."""
 
     def _read(self) -> None:
         for member in opened(self).values():

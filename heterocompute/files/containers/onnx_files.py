@@ -2,8 +2,8 @@
 
 Functions are inlined, so that the constants of a function are tensors of the graph. Sparse tensors are read as dense.
 
-The package `onnx` reads the protobuf, all of it at once; data that lie in other files are read here, when they are
-asked for, and never from outside of the model's folder.
+The package `onnx` reads the whole protobuf at once; data in other files are read here on demand, and never from outside
+the model's folder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAX_DEPTH = 32
 
 
 class Onnx(Container):
-    """An ONNX model. A tensor of a subgraph is called by its node, the attribute and its name, joined with dots."""
+    """An ONNX model. The name of a subgraph's tensor is its node, the attribute and its own name, joined with dots."""
 
     def _read(self) -> None:
         try:
@@ -129,11 +129,11 @@ class Onnx(Container):
         text = "text" if tensor.data_type == onnx.TensorProto.STRING else dtype.name
         self.add(name, text, shape, lambda: self._load(name, tensor, dtype.name, shape))
         if name in self and tensor.data_location == onnx.TensorProto.EXTERNAL:
-            place, _ = self._external(name, tensor, self.info(name).nbytes)  # what is wrong with it shows at once
+            place, _ = self._external(name, tensor, self.info(name).nbytes)  # an invalid reference raises an error here
             self.others = {*self.others, place}
 
     def _holds(self, node: PackedNode) -> bool:
-        """Tell whether all that a node decodes by is in the file."""
+        """Tell whether the file contains everything that a node decodes with."""
         first = 1 if node.kind == "MatMulNBits" else 0
         wanted = node.inputs[first : first + 3]
         return len(wanted) > 1 and all(name in self._tensors or not name for name in wanted) and wanted[0] != ""
@@ -143,7 +143,7 @@ class Onnx(Container):
         return tuple(int(n) for n in self._tensors[name].dims)
 
     def codes(self, name: str) -> tuple[NDArray[Any], int, bool]:
-        """Return integers of 2, 4 or 8 bits, one a value, their bits, and whether they have a sign."""
+        """Return integers of 2, 4 or 8 bits, one per value, their width in bits, and whether they are signed."""
         tensor, kinds = self._tensors[name], self._onnx.TensorProto
         known = {getattr(kinds, f"{sign}INT{bits}", None): (bits, not sign) for bits in (2, 4, 8) for sign in ("", "U")}
         if tensor.data_type not in known:
@@ -193,7 +193,7 @@ class Onnx(Container):
         return self.values(data, wanted, name).reshape(shape)
 
     def _external(self, name: str, tensor: Any, n_bytes: int) -> tuple[str, int]:
-        """Return the file that holds the data, and where; it is in the folder of the model and large enough."""
+        """Return the file of the data, and their position; it must be in the model's folder and large enough."""
         fields = {text_of(one.key): text_of(one.value) for one in tensor.external_data}
         path = inside(os.path.dirname(os.path.abspath(self.path)), fields.get("location", ""))
         if path is None:

@@ -1,4 +1,4 @@
-"""Constants of an ONNX graph, and the operators that use them: names, axes of sums, and codes.
+"""Constants of an ONNX graph, and the operators that use them: names, reduction axes, and codes.
 
 A weight is a constant tensor that an operator multiplies by, directly or behind `Identity`, `Cast` and `Transpose`.
 """
@@ -36,7 +36,7 @@ MAX_DENSE = 2**31  # bytes
 STANDARD = ("", "ai.onnx")  # names of the standard operator set
 FLOAT_TYPES = frozenset((1, 10, 11, 16))  # TensorProto.DataType: float32, float16, float64, bfloat16
 
-# Operators whose operand at this place holds codes, of another program's quantization.
+# Operators whose operand at this index holds codes of another program's quantization.
 CODES = {
     "DequantizeLinear": 0,
     "GatherBlockQuantized": 0,
@@ -73,11 +73,11 @@ class Constant:
     order: tuple[int, ...]
 
 
-Constants = ChainMap[str, Constant]  # by the name of the value, those of surrounding graphs behind
+Constants = ChainMap[str, Constant]  # by the name of the value; those of surrounding graphs come after
 
 
 def follow(node: Any, constants: Constants) -> None:
-    """Add the output of `Identity`, `Transpose`, or `Cast` to floats, of a constant to the constants."""
+    """Add to the constants the output of `Identity`, `Transpose`, or `Cast` to floats of a constant."""
     source = constants.get(text_of(node.input[0])) if len(node.input) == 1 and len(node.output) == 1 else None
     if source is None or node.domain not in STANDARD:
         return
@@ -108,12 +108,12 @@ def dense_of(values: Array, at: Array, shape: tuple[int, ...]) -> Array:
     Raises
     ------
     ValueError
-        Indices that do not fit; a tensor of more than 2 GiB.
+        Indices do not match the shape, or the tensor would take more than 2 GiB.
     """
     if math.prod(shape) * values.dtype.itemsize > MAX_DENSE:
         raise ValueError(f"a sparse tensor of {shown(shape)} takes more than 2 GiB as a dense one")
     if at.ndim not in (1, 2) or len(at) != values.size or (at.ndim == 2 and at.shape[1] != len(shape)):
-        raise ValueError(f"{counted(values.size, 'value')} and indices of shape {shown(at.shape)}")
+        raise ValueError(f"{counted(values.size, 'value')} but indices of shape {shown(at.shape)}")
     if at.size and ((at < 0) | (at >= np.array(shape if at.ndim == 2 else math.prod(shape)))).any():
         raise ValueError(f"an index outside of the shape {shown(shape)}")
     dense: Array = np.zeros(shape, values.dtype)
@@ -222,7 +222,7 @@ def summed(node: Any, ndim: int, place: int = 1) -> tuple[int, ...] | None:
 
 
 def multiplied(node: Any, constants: Constants) -> Iterator[tuple[int, Constant, tuple[int, ...]]]:
-    """Yield the constants that an operator multiplies by: index of the operand, constant, stored axes of the sums."""
+    """Yield the constants that an operator multiplies by: index of the operand, constant, stored reduction axes."""
     for place, name in enumerate(node.input[:2]):
         source = constants.get(text_of(name))
         axes = None if source is None else summed(node, len(source.order), place)

@@ -1,4 +1,4 @@
-"""The opcodes of a pickle, interpreted without running anything: no import, no call but those of a table.
+"""The opcodes of a pickle, interpreted without running anything: no import, and only calls from a table.
 
 A pickle is a program of a stack machine, and Python's own machine calls whatever it names. Here a global is a name
 until the table of the caller says what it stands for; any other is refused with a sentence, unless it is the class of a
@@ -18,8 +18,8 @@ __all__ = ["Attributes", "Global", "Inert", "Unknown", "unpickled"]
 
 MAX_STEPS = 1 << 22  # a tensor takes about thirty
 MAX_INTEGER = 64  # bytes
-CONTAINER = 3  # steps more for a list, a dict or a set: an empty one takes a byte of the file, and a hundred of memory
-MAX_PARTS, MAX_KEY = 16, 1024  # of a tuple that is a key, and characters of these
+CONTAINER = 3  # more steps for a list, a dict or a set: one byte of the file takes a hundred of memory
+MAX_PARTS, MAX_KEY = 16, 1024  # of a tuple that is a key, and characters of its parts
 MARK: Any = object()
 
 
@@ -31,9 +31,9 @@ class Global:
 
 
 class Inert:
-    """A value that is not a tensor; as a key of a dict it has the text that tells it from others, or none."""
+    """A value that is not a tensor; as a key of a dict it has a text that distinguishes it, or none."""
 
-    __slots__ = ("text",)  # a pickle can make a million
+    __slots__ = ("text",)  # a pickle can create a million of them
 
     def __init__(self, text: str = "") -> None:
         self.text = text
@@ -46,7 +46,7 @@ class Inert:
 
 
 class Unknown(Inert):
-    """A global that is not in the table, or what it would have made: a name, and the values that were given to it."""
+    """An unknown global, or an object that it would have made: its name and the arguments."""
 
     __slots__ = ("name", "parts")
 
@@ -60,15 +60,15 @@ class Unknown(Inert):
 
 
 class Attributes(dict[Any, Any]):
-    """The attributes of an object that is nothing else, such as argparse.Namespace."""
+    """The attributes of an object that holds nothing else, such as argparse.Namespace."""
 
 
-# What a name stands for when it is called with arguments, or None where it is only a value.
+# The function of a name that is called with arguments, or None if the name is only a value.
 Table = Mapping[str, Callable[..., Any] | None]
 
 
 def unpickled(data: bytes, begin: int, table: Table, persistent: Callable[[Any], Any]) -> tuple[Any, int]:
-    """Return what a pickle describes, and where it ends.
+    """Return the described object, and the position behind the pickle.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def unpickled(data: bytes, begin: int, table: Table, persistent: Callable[[Any],
     Raises
     ------
     ValueError
-        Another global, an opcode that is not known, a program that is cut off, or too long.
+        The pickle names another global, has an unknown opcode, or is cut off or too long.
 
     Examples
     --------
@@ -97,8 +97,8 @@ def unpickled(data: bytes, begin: int, table: Table, persistent: Callable[[Any],
     >>> unpickled(pickle.dumps(print), 0, {}, None)
     Traceback (most recent call last):
     ...
-    ValueError: a pickle that names builtins.print, which no file of tensors needs: nothing of it was run; of a model \
-torch.save(model.state_dict(), path) writes the tensors alone
+    ValueError: a pickle that names builtins.print, which files of tensors do not need: nothing of it was \
+run; torch.save(model.state_dict(), path) writes only the tensors of a model
     """
     machine = _Machine(data, begin, table, persistent)
     try:
@@ -182,8 +182,8 @@ class _Machine:
 
     def refuse(self, unknown: Unknown) -> NoReturn:
         raise _Refused(
-            f"a pickle that names {quoted(unknown.name)[1:-1]}, which no file of tensors needs: nothing of it was run; "
-            "of a model torch.save(model.state_dict(), path) writes the tensors alone"
+            f"a pickle that names {quoted(unknown.name)[1:-1]}, which files of tensors do not need: nothing of it was "
+            "run; torch.save(model.state_dict(), path) writes only the tensors of a model"
         )
 
     def made_unknown(self, name: str, *parts: Any) -> Unknown:
@@ -192,7 +192,7 @@ class _Machine:
         return found
 
     def leave_out(self, value: Any) -> None:
-        """Let a value hold what is not in the table: nothing of it is used."""
+        """Let an object have a state that is not in the table: none of it is used."""
         values, seen = [value], set()
         while values:
             self.spend(1)
@@ -237,7 +237,7 @@ class _Machine:
             target[self.key(key)] = value
 
     def key(self, key: Any) -> Any:
-        """Return what stands for a key: hashing nested tuples would recurse, and numbers can be made to collide."""
+        """Return a substitute for a key: hashing nested tuples would recurse, and numbers can be made to collide."""
         if isinstance(key, (str, bytes, type(None))) or (isinstance(key, int) and abs(key) < 2**60):
             return key
         if isinstance(key, (int, float, complex)):
@@ -251,7 +251,7 @@ class _Machine:
         return Inert()
 
     def named(self, text: str) -> Inert:
-        """Return what has a text: one key may be written once and taken a million times."""
+        """Return a value with a text. Its cost counts each time: a key written once may be used a million times."""
         self.spend(1 + len(text) // 8)
         return Inert(text)
 
@@ -281,7 +281,7 @@ class _Machine:
             if isinstance(state, dict):
                 self.spend(len(state))
                 target.update(state)
-        elif type(target) is not dict:  # attributes of a dict, such as the versions of a state_dict, are no tensors
+        elif type(target) is not dict:  # attributes of a dict, such as the versions of a state_dict, are not tensors
             raise _Refused("a pickle that sets attributes of a value that is not a dict")
 
     def integer(self, count: int) -> None:
@@ -309,7 +309,7 @@ class _Machine:
 
 
 PAIRS = {"collections.OrderedDict"}  # whose argument is gone through
-# Arguments that may hold anything: the class of a tensor, its dtype, how it is made, its attributes.
+# Arguments that may be anything: the class of a tensor, its dtype, its constructor, its attributes.
 LEFT_OUT = {
     "torch._utils._rebuild_tensor_v3": (6,),
     "torch.tensor._rebuild_from_type": (0, 1, 2, 3),

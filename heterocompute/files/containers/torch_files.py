@@ -30,8 +30,8 @@ __all__ = ["LegacyTorch", "ZipTorch"]
 
 MAX_PICKLE = 64 << 20
 MAX_NODES, MAX_DEPTH = 1 << 20, 64  # a second
-MAX_LOOKS = 1 << 22  # at values of lists, which may stand in several places
-MAX_EXPANDED = 1 << 26  # bytes of all tensors that repeat the values of their storages, such as those of torch's expand
+MAX_LOOKS = 1 << 22  # number of values of lists that are visited; a list may occur several times
+MAX_EXPANDED = 1 << 26  # bytes of all tensors that repeat values of their storages, such as results of expand
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 
 STORAGES = {
@@ -61,12 +61,12 @@ class View:
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    pending: tuple[str, ...] = ()  # what is done with the values where they are read
+    pending: tuple[str, ...] = ()  # operations on the values that are applied when they are read
 
 
 @dataclass(frozen=True)
 class Unread:
-    """A tensor whose values are not those of a storage: it is named, and left out."""
+    """A tensor whose values are not those of a storage: it is named in messages, and left out."""
 
     what: str
     shape: tuple[int, ...] = ()
@@ -76,7 +76,7 @@ PENDING: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {"conj": np.conjuga
 
 
 def _pending(properties: Any) -> tuple[str, ...]:
-    """Return what torch has put off: a tensor may be conjugated or negated by a bit alone."""
+    """Return the postponed operations of a tensor: a bit alone may conjugate or negate it."""
     if properties is None:
         return ()
     if not isinstance(properties, dict) or not all(type(done) is bool for done in properties.values()):
@@ -109,7 +109,7 @@ def _typed_tensor(
         raise ValueError("a tensor without a storage or a dtype")
     name = dtype.name.removeprefix("torch.")
     found = DTYPES.get(name)
-    if found is None:  # such as 4 bits, two in a byte
+    if found is None:  # such as 4 bits, two per byte
         return Unread(f"of the dtype {name}", _counts(shape))
     return View(storage, found, _counts([offset])[0], _counts(shape), _counts(strides), _pending(properties))
 
@@ -145,9 +145,9 @@ def _class_of(kind: Any) -> str:
 
 
 def _with_class(rebuild: Any, kind: Any, arguments: Any, state: Any = None) -> Any:
-    """Return a tensor of a class, with attributes: of torch's own classes what it is, of others its name.
+    """Return a tensor of a class with attributes: plain for torch's own classes, else with the class's name.
 
-    The attributes are left out. A class may give its values another meaning: codes, or a part of a larger tensor.
+    The attributes are left out. A class may change the meaning of its values: codes, or a part of a larger tensor.
     """
     known = TABLE.get(rebuild.name) if isinstance(rebuild, Global) and rebuild.name in REBUILT else None
     made = known(*arguments) if known is not None and isinstance(arguments, tuple) else None
@@ -157,12 +157,12 @@ def _with_class(rebuild: Any, kind: Any, arguments: Any, state: Any = None) -> A
 
 
 def _width(dtype: str | None) -> int:
-    """Return the bytes of a value; a storage without a type counts bytes."""
+    """Return the bytes of one value; a storage without a type counts bytes."""
     return 1 if dtype is None else 16 if dtype == "complex128" else numpy_dtype(dtype).itemsize
 
 
 def _span(view: View) -> int:
-    """Return the bytes from the first value of a view to behind its last."""
+    """Return the bytes from the first value of a view to the end of its last."""
     if 0 in view.shape:
         return 0
     steps = zip(view.shape, view.strides, strict=True)
@@ -174,15 +174,15 @@ def _inner(value: Any, *_: Any) -> Any:
 
 
 def _joined(name: str, key: Any, place: int) -> str:
-    """Return the name of what a key leads to; a key without a text has its place."""
+    """Return the name of a value below a key; a key that is no text is replaced by its position."""
     if isinstance(key, Inert):
         key = key.text or place
     return f"{name}.{key}" if name else str(key)
 
 
-# Classes of torch whose values are those of the storage.
+# Classes of torch whose values are the values of the storage.
 PLAIN_CLASSES = ("torch.Tensor", "torch._tensor.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")
-# What may stand in a checkpoint: how tensors are made, and values that are no tensors.
+# Allowed contents of a checkpoint: constructors of tensors, and values that are not tensors.
 TABLE: Table = {
     **INERT,
     "torch._utils._rebuild_tensor": _tensor,
@@ -228,8 +228,8 @@ class _Torch(Container):
     _read_arrays: dict[PickledArray, NDArray[Any]]
 
     def shared(self, name: str) -> NDArray[Any]:
-        """Read one tensor; those of one storage share its memory, as where the file was written."""
-        self.info(name)  # refuses a name that is not there
+        """Read one tensor; tensors of one storage share its memory, as in the program that wrote the file."""
+        self.info(name)  # refuses an unknown name
         if name not in self._views:
             array = self._arrays[name]
             if array not in self._read_arrays:
@@ -247,11 +247,11 @@ class _Torch(Container):
         return self.made(name, load)
 
     def same(self, name: str) -> Hashable:
-        """Return the view of a storage that a tensor is, or the NumPy array of the pickle."""
+        """Return the view of a storage that holds a tensor, or the NumPy array of the pickle."""
         return self._views[name][0] if name in self._views else self._arrays.get(name, name)
 
     def _seen(self, view: View, data: NDArray[np.uint8], name: str) -> NDArray[Any]:
-        """Return the values of a view, whose bytes begin with its first."""
+        """Return the values of a view from its bytes, which begin with the first value."""
         dtype = numpy_dtype(view.dtype)
         self.values(data, dtype, name)
         steps = [step * _width(view.dtype) for step in view.strides]
@@ -368,8 +368,7 @@ class ZipTorch(_Torch):
         member = members.get(f"{folder}data/{storage.key}")
         if member is None or member.size != storage.count * _width(storage.dtype):
             raise ValueError(f"the storage {quoted(storage.key)} of {counted(storage.count, 'value')} "
-                             "is not there, or of "
-                             "another size")  # fmt: skip
+                             "is missing or has another size")  # fmt: skip
         return storage
 
     def _raw(self, member: Member, begin: int, count: int, name: str) -> NDArray[np.uint8]:
@@ -379,7 +378,7 @@ class ZipTorch(_Torch):
 
 
 class LegacyTorch(_Torch):
-    """Five pickles, and the data behind them."""
+    """Five pickles, followed by the data."""
 
     def _read(self) -> None:
         data = self.bytes_at(0, min(self.size, MAX_PICKLE), "the pickles").tobytes()
@@ -387,9 +386,9 @@ class LegacyTorch(_Torch):
 
         def persistent(identity: Any) -> Storage:
             storage = self._storage(identity)
-            first = storages.setdefault(storage.key, storage)  # bytes without a type are those of uint8, too
+            first = storages.setdefault(storage.key, storage)  # bytes without a type count as uint8
             if (first.count, _width(first.dtype)) != (storage.count, _width(storage.dtype)):
-                raise ValueError(f"the storage {quoted(storage.key)} is of two types or sizes")
+                raise ValueError(f"the storage {quoted(storage.key)} has two types or sizes")
             return storage
 
         values, at = [], 0
@@ -401,7 +400,7 @@ class LegacyTorch(_Torch):
             self._fail("a pickle, but none of torch.save")
         if system.get("little_endian") is not True:
             self._fail("a file of a machine with the other order of bytes")
-        texts = isinstance(keys, list) and all(isinstance(key, str) for key in keys)  # of others it may be endless
+        texts = isinstance(keys, list) and all(isinstance(key, str) for key in keys)  # for other types this may not end
         if not texts or sorted(keys) != sorted(storages):
             self._fail("the keys of the storages are others than those that tensors name")
         places: dict[str, int] = {}

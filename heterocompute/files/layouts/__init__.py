@@ -1,1 +1,1 @@
-"""Quantized weights as other programs store them: a module a layout, each made of codes, scales and zero points."""
+"""Quantized weights as other programs store them: one module for each layout, from codes, scales and zero points."""

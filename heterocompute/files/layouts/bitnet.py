@@ -1,9 +1,9 @@
-"""BitNet b1.58 as transformers has it: codes of -1, 0 and 1, one scale for a matrix.
+"""BitNet b1.58 as transformers stores it: codes of -1, 0 and 1, one scale for a matrix.
 
     NAME.weight        uint8 (out / 4, in): code + 1 in 2 bits, of rows i, i + out / 4 ..., the first in the lowest bits
     NAME.weight_scale  float (1,)
 
-value = code x scale with ``linear_class`` "autobitlinear" of the configuration, else code x float32(1 / scale), because
+value = code x scale if the configuration's ``linear_class`` is "autobitlinear", else code x float32(1 / scale), because
 the other class divides. transformers, integrations/bitnet.py.
 """
 
@@ -25,17 +25,17 @@ __all__ = ["ENDS", "array_from", "config_of", "depends_on_values", "layout_of", 
 NAME = "bitnet"
 ENDS = (".weight", ".weight_scale")
 FLOATS = ("float16", "bfloat16", "float32")
-CLASSES = ("bitlinear", "autobitlinear")  # the first is that of configurations without one
-PARTS, MIDDLE, UNUSED = 4, 1, 3  # rows of a byte; the code for 0; the code that none of the three has
+CLASSES = ("bitlinear", "autobitlinear")  # the first is the default of configurations
+PARTS, MIDDLE, UNUSED = 4, 1, 3  # rows per byte; the code of 0; the code that none of the three values has
 
 
 def depends_on_values(fmt: Any) -> bool:
-    """Tell whether some arrays of a format have a place: those whose rows have one scale."""
+    """Tell whether only some arrays of a format can be stored: those whose rows share one scale."""
     return isinstance(fmt, Int) and fmt.bits == 2 and fmt.symmetric and fmt.group is None
 
 
 def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
     if not depends_on_values(q.format):
         refuse(name, q, NAME, "int2 is the nearest")
     prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
@@ -48,7 +48,7 @@ def layout_of(name: str, q: Packed) -> Parts:
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for one weight."""
+    """Return the tensors that represent one weight."""
     layout_of(name, q)  # refuses
     prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
     codes = (unpack(q.components["codes"], 2, count) + np.uint8(MIDDLE)) & np.uint8(3)
@@ -76,7 +76,9 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
         with np.errstate(divide="ignore", over="ignore"):
             own = np.float32(1) / own
     if not np.isfinite(own).all() or (own < 0).any():
-        raise ValueError(f"{prefix}.weight_scale is {float(scale.reshape(())):.9g}, whose factor is not a finite scale")
+        raise ValueError(
+            f"{prefix}.weight_scale is {float(scale.reshape(())):.9g}, from which no finite scale of 0 or more follows"
+        )
     codes = np.concatenate([packed >> np.uint8(2 * i) & np.uint8(3) for i in range(PARTS)])
     if (codes == UNUSED).any():
         raise ValueError(f"{prefix}.weight holds the code {UNUSED}, expected 0 to {UNUSED - 1}")

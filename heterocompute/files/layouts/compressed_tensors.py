@@ -158,7 +158,9 @@ def stacked(name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[
 def check_stack(name: str, shape: tuple[int, ...], fmt: Any) -> None:
     """Raise ValueError where zero points of an expert do not fill words."""
     if isinstance(fmt, Int) and not fmt.symmetric and shape[1] * fmt.bits % 32:
-        raise ValueError(f"{NAME} packs zero points of whole words, which {shape[1]} outputs of an expert do not fill")
+        raise ValueError(
+            f"{NAME} packs zero points into 32-bit words, which {shape[1]} outputs of an expert do not fill"
+        )
 
 
 def check_blocks(name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
@@ -428,8 +430,8 @@ def _nvfp4_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
     packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
     coarse = reciprocal(whole, scales, divides=True)
     if coarse is None:
-        raise ValueError(f"{prefix}.weight_global_scale is {float(whole.reshape(())):.9g}, and quotients by it are no "
-                         f"products: such weights {no_format(NAME)}")  # fmt: skip
+        raise ValueError(f"{prefix}.weight_global_scale is {float(whole.reshape(())):.9g}, and dividing by it differs "
+                         f"from every multiplication: such weights {no_format(NAME)}")  # fmt: skip
     parts = {"codes": packed, "scales": scales.view(np.uint8), "coarse": coarse}
     return QuantizedArray(parts, NVFP4(), (len(packed), 2 * packed.shape[1]), (1,))
 

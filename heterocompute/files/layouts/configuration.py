@@ -29,14 +29,14 @@ MAX_CONFIG = 1 << 24
 def config_of(reader: Tensors, key: str = KEY) -> Mapping[str, Any]:
     """Return the quantization_config of a file: of its metadata, of config.json, or of what older programs wrote.
 
-    `key` is what a program calls it in config.json.
+    `key` is the name that a program gives it in config.json.
 
     Raises
     ------
     FileNotFoundError, KeyError
         There is none.
     TypeError
-        It is not an object.
+        The entry is not an object.
     ValueError, OSError
         It cannot be read.
     """
@@ -47,7 +47,7 @@ def config_of(reader: Tensors, key: str = KEY) -> Mapping[str, Any]:
 
 
 def config_in(reader: Tensors) -> Mapping[str, Any]:
-    """Return the quantization_config of a file, empty where there is none or it cannot be read."""
+    """Return the quantization_config of a file, empty if there is none or it cannot be read."""
     try:
         return config_of(reader)
     except (OSError, ValueError, KeyError, TypeError):
@@ -61,7 +61,7 @@ def method_of(config: Mapping[str, Any]) -> str | None:
 
 
 def said_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
-    """Return who has quantized a file, as a message names it; None where nothing beside the weights says so."""
+    """Return the program that quantized a file, by its name for messages; None if only the tensors could tell."""
     method = method_of(config)
     if method is not None:
         return shown(method)
@@ -75,7 +75,7 @@ def said_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
 
 
 def plain_names(reader: Tensors) -> list[str]:
-    """Return the names of a file's tensors that are no components of packed arrays of this package."""
+    """Return the names of a file's tensors that are not components of this package's packed arrays."""
     try:
         packed = strict_json(reader.metadata[PACKED])["tensors"] if PACKED in reader.metadata else {}
     except (ValueError, KeyError, TypeError):
@@ -102,7 +102,7 @@ def _json(folder: str, name: str) -> Any:
 
 
 def _said_otherwise(folder: str) -> str | None:
-    """Return the key of config.json that says so in another word."""
+    """Return the key of config.json with another name that shows a quantization."""
     try:
         said = _json(folder, CONFIG)
     except (OSError, ValueError):

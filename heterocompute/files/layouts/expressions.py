@@ -16,7 +16,7 @@ from ...base.values import shown
 
 __all__ = ["matches"]
 
-MAX_STEPS = 1 << 20  # of Python's own machine, which tries each repetition at each length
+MAX_STEPS = 1 << 20  # of Python's regular expressions, which try each repetition at each length
 MAX_PATTERN, MAX_NAME, MAX_COUNT, MAX_DEPTH = 1024, 1024, 64, 32
 TOKEN = re.compile(
     r"\\[^0-9]|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?:|\(\?=|\(\?!|\(|\)|\||(?:[*+?]|\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]*)\})[?+]?|\^|\$|.",
@@ -40,7 +40,7 @@ def matches(pattern: str, name: str) -> bool:
     Raises
     ------
     ValueError
-        The expression is illegal, too long, or has a part that is not known here.
+        The expression is invalid, too long, or has an unsupported part.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class _Parser:
             if token == "(" and self.tokens and self.tokens[0][0] == "?":
                 self.refuse(token + self.tokens[0])
             inner = self.alternatives(depth + 1)
-            self.tokens.pop(0)  # the bracket, which re.compile has seen
+            self.tokens.pop(0)  # the bracket, which re.compile has checked
             return inner if token in ("(", "(?:") else _ahead(inner, token == "(?=")
         if token in ("^", "$", "\\b", "\\B", "\\A", "\\Z"):
             return _where(re.compile(token))

@@ -6,7 +6,7 @@
     mxfp4, nvfp4  scales that are powers of two: 2^e of 32 values are two bytes E4M3 times the float32 of the tensor
     nf4, fp8      smaller groups repeat a scale
 
-What is made here is not believed: `convert` decodes both arrays and compares them.
+The results are not trusted: `convert` decodes both arrays and compares them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .linear import Array, array_of
 
 __all__ = ["AT_ONCE", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "joined"]
 
-AT_ONCE = 1 << 20  # values that are taken apart at a time
+AT_ONCE = 1 << 20  # values that are converted at a time
 GROUPS = (None, 256, 128, 64, 32, 16)
 SIGNED, MINIMA = {2: "tq2_0", 4: "q4_0", 5: "q5_0", 8: "q8_0"}, {4: "q4_1", 5: "q5_1"}
 TWICE_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int16)
-E4M3_LEAST, E4M3_MOST = -9, 8  # exponents of its powers of two
+E4M3_LEAST, E4M3_MOST = -9, 8  # exponents of the powers of two of E4M3
 
 
 class Integers:
@@ -91,7 +91,7 @@ def forms(fmt: Format, columns: int) -> list[Format]:
 
 
 def has_zero_points(q: QuantizedArray) -> bool:
-    """Tell whether the first rows of an array have minima that are zero points, or no minima."""
+    """Tell whether the first rows of an array have no minima, or minima that are zero points."""
     rows = integers_of(q[:8])
     try:
         return rows.minima is None or _zero_points(rows) is not None
@@ -114,7 +114,7 @@ def in_form(q: QuantizedArray, fmt: Format, lowest: bool = False) -> QuantizedAr
     Raises
     ------
     ValueError
-        They are not representable; why.
+        The values are not representable in the format; the message has the reason.
     """
     if q.format == fmt:
         return q
@@ -139,7 +139,7 @@ def integers_of(q: QuantizedArray) -> Integers:
 
 
 def joined(parts: Iterable[QuantizedArray], rows: int) -> QuantizedArray:
-    """Return matrices of one format and as many columns below each other, `rows` in all; each is made when due."""
+    """Return matrices of one format and width stacked, `rows` in all; each is made when it is needed."""
     found = iter(parts)
     first = next(found)
     if len(first) == rows:
@@ -183,7 +183,7 @@ def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedA
         return lambda rows: _as_nf4(rows, own, fmt)
     if isinstance(fmt, Float) and isinstance(own, Float):
         return lambda rows: _as_scaled(rows, q, fmt)
-    raise ValueError(f"{own} has no closed form as {fmt}")
+    raise ValueError(f"{own} cannot be converted exactly to {fmt}")
 
 
 def _as_int(rows: Integers, own: Any, fmt: Int, lowest: bool) -> QuantizedArray:
@@ -299,7 +299,7 @@ def _as_half(values: Array) -> Array:
 
 
 def _shift(scales: Array) -> int:
-    """Return the exponent of the float32 of a tensor with which E4M3 has the powers of two of all its groups."""
+    """Return the exponent of the tensor's float32 with which E4M3 represents the powers of two of all groups."""
     if (scales == 255).any():
         raise ValueError("a scale is NaN")
     exponents = scales.astype(np.int16) - 127

@@ -37,26 +37,26 @@ USUAL = (128, 128)
 
 
 def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
     if not isinstance(q.format, Float) or not scaled.is_scaled(q.format) or q.format.scaled != "tensor":
         refuse(name, q, NAME, "fp8_e4m3fn-tensor is the nearest")
     return scaled.parts_like(prefix_of(name, q, NAME), q.format, q.shape)
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for one weight."""
+    """Return the tensors that represent one weight."""
     layout_of(name, q)  # refuses
     return scaled.parts_of(prefix_of(name, q, NAME), q)
 
 
 def check_blocks(name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
-    """Raise ValueError where the layout has no place for codes with scales of blocks."""
+    """Raise ValueError if the layout cannot store codes with scales of blocks."""
     if blocks.dtype not in EIGHTS or not name.endswith(".weight"):
         raise ValueError(f"{NAME} has no place for {blocks}")
 
 
 def parts_of_blocks(name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
-    """Return the tensors that stand for codes with scales of blocks."""
+    """Return the tensors that represent codes with scales of blocks."""
     prefix = name.removesuffix(".weight")
     return {f"{prefix}.weight": codes.codes, f"{prefix}.weight_scale_inv": codes.scales}
 
@@ -76,7 +76,7 @@ def codes_in(prefix: str, tensors: Mapping[str, Array], block: tuple[int, int] |
     codes = tensors[f"{prefix}.weight"]
     name = next((end for end in SCALES if f"{prefix}{end}" in tensors), SCALES[0])
     scales = tensors[f"{prefix}{name}"]
-    if codes.ndim == scales.ndim == 3:  # a stack of experts, the rows of all one after another
+    if codes.ndim == scales.ndim == 3:  # a stack of experts, with the rows of all experts one after another
         high = (block or USUAL)[0]
         if codes.shape[1] % high or len(scales) != len(codes):
             raise ValueError(
@@ -112,13 +112,13 @@ def _block_of(prefix: str, config: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight with a scale for each row, or for all, or of blocks, which each of their rows has again."""
+    """Return one weight with a scale per row, for all, or per block; a block's scale is repeated for each row."""
     q = scaled.array_of(prefix, codes_in(prefix, tensors, _block_of(prefix, config)), NAME)
     shape = tensors[f"{prefix}.weight"].shape
     return q if q.shape == shape else QuantizedArray(dict(q.components), q.format, shape, (2,))
 
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return codes with scales of blocks; None of others."""
+    """Return codes with one scale for each block; None for other tensors."""
     codes = codes_in(prefix, tensors, _block_of(prefix, config))
     return None if scaled.format_of(codes) is not None else (codes, tensors[f"{prefix}.weight"].shape, None)

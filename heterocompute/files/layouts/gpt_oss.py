@@ -25,7 +25,7 @@ ENDS = ("_blocks", "_scales")
 
 
 def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that stand for a stack, given as one matrix of all rows, or refuse it."""
+    """Return dtypes and shapes of the tensors that represent a stack, given as one matrix of all rows, or refuse it."""
     if not isinstance(q.format, MX) or q.format.element != "fp4" or q.shape[-1] % 32:
         refuse(name, q, NAME, "mxfp4 with rows of whole groups is the nearest")
     if not name.endswith(".weight"):
@@ -35,7 +35,7 @@ def layout_of(name: str, q: Packed) -> Parts:
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for a stack, given as one matrix of all rows."""
+    """Return the tensors that represent a stack, given as one matrix of all rows."""
     prefix, shapes = name.removesuffix(".weight"), layout_of(name, q)
     codes, scales = q.components["codes"], q.components["scales"]
     return {f"{prefix}_blocks": codes.reshape(shapes[f"{prefix}_blocks"][1]), f"{prefix}_scales": scales}

@@ -4,8 +4,8 @@
           NAME.scales float16 (groups, out); NAME.g_idx int32 (in,)
     AWQ   NAME.qweight int32 (in, out/8), qzeros (groups, out/8): 4 bits, in the order 0 2 4 6 1 3 5 7; scales as above
 
-GPTQ version 1 stores the zero point less 1, which 0 has no place for: kernels differ in what the code -1 stands for.
-The layout gptq has symmetric arrays of version 1 and others of version 2, gptq-v1 has all of version 1:
+GPTQ version 1 stores the zero point less 1, which is impossible for 0: kernels differ in the meaning of the code -1.
+The layout gptq writes symmetric arrays in version 1 and others in version 2, gptq-v1 writes all in version 1:
 ``checkpoint_format`` of the config. GPTQModel, nn_modules/qlinear; AutoAWQ, gemm.
 """
 
@@ -46,14 +46,14 @@ BITS = (2, 3, 4, 8)
 
 
 def layout_of_gptq(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors of GPTQ that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors of GPTQ that represent one weight, or refuse it."""
     fmt = q.format
     if not isinstance(fmt, Int) or fmt.scale != "f16" or fmt.bits not in (2, 3, 4, 8):
         refuse(name, q, "gptq", "int4-g128-f16, or int4-g128-asym-f16, is the nearest")
     (prefix, _, groups), (rows, count), bits = checked(name, q, "gptq"), q.shape, fmt.bits
     if count * bits % 32 or rows * bits % 32:
         what = f"tensor {quoted(name)} of shape {q.shape}"
-        raise ValueError(f"save: {what} does not fill words of 32 bits, as gptq has them")
+        raise ValueError(f"save: {what} does not fill whole 32-bit words, which gptq needs")
     return {
         f"{prefix}.qweight": ("int32", (count * bits // 32, rows)),
         f"{prefix}.qzeros": ("int32", (groups, rows * bits // 32)),
@@ -63,7 +63,7 @@ def layout_of_gptq(name: str, q: Packed) -> Parts:
 
 
 def parts_of_gptq(name: str, q: QuantizedArray, is_first: bool = False) -> dict[str, Array]:
-    """Return the tensors of GPTQ that stand for one weight; `is_first` for version 1."""
+    """Return the tensors of GPTQ that represent one weight; `is_first` for version 1."""
     layout_of_gptq(name, q)  # refuses
     fmt: Any = q.format
     m = matrix_of(name, q, "gptq")
@@ -137,7 +137,7 @@ def sorted_from_gptq(
 
 
 def _of_module(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of one module: the first pattern of ``dynamic`` that fits its name changes it."""
+    """Return the configuration of one module: the first pattern of ``dynamic`` that matches its name changes it."""
     dynamic = config.get("dynamic") or {}
     if not isinstance(dynamic, Mapping):
         raise ValueError(f"{prefix}: dynamic is {shown(dynamic)}, expected an object of patterns")
@@ -183,7 +183,7 @@ def _group_of(
 
 
 def _points_of(prefix: str, config: Mapping[str, Any], stored: Array, bits: int, first: bool) -> tuple[Array, bool]:
-    """Return the zero points, and whether all are the middle.
+    """Return the zero points, and whether all are in the middle of the range.
 
     Version 1 stores them less 1. In a symmetric file all are the middle, whichever version its configuration names:
     files are published whose points are those of the other one.
@@ -202,7 +202,7 @@ def _points_of(prefix: str, config: Mapping[str, Any], stored: Array, bits: int,
 
 
 def layout_of_awq(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors of AWQ that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors of AWQ that represent one weight, or refuse it."""
     fmt = q.format
     if not isinstance(fmt, Int) or fmt.scale != "f16" or fmt.bits != 4:
         refuse(name, q, "awq", "int4-g128-asym-f16 is the nearest")
@@ -217,7 +217,7 @@ def layout_of_awq(name: str, q: Packed) -> Parts:
 
 
 def parts_of_awq(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors of AWQ that stand for one weight."""
+    """Return the tensors of AWQ that represent one weight."""
     layout_of_awq(name, q)  # refuses
     m = matrix_of(name, q, "awq")
     return {
@@ -228,7 +228,7 @@ def parts_of_awq(name: str, q: QuantizedArray) -> dict[str, Array]:
 
 
 def config_of_awq(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
-    """Return the quantization_config of config.json, for one format of all weights but the plain ones."""
+    """Return the quantization_config of config.json, for one format of all weights except plain ones."""
     fmt = next(iter(formats.values()))
     return {"quant_method": "awq", "bits": 4, "group_size": fmt.group or -1, "zero_point": True, "version": "gemm",
             "modules_to_not_convert": [name.removesuffix(".weight") for name in plain]}  # fmt: skip

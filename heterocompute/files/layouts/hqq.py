@@ -1,12 +1,12 @@
-"""HQQ: integers with float zero points, as `HQQLinear.state_dict` has them; read alone.
+"""HQQ: integers with float zero points, as `HQQLinear.state_dict` has them; reading only.
 
     NAME.W_q      uint8, or int32 of 3 bits: codes of all groups (groups, values of a group), c of them in a word; group
                   i of n is in row i % (n / c), the first in the highest bits
     NAME.scale    float (groups, 1)        NAME.zero    likewise
     NAME.shape    int64 (out, in)          NAME.nbits, group_size, axis, packing ...: numbers, and texts as bytes
 
-value = (code - zero) scale, here in float32. That is an `Affine` of the minimum -scale zero where the values are equal.
-With axis 0 groups run across rows, and the weight is values. HQQ, hqq/core/quantize.py, bitpack.py.
+value = (code - zero) scale, here in float32. That is an `Affine` with the minimum -scale zero if all values are equal.
+With axis 0 groups run across rows, and the weight becomes floats. HQQ, hqq/core/quantize.py, bitpack.py.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _weight_of(prefix: str, tensors: Mapping[str, Array]) -> _Weight:
 
 
 def _array_of(weight: _Weight) -> QuantizedArray | None:
-    """Return the array that holds a weight, None where no format does."""
+    """Return the array that represents a weight, or None if no format does."""
     (rows, columns), group = weight.shape, weight.codes.shape[1]
     if weight.axis != 1 or columns % group:
         return None
@@ -130,7 +130,7 @@ def _array_of(weight: _Weight) -> QuantizedArray | None:
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight, or refuse it where no format here holds it."""
+    """Return one weight, or refuse it if no format here represents it."""
     q = _array_of(_weight_of(prefix, tensors))
     if q is None:
         raise ValueError(f"{prefix}: groups across rows, or values that are rounded otherwise, {no_format(NAME)}")

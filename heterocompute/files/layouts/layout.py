@@ -185,5 +185,5 @@ LAYOUTS = {
         depends_on_values=bitnet.depends_on_values,
     ),
 }
-# The method that a configuration names -> the layout that reads it; also the layouts that are written alone.
+# The method that a configuration names -> the layout that reads it; also the layouts that are only written.
 METHODS = {"gptq-v1": "gptq", "mxfp4": "gpt-oss", "modelopt_fp4": "modelopt", "modelopt_fp8": "modelopt"}

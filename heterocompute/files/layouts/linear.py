@@ -1,4 +1,4 @@
-"""What the layouts share: the matrix of a linear layer (out, in), quantized along in, and its codes in words."""
+"""Shared by the layouts: the matrix of a linear layer (out, in), quantized along in, and its codes in words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Parts = dict[str, tuple[str, tuple[int, ...]]]  # NumPy's name of the dtype, sha
 
 
 class Packed(Protocol):
-    """What is known of a packed array, whether there is one yet or not: a QuantizedArray, or the Entry of one."""
+    """The description of a packed array, made or not yet made: a QuantizedArray, or the Entry of one."""
 
     @property
     def format(self) -> Any: ...
@@ -38,7 +38,7 @@ class Packed(Protocol):
 
 
 class Codes(NamedTuple):
-    """Unsigned codes of a weight, packed: `flip` is exclusive or'ed to each code of the rows of bytes in `packed`."""
+    """Unsigned codes of a weight, packed: each code of the bytes `packed` is combined with `flip` by exclusive or."""
 
     packed: Array
     bits: int
@@ -123,7 +123,7 @@ class Matrix(NamedTuple):
 
 
 def refuse(name: str, q: Packed, layout: str, nearest: str) -> NoReturn:
-    """Raise ValueError: the layout has no place for this array, and what is the nearest that has one."""
+    """Raise ValueError: the layout cannot store this array; the message names the nearest that it can store."""
     raise ValueError(f"save: tensor {quoted(name)} is {q.format}, for which {layout} has no place: {nearest}")
 
 
@@ -138,7 +138,7 @@ def not_written(layout: str) -> Callable[..., NoReturn]:
 
 
 def one_of(name: str, key: str, said: Any, wanted: tuple[Any, ...]) -> Any:
-    """Return what a configuration says of a weight, or the first of `wanted` where it says nothing; refuse others."""
+    """Return a configuration's entry for a weight, or the first of `wanted` if it has none; refuse other values."""
     if said is None:
         return wanted[0]
     said = said.lower() if isinstance(said, str) else said
@@ -214,7 +214,7 @@ def array_of(fmt: Format, codes: Codes | Array, scales: Array, points: Array | N
     if not isinstance(codes, Codes):
         codes = Codes(pack(codes, fmt.bits), fmt.bits, codes.shape[1])
     shape, stored = (len(codes.packed), codes.length), codes.stored()
-    if fmt.group is not None and (missing := -shape[1] % min(fmt.group, shape[1])):  # a short group is filled with 0
+    if fmt.group is not None and (missing := -shape[1] % min(fmt.group, shape[1])):  # a short group is padded with 0
         zero = np.zeros((shape[0], 1), np.uint8) if points is None else points[:, -1:]
         filled = np.concatenate([unpack(stored, fmt.bits, shape[1]), np.repeat(zero, missing, 1)], axis=1)
         stored = pack(filled, fmt.bits)
@@ -285,7 +285,7 @@ def in_order(name: str, layout: str, found: tuple[QuantizedArray, Array | None])
 
 
 def no_format(layout: str) -> str:
-    """Return the end of a sentence about weights that are read as values alone."""
+    """Return the end of a sentence about weights that can only be read as floats."""
     return (
         "have no format here: their values are read by dequantize_checkpoint, or heterocompute dequantize, with layout "
         f"{layout}"

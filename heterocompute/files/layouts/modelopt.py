@@ -4,7 +4,7 @@
            NAME.weight_scale_2 float32 (), the factor of all; NAME.input_scale, a plain tensor
     FP8    NAME.weight float8_e4m3fn (out, in); NAME.weight_scale float32 (), (out,), or of blocks (fp8.py)
 
-``hf_quant_config.json`` says which; so does config.json with the method "modelopt". Dtypes and shapes say it, too.
+The format is named by ``hf_quant_config.json``, by config.json with the method "modelopt", and by dtypes and shapes.
 NVIDIA Model Optimizer, torch/export/unified_export_hf.py.
 """
 
@@ -26,11 +26,11 @@ __all__ = ["ENDS", "array_from", "blocks_from", "config_of", "files_of", "layout
 
 NAME = "modelopt"
 ENDS = (".weight", ".weight_scale", ".weight_scale_2")
-PRODUCER = {"name": "modelopt", "version": "0.29.0"}  # from which on loaders know all of these keys
+PRODUCER = {"name": "modelopt", "version": "0.29.0"}  # the first version whose loaders know all of these keys
 
 
 def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
     if isinstance(q.format, Float) and q.format.name == "fp8_e4m3fn" and q.format.scaled == "tensor":
         prefix = prefix_of(name, q, NAME)
         return {f"{prefix}.weight": ("float8_e4m3fn", q.shape), f"{prefix}.weight_scale": ("float32", ())}
@@ -45,7 +45,7 @@ def layout_of(name: str, q: Packed) -> Parts:
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for one weight."""
+    """Return the tensors that represent one weight."""
     layout_of(name, q)  # refuses
     prefix, parts = prefix_of(name, q, NAME), q.components
     eights, coarse = numpy_dtype("float8_e4m3fn"), parts["coarse"].reshape(())
@@ -74,7 +74,7 @@ def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = 
 
 
 def files_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what stands beside config.json, from a quantization_config."""
+    """Return the files beside config.json, from a quantization_config."""
     said = {"quant_algo": config["quant_algo"], "kv_cache_quant_algo": None, "exclude_modules": config["ignore"]}
     if config["quant_algo"] == "NVFP4":
         said["group_size"] = 16
@@ -100,7 +100,7 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
 
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return FP8 with scales of blocks; None of others."""
+    """Return FP8 with scales of blocks; None for others."""
     if f"{prefix}.weight_scale_2" in tensors:
         return None
     codes = fp8.codes_in(prefix, tensors, None)

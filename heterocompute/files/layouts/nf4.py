@@ -5,7 +5,7 @@
     NAME.weight.quant_map  float32 (16,), the levels
     NAME.weight.quant_state.bitsandbytes__nf4   uint8, JSON of the type, block size, dtype and shape; or __fp4
 
-With nested scales ("double quantization"), read only, absmax is uint8, and stands for these in float32:
+With nested scales ("double quantization"), read only, absmax is uint8 and represents these float32 values:
 nested_quant_map[absmax] nested_absmax[block of 256] + nested_offset.
 
 bitsandbytes, functional.py, QuantState, dequantize_4bit.
@@ -62,7 +62,7 @@ def _levels_of(kind: str) -> Array:
 
 
 def layout_of(name: str, q: Entry) -> Parts:
-    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
     _check(name, q)
     size = q.shape[0] * q.shape[1]
     return {
@@ -74,7 +74,7 @@ def layout_of(name: str, q: Entry) -> Parts:
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for one weight."""
+    """Return the tensors that represent one weight."""
     _check(name, q)
     codes = q.components["codes"]
     turned = moved((codes, 4, ROWS), (np.empty_like(codes), 4, HIGH_FIRST), (q.shape[0], q.shape[1]))
@@ -135,7 +135,7 @@ def _parts_in(name: str, tensors: Mapping[str, Array]) -> tuple[Array, Array, in
     levels = tensors.get(f"{name}.quant_map", _levels_of(kind))
     if levels.shape != (16,) or not np.allclose(levels, _levels_of(kind), rtol=0, atol=2**-23):
         raise ValueError(f"{name}.quant_map is {shown(levels.tolist())}, expected the 16 levels of {kind}")
-    packed = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)  # bytes may be stored as another dtype
+    packed = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)  # the bytes may have another dtype
     scales = _scales(name, tensors, state)
     if min(shape) < 1 or group < 1 or len(packed) != -(-rows * count // 2):
         raise ValueError(f"{name} has {counted(packed.size, 'byte')}, expected {rows} x {count} values of 4 bits")
@@ -145,7 +145,7 @@ def _parts_in(name: str, tensors: Mapping[str, Array]) -> tuple[Array, Array, in
 
 
 def _scales(name: str, tensors: Mapping[str, Array], state: Mapping[str, Any]) -> Array:
-    """Return the scales of the blocks, decoded where they are codes themselves."""
+    """Return the scales of the blocks, decoded if they are stored as codes."""
     absmax = tensors[f"{name}.absmax"]
     nested = tensors.get(f"{name}.nested_absmax")
     if nested is None:

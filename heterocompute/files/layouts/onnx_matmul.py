@@ -1,4 +1,4 @@
-"""ONNX with onnxruntime's `MatMulNBits`, the operator that multiplies by packed weights: Y = X W^T + bias.
+"""ONNX with onnxruntime's `MatMulNBits`, the operator for packed weights: Y = X W^T + bias.
 
     B            uint8 (out, blocks, bytes of a block): codes without a sign, the even one low; code + 2^(bits - 1)
     scales       float32 (out, blocks)
@@ -28,7 +28,7 @@ from .onnx_model import OPSET, check_names, onnx_of, write_model
 
 NAME = "onnx-matmulnbits"
 BITS = (2, 4, 8)  # onnxruntime 1.32 refuses 3 and 5 to 7 on a CPU
-LARGEST = {2: 256}  # block; of 4 and 8 bits any power of two
+LARGEST = {2: 256}  # largest block; any power of two for 4 and 8 bits
 
 
 def model_of(arrays: Mapping[str, Any]) -> bytes:
@@ -39,7 +39,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
     ImportError
         onnx is not installed.
     ValueError
-        A format that MatMulNBits has no place for.
+        MatMulNBits does not support a format.
     """
     onnx = onnx_of(NAME)
     helper, proto = onnx.helper, onnx.TensorProto
@@ -77,7 +77,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
 def operands(name: str, q: QuantizedArray, block: int = 0) -> dict[str, np.ndarray[Any, Any]]:
     """Return the inputs of `MatMulNBits` that hold a weight, in its order.
 
-    `block` is the size of a block where the format has one scale a row, which each block then has again.
+    `block` is the size of a block for a format with one scale per row, which is repeated for each block.
     """
     fmt = q.format
     group = getattr(fmt, "group", None) or block
@@ -110,5 +110,5 @@ def _first(arrays: Mapping[str, Any]) -> str:
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write the model; the file has its name when it is complete."""
+    """Write the model; the file gets its name when it is complete."""
     write_model(path, model_of(arrays))

@@ -43,7 +43,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
     ImportError
         onnx is not installed.
     ValueError
-        A format that DequantizeLinear has no place for.
+        DequantizeLinear does not support a format.
     """
     onnx = onnx_of("onnx")
     helper, proto = onnx.helper, onnx.TensorProto
@@ -88,7 +88,7 @@ def packed_bits(values: np.ndarray[Any, Any], bits: int) -> bytes:
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write the model; the file has its name when it is complete."""
+    """Write the model; the file gets its name when it is complete."""
     write_model(path, model_of(arrays))
 
 
@@ -100,6 +100,6 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def write_model(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file that has its name when it is complete."""
+    """Write a file that gets its name when it is complete."""
     with replacing(path) as temporary, naming(os.fspath(path)), open(temporary, "xb") as file:
         file.write(data)

@@ -1,8 +1,8 @@
-"""Tensors that are codes and scales of another program, not weights: names, dtypes and shapes that go together.
+"""Tensors that are another program's codes and scales, not weights, recognized by names, dtypes and shapes.
 
-`SIGNS` lists programs. Each has endings of names after one stem, and a kind of dtype for each ending: ``fc.weight``
-of float8 next to ``fc.scale_weight`` of float32 is FP8 of ComfyUI. `_unnamed` is the rule behind the table: integers or
-float8 next to scales of the same stem are codes, whatever they are called. float8 without scales is a plain cast.
+`SIGNS` lists programs. Each has endings of names after one stem, and a kind of dtype for each ending: ``fc.weight`` of
+float8 next to ``fc.scale_weight`` of float32 is FP8 of ComfyUI. `_unnamed` is the general rule: integers or float8 next
+to scales of the same stem are codes, whatever their names. float8 without scales is a plain cast.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ KINDS = {
 
 
 class Found(NamedTuple):
-    """The program, as its users call it, and the tensor that shows it."""
+    """The program, by the name its users know, and the tensor that reveals it."""
 
     program: str
     name: str
 
 
-# The program; ending:kind of each tensor after one stem, "|" between names of one. The first is looked for.
+# The program; ending:kind of each tensor with the same stem, "|" between alternative names. The first is searched.
 SIGNS = (
     ("ModelOpt", "weight_scale_2:float weight_scale:scale weight:code"),
     ("ModelOpt", "pre_quant_scale:float weight_scale:scale weight:code"),
@@ -93,27 +93,27 @@ SIGNS = (
     ("torch-int", "a:float weight:byte"),
     ("DFloat11", "encoded_exponent:byte sign_mantissa:byte"),
 )
-# A tensor that shows alone that all are another program's, and its dtypes.
+# A tensor that shows by itself that all tensors are another program's, and its dtypes.
 MARKERS = {"scaled_fp8": ("ComfyUI", SCALE_EIGHTS)}
 
 SCALE_WORDS = frozenset(
     "scale scales scaling scb absmax amax absmean qscale qscales wscale wscales dscale descale descales sc "
     "multiplier".split()
 )
-# Words that stand for the weight itself, or that programs put before or after its name to call its codes or its scales.
+# Words for the weight itself, and words that programs put before or after its name for its codes or its scales.
 OWN_WORDS = frozenset(
     "weight weights w kernel q wq qw qweight qweights quantized quant dequant deq packed data qdata blocks block codes "
     "code int int4 int8 repr uint8 fp8 fp4 nf4 inv factor factors quantizer fake group per row channel value values "
     "tensor impl and zero 2 s".split()
 )
-# Floats of a layer that are no scales.
+# Floats of a layer that are not scales.
 NO_SCALES = frozenset("bias biases mean var beta norm zero zeros offset shift".split())
-# Integers that a layer keeps for itself: positions, masks, tables of indices, counters.
+# Integers that a layer stores for itself: positions, masks, tables of indices, counters.
 NO_CODES = re.compile(
     r"ids?$|idxs?$|tokens?$|index|indices|mask|position|tracked|length|count|step|bias|bucket|perm|order|offset|g_idx"
     r"|vocab|shape|size|seed|(?:^|[._])zeros?(?:$|[._])|zero_points?$|zeros$|model$"
 )
-MOST_NEAR = 4  # codes of a module that scales are compared with
+MOST_NEAR = 4  # codes of a module with which scales are compared
 PARTS = re.compile(r"[^._/:]+")
 
 
@@ -125,7 +125,7 @@ def is_codes(name: str, dtype: str, shape: Shape) -> bool:
 
 
 def program_in(tensors: Tensors) -> Found | None:
-    """Return the program whose codes and scales are among some tensors, None where all may be weights.
+    """Return the program whose codes and scales are among some tensors, or None if all may be weights.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class _Part(NamedTuple):
 
 
 def _parsed(text: str) -> list[list[_Part]]:
-    """Return the parts of an entry of the table, of each the names that it may have."""
+    """Return the parts of an entry of the table, each with its possible names."""
     pairs = (word.split(":") for word in text.split())
     return [[_Part(ending, KINDS.get(kind)) for ending in endings.split("|")] for endings, kind in pairs]
 
@@ -169,13 +169,13 @@ def _last(name: str) -> str:
 
 
 def _unnumbered(name: str) -> str:
-    """Return a name without the numbers that a list in a module ends names with: ``fc.scale`` of ``fc.scale.0``."""
+    """Return a name without the numbers that lists in modules append: ``fc.scale`` of ``fc.scale.0``."""
     return re.sub(r"(?<=.)(?:\.\d+)+$", "", name) if name[-1:].isdigit() else name
 
 
 @lru_cache(1 << 12)
 def _words(last: str) -> tuple[str, ...]:
-    """Return the words of the last part of a name, a capital within it beginning another one: ``wScale`` is two."""
+    """Return the words of the last part of a name; a capital inside starts a new word: ``wScale`` is two."""
     return tuple(word.lower() for word in PARTS.findall(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last)))
 
 
@@ -184,7 +184,7 @@ def _key(ending: str) -> str:
     return (_words(_last(ending)) or ("",))[-1]
 
 
-# By the last word of the first name: its rank in the table, that name, the others.
+# By the last word of the first name: its rank in the table, that name, the other names.
 _LOOKED_FOR: dict[str, list[tuple[int, _Part, list[list[_Part]]]]] = {}
 for _rank, (_, _text) in enumerate(SIGNS):
     _first, *_others = _parsed(_text)
@@ -209,7 +209,7 @@ class _Codes(NamedTuple):
     name: str
     dtype: str
     shape: Shape
-    own: frozenset[str]  # words of the name that are not OWN_WORDS
+    own: frozenset[str]  # words of the name that are not in OWN_WORDS
 
 
 def _near(tensors: Tensors) -> dict[tuple[str, frozenset[str] | None], list[_Codes]]:
@@ -227,7 +227,7 @@ def _near(tensors: Tensors) -> dict[tuple[str, frozenset[str] | None], list[_Cod
 
 
 def _unnamed(tensors: Tensors) -> Iterator[Found]:
-    """Yield codes of programs that are not in the table: they lie next to scales of the same stem."""
+    """Yield codes of programs that are not in the table, found by scales next to them with the same stem."""
     near = _near(tensors)
     if not near:
         return
@@ -237,7 +237,7 @@ def _unnamed(tensors: Tensors) -> Iterator[Found]:
         place = stem = _unnumbered(name)
         words = frozenset(_words(_last(stem)))
         theirs = words - OWN_WORDS - SCALE_WORDS
-        for _ in range(3):  # of the modules above, the last is the weight's where a quantizer has the scales
+        for _ in range(3):  # a quantizer inside the weight's module may hold the scales, so go up to three modules
             if not place:
                 break
             place = place.rpartition(".")[0]
@@ -254,31 +254,31 @@ def _go_together(
 ) -> bool:
     """Tell whether a tensor is the scales of some codes: dtypes, words of the names, and shapes.
 
-    `words` are those of the scales' name, of which `theirs` say more than that; `between` are modules in which the
-    scales lie within the module of the codes.
+    `words` are the words of the scales' name, `theirs` those that say more than that they are scales; `between` are
+    the modules from the codes' module down to the scales.
     """
     most = math.prod(shape)
     if most >= math.prod(codes.shape) or (dtype in BYTES and codes.dtype not in (*BYTES, *EIGHTS)):
         return False
     named = not words.isdisjoint(SCALE_WORDS)
     if not codes.own and codes.dtype not in EIGHTS and len(codes.shape) > 1 and dtype not in BYTES:
-        # a weight of integers is one of codes: any floats that fit it are scales, whatever they are called
+        # integers called `weight` are codes: any floats of the right shape are scales, with any name
         known = named or (not between and "." in codes.name)
         return known and words.isdisjoint(NO_SCALES) and _fits(codes.shape, shape)
     inner = not between or "quant" in between or between in ("meta", "tensor_impl")
     if not named or not inner or (theirs and codes.own != theirs):
         return False
-    if dtype == codes.dtype and dtype in EIGHTS:  # all of a model, its parameter `scale` too, cast alike
+    if dtype == codes.dtype and dtype in EIGHTS:  # a model that was cast as a whole, including its parameter `scale`
         return False
     if codes.own and not theirs:  # next to something else that has integers
         return "." in codes.name and most > 1 and _fits(codes.shape, shape)
-    if dtype in BYTES or len(codes.shape) < 2:  # bytes that are no codes, such as a file in a tensor, are not rare
+    if dtype in BYTES or len(codes.shape) < 2:  # bytes that are not codes, such as a file in a tensor, are common
         return bool(codes.own) or (most > 1 and shape[:1] == codes.shape[:1])
     return bool(codes.own) or _fits(codes.shape, shape)
 
 
 def _fits(shape: Shape, scales: Shape) -> bool:
-    """Tell whether there may be scales for rows, columns or blocks: one size is that of the codes, or a part of it."""
+    """Tell whether these may be scales of rows, columns or blocks: one size equals that of the codes, or divides it."""
     sizes = [n for n in scales if n > 1]
     return (
         not sizes

@@ -1,4 +1,4 @@
-"""quanto of 8 bits, as the `state_dict` of optimum-quanto has it; read alone.
+"""quanto of 8 bits, as the `state_dict` of optimum-quanto has it; reading only.
 
     NAME.weight._data   int8, float8_e4m3fn or float8_e5m2 (out, in), or a filter (out, in, height, width)
     NAME.weight._scale  float (out, 1), or (out, 1, 1, 1); or one
@@ -54,7 +54,7 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
 
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return codes and scales of a matrix that no format here holds; None of others."""
+    """Return the codes and scales of a matrix for which no format exists here; None for other tensors."""
     codes = _codes_in(prefix, tensors)
     return None if scaled.format_of(codes) is not None else (codes, codes.codes.shape, None)
 

@@ -1,4 +1,4 @@
-"""Codes of 8 bits as they are, beside their scales: int8 and FP8 of compressed-tensors, LLM.int8 of bitsandbytes.
+"""Codes of 8 bits with their scales: int8 and FP8 of compressed-tensors, LLM.int8 of bitsandbytes.
 
     NAME.weight             int8 or float8_e4m3fn (out, in)
     NAME.weight_scale       float: one, (out, 1), (out, groups), or (blocks of rows, blocks of columns)
@@ -29,7 +29,7 @@ __all__ = ["Blocks", "Codes", "array_of", "blocks_in", "blocks_of", "check", "ch
 FLOATS = ("fp8_e4m3fn", "fp8_e5m2")
 HIGH = 128  # rows of a block
 SCALES = ("float16", "bfloat16", "float32")
-INVERSE = np.float32(7.874015718698502e-3)  # 1 / 127, as bitsandbytes has it
+INVERSE = np.float32(7.874015718698502e-3)  # 1 / 127, with bitsandbytes' digits
 
 
 class Codes(NamedTuple):
@@ -121,7 +121,7 @@ def checked(prefix: str, codes: Array, scales: Array, points: Array | None, bloc
 
 
 def format_of(weight: Codes) -> Format | None:
-    """Return the format that holds a weight, None where none does."""
+    """Return the format that represents a weight, or None if none does."""
     codes, scales, points, (high, wide) = weight
     rows, count = codes.shape
     one = scales.size == 1
@@ -136,7 +136,7 @@ def format_of(weight: Codes) -> Format | None:
 
 
 def group_format_of(weight: Codes) -> Float | None:
-    """Return the format of float8 that holds a weight where each row of a block has the block's scales again."""
+    """Return the float8 format of a weight when each row of a block repeats the block's scales."""
     codes, _, points, (high, wide) = weight
     if codes.dtype == np.int8 or points is not None:
         return None
@@ -155,7 +155,7 @@ def grouped(weight: Codes) -> QuantizedArray:
 
 
 def blocks_in(q: QuantizedArray, rows: int) -> Codes | None:
-    """Return an array of `grouped` as codes with scales of blocks; None of other arrays.
+    """Return an array of `grouped` as codes with scales of blocks; None for other arrays.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def blocks_in(q: QuantizedArray, rows: int) -> Codes | None:
 
 
 def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
-    """Return the packed array of a weight, or raise ValueError where no format here holds it."""
+    """Return the packed array of a weight; ValueError if no format here represents it."""
     fmt, (codes, scales, points, block) = format_of(weight), weight
     if fmt is None and group_format_of(weight) is not None:
         return grouped(weight)
@@ -201,7 +201,7 @@ def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
 
 
 def described(weight: Codes) -> str:
-    """Return what a weight is stored as: the codes, and the values that share a scale."""
+    """Return a description of a weight's storage: the codes, and the values that share a scale."""
     return str(blocks_of(weight))
 
 

@@ -80,7 +80,7 @@ class Weight:
         return values
 
     def values(self, dtype: Any = np.float32) -> Array:
-        """Return all values in a dtype; float32 values are made of some rows at a time."""
+        """Return all values in a dtype; float32 values are made for some rows at a time."""
         found = np.empty(self.matrix, dtype)
         for begin, end in _pieces(self):
             found[begin:end] = converted(self.rows(begin, end), found.dtype)
@@ -96,7 +96,7 @@ class Weight:
         return found
 
     def release(self) -> None:
-        """Let go of what is held, whoever else knows this weight: it has been converted."""
+        """Release what is held, even if others refer to this weight: it has been converted."""
         self.__dict__.pop("_decoded", None)
         for name in ("array", "blocks", "decode"):
             object.__setattr__(self, name, None)
@@ -146,7 +146,7 @@ def _pieces(first: Weight) -> Iterator[tuple[int, int]]:
 
 
 def differs(first: Weight, second: Weight) -> tuple[int, int] | None:
-    """Return the row and column of the first value of a weight that another one does not have; 0 and -0 are equal."""
+    """Return the row and column of the first value in which two weights differ; 0 and -0 are equal."""
     if first.matrix != second.matrix:
         raise ValueError(f"a weight of {first.matrix} values is compared with one of {second.matrix}")
     for begin, end in _pieces(first):
@@ -159,7 +159,7 @@ def differs(first: Weight, second: Weight) -> tuple[int, int] | None:
 
 
 def sqnr_of(first: Weight, second: Weight) -> float:
-    """Return 10 log10 of the energy of a weight by that of its difference from another one, in dB."""
+    """Return 10 log10 of the energy of a weight over that of its difference from another one, in dB."""
     signal = noise = 0.0
     for begin, end in _pieces(first):
         ours = first.rows(begin, end).astype(np.float64)

@@ -1,7 +1,8 @@
 """An accelerator: its stores from the outermost in, what may spread over its multipliers, its clock.
 
-A machine of the literature is one value of one class. `Store` is a level of `hw.Arch` in bytes instead of words, so
-that one description serves every number format, with the loops that the machine may run there: that is a dataflow.
+A machine of the literature is one value of one class. `Store` is a level of `hw.Arch`, in bytes instead of words, so
+that one description serves every number format. It includes the loops that the machine may run at that level: its
+dataflow.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ALL = "NKCPQRS"
 
 @dataclass(frozen=True)
 class Store:
-    """A memory, `count` times on the chip; without tensors (``keeps=""``) a fan-out alone.
+    """A memory, `count` times on the chip; without tensors (``keeps=""``) it is only a fan-out.
 
     Attributes
     ----------
@@ -303,7 +304,7 @@ class Accelerator:
 
 
 def _scaled(layer: Layer, chip: float, dram: float) -> Layer:
-    """Scale what a layer takes on chip and in DRAM."""
+    """Scale the on-chip and DRAM parts of a layer."""
     energy = {part: pj * (dram if part == "DRAM" else chip) for part, pj in layer.energy.items()}
     stores = {name: pj * (dram if name.startswith("DRAM ") else chip) for name, pj in layer.stores.items()}
     return replace(layer, energy=energy, stores=stores)

@@ -1,4 +1,4 @@
-"""The machines by name; each is put together once, so that a mapping that was searched is kept."""
+"""The machines by name; each is built once, so that its searched mappings are kept."""
 
 from __future__ import annotations
 

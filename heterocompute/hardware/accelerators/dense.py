@@ -133,7 +133,7 @@ def diannao() -> Accelerator:
         return [
             Store("DRAM", None, DRAM, bandwidth=250e9, part="DRAM"),
             Store("NBin", 2 * KIB, sram(2 * KIB, process), "I"),
-            Store("SB", 32 * KIB, sram(2 * KIB, process), "W"),  # 16 banks, one a row of weights
+            Store("SB", 32 * KIB, sram(2 * KIB, process), "W"),  # 16 banks, one per row of weights
             Store("NBout", 2 * KIB, sram(2 * KIB, process), "O", over="K"),
             Store("neurons", None, 0.0, "", 16, "C", ""),
         ]

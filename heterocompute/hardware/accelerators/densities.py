@@ -1,4 +1,4 @@
-"""How many weights, inputs and outputs of pruned networks are not zero, by layer: densities.toml, with its sources."""
+"""Densities of weights, inputs and outputs of pruned networks, by layer: densities.toml, with its sources."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An accelerator of vector units as numbers that can be chosen: what MAGNet generates and explores.
 
-Processing elements have lanes of dot products. Weights, inputs and sums lie in SRAMs of each element; a collector is a
-few latches between such an SRAM and the lanes, a level more, so that a word is read once and used several times
+Processing elements have lanes of dot products. Weights, inputs and sums are in SRAMs of each element; a collector is a
+few latches between such an SRAM and the lanes, an additional level, so that a word is read once and used several times
 (Venkatesan et al., MAGNet, ICCAD 2019). Energies are those of energies.py and `hw.mac`; the paper's own are not used.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["DATAFLOWS", "Design"]
 KIB = 1024
 #: Bits of a sum.
 SUM = 24
-#: What rests: weights in the lanes; weights, and locally sums; sums, and locally weights.
+#: Stationary tensors: weights in the lanes; weights, and locally sums; sums, and locally weights.
 DATAFLOWS = ("ws", "ws-los", "os-lws")
 
 
@@ -164,7 +164,7 @@ class Design:
         """
         arithmetic = self.products * multiplier(format, SUM, self.vector, self.process).area_um2
         bits = 8 * _bytes(self.global_kib)
-        sums = 0 if self.dataflow == "os-lws" else self.sum_kib  # they go from the collectors to the global buffer
+        sums = 0 if self.dataflow == "os-lws" else self.sum_kib  # they move from the collectors to the global buffer
         bits += 8 * self.elements * (_bytes(self.weight_kib) + _bytes(self.input_kib) + _bytes(sums))
         row = value_bits(format) * self.vector
         entries = {"ws": row, "ws-los": self.entries * row + SUM, "os-lws": self.entries * SUM + row}

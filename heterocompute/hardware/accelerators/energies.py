@@ -1,4 +1,4 @@
-"""Energy of a bit that is read or written, from published figures; none is fitted to a machine's own result.
+"""Energy per bit read or written, from published figures; none is fitted to a machine's own result.
 
 SRAM: Horowitz, ISSCC 2014, at 45 nm: 32 bits of 8 KB take 5 pJ; the square root of the size, as the caches of 8 KB to
 1 MB of the same source do. Another process: length times voltage squared, as `hw.mac` scales. DRAM: 640 pJ for 32 bits
@@ -14,7 +14,7 @@ from ...base.values import check_number, shown
 from ..silicon.gate_costs import SRAM_BITS, SRAM_BYTES, SRAM_READ_PJ, Cost, mux, scaled, table_read
 from ..silicon.operands import operand
 
-#: pJ a bit; Horowitz, ISSCC 2014.
+#: pJ per bit; Horowitz, ISSCC 2014.
 DRAM = 640 / 32
 #: pJ a bit by kind. GDDR5 and HBM2: O'Connor et al., Fine-grained DRAM, MICRO 2017. GDDR6, GDDR6X and HBM2E: Micron's
 #: comparison of its ultra-bandwidth solutions (power of the device). LPDDR, DDR3 and LPDDR4: the table of Accelergy
@@ -48,7 +48,7 @@ def dram_bit(function: str, kind: str | float) -> float:
     Raises
     ------
     ValueError
-        No such kind, a number that is not positive.
+        The kind is unknown, or a number is not positive.
     """
     if isinstance(kind, str):
         if kind.lower() not in DRAMS:

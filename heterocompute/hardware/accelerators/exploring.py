@@ -1,7 +1,7 @@
-"""Design-space exploration: many accelerators for the same networks, and those that no other beats.
+"""Design-space exploration: many accelerators for the same networks, and those that are not dominated.
 
 MAGNet's space (Venkatesan et al., ICCAD 2019): vector width, lanes, elements, sizes of buffers, collectors as extra
-levels, dataflow, number formats. A point is a `Design`; every layer is mapped anew onto each of them.
+levels, dataflow, number formats. A point is a `Design`; every layer is mapped again for each of them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ SPACE: Mapping[str, Sequence[Any]] = {
     "format": ("int8", "int4"),
 }
 FIELDS = tuple(one.name for one in fields(Design))
-#: What the model gives, each in its unit: the smaller the better.
+#: Objectives of the model, each in its unit: smaller is better.
 COSTS = ("energy", "seconds", "area", "edp", "dram_energy")
-#: Columns of a study that are no number that somebody measured.
+#: Columns of a study that are not measured numbers.
 NO_METRIC = {"format", "method", "activations", "emulate", "retrained"}
 MOST = 10**7
 
@@ -100,7 +100,7 @@ class Exploration(Tabular):
         points = [(tuple(_value(row, name) for name in names), i) for i, row in enumerate(self.table)]
         points = sorted((point, i) for point, i in points if all(map(math.isfinite, point)))
         front: list[tuple[tuple[float, ...], int]] = []
-        for point, i in points:  # who is beaten is beaten by one before it in this order
+        for point, i in points:  # a dominated point is dominated by an earlier one in this order
             if not any(other != point and all(a <= b for a, b in zip(other, point, strict=True)) for other, _ in front):
                 front.append((point, i))
         return [i for _, i in front]
@@ -312,7 +312,7 @@ def _objective(objective: str | Sequence[str], rows: Sequence[Mapping[str, Any]]
 
 
 def _value(row: Mapping[str, Any], name: str) -> float:
-    """Return a number of a row, the smaller the better; infinity where it has none."""
+    """Return a number of a row, where smaller is better; infinity if it has none."""
     found = row[name.removeprefix("-")]
     if found is None:
         return math.inf
@@ -335,7 +335,7 @@ def point_cost(task: Task) -> Point:
     text = str(point["format"])
     try:
         design = Design(**{name: value for name, value in point.items() if name != "format"})
-        area = design.area(text)  # knows the formats that there are
+        area = design.area(text)  # refuses unknown formats
         machine = _machine(design, text)
         reports = [machine.report(network, text, batch) for network in networks]
     except (ValueError, TypeError, NotImplementedError) as error:

@@ -1,8 +1,8 @@
-"""The tensor cores of a GPU generation: small arrays in every processor, fed from registers by instructions.
+"""The tensor cores of a GPU generation: small arrays in every processor, with operands from registers.
 
-A processor (SM) has shared memory, registers for sums, and tensor cores that multiply small tiles. What an instruction
-costs beside its arithmetic is Dally's 30 pJ for each HMMA of 128 operations at 45 nm (see `hw.overhead`); how large the
-tile of a later generation is, and so how many operations share it, is that of its tensor core.
+A processor (SM) has shared memory, registers for sums, and tensor cores that multiply small tiles. The overhead of an
+instruction is Dally's 30 pJ for each HMMA of 128 operations at 45 nm (see `hw.overhead`); the number of operations that
+share it is that of the generation's tensor-core tile.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .mapped import mapped_cost
 __all__: list[str] = []
 
 KIB, MIB = 1024, 1 << 20
-OVERHEAD_PJ = 30.0  # an instruction: fetch, decode, operands; 45 nm
+OVERHEAD_PJ = 30.0  # per instruction: fetch, decode, operands; 45 nm
 
-#: Multiply-adds over those of fp16. With 2:4 weights a lane has the half of the products that are there.
+#: Multiply-adds relative to fp16. With 2:4 weights a lane computes half of the products.
 SPARSE = {"fp16": 1, "int8": 2, "fp16+2:4 x fp16": 1, "int8+2:4 x int8": 2}
 #: chip, process, GHz, SMs, tensor cores of one, tile (filters, pixels, channels), L2 MiB, shared KiB, DRAM, formats and
 #: rates
@@ -61,7 +61,7 @@ def tensor_core(generation: str = "volta") -> Accelerator:
             Store("shared memory", shared * KIB, sram(4 * KIB, process), "WI", sms, "KPQ"),
             Store("registers", 64 * KIB * 4 // cores, sram(4 * KIB, process), "O", depth, "K", "NCRSPQ", "O"),
             Store("rows", None, 0.0, "", depth * filters, "PQ", ""),
-            Store("columns", None, 0.0, "", depth * filters * pixels, "C", ""),  # of twice the channels in 8 bits
+            Store("columns", None, 0.0, "", depth * filters * pixels, "C", ""),  # twice the channels with 8 bits
         ]
 
     return Accelerator(

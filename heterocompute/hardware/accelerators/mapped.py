@@ -1,7 +1,7 @@
-"""The cost of a layer on a machine of memories and multipliers: the best mapping that a search finds.
+"""The cost of a layer on a machine of memories and multipliers, with the best mapping that a search finds.
 
-A machine's stores become levels of `hw.Arch`; what may spread where and which loops a store runs become the space of
-the search. Loops that spread are rounded up so that they divide evenly (K = 1001 on 256 columns is 4 x 251), as
+A machine's stores become levels of `hw.Arch`; the loops that may spread and those that a store runs become the space of
+the search. Loops that spread are rounded up so that they divide evenly (K = 1001 on 256 columns is 4 x 251), since
 hardware leaves a part of the last pass idle. Equal layers are searched once.
 """
 
@@ -34,7 +34,7 @@ from .shortcuts import Shortcut, additions_pj, shortcut
 if TYPE_CHECKING:
     from .accelerator import Accelerator, Store
 
-#: Walks a search, and steps of each; a ResNet-50 has 21 different layers.
+#: Walks per search, and steps per walk; a ResNet-50 has 21 different layers.
 WALKS, STEPS = 6, 6_000
 TENSOR_PARTS = {"W": "weights", "I": "activations", "O": "accumulators"}
 OUTSIDE = "outside"
@@ -61,7 +61,7 @@ def mapped_cost(machine: Accelerator, loops: Loops, format: str, zeros: MappingA
 
 
 class _Key:
-    """A machine in the key of a cache: by identity, since it holds functions."""
+    """A machine as the key of a cache: compared by identity, since it holds functions."""
 
     def __init__(self, machine: Accelerator) -> None:
         self.machine = machine
@@ -100,7 +100,7 @@ def _searched(key: _Key, run: Shortcut, format: str) -> tuple[list[Store], Stats
 
 
 def _resident(stores: list[Store]) -> list[Store]:
-    """Stores of a machine that keeps inputs and outputs on chip: DRAM holds weights and runs no loop."""
+    """Return the stores of a machine that keeps inputs and outputs on chip: DRAM holds weights and runs no loop."""
     outside = replace(stores[0], name=OUTSIDE, pj=0.0, bandwidth=None, loops="")
     return [outside, replace(stores[0], keeps="W", loops=""), *stores[1:]]
 
@@ -129,7 +129,7 @@ def _bits(machine: Accelerator, store: Store, tensor: str, run: Shortcut, format
 
 
 def _widest(machine: Accelerator, store: Store, run: Shortcut, format: str) -> float:
-    """Bits of a word of a store, for which the mapper counts energy."""
+    """Return the bits of a store's word for which the mapper counts energy: the widest."""
     return max([_bits(machine, store, tensor, run, format) for tensor in store.keeps] or [value_bits(format)])
 
 
@@ -240,7 +240,7 @@ def _try(
 
 
 def _spread(model: Model, problem: Problem, stores: list[Store]) -> NDArray[np.int64]:
-    """A choice to start from that fills every fan-out as far as the loops divide."""
+    """Return a first choice that fills every fan-out as far as the loops divide."""
     dims, left = list(problem.dims), dict(problem.dims)
     factors = np.ones((2 * len(stores), len(dims)), dtype=np.int64)
     for place, store in enumerate(stores):
@@ -288,17 +288,17 @@ def _layer(
         bits = _bits(machine, store, tensor, run, format)
         part = store.part or TENSOR_PARTS[tensor]
         joules = access.energy * groups * (bits / _widest(machine, store, run, format))
-        if tensor in store.idle:  # not read or written where a zero stops the multiplier
+        if tensor in store.idle:  # not read or written if a zero stops the multiplier
             joules *= gated
         if tensor in store.masked:
             joules *= min(1.0, shares[tensor] + 1 / bits)
         if part == "DRAM":
-            # zeros are left out of what comes in; of what goes out only where no sums come back
+            # zeros are removed from incoming data, and from outgoing data only if no sums are read back
             coded = store.coded and (tensor == "I" or (tensor == "O" and not access.reads))
             share = min(1.0, shares[tensor] * store.coded) if coded else 1.0
             mask = min(1.0, shares[tensor] + 1 / bits) if tensor in store.masked else 1.0
             words = access.reads + access.fills + access.updates
-            if stores[0].name == OUTSIDE:  # weights came to DRAM once and for all
+            if stores[0].name == OUTSIDE:  # weights were written to DRAM once
                 words, joules = access.reads, access.reads * bits * store.pj * groups * mask
             dram += words * bits * groups * share * mask
             joules *= share
@@ -315,18 +315,18 @@ def _layer(
 
 
 def _moved(machine: Accelerator, stores: list[Store], place: int, stats: Stats, run: Shortcut, format: str) -> float:
-    """pJ of the words that pass the wires between a store and what lies below its fan-out."""
+    """Return the energy, in pJ, of the words that cross the wires between a store and the stores below its fan-out."""
     store, below = stores[place], stores[place + 1 :]
     moved = 0.0
     for tensor in "WIO":
         bits = machine.accumulator_bits if tensor == "O" else _word(run, tensor, format)
         holder = next((one for one in below if tensor in one.keeps), None)
-        if holder is None:  # every multiply-add takes its operand, or passes its sum on
+        if holder is None:  # every multiply-add reads its operand, or passes its sum on
             words = float(stats.computes)
         else:
             access = stats[holder.name, tensor]
             words = float(access.fills) * access.instances
-            if tensor == "O":  # in again, and out each time
+            if tensor == "O":  # each sum is read again and written each time
                 words += words + access.partition * access.instances
         moved += words * bits * store.wire
     return moved

@@ -1,4 +1,4 @@
-"""What an accelerator takes for a network: rows a layer, sums, text and plain values."""
+"""The cost of a network on an accelerator: one row a layer, sums, text and plain values."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class AcceleratorReport:
 
     @property
     def utilisation(self) -> float:
-        """Return the dense multiply-adds over those of the peak in the same time; zeros may raise it above 1."""
+        """Return the dense multiply-adds over the peak's in the same time; skipped zeros may raise it above 1."""
         return self.macs / (self.seconds * self.clock * self.multiply_adds)
 
     @property
@@ -199,7 +199,7 @@ class AcceleratorReport:
         return "\n".join([*lines, self.summary()])
 
     def summary(self) -> str:
-        """Return a sentence with time, energy and its parts, utilisation and DRAM.
+        """Return a sentence with time, energy and its parts, utilisation and DRAM traffic.
 
         Returns
         -------

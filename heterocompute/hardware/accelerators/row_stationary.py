@@ -1,4 +1,4 @@
-"""Eyeriss, and the dataflows that its authors compared it with on equal area.
+"""Eyeriss, and the dataflows with which its authors compared it on equal area.
 
 Energies of an access are the ratios that the paper states, in units of one 16-bit multiply-add: register file 1, a word
 between PEs 2, global buffer 6, DRAM 200 (Chen et al., ISCA 2016). The chip is that of JSSC 2017: 12 x 14 PEs, a row of
@@ -17,16 +17,16 @@ KIB = 1024
 PROCESS = "65nm"
 BITS = 16
 RF, WIRE, GLB, DRAM = 1.0, 2.0, 6.0, 200.0
-#: Area of a byte of scratch pad over one of the global buffer: the pads of the chip, 168 x 520 B, have 2.5 times the
-#: area of its 108 KB (Chen et al., JSSC 2017).
+#: Area of a byte of a register file relative to a byte of the global buffer: the chip's register files, 168 x 520 B,
+#: have 2.5 times the area of its 108 KB (Chen et al., JSSC 2017).
 PAD_AREA = 2.5 * 108 * KIB / (168 * 520)
 
-#: 64 bits hold three runs and the three 16-bit values behind them (JSSC 2017).
+#: 64 bits hold three runs and the three 16-bit values after them (JSSC 2017).
 RUNS = 64 / 3 / BITS
 
 
 def _unit() -> float:
-    """pJ a bit of an access that costs as much as a multiply-add."""
+    """Return pJ per bit for an access that costs as much as a multiply-add."""
     return multiply_add("int16", 24, 1, PROCESS) / BITS
 
 
@@ -75,10 +75,10 @@ def eyeriss() -> Accelerator:
     )
 
 
-#: Loops over rows, over columns, what lies in a PE, the loops that run there, those outside. What rests, rests until it
-#: is used up or complete (section IV of the paper).
-#: A PE of row stationary runs whole rows, and interleaves those of several images, filters and channels. Weight
-#: stationary adds up the R x S PEs of one channel; over channels the buffer does.
+#: Loops over rows, over columns, the tensor in a PE, the loops inside a PE, those outside. A stationary tensor stays
+#: until it is used up or complete (section IV of the paper). A PE of row stationary processes whole rows, and
+#: interleaves those of several images, filters and channels. Weight stationary adds the R x S PEs of one channel; the
+#: buffer adds over channels.
 DATAFLOWS = {
     "rs": ("RPCK", "PK", "WIO", "SCKNQ", "NKCPQ"),
     "ws": ("RK", "SK", "W", "NPQ", "NKCPQRS"),
@@ -92,9 +92,9 @@ DATAFLOWS = {
 def dataflow_machine(kind: str) -> Accelerator:
     """Return one of the machines of the ISCA comparison: 256 PEs, the area of 512 B of pads and of buffer a PE.
 
-    Row stationary has 512 B in a PE, for weights, inputs and sums as a layer wants them. The others keep one word, and
-    what that saves becomes global buffer. Each weight and input of a multiply-add costs one access to a register file
-    also where no pad keeps it: the last term of the paper's ``a EC(DRAM) + ab EC(buffer) + abc EC(array) + abcd
+    Row stationary has 512 B in a PE, shared by weights, inputs and sums as a layer requires. The others keep one word,
+    and the area saved becomes global buffer. Each weight and input of a multiply-add costs one access to a register
+    file, even if no pad keeps it: the last term of the paper's ``a EC(DRAM) + ab EC(buffer) + abc EC(array) + abcd
     EC(RF)``, whose product abcd is the number of uses of a value.
 
     Parameters

@@ -1,10 +1,10 @@
 """What a machine multiplies in place of a layer's products: N of every M weights, and Winograd's tiles.
 
-N:M weights: a lane gets N of M products, and multiplexers choose their inputs. So the loop over channels shrinks by
-N/M, a stored weight has the bits of its place beside its own, and M inputs come for every N that are used.
+N:M weights: a lane computes N of M products, and multiplexers choose their inputs. So the loop over channels shrinks by
+N/M, a stored weight has the bits of its index as well, and M inputs are fetched for every N that are used.
 
-Winograd's F(2 x 2, 3 x 3): 16 products give 4 outputs of a 3 x 3 filter, as a filter of 2 x 2 would take, so four
-products an output in place of nine; 16 transformed weights stand for nine.
+Winograd's F(2 x 2, 3 x 3): 16 products give 4 outputs of a 3 x 3 filter, so four products per output instead of nine,
+as for a 2 x 2 filter; 16 transformed weights replace nine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..silicon.gate_costs import int_add, scaled
 from ..silicon.operands import operand
 from .energies import operands, value_bits
 
-#: Additions of F(2 x 2, 3 x 3) for a tile: of an input, of an output (Lavin and Gray, CVPR 2016).
+#: Additions of F(2 x 2, 3 x 3) per tile: of an input, of an output (Lavin and Gray, CVPR 2016).
 INPUT_ADDS, OUTPUT_ADDS = 32, 24
 
 
@@ -69,7 +69,7 @@ def shortcut(loops: Loops, format: str, winograd: bool) -> Shortcut:
         tiles = loops.n * -(-loops.p // 2) * -(-loops.q // 2)
         additions = tiles * (INPUT_ADDS * loops.c + OUTPUT_ADDS * loops.k)
         loops = replace(loops, p=2 * -(-loops.p // 2), q=2 * -(-loops.q // 2), r=2, s=2)
-        stored = 4.0  # 16 words in the place of 2 x 2; the multipliers meet each of them a quarter as often
+        stored = 4.0  # 16 words instead of 2 x 2; the multipliers read each of them a quarter as often
     return Shortcut(loops, weights, inputs, stored, additions)
 
 

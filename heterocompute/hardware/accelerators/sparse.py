@@ -1,4 +1,4 @@
-"""Machines that skip zeros: EIE and SCNN, driven by arrays with real zeros, at random places by a fixed seed.
+"""Machines that skip zeros: EIE and SCNN, run on arrays with real zeros at random positions from a fixed seed.
 
 EIE (Han et al., ISCA 2016) runs the encoded matrix itself: `hc.encode_csr(...).load_balance(...)`. SCNN (Parashar et
 al., ISCA 2017) counts the steps of the outer-product convolution, the same as `hc.conv2d_outer(..., counts=True)`, but
@@ -123,7 +123,7 @@ def _eie(rows: int, columns: int, weights: float, inputs: float, depth: int) -> 
     return Layer("", rows * columns, load.cycles, load.cycles, 0.0, energy, active, detail=detail)
 
 
-#: Of SCNN: cells on a side, multipliers of a cell, its accumulators, bits of a value with its run of zeros.
+#: SCNN: cells per side, multipliers per cell, accumulators per cell, bits of a value with its run of zeros.
 SIDE, MULTIPLIERS, ACCUMULATORS, STORED = 8, 16, 1024, 20
 ON_CHIP = 1.2e6  # bytes of activations, indices included
 
@@ -192,7 +192,7 @@ def _moved(weights: float, activations: float, images: int, bits: int) -> float:
 
 
 def _spilled(bits: float, images: int) -> float:
-    """Bits of activations in DRAM: none where those of an image fit on the chip."""
+    """Return the bits of activations in DRAM: 0 if those of an image fit on the chip."""
     return 0 if bits / images / 8 <= ON_CHIP else bits
 
 
@@ -250,7 +250,7 @@ def dense_energy(loops: Loops, zeros: Mapping[str, float] | None = None) -> dict
 
 @functools.lru_cache(maxsize=1024)
 def _scnn(loops: Loops, weights: float, inputs: float) -> dict[str, float]:
-    """Counts of one image; a tile too large for four filters at a time is cut into four smaller ones."""
+    """Return the counts of one image; a tile too large for four filters at a time is split into four."""
     x, w = operands(loops, weights, inputs)
     found = [outer_steps(x, w)]
     if found[0]["group"] < 4:
@@ -288,7 +288,7 @@ def operands(loops: Loops, weights: float, inputs: float) -> tuple[NDArray[np.bo
 
 
 def _padding(loops: Loops) -> tuple[int, int]:
-    """Padding that is not stored; that of a strided layer is, to cut it into phases."""
+    """Return the padding that is not stored; a strided layer stores its padding, to split it into phases."""
     return loops.padding if loops.stride == (1, 1) else (0, 0)
 
 

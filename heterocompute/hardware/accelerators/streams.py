@@ -24,7 +24,7 @@ PROCESS = "14nm"
 SIDE, PLANES = 320, 4
 #: B/s into a chip: 16 links of 4 lanes of 30 Gb/s (Abts et al., ISCA 2020: 3.84 Tb/s, both directions).
 LINK = 16 * 4 * 30e9 / 8
-#: Seconds from any chip to any other at most, in a system of up to 10,440 (Abts et al., ISCA 2022, abstract).
+#: Maximum seconds from any chip to any other in a system of up to 10,440 (Abts et al., ISCA 2022, abstract).
 LATENCY = 3e-6
 
 
@@ -88,7 +88,7 @@ def _streamed(machine: Accelerator, loops: Loops, format: str, _: Mapping[str, f
     energy = {
         "arithmetic": loops.macs * multiply_add(format, machine.accumulator_bits, SIDE, PROCESS),
         "weights": loops.weights * bits * bank,
-        # a row for each block beside it; the sums of blocks below each other are added on the way out
+        # one row for each adjacent block; the sums of vertically adjacent blocks are added on the way out
         "activations": (groups * deep * across * rows + loops.outputs) * bits * bank,
     }
     detail = {"exchange_seconds": exchange / machine.clock}

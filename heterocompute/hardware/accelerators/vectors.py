@@ -1,6 +1,6 @@
 """Machines of vector units with collectors: Simba's chiplets, and MAGNet's processing element with its dataflows.
 
-A processing element has lanes of dot products. Weights, inputs and sums lie in SRAMs of its own; a collector is a few
+A processing element has lanes of dot products. Weights, inputs and sums are in its own SRAMs; a collector is a few
 latches between such an SRAM and the lanes, so that a word is read from the SRAM once and used several times (Venkatesan
 et al., MAGNet, ICCAD 2019). Energies are those of energies.py and `hw.mac`; the papers' own are not used.
 """

@@ -1,1 +1,1 @@
-"""Chips and what they can do at most, this machine among them; the words of the field."""
+"""Chips and their limits, this machine among them; the terms of the field."""

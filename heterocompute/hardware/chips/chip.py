@@ -1,4 +1,4 @@
-"""A chip and what it can do at most: peak rates, bandwidth, memory, links, each figure with its source.
+"""A chip and its limits: peak rates, bandwidth, memory, links, each figure with its source.
 
 Rates are operations/s, one multiply-add being two operations; dense and 2:4-sparse rates are kept apart.
 """
@@ -17,7 +17,7 @@ __all__ = ["Device"]
 LARGEST = sys.float_info.max
 KINDS = ("gpu", "tpu", "npu", "cpu", "fpga", "asic", "phone", "host", "system")
 
-# Types that rates are stated for, with the bits of one stored value.
+# Types for which rates are stated, with the bits of one stored value.
 DTYPES: Mapping[str, int] = MappingProxyType({
     "fp64": 64, "fp64-tensor": 64, "fp32": 32, "tf32": 32, "fp16": 16, "fp16-vector": 16, "fp16-acc16": 16, "bf16": 16,
     "fp8": 8, "fp8-acc16": 8, "fp4": 4, "int16": 16, "int8": 8, "int4": 4,

@@ -1,6 +1,6 @@
-"""The chips that are known by name: data in devices.toml, one block a device, units in the keys.
+"""The named chips: data in devices.toml, one block a device, units in the keys.
 
-What is unknown is absent.
+Unknown figures are absent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["device", "devices", "load_devices"]
 FILE = Path(__file__).with_name("devices.toml")
 MAX_FILE_BYTES = 1 << 22
 
-# Key of a block -> (attribute, factor to the plain unit).
+# Key of a block -> (attribute, factor to the base unit).
 _FIGURES: Mapping[str, tuple[str, int]] = {
     "memory_gib": ("memory", 2**30),
     "memory_gb": ("memory", 10**9),
@@ -96,7 +96,7 @@ def as_devices(function: str, values: Any) -> list[Device]:
     Raises
     ------
     TypeError
-        Nothing that can be iterated.
+        The value cannot be iterated.
     """
     if isinstance(values, (str, Device)):
         return [device(values)]
@@ -171,7 +171,7 @@ def load_devices(path: str | os.PathLike[str]) -> dict[str, Device]:
 
 
 def _decimal(text: str) -> Decimal:
-    """Return a number of TOML; infinity where not even its exponent is a number."""
+    """Return a number of TOML; infinity if its exponent is too large."""
     try:
         return Decimal(text)
     except InvalidOperation:

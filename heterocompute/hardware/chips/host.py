@@ -1,7 +1,7 @@
 """This machine as a `Device`: what its loops reach, measured once and kept in the user's cache.
 
 The loops are those of `heterocompute bench limits` (csrc/kernels/peak/peak.h): multiply-adds and int8 dot products on
-registers, and a sum over memory. They are limits, as data sheets print them, not what a product attains.
+registers, and a sum over memory. They are limits, like those of data sheets, not the rates of products.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .chip import Device
 __all__ = ["host"]
 
 VERSION = 1
-STEPS = 1 << 21  # about 7 ms a run on a core of 3 GHz
+STEPS = 1 << 21  # about 7 ms per run on a core of 3 GHz
 ROUNDS = 5
 MAX_READ_BYTES = 512 << 20
 
@@ -111,7 +111,7 @@ def _bytes_read(run: tuple[int, int], kind: str, memory: Any) -> float:
 
 
 def _best_rate(work: Callable[[], float]) -> float:
-    """Work/s of the best round: a limit is what was reached once, other processes only slow it."""
+    """Work/s of the best round: a limit is what was reached once, since other processes can only slow a round."""
     best = 0.0
     for _ in range(ROUNDS):
         begin = time.perf_counter()

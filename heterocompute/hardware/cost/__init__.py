@@ -1,1 +1,1 @@
-"""What a network costs on a chip: time, traffic, memory, energy of a step."""
+"""The cost of a network on a chip: time, traffic, memory, energy of a step."""

@@ -104,7 +104,7 @@ def compare(
     for name, value in prices.items():
         prices[name] = check_number("compare", f"the price of {shown(name)}", value)
         if not any(name in (chip.name, *chip.aliases) for chip in chips):
-            device(name)  # a device that is not compared is fine, a name that is none is an error
+            device(name)  # a device that is not compared is valid, an unknown name is an error
     rows = []
     for chip in chips:
         kind = dtype if dtype is not None else product_dtype(chip, None, None)

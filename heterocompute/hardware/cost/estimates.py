@@ -1,4 +1,4 @@
-"""Small formulas: growth, speed-up of a part, export arithmetic, when a copy pays, how long a training takes."""
+"""Small formulas: growth, speed-up of a part, export arithmetic, when a copy pays off, the duration of a training."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def copy_seconds(size: float, link: float | str | Device) -> float:
     one = device(link)
     rates = [rate for name, rate in one.links.items() if name.startswith("pcie")]
     if not rates:
-        raise ValueError(f"{one.name}: no PCIe link is known")
+        raise ValueError(f"{one.name}: no PCIe link is known; pass link in B/s")
     return size / (rates[0] / 2)
 
 

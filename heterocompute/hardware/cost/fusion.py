@@ -1,8 +1,8 @@
-"""Layers that run one after the other on chip: what then still moves to and from DRAM.
+"""Layers that run one after the other on chip, and the DRAM traffic that remains.
 
-A group of consecutive nodes is fused if its weights and everything that is alive in it fit into the SRAM at once.
-It reads its weights and what comes from outside once, and writes what is needed outside. The groups with the least
-traffic are found by dynamic programming over all cuts.
+A group of consecutive nodes is fused if its weights and all its live values fit into the SRAM at once. It reads its
+weights and outside values once, and writes the values needed outside. The groups with the least traffic are found by
+dynamic programming over all cuts.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def fuse(
     sizes = _Sizes(net, dtype_bits(dtype), stored(format, dtype), batch)
     count = len(net.nodes)
     alone = [sizes.alone(i, training) for i in range(count)]
-    # For each number of nodes: least traffic, groups, begin of the last group, the SRAM that it needs.
+    # For each number of nodes: least traffic, groups, begin of the last group, and the SRAM of that group.
     best: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)] + [(math.inf, 0, 0, 0)] * count  # type: ignore[list-item]
     whole = 0
     for begin in range(count):
@@ -207,7 +207,7 @@ class _Sizes:
             self.ending.setdefault(place, []).append(name)
 
     def alone(self, i: int, training: bool) -> int:
-        """Traffic of a node on its own; what is applied on the way of another reads its parameters only."""
+        """Return the traffic of a node on its own; an operation that another applies reads only its parameters."""
         flow = self.flows[i]
         values = 0
         if is_work(flow):
@@ -243,7 +243,7 @@ class _Sizes:
         return {flow.name for flow in self.flows if is_work(flow)}
 
     def _once(self, i: int) -> int:
-        """Bytes of a node's parameters that a pass reads: of a table only the rows that are used."""
+        """Return the bytes of a node's parameters that a pass reads; of a table, only the used rows."""
         layer, flow = self.flows[i].layer, self.flows[i]
         if isinstance(layer, Embedding):
             return min(self.weights[i], self._bytes(flow.output_elements))

@@ -1,4 +1,4 @@
-"""Memory that a network takes: to run, to train, for keys and values, and what an allocator makes of it. Bytes.
+"""Memory of a network: for inference, for training, for keys and values, and in an allocator. Bytes.
 
 Binary and decimal units are kept apart: everything here is plain bytes; `Memory` prints MiB.
 """
@@ -28,7 +28,7 @@ def __dir__() -> list[str]:
 
 MIB = 1 << 20
 
-# Bytes a parameter of what the optimizer keeps, in float32.
+# Bytes per parameter of the optimizer's state, in float32.
 OPTIMIZERS = {"none": 0, "sgd": 0, "momentum": 4, "adagrad": 4, "rmsprop": 4, "adam": 8, "adamw": 8, "lion": 4}
 
 # The caching allocator of PyTorch, c10/cuda/CUDACachingAllocator: kMinBlockSize, kSmallSize, kSmallBuffer,
@@ -347,7 +347,7 @@ def kv_cache(
         for flow in network:
             if isinstance(flow.layer, Scores):
                 widths.append(0)
-            # keys and values by the node that makes them: a latent that is both is held once
+            # keys and values by the node that computes them: a latent that is both is stored once
             if isinstance(flow.layer, (Scores, Context)) and flow.node.inputs[1] not in held:
                 held.add(flow.node.inputs[1])
                 widths[-1] += flow.inputs[1][1]

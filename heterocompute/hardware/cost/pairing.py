@@ -1,4 +1,4 @@
-"""Which type a device multiplies a pair of formats in, and what a product of stored weights with one row costs."""
+"""The type in which a device multiplies a pair of formats, and the cost of a product of stored weights with one row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..silicon.operands import Operand, operand
 
 __all__ = ["product_dtype"]
 
-FLOATS = ("fp16", "bf16", "fp32")  # the fastest that a device has, of equals the first, takes what has no own rate
+FLOATS = ("fp16", "bf16", "fp32")  # the fastest of these, the first if equal, replaces a type without a rate
 
 
 def product_dtype(chip: str | Device, weights: str | Format | None, activations: str | Format | None) -> str:
@@ -59,7 +59,7 @@ def product_dtype(chip: str | Device, weights: str | Format | None, activations:
     if found is None:
         if one.dense_rates:
             return max(one.dense_rates, key=lambda name: one.dense_rates[name])
-        raise ValueError(f"{one.name}: no rate is known")
+        raise ValueError(f"{one.name}: no rate is known; pass a device with a rate, such as hw.Device(..., peak=...)")
     return found
 
 
@@ -68,7 +68,7 @@ def format_columns(
     tensors: Iterable[tuple[int, int, int, str | Format | None]],
     activations: str | Format | None,
 ) -> dict[str, Any]:
-    """Return what a study adds to a row: modelled cost of one product of each tensor with one row.
+    """Return the columns that a study adds to a row: the modelled cost of one product of each tensor with one row.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def format_columns(
 
 
 def _sum_bits(weights: str | Format | None, activations: str | Format | None) -> int | None:
-    """Sums of integers are kept in the default of `mac`, of floats in fp32."""
+    """Return the bits of sums: for integers the default of `mac`, for floats fp32."""
     return None if weights is not None and activations is not None else 32
 
 

@@ -1,9 +1,9 @@
 """Where to cut a network whose backward pass computes again what it needs: kept + the largest segment, least.
 
-A cut keeps what is alive across it, each value once; one segment at a time is computed again and holds its other
-outputs. For each bound on a segment the cheapest cuts are found by dynamic
-programming, and bounds are halved as long as they may give less. At most `count` segments: more
-allowed is never worse. Chen et al., "Training deep nets with sublinear memory cost", arXiv 1604.06174, section 4.
+A cut keeps the values that are alive across it, each once; one segment at a time is recomputed and holds its other
+outputs. For each bound on a segment the cheapest cuts are found by dynamic programming, and bounds are halved as long
+as they may give less. There are at most `count` segments: allowing more is never worse. Chen et al., "Training deep
+nets with sublinear memory cost", arXiv 1604.06174, section 4.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..network.liveness import kept_sizes, last_memory_uses, memories
 
 __all__ = ["cut"]
 
-# Above so many places only those are looked at whose live set is no larger than those beside it.
+# With more places only those are examined whose live set is no larger than those of their neighbours.
 MAX_PLACES = 128
 
 
@@ -38,7 +38,7 @@ def cut(network: Network, count: int, bits: int = 32) -> tuple[int, int]:
     kept, inside = _costs(network, bits)
     count = min(count, len(kept) - 1)
     best = (0, int(inside[0, -1]))
-    # Bounds on a segment that are still open, each range with the least that its highest bound keeps.
+    # Open ranges of bounds on a segment, each with the least memory kept for its highest bound.
     ranges = [(int(np.diagonal(inside, 1).max(initial=0)), best[1], 0)]
     while ranges:
         low, high, floor = ranges.pop()
@@ -57,17 +57,18 @@ def cut(network: Network, count: int, bits: int = 32) -> tuple[int, int]:
 
 
 def _costs(network: Network, bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of each segment between two places: what its end keeps that was not kept before, and its other outputs."""
+    """Return for each segment the newly kept elements at its end, and the elements of its other outputs."""
     flows = network.flows
     homes = memories(flows)
     uses = last_memory_uses(flows, homes)
     output = homes[flows[-1].name] if flows else None
     own = [homes[flow.name] == flow.name != output for flow in flows]
-    # What is alive at a cut has its whole memory there; inside a segment a backward pass needs some of it.
+    # A tensor that is alive at a cut needs all of its memory there; inside a segment a backward pass needs a part of
+    # it.
     sizes = np.array([flow.output_elements * mine for flow, mine in zip(flows, own, strict=True)], dtype=np.float64)
     needed = np.array([elements - -8 * rest // bits for elements, rest in kept_sizes(network)], dtype=np.float64)
     last = np.array([uses.get(flow.name, i) for i, flow in enumerate(flows)], dtype=np.int64)
-    # Alive between node i - 1 and node i; at the ends nothing but input and output, which count elsewhere.
+    # Alive between node i - 1 and node i. At the ends only input and output are alive, which count elsewhere.
     at = np.arange(len(flows) + 1)
     alive = np.array([sizes[:i][last[:i] >= i].sum() for i in at])
     alive[0] = alive[-1] = 0
@@ -82,7 +83,7 @@ def _costs(network: Network, bits: int) -> tuple[NDArray[np.float64], NDArray[np
     kept, inside = np.full((n, n), np.inf), np.full((n, n), np.inf)
     for j in range(1, n):
         stop = places[j]
-        # Of values that are alive at the stop, how many were made from place i on.
+        # Of the values that are alive at the stop, the number that were computed from place i on.
         crossing = sizes[:stop] * (last[:stop] >= stop) * (stop < len(flows))
         made, spared = (np.concatenate([np.cumsum(one[::-1])[::-1], [0]])
                         for one in (crossing, np.minimum(crossing, needed[:stop])))  # fmt: skip
@@ -93,7 +94,7 @@ def _costs(network: Network, bits: int) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def _cheapest(cost: NDArray[np.float64], count: int) -> list[int] | None:
-    """Places of the cheapest way from the first to the last in at most `count` steps; None where there is none."""
+    """Return the places of the cheapest way from first to last in at most `count` steps; None if there is none."""
     n = len(cost)
     total = np.full((count + 1, n), np.inf)
     total[:, 0] = 0

@@ -1,7 +1,7 @@
 """The roofline: a layer takes the time of its arithmetic or of its traffic, whichever is longer.
 
 Model: each layer with a product or a table reads its input and its weights from memory once and writes its output;
-what lies between (normalization, activations, sums, pooling) happens on the way and is free. Operations are twice the
+operations between (normalization, activations, sums, pooling) are fused and free. Operations are twice the
 multiply-adds. Rates are the device's peaks, so times are lower bounds.
 """
 
@@ -244,7 +244,7 @@ def roofline(
 
 
 def is_work(flow: Flow) -> bool:
-    """Tell whether a node has a time of its own: a product or a table that is read."""
+    """Tell whether a node takes time of its own: a product, or a table that is read."""
     return flow.macs > 0 or isinstance(flow.layer, Embedding)
 
 
@@ -255,7 +255,7 @@ def traffic_bits(flow: Flow, bits: int, weights: Stored, batch: int) -> tuple[in
         rows = batch * flow.output_elements
         return rows * bits, batch * flow.inputs[0][0] * 32 + rows * bits
     moved = flow.input_elements + flow.output_elements
-    if hasattr(layer, "cached") and layer.cached:  # keys or values that lie in memory already
+    if hasattr(layer, "cached") and layer.cached:  # keys or values that are in memory already
         groups, _, n, k = layer.gemm(*flow.inputs) or (0, 0, 0, 0)
         width = k if isinstance(layer, Scores) else n
         moved += groups * width * layer.cached

@@ -1,4 +1,4 @@
-"""Bytes that a matrix of weights takes in a format, every component counted, and what its sparsity does to rates."""
+"""Bytes of a weight matrix in a format, with all components, and the effect of its sparsity on rates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATTERN = re.compile(r"(?:(?P<base>.+)\+)?(?P<n>\d{1,2}):(?P<m>\d{1,2})")
 
 @dataclass(frozen=True)
 class Stored:
-    """How weights lie in memory.
+    """The storage of weights in memory.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Stored:
 
 
 def stored(fmt: str | Format | None, dtype: str) -> Stored:
-    """Return how weights of a format lie in memory.
+    """Return the storage of weights in a format.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
     if fmt is None:
         return Stored(dtype, None, bits)
     base, n, m = getattr(fmt, "base", None), getattr(fmt, "n", None), getattr(fmt, "m", None)
-    if getattr(fmt, "is_plain", False):  # a pattern alone: the values are as they would be without it
+    if getattr(fmt, "is_plain", False):  # a pattern without a format: the values have their original dtype
         base = None
     if isinstance(fmt, str):
         match = PATTERN.fullmatch(fmt.strip())

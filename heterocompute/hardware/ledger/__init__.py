@@ -1,1 +1,1 @@
-"""Published figures beside what the model gives: a TOML file for each source, a status computed for each figure."""
+"""Published figures beside the model's: a TOML file for each source, a status computed for each figure."""

@@ -17,7 +17,7 @@ from ...base.values import shown
 
 __all__ = ["PublishedFigure"]
 
-#: Stated error of the model by kind of quantity: relative, but for a share, whose error is in points.
+#: Stated error of the model by kind of quantity: relative, except for a share, whose error is in points.
 KINDS: Mapping[str, tuple[float, str]] = {
     "count": (0.0, "parameters, operations, bytes of a tensor, units of a chip: counted"),
     "peak": (0.03, "units times clock: data sheets round clocks, or state the rate at another one"),

@@ -1,6 +1,6 @@
 """The ledger: figures of papers, data sheets and lectures, read from sources/*.toml and joined with their models.
 
-A figure is a row of a TOML file, so a new one needs no code where a model function serves it already.
+A figure is a row of a TOML file; a new one needs no code if a model function for it exists.
 """
 
 from __future__ import annotations

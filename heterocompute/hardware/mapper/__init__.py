@@ -1,4 +1,4 @@
-"""Tiling loops over a memory hierarchy: what a mapping costs, and which one to take."""
+"""Tiling of loops over a memory hierarchy: the cost of a mapping, and the search for a good one."""
 
 from .accesses import Access as Access, Stats, evaluate
 from .arch import Arch, Level

@@ -251,7 +251,8 @@ def _access(laid: Nest, tensor: str, place: int) -> Access:
     for verb, rules in (("gated", level.gate), ("skipped", level.skip)):
         if tensor in rules:
             share = _share(problem, frozenset(rules[tensor]))
-            # The first visit of a word needs no read whether or not its operands are zero: those left are rounded down.
+            # The first visit of a word needs no read, whether or not its operands are zero, so the remaining reads are
+            # rounded down.
             left = share_down(reads, share) if tensor == problem.output else share_up(reads, share)
             counts = {"reads": left, "fills": fills, "updates": share_up(updates, share)}
             saved[f"{verb}_reads"], saved[f"{verb}_updates"] = reads - left, updates - counts["updates"]
@@ -268,7 +269,7 @@ def _access(laid: Nest, tensor: str, place: int) -> Access:
 
 @dataclass(frozen=True)
 class ZeroShares:
-    """What zeros leave: multiply-adds, share of the cycles, and of accesses by level and tensor."""
+    """What gating and skipping leave: multiply-adds, the share of cycles, the share of accesses by level and tensor."""
 
     computes: int
     cycles: float
@@ -276,7 +277,7 @@ class ZeroShares:
 
 
 def zero_shares(laid: Nest) -> ZeroShares:
-    """Return what gating and skipping leave; the same for every mapping."""
+    """Return the shares that gating and skipping leave; they are the same for every mapping."""
     problem = laid.problem
     levels = laid.arch.levels
     skipped = frozenset(zero for level in levels for zeros in level.skip.values() for zero in zeros)
@@ -296,7 +297,7 @@ def _share(problem: Problem, tensors: frozenset[str]) -> float:
 
 
 def _stall(level: Level, accesses: list[Access]) -> int:
-    """Cycles that a level's bandwidth asks for."""
+    """Return the cycles that a level's bandwidth requires."""
     reads = sum(a.reads for a in accesses)
     writes = sum(a.fills + a.updates for a in accesses)
     limits = ((reads, level.read_bandwidth), (writes, level.write_bandwidth), (reads + writes, level.bandwidth))

@@ -1,4 +1,4 @@
-"""The machine: storage levels from the outermost in, and the multipliers below the last.
+"""The machine: storage levels from the outermost to the innermost, and the multipliers below the last.
 
 Energies are in picojoules. A level without tensors (`keeps=set()`) holds nothing: it is a container that spreads loops
 over what lies below it.
@@ -15,7 +15,7 @@ import numpy as np
 from ...base.values import as_int, as_list, shown
 from .problem import named, whole
 
-MAX_AMOUNT = 1e100  # times any count, squared, it is still a float64
+MAX_AMOUNT = 1e100  # the product with any count, squared, is still finite in float64
 
 
 def amount(value: Any, what: str) -> float:
@@ -165,7 +165,7 @@ class Arch:
         counts = [*(level.instances for level in levels), self.macs]
         for name, outer, inner in zip([*names[1:], "macs"], counts, counts[1:], strict=False):
             if inner % outer:
-                raise ValueError(f"Arch: {inner} instances of {name} cannot be shared out to the {outer} above them")
+                raise ValueError(f"Arch: {inner} instances of {name} cannot be divided among the {outer} above them")
 
     @property
     def names(self) -> list[str]:

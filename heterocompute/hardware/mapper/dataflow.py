@@ -1,8 +1,8 @@
-"""Which orders of a level's loops are worth a look, and the dataflows of the literature as constraints on a search.
+"""Orders of a level's loops that need evaluation, and the dataflows of the literature as constraints on a search.
 
-Of a level's loops only this matters to a tensor: which of them lie inside the innermost one that moves it, and where
-the tile slides, which one that is. So orders fall into few classes. A loop that moves no tensor that still rests costs
-nothing further in; the best order of every class has it there. For a convolution 11 orders are left of 5040.
+A tensor is affected only by which of a level's loops are inside the innermost one that moves it, and, if the tile
+slides, by which loop moves it. So orders form a few classes. A loop that does not move any tensor that is still at rest
+costs nothing further inside; the best order of every class has it there. For a convolution 11 of 5040 orders remain.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .problem import Problem
 
 Order = tuple[str, ...]
 
-#: Dataflows by name, and what each holds still.
+#: Dataflows by name, and the tensor that each keeps stationary.
 DATAFLOWS = {
     "ws": "weight stationary: at every level the weights rest while all loops that do not move them run",
     "os": "output stationary: partial sums rest until they are complete",
@@ -111,14 +111,14 @@ def space(problem: Problem, arch: Arch, keeps: list[frozenset[str]], dataflow: s
     Raises
     ------
     ValueError
-        An unknown dataflow, or one that this problem or machine cannot follow.
+        The dataflow is unknown, or this problem or machine does not allow it.
     """
     if dataflow is not None and (not isinstance(dataflow, str) or dataflow not in DATAFLOWS):
         raise ValueError(f"search: dataflow is {shown(dataflow)}, expected one of {', '.join(DATAFLOWS)}")
     everything = frozenset(problem.dims)
     n_levels = len(arch.levels)
     plain = tuple(problem.dims)
-    # The order of a level matters where something is kept further in, or rests where multipliers share it.
+    # The order of a level matters if an inner level keeps a tensor, or if multipliers share a stationary word.
     rests = arch.fanout(n_levels - 1) > 1
     ordered = [rests or any(keeps[inner] for inner in range(place + 1, n_levels)) for place in range(n_levels)]
     innermost = max((place for place in range(n_levels) if ordered[place]), default=0)

@@ -94,14 +94,14 @@ def read_yaml(*paths: str | os.PathLike[str]) -> Files:
             if key in merged:
                 raise ValueError(f"{name}: {shown(key)} is also in {place[key]}")
             merged[key], place[key] = value, name
-    # What the front end dumped repeats the mapping that it was given; where that has its own file, it is the one.
+    # The dump of the front end repeats the given mapping; if the mapping has its own file, that file is used.
     repeated = [f"{name}: its mapping is left aside" for _, name in dumped if "mapping" in merged]
     if dumped and not repeated:
         merged["mapping"], place["mapping"] = dumped[0]
     names = ", ".join(dict.fromkeys(place.values()))
     try:
         strange = [key for key in merged if key not in OURS]
-        if strange and "arch" in merged and "architecture" not in merged:  # which Timeloop does not have
+        if strange and "arch" in merged and "architecture" not in merged:  # a combination that Timeloop does not have
             raise ValueError(f"{shown(strange[0])} is not one of {', '.join(OURS)}")
         if "architecture" in merged or not set(merged) <= set(OURS) or _is_timeloop(merged):
             problem, arch, mapping, notes = from_timeloop(merged)
@@ -112,7 +112,7 @@ def read_yaml(*paths: str | os.PathLike[str]) -> Files:
 
 
 def _read(path: str | os.PathLike[str]) -> Any:
-    """Read a file as TOML, or else as YAML: a text that is both holds nothing but remarks."""
+    """Read a file as TOML, or else as YAML: a text that is both contains only comments."""
     text = read_small(path, MAX_BYTES)
     try:
         try:

@@ -1,4 +1,4 @@
-"""How a problem runs on a machine: which loops run at which level, in time or in space."""
+"""How a problem runs on a machine: the level of each loop, in time or in space."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _loops(level: Any, loops: Any) -> tuple[Loop, ...]:
     return tuple(checked)
 
 
-#: How what `evaluate`, `search` and pages take is made.
+#: Constructors of the arguments of `evaluate`, `search` and pages.
 MADE: dict[str, tuple[type, str]] = {
     "problem": (Problem, "a Problem, such as Problem.gemm(m, n, k) or Problem.conv2d(...)"),
     "arch": (Arch, "an Arch([Level(...), ...], mac=pJ)"),
@@ -82,7 +82,7 @@ MADE: dict[str, tuple[type, str]] = {
 
 
 def check_kinds(function: str, **values: Any) -> None:
-    """Refuse what is no problem, no machine or no mapping, by the argument's name."""
+    """Refuse a problem, machine or mapping of the wrong type, with the argument's name."""
     for name, value in values.items():
         kind, how = MADE[name]
         if not isinstance(value, kind):

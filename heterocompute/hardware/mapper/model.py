@@ -1,4 +1,4 @@
-"""A search space as the rows of numbers that the core reads, and choices of it back as mappings."""
+"""A search space as rows of numbers for the core, and its choices converted back to mappings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Model:
         return 2 * len(self.names)
 
     def slots(self, dim: str) -> list[int]:
-        """Slots where a dimension may have a factor, those in time first."""
+        """Return the slots where a dimension may have a factor, those in time first."""
         allowed = [*self.space.temporal, *self.space.spatial]
         return [slot for slot, dims in enumerate(allowed) if dim in dims]
 
@@ -71,7 +71,7 @@ class Model:
         return _core.map_cost(self.ints, self.reals, choice) is not None
 
     def mapping(self, choice: Sequence[int]) -> Mapping:
-        """The loops of a choice, without those of one step."""
+        """Return the loops of a choice, without those of one step."""
         n_dims, n_levels = len(self.dims), len(self.names)
         rows = [choice[slot * n_dims : (slot + 1) * n_dims] for slot in range(self.n_slots)]
         temporal: dict[str, list[tuple[str, int]]] = {}
@@ -148,7 +148,7 @@ def _primes(number: int) -> Iterator[tuple[int, int]]:
 
 
 def _splits(number: int, slots: int) -> int:
-    """Ways to write a number as a product of so many factors, in order."""
+    """Return the ways to write a number as a product of this many factors, in order."""
     if slots == 0:
         return int(number == 1)
     return math.prod(math.comb(power + slots - 1, slots - 1) for _, power in _primes(number))

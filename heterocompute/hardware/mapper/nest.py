@@ -1,6 +1,6 @@
 """A mapping checked against its problem and machine, and the sizes that follow from it.
 
-Memory picture: levels 0 .. n-1 from the outermost in, and n for the multipliers. `sizes[i][d]` is the product of all
+Levels are 0 .. n-1 from the outermost to the innermost, and n is the multipliers. `sizes[i][d]` is the product of all
 bounds of dimension d at level i and inside it, in time and in space; `sizes[n]` is all ones.
 """
 
@@ -16,13 +16,13 @@ from .arch import Arch
 from .mapping import Loop, Mapping
 from .problem import Axis, Problem, tile
 
-# 99 % of a normal distribution lie below this many standard deviations above the mean.
+# 99 % of a normal distribution are below this many standard deviations above the mean.
 DEVIATIONS = 2.3263478740408408
 
-# Shares are decimals: 100 * 0.07 is 7.000000000000001 in float64, and must still be 7.
+# Shares are decimals: 100 * 0.07 is 7.000000000000001 in float64, and must be rounded to 7.
 ROUNDING = 1 - 2.0**-40
 
-# Spatial loops whose offsets are listed one by one have at most this many combinations.
+# Spatial loops whose offsets are listed individually have at most this many combinations.
 MAX_OFFSETS = 2**20
 
 
@@ -48,7 +48,7 @@ class Nest:
     sizes: list[dict[str, int]]
 
     def chain(self, tensor: str) -> list[int]:
-        """Levels that keep a tensor, outer to inner, and the multipliers at the end."""
+        """Return the levels that keep a tensor, from outer to inner, followed by the multipliers."""
         return [i for i, kept in enumerate(self.keeps) if tensor in kept] + [len(self.keeps)]
 
     def words(self, tensor: str, place: int) -> int:
@@ -56,7 +56,7 @@ class Nest:
         return tile(self.problem.tensors[tensor], self.sizes[place])
 
     def stored(self, tensor: str, place: int) -> int:
-        """Words that a tile takes up there: fewer where it is compressed."""
+        """Return the words that a tile occupies there: fewer if it is compressed."""
         words = self.words(tensor, place)
         if tensor not in self.arch.levels[place].compress or tensor not in self.problem.densities:
             return words
@@ -71,7 +71,7 @@ class Nest:
         return min(words, share_up(total, density.share), max(mean, reserve))
 
     def used(self, place: int) -> int:
-        """Instances of a level that the mapping uses; with the number of levels, multipliers."""
+        """Return the instances of a level that the mapping uses; for the number of levels, the multipliers."""
         return math.prod(bound for loops in self.spatial[:place] for _, bound in loops)
 
     def clusters(self, place: int) -> int:
@@ -80,12 +80,12 @@ class Nest:
         return min(self.used(place), -(-level.instances // level.cluster))
 
     def shared(self, tensor: str) -> bool:
-        """Whether neighbours directly below the last level have one word of it: it then rests while they do."""
+        """Tell whether neighbours directly below the last level share one word, which stays while they use it."""
         relevant = self.problem.relevant(tensor)
         return any(bound > 1 and dim not in relevant for dim, bound in self.spatial[-1])
 
     def partition(self, tensor: str, place: int) -> int:
-        """Words that one instance of a level ever touches: all loops in time, those in space inside it."""
+        """Return the words that an instance of a level touches: over all loops in time, and those in space inside."""
         sizes = dict.fromkeys(self.problem.dims, 1)
         for loops in [*self.temporal, *self.spatial[place:]]:
             for dim, bound in loops:
@@ -93,7 +93,7 @@ class Nest:
         return tile(self.problem.tensors[tensor], sizes)
 
     def fills(self, tensor: str, place: int) -> int:
-        """Words that move into one instance of a level; into the multipliers at its end.
+        """Return the words that move into one instance of a level; for the number of levels, into the multipliers.
 
         The innermost loop outside that moves the tile fetches what is new; loops inside it do not touch the tile, those
         outside it repeat everything. Multipliers keep nothing, but what they share (see `shared`).
@@ -117,7 +117,7 @@ class Nest:
         return count or words
 
     def copies(self, tensor: str, parent: int, child: int) -> int:
-        """How many different tiles the children below one parent hold: equal ones are multicast or reduced."""
+        """Return the number of different tiles in the children of one parent: equal ones are multicast or reduced."""
         return math.prod(self._offsets(tensor, level) for level in range(parent, child))
 
     def _offsets(self, tensor: str, level: int) -> int:
@@ -131,7 +131,7 @@ class Nest:
 
 
 def _new_words(axes: list[Axis], dim: str, step: int, sizes: dict[str, int], words: int) -> int:
-    """Words that one step of a loop brings in: all, or less where the tile slides along one axis."""
+    """Return the new words of one step of a loop: all, or fewer if the tile slides along one axis."""
     moved = [axis for axis in axes if dim in axis]
     if len(moved) > 1:
         return words
@@ -182,7 +182,7 @@ def nest(problem: Problem, arch: Arch, mapping: Mapping) -> Nest:
     Raises
     ------
     ValueError
-        Unknown names, bounds that do not multiply to the problem's, too many instances, a level that overflows.
+        A name is unknown, bounds do not multiply to the problem's, instances are too many, or a level overflows.
     """
     names = arch.names
     for level in (*mapping.temporal, *mapping.spatial, *mapping.keeps):
@@ -254,13 +254,13 @@ def _overflow(name: str, room: int, wants: dict[str, int]) -> ValueError:
 
 
 def check_zeros(laid: Nest) -> None:
-    """Say where gating or skipping stands at a level that does not feed the multipliers."""
+    """Refuse gating or skipping at a level that does not feed the multipliers."""
     for place, level in enumerate(laid.arch.levels):
         for tensor in (*level.gate, *level.skip):
             if laid.chain(tensor)[-2] != place:
                 raise ValueError(
-                    f"level {level.name}: {tensor} is gated or skipped there, but does not go from there to the "
-                    "multipliers; zeros are looked at element by element, so only the last level that keeps it may"
+                    f"level {level.name}: {tensor} is gated or skipped there, but only the last level that keeps a "
+                    "tensor can do this, because zeros are tested element by element"
                 )
         if laid.problem.output in level.compress:
             raise ValueError(f"level {level.name}: the output {laid.problem.output} cannot be compressed")

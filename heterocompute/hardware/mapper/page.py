@@ -1,7 +1,7 @@
-"""One static page where sliders change the tiles, and all that follows is counted anew by the rules of `evaluate`.
+"""One static page whose sliders change the tiles; all counts follow by the rules of `evaluate`.
 
-The page holds the problem and the machine as data; page.js is the third writing of the rules, beside `accesses` and
-csrc/model/cost.c, and is tested against the first in a browser.
+The page holds the problem and the machine as data; page.js is the third implementation of the rules, after `accesses`
+and csrc/model/cost.c, and is compared with the first in a browser.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _data(laid: Nest) -> dict[str, Any]:
 
 
 def _start(laid: Nest) -> dict[str, Any]:
-    """Factors of each level in time and space, and the order of those in time."""
+    """Return the factors of each level in time and space, and the order of those in time."""
     found: dict[str, Any] = {"temporal": [], "spatial": [], "order": []}
     for key, nests in (("temporal", laid.temporal), ("spatial", laid.spatial)):
         for name, loops in zip(laid.arch.names, nests, strict=True):

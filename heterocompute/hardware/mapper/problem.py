@@ -1,4 +1,4 @@
-"""What is computed: loops with bounds, tensors that they index, one of them the output.
+"""A computation: loops with bounds, tensors that they index, one of them the output.
 
 A tensor is a list of axes, an axis a sum of loop indices with whole coefficients: the input of a convolution has the
 axes c, stride p + dilation r, stride q + dilation s. The box that a tile covers along an axis is
@@ -23,7 +23,7 @@ MAX_NAME = 80  # sentences have names whole
 
 
 def whole(value: Any, what: str, least: int = 1) -> int:
-    """Return a whole number from `least` to 2^53, or say which argument is none."""
+    """Return a whole number from `least` to 2^53; an error names the argument."""
     try:
         if isinstance(value, bool):
             raise TypeError

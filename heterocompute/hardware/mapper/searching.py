@@ -1,4 +1,4 @@
-"""Finding a mapping: all of them where there are few, otherwise walks from several seeds. The counting is done in C."""
+"""The search for a mapping: all of them if they are few, otherwise walks from several seeds. C does the counting."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .model import OBJECTIVES, Model
 from .nest import Nest, nest
 from .problem import Problem, whole
 
-#: Independent walks; a fixed number, so that the result does not depend on how many threads share them.
+#: Independent walks; a fixed number, so that the result does not depend on the number of threads.
 WALKS = 8
-#: Mappings between two looks at the keyboard: some 20 ms.
+#: Mappings between two checks for an interrupt: some 20 ms.
 STEP = 20_000
 #: An hour or so.
 MAX_EXHAUSTIVE = 2 * 10**10
@@ -180,7 +180,7 @@ def _check_limits(problem: Problem, arch: Arch) -> None:
 
 
 def _presets(everywhere: Nest, objective: str) -> list[tuple[str | None, Model]]:
-    """Models of the dataflows that this problem and machine can follow."""
+    """Return models of the dataflows that this problem and machine allow."""
     found: list[tuple[str | None, Model]] = []
     for name in DATAFLOWS:
         with contextlib.suppress(ValueError):
@@ -189,7 +189,8 @@ def _presets(everywhere: Nest, objective: str) -> list[tuple[str | None, Model]]
     return found
 
 
-# A task is called until it is done; each time it says how many it counted, the best so far, and whether it is done.
+# A task is called until it is done. Each call returns the number of counted mappings, the best so far, and whether it
+# is done.
 Task = Callable[[], tuple[int, Cost | None, list[int] | None, bool]]
 
 
@@ -212,7 +213,7 @@ def _chunks(model: Model) -> Iterator[tuple[Model, Task, int]]:
 
 
 def _walks(model: Model, budget: int, seed: int) -> Iterator[tuple[Model, Task, int]]:
-    """Walks that share a budget; none where the first choice does not fit."""
+    """Yield walks that share a budget; none if the first choice does not fit."""
     choice = model.first_choice()
     if any(not model.slots(dim) for dim, bound in model.problem.dims.items() if bound > 1) or not model.fits(choice):
         return
@@ -235,7 +236,7 @@ def _walks(model: Model, budget: int, seed: int) -> Iterator[tuple[Model, Task, 
 
 
 def _run(tasks: Sequence[tuple[Model, Task, int]], best: _Best, n_threads: int, progress: bool | None) -> bool:
-    """Run all tasks, the best of them in order; return whether Ctrl-C ended it."""
+    """Run all tasks, and take their results in order; return whether Ctrl-C ended it."""
     ended = interrupted = False
     results: list[tuple[Cost | None, list[int] | None]] = [(None, None)] * len(tasks)
     counted, finished = [0] * len(tasks), [0] * len(tasks)
@@ -261,7 +262,7 @@ def _run(tasks: Sequence[tuple[Model, Task, int]], best: _Best, n_threads: int, 
         except BaseException as failure:
             failures.append(failure)
 
-    # Not a ThreadPoolExecutor: an interrupt while it takes a task in leaves it locked.
+    # Not a ThreadPoolExecutor: an interrupt while it accepts a task leaves it locked.
     threads = [Thread(target=guarded, daemon=True) for _ in range(min(n_threads, len(tasks)))]
     try:
         for thread in threads:

@@ -1,4 +1,4 @@
-"""The part of Timeloop v4's files that is modelled here; everything else is refused by its name.
+"""The part of Timeloop v4's files that is modelled here; everything else is refused with its name.
 
 Read: the nodes Container and Component, also flattened as the front end writes them; shapes, instances and the
 densities fixed-structured and hypergeometric; mappings with perfect factors; representation formats, gating and
@@ -18,7 +18,7 @@ from .mapping import Mapping
 from .problem import MAX_COUNT, Axis, Density, Problem, whole
 from .yaml_text import KIND, keyed, listed
 
-#: Settings of mapper and estimators, which change no count.
+#: Settings of mapper and estimators, which do not change counts.
 LEFT_ASIDE = (
     "mapper",
     "mapspace",
@@ -31,26 +31,26 @@ LEFT_ASIDE = (
 DUMPED = "dumped_by_timeloop_front_end"
 KNOWN = ("architecture", "problem", "mapping", "sparse_optimizations", "ERT", DUMPED, *LEFT_ASIDE)
 
-# Attributes that change counts, those that change none, and those with one value that we model.
+# Attributes that change counts, those that change none, and those of which only one value is modelled.
 COUNTED = {"depth", "width", "datawidth", "block_size", "cluster_size", "multiple_buffering", "meshX", "meshY"}
 COUNTED |= {"read_bandwidth", "write_bandwidth", "shared_bandwidth"}
 SILENT = {"technology", "global_cycle_seconds", "n_banks", "power_gated_at", "version", "latency", "n_rdwr_ports"}
 SILENT |= {"n_rd_ports", "n_wr_ports", "type", "memory_type", "metadata_storage_width", "metadata_storage_depth"}
 SILENT |= {"metadata_datawidth", "metadata_block_size", "subclass"}
-#: They go to the estimators of energy and area; what they make of them stands in the ERT.
+#: Attributes for the estimators of energy and area, whose results are in the ERT.
 NOTED = {"multiplier_width", "adder_width", "update_fifo_depth", "nports", "num_ports", "n_rw_ports"}
-#: Of an instance: the input's size and its border, which follow from P, Q, R, S and change no count.
+#: Of an instance: the input's size and its border, which follow from P, Q, R, S and do not change counts.
 IMAGE = ("H", "W", "Hpad", "Wpad")
 ONLY = {"has_power_gating": False, "reduction_supported": True, "min_utilization": 0, "allow_overbooking": False}
 
 
 def outside(where: str) -> ValueError:
-    """The sentence for what is not modelled."""
+    """Return the message for a key that is not modelled."""
     return ValueError(f"{where} is outside the part of Timeloop v4 that is modelled")
 
 
 def from_timeloop(found: dict[str, Any]) -> tuple[Problem | None, Arch | None, Mapping | None, list[str]]:
-    """Turn the keys of Timeloop's files into ours, with notes on what was left aside."""
+    """Convert the keys of Timeloop's files to ours, with notes on those left out."""
     notes: list[str] = []
     fixed: dict[str, frozenset[str]] = {}
     for key, value in found.items():
@@ -137,7 +137,7 @@ def _axis(terms: Any, coefficients: dict[str, Any], where: str) -> Axis:
 
 def _density(value: Any, tensor: str) -> Density:
     where = f"problem.instance.densities.{tensor}"
-    # Of other distributions; the front end writes them with nothing in them.
+    # Keys of other distributions; the front end writes them with empty values.
     known = {k: v for k, v in keyed(value, where).items() if v or k not in ("band_width", "workload_tensor_size")}
     keyed(known, where, {"distribution", "density"}, set())
     kinds = {"fixed-structured": "fixed", "fixed_structured": "fixed", "hypergeometric": "uniform"}
@@ -150,7 +150,7 @@ def _density(value: Any, tensor: str) -> Density:
 
 
 def _nodes(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """The nodes in a row, outer to inner, each with its kind; those of the front end have lost theirs."""
+    """Return the nodes in a row, from outer to inner, each with its kind, which the front end has dropped."""
     _version(value, "architecture")
     if "nodes" in value:
         keyed(value, "architecture", {"nodes"}, {"version"})
@@ -238,7 +238,7 @@ def _storage(
     if word <= 0 or width <= 0:
         raise ValueError(f"{where}: width is {width} and datawidth {word}, expected more than 0")
     cluster = whole(attributes.get("cluster_size", 1), f"{where}: cluster_size")
-    # The instances of a cluster share the width: each has its part of a vector.
+    # The instances of a cluster share the width: each stores its part of a vector.
     block = _number(attributes.get("block_size", width / (word * cluster)), f"{where}: block_size")
     if not 1 <= block <= MAX_COUNT or block != int(block):
         raise ValueError(
@@ -337,7 +337,7 @@ def _energies(value: Any) -> dict[str, dict[str, float]]:
 
 
 def _zeros(value: Any, notes: list[str]) -> dict[str, dict[str, Any]]:
-    """Of each level what it compresses, gates and skips."""
+    """Return for each level what it compresses, gates and skips."""
     if value is None:
         return {}
     found: dict[str, dict[str, Any]] = {}
@@ -407,7 +407,7 @@ def _mapping(value: Any, problem: Problem | None, arch: Arch | None, parts: dict
     _fill_rest(problem, [*temporal.values(), *spatial.values()])
     for container in arch.levels:
         if container.keeps == frozenset() and keeps.get(container.name) == frozenset():
-            del keeps[container.name]  # it says once more that nothing is kept
+            del keeps[container.name]  # a later directive keeps nothing
     return Mapping(temporal, spatial, keeps)  # type: ignore[arg-type]
 
 
@@ -441,7 +441,7 @@ def _loops(known: dict[str, Any], problem: Problem, where: str) -> list[tuple[st
 
 
 def _fill_rest(problem: Problem, nests: list[list[tuple[str, int]]]) -> None:
-    """A factor of 0 is what the others leave."""
+    """Replace a factor of 0 by the quotient that the other factors leave."""
     for dim, bound in problem.dims.items():
         open_at = [(loops, i) for loops in nests for i, (d, factor) in enumerate(loops) if d == dim and factor == 0]
         if not open_at:

@@ -1,7 +1,7 @@
-"""YAML from strangers: read without running anything, within limits of size, depth and repetition.
+"""YAML from untrusted files: read without running anything, within limits of size, depth and repetition.
 
-A file may have 256 KiB, 24 levels and 20,000 nodes with every alias written out, so that a few lines of aliases cannot
-grow into gigabytes.
+A file may have 256 KiB, 24 levels and 20,000 nodes with aliases expanded, so that a few lines of aliases cannot grow
+into gigabytes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ MAX_NODES = 20_000
 
 MERGE = "tag:yaml.org,2002:merge"
 
-#: Tags of Timeloop v4 that stand for a kind of node; the kind is kept under this key.
+#: Tags of Timeloop v4 for a kind of node; the kind is stored under this key.
 KIND = "!kind"
 TAGS = ("Container", "Component", "Hierarchical", "Parallel", "Pipelined", "Nothing", "ArrayContainer")
 
 
 def yaml_module() -> Any:
-    """Return PyYAML, or say how to get it."""
+    """Return PyYAML; ImportError says how to install it."""
     try:
         import yaml  # optional
     except ImportError:
@@ -47,7 +47,7 @@ def parse(text: str) -> Any:
     Raises
     ------
     ValueError
-        No YAML, a tag that is not known, a limit that is passed.
+        The text is not YAML, a tag is unknown, or a limit is exceeded.
     ImportError
         PyYAML is not installed.
     """
@@ -89,7 +89,7 @@ def _check_events(yaml: Any, text: str) -> None:
 
 
 def _check_size(yaml: Any, root: Any) -> None:
-    """Count nodes with aliases written out; an alias of what encloses it has no end."""
+    """Count nodes with aliases expanded; refuse an alias of a node that contains it."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
 
@@ -159,7 +159,7 @@ def _loader(yaml: Any) -> Any:
 
 
 def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[str] | None = None) -> dict[str, Any]:
-    """Return a table with text keys: all of `needed`, and where `allowed` is given no others than both."""
+    """Return a table with text keys: all of `needed`, and, if `allowed` is given, only keys of these two."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ValueError(f"{where} is {value!r:.80}, expected a table of names")
     for key in sorted((needed or set()) - set(value)):

@@ -1,1 +1,1 @@
-"""Networks as graphs of layers: the built-in ones, ONNX files, and how their operations are counted."""
+"""Networks as graphs of layers: built-in ones, ONNX files, and the counting of their operations."""

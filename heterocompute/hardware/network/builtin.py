@@ -1,4 +1,4 @@
-"""The built-in networks by name; each is put together when someone first asks for it."""
+"""The built-in networks by name; each is built on first use."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _makers() -> dict[str, Callable[[], Network]]:
 
 
 def name_of(text: str) -> str:
-    """Return the name of a network as it is listed, of a text such as ``"Llama-3.1-8B"``; others as they are."""
+    """Return the listed name of a network for a text such as ``"Llama-3.1-8B"``; return other values unchanged."""
     return _squeezed_names().get(_squeezed(text), text)
 
 

@@ -1,4 +1,4 @@
-"""How different tools count operations: the same networks, other numbers, by convention and not by mistake.
+"""How different tools count operations: the same networks give different numbers by convention, not by mistake.
 
 Each rule takes a node with its shapes and the batch size and returns what the tool adds for it. Checked against the
 tools themselves: thop 0.1.1 (2022), fvcore 0.1.5, ptflops 0.7.5, torchinfo 1.8.0, torch 2.15 FlopCounterMode.
@@ -56,7 +56,7 @@ def _mac(flow: Flow, batch: int) -> int:
 def _thop(flow: Flow, batch: int) -> int:
     layer, elements = flow.layer, batch * flow.output_elements
     if isinstance(layer, Product) and "transpose" in layer.kind.lower():
-        groups, _, n, k = layer.sizes  # as if every output met every tap
+        groups, _, n, k = layer.sizes  # as if every output used every tap
         return elements * k * (n * groups // flow.output[0])
     if isinstance(layer, (Conv2d, Linear)) or _convolves(layer):
         return batch * flow.macs
@@ -94,9 +94,9 @@ def _ptflops(flow: Flow, batch: int) -> int:
     if isinstance(layer, LayerNorm):
         return elements if layer.bias else 0  # it knows torch.nn.LayerNorm, no RMSNorm
     if isinstance(layer, Activation):
-        # A module is counted by its hook and again by the patched function that it calls, where there is one.
+        # A module is counted by its hook, and again by the patched function that it calls, if there is one.
         by_hook = layer.kind in ("relu", "relu6", "gelu") and not layer.functional
-        # A GELU that is no module was bound before the patch, as in transformers.
+        # A GELU that is not a module was bound before the patch, as in transformers.
         patched = ("relu", "silu", "relu6" if layer.functional else "gelu")
         by_patch = layer.kind in patched
         return elements * (by_hook + by_patch)
@@ -150,12 +150,12 @@ CONVENTIONS: Mapping[str, Convention] = {
 
 
 def convention(name: str) -> Convention:
-    """Return a convention by its name; ValueError names those there are."""
+    """Return a convention by its name; ValueError lists the names."""
     if not isinstance(name, str) or name not in CONVENTIONS:
         raise ValueError(f"count: like is {shown(name)}, expected one of {', '.join(CONVENTIONS)}")
     return CONVENTIONS[name]
 
 
 def counts_activations(flow: Flow) -> bool:
-    """Tell whether a node's output is an activation as fvcore counts them: of a convolution or a matrix product."""
+    """Tell whether fvcore counts a node's output as an activation: of a convolution or a matrix product."""
     return isinstance(flow.layer, (Conv2d, Linear, TimesMatrix)) or isinstance(flow.layer, Scores) or flow.macs > 0

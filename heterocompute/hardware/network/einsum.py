@@ -1,4 +1,4 @@
-"""Products of two tensors by their labels, as einsum writes them."""
+"""Products of two tensors by their labels, in the notation of einsum."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def labels(equation: str) -> tuple[str, str, str]:
     Raises
     ------
     ValueError
-        No equation of two operands; an ellipsis or a label that an operand repeats, which are not read.
+        The text is not an equation of two operands, or has an ellipsis or a repeated label, which are not supported.
 
     Examples
     --------

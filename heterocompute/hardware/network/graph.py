@@ -170,8 +170,8 @@ class Network:
             for source in node.inputs:
                 if source not in known:
                     raise ValueError(
-                        f"network {shown(self.name)}: {shown(node.name)} is fed by {shown(source)}, which is "
-                        "not before it"
+                        f"network {shown(self.name)}: {shown(node.name)} has the input {shown(source)}, which is "
+                        "not an earlier node"
                     )
             if node.name in known:
                 raise ValueError(f"network {shown(self.name)}: two nodes have the name {shown(node.name)}")
@@ -192,7 +192,7 @@ class Network:
         found = check_shape(shape)
         if found == self.input_shape:
             return self
-        nodes = tuple(replace(node, kept=None) for node in self.nodes)  # what is kept was of another input
+        nodes = tuple(replace(node, kept=None) for node in self.nodes)  # the kept tensors belonged to another input
         return replace(self, input_shape=found, nodes=nodes)
 
     def decoding(self, context: int) -> Network:
@@ -213,7 +213,7 @@ class Network:
         """
         if len(self.input_shape) != 1 or not any(isinstance(node.layer, Scores) for node in self.nodes):
             raise ValueError(
-                f"network {shown(self.name)}: only a network of tokens with attention makes them one by one"
+                f"network {shown(self.name)}: only a network of tokens with attention generates tokens one by one"
             )
         context = check_count("decoding", "context", context, 0)
         nodes = tuple(
@@ -316,7 +316,7 @@ class Builder:
 
 
 def check_shape(shape: Sequence[int]) -> Shape:
-    """Return a shape as a tuple of positive integers; ValueError names the axis that is none."""
+    """Return a shape as a tuple of positive integers; ValueError names the invalid axis."""
     found = as_list(shape, "input_shape", "a sequence of integers such as (3, 224, 224)")
     for i, size in enumerate(found):
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 1 <= size < 2**63:

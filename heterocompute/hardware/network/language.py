@@ -1,7 +1,7 @@
-"""Language models as networks, from their sizes: those of config.json or of a GGUF file's keys.
+"""Language models as networks, from the sizes in config.json or in a GGUF file's keys.
 
 One block: norm, attention, sum, norm, gated feed-forward part or experts, sum. Rotary positions are not counted.
-DeepSeek's attention is counted as its decoder runs it: queries are brought into the space of the cached latents.
+DeepSeek's attention is counted as its decoder runs it: queries are projected into the space of the cached latents.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .plain import Activation, Add, Multiply, Softmax
 
 __all__ = ["Decoder", "decoder_of_config", "decoder_of_keys"]
 
-POSITIONS = 2048  # tokens at once unless said otherwise
+POSITIONS = 2048  # number of tokens unless given
 MAX_LAYERS, MAX_SIZE = 4096, 1 << 32
 CONFIGS = (
     "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3",
@@ -94,13 +94,13 @@ class Decoder:
     def network(self) -> Network:
         """Return the network, whose input is tokens."""
         net = Builder(self.name, (min(self.positions, POSITIONS),))
-        bias = self.family == "gpt2"  # of norms and of the feed-forward part
+        bias = self.family == "gpt2"  # bias of norms and of the feed-forward part
         source = net.add("embeddings.word", Embedding(self.tokens, self.width))
         if self.learned_positions:
             source = net.add("embeddings.position", AddTable(self.learned_positions, self.width))
         for i in range(self.layers):
             at = f"block{i}."
-            before = self.family != "olmo2"  # which has its norms behind the parts alone
+            before = self.family != "olmo2"  # its norms are only after the parts
             norm = net.add(f"{at}norm1", LayerNorm(self.width, bias=bias), source) if before else source
             last = self._attention(net, f"{at}attention", norm)
             if self.post_norms or not before:
@@ -199,7 +199,7 @@ class _Keys:
             if default is None:
                 raise ValueError(f"{printable(self.place)}: the key {shown(key)} is missing")
             return default
-        if isinstance(value, str) and value.isdecimal() and len(value) < 16:  # as a GGUF file's keys are listed
+        if isinstance(value, str) and value.isdecimal() and len(value) < 16:  # as the keys of a GGUF file are listed
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ValueError(
@@ -230,7 +230,7 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
     Raises
     ------
     ValueError
-        A family that is not known, a key that is missing, a value that is absurd.
+        The family is unknown, a key is missing, or a value is implausible.
     """
     inner = config.get("text_config")
     if isinstance(inner, Mapping):
@@ -296,7 +296,7 @@ def decoder_of_keys(place: str, found: Mapping[str, Any], shapes: Mapping[str, t
     Raises
     ------
     ValueError
-        As of `decoder_of_config`; the file describes no model.
+        As for `decoder_of_config`, or the file describes no model.
     """
     family = found.get("general.architecture", "none")
     table = shapes.get("token_embd.weight")

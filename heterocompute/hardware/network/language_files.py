@@ -31,7 +31,7 @@ def read_language_model(path: str) -> Network:
     Raises
     ------
     ValueError
-        No sizes, of another family, or absurd ones.
+        Sizes are missing, implausible, or of an unknown family.
     OSError
         The file cannot be read.
     """

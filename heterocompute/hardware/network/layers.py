@@ -1,4 +1,4 @@
-"""Layers of networks as values: shapes in, shape out, parameters, multiply-adds. No numbers are computed.
+"""Layers of networks as values: input and output shapes, parameters, multiply-adds. No numbers are computed.
 
 A shape has no batch: (channels, height, width) of an image, (positions, width) of a sequence, (width,) of a vector,
 (positions,) of tokens. Multiply-adds are those of one sample.
@@ -62,7 +62,7 @@ def _shape(layer: Any, shape: Any) -> Shape:
 
 @dataclass(frozen=True)
 class Layer:
-    """Base class of all layers. Sizes that a layer does not mention are free."""
+    """Base class of all layers. Sizes that a layer does not state are free."""
 
     def __post_init__(self) -> None:
         check_fields(self, ("padding", "cached", "held", "biases"))
@@ -249,7 +249,9 @@ class Context(Layer):
                 "width)"
             )
         if weights[2] != self.cached + values[0]:
-            raise ValueError(f"Context: {weights[2]} weights a query for {self.cached + values[0]} values")
+            raise ValueError(
+                f"Context: {weights[2]} weights per query, expected one for each of {self.cached + values[0]} values"
+            )
         return (weights[1], self.heads * (values[1] // groups))
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
@@ -482,9 +484,12 @@ def window(layer: Any, shape: Shape, dilation: Pair, ceil_mode: bool = False) ->
     for size, kernel, stride, padding, step in places:
         room = size + 2 * padding - step * (kernel - 1) - 1
         if room < 0:
-            raise ValueError(f"{type(layer).__name__}: a window of {step * (kernel - 1) + 1} on {size} + 2 x {padding}")
+            raise ValueError(
+                f"{type(layer).__name__}: a window of {step * (kernel - 1) + 1} does not fit on "
+                f"{size} + 2 x {padding} of padding"
+            )
         count = room // stride + 1
-        # A window that would begin in the padding behind the input is left out, as in torch.
+        # A window that would begin in the padding after the input is left out, as in torch.
         if ceil_mode and room % stride and count * stride < size + padding:
             count += 1
         found.append(count)

@@ -1,4 +1,4 @@
-"""Which outputs are alive while a network runs in its order, and how many elements that is at the worst moment."""
+"""Liveness: the outputs that are alive while a network runs in its order, and the largest number of their elements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
     "peak_elements",
 ]
 
-# Layers that may overwrite their input, if nobody needs it any more.
+# Layers that may overwrite their input if no other layer needs it.
 IN_PLACE = (Activation, BatchNorm2d, Flatten, LayerNorm, Softmax)
 # Layers whose output is their input's memory.
 VIEWS = (Flatten, Select)
@@ -96,7 +96,7 @@ def last_uses(flows: Sequence[Flow]) -> dict[str, int]:
 
 
 def memories(flows: Sequence[Flow]) -> dict[str, str]:
-    """Return, for each value, the value whose memory it is in: itself, but for views and what is written in place.
+    """Return, for each value, the value whose memory it uses: itself, except for views and results written in place.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def last_memory_uses(flows: Sequence[Flow], places: dict[str, str]) -> dict[str,
 
 
 def kept_sizes(network: Network) -> list[tuple[int, int]]:
-    """Return what a backward pass keeps of each node, the output of the network excepted: elements, and other bytes.
+    """Return the elements and other bytes of each node that a backward pass keeps, except the network's output.
 
     Where no forward pass has told, every output that has memory of its own.
 

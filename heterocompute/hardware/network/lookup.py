@@ -1,4 +1,4 @@
-"""A network from what callers pass: a name, layers, a file or folder with a model, a torch.nn.Module."""
+"""A network from a caller's argument: a name, layers, a file or folder with a model, a torch.nn.Module."""
 
 from __future__ import annotations
 

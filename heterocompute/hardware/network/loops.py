@@ -118,12 +118,12 @@ class Loops:
 
 
 def once(flow: Flow, batch: int) -> int:
-    """Return how many times a node runs for a batch: once where both operands are made of parameters."""
+    """Return how many times a node runs for a batch: once if both operands are made of parameters."""
     return 1 if isinstance(flow.layer, Product) and flow.layer.once else batch
 
 
 def loops_of(flow: Flow, batch: int) -> Loops | None:
-    """Return the loops of a node for a batch; None where it has no product.
+    """Return the loops of a node for a batch; None if it has no product.
 
     Parameters
     ----------

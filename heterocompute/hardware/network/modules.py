@@ -1,9 +1,9 @@
 """A network from a torch.nn.Module, for counting: shapes and parameters, never the values of the weights.
 
-torch is the caller's: a module cannot exist without it, and nothing here imports it. The forward pass runs once on a
-sample without memory (device "meta"; on the module's own weights where that fails), and every operator that torch
-dispatches becomes a node: convolutions and matrix products layers of ours, any other one a node with its shape. Layers
-that the module holds and does not use are not there. A parameter that is used twice counts once.
+The caller has imported torch: a module cannot exist without it, and nothing here imports it. The forward pass runs once
+on a sample without memory (device "meta"; on the module's own weights if that fails), and every operator that torch
+dispatches becomes a node: convolutions and matrix products become our layers, any other operator a node with its shape.
+Layers that the module holds but does not use are missing. A parameter that is used twice counts once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
     Raises
     ------
     ValueError
-        No shape, a forward pass that fails on it, an operator that multiplies in a way that is not read.
+        There is no shape, the forward pass fails on it, or an operator multiplies in an unsupported way.
     """
     torch, name = sys.modules["torch"], type(module).__name__
     module = _plain(torch, module, name)
@@ -54,7 +54,7 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
     dtype = next((p.dtype for p in module.parameters() if p.dtype.is_floating_point), torch.float32)
     dtype = torch.int64 if tokens else dtype
     place = next((p.device for p in module.parameters()), "cpu")
-    # The module's own device where the forward pass looks at values or makes tensors on a device of its own.
+    # The module's own device if the forward pass reads values or creates tensors on another device.
     tries = [(kept, device) for kept in range(training, -1, -1) for device in ("meta", place)]
     for kept, device in tries:
         try:
@@ -63,7 +63,7 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
             break
         except Refusal:
             raise
-        except Exception as error:  # whatever the module raises on such a sample
+        except Exception as error:  # the module may raise any exception for such a sample
             if (kept, device) == tries[-1]:
                 raise ValueError(f"{name}: input_shape {shown(shape)} does not run: {sentence(error)}") from None
     note = "read from a torch.nn.Module"
@@ -71,7 +71,7 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
 
 
 def _plain(torch: Any, module: Any, name: str) -> Any:
-    """Return the module that others only hand their inputs to; scripted ones, which take no hooks, are refused."""
+    """Return the innermost module of wrappers that only pass inputs on; refuse scripted ones, which take no hooks."""
     while isinstance(module, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
         module = module.module
     for path, one in module.named_modules():
@@ -83,7 +83,7 @@ def _plain(torch: Any, module: Any, name: str) -> Any:
 
 @contextlib.contextmanager
 def _at_rest(torch: Any, module: Any, training: bool) -> Iterator[None]:
-    """Set the mode of a module and of torch, and put both back, attributes that the forward pass sets included."""
+    """Set the mode of a module and of torch, and restore both, with the attributes that the forward pass sets."""
     before = [(one, dict(vars(one))) for one in module.modules()]
     fast, onednn = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
     attend = torch.nn.functional.scaled_dot_product_attention
@@ -93,8 +93,8 @@ def _at_rest(torch: Any, module: Any, training: bool) -> Iterator[None]:
         for one in module.modules():
             if isinstance(one, torch.nn.modules.batchnorm._NormBase):
                 one.eval()
-        torch.backends.mha.set_fastpath_enabled(False)  # it hides a whole block in one operator
-        torch._C._set_mkldnn_enabled(False)  # it does so with recurrent layers
+        torch.backends.mha.set_fastpath_enabled(False)  # it would hide a whole block in one operator
+        torch._C._set_mkldnn_enabled(False)  # it would do the same with recurrent layers
         if training:
             torch.nn.functional.scaled_dot_product_attention = _fused(torch, attend)
         with torch.inference_mode(False), torch.set_grad_enabled(training):

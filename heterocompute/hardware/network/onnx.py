@@ -28,9 +28,10 @@ __all__ = ["Operator", "read_onnx"]
 ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu", "Clip": "relu6"}
 SKIPPED = {"Identity", "Dropout"}
 VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
-# Their answer is a size, and what is made of sizes is no value of the network: Reshape takes it, and costs nothing.
+# Their output is a size. Values computed from sizes are not values of the network: Reshape reads them, and costs
+# nothing.
 SIZES = {"Shape", "Size"}
-# Inputs that hold parameters, where an operator has others that are constants too: scales, zero points, sizes.
+# Inputs that hold parameters, for operators that also have other constants: scales, zero points, sizes.
 PARAMETERS = {"QuantizeLinear": (0,), "DequantizeLinear": (0,), "Resize": (0,), "Upsample": (0,), "ConvInteger": (0, 1),
               "QLinearConv": (0, 3, 8), "MatMulInteger": (0, 1), "QLinearMatMul": (0, 3)}  # fmt: skip
 FLOAT = 1
@@ -82,7 +83,7 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
     ImportError
         onnx is not installed; the extra ``onnx`` brings it.
     ValueError
-        No ONNX file, no regular file, an input or an operator whose shape cannot be known.
+        The file is not an ONNX file or not a regular file, or the shape of an input or operator is unknown.
     OSError
         The file cannot be read.
     """
@@ -106,16 +107,16 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
 
 
 def called(one: Any) -> str:
-    """Return how a sentence calls a node of the graph."""
+    """Return the name of a graph's node for a sentence."""
     return printable(shortened(one.name or one.op_type))
 
 
 class _Reader:
     def __init__(self, onnx: Any, graph: Any, shapes: dict[str, tuple[int | None, ...]], place: str) -> None:
         self.onnx, self.graph, self.place = onnx, graph, place
-        self.held: dict[str, tuple[int, ...]] = {}  # shapes of constants, and of what is made of them alone
+        self.held: dict[str, tuple[int, ...]] = {}  # shapes of constants, and of values that depend only on constants
         self.sizes: dict[str, int] = {}
-        self.behind: dict[str, set[str]] = {}  # the parameters of values that are made of constants alone
+        self.behind: dict[str, set[str]] = {}  # the parameters of values that depend only on constants
         self.floats: set[str] = set()
         self.merges: set[str] = set()
         for one in graph.initializer:
@@ -200,15 +201,15 @@ class _Reader:
         return found
 
     def hold(self, name: str, dims: tuple[int, ...], kind: int, size: int | None = None) -> None:
-        """Remember a constant: its shape, and the parameter that it may be."""
+        """Store a constant: its shape, and its possible parameter."""
         self.held[name], self.sizes[name] = dims, math.prod(dims) if size is None else size
         self.behind[name] = {name} if dims else set()
         self.floats |= {name} if kind in FLOATS else set()
-        # Exporters merge vectors of equal values, zeros and ones: they count wherever they are used.
+        # Exporters merge vectors of equal values, zeros and ones, so these count once per use.
         self.merges |= {name} if len(dims) == 1 and dims[0] > 1 else set()
 
     def prepare(self, one: Any) -> None:
-        """Remember what a node makes of constants and sizes alone: free, but parameters count where it is used."""
+        """Store the result of a node of constants and sizes alone: it is free, but its parameters count where used."""
         tensors = [a for a in one.attribute if a.name in ("value", "sparse_value")]
         if one.op_type == "Constant" and tensors:
             sparse = tensors[0].name == "sparse_value"
@@ -235,7 +236,7 @@ class _Reader:
             self.held[one.output[0]] = tuple(dims[axis] for axis in axes)
 
     def layer(self, one: Any) -> Layer:
-        """Return the layer of a node of the graph; its constants are counted where they are used first."""
+        """Return the layer of a node of the graph; its constants count at their first use."""
         options = {a.name: self.onnx.helper.get_attribute_value(a) for a in one.attribute}
         kind = one.op_type
         if kind == "Einsum" and len(one.input) > 1:
@@ -277,7 +278,7 @@ class _Reader:
             self.fail(f"{called(one)} {error}")
         if second is not None and active[second] < active[first]:
             first, second = first, second
-        elif second is not None and active[first] < active[second]:  # the weights are the n x k of sizes
+        elif second is not None and active[first] < active[second]:  # the weights are n x k of sizes
             first, second, sizes = second, first, (sizes[0], sizes[2], sizes[1], sizes[3])
         weights = () if second is None else (second,)
         bias = [place for place in range(len(one.input)) if place not in (first, second)]
@@ -293,7 +294,7 @@ class _Reader:
         self, one: Any, options: dict[str, Any], shapes: list[tuple[int, ...]], active: list[bool],
         places: tuple[int, int | None], new: int, biases: int,
     ) -> Layer | None:  # fmt: skip
-        """Return the layer of our own that a product is; None for any other."""
+        """Return our layer for a product; None if there is none."""
         kind, (first, second) = one.op_type, places
         if second is None or len(active) > 2 and active[2]:
             return None
@@ -317,7 +318,7 @@ class _Reader:
         return None
 
     def padding(self, options: dict[str, Any]) -> tuple[int, int] | None:
-        """Return the padding of a window over an image; None where it is automatic or not the same at both ends."""
+        """Return the padding of a window over an image; None if it is automatic or differs between the two ends."""
         pads = options.get("pads") or [0, 0, 0, 0]
         automatic = options.get("auto_pad", b"NOTSET")
         if automatic == b"VALID":
@@ -336,7 +337,7 @@ class _Reader:
         return tuple(int(size or 0) for size in shape)
 
     def unknown(self, name: str, shape: Any) -> NoReturn:
-        """Raise ValueError for an open shape; that of an input can be given."""
+        """Raise ValueError for an unknown shape; a caller can give an input's shape."""
         hint = ""
         if any(one.name == name for one in self.graph.input):
             hint = "; input_shape (--input) gives the sizes of one sample, without the batch"
@@ -377,13 +378,13 @@ class _Reader:
         return Product(text, products(first, second, output, sizes), self.sample(one.output[0]), self.new_params(one))
 
     def new_params(self, one: Any, places: Sequence[int] | None = None) -> int:
-        """Return how many parameters a node uses, in some of its inputs, that none before has; count them."""
+        """Return the number of parameters that a node is the first to use, in some of its inputs; count them."""
         new = {name for name in self.weights_of(one, places) if name not in self.counted or name in self.merges}
         self.counted |= new
         return sum(self.sizes[name] for name in new)
 
     def weights_of(self, one: Any, places: Sequence[int] | None = None) -> set[str]:
-        """Return the parameters that a node takes as they are, or that something made of them alone."""
+        """Return the parameters that a node takes directly, or that were computed from parameters alone."""
         listed = PARAMETERS.get(one.op_type, range(len(one.input)))
         names = [one.input[i] for i in listed if i < len(one.input) and (places is None or i in places)]
         found = set().union(*(self.behind.get(name, set()) for name in names))

@@ -13,7 +13,7 @@ __all__ = ["is_product", "sizes_of"]
 Sizes = tuple[int, int, int, int]
 Dims = tuple[int, ...]
 
-# Families of operators that multiply: a newer opset has more members of each.
+# Families of operators that multiply: newer opsets have more members of each.
 MULTIPLIES = re.compile(r"Conv|MatMul|Gemm|Attention|LSTM|GRU|RNN|Einsum|^DFT$|^STFT$|^Det$")
 CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "DeformConv": 1, "ConvTranspose": 1, "QLinearConv": 3}
 MATRICES = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}
@@ -21,7 +21,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def is_product(kind: str) -> bool:
-    """Tell whether an operator multiplies, in a way that is read or not."""
+    """Tell whether an operator multiplies, supported or not."""
     return MULTIPLIES.search(kind) is not None
 
 
@@ -51,7 +51,7 @@ def sizes_of(
     Raises
     ------
     ValueError
-        A kind or shapes that are not read; the message goes behind the name of a node.
+        The kind or the shapes are not supported; the message continues a node's name.
     """
     if kind in CONVOLUTIONS:
         second = CONVOLUTIONS[kind]
@@ -106,7 +106,7 @@ def _matrices(a: Dims, b: Dims) -> Sizes:
 
 
 def _recurrent(kind: str, shapes: list[Dims]) -> Sizes:
-    """One product a step of every sample: the gates of input and state."""
+    """One product per step of every sample: the gates of input and state."""
     x, inputs, state = shapes[:3]
     steps = len(x) == 3 and x[0] * x[1]
     rows = len(inputs) == 3 and inputs[1]
@@ -116,7 +116,7 @@ def _recurrent(kind: str, shapes: list[Dims]) -> Sizes:
 
 
 def _one_sample(sizes: Sizes, batch: int) -> Sizes:
-    """Take the batch out of the first size that holds it."""
+    """Divide the first size that contains the batch by it."""
     for i, size in enumerate(sizes[:3]):
         if size % batch == 0:
             found = list(sizes)

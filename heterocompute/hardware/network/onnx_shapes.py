@@ -1,4 +1,4 @@
-"""Shapes of the values of an ONNX graph, those that the graph computes while it runs among them.
+"""Shapes of the values of an ONNX graph, including those that the graph computes while it runs.
 
 onnx's own inference goes first. Where it leaves an axis open, every node is inferred by itself in the graph's order,
 with the sizes that come before it computed: Shape, Gather, Slice, Concat and the like of a few numbers.
@@ -13,15 +13,15 @@ import numpy as np
 
 __all__ = ["SAMPLES", "shaped"]
 
-# A batch that the file leaves open. A prime, so that it divides no axis but those that the batch went into.
+# A batch that the file leaves open. It is a prime, so only axes that contain the batch are divisible by it.
 SAMPLES = 1009
 MAX_SIZES = 1024
-# Their answer has no more values than their inputs have together, or than the product of two of them.
+# Their output has no more values than all inputs together, or than the product of two of them.
 FOLDED = set(
     "Abs Add And Cast Ceil Concat Div Equal Floor Gather Greater Identity Less Max Min Mod Mul Neg Not Or ReduceMax "
     "ReduceMin ReduceProd ReduceSum Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
 )
-# Their answer has as many values as one of their inputs says.
+# The values of one input determine the number of values of their output.
 FILLED: dict[str, int] = {"ConstantOfShape": 0, "Expand": 1}
 
 
@@ -48,7 +48,7 @@ def shaped(
             for field in ("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data"):
                 one.ClearField(field)
     model = _with_batch(onnx, model, sample)
-    found = shape_inference.infer_shapes(model)  # with data_prop sizes may double at every node, without a limit
+    found = shape_inference.infer_shapes(model)  # with data_prop sizes could double at every node, without a limit
     values = (*found.graph.input, *found.graph.value_info, *found.graph.output)
     shapes = {one.name: shape_of(one.type) for one in values if one.type.tensor_type.HasField("shape")}
     made = {name for node in model.graph.node for name in node.output if name}
@@ -61,7 +61,7 @@ def shaped(
 
 
 def shape_of(kind: Any) -> tuple[int | None, ...]:
-    """Return the sizes of a type, None where one is open."""
+    """Return the sizes of a type; None for an unknown one."""
     dims = kind.tensor_type.shape.dim
     return tuple(one.dim_value if one.HasField("dim_value") else None for one in dims)
 
@@ -78,7 +78,7 @@ def _with_batch(onnx: Any, model: Any, sample: tuple[int, ...] | None) -> Any:
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
     named = {dims[0][axis].dim_param: sizes[axis] for axis in opens if axis in sizes and dims[0][axis].dim_param}
-    for place in places:  # axes of other inputs have the same names, or a batch is as open as that of the first
+    for place in places:  # axes of other inputs have these names, or their batch is as open
         for axis, one in enumerate(fixed.graph.input[place].type.tensor_type.shape.dim):
             if not _is_open(one):
                 continue
@@ -107,11 +107,11 @@ class _Walk:
         for one in model.graph.initializer:
             self.types[one.name] = onnx.helper.make_tensor_type_proto(one.data_type, one.dims)
             self.keep(one.name, one)
-        for one in model.graph.sparse_initializer:  # operators take it for a dense tensor
+        for one in model.graph.sparse_initializer:  # operators treat it as a dense tensor
             self.types[one.values.name] = onnx.helper.make_tensor_type_proto(one.values.data_type, one.dims)
 
     def keep(self, name: str, tensor: Any) -> None:
-        """Remember what a tensor of few values holds."""
+        """Store a tensor of few values."""
         if math.prod(tensor.dims) <= MAX_SIZES and tensor.data_location != self.onnx.TensorProto.EXTERNAL:
             self.sizes[name] = tensor
 
@@ -119,7 +119,7 @@ class _Walk:
         for node in self.graph.node:
             try:
                 self.step(node)
-            except Exception:  # what cannot be inferred stays open, and is named where it is needed
+            except Exception:  # shapes that cannot be inferred stay open, and an error names them if they are needed
                 continue
         return {name: shape_of(kind) for name, kind in self.types.items() if kind.tensor_type.HasField("shape")}
 
@@ -136,7 +136,7 @@ class _Walk:
         self.types.update(self.inference.infer_node_outputs(schema, node, types, sizes))
 
     def computed(self, node: Any) -> Any | None:
-        """Return the tensor that a node makes of known sizes."""
+        """Return the tensor that a node computes from known sizes."""
         onnx, kind = self.onnx, node.op_type
         if node.domain not in ("", "ai.onnx") or not node.output:
             return None
@@ -162,7 +162,7 @@ class _Walk:
         values = {name: onnx.numpy_helper.to_array(self.sizes[name]) for name in node.input if name}
         if kind in FILLED and math.prod(values[node.input[FILLED[kind]]].tolist()) > MAX_SIZES:
             return None
-        with np.errstate(all="raise"):  # sizes divided by zero are no sizes
+        with np.errstate(all="raise"):  # sizes divided by zero are invalid
             made: Any = ReferenceEvaluator(node, opsets=self.versions).run(None, values)
         answer = made[0]
         return onnx.numpy_helper.from_array(answer) if answer.size <= MAX_SIZES else None

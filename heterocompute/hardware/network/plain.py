@@ -1,4 +1,4 @@
-"""Layers without parameters: activations, pooling, and what joins or selects. Shapes as in `layers`."""
+"""Layers without parameters: activations, pooling, joins and selections. Shapes as in `layers`."""
 
 from __future__ import annotations
 

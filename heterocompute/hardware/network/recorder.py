@@ -1,4 +1,4 @@
-"""Runs a torch.nn.Module once under torch's dispatch mode and keeps a node for every operator.
+"""Runs a torch.nn.Module once under torch's dispatch mode and records a node for every operator.
 
 A value is known by its memory and geometry, not by its object: autograd makes new objects of views. What is made of
 parameters alone is no node, unless it multiplies; the parameters behind it count where it is used.
@@ -23,11 +23,11 @@ __all__ = ["Recorder", "Refusal"]
 
 
 class Refusal(ValueError):
-    """An operator that multiplies in a way that is not read."""
+    """An operator that multiplies in an unsupported way."""
 
 
 class Recorder:
-    """Runs a module once, on one sample, or on `kept` samples to note what a backward pass keeps.
+    """Runs a module once, on one sample, or on `kept` samples to record what a backward pass keeps.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Recorder:
         self.torch, self.title, self.training, self.samples = torch, type(module).__name__, kept > 0, max(kept, 1)
         self.nodes: list[Node] = []
         self.taken: dict[str, int] = {}
-        self.alive: list[Any] = []  # so that no other tensor gets the memory of one of them
+        self.alive: list[Any] = []  # so that no other tensor gets the memory of these tensors
         self.shapes: dict[str, Shape] = {INPUT: shape}
         self.inside: list[str] = []
         self.leaves = {name for name, one in module.named_modules() if not any(True for _ in one.children())}
@@ -92,7 +92,7 @@ class Recorder:
                 options = kwargs or {}
                 if not hasattr(func, "decompose"):
                     recorder.refuse(f"{func}")
-                with self:  # operators that are made of others, where torch has not taken them apart
+                with self:  # operators that consist of others and that torch has not decomposed
                     out = func.decompose(*args, **options)
                 if out is NotImplemented:
                     out = func(*args, **options)
@@ -141,25 +141,25 @@ class Recorder:
         )
 
     def root(self, name: str) -> str:
-        """Return the node whose memory the output of a node is in."""
+        """Return the node whose memory a node's output uses."""
         places = {node.name: node.memory_of for node in self.nodes}
         while (base := places.get(name)) is not None:
             name = base
         return name
 
     def is_plain(self, tensor: Any) -> bool:
-        """Tell whether a tensor is a view of memory, not sparse nor an object of its own kind."""
+        """Tell whether a tensor is a view of memory, not sparse and not an object of another class."""
         return bool(tensor.layout == self.torch.strided and hasattr(tensor, "untyped_storage"))
 
     def memory(self, tensor: Any) -> Any:
-        """Return what is equal for all views of one memory."""
+        """Return a key that is equal for all views of one memory."""
         try:
             return tensor.untyped_storage()._cdata
         except (RuntimeError, NotImplementedError, AttributeError):
             return id(tensor)
 
     def key(self, tensor: Any) -> Any:
-        """Return what is equal for two tensors of the same values."""
+        """Return a key that is equal for two tensors with the same values."""
         memory = self.memory(tensor)
         if not self.is_plain(tensor):
             return memory
@@ -180,17 +180,17 @@ class Recorder:
         return self.key(tensor) in self.sources and self.key(tensor) not in self.held
 
     def behind(self, *tensors: Any) -> tuple[str, ...]:
-        """Return the names of the parameters that tensors are, or are made of."""
+        """Return the names of the parameters that tensors are, or are computed from."""
         return tuple(dict.fromkeys(name for one in tensors for name in self.held.get(self.key(one), ())))
 
     def take(self, names: Iterable[str]) -> int:
-        """Return how many parameters of these names were not counted before, and count them."""
+        """Return the number of parameters of these names that were not counted before, and count them."""
         new = set(names) - self.counted
         self.counted |= new
         return sum(self.sizes[name] for name in new)
 
     def record(self, namespace: str, kind: str, args: Any, options: Any, out: Any) -> None:
-        """Keep what an operator did."""
+        """Record an operator and its results."""
         given, made = self.tensors([*args, *options.values()]), self.tensors([out])
         self.alive += made
         kind = kind if kind == "_" else kind.rstrip("_")
@@ -210,9 +210,9 @@ class Recorder:
             self.add(kind, layer, sources, made)
             return
         if kind in MAKERS or not fed:
-            for one in made if fed else []:  # such as the noise of a dropout: as large as a sample
+            for one in made if fed else []:  # such as the noise of a dropout, which is as large as a sample
                 self.owners.setdefault(self.memory(one), self.sources[self.key(fed[0])])
-            if any(self.key(one) in self.held for one in given):  # a view of a parameter, or made of parameters alone
+            if any(self.key(one) in self.held for one in given):  # a view of parameters, or computed from them alone
                 self.held.update({self.key(one): held for one in made})
                 for one in made:
                     self.owners.setdefault(self.memory(one), None)
@@ -234,7 +234,7 @@ class Recorder:
             self.add(kind, Operator(kind, shape, self.take(held)), [self.sources[self.key(x)] for x in fed], [one])
 
     def add(self, kind: str, layer: Layer, sources: list[str], made: list[Any]) -> str:
-        """Append a node that is called like the module that it is in."""
+        """Append a node with the name of the module that runs it."""
         base = self.inside[-1] if self.inside else ""
         plain = isinstance(layer, Operator) or base in self.taken or not base
         name = f"{base}.{kind}".lstrip(".") if plain else base
@@ -257,13 +257,13 @@ class Recorder:
 
     @property
     def functional(self) -> bool:
-        """Whether a function is called, not a module: counters that hook modules do not see it."""
+        """Tell whether a function is called, not a module: counters that hook modules miss it."""
         return not self.inside or self.inside[-1] not in self.leaves
 
     def layer(
         self, kind: str, args: Any, fed: list[Any], made: list[Any], held: tuple[str, ...]
     ) -> tuple[Layer | None, list[str]]:
-        """Return the layer that an operator is, and what feeds it; None for one that none describes."""
+        """Return the layer that describes an operator, and the names of its inputs; None if no layer does."""
         x = fed[0]
         first = [self.source(x)]
         new = not set(held) & self.counted
@@ -301,7 +301,7 @@ class Recorder:
         return sum(self.sizes[name] for name in names)
 
     def source(self, tensor: Any) -> str:
-        """Return the node that a tensor is the output of; one that no activation went into becomes a constant."""
+        """Return the node whose output a tensor is; a tensor that depends on no activation becomes a constant."""
         if not self.is_fed(tensor):
             held = self.take(self.behind(tensor))
             name = self.add("constant", Operator("constant", self.sample(tensor), held), [INPUT], [])
@@ -362,13 +362,13 @@ class Recorder:
             self.owners.setdefault(self.memory(weight), None)
 
     def is_parameter(self, tensor: Any) -> bool:
-        """Tell whether a tensor is a parameter, a buffer, or made of them alone."""
+        """Tell whether a tensor is a parameter, a buffer, or computed from them alone."""
         return self.key(tensor) in self.held
 
     def known(
         self, kind: str, args: Any, x: Any, weight: Any, sources: list[str], shape: Shape, bias: bool, new: int
     ) -> Layer | None:
-        """Return the layer of our own that a product is; None for any other."""
+        """Return our layer for a product; None if there is none."""
         layer: Layer | None = None
         if len(sources) == 1 and self.is_parameter(weight) and not self.is_parameter(x):
             shared = new < weight.numel()
@@ -443,7 +443,7 @@ class Recorder:
         return made(size, pair(stride, size), pair(padding, 0), ceil)
 
     def sample(self, tensor: Any) -> Shape:
-        """Return the shape without the batch of one; where an operator has merged it, axis 0 is something else."""
+        """Return the shape without the batch of one; if an operator has merged it, axis 0 is something else."""
         shape = tuple(int(size) for size in tensor.shape)
         if shape and shape[0] % self.samples == 0:
             parts = shape[0] // self.samples

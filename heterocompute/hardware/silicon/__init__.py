@@ -1,1 +1,1 @@
-"""What arithmetic costs in silicon: energy and area of gates and of multiply-adds, and what they bring."""
+"""Arithmetic in silicon: energy and area of gates and of multiply-adds, and the savings of number formats."""

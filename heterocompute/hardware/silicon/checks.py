@@ -1,4 +1,4 @@
-"""Which formats a table may rank by their modelled cost: those whose circuits or published figures support it.
+"""Formats that a table may rank by their modelled cost: those with support from circuits or published figures.
 
 Published figures are records of hardware/ledger, of the topic ``formats``. No number of the model was chosen to meet
 them.

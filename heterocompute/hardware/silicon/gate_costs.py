@@ -34,8 +34,8 @@ FLOAT_ADD = {11: (0.4, 1360.0), 24: (0.9, 4184.0)}
 FLOAT_MULTIPLY = {11: (1.1, 1640.0), 24: (3.7, 7700.0)}
 SRAM_BITS, SRAM_BYTES, SRAM_READ_PJ = 32, 8192, 5.0
 
-# Of an adder's bit: MUX2_X1 1.862 um2, FA_X1 4.256 um2 of the Nangate 45 nm Open Cell Library (Nangate45_stdcell.lef of
-# OpenROAD: 1.33 x 1.4 and 3.04 x 1.4).
+# Relative to one bit of an adder: MUX2_X1 1.862 um2, FA_X1 4.256 um2 of the Nangate 45 nm Open Cell Library
+# (Nangate45_stdcell.lef of OpenROAD: 1.33 x 1.4 and 3.04 x 1.4).
 MUX_SHARE = 1.33 / 3.04
 SRAM_CELL_UM2 = 0.346
 
@@ -44,8 +44,8 @@ SRAM_CELL_UM2 = 0.346
 SRAM_CELLS = {
     "65nm": 0.525, "45nm": 0.346, "28nm": 0.127, "16nm": 0.07, "14nm": 0.0588, "12nm": 0.07, "7nm": 0.027, "5nm": 0.021,
 }  # fmt: skip
-#: Share of an array's area that is cells: TSMC's N3E has 31.8 Mib/mm^2 with cells of 0.021 um^2, which alone would be
-#: 45.4 (WikiChip, IEDM 2022).
+#: Share of cells in an array's area: TSMC's N3E has 31.8 Mib/mm^2 with cells of 0.021 um^2, which alone would be 45.4
+#: (WikiChip, IEDM 2022).
 ARRAY_EFFICIENCY = 31.8 / 45.4
 
 ASSUMPTIONS = (
@@ -234,7 +234,7 @@ def scaled(cost: Cost, process: str, voltage: float | None = None) -> Cost:
     Raises
     ------
     ValueError
-        An unknown process, a voltage that is not positive.
+        The process is unknown, or the voltage is not positive.
     """
     if not isinstance(process, str) or process not in PROCESSES:
         raise ValueError(f"mac: process is {shown(process)}, expected one of {', '.join(PROCESSES)}")

@@ -1,4 +1,4 @@
-"""What a multiply-add costs in silicon for a pair of formats: energy and area by part.
+"""A multiply-add in silicon for a pair of formats: energy and area by part.
 
 A unit of `vector` lanes multiplies pairs, adds them in a tree, scales the sum of a group if the formats say so and adds
 to an accumulator. Each part is charged to one lane: what several lanes share is divided by them. What is fixed, what
@@ -196,7 +196,7 @@ def mac(
 
 
 def _product_bits(w: Operand, x: Operand) -> int:
-    """Bits of one product that an integer accumulator takes; 0 for floats, and for logs, which are shifted into it."""
+    """Return the bits of a product in an integer accumulator; 0 for floats, and for logs, which are shifted into it."""
     if {w.kind, x.kind} == {"int"}:
         return w.bits + w.zero_point + x.bits + x.zero_point
     if {w.kind, x.kind} == {"int", "log"}:
@@ -219,7 +219,7 @@ def _int_parts(w: Operand, x: Operand, accumulator_bits: int, lanes: int) -> tup
 
 def _significands(w: Operand, x: Operand) -> list[int]:
     wide = [11 if one.kind == "log" else one.significand or min(one.bits, 24) for one in (w, x)]
-    # What a table holds is multiplied in fp16 at least.
+    # Table entries are multiplied in fp16 at least.
     return [max(11, one) for one in wide] if "table" in (w.kind, x.kind) else wide
 
 
@@ -232,12 +232,12 @@ def _look_up(w: Operand, x: Operand) -> Cost:
 
 
 def _aligned_parts(w: Operand, x: Operand, accumulator_bits: int, lanes: int) -> tuple[dict[str, Cost], float]:
-    """Products shifted to the largest exponent of the lanes, added as integers."""
+    """Return the parts for products shifted to the largest exponent of the lanes and added as integers."""
     wide = _significands(w, x)
     span = w.span + x.span
     exponent = math.ceil(math.log2(span + 1))
     width = min(sum(wide) + span, accumulator_bits)
-    # The product's exponent; its comparison, in a tree; its distance from the largest.
+    # The product's exponent; its comparison, in a tree; its distance from the largest exponent.
     exponents = int_add(exponent) * (2 + (lanes - 1) / lanes)
     tree, grown = _tree(width, lanes)
     bits = 24 if accumulator_bits > 16 else 11
@@ -282,7 +282,8 @@ def _log_parts(
     shift = mux(accumulator_bits, reach + 1)
     tree, _ = _tree(accumulator_bits, lanes, grows=False)
     if sharing > 1 and gamma > 1 and not others:
-        # A tree for each remainder, of which a product moves one; its sum times 2^(-r/gamma), and all of them added.
+        # One tree per remainder, to one of which each product is added; the sum of a tree times 2^(-r/gamma), and the
+        # sum of all trees.
         tree = Cost(tree.energy, gamma * tree.area)
         steps = mux(accumulator_bits, gamma)
         steps += (int_multiply(accumulator_bits, 8) + int_add(accumulator_bits)) * (gamma / sharing)
@@ -296,7 +297,7 @@ def _log_parts(
 
 
 def _tree(product_bits: float, lanes: int, grows: bool = True) -> tuple[Cost, float]:
-    """Adders of a tree over the lanes, a lane's share; and the width of the sum."""
+    """Return the adders of a tree over the lanes, per lane, and the width of the sum."""
     cost, width, left = Cost(), product_bits, lanes
     while left > 1:
         pairs = left // 2
@@ -311,7 +312,7 @@ def _group(w: Operand, x: Operand) -> int:
 
 
 def _scale_part(w: Operand, x: Operand, sum_bits: float, aligned: bool) -> Cost:
-    """The product of the scales and its product with the sum of a group, a lane's share."""
+    """Return the product of the scales and its product with the sum of a group, per lane."""
     scaled_operands = [one for one in (w, x) if one.scale != "none"]
     if not scaled_operands:
         return Cost()
@@ -324,7 +325,7 @@ def _scale_part(w: Operand, x: Operand, sum_bits: float, aligned: bool) -> Cost:
     if kinds == {"exponent"}:
         return int_add(8) * (len(scaled_operands) / group)
     wide = [one.scale_bits if one.scale == "float" else 1 for one in scaled_operands]
-    if aligned and max(wide) <= 11:  # their significands are integers, as the sum is
+    if aligned and max(wide) <= 11:  # their significands are integers, and so is the sum
         both = int_multiply(wide[0], wide[1]) if len(wide) == 2 else Cost()
         return (both + int_multiply(sum(wide), sum_bits) + int_add(8) * len(wide)) * (1 / group)
     both = float_multiply(math.sqrt(wide[0] * wide[1])) if len(wide) == 2 else Cost()

@@ -1,6 +1,6 @@
 """The arithmetic that a number format asks of a multiplier, as data: derived from the form that the format states.
 
-A format that states none is a ValueError that says how to state its arithmetic.
+A format without a stated form is a ValueError that says how to state it.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Operand:
     span: int = 0
 
 
-# What users state of families whose form says nothing, or that compute otherwise.
+# Arithmetic that users stated, for families whose form is unstated or that compute in another way.
 FAMILIES: dict[str, Callable[[Any], Operand]] = {}
 
 TABLE = Operand("table", 4, 11, span=29)  # of fp16 values
 KINDS = {"integer": "int", "float": "float", "table": "table", "learned": "table", "log": "log"}
-# Kinds of scales: what multiplies with them, and bits; None: as the format says.
+# Kinds of scales: the arithmetic of their multiplication, and bits; None: as in the format.
 SCALES: dict[str, tuple[str, int | None]] = {
     "none": ("none", 0), "f32": ("float", 24), "f16": ("float", 11), "integer": ("int", None), "e8m0": ("exponent", 8),
     "e4m3": ("float", 4), "double": ("float", 24), "own": ("float", None),
@@ -78,7 +78,7 @@ SCALES: dict[str, tuple[str, int | None]] = {
 
 
 def _derived(fmt: Format) -> Operand:
-    """Return what the form of a format asks of a multiplier; one scale a row waits for the end of the sum."""
+    """Return a multiplier's requirements from a format's form; one scale per row is applied after the sum."""
     form = fmt.form
     kind = KINDS[form.codes]
     scale, bits = SCALES[form.scale] if fmt.group is not None else SCALES["none"]
@@ -156,11 +156,11 @@ def state_arithmetic(family: str, arithmetic: Callable[[Any], Operand]) -> None:
 
 
 def _states(family: str) -> bool:
-    """Tell whether the core knows a family, and what its codes and scales are."""
+    """Tell whether the core has the family's kind of codes."""
     examples = next((cls.examples for cls in Format.families() if cls.family == family), ())
     return bool(examples) and parse_format(examples[0]).form.codes in KINDS
 
 
 def log_range(one: Operand) -> int:
-    """Return how many whole octaves a log number's codes span, which a shifter must reach."""
+    """Return the number of octaves that a log number's codes span, rounded up, which a shifter must cover."""
     return -(-(1 << (one.bits - 1)) // one.gamma)

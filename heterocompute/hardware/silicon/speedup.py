@@ -1,7 +1,7 @@
-"""Where the gains of one chip over another come from: number format, instruction, sparsity, process, area.
+"""Sources of one chip's gain over another: number format, instruction, sparsity, process, area.
 
 The energies of instructions are those of Dally's lectures (45 nm estimates); the printed overheads are kept as printed,
-and beside them what 30 pJ of fetch, decode and operand fetch really come to.
+next to those computed from 30 pJ of fetch, decode and operand fetch.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ RATE_COUNTS = {
 
 
 def _by_energy(sparsity: float, area: float | None) -> dict[str, dict[str, Any]]:
-    """The split of Dally's lectures, of which one has the process at 1.5 to 2."""
+    """Return the split of Dally's lectures, of which one gives the process a factor of 1.5 to 2."""
     number = mac("fp32", "fp32", 32).energy_pj / mac("int8", "int8").energy_pj
     simple, matrix = overhead("hfma").pj_per_operation, overhead("hmma").pj_per_operation
     return {

@@ -1,1 +1,1 @@
-"""Whole systems: several devices, the pipeline that feeds them, who computes what, and what a machine really did."""
+"""Whole systems: several devices, the pipeline that feeds them, which device runs which layer, and measured runs."""

@@ -1,4 +1,4 @@
-"""The largest batch that a device holds, and what else would make room, in bytes."""
+"""The largest batch that a device holds, and the bytes that other measures would free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..network.lookup import as_network
 
 __all__ = ["LargestBatch", "largest_batch"]
 
-USABLE = 15079 / 16384  # of a T4's memory, as nvidia-smi shows what programs get
+USABLE = 15079 / 16384  # of a T4's memory: the memory that nvidia-smi shows as usable
 MOST = 1 << 20
 
 Bytes = Callable[[int], int]
@@ -160,7 +160,7 @@ def _takes(
 
 
 def _fitting(takes: Bytes, limit: int) -> int:
-    """The largest batch within the limit: bytes never fall as a batch grows."""
+    """Return the largest batch within the limit: bytes never fall as a batch grows."""
     if takes(1) > limit:
         return 0
     low, high = 1, 2

@@ -1,9 +1,9 @@
-"""Which device should run it: every layer on one of several, copies between them counted.
+"""The best device for each layer among several, with the copies between them counted.
 
-A layer takes a device's roofline time. Data lie at the first device, the home, before and after; whatever is alive
-moves where the next layer runs elsewhere, over the PCIe link of each device but the home. Weights lie where they are
-used. The cheapest way through the layers is found exactly, for they run in their order: of all ways to reach a layer
-on a device only the best can be part of the best whole.
+A layer takes a device's roofline time. Data start and end at the first device, the home. Where the next layer runs on
+another device, all live tensors move over the PCIe link of each device involved except the home. Weights lie where they
+are used. Layers run in order, so the cheapest assignment is found exactly: of all ways to reach a layer on a device,
+only the cheapest can be part of the best whole.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def dispatch(
 
 
 def _flips(choose: Callable[[int], str], low: int, high: int) -> list[dict[str, Any]]:
-    """Bisect between sizes that double: between two that agree, nothing is looked for."""
+    """Bisect between sizes that double; two sizes with the same answer are assumed to have it between them too."""
     marks = [low]
     while marks[-1] < high:
         marks.append(min(high, 2 * marks[-1]))
@@ -223,7 +223,7 @@ def _flips(choose: Callable[[int], str], low: int, high: int) -> list[dict[str, 
 
 @dataclass
 class _Question:
-    """What is asked of every size."""
+    """The parts of the question that are the same for every size."""
 
     chips: list[Device]
     objective: str
@@ -241,7 +241,7 @@ class _Question:
         if not able:
             raise ValueError(f"dispatch: no device can run it: {shortened('; '.join(map(str, runs.values())), 250)}")
         alone = [self._alone(one, runs, moved) for one in self.chips]
-        # cost and way of the best that ends with layer i on a device
+        # cost and path of the best assignment that ends with layer i on a device
         home = self.chips[0]
         ways: dict[str, tuple[float, list[Device]]] = {}
         for one in able:
@@ -365,7 +365,7 @@ def _given_bytes(works: Sequence[Work]) -> list[float]:
 
 
 def _alive(network: Network) -> tuple[list[str], list[int]]:
-    """Layers that have a time, and the elements that are alive before each and behind the last."""
+    """Return the names of the layers that take time, and the live elements before each and after the last."""
     uses = last_uses(network.flows)
     sizes = {INPUT: math.prod(network.input_shape)} | {flow.name: flow.output_elements for flow in network.flows}
     made = {INPUT}

@@ -1,7 +1,7 @@
-"""A clock with processes that wait for time, for permits and for things: discrete-event simulation in one page.
+"""A clock with processes that wait for time, for permits and for items: discrete-event simulation in one page.
 
-A process is a generator that yields what it waits for: a number of seconds, ``gate.take()``, ``shelf.get(key)``. Giving
-back (``gate.give()``, ``shelf.put(key)``) takes no time and wakes those who wait, the longest waiting first.
+A process is a generator that yields what it waits for: a number of seconds, ``gate.take()``, ``shelf.get(key)``.
+Returning (``gate.give()``, ``shelf.put(key)``) takes no time and wakes a waiting process, the longest-waiting first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Clock:
         heapq.heappush(self._agenda, (self.now + after, self._count, process))
 
     def run(self) -> None:
-        """Run until no process has anything left to wait for but others."""
+        """Run until all remaining processes wait for each other."""
         while self._agenda:
             self.now, _, process = heapq.heappop(self._agenda)
             for wanted in process:
@@ -42,14 +42,14 @@ class Clock:
 
 
 class Gate:
-    """So many permits; who finds none waits."""
+    """A number of permits; a process that finds none waits."""
 
     def __init__(self, clock: Clock, permits: int) -> None:
         self._clock, self._free = clock, permits
         self._waiting: deque[Process] = deque()
 
     def take(self) -> Callable[[Process], bool]:
-        """Return what a process yields to get a permit."""
+        """Return the value that a process yields to get a permit."""
 
         def ask(process: Process) -> bool:
             if self._free:
@@ -84,7 +84,7 @@ class Shelf:
             self._there.add(key)
 
     def get(self, key: Hashable) -> Callable[[Process], bool]:
-        """Return what a process yields to fetch a thing."""
+        """Return the value that a process yields to fetch an item."""
 
         def ask(process: Process) -> bool:
             if key in self._there:

@@ -1,7 +1,7 @@
-"""Logs of nvidia-smi: means by GPU of what its meters showed.
+"""Logs of nvidia-smi: the mean of each meter by GPU.
 
 Two kinds are read: ``nvidia-smi --query-gpu=timestamp,index,utilization.gpu,... --format=csv -l 1``, whose first line
-names columns and units, and ``nvidia-smi dmon``, whose lines that begin with ``#`` do.
+names columns and units, and ``nvidia-smi dmon``, which names them in lines that begin with ``#``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...base.values import shown
 __all__ = ["read_smi"]
 
 MAX_BYTES = 1 << 28
-#: Name of a column, without its unit -> what it is here, and the factor to the plain unit.
+#: Name of a column, without its unit -> name in the result, and the factor to the base unit.
 COLUMNS = {
     "utilization.gpu": ("busy", 1.0),
     "utilization.memory": ("memory_busy", 1.0),
@@ -39,7 +39,7 @@ COLUMNS = {
 }
 GPU = ("index", "gpu", "uuid", "pci.bus_id", "name")
 MISSING = ("", "-", "[n/a]", "n/a", "[not supported]", "[unknown error]")
-MOST = ("memory", "memory_total")  # of which the largest counts
+MOST = ("memory", "memory_total")  # columns of which the maximum is returned
 
 Sample = dict[str, Any]
 

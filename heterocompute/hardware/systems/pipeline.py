@@ -1,8 +1,8 @@
 """The pipeline that feeds a training: storage, decoding by workers, the copy to the device, the step, interruptions.
 
-A worker reads a batch, decodes it, and begins the next if fewer than `prefetch` of its batches lie waiting. Batches
-reach the device in order. A pinned copy runs beside the step, one batch ahead; a pageable one runs before it. Without
-workers one thread does everything. Every `n` steps a checkpoint or a log holds the steps, not the workers.
+A worker reads a batch, decodes it, and starts the next if fewer than `prefetch` of its batches are waiting. Batches
+reach the device in order. A pinned copy overlaps with the step, one batch ahead; a pageable one precedes it. Without
+workers one thread does everything. Every `n` steps a checkpoint or a log stops the steps, not the workers.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def _run(feed: Feed) -> tuple[float, float, list[tuple[str, int, float, float, s
     ready, there = Shelf(clock), Shelf(clock)  # decoded batches; batches on the device
     storage = None if feed.storage is None else Gate(clock, feed.storage)
     room = [Gate(clock, feed.prefetch) for _ in range(feed.workers)]
-    ahead = Gate(clock, 1)  # a batch beside the one that is used
+    ahead = Gate(clock, 1)  # one batch in addition to the one in use
     events: list[tuple[str, int, float, float, str]] = []
     ends: list[float] = []
 

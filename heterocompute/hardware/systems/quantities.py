@@ -1,8 +1,8 @@
-"""Numbers with units: read from texts such as "312 TFLOP/s", multiplied and divided, never added to another kind.
+"""Numbers with units: parsed from texts such as "312 TFLOP/s", multiplied and divided, added only to the same kind.
 
 Kinds: operations (op, FLOP, FLOPs), multiply-adds (MAC), bytes (B), seconds (s), joules (J, Wh), watts (W), volts (V),
-hertz (Hz). FLOPS and OPS are operations a second. A multiply-add is two operations, but which of the two a number
-counts has to be said: MAC and op do not mix.
+hertz (Hz). FLOPS and OPS are operations per second. A multiply-add is two operations, but a number must state which of
+the two it counts: MAC and op do not mix.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Quantity:
         if not isinstance(other, Quantity):
             return Quantity(self.value / _factor(other), self.dimension)
         if not other.value:
-            raise ValueError(f"quotient: {shown(self)} over {shown(other)}")
+            raise ValueError(f"quotient: {shown(self)} divided by {shown(other)}")
         differences = (a - b for a, b in zip(self.dimension, other.dimension, strict=True))
         return _unmixed("quotient", self, other, Quantity(self.value / other.value, tuple(differences)))
 

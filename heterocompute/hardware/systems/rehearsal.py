@@ -1,4 +1,4 @@
-"""An input pipeline run with real threads that sleep: what the simulation is checked against."""
+"""An input pipeline run with real threads that sleep, as a check of the simulation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["rehearse"]
 
 
 class _Slots:
-    """Places for batches by number: who fetches one that is not there waits."""
+    """Slots for batches by number; `get` waits until the batch is there."""
 
     def __init__(self, steps: int) -> None:
         self._there = [threading.Event() for _ in range(steps)]

@@ -1,4 +1,4 @@
-"""This machine's CPU: what the model says of a product, what the product's own plan says, and what it takes."""
+"""This machine's CPU: a product's time by the model, by the product's own plan, and measured."""
 
 from __future__ import annotations
 

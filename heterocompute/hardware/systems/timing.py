@@ -1,4 +1,4 @@
-"""Times that were measured, and times that were printed: how to take them, and whether a device can have made them."""
+"""Measured and printed times: how to take them, and whether a device can have reached them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ WARP = 32
 
 
 class _Limits(NamedTuple):
-    """What one multiprocessor holds: threads, blocks, registers, bytes of shared memory."""
+    """The limits of one multiprocessor: threads, blocks, registers, bytes of shared memory."""
 
     threads: int
     blocks: int
@@ -53,7 +53,7 @@ _CHIPS: tuple[tuple[str, int, str], ...] = (
 
 
 def _multiprocessors(function: str, one: Device) -> tuple[int, _Limits]:
-    """Return how many multiprocessors a chip has, and what each of them holds."""
+    """Return the number of multiprocessors of a chip, and the limits of each."""
     for begin, count, version in _CHIPS:
         if one.name.startswith(begin):
             return count, _LIMITS[version]

@@ -1,1 +1,1 @@
-"""A PyTorch model as studies, search and rounding take it: its batches, its weights, the inputs of its layers."""
+"""A PyTorch model for studies, search and rounding: its batches, its weights, the inputs of its layers."""

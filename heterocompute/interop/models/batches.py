@@ -29,7 +29,7 @@ _WANTED = (
 
 
 class Problem(ValueError):
-    """A sentence of ours, raised while the model runs: it is not the model's own refusal of a batch."""
+    """An error of this package, raised while the model runs: it is not the model's own refusal of a batch."""
 
 
 class Batches:
@@ -73,7 +73,7 @@ class Batches:
         return found  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield each batch; a second pass over what can be read once is refused."""
+        """Yield each batch; refuse a second pass over batches that can be read only once."""
         self._passes += 1
         if self._once and self._passes > 1:
             raise ValueError(
@@ -145,7 +145,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _tensor(value: Any) -> Any:
-    """Return an array of NumPy as a tensor, anything else as it is."""
+    """Return a NumPy array as a tensor, anything else unchanged."""
     if not isinstance(value, np.ndarray):
         return value
     import torch  # optional
@@ -161,7 +161,7 @@ def _kind(value: Any) -> str:
 
 
 def _accepted(model: Any) -> tuple[int | None, set[str] | None]:
-    """Return how many items of a tuple the model is given, None for all, and the names it accepts, None for any."""
+    """Return the number of tuple items that the model takes, None for all, and the names it accepts, None for any."""
     try:
         parameters = inspect.signature(model.forward).parameters.values()
     except (TypeError, ValueError):  # of a scripted module, for example

@@ -15,13 +15,13 @@ from .weights import chosen_layers, made_by
 
 __all__ = ["calibrated", "calibrated_in_groups"]
 
-EVERY = 4  # of so many batches one is held out
+EVERY = 4  # one of this many batches is held out
 
 
 def calibrated(
     model: Any, batches: Any, include: Any = None, exclude: Any = None, held: Any = None, name: str = "calibrate"
 ) -> Calibration:
-    """Do what `heterocompute.ptq.calibrate` describes for a module."""
+    """Calibrate a module as `heterocompute.ptq.calibrate` describes."""
     found = Calibration()
     found.axes, found.held = {}, Calibration()
     found.held.axes = {}
@@ -39,7 +39,7 @@ def calibrated(
 def calibrated_in_groups(
     model: Any, batches: Any, include: Any, exclude: Any, held: Any, memory: int | None, name: str
 ) -> Iterator[Calibration]:
-    """Yield the Hessians of as many weights as fit the memory, one pass over the batches for each yield."""
+    """Yield the Hessians of as many weights as fit in memory, with one pass over the batches for each yield."""
     left = chosen_layers(model, include, exclude, name)
     source = Batches(batches, f"{name}: batches")
     judges = None if held is None or held is False else Batches(held, f"{name}: held")
@@ -54,7 +54,7 @@ def calibrated_in_groups(
 
 
 def _hear(model: Any, batches: Batches, weights: list[Layer], ears: list[Ear]) -> None:
-    """Run the batches, each for one ear: of two ears the second hears every fourth batch."""
+    """Run the batches, each for one ear; of two ears, the second hears every fourth batch."""
     for index, batch in enumerate(batches):
         ear = ears[-1 if index % EVERY == EVERY - 1 else 0]
         ear.keep = _tokens(batch)
@@ -78,7 +78,7 @@ def _calibration(ears: list[Ear], order: list[str]) -> Calibration:
 
 
 def _tokens(batch: Any) -> Any:
-    """Return what of a batch is a token, by its attention mask; None where it has none."""
+    """Return a mask of the tokens of a batch, from its attention mask; None if it has none."""
     mask = batch.get("attention_mask") if hasattr(batch, "get") else None
     if mask is None or len(mask.shape) != 2:
         return None

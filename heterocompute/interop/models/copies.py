@@ -1,4 +1,4 @@
-"""Copies of a PyTorch model that share its parameters: a study judges many of them, and holds one."""
+"""Copies of a PyTorch model that share its parameters: a study evaluates many and keeps one at a time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def put(model: Any, values: Mapping[str, Any], name: str) -> None:
     Raises
     ------
     ValueError
-        A weight that is no parameter, but computed by a parametrization or a hook.
+        A weight is not a parameter, but computed by a parametrization or a hook.
     """
     import torch  # optional
 

@@ -1,12 +1,12 @@
-"""What the layers of a PyTorch model are given: every product with a weight is heard while the model runs.
+"""The inputs of a PyTorch model's layers: every product with a weight is recorded while the model runs.
 
     aten.mm, addmm, mv, addmv, linear     x w^T or x w: the axis that is summed is the one that the operator sums
     aten.bmm, baddbmm                     each matrix of a stack of weights by itself
     aten.convolution                      windows of x in the order of the weight's axes, each group by itself
 
-An operator's operand is a weight if it is the weight's memory, perhaps transposed, or a copy of it in another dtype:
-so `MultiheadAttention`, tied weights and products written by hand are heard as layers are. A weight that is computed in
-each forward pass (rounding in training, parametrizations, pruning) is known by the tensor that the layer multiplies by.
+An operator's operand is a weight if it is the weight's memory, perhaps transposed, or a copy of it in another dtype: so
+`MultiheadAttention`, tied weights and handwritten products are recorded like layers. A weight that is computed in each
+forward pass (rounding in training, parametrizations, pruning) is recognized by the tensor that the layer multiplies by.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COPIES = ("_to_copy", "clone")
 
 
 class Ear:
-    """The Hessians of weights, gathered as products are heard.
+    """The Hessians of weights, gathered from recorded products.
 
     Parameters
     ----------
@@ -62,24 +62,24 @@ class Ear:
         self._called: dict[str, tuple[int, ...]] = {}  # the shape of the input without its last axis
         self._memory, self._taken = memory, 0
         self._known: dict[int, tuple[tuple[str, ...], Any]] = {}
-        self._fleeting: list[int] = []  # of tensors that live as long as a batch
+        self._fleeting: list[int] = []  # of tensors that exist only during a batch
         for name, tensor in weights.items():
             names = self._known.get(tensor.data_ptr(), ((), None))[0]
             self._known[tensor.data_ptr()] = ((*names, name), tensor)
 
     def computed(self, name: str, tensor: Any, lasting: bool = False) -> None:
-        """Remember the tensor that a layer multiplies by, in this batch or as long as the model runs."""
+        """Store the tensor that a layer multiplies by, for this batch or for the whole run."""
         self._known[tensor.data_ptr()] = ((name,), tensor)
         if not lasting:
             self._fleeting.append(tensor.data_ptr())
 
     def called(self, name: str, inputs: tuple[Any, ...]) -> None:
-        """Hear that a layer is called, before its product."""
+        """Note that a layer is called, before its product."""
         if self.keep is not None and inputs and hasattr(inputs[0], "shape"):
             self._called[name] = tuple(inputs[0].shape[:-1])
 
     def forget(self) -> None:
-        """Forget what was computed in a batch."""
+        """Forget the tensors computed in a batch."""
         for place in self._fleeting:
             self._known.pop(place, None)
         self._fleeting.clear()
@@ -94,7 +94,7 @@ class Ear:
             self._fleeting.append(copy.data_ptr())
 
     def product(self, a: Any, b: Any) -> None:
-        """Hear a @ b, matrices, stacks of matrices, or a matrix and a vector."""
+        """Record the inputs of a @ b, for matrices, stacks of matrices, or a matrix and a vector."""
         for weight, x, side in ((b, a, 0), (a, b, 1)):
             found = self._known.get(weight.data_ptr()) if weight.dim() > 1 else None
             if found is None:
@@ -109,7 +109,7 @@ class Ear:
             return
 
     def convolution(self, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
-        """Hear a convolution that is not transposed."""
+        """Record a convolution that is not transposed."""
         found = self._known.get(weight.data_ptr())
         if found is None or found[1].shape != weight.shape:
             return
@@ -159,14 +159,14 @@ class Ear:
 
 
 def _axis_in(whole: Any, weight: Any, summed: int) -> int | None:
-    """Return the axis of a weight that an operand, the weight or its transposed view, sums along."""
+    """Return the axis of a weight along which an operand, the weight or its transposed view, is summed."""
     if weight.dim() != whole.dim():
         return None
     if weight.shape == whole.shape and weight.stride() == whole.stride():
         return summed
     turned = whole.transpose(-1, -2)
     if weight.shape == turned.shape and weight.stride() == turned.stride():
-        return int(2 * whole.dim() - 3 - summed)  # the other of the last two
+        return int(2 * whole.dim() - 3 - summed)  # the other one of the last two axes
     return None
 
 
@@ -209,7 +209,7 @@ def _mode() -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode  # optional
 
     class Listening(TorchDispatchMode):  # type: ignore[misc]
-        """Tells an `Ear` of each product, and computes it as ever."""
+        """Reports each product to an `Ear`, and computes it as usual."""
 
         def __init__(self, ear: Ear) -> None:
             super().__init__()
@@ -218,7 +218,7 @@ def _mode() -> Any:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = func._schema.name.removeprefix("aten::")
             answer = func(*args, **(kwargs or {}))
-            _tell(self.ear, name, args)  # only of what the operator took
+            _tell(self.ear, name, args)  # only of arguments that the operator accepted
             if name in COPIES:
                 self.ear.copied(args[0], answer)
             return answer
@@ -239,7 +239,7 @@ def _tell(ear: Ear, name: str, args: Any) -> None:
 
 @contextlib.contextmanager
 def listening(model: Any, ear: Ear, layers: list[Layer]) -> Iterator[None]:
-    """Let an ear hear a model: in evaluation, without gradients; all is as it was afterwards.
+    """Record a model's products: in evaluation mode, without gradients; its state is restored afterwards.
 
     Parameters
     ----------
@@ -255,8 +255,8 @@ def listening(model: Any, ear: Ear, layers: list[Layer]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.callback(_restore, torch, modes, fast, onednn)
         model.eval()
-        torch.backends.mha.set_fastpath_enabled(False)  # it hides the products of a whole block in one operator
-        torch._C._set_mkldnn_enabled(False)  # it does so with recurrent layers
+        torch.backends.mha.set_fastpath_enabled(False)  # it would hide the products of a whole block in one operator
+        torch._C._set_mkldnn_enabled(False)  # it would do the same with recurrent layers
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.nn.utils.parametrize.cached())
@@ -281,7 +281,7 @@ def _call(ear: Ear, name: str, _: Any, inputs: Any) -> None:
 
 
 def _announced(ear: Ear, weight: Layer) -> Callable[[], None]:
-    """Let a module tell the ear the tensor that it computes and multiplies by; return what ends that."""
+    """Have a module report the tensor that it computes as its weight to the ear; return a function that ends that."""
     module, attribute, name = weight.module, weight.attribute, weight.name
     made = made_by(weight)
     if made == "held":

@@ -21,7 +21,7 @@ __all__ = ["ModuleWeights", "module_network"]
 
 
 class ModuleWeights(dict[str, Any]):
-    """The weights that a model computes with, by name, as packed layers have them; tied ones by their first name.
+    """The weights of a model by name, in the form of packed layers; tied ones by their first name.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class ModuleWeights(dict[str, Any]):
     layers: dict[str, Layer]
 
     def kept(self, name: str, value: Any) -> Any:
-        """Return a rounded weight; of one that was trained in this format the codes that it was trained with."""
+        """Return a rounded weight; for a weight that was trained in this format, its trained codes."""
         if not isinstance(value, QuantizedArray):
             return value
         trained = trained_form(self.layers[name], value.format)
@@ -48,7 +48,7 @@ class ModuleWeights(dict[str, Any]):
 def module_network(
     model: Any, evaluate: Any, include: Any, exclude: Any, name: str
 ) -> tuple[ModuleWeights, Callable[..., Any] | None]:
-    """Return the weights of a module that can be packed, and what judges others in their place.
+    """Return the weights of a module that can be packed, and a function that evaluates the model with others.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _versions(model: Any) -> dict[str, int]:
 
 
 def _rounding(fmt: Any, groups: int | None) -> Callable[[Any, Any], Any]:
-    """Return a hook that rounds what a layer of floats is given, as packed layers round it.
+    """Return a hook that rounds a float layer's input as packed layers round it.
 
     Of a linear layer each row is rounded by itself, of a convolution each image, along its channels first.
     """

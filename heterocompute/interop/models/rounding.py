@@ -1,4 +1,4 @@
-"""Rounding a PyTorch model: what `heterocompute.ptq.quantize` does with a module and its batches."""
+"""Rounding a PyTorch model: `heterocompute.ptq.quantize` for a module and its batches."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def rounded(
 
 
 def _formats(model: Any, layers: list[Layer], formats: Any) -> Callable[[str], Format | None]:
-    """Return the function from the name of a weight to its format: patterns fit weights or modules."""
+    """Return the function from a weight's name to its format: patterns match weights or modules."""
     recipe = recipe_of(formats)
     if isinstance(formats, Mapping):
         check_matches(model, layers, recipe, "quantize")
@@ -86,7 +86,7 @@ def _chosen(calibration: Calibration, names: list[str]) -> Calibration:
 
 
 class _Again:
-    """Calibrates a module with what is rounded so far: a copy of the weights that are."""
+    """Calibrates a module again with the weights rounded so far, in a copy of the model."""
 
     def __init__(self, model: Any, layers: list[Layer], batches: Any, held: Any) -> None:
         self._model, self._batches, self._held_out = shared_copy(model), batches, None if held is None else False

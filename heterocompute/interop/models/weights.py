@@ -33,7 +33,7 @@ def chosen_layers(
     Raises
     ------
     ValueError
-        A pattern that fits nothing, no weight that is left, a parameter that is not on the CPU.
+        A pattern matches nothing, no weight is left, or a parameter is not on the CPU.
     """
     check_place(model, name)
     wanted, unwanted = patterns(include), patterns(exclude)
@@ -82,7 +82,7 @@ def check_place(model: Any, name: str) -> None:
     Raises
     ------
     ValueError
-        A parameter on another device.
+        A parameter is on another device.
     """
     for path, one in model.named_parameters():
         if one.device.type == "meta":

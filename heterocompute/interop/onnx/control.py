@@ -1,4 +1,4 @@
-"""If, Loop and Scan whose graphs hold our products: the graphs are cut, and run here one after another."""
+"""If, Loop and Scan whose graphs hold our products: the graphs are cut, and their parts run here in turn."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Control:
         raise NotImplementedError
 
     def stacked(self, rows: list[Any], declared: Any, axis: int = 0) -> Any:
-        """Return what each round gave, along a new axis."""
+        """Return the results of all rounds, along a new axis."""
         if rows:
             return np.stack([self._around.plain(row) for row in rows], axis)
         from onnx import helper  # optional

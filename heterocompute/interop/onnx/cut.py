@@ -1,10 +1,10 @@
-"""A graph cut at our products: what lies between two of them is one session.
+"""A graph cut at our products: the nodes between two of them are one session.
 
     x -> [session 0] -> Conv, Conv -> [session 1] -> Gemm -> [session 2] -> y
 
-A node belongs to the session after as many products as lie on the longest way to it. If, Loop and Scan with products
-inside are run here, their graphs are cut the same way. What constants alone decide is a part of each session that
-needs it, or computed once.
+A node belongs to session n if the longest path to it has n products. If, Loop and Scan with products inside are run
+here, and their graphs are cut in the same way. Nodes that depend on constants only are part of each session that needs
+them, or computed once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Values = MutableMapping[str, Any]
 
 
 class Asked(NamedTuple):
-    """What one evaluation multiplies by, and to what it rounds the other operand."""
+    """The weights of one evaluation, and the rounding of the other operands."""
 
     weights: Mapping[str, Any]
     activations: Any
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
 
 @dataclass
 class Network:
-    """What all graphs of one model share.
+    """Shared by all graphs of one model.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ class Network:
     folder: str
     session: Any
     tensors: dict[str, Any] = field(default_factory=dict)  # constants by their name in the file
-    axes: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)  # of those that are multiplied by
-    arrays: dict[str, Array] = field(default_factory=dict)  # what has been read of them
+    axes: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)  # of constants that are multiplied
+    arrays: dict[str, Array] = field(default_factory=dict)  # those that have been read
 
     def array(self, name: str) -> Array:
         """Return the values of a constant of the file."""
@@ -79,7 +79,7 @@ class Segment:
         made = {text_of(name) for node in nodes for name in node.output if name}
         read = dict.fromkeys(name for node in nodes for name in reads(node))
         self.inputs = [name for name in read if name not in made and cut.fixed.get(name) is None]
-        self.outputs: list[str] = []  # what others read: known when all steps are
+        self.outputs: list[str] = []  # values that other steps read: known after all steps are built
         self.made = made
         self._session: Any = None
 
@@ -133,7 +133,7 @@ class Cut:
         self.outputs = [text_of(one.name) for one in graph.output]
         self.declared = {text_of(one.name): one for one in graph.output}
         self._constants: Constants = ChainMap() if around is None else around._constants.new_child()
-        # tensors, and nodes that constants alone decide, by what they are called
+        # tensors, and nodes that depend only on constants, by name
         self.fixed: ChainMap[str, Any] = ChainMap() if around is None else around.fixed.new_child()
         self._known: dict[str, Any] = {}
         for tensor in graph.initializer:
@@ -145,7 +145,7 @@ class Cut:
         self._connect()
 
     def run(self, values: Values, asked: Asked) -> list[Any]:
-        """Return the outputs of the graph; `values` holds its inputs, and gets what is computed."""
+        """Return the outputs of the graph; `values` holds its inputs, and receives all computed values."""
         for step, dead in zip(self.steps, self._dead, strict=True):
             step.run(values, asked)
             for name in dead:
@@ -165,7 +165,7 @@ class Cut:
         return value if isinstance(value, np.ndarray) else self.network.session.plain(value)
 
     def session_of(self, nodes: list[Any], feeds: Mapping[str, Any], outputs: list[str]) -> Any:
-        """Return a session of some nodes, and of the constants that they read."""
+        """Return a session of some nodes, with the constants that they read."""
         import onnx  # optional
 
         tensors: dict[str, Any] = {}
@@ -184,7 +184,7 @@ class Cut:
         return self.network.session(model, tensors)
 
     def _gather(self, name: str, tensors: dict[str, Any], before: list[Any]) -> None:
-        """Add what a constant value is made of."""
+        """Add the nodes that a constant value is computed from."""
         one = self.fixed.get(name)
         if one is None or name in tensors or any(name in node.output for node in before):
             return
@@ -209,7 +209,7 @@ class Cut:
 
     def _cut(self, graph: Any, prefix: str) -> None:
         levels: dict[str, int] = {}
-        at: dict[int, tuple[list[Any], list[Any]]] = {}  # nodes of a session, and what comes after it
+        at: dict[int, tuple[list[Any], list[Any]]] = {}  # nodes of a session, and its successors
         for tensor in graph.initializer:
             self.fixed[text_of(tensor.name)] = tensor
         needed = self._used(graph)
@@ -290,7 +290,7 @@ class Cut:
         return any(not isinstance(step, Segment) for step in self.steps)
 
     def _connect(self) -> None:
-        """Find what each session must answer, and when a value is needed for the last time."""
+        """Find the answers that each session must give, and the last use of each value."""
         last: dict[str, int] = {}
         for i, step in enumerate(self.steps):
             last.update(dict.fromkeys(step.needs(), i))
@@ -306,7 +306,7 @@ class Cut:
 
 
 def reads(node: Any) -> list[str]:
-    """Return the values that a node reads, with those that its subgraphs take from around them."""
+    """Return the values that a node reads, including those that its subgraphs take from outside."""
     names = [text_of(name) for name in node.input if name]
     for _, inner in inner_graphs(node, ""):
         names += free(inner)
@@ -314,7 +314,7 @@ def reads(node: Any) -> list[str]:
 
 
 def free(graph: Any) -> Iterator[str]:
-    """Yield the values that a graph takes from those around it."""
+    """Yield the values that a graph takes from enclosing graphs."""
     known = {text_of(one.name) for one in (*graph.input, *graph.initializer)}
     for node in graph.node:
         yield from (name for name in reads(node) if name not in known)

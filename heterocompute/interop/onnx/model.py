@@ -56,7 +56,7 @@ def place_of(model: Any) -> str:
 
 @contextmanager
 def blaming(place: str) -> Iterator[None]:
-    """Raise the errors of other packages as a ValueError about the model."""
+    """Convert errors of other packages into a ValueError about the model."""
     try:
         yield
     except Exception as error:  # protobuf's errors and onnx's own
@@ -64,7 +64,7 @@ def blaming(place: str) -> Iterator[None]:
 
 
 def sentence_of(error: Exception) -> str:
-    """Return the first line of an error of another package, without its number."""
+    """Return the first line of another package's error, without its number."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     text = lines[0].split(" : ", 3)[-1] if lines[0].startswith("[ONNXRuntimeError]") else lines[0]
     return shortened(printable(text), 200)
@@ -123,7 +123,7 @@ def as_before_11(graph: Any) -> None:
 
 
 def _name_nodes(graph: Any) -> None:
-    """Give nodes with subgraphs the names that their tensors are called by, which places decide until now."""
+    """Give nodes with subgraphs the names that prefix their tensors, which come from positions until then."""
     for place, node in enumerate(graph.node):
         name = node_name("", node, place)
         for _, inner in inner_graphs(node, ""):

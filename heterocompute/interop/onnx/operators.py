@@ -21,12 +21,12 @@ from ...files.containers.onnx_graph import STANDARD, text_of
 __all__ = ["OLD_NEAREST", "operators", "reason_to_refuse"]
 
 Array = np.ndarray[Any, Any]
-# Operators whose meaning changed with this opset; onnx's evaluator has the newest one.
+# Operators whose meaning changed with this opset; onnx's evaluator implements only the newest meaning.
 CHANGED = {"BatchNormalization": 14, "Dropout": 12, "Hardmax": 13, "LogSoftmax": 13, "Softmax": 13, "Resize": 11,
            "Scan": 9, "Upsample": 10}  # fmt: skip
-OLD_NEAREST = "before_11"  # the nearest_mode of a Resize that comes from such an opset: no name of ONNX
+OLD_NEAREST = "before_11"  # nearest_mode of a Resize of an older opset; not a name of ONNX
 RECURRENT = {"LSTM": [b"Sigmoid", b"Tanh", b"Tanh"], "GRU": [b"Sigmoid", b"Tanh"], "RNN": [b"Tanh"]}  # activations
-# Of these, the converter to the newest opset keeps the meaning.
+# For these the converter to the newest opset keeps the meaning.
 CONVERTED = {"BatchNormalization", "Dropout", "LogSoftmax", "Softmax", "Resize", "Upsample"}
 
 
@@ -123,7 +123,7 @@ def operators() -> list[type]:
                     total.append(max((-(-size // step) - 1) * step + (kernel - 1) * hole + 1 - size, 0))
                 pads = [-(-n // 2) for n in total] + [n // 2 for n in total]
             options = {"ceil_mode": 0, "storage_order": 0, **options}
-            # what onnx's class takes for windows of stride 1 swaps sides of the padding
+            # onnx's class for windows of stride 1 exchanges the sides of the padding
             return self._max_pool(x, auto_pad, **{**options, "strides": steps, "dilations": holes, "pads": pads})
 
     class ConvTranspose(other_transpose):  # type: ignore[misc]

@@ -55,7 +55,7 @@ class Product:
         activations : Format or None
         """
         made = self._made
-        if made[0] is not stored:  # a transposed array knows what was prepared for it
+        if made[0] is not stored:  # a transposed array keeps what was prepared for it
             w = turned(stored, self.weight.order)
             made = self._made = (stored, as_image(w) if self.kind == "Conv" and w.ndim == 3 else w)
         w = made[1]
@@ -90,14 +90,14 @@ class Product:
         if self.place == 0:
             y = linear(x if x.ndim == 1 else x.swapaxes(-1, -2), w, activations=activations)
             return y if x.ndim == 1 else y.swapaxes(-1, -2)
-        if activations is not None:  # a dense weight too: linear rounds x and takes the product of floats
+        if activations is not None:  # for a dense weight, too: linear rounds x and multiplies floats
             return linear(x, w.T, activations=activations)
         product: Array = matmul(x, w)
         return product
 
 
 def turned(stored: Any, order: tuple[int, ...]) -> Any:
-    """Return a weight with the axes that its operator sees; a packed one keeps its components."""
+    """Return a weight with its axes in the operator's order; a packed one keeps its components."""
     if order == tuple(range(len(order))):
         return stored
     if isinstance(stored, np.ndarray):
@@ -129,7 +129,7 @@ def _geometry(given: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _one(pair: tuple[Any, ...]) -> Any:
-    """Return one number in place of two that are equal, and of two pairs that are not, themselves."""
+    """Return one int for a pair of equal ints; any other pair unchanged."""
     return pair[0] if pair[0] == pair[1] and isinstance(pair[0], int) else pair
 
 

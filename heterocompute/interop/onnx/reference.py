@@ -35,12 +35,12 @@ class References:
         self._operators: list[type] = []
 
     def __call__(self, model: Any, tensors: Mapping[str, Any]) -> Reference:
-        """Return an evaluator of a model without constants, which are handed over beside it."""
+        """Return an evaluator of a model whose constants are passed separately."""
         self._operators = self._operators or operators()
         return Reference(model, {name: array_of(one, self._folder) for name, one in tensors.items()}, self._operators)
 
     def info(self, name: str, value: Any) -> Any:
-        """Return what a model says of an input that is like this value."""
+        """Return the ONNX description of an input like this value."""
         import onnx  # optional
 
         return onnx.ValueInfoProto(name=name)
@@ -51,7 +51,7 @@ class References:
 
 
 def refuse_wrong(model: Any, opset: int, is_converted: bool) -> None:
-    """Raise ValueError where a model has an operator that this evaluator does not compute as ONNX defines it."""
+    """Raise ValueError for a model with an operator that this evaluator does not compute as ONNX defines it."""
     for node in all_nodes(model.graph):
         reason = reason_to_refuse(node, opset, is_converted)
         if reason is not None:
@@ -60,7 +60,7 @@ def refuse_wrong(model: Any, opset: int, is_converted: bool) -> None:
 
 
 def all_nodes(graph: Any) -> Any:
-    """Yield the nodes of a graph and of those inside."""
+    """Yield the nodes of a graph and of its subgraphs."""
     for node in graph.node:
         yield node
         for _, inner in inner_graphs(node, ""):
@@ -89,12 +89,12 @@ class Reference:
 
 
 def _named(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
-    """Let the error of an operator say which operator it is."""
+    """Return a function that adds the operator's name to any error of its call."""
 
     def run(*arguments: Any, **options: Any) -> Any:
         try:
             return call(*arguments, **options)
-        except Exception as error:  # of any kind: the evaluator checks little
+        except Exception as error:  # any exception: the evaluator checks little
             name = (
                 text_of(node.op_type) if node.domain in STANDARD else f"{text_of(node.domain)}.{text_of(node.op_type)}"
             )

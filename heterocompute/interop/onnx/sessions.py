@@ -1,4 +1,4 @@
-"""Sessions of onnxruntime: what runs the parts of a graph that are not our products.
+"""Sessions of onnxruntime, which run the parts of a graph outside our products.
 
 Values are ndarrays where NumPy has their type. Others (sequences, optionals, bfloat16, 4 bits) stay onnxruntime's.
 """
@@ -18,20 +18,20 @@ from .model import array_of, sentence_of
 __all__ = ["Refused", "Sessions", "options_of"]
 
 Array = np.ndarray[Any, Any]
-LARGE = 2**20  # bytes of a constant that is handed over as it lies in memory
+LARGE = 2**20  # bytes of a constant that is passed without a copy
 ELEMENTS = {"float": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8, "bool": 9,
             "float16": 10, "double": 11, "uint32": 12, "uint64": 13, "bfloat16": 16, "float8e4m3fn": 17,
             "float8e4m3fnuz": 18, "float8e5m2": 19, "float8e5m2fnuz": 20, "uint4": 21, "int4": 22}  # fmt: skip
-WHOLE_BYTES = frozenset(ELEMENTS.values()) - {8, 21, 22}  # of which an array is what lies in memory
+WHOLE_BYTES = frozenset(ELEMENTS.values()) - {8, 21, 22}  # types whose arrays have the layout of the memory
 PLAIN = frozenset(f"tensor({name})" for name, kind in ELEMENTS.items() if kind <= 13)
 
 
 class Refused(Exception):
-    """A runtime has no way to run this graph; another may."""
+    """This runtime cannot run the graph; another one may."""
 
 
 def options_of(ort: Any, threads: int) -> Any:
-    """Return options of a session: silent, and no more threads than ours."""
+    """Return options of a session: silent, with at most our number of threads."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
@@ -53,17 +53,17 @@ class Sessions:
     def __init__(self, folder: str) -> None:
         import onnxruntime  # optional
 
-        onnxruntime.set_default_logger_severity(4)  # what goes wrong is an exception
+        onnxruntime.set_default_logger_severity(4)  # failures raise exceptions
         self._ort, self._folder = onnxruntime, folder
         self.threads = runtime.get_num_threads()
         self._identity: dict[str, Any] = {}
 
     def __call__(self, model: Any, tensors: Mapping[str, Any]) -> Session:
-        """Return a session of a model without constants, which are handed over beside it."""
+        """Return a session of a model whose constants are passed separately."""
         import onnx  # optional
 
         options, large = options_of(self._ort, self.threads), {}
-        # many sessions take turns: threads that wait for work would take the processor from the others
+        # many sessions take turns: waiting threads would take the processor from the others
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         for name, tensor in tensors.items():
             one = model.graph.initializer.add()
@@ -95,11 +95,11 @@ class Sessions:
         if kind <= 13:
             return make.ortvalue_from_numpy(array)
         if kind not in WHOLE_BYTES:
-            raise Refused(f"onnxruntime takes no input of {array.dtype}")
+            raise Refused(f"onnxruntime does not accept inputs of {array.dtype}")
         return make.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.dtype.itemsize}"), kind)
 
     def info(self, name: str, value: Any) -> Any:
-        """Return what a model says of an input that is like this value."""
+        """Return the ONNX description of an input like this value."""
         import onnx  # optional
 
         if isinstance(value, np.ndarray):
@@ -108,7 +108,7 @@ class Sessions:
             kind = onnx.helper.make_tensor_type_proto(_element_of(value[0].dtype) if value else 1, None)
             return onnx.helper.make_value_info(name, onnx.helper.make_sequence_type_proto(kind))
         if not hasattr(value, "data_type"):
-            raise Refused(f"onnxruntime takes no {type(value).__name__}")
+            raise Refused(f"onnxruntime does not accept {type(value).__name__}")
         return onnx.helper.make_value_info(name, _type_of(onnx, value.data_type()))
 
     def plain(self, value: Any) -> Any:
@@ -141,7 +141,7 @@ class Session:
         except Exception as error:  # onnxruntime's own, of many classes
             raise Refused(sentence_of(error)) from None
         types = [one.type for one in (*self.inner.get_outputs(), *self.inner.get_inputs())]
-        # values of Python are enough, except where another session must know the type of a sequence
+        # Python values are enough, unless another session needs the type of a sequence
         self._is_plain = all(kind in PLAIN or held is None and not kind.startswith("tensor(") for kind in types)
 
     def run(self, outputs: list[str], feeds: Mapping[str, Any]) -> list[Any]:
@@ -167,7 +167,7 @@ def _copied(value: Any, element: str) -> Array:
     import ml_dtypes  # 15 ms
 
     if "float" not in element or element.startswith("float4"):
-        raise Refused(f"onnxruntime hands out no values of {element}")
+        raise Refused(f"onnxruntime does not return values of {element}")
     name = element.replace("float8", "float8_")
     dtype = np.dtype(getattr(ml_dtypes, name, None) or getattr(ml_dtypes, f"{name}fnu"))
     n_bytes = dtype.itemsize * math.prod(value.shape())
@@ -187,7 +187,7 @@ def _element_of(dtype: np.dtype[Any]) -> int:
 
 
 def _type_of(onnx: Any, text: str) -> Any:
-    """Return the type that onnxruntime calls so, such as ``seq(tensor(float))``."""
+    """Return the type with onnxruntime's name, such as ``seq(tensor(float))``."""
     kind, inner = text.removesuffix(")").split("(", 1)
     if kind == "tensor":
         return onnx.helper.make_tensor_type_proto(ELEMENTS[inner], None)

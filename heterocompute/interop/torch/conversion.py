@@ -166,7 +166,7 @@ def load_packed(
     same: dict[tuple[Any, ...], PackedWeight] = {}
     full = dict(state)
     chosen, weights = [], []
-    for layer in sorted(found, key=lambda layer: layer.name not in names):  # those that a file left out come last
+    for layer in sorted(found, key=lambda layer: layer.name not in names):  # layers without names in the file come last
         if layer.packed is not None:
             continue
         parts = {k[len(layer.name) + 1 :]: part for k, part in state.items() if k.startswith(f"{layer.name}.")}
@@ -217,19 +217,19 @@ def packed_weights(
 
 
 def _identity(layer: Layer) -> tuple[Any, ...]:
-    """Return what two layers have in common that are tied: the parameter, or the module that computes the weight."""
+    """Return a key that is equal for tied layers: from the parameter, or from the module that computes the weight."""
     parameter = layer.module._parameters.get(layer.attribute)
     return (id(layer.module), layer.attribute) if parameter is None else (id(parameter),)
 
 
 def copied(model: Any, chosen: list[Layer]) -> Any:
-    """Return a copy of a model that does not copy the weights that are replaced."""
+    """Return a copy of a model without copying the weights that are replaced."""
     memo: dict[int, Any] = {}
     for layer in chosen:
         parameter = layer.module._parameters.get(layer.attribute)
         if parameter is not None:
             memo[id(parameter)] = parameter
-    for module in model.modules():  # what hooks have computed: PyTorch refuses to copy such a tensor
+    for module in model.modules():  # results of hooks: PyTorch cannot copy such a tensor
         for value in module.__dict__.values():
             if isinstance(value, torch.Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach()
@@ -250,13 +250,13 @@ def replaced(model: Any, chosen: list[Layer], weights: list[PackedWeight]) -> An
     made: dict[int, Any] = {}
     for layer, weight in zip(chosen, weights, strict=True):
         old = model.get_submodule(layer.path)
-        if layer.kind not in BUILDERS:  # the module stays, its weight is replaced
+        if layer.kind not in BUILDERS:  # the module stays, and its weight is replaced
             old._parameters.pop(layer.attribute, None)
             setattr(old, layer.attribute, weight)
             if layer.kind == "experts":
                 _use_own_forward(old)
             continue
-        if isinstance(old, Packed):  # the same module in a second place
+        if isinstance(old, Packed):  # the same module at a second place of the model
             continue
         new = made.get(id(old))
         if new is None:
@@ -273,7 +273,7 @@ def replaced(model: Any, chosen: list[Layer], weights: list[PackedWeight]) -> An
 
 
 def _in_place_of(old: Any, new: Any) -> Any:
-    """Give a packed layer the mode and the hooks of the layer that it replaces."""
+    """Give a packed layer the mode and the hooks of the replaced layer."""
     new.train(old.training)
     for key, hook in old._forward_pre_hooks.items():
         if not hasattr(hook, "apply_mask") and not hasattr(hook, "compute_weight") and hook is not is_called:
@@ -286,7 +286,7 @@ def _in_place_of(old: Any, new: Any) -> Any:
 
 
 def _use_own_forward(experts: Any) -> None:
-    """Let experts of transformers multiply matrix by matrix: their other ways take all matrices as one tensor."""
+    """Make experts of transformers multiply matrix by matrix: their other methods need all matrices in one tensor."""
     if hasattr(experts, "config"):
         experts.config = copy.copy(experts.config)
         experts.config._experts_implementation = "eager"

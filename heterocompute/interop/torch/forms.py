@@ -1,4 +1,4 @@
-"""Weights in the form that packed layers have them, outputs first or filters of an image, and recipes of formats."""
+"""Weights in the form of the packed layers, outputs first or filters of an image, and recipes of formats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def recipe_of(format: Any) -> dict[str, Format | QuantizedArray | None]:
-    """Return a format, a recipe, or what rounded a model, as pattern -> format or rounded weight."""
+    """Return a format, a recipe or a rounding of a model as a dict from patterns to formats or rounded weights."""
     rounded = getattr(format, "weights", None)
     if isinstance(rounded, Mapping):
         return {escaped(name): value for name, value in rounded.items() if isinstance(value, QuantizedArray)}
@@ -44,7 +44,7 @@ def recipe_of(format: Any) -> dict[str, Format | QuantizedArray | None]:
 
 
 def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:
-    """Return the weight that a layer computes with, as the kernels take it."""
+    """Return the weight that a layer computes with, in the form for the kernels."""
     with torch.no_grad():
         module = layer.module
         made = now(module, layer.attribute)
@@ -58,7 +58,7 @@ def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:
 
 
 def packed_of(layer: Layer, weight: torch.Tensor, fmt: Format, method: str = "rtn") -> QuantizedArray:
-    """Return a weight in a format, in the form that the packed layer has it; without Hessians gptq is search.
+    """Return a weight in a format, in the packed layer's form; without Hessians gptq means search.
 
     A weight that was trained in the format keeps its codes and scales.
     """
@@ -71,7 +71,7 @@ def packed_of(layer: Layer, weight: torch.Tensor, fmt: Format, method: str = "rt
 
 
 def trained_form(layer: Layer, fmt: Format) -> QuantizedArray | None:
-    """Return a weight that is trained with rounding to a format, in the form of the packed layer; None of others.
+    """Return a weight trained with rounding to a format, in the packed layer's form; None for others.
 
     Rounding the rounded values again may choose other codes and scales.
     """
@@ -80,7 +80,7 @@ def trained_form(layer: Layer, fmt: Format) -> QuantizedArray | None:
 
 
 def formed(layer: Layer, weight: torch.Tensor) -> torch.Tensor:
-    """Return the values of a weight in the form that the packed layer has it: outputs first, filters of an image."""
+    """Return the values of a weight in the packed layer's form: outputs first, or filters of an image."""
     if layer.kind.startswith("conv"):
         if layer.module.transposed:
             weight = turned(weight, layer.module.groups)
@@ -95,7 +95,7 @@ def form_axis(layer: Layer) -> tuple[int, ...]:
 
 
 def formed_of(layer: Layer, q: QuantizedArray) -> QuantizedArray:
-    """Return a rounded weight, in the layer's own shape or as `formed`, in the form of the packed layer."""
+    """Return a rounded weight, in the layer's own shape or as `formed`, in the packed layer's form."""
     check_rows(layer, q.format)
     shape = packed_shape(layer)
     if (tuple(q.shape), q.axis) == (shape, form_axis(layer)):
@@ -108,7 +108,7 @@ def formed_of(layer: Layer, q: QuantizedArray) -> QuantizedArray:
 
 
 def check_rows(layer: Layer, fmt: Format) -> None:
-    """Refuse a format for a weight of which rows are decoded alone."""
+    """Refuse a format whose rows cannot be decoded alone, for a weight that needs this."""
     if layer.kind.startswith("embedding") and not fmt.splits_into_rows:
         raise ValueError(f"rows of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
     if layer.kind == "experts" and not fmt.splits_into_rows:

@@ -1,4 +1,4 @@
-"""Layers with packed weights, which `convert` puts in the places of PyTorch's.
+"""Layers with packed weights, by which `convert` replaces PyTorch's.
 
 `build` is the table from a kind of `walk.Layer` to what replaces it. PyTorch's attributes keep their names.
 """
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Packed(torch.nn.Module):
-    """What layers with one packed weight have in common.
+    """Shared by layers with one packed weight.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class _PackedConvolution(Packed):
         return made
 
     def _padded(self, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return x with the padding that the core does not do, and the padding that is left."""
+        """Return x with the padding that the core does not support, and the remaining padding."""
         twice, n = self._reversed_padding_repeated_twice, len(self.kernel_size)
         if self.padding_mode != "zeros":
             return functional.pad(x, twice, mode=self.padding_mode), (0,) * n

@@ -1,10 +1,10 @@
-"""PyTorch's modules of `interop.torch`, and what reads a weight without calling its module.
+"""PyTorch's modules of `interop.torch`, and those that read a weight without calling its module.
 
     MultiheadAttention.forward        out_proj.weight           LinearCrossEntropyLoss.forward    linear.weight
 
-Such a module is shown a `Reading` in place of a QuantLinear while it runs: its `weight` is the rounded one. The fast
-path of TransformerEncoderLayer reads linear1.weight and linear2.weight, but is not taken where a module has a hook:
-each QuantLinear has one.
+While such a module runs, it sees a `Reading` in place of a QuantLinear: its `weight` is the rounded one. The fast path
+of TransformerEncoderLayer would read linear1.weight and linear2.weight directly, but PyTorch does not take it where a
+module has a hook, and each QuantLinear has one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAMES = {"MultiheadAttention": "out_proj", "LinearCrossEntropyLoss": "linear"}
 
 
 def maker_of(module: Any, name: str) -> tuple[Any, Any]:
-    """Return key and hook of what makes a weight before each forward pass; (None, None) where nothing does.
+    """Return the key and hook that make a weight before each forward pass; (None, None) if there are none.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def unpruned(module: Any, name: str) -> Any:
 
 
 class Reading:
-    """A QuantLinear as those see it that read its weight: the weight is rounded, all else is the module's."""
+    """A QuantLinear for code that reads its weight: the weight is rounded, all else is the module's."""
 
     def __init__(self, source: Any) -> None:
         self.source = source
@@ -108,13 +108,13 @@ class Reading:
         return self.source(*inputs)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "source":  # of a copy that is being made
+        if name == "source":  # of a copy that is being constructed
             raise AttributeError(name)
         return getattr(self.source, name)
 
 
 def _begin(module: Any, *_: Any) -> None:
-    """Show a module that runs a Reading of its QuantLinear: a forward pre-hook; threads may run it at once."""
+    """Give a running module a Reading of its QuantLinear: a forward pre-hook; threads may run it at the same time."""
     if torch.compiler.is_compiling():
         _show(module)
         return
@@ -146,7 +146,7 @@ def _hide(module: Any) -> None:
 
 
 def is_called(*_: Any) -> None:
-    """Do nothing: a hook that tells PyTorch to call a module instead of reading its weight."""
+    """Do nothing: a hook whose presence makes PyTorch call a module instead of reading its weight."""
 
 
 def _packed(weight: Any, fmt: str, axis: Any, clip: Any, mask: Any) -> Any:
@@ -157,7 +157,7 @@ def _packed(weight: Any, fmt: str, axis: Any, clip: Any, mask: Any) -> Any:
 
 
 def _last_rounding(parametrizations: Any) -> Any:
-    """Return the QuantizedArray of a weight that is rounded last of all."""
+    """Return the QuantizedArray of the last rounding of a weight."""
     steps = list(parametrizations)
     single = hasattr(parametrizations, "original")
     value = (
@@ -173,7 +173,7 @@ def _last_rounding(parametrizations: Any) -> Any:
 
 
 def trained_in(module: Any, name: str, fmt: Format | None = None) -> Any:
-    """Return the QuantizedArray that a module rounds its weight to in each forward pass; None where it does not.
+    """Return the QuantizedArray to which a module rounds its weight in each forward pass, or None.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def trained_in(module: Any, name: str, fmt: Format | None = None) -> Any:
 
 
 def computed_with(module: Any) -> dict[str, Any]:
-    """Return what `interop.torch.packed` returns."""
+    """Return the result of `interop.torch.packed`."""
     found: dict[str, Any] = {}
     for path, part in module.named_modules(remove_duplicate=False):
         if "parametrizations" in path.split("."):
@@ -235,7 +235,7 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
     """
 
     class Rounding(torch.nn.Module):
-        """A parametrization: fake_quantize, of what a mask keeps, if there is one."""
+        """A parametrization: fake_quantize, applied to the values that a mask keeps if there is one."""
 
         def __init__(self, fmt: str, axis: tuple[int, ...], clip: Any, mask: Any = None) -> None:
             super().__init__()
@@ -291,8 +291,8 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
         def from_linear(cls, layer: Any, fmt: Format | str, clip: Any = None) -> Any:
             """Take over the parameters of a `torch.nn.Linear`: the same tensors.
 
-            A weight that `torch.nn.utils.prune`, `weight_norm` or `spectral_norm` makes, or parametrizations,
-            keeps them: it is rounded after them, and what a mask has removed stays 0.
+            A weight made by `torch.nn.utils.prune`, `weight_norm`, `spectral_norm` or parametrizations
+            keeps them: it is rounded afterwards, and pruned values stay 0.
             """
             if not isinstance(layer, torch.nn.Linear):
                 raise TypeError(f"QuantLinear: layer is of type {type(layer).__name__}, expected a torch.nn.Linear")
@@ -345,7 +345,7 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             return f"{super().extra_repr()}, fmt={self.fmt}"
 
     def meet(parent: Any, name: str, module: Any) -> None:
-        """Let a module that reads a QuantLinear's weight run with a Reading of it: PyTorch says what is registered."""
+        """Give a module that reads a QuantLinear's weight a Reading in its place; PyTorch reports each registration."""
         if not isinstance(module, QuantLinear):
             return
         if any(
@@ -357,5 +357,5 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
                 parent.register_forward_hook(_end, always_call=True)
 
     torch.nn.modules.module.register_module_module_registration_hook(meet)
-    QuantLinear.__qualname__ = "QuantLinear"  # where a pickle finds it
+    QuantLinear.__qualname__ = "QuantLinear"  # so that a pickle finds it
     return SimpleNamespace(Rounding=Rounding, QuantLinear=QuantLinear)

@@ -117,7 +117,7 @@ def parametrize(
     if hook is None and not several and not isinstance(weight, OPS.Parameter):
         raise TypeError(f"parametrize: {name} of the module is {shown(weight)}, expected the name of a parameter")
     axes = normalize_axes(_summed(module, weight.ndim) if axis is None else axis, weight.ndim, "parametrize")
-    fake_quantize(weight.detach(), fmt, axes, clip)  # what is wrong is said here, not inside of torch
+    fake_quantize(weight.detach(), fmt, axes, clip)  # invalid arguments raise an error here, not inside of torch
     text = str(as_format(fmt, "parametrize: fmt"))
     OPS.register(module, name, OPS.Rounding(text, axes, clip, unpruned(module, name)))
     keep(module.parametrizations[name], "original", text)
@@ -187,7 +187,7 @@ class _Operators:
                 self.eager.never_compile()
             return derived
 
-        # What torch.compiler.assume_constant_result does, which imports the compiler: seconds.
+        # The effect of torch.compiler.assume_constant_result, without importing the compiler, which takes seconds.
         constant_of._dynamo_marked_constant = is_derived._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
         def is_traced() -> bool:
@@ -204,7 +204,7 @@ class _Operators:
 
         modules = defined_modules(fake_quantize, self.rounds)
         self.Rounding, self.QuantLinear = modules.Rounding, modules.QuantLinear
-        self.QuantLinear.__module__ = __name__.rpartition(".")[0]  # where a pickle finds it
+        self.QuantLinear.__module__ = __name__.rpartition(".")[0]  # so that a pickle finds it
 
     def rounds(self, module: Any, name: str) -> bool:
         """Tell whether the weight of a module is rounded already."""
@@ -219,7 +219,7 @@ class _Operators:
 def _clip_text(clip: Any, name: str) -> str:
     """Return a clip as an operator takes it."""
     if clip is None or isinstance(clip, float):
-        return "" if clip is None else repr(clip)  # its range is checked behind
+        return "" if clip is None else repr(clip)  # its range is checked later
     if clip == "search" or clip == "octav":
         return str(clip)
     core_clip(clip, name)

@@ -1,4 +1,4 @@
-"""`summary`: which weights of a model are packed, which are not and why, and what they take."""
+"""`summary`: which weights of a model are packed, why the others are not, and their bytes."""
 
 from __future__ import annotations
 

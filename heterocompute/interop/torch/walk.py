@@ -1,7 +1,7 @@
 """The weights of a model: their names, the modules that hold them, and whether they can be packed.
 
-This is the one place that knows kinds of modules. Patterns are those of the commands: ``*``, ``?``, ``[abc]``; they
-fit the name of a weight (``encoder.0.weight``) or of its module (``encoder.0``).
+Only this module distinguishes kinds of modules. Patterns are those of the commands: ``*``, ``?``, ``[abc]``; they match
+the name of a weight (``encoder.0.weight``) or of its module (``encoder.0``).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def layers(
 
 
 def matching(table: Mapping[str, Value]) -> Any:
-    """Return the function of a layer that gives the value of the first pattern that fits it, or None."""
+    """Return a function from a layer to the value of the first pattern that matches it, or None."""
     first = FirstMatch({pattern: (index, value) for index, (pattern, value) in enumerate(table.items())})
 
     def of_layer(layer: Layer) -> Value | None:
@@ -113,7 +113,7 @@ def matching(table: Mapping[str, Value]) -> Any:
 
 
 def check_matches(model: Any, found: list[Layer], wanted: Iterable[str], name: str) -> None:
-    """Raise ValueError for a pattern that fits neither a parameter nor a module of a model."""
+    """Raise ValueError for a pattern that matches neither a parameter nor a module of a model."""
     names = [layer.name for layer in found] + [layer.path for layer in found]
     names += [path for path, _ in model.named_modules()]
     names += [path for path, _ in model.named_parameters(remove_duplicate=False)]
@@ -126,12 +126,12 @@ def check_matches(model: Any, found: list[Layer], wanted: Iterable[str], name: s
 
 
 def every_layer(model: Any, name: str) -> list[Layer]:
-    """Return all weights of a model; `name` is the function that errors name."""
+    """Return all weights of a model; `name` is the calling function, for errors."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"{name}: model is {shown(model)}, expected a torch.nn.Module")
     found = []
     read: dict[str, str] = {}
-    taken: set[str] = set()  # paths whose weights were seen with their parent
+    taken: set[str] = set()  # paths whose weights were listed with their parent
     for path, module in model.named_modules(remove_duplicate=False):
         if any(path == one or path.startswith(f"{one}.") for one in taken):
             continue
@@ -165,7 +165,7 @@ def _of_module(path: str, module: Any) -> Iterator[Layer]:
 
 
 def _weights_of(module: Any) -> list[str]:
-    """Return the names of the weights of a module itself, as the module reads them."""
+    """Return the names of a module's own weights, as the module reads them."""
     hooks = module._forward_pre_hooks.values()
     made = {getattr(hook, "_tensor_name" if hasattr(hook, "apply_mask") else "name", None) for hook in hooks}
     made = {name for name in made if name is not None and maker_of(module, name)[0] is not None}
@@ -212,7 +212,7 @@ def _kind_of(module: Any, attribute: str, shape: tuple[int, ...]) -> Kind:
 
 
 def _of_kind(kind: str, module: Any, shape: tuple[int, ...]) -> Kind:
-    """Return the axes of a weight of a known kind, and what stands against packing it."""
+    """Return the axes of a weight of a known kind, and the reason not to pack it, if any."""
     problem = ""
     if kind.startswith("embedding") and module.max_norm is not None:
         problem = "max_norm changes the rows as they are looked up"

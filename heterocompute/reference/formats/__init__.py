@@ -1,1 +1,1 @@
-"""The definition of each family of formats, a module named as the family."""
+"""The definitions of the families of formats, one module for each, with the family's name."""

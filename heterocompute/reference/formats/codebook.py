@@ -73,7 +73,7 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any, importance: Array | N
         scales = np.abs(x).max(axis=-1, initial=0.0).astype(np.float32)
         wide = np.broadcast_to(scales.astype(np.float64)[..., None], x.shape)
         v = np.divide(x, wide, out=np.zeros(x.shape), where=wide != 0).astype(np.float32).astype(np.float64)
-    # A group whose scale is 0 has no v: it decodes to 0 whatever the centroids are.
+    # A group whose scale is 0 has no v: it decodes to 0 for every codebook.
     learned = np.broadcast_to(real(sizes) if fmt.dim == 1 else np.ones((sizes.groups, sizes.group), bool), x.shape)
     if fmt.group is not None:
         learned = learned & (scales[..., None] != 0)

@@ -79,7 +79,7 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
 
 
 def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
-    """Unpack the codes as they are stored, zero points not subtracted.
+    """Unpack the stored codes, with zero points not subtracted.
 
     Parameters
     ----------

@@ -124,7 +124,7 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
 
 
 def integer_places(fmt: Any) -> int:
-    """Return what makes every element an integer that int8 holds; 1 where there is no such number.
+    """Return a factor that makes every element an int8 integer; 1 if there is none.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def _element_type(fmt: Any) -> minifloat.FloatType:
 
 
 def _exponent(fmt: Any, absmax: Array) -> Array:
-    """Return e of each group before it is clamped; absmax > 0 where it counts."""
+    """Return e of each group before it is clamped; groups with absmax 0 are ignored."""
     maximum = 127 / 64 if fmt.element == "int8" else _element_type(fmt).maximum
     fraction_bits = 6 if fmt.element == "int8" else _element_type(fmt).fraction_bits
     largest, emax = np.frexp(maximum)

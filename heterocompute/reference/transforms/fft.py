@@ -21,7 +21,7 @@ PARTS = 3
 
 
 class Tile(NamedTuple):
-    """How a convolution is cut, for each of the two dimensions.
+    """The tiling of a convolution, in both dimensions.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Tile(NamedTuple):
 
 
 def places(height: int, width: int) -> int:
-    """Return how many complex values of a transformed tile are kept.
+    """Return the number of stored complex values of a transformed tile.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def tile_of(
     Raises
     ------
     ValueError
-        A filter that reaches over more than 64 pixels, or has too many channels.
+        A filter extends over more than 64 pixels, or has too many channels.
     """
     reach = [(n - 1) * d + 1 for n, d in zip(filters[2:], dilation, strict=True)]
     depth, images = filters[1], shape[0]
@@ -95,7 +95,7 @@ def tile_of(
     return Tile((height, width), answers, (used[0], used[1]))
 
 
-TILE_VALUE, FILTER_VALUE = 60, 24  # a value that is transformed takes as long as so many products
+TILE_VALUE, FILTER_VALUE = 60, 24  # the transform of a value takes as long as this many products
 
 
 def transform(re: Array, im: Array) -> tuple[Array, Array]:
@@ -140,7 +140,7 @@ def _each(operation: Any, a: tuple[Array, Array], b: tuple[Array, Array]) -> tup
 
 
 def _apart(re: Array, im: Array) -> tuple[Array, Array, Array, Array]:
-    """Return twice the transforms of the real and of the imaginary parts, of Z along the first axis."""
+    """Return twice the transforms of the real and of the imaginary parts of Z, along the first axis."""
     opposite = -np.arange(len(re))
     b_re, b_im = re[opposite], im[opposite]
     return re + b_re, im - b_im, im + b_im, b_re - re

@@ -233,7 +233,7 @@ def bound(x: Any, w: Any, m: int, padding: Any = 0, stride: int = 1) -> Array:
 
 
 def _cut(x: Array, rows: int, columns: int) -> Array:
-    """Return so many rows and columns, 0 where x has none."""
+    """Return this many rows and columns of x, with zeros beyond its edges."""
     x = x[:, :, :rows, :columns]
     return np.pad(x, ((0, 0), (0, 0), (0, rows - x.shape[2]), (0, columns - x.shape[3])))
 

@@ -1,4 +1,4 @@
-"""Language models from their files: a description, one forward pass, text judged and generated."""
+"""Language models from their files: a description, one forward pass, text scored and generated."""
 
 from .opening import open_llm
 

@@ -1,4 +1,4 @@
-"""The experts of a Hugging Face folder as the stacks that the forward pass takes: listed one by one, or stacked there.
+"""The experts of a Hugging Face folder as stacks for the forward pass: listed one by one there, or stacked.
 
 listed     LAYER.mlp.experts.3.gate_proj.weight, up_proj, down_proj; Mixtral: block_sparse_moe, w1, w3, w2
 stacked    LAYER.mlp.experts.gate_up_proj (experts, 2 hidden, width), LAYER.mlp.experts.down_proj
@@ -65,11 +65,11 @@ def add_experts(path: str, reads: Reads, sizes: Sizes, shape: Shape) -> dict[str
 def _stack(
     path: str, reads: Reads, sizes: Sizes, at: str, number: int, name: str, shape: Shape
 ) -> tuple[Callable[[], Any], tuple[int, ...]] | None:
-    """Return how to read the stack of one part, and its shape."""
+    """Return the reader of the stack of one part, and its shape."""
     listed = [f"{at}{i}.{name}.weight" for i in range(shape.experts)]
     if all(one in reads for one in listed):
         read = partial(_joined, [reads[one] for one in listed])
-        if not all(one in sizes for one in listed):  # packed: a shape that is wrong is found when the stack is read
+        if not all(one in sizes for one in listed):  # packed: the stack checks shapes when it is read
             matrix = (shape.width, shape.expert_hidden) if number == 2 else (shape.expert_hidden, shape.width)
             return read, (len(listed), *matrix)
         every = {sizes[one] for one in listed}
@@ -86,7 +86,7 @@ def _stack(
 
 
 def _joined(reads: list[Callable[[], Any]]) -> Any:
-    """Return the stack of several matrices, packed where each is and rows share nothing."""
+    """Return the stack of several matrices, packed if each one is and rows can be decoded alone."""
     parts = [read() for read in reads]
     first = parts[0]
     if isinstance(first, QuantizedArray) and rows_stand_alone(first.format, first.shape[-1]):

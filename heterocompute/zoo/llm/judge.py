@@ -1,4 +1,4 @@
-"""How well a language model predicts a text, and how far it is from the network as stored."""
+"""How well a language model predicts a text, and its distance from the network as stored."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Reference", "Totals", "pieces"]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-LOGITS = 1 << 22  # logits at a time: 16 MiB, which the allocator of C keeps for the next
-BLOCK = 1 << 17  # logits that steps follow each other on: 512 KiB
+LOGITS = 1 << 22  # logits at a time: 16 MiB, which C's allocator keeps for the next block
+BLOCK = 1 << 17  # logits per step: 512 KiB
 
 
 class Reference:
-    """Probabilities of a window by the network as stored, a piece at a time.
+    """Probabilities of a window from the network as stored, a piece at a time.
 
     `states` are what the output multiplies, of an earlier judgement of the same window.
     """
@@ -41,7 +41,7 @@ class Reference:
 
 
 class Totals:
-    """Sums over the tokens of a text, in float64; the losses also by the tokens before each in its window."""
+    """Sums over the tokens of a text, in float64; losses also by the number of tokens before each in its window."""
 
     def __init__(self, window: int) -> None:
         self.loss = self.kl = 0.0
@@ -70,7 +70,7 @@ class Totals:
             self.kl += float(kl.sum(dtype=np.float64))
 
     def found(self, compare: bool, parts: int = 0) -> dict[str, Any]:
-        """Return the means, and perplexities of so many equal parts of a window."""
+        """Return the means, and the perplexities of this many equal parts of a window."""
         found: dict[str, Any] = {"perplexity": _perplexity(self.loss, self.count)}
         if parts:
             edges = np.arange(parts + 1) * len(self._losses) // parts
@@ -82,19 +82,19 @@ class Totals:
 
 
 def pieces(count: int, vocabulary: int) -> list[slice]:
-    """Return rows whose logits are in memory at a time: pieces of equal size, since few rows sum in another order."""
+    """Return pieces of rows whose logits fit in memory together: equal in size, since few rows sum in another order."""
     step = -(-count // -(-count * vocabulary // LOGITS))
     return [slice(begin, begin + step) for begin in range(0, count, step)]
 
 
 def _blocks(logits: FloatArray) -> list[slice]:
-    """Return a few rows at a time, which stay in the cache between the steps that read them."""
+    """Return a few rows at a time, which stay in the cache between the steps that use them."""
     step = max(1, BLOCK // logits.shape[1])
     return [slice(begin, begin + step) for begin in range(0, len(logits), step)]
 
 
 def _perplexity(loss: float, count: int) -> float:
-    """Return exp of a mean; NaN of nothing, and of NaN."""
+    """Return exp of a mean; NaN for no values, and for NaN."""
     if not count:
         return math.nan
     return math.inf if loss / count >= 700 else math.exp(loss / count)

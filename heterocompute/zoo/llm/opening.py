@@ -76,7 +76,7 @@ def _gguf(path: str) -> LanguageModel:
             factors = np.asarray(reads[FACTORS](), np.float32)
             if factors.shape != (shape.rope.width // 2,) or not (np.isfinite(factors) & (factors > 0)).all():
                 raise ValueError(
-                    f"{printable(path)}: tensor {quoted(FACTORS)} holds no {shape.rope.width // 2} numbers above 0"
+                    f"{printable(path)}: tensor {quoted(FACTORS)} does not hold {shape.rope.width // 2} numbers above 0"
                 )
         tokens = texts.of_gguf(path, reader.metadata, reader.listed, vocabulary)
     except BaseException:

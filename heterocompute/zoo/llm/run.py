@@ -1,4 +1,4 @@
-"""The forward pass of all families of language models, over tokens that follow those before them."""
+"""The forward pass of all families of language models, over tokens that continue earlier ones."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Turns = tuple[FloatArray, FloatArray]  # cosine and sine
 
-AT_ONCE = 512  # tokens that go through the layers together
+AT_ONCE = 512  # tokens that pass through the layers together
 NORMS = "attn_norm attn_q_norm attn_k_norm post_attention_norm ffn_norm post_ffw_norm".split()  # hc_llm_norm
 MATRICES = "attn_q attn_k attn_v attn_qkv attn_output ffn_gate ffn_up ffn_gate_up ffn_down".split()  # hc_llm_weight
 
 
 class Way(NamedTuple):
-    """How a network runs: weights that take the place of its own, formats of inputs and of the cache, an emulation."""
+    """The way a network runs: weights that replace its own, formats of inputs and of the cache, an emulation."""
 
     weights: Mapping[str, Any] | None = None
     activations: Any = None
@@ -69,20 +69,20 @@ class Run:
         self.cache = KVCache(way.kv_cache, s.layers, s.kv_heads, s.head_width, batch, s.windows)
 
     def logits(self, ids: IntArray, last: bool = False) -> FloatArray:
-        """Add tokens (batch, n) and return their logits, or those of the last token alone."""
+        """Append tokens (batch, n) and return their logits, or those of the last token only."""
         parts = [self.hidden(ids[:, i : i + AT_ONCE]) for i in range(0, ids.shape[1], AT_ONCE)]
         x = parts[-1][:, -1:] if last else np.concatenate(parts, axis=1)
         return self.scores(x)
 
     def hidden_of(self, tokens: IntArray) -> FloatArray:
-        """Add the tokens (n,) of one sequence and return their states (n, width)."""
+        """Append the tokens (n,) of one sequence and return their states (n, width)."""
         return np.concatenate([self.hidden(tokens[None, i : i + AT_ONCE])[0] for i in range(0, len(tokens), AT_ONCE)])
 
     def scores(self, x: FloatArray) -> FloatArray:
         """Return the logits of hidden states."""
         table = self.operand("output.weight")
         table = self.operand("token_embd.weight") if table is None else table
-        with use(blas="own"):  # a BLAS sums in another order with other threads
+        with use(blas="own"):  # a BLAS has another order of sums with other numbers of threads
             found = self._linear(x, table, None)
         cap = self.shape.logit_cap
         return found if cap is None else np.float32(cap) * np.tanh(found / np.float32(cap))
@@ -96,8 +96,8 @@ class Run:
             return found
 
     def hidden(self, ids: IntArray) -> FloatArray:
-        """Add tokens (batch, n) and return their states after the last norm, (batch, n, width)."""
-        with use(blas="own"):  # a BLAS sums in another order with other threads
+        """Append tokens (batch, n) and return their states after the last norm, (batch, n, width)."""
+        with use(blas="own"):  # a BLAS has another order of sums with other numbers of threads
             return self._layers(ids)
 
     def _layers(self, ids: IntArray) -> FloatArray:
@@ -119,16 +119,16 @@ class Run:
         return x
 
     def _is_plain(self) -> bool:
-        """Tell whether layers have the steps that the C core takes in one call."""
+        """Tell whether layers have only steps that the C core computes in one call."""
         return not self.shape.experts and self._emulate is None and not tuned()
 
     def embedded(self, ids: IntArray) -> FloatArray:
-        """Return the embeddings of tokens (batch, n) as the first layer takes them, (batch, n, width)."""
+        """Return the embeddings of tokens (batch, n) as input of the first layer, (batch, n, width)."""
         x = embedding_rows(self.operand("token_embd.weight"), ids)
         return x * np.float32(math.sqrt(self.shape.width)) if self.shape.options.scaled_embedding else x
 
     def normed(self, x: FloatArray) -> FloatArray:
-        """Return what the output multiplies, from what the last layer returns."""
+        """Return the input of the output matrix, from the result of the last layer."""
         return rms_norm(x, self.operand("output_norm.weight"), self.shape.epsilon)
 
     def layer(self, i: int, x: FloatArray) -> FloatArray:
@@ -153,7 +153,7 @@ class Run:
         return x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if options.post_norms else y)
 
     def _at_once(self, layers: range, x: FloatArray, turns: tuple[Turns, Turns]) -> tuple[FloatArray, int]:
-        """Run layers in one call of the C core, which takes the steps of `_layer`: bitwise identical results.
+        """Run layers in one call of the C core, which computes the steps of `_layer`: bitwise identical results.
 
         Return the states, and the number of layers that ran. It ends before a layer with an argument that is not
         plain or not valid: the steps then say what is wrong.
@@ -169,7 +169,7 @@ class Run:
         return x, done
 
     def _arguments(self, i: int) -> tuple[Any, ...]:
-        """Return what the C core needs of a layer for any token."""
+        """Return the C core's arguments for a layer, the same for any token."""
         found = self._whole[i]
         if found is None:
             s, part = self.shape, self._tensors(i)
@@ -189,7 +189,7 @@ class Run:
         return np.arange(self.cache.length, self.cache.length + n, dtype=np.float64)
 
     def _turns(self, n: int) -> tuple[Turns, Turns]:
-        """Return cosine and sine (n, 1, width / 2) of the next n positions, of layers that see all and of others."""
+        """Return cosine and sine (n, 1, width / 2) of the next n positions, for global and for windowed layers."""
         at = self._positions(n)[:, None]
         found = {}
         for rotation, frequencies in self.net.frequencies.items():
@@ -229,7 +229,7 @@ class Run:
         return self._product(y.transpose(0, 2, 1, 3).reshape(batch, n, -1), part, "attn_output")
 
     def _attended(self, i: int, q: FloatArray, k: FloatArray, v: FloatArray) -> FloatArray:
-        """Keep the keys and values of new tokens, and return what their queries find, (batch, heads, n, width)."""
+        """Store the keys and values of new tokens, and return attention of the queries, (batch, heads, n, width)."""
         s = self.shape
         keys, values = self.cache.add(i, k, v)
         return attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap)
@@ -245,7 +245,7 @@ class Run:
         return self._product(self._gated(gate, up), part, "ffn_down")
 
     def _experts(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
-        """Sum the experts that a router picks for each token, each with its share."""
+        """Sum the experts that a router selects for each token, weighted by their shares."""
         s, rows = self.shape, x.reshape(-1, x.shape[-1])
         router = self._linear(rows, part["ffn_gate_inp.weight"], None)
         picked = np.argsort(-router, axis=-1, kind="stable")[:, : s.experts_used]

@@ -15,7 +15,7 @@ static inline float32x4_t hc_magnitudes(const float *x, int64_t n) {
     return vabsq_f32(vld1q_f32(lane));
 }
 
-/* Magnitudes of 4 values of each of `count` groups as lanes of 4 registers; what is behind the n-th value is 0. */
+/* Magnitudes of 4 values of each of `count` groups as lanes of 4 registers; values from the n-th on are 0. */
 static inline __attribute__((always_inline)) void hc_load_across(const float *x, int64_t count, int64_t n,
                                                                  int64_t first, float32x4_t lanes[4]) {
     for (int64_t g = 0; g < 4; g++)
@@ -23,7 +23,7 @@ static inline __attribute__((always_inline)) void hc_load_across(const float *x,
     transpose_f32(lanes);
 }
 
-/* The same of 8 values of 8 groups, as float64 `stride` doubles from value to value. */
+/* The same for 8 values of 8 groups, as float64 with `stride` doubles from value to value. */
 static inline void hc_doubles_across(const float *x, int64_t count, int64_t n, int64_t first, double *to,
                                      int64_t stride) {
     for (int64_t g = 0; g < HC_ACROSS; g += 4)

@@ -31,7 +31,7 @@ void hc_maxima_neon(int64_t groups, int64_t n, const float *x, float *maxima) {
     }
 }
 
-/* The `place` largest of each of 4 groups, descending, in `top`. Where they are many, most values are beyond none. */
+/* The `place` largest of each of 4 groups, descending, in `top`. In long groups most values are below all of them. */
 static inline __attribute__((always_inline)) void top_across(const float *x, int64_t count, int64_t n, int64_t place,
                                                              bool many, float32x4_t *top) {
     for (int64_t j = 0; j < place; j++)
@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) void top_across(const float *x, int
     }
 }
 
-/* A place that the compiler knows stays in registers. */
+/* With a constant rank the largest values stay in registers. */
 static inline __attribute__((always_inline)) void pair_across(const float *x, int64_t count, int64_t n, int64_t place,
                                                               bool many, float *lower, float *upper) {
     float32x4_t top[HC_TOP];

@@ -27,7 +27,7 @@ uint32_t hc_largest_f32_neon(const float *x, int64_t n, uint32_t so_far) {
     return vmaxvq_u32(vmaxq_u32(vmaxq_u32(most[0], most[1]), vmaxq_u32(most[2], most[3])));
 }
 
-/* Codes of STEP values plus `zero`; false where they must be divided. */
+/* Codes of STEP values plus `zero`; false if they must be computed by division. */
 INLINE bool units(const float *x, float reciprocal, int zero, int32x4_t unit[4]) {
     const float32x4_t magic = vdupq_n_f32(0x1.8p23f + (float)zero);
     float32x4_t worst = vdupq_n_f32(0);

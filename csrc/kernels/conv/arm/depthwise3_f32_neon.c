@@ -1,4 +1,5 @@
-/* 3 x 3 filters of one channel, 4 channels in lanes, 4 x 4 answers in registers: hc_depthwise3_f32_neon; kernels/conv/conv.h. */
+/* 3 x 3 filters of one channel, 4 channels in lanes, 4 x 4 outputs in registers: hc_depthwise3_f32_neon;
+ * kernels/conv/conv.h. */
 #include <arm_neon.h>
 #include <stdint.h>
 #include <string.h>

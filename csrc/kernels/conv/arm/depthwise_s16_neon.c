@@ -1,4 +1,4 @@
-/* A filter a channel, of integers, 8 channels at a time; kernels/conv/conv.h. AT_ONCE answers share what is loaded of the
+/* One filter per channel, of integers, 8 channels at a time; kernels/conv/conv.h. AT_ONCE outputs share the loads of
  * filters, of which two taps are interleaved. */
 #include "kernels/kernel.h"
 

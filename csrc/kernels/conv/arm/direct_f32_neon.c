@@ -1,4 +1,4 @@
-/* A tile of a convolution: 6 windows by up to 4 registers of filters; windows are read where they lie. */
+/* A tile of a convolution: 6 windows by up to 4 registers of filters; windows are read in place. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

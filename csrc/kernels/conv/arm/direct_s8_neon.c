@@ -1,4 +1,5 @@
-/* A tile of an integer convolution: 3 windows of int16 by 8 filters, whose 4 values meet in lanes that are added at the end. */
+/* A tile of an integer convolution: 3 windows of int16 by 8 filters, whose 4 products are in lanes that are added at
+ * the end. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

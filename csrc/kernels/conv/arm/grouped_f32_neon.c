@@ -1,6 +1,6 @@
-/* As many filters as channels in a group, 4 filters in lanes, of one group or two: hc_grouped_f32_neon; kernels/conv/conv.h.
- * A channel is spread over the lanes of its group's filters. Answers are 8 at a time, so that as many chains run beside
- * each other. */
+/* As many filters as channels in a group, 4 filters in lanes, of one group or two: hc_grouped_f32_neon;
+ * kernels/conv/conv.h. A channel is copied to the lanes of its group's filters. 8 outputs are computed at a time, in 8
+ * independent chains. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>
@@ -8,7 +8,8 @@
 
 enum { LANES = 4, EIGHT = 8 };
 
-/* x[v] of the group of `run` channels that each lane's filter belongs to; x: of the first lane's group, or of lane 0. */
+/* x[v] of the group of `run` channels to which each lane's filter belongs; x: of the first lane's group, or of lane
+ * 0. */
 __attribute__((always_inline)) static inline float32x4_t spread(const int run, const float *x, int v) {
     if (run != 2)
         return vdupq_n_f32(x[v]);

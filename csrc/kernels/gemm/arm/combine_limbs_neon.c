@@ -1,4 +1,4 @@
-/* The sums of pairs of 8-bit digits, joined 4 at a time. */
+/* Joins the sums of pairs of 8-bit limbs, 4 at a time. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

@@ -5,7 +5,7 @@ void hc_gemm_s8_dotprod(int64_t n_steps, const void *a, const int8_t *b, const i
     const int32x4_t low = vld1q_s32(init), high = vld1q_s32(init + 4);
     int32x4_t sum[MR][2];
 #pragma GCC unroll 12
-    for (int i = 0; i < MR; i++) /* from init, gcc 12 copies sums in the loop */
+    for (int i = 0; i < MR; i++) /* with sums initialized from init, gcc 12 copies them in the loop */
         sum[i][0] = sum[i][1] = vdupq_n_s32(0);
     add_steps(n_steps, a, b, sum);
 #pragma GCC unroll 12

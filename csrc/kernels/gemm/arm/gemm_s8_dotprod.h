@@ -19,7 +19,7 @@ static inline __attribute__((always_inline)) void step(const int8_t *a, const in
     FOUR_ROWS(0, x0) FOUR_ROWS(4, x1) FOUR_ROWS(8, x2)
 }
 
-/* n_steps steps of KR values are added. */
+/* Adds n_steps steps of KR values. */
 static inline __attribute__((always_inline)) void add_steps(int64_t n_steps, const int8_t *a, const int8_t *b,
                                                             int32x4_t sum[MR][2]) {
 #pragma GCC unroll 4

@@ -1,5 +1,5 @@
 /* Steps of the int8 product by smmla, 8 values a step: 6 pairs of rows by 4 pairs of columns. An accumulator holds
- * 2 x 2 sums. The panel of b holds two halves of a step one after the other, whose words are zipped to columns.
+ * 2 x 2 sums. The panel of b has the two halves of a step one after the other; zipping their words gives columns.
  */
 #ifndef HC_GEMM_S8_I8MM_H
 #define HC_GEMM_S8_I8MM_H
@@ -10,7 +10,8 @@
 
 enum { MR = 12, NR = 8, KR = 8, ROWS = MR / 2, COLUMNS = NR / 2 };
 
-/* gcc 12 loads all of a first, runs out of registers and spills sums: each load waits for the rows before it. */
+/* gcc 12 would load all of a first, run out of registers and spill sums. This makes each load wait for the rows before
+ * it. */
 #define LATER() __asm__ volatile("" ::: "memory")
 
 static inline __attribute__((always_inline)) void step(const int8_t *a, const int8_t *b, int32x4_t sum[ROWS][COLUMNS]) {
@@ -34,7 +35,7 @@ static inline __attribute__((always_inline)) void step(const int8_t *a, const in
     }
 }
 
-/* n_steps steps of KR values are added. */
+/* Adds n_steps steps of KR values. */
 static inline __attribute__((always_inline)) void add_steps(int64_t n_steps, const int8_t *a, const int8_t *b,
                                                             int32x4_t sum[ROWS][COLUMNS]) {
 #pragma GCC unroll 4

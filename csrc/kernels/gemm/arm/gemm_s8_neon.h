@@ -11,7 +11,7 @@
 
 enum { MR = 4, NR = 8, KR = 4, PAIRS = NR / 2 };
 
-/* n_steps steps of KR values are added. */
+/* Adds n_steps steps of KR values. */
 static inline __attribute__((always_inline)) void add_steps(int64_t n_steps, const int8_t *a, const int8_t *b,
                                                             int32x4_t sum[MR][PAIRS]) {
     for (; n_steps > 0; n_steps--, a += MR * KR, b += NR * KR) {

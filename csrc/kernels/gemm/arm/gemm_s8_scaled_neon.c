@@ -1,5 +1,5 @@
-/* The int8 product with float32 group scales without sdot: one fma a segment on the float32 sums, which stay in memory
- * (L1). */
+/* The int8 product with float32 group scales without sdot: one fma per segment on the float32 sums, which stay in
+ * memory (L1). */
 #include "kernels/gemm/arm/gemm_s8_neon.h"
 
 void hc_gemm_s8_scaled_neon(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,

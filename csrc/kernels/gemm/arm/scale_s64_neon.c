@@ -1,5 +1,5 @@
-/* One segment of a grouped product with 64-bit sums, 4 values at a time. NEON rounds no 64-bit integers to float32: the
- * scalar instruction does, with one rounding. */
+/* One segment of a grouped product with 64-bit sums, 4 values at a time. NEON cannot round 64-bit integers to float32;
+ * the scalar instruction can, with one rounding. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

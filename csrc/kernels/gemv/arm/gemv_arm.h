@@ -20,8 +20,8 @@ INLINE void transpose_f32(float32x4_t a[4]) {
     }
 }
 
-/* Entries by the 8 nibbles of each of 4 words, nibble j in c[j]. The first bytes of all entries are planes[0], and so on:
- * four lookups of bytes give four floats of each word, whose bytes are then brought together. */
+/* Entries for the 8 nibbles of each of 4 words, nibble j in c[j]. The first bytes of all entries are planes[0], and so
+ * on: four byte lookups give four floats of each word, whose bytes are then combined. */
 INLINE void entries(uint8x16x4_t planes, uint32x4_t words, float32x4_t c[8]) {
     const uint8x16_t bytes = vreinterpretq_u8_u32(words);
     const uint8x16_t index[2] = {vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8(bytes, 4)};
@@ -38,7 +38,7 @@ INLINE void entries(uint8x16x4_t planes, uint32x4_t words, float32x4_t c[8]) {
     }
 }
 
-/* Floats of 8 bits; gemv_tail.h says how. What is infinite or NaN is left to the callers. */
+/* Floats of 8 bits; gemv_tail.h describes the conversion. Callers handle infinity and NaN. */
 typedef struct {
     int32x4_t shift;
     uint32x4_t kept;
@@ -59,7 +59,7 @@ INLINE float32x4_t float8_f32x4(const hc_float8_f32x4 *d, uint32x4_t words, int 
     return vmulq_n_f32(vreinterpretq_f32_u32(field), d->factor);
 }
 
-/* The bytes that are infinite or NaN, all bits set. */
+/* Mask of the bytes that are infinite or NaN. */
 INLINE uint32x4_t special_bytes(const hc_float8_f32x4 *d, uint32x4_t words) {
     const uint8x16_t bytes = vreinterpretq_u8_u32(words);
     return vreinterpretq_u32_u8(vceqq_u8(vandq_u8(bytes, d->special), d->special));

@@ -1,10 +1,10 @@
-/* gemv_groups: 4 groups in lanes, the four quarters of 16 one after the other; the chains of 4 rows run beside each other. */
+/* gemv_groups: 4 groups in lanes, the four quarters of 16 one after the other; the chains of 4 rows are interleaved. */
 #include "kernels/gemv/arm/gemv_arm.h"
 
 enum { LANES = 4, QUARTERS = 16 / LANES };
 
-/* How a code becomes c: two's complement, that times a power of two, an integer less a zero point, an entry of a table,
- * a float of 8 bits, a float already. */
+/* How a code becomes c: two's complement, the same times a power of two, an integer less a zero point, an entry of a
+ * table, a float of 8 bits, a float32. */
 typedef enum { CODES_SIGNED, CODES_FRACTION, CODES_ZERO, CODES_TABLE, CODES_FLOAT8, CODES_FLOATS } hc_code_kind;
 
 /* Code j of each word. */
@@ -149,7 +149,7 @@ INLINE void four_groups(const hc_gemv_floats_args *args, const hc_float8_f32x4 *
                 *sum = more;
                 continue;
             }
-            float old[LANES], lane[LANES]; /* lanes without a group stay as they are */
+            float old[LANES], lane[LANES]; /* lanes without a group are not changed */
             vst1q_f32(old, *sum);
             vst1q_f32(lane, more);
             memcpy(old, lane, (size_t)groups * sizeof *old);

@@ -1,6 +1,6 @@
-/* gemv_dots, gemv_folded and gemv_scaled for any dot of bytes: a register of codes holds 4 words, whose sums are its 4 lanes.
- * Included behind the definition of dot(sum, a, b), which adds the products of the 4 bytes of each word, |a| <= 128.
- * Bytes from 128 on are taken less 128, and 128 times the sum of x is added.
+/* gemv_dots, gemv_folded and gemv_scaled for any dot of bytes: a register of codes holds 4 words, whose sums are its 4
+ * lanes. Included after the definition of dot(sum, a, b), which adds the products of the 4 bytes of each word, |a| <=
+ * 128. Bytes of 128 and more are reduced by 128, and 128 times the sum of x is added.
  */
 #ifndef HC_GEMV_INTEGERS_ARM_H
 #define HC_GEMV_INTEGERS_ARM_H
@@ -16,7 +16,7 @@ INLINE uint8x16_t load_form(code_kind kind, int flip, const uint8_t *table) {
                                                                  : flip));
 }
 
-/* 16 bytes of codes as what x meets: the lower nibbles, then the upper ones; or the bytes. */
+/* Expands 16 bytes of codes for the product with x: the lower nibbles, then the upper nibbles; or the bytes. */
 INLINE void load_codes(const uint8_t *codes, code_kind kind, uint8x16_t form, int8x16_t parts[2]) {
     const uint8x16_t stored = vld1q_u8(codes), low = vdupq_n_u8(15);
     if (kind == TABLED) {
@@ -29,12 +29,12 @@ INLINE void load_codes(const uint8_t *codes, code_kind kind, uint8x16_t form, in
     parts[1] = vreinterpretq_s8_u8(vshrq_n_u8(u, 4));
 }
 
-/* sum, and what bytes lack. */
+/* sum, plus the correction for reduced bytes */
 INLINE int32x4_t start_of(int32x4_t sum, code_kind kind, const int8_t *x) {
     return kind == BYTES ? vaddq_s32(sum, vshlq_n_s32(dot(vdupq_n_s32(0), vdupq_n_s8(1), vld1q_s8(x)), 7)) : sum;
 }
 
-/* Those of upper nibbles lie 64 further. */
+/* x of upper nibbles is 64 bytes further. */
 INLINE int32x4_t add_codes(int32x4_t sum, const int8x16_t parts[2], code_kind kind, const int8_t *x) {
     sum = dot(sum, parts[0], vld1q_s8(x));
     return kind <= TABLED ? dot(sum, parts[1], vld1q_s8(x + BLOCK)) : sum;
@@ -56,7 +56,7 @@ INLINE void load_block(const uint8_t *codes, int64_t left, code_kind kind, uint8
 
 /* --- gemv_dots --- */
 
-/* Sums of 1, 2, 4 or 8 neighbours of 16 words. */
+/* Stores the sums of 1, 2, 4 or 8 neighbours of 16 words. */
 INLINE void put_words(const int32x4_t word[PARTS], int words, int32_t *dots) {
     const int32x4_t low = vpaddq_s32(word[0], word[1]), high = vpaddq_s32(word[2], word[3]);
     const int32x4_t fours = vpaddq_s32(low, high);
@@ -122,9 +122,10 @@ INLINE void dots_of_lines(const hc_gemv_dots_args *args, code_kind kind) {
                                        : dots_of_lines(args, BYTES);                                                   \
     }
 
-/* --- gemv_folded: 16 lanes of sums a line --- */
+/* --- gemv_folded: 16 lanes of sums per line --- */
 
-/* The scales of words 4 i .. 4 i + 3 of 16, of `words` each: bits begins with the first one's. */
+/* The scales of words 4 i .. 4 i + 3 of 16, with `words` words per scale; bits begins with the scale of the first
+ * word. */
 INLINE int32x4_t spread(uint32_t bits, int words, int i) {
     static const int32_t PAIRS[4] = {0, 0, -4, -4};
     if (words == 2)

@@ -1,4 +1,4 @@
-/* hc_gemv_dots_neon, hc_gemv_folded_neon and hc_gemv_scaled_neon: the file that is included says how. */
+/* hc_gemv_dots_neon, hc_gemv_folded_neon and hc_gemv_scaled_neon: the included file describes them. */
 #include "kernels/gemv/arm/gemv_arm.h"
 
 INLINE int32x4_t dot(int32x4_t sum, int8x16_t a, int8x16_t b) {

@@ -3,7 +3,7 @@
 
 enum { REGISTERS = 16 };
 
-/* acc[i] += x * codes for 64 codes; register i holds places 4 i .. 4 i + 3. */
+/* acc[i] += x * codes for 64 codes; register i holds positions 4 i .. 4 i + 3. */
 INLINE void add_block(const uint8_t *codes, uint8x16x4_t planes, const hc_float8_f32x4 *float8, bool has_table,
                       const float *x, int bits, uint8x16_t flips, float32x4_t zero, float32x4_t acc[REGISTERS]) {
     const int parts = 16 / (32 / bits); /* registers of codes, of each of which all words have a code in acc[i] */
@@ -41,7 +41,8 @@ static int64_t place_of(int bits, int64_t k) {
     return bits == 32 ? k : bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
 }
 
-/* The last columns, fewer than 64, by the definition: no other accumulator may see a padded code. Then the sum of all. */
+/* The last columns, fewer than 64, by the definition, since no other accumulator may add a padded code. Then the sum of
+ * all accumulators. */
 static float finish(const hc_gemv_floats_args *args, int r, int64_t first, const float *x, float zero, float *sums) {
     float acc[64];
     for (int64_t k = 0; first + k < args->columns; k++) {

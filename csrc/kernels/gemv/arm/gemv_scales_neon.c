@@ -1,7 +1,7 @@
 /* gemv_scales. */
 #include "kernels/gemv/arm/gemv_arm.h"
 
-/* 4 numbers of a byte each: e4m3fn has the bits of a float16 of 2^-8 times its value, but for its NaN. */
+/* 4 numbers of one byte: e4m3fn has the bits of a float16 of 2^-8 times its value, except for its NaN. */
 static float32x4_t load_bytes(const uint8_t *stored, int kind) {
     uint32_t four;
     memcpy(&four, stored, sizeof four);

@@ -1,4 +1,4 @@
-/* gemv_unpack: 8 codes lie in at most 9 bytes; each is within two of them, which go into 16 bits and are shifted. */
+/* gemv_unpack: 8 codes are in at most 9 bytes. Each is within two of them, which are moved to 16 bits and shifted. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

@@ -1,4 +1,4 @@
-/* What the machine can do at most: kernels/peak/peak.h. */
+/* Limits of the machine: kernels/peak/peak.h. */
 #include "kernels/peak/peak.h"
 
 #include <arm_neon.h>

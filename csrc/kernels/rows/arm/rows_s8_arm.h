@@ -1,5 +1,5 @@
-/* Dots of rows, signed times signed, for any dot of bytes: 4 rows of w by up to 4 rows of x, 16 columns a step. Included
- * behind the definition of dot(sum, a, b), which adds the products of bytes to lanes of the sum.
+/* Dot products of rows, signed times signed, for any dot of bytes: 4 rows of w by up to 4 rows of x, 16 columns per
+ * step. Included after the definition of dot(sum, a, b), which adds the products of bytes to lanes of the sum.
  */
 #ifndef HC_ROWS_S8_ARM_H
 #define HC_ROWS_S8_ARM_H

@@ -1,4 +1,4 @@
-/* Nonzeros of 32 bits back in their places, 4 at a time: kernels/sparse/nm.h. */
+/* Expands 32-bit nonzeros to their columns, 4 at a time: kernels/sparse/nm.h. */
 #include "kernels/sparse/arm/kept_arm.h"
 
 void hc_expand_x32_neon(int64_t words, const uint64_t *masks, const void *kept, void *out) {

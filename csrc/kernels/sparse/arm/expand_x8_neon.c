@@ -1,4 +1,4 @@
-/* Nonzeros of 8 bits back in their places, 16 at a time: the number of bits below a column is the place of its byte.
+/* Expands 8-bit nonzeros to their columns, 16 at a time: the number of bits below a column is the index of its byte.
  * kernels/sparse/nm.h. */
 #include "kernels/kernel.h"
 
@@ -11,7 +11,7 @@ void hc_expand_x8_neon(int64_t words, const uint64_t *masks, const void *kept, v
     const uint8x16_t bit = vld1q_u8(BITS), halves = vld1q_u8(HALVES), none = vdupq_n_u8(0);
     const uint8_t *next = kept;
     uint8_t *to = out;
-    int64_t left = 0; /* bytes that are not placed yet */
+    int64_t left = 0; /* bytes that are not expanded yet */
     for (int64_t word = 0; word < words; word++)
         left += __builtin_popcountll(masks[word]);
     for (int64_t word = 0; word < words; word++)
@@ -33,7 +33,7 @@ void hc_expand_x8_neon(int64_t words, const uint64_t *masks, const void *kept, v
                 memcpy(last, next, (size_t)left);
                 bytes = vld1q_u8(last);
             }
-            /* the place of a set column is its sum less 1; others are beyond the table */
+            /* the index of a set column is its sum less 1; others are beyond the table */
             const uint8x16_t places = vorrq_u8(vsubq_u8(sum, vdupq_n_u8(1)), vmvnq_u8(set));
             vst1q_u8(to, vqtbl1q_u8(bytes, places));
             next += count;

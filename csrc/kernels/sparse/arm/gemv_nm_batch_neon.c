@@ -1,4 +1,4 @@
-/* gemv_nm_batch: 8 vectors in the lanes of two registers, four rows at a time: their chains overlap. */
+/* gemv_nm_batch: 8 vectors in the lanes of two registers, four rows at a time, so that their chains overlap. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

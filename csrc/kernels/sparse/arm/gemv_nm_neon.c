@@ -1,5 +1,5 @@
-/* Kept codes times few vectors, 4 columns at a time: a lookup puts the next codes to their columns, and the sums of the
- * other columns stay as they are. */
+/* Nonzero codes times few vectors, 4 columns at a time: a lookup moves the next codes to their columns, and the sums of
+ * the other columns are not changed. */
 #include "kernels/sparse/arm/kept_arm.h"
 
 #include <math.h>
@@ -30,8 +30,7 @@ static inline __attribute__((always_inline)) void add_word(const hc_placed *of, 
 
 const float *hc_gemv_nm_neon(int64_t words, const uint64_t *masks, const float *codes, const float *end, const float *x,
                              int64_t ldx, int n_vectors, float *sums) {
-    const int64_t whole =
-        n_vectors == 1 ? hc_max(words - 1, 0) : words; /* else x is read where something is kept alone */
+    const int64_t whole = n_vectors == 1 ? hc_max(words - 1, 0) : words; /* otherwise x is read only at the nonzeros */
     for (int64_t word = 0; word < whole; word++) {
         hc_placed of;
         codes = place_word(masks[word], codes, end, &of);

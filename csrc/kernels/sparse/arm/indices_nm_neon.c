@@ -1,4 +1,4 @@
-/* Positions to places, eight at a time: each is within two bytes, which go into 16 bits and are shifted. */
+/* Positions to indices, eight at a time: each position is within two bytes, which are moved to 16 bits and shifted. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>
@@ -10,7 +10,7 @@ int64_t hc_indices_nm_neon(int m, const uint8_t *metadata, int64_t bytes, const 
     int16_t shift[8];
     for (int i = 0; i < 8; i++) {
         place[2 * i] = (uint8_t)(i * bits / 8);
-        place[2 * i + 1] = (uint8_t)(place[2 * i] + 1); /* the eighth byte is not there, and not wanted */
+        place[2 * i + 1] = (uint8_t)(place[2 * i] + 1); /* the eighth byte does not exist, and is not needed */
         shift[i] = (int16_t)(-(i * bits % 8));
     }
     const uint8x16_t places = vld1q_u8(place);

@@ -1,4 +1,4 @@
-/* Four columns of a mask: where the next of what is kept go, and where what is kept comes from, as bytes of a lookup. */
+/* Four columns of a mask as bytes of a lookup: the columns of the next nonzeros, and the nonzeros of the columns. */
 #ifndef HC_KEPT_ARM_H
 #define HC_KEPT_ARM_H
 
@@ -20,7 +20,7 @@ static const uint8_t PLACED[16][16] = {{NONE, NONE, NONE, NONE},          {UNIT(
                                        {NONE, NONE, UNIT(0), UNIT(1)},    {UNIT(0), NONE, UNIT(1), UNIT(2)},
                                        {NONE, UNIT(0), UNIT(1), UNIT(2)}, {UNIT(0), UNIT(1), UNIT(2), UNIT(3)}};
 
-/* The next units in their columns, 0 in the others. */
+/* The next units in their columns, 0 in all others. */
 static inline uint8x16_t placed(uint8x16_t next, unsigned bits) { return vqtbl1q_u8(next, vld1q_u8(PLACED[bits])); }
 
 /* All ones in the columns whose bit is set. */

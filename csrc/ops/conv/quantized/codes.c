@@ -9,7 +9,7 @@
 enum {
     BAND_BYTES = 768 << 10,
     MOST_BYTES = 16 << 20, /* of one row of windows */
-    SLACK = 64,            /* kernels read runs up to a multiple of 4 */
+    SLACK = 64,            /* kernels read runs up to a multiple of 4 codes */
 };
 
 const char *hc_codes_refuse(const hc_convolution *conv, int limbs) {
@@ -37,7 +37,7 @@ bool hc_codes_plan(hc_codes *c, const hc_convolution *conv, int form, bool by_gr
     memcpy(c->strides, steps, sizeof steps);
     c->width = (s->out_width - 1) * window->stride[1] + (s->s - 1) * window->dilation[1] + 1;
     c->reach = (s->r - 1) * window->dilation[0] + 1;
-    int64_t line, row, values; /* bytes of a line and of a row of windows of all planes, values of an image's lines */
+    int64_t line, row, values; /* bytes of a line and of a row of windows of all planes; values of an image's lines */
     if (!hc_mul_size(c->width, s->channels * c->code_bytes, &line) || !hc_mul_size(line, c->reach, &row) ||
         !hc_mul_size(s->width, s->channels, &values) || hc_max(row, values) > MOST_BYTES ||
         c->planes * s->height > MOST_BYTES)
@@ -52,7 +52,7 @@ bool hc_codes_plan(hc_codes *c, const hc_convolution *conv, int form, bool by_gr
     } else {
         c->images = hc_min(s->n, fit / (last + c->reach));
     }
-    /* Strides leave values that no window has; they are quantized too. */
+    /* With strides, some values are in no window; they are quantized, too. */
     c->images = hc_min(c->images, hc_max(1, BAND_BYTES / hc_max(values, 4 * c->planes * s->height)));
     c->height = (c->rows - 1) * window->stride[0] + c->reach;
     c->n_bands = hc_ceil_div(s->n, c->images) * hc_ceil_div(s->out_height, c->rows);
@@ -103,7 +103,7 @@ static const char *line_at(const hc_codes *c, int64_t line) {
            line / height % c->planes * strides[1] + line % height * strides[3];
 }
 
-/* Values of that line, channels side by side: where they lie, or in `values`. */
+/* Values of that line with contiguous channels: in place, or copied to `values`. */
 static const float *read_line(const hc_codes *c, int64_t line, float *values) {
     const hc_conv_shape *s = &c->conv->shape;
     const int64_t *strides = c->strides;
@@ -122,8 +122,8 @@ static const float *read_line(const hc_codes *c, int64_t line, float *values) {
     return values;
 }
 
-/* Codes of line (plane, h) as they were packed; their scale. Where all channels were packed side by side, those of a plane are
- * read pixel by pixel. */
+/* Writes the packed codes of line (plane, h) and returns their scale. If all channels were packed together, those of a
+ * plane are read pixel by pixel. */
 static float packed_codes(const hc_codes *c, int64_t image, int64_t plane, int64_t h, int8_t *codes) {
     const hc_images *images = c->conv->images;
     const int64_t width = c->conv->shape.width, channels = c->conv->shape.channels;
@@ -139,7 +139,7 @@ static float packed_codes(const hc_codes *c, int64_t image, int64_t plane, int64
     return scale;
 }
 
-/* Codes of a line, as many as `to` has place for, as they are read; its scale. */
+/* Writes the codes of a line in the kernels' layout, as many as fit into `to`; returns its scale. */
 static float line_codes(const hc_codes *c, int64_t image, int64_t plane, int64_t h, int64_t n, uint8_t *own,
                         uint8_t *to) {
     const int64_t height = c->conv->shape.height;
@@ -199,7 +199,7 @@ hc_status hc_codes_band(hc_codes *c, int64_t band, hc_error *error) {
         return status;
     const int64_t lines = c->planes * c->height;
     hc_parallel(c->conv->run->n_threads, answers->n_images * lines, fill_task, c);
-    for (int64_t i = 0; i < answers->n_images && !images->by_lines; i++) { /* that of a line of padding is 0 */
+    for (int64_t i = 0; i < answers->n_images && !images->by_lines; i++) { /* the scale of a line of padding is 0 */
         c->scale[i] = 0;
         for (int64_t line = 0; line < lines && c->scale[i] == 0; line++)
             c->scale[i] = c->line_scale[i * lines + line];

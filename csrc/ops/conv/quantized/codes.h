@@ -1,9 +1,9 @@
-/* Images as kernels of integers read them: x quantized, an image with one scale, to codes of 8 bits with the channels of a
- * pixel side by side and zeros around the image, so that a window is rows of neighbouring codes at fixed places from its
- * corner. Bands of it lie ready, some images or some rows of one.
+/* Images in the layout of integer kernels: x quantized to 8-bit codes, with one scale per image, contiguous channels
+ * and zeros around the image. A window is then rows of adjacent codes at fixed offsets from its corner. Codes are
+ * prepared in bands, some images or some rows of one.
  *
- * Memory: BAND_BYTES a thread for a band, or one row of windows, two lines a thread, and the packed codes of the images of a
- * band where lines do not make them (images.h).
+ * Memory: BAND_BYTES per thread for a band, or one row of windows; two lines per thread; and the packed codes of the
+ * images of a band if they are not made line by line (images.h).
  */
 #ifndef HC_CONV_CODES_H
 #define HC_CONV_CODES_H
@@ -19,10 +19,10 @@ typedef struct {
     int64_t code_bytes;
     int64_t images, rows; /* of a whole band: images, rows of answers */
     int64_t n_bands;
-    int64_t width, reach;                     /* columns of a padded line; lines under a window */
+    int64_t width, reach;                     /* columns of a padded line; lines that a window covers */
     int64_t height;                           /* lines of a whole band */
     int64_t row_step, plane_step, image_step; /* codes */
-    hc_pixels answers;                        /* where those of the band at hand go; nothing else of it is set */
+    hc_pixels answers;                        /* outputs of the current band; no other field of it is set */
     bool in_place;
     int64_t thread_bytes, values_at;
     uint8_t *memory, *own;
@@ -30,20 +30,20 @@ typedef struct {
     uint32_t *largest;         /* magnitudes of lines, as bits */
 } hc_codes;
 
-/* HC_CONV_FOLDED needs activations as integers of 8 bits, filters of at most `limbs` limbs of 8 bits (one or two), and one scale
- * per row. Returns NULL, or the reason why it does not apply. */
+/* HC_CONV_FOLDED needs activations as integers of 8 bits, filters of at most `limbs` limbs of 8 bits (one or two), and
+ * one scale per row. Returns NULL, or the reason why this does not hold. */
 const char *hc_codes_refuse(const hc_convolution *conv, int limbs);
-/* What lies how, for kernels with rows of `form`; a plane for each group, or one of all channels, which is for formats without
- * groups; rows of answers of a band are a multiple of `step` where so many fit. false where one row of windows takes more than
- * 16 MiB. */
+/* Chooses the layout for kernels with rows of `form`. Formats without groups have one plane of all channels, otherwise
+ * each group has a plane. The rows of outputs of a band are a multiple of `step` if that many fit. Returns false if one
+ * row of windows takes more than 16 MiB. */
 bool hc_codes_plan(hc_codes *codes, const hc_convolution *conv, int form, bool by_groups, int64_t step);
 int64_t hc_codes_bytes(const hc_codes *codes);
-/* Memory; the plan stays where it is until hc_codes_free, whether this fails or not. */
+/* Allocates the memory. The plan must not be moved until hc_codes_free, even if this fails. */
 hc_status hc_codes_begin(hc_codes *codes, hc_error *error);
 hc_status hc_codes_band(hc_codes *codes, int64_t band, hc_error *error);
 void hc_codes_free(hc_codes *codes);
 
-/* The place of tap (r, s) from a window's corner. */
+/* Offset of tap (r, s) from a window's corner. */
 static inline int64_t hc_code_tap(const hc_codes *codes, int64_t r, int64_t s) {
     const int64_t *dilation = codes->conv->window->dilation;
     return r * dilation[0] * codes->row_step + s * dilation[1] * codes->depth;

@@ -1,8 +1,9 @@
-/* `depthwise` of integers: channels in lanes among padded codes (codes.h), exact in int32, then one scaling. Taps meet two at
- * a time, filters as int16 (of one limb or two), and a task is a row of answers; or, where a kernel has 3 x 3 filters of bytes,
- * three at a time, and a task is some rows, in blocks of answers that share what they read.
+/* `depthwise` of integers: channels of padded codes (codes.h) in lanes, exact in int32, then one scaling. Two taps are
+ * multiplied at a time, with filters as int16 (of one limb or two), and a task is a row of outputs. Kernels for 3 x 3
+ * filters of bytes multiply three taps at a time, and a task is several rows, in blocks of outputs that share the
+ * pixels they read.
  *
- * Memory: the filters as int16 or bytes, tap by tap, their scales, and what codes take.
+ * Memory: the filters as int16 or bytes, tap by tap, their scales, and the memory of codes.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
@@ -13,16 +14,17 @@
 
 #include <string.h>
 
-/* Answers and filters of a call, what hc_write_answers takes; the kernel's budget. */
+/* Outputs and filters of a call, as hc_write_answers needs them; the kernel's budget. */
 enum { ANSWERS = 16, PART = 64, LONGEST = 65536, LONGEST_WIDE = 256, DECODED = 16 << 10 };
 
-/* Of blocks: answers of a row and rows at most, which stay in the nearest cache; what a panel goes on to a multiple of. */
+/* Of blocks: maximum number of outputs of a row, and of rows, which stay in L1; a panel is padded to a multiple of
+ * LANES. */
 enum { ACROSS = 8, DOWN = 4, LANES = 16 };
 
 typedef struct {
     const hc_convolution *conv;
     hc_depthwise_s16_fn *kernel;
-    const hc_kernel *block; /* of bytes that are met in blocks; else NULL */
+    const hc_kernel *block; /* kernel for blocks of outputs with filters of bytes; otherwise NULL */
     hc_dequantize_s32_fn *dequantize;
     hc_codes codes;
     int limbs; /* of a filter's codes: 1 or 2 */
@@ -30,17 +32,17 @@ typedef struct {
     int64_t panel_bytes;
     int16_t *panel; /* (pair, filter, tap of the pair) */
     int8_t *bytes;  /* of blocks: (LANES filters, row of taps, filter, tap) */
-    int32_t *init;  /* of blocks: what codes that are ZERO too large add, taken off */
+    int32_t *init;  /* of blocks: the sum that codes biased by ZERO add, subtracted */
     float *scales;
     int64_t *tap;
-    int8_t *decoded; /* filters, at_once of them; then their high limbs */
+    int8_t *decoded; /* at_once filters, followed by their high limbs */
 } hc_depthwise_codes_job;
 
 static int limbs_of(const hc_convolution *conv) {
     return hc_integers_of(&conv->w->packed->format, HC_INT_FOLDED).n_limbs;
 }
 
-/* The kernel for blocks of answers of these filters, or NULL. */
+/* The kernel for blocks of outputs of these filters, or NULL. */
 static const hc_kernel *block_kernel(const hc_convolution *conv) {
     const hc_window *window = conv->window;
     const hc_kernel *kernel = HC_BEST(depthwise3_s8, conv->run);
@@ -63,7 +65,7 @@ const char *hc_conv_depthwise_codes_refuses(const hc_convolution *conv) {
     if (s->group_channels != 1 || s->filters != conv->window->groups)
         return "it is for groups of one channel and one filter";
     if (conv->activations->group)
-        return "x has a scale for every value";                       /* groups end with a channel's pixel */
+        return "x has a scale for every value";                       /* a group ends with a channel's pixel */
     if (s->r * s->s > (limbs_of(conv) == 1 ? LONGEST : LONGEST_WIDE)) /* sums stay below 2^31 */
         return limbs_of(conv) == 1 ? "windows of more than 65536 values" : "windows of more than 256 values of 16 bits";
     return codes_plan(&codes, conv) ? NULL : "a row of windows takes more than 16 MiB";
@@ -95,7 +97,8 @@ hc_conv_work hc_conv_depthwise_codes_work(const hc_convolution *conv) {
                           .bytes = bytes + hc_codes_bytes(&job.codes)};
 }
 
-/* Filter `filter` from its codes, tap by tap, into the panel; of pairs, the last may have one. `high` are limbs, or NULL. */
+/* Writes the codes of filter `filter`, tap by tap, into the panel; the last pair may have one tap. `high` are high
+ * limbs, or NULL. */
 static void load_filter(const hc_depthwise_codes_job *job, int64_t filter, int64_t taps, const int8_t *codes,
                         const int8_t *high) {
     enum { SIDE = 3, ZERO = 128 };
@@ -116,14 +119,14 @@ static void load_filter(const hc_depthwise_codes_job *job, int64_t filter, int64
     job->init[filter] = -ZERO * sum;
 }
 
-/* Codes of `rows` filters from `first` on, a filter after the other, into job->decoded, and their scales: of panels of products
- * that were packed before, or decoded. */
+/* Reads codes of `rows` filters from `first` on, one filter after the other, into job->decoded, and their scales: from
+ * prepacked panels of products, or by decoding. */
 static void read_codes(const hc_depthwise_codes_job *job, const hc_kernel *packed, int64_t first, int64_t rows,
                        int64_t taps) {
     const hc_packed *w = job->conv->w->packed;
     const hc_geometry *geometry = &job->conv->shape.geometry;
     if (packed) {
-        enum { WORD = 4 }; /* values of a row that lie together, whatever the kernel's step (pack.c) */
+        enum { WORD = 4 }; /* contiguous values of a row, for every step of the kernel (pack.c) */
         const int64_t nr = packed->nr;
         hc_panels side = {0};
         hc_prepacked_panels(w->prepacked, 0, &side);
@@ -135,7 +138,7 @@ static void read_codes(const hc_depthwise_codes_job *job, const hc_kernel *packe
         }
         return;
     }
-    const int64_t padded = geometry->padded, step = padded / taps; /* a tap is a run of one */
+    const int64_t padded = geometry->padded, step = padded / taps; /* a tap is one run */
     const hc_tile tile = {first, rows, 0, padded};
     int8_t *high = job->limbs > 1 ? job->decoded + job->at_once * padded : NULL;
     const hc_int_tile out = {.limb = {job->decoded, high}, .ld = padded, .row_scale = job->scales + first};
@@ -197,7 +200,7 @@ static void multiply_task(void *context, int64_t task, int thread) {
     }
 }
 
-/* `down` rows of answers, as many as a block has, and all columns. */
+/* Computes `down` rows of outputs, as many as a block has, and all columns. */
 static void blocks_task(void *context, int64_t task, int thread) {
     const hc_depthwise_codes_job *job = context;
     const hc_codes *codes = &job->codes;

@@ -1,11 +1,11 @@
-/* `direct` of integers: a tile is mr windows, read where they lie among padded codes (codes.h), times nr filters, exact in
- * int32, then one scaling. The taps of a filter's row are one run of neighbouring codes unless they are apart. A task is some
- * windows by some blocks of filters; the panels of a block meet AT_ONCE windows while these are in the nearest cache. Short
- * runs, which steps of 4 values would fill badly, are copied beside each other first, a window's whole lines of codes.
- * Narrow groups are joined: some become one whose filters have zeros in the others' channels, since a tile of 16 filters takes
- * as long as one of 2.
+/* `direct` of integers: a tile is mr windows, read in place from padded codes (codes.h), times nr filters, exact in
+ * int32, then one scaling. Without dilation the taps of a filter's row are one run of adjacent codes. A task is some
+ * windows times some blocks of filters; the panels of a block are multiplied by AT_ONCE windows while these are in L1.
+ * Short runs would fill steps of 4 values badly, so whole lines of a window's codes are first copied next to each
+ * other. Narrow groups are joined: several become one, with zeros in the channels of other groups, since a tile of 16
+ * filters takes as long as one of 2.
  *
- * Memory: all filters as panels, at most 40 MiB, unless they were packed before, and what codes take.
+ * Memory: all filters as panels, at most 40 MiB, unless they are prepacked, and the memory of codes.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
@@ -18,14 +18,14 @@
 enum {
     PANELS_BYTES = 40 << 20,
     LONGEST = 65536, /* the kernel's budget */
-    AT_ONCE = 16,    /* windows, and filters of a block: what hc_write_answers takes */
+    AT_ONCE = 16,    /* windows, and filters of a block, as hc_write_answers needs them */
     BLOCK = 64,
     TASK_WINDOWS = 96,
-    TASKS = 4, /* a thread at least, to end together */
+    TASKS = 4, /* at least this many per thread, so that threads end at the same time */
     LANES = 16,
     L2_BYTES = 1 << 20,
-    COPIED = 256, /* codes of a window at most; beyond, what steps waste is little */
-    AFTER = 32,   /* codes that copying in whole blocks writes behind a window */
+    COPIED = 256, /* maximum codes of a window; larger windows waste little in steps */
+    AFTER = 32,   /* codes after a window that copying in whole blocks overwrites */
 };
 
 typedef struct {
@@ -33,16 +33,16 @@ typedef struct {
     const hc_kernel *kernel;
     hc_dequantize_s32_fn *dequantize;
     hc_codes codes;
-    int64_t joined;                /* groups of the convolution that are one here */
+    int64_t joined;                /* groups of the convolution that are joined to one here */
     int64_t groups, channels;      /* here; channels of a group */
     int64_t group_filters, panels; /* of a group */
-    int64_t taps, run, steps;      /* run: values of w; steps: of 4 values, all */
-    int64_t lines, line;           /* copies: so many lines of so many codes become one run; else 0 */
+    int64_t taps, run, steps;      /* run: values of w; steps: all steps of 4 values */
+    int64_t lines, line;           /* copies: number of lines, and of codes in each, that become one run; otherwise 0 */
     bool ready;                    /* panels were packed before */
-    bool far;                      /* answers are beyond the nearer caches */
+    bool far;                      /* outputs are not in L1 or L2 */
     hc_panels side;
     hc_kc kc;
-    int64_t *tap; /* place of each; behind them what kc takes */
+    int64_t *tap; /* offset of each tap, followed by the memory of kc */
     uint8_t *memory, *scratch;
     int64_t parts, windows; /* tasks of the same windows; windows of a task */
 } hc_direct_codes_job;
@@ -53,13 +53,13 @@ static int64_t panels_bytes(const hc_direct_codes_job *job) {
     return n * (job->side.limb_bytes + 2 * job->kernel->nr * 4);
 }
 
-/* Whether codes of a group lie in a plane of their own: of formats with groups, and where steps of 4 values would take those of
- * the next group. */
+/* Whether each group has a plane of its own: for formats with groups, and if steps of 4 values would read codes of the
+ * next group. */
 static bool has_planes(const hc_convolution *conv, int64_t groups, int64_t channels) {
     return groups > 1 && (conv->activations->group || channels % 4 != 0);
 }
 
-/* How many groups become one: as many as fill the fewest filters that a tile takes, and leave no planes. */
+/* Number of groups that are joined: as many as fill the smallest number of filters of a tile, and need no planes. */
 static int64_t joined_groups(const hc_convolution *conv, const hc_kernel *kernel) {
     const int64_t groups = conv->window->groups, channels = conv->shape.group_channels;
     const int64_t wide = hc_max(channels, conv->shape.filters / groups), most = hc_min(LANES, kernel->nr) / wide;
@@ -69,7 +69,7 @@ static int64_t joined_groups(const hc_convolution *conv, const hc_kernel *kernel
     return hc_max(joined, 1);
 }
 
-/* Filters of groups that are joined. */
+/* Filters of joined groups. */
 typedef struct {
     hc_filters context;
     hc_source filters; /* (tap, channel of the group) */
@@ -146,7 +146,7 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     hc_panels_use_kernel(&job->side, kernel, conv->run);
     job->side.limb_bytes = hc_limb_bytes(&job->side, job->steps);
     const hc_kernel *gemm = hc_product_line(HC_ORDER_FOLDED, false, false, NULL, conv->run);
-    const bool even = job->taps == 1 || job->run % 4 == 0; /* as products pack, whose last step alone is padded */
+    const bool even = job->taps == 1 || job->run % 4 == 0; /* packed like products, whose last step alone is padded */
     job->ready = even && gemm->nr == kernel->nr && gemm->form == kernel->form &&
                  hc_prepacked_fits(w.prepacked, HC_ORDER_FOLDED, &w, gemm, 1);
     if (job->ready)
@@ -190,7 +190,7 @@ static void pack_task(void *context, int64_t task, int thread) {
     const hc_source w = filters_of(job, group, &filters);
     hc_panels side = job->side;
     side.source = &w;
-    side.compensation_s8 = NULL; /* which sums by segments */
+    side.compensation_s8 = NULL; /* it would sum by segments */
     side.panels += task * side.limb_bytes;
     side.row_scales += task * side.tile;
     hc_pack_panel(&side, &job->kc, panel * side.tile, 0, job->scratch + thread * hc_pack_scratch());
@@ -200,8 +200,8 @@ static void pack_task(void *context, int64_t task, int thread) {
                                   side.init + task * side.tile);
 }
 
-/* Windows copied beside each other into `to`, each as one run, at `copies`. Blocks may end behind a line, where the next one
- * follows. */
+/* Copies windows next to each other into `to`, each as one run; their addresses are in `copies`. A copied block may end
+ * after a line, where the next line follows. */
 static void copy_windows(const hc_direct_codes_job *job, int n, const void *const *rows, uint8_t *to,
                          const void **copies) {
     enum { BYTES = 16 };
@@ -216,8 +216,8 @@ static void copy_windows(const hc_direct_codes_job *job, int n, const void *cons
     }
 }
 
-/* Windows of a task, found once for all filters: where each begins and the scale of its image; where the answers of each
- * AT_ONCE go, filter 0, or NULL. */
+/* Windows of a task, found once for all filters: start of each and the scale of its image; address of the outputs of
+ * each AT_ONCE windows for filter 0, or NULL. */
 typedef struct {
     const void *rows[TASK_WINDOWS];
     float scales[TASK_WINDOWS];
@@ -225,8 +225,8 @@ typedef struct {
     int64_t ld[TASK_WINDOWS];
 } hc_task_windows;
 
-/* Answers first .. first + n of the band, n at most AT_ONCE, those `at` on of the task's windows, for a block of filters of a
- * group. */
+/* Computes outputs first .. first + n of the band, n at most AT_ONCE, from index `at` on of the task's windows, for a
+ * block of filters of a group. */
 static void multiply(const hc_direct_codes_job *job, const hc_task_windows *windows, int64_t at, int64_t group,
                      int64_t first, int n, int64_t column) {
     static const int32_t zeros[BLOCK];
@@ -273,7 +273,8 @@ static void multiply_task(void *context, int64_t task, int thread) {
     for (int64_t i = 0; i < n; i += step)
         windows.place[i] = hc_answers_at(answers, first + i, (int)hc_min(step, n - i), 0, &windows.ld[i]);
     const int64_t from = blocks * part / job->parts, end = blocks * (part + 1) / job->parts;
-    /* Answers beside each other follow each other in memory, where panels stay in a near cache. */
+    /* If panels stay in L2, neighbouring outputs are computed one after the other, so that their memory is
+     * contiguous. */
     const int64_t beside = job->panels * job->side.limb_bytes <= L2_BYTES / 4 ? end - from : 1;
     for (int64_t block = from; block < end; block += beside)
         for (int64_t i = 0; i < n; i += step)

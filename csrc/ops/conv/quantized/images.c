@@ -7,7 +7,8 @@
 
 enum { PART = 256 /* values that are read at a time */, INFINITE = 0x7f800000 /* bits */ };
 
-/* Integers with scales: none of codebooks, floats, and where taps beyond the image would need minima. */
+/* Whether the format has integers with scales: not codebooks or floats, and not formats whose padding would need
+ * minima. */
 static bool has_integers(const hc_format *format) {
     const hc_int_form grouped = hc_integers_of(format, HC_INT_GROUPED);
     return grouped.available && !grouped.has_minima;
@@ -80,7 +81,8 @@ typedef struct {
     uint32_t *lines;
 } hc_magnitudes;
 
-/* The largest magnitude of line `task` of these images, as bits; or of as many values, where planes lie without gaps. */
+/* Bits of the largest magnitude of line `task` of these images; if planes have no gaps, of as many contiguous
+ * values. */
 static void largest_task(void *context, int64_t task, int thread) {
     (void)thread;
     const hc_magnitudes *job = context;
@@ -123,5 +125,6 @@ hc_status hc_images_scales(hc_images *i, int64_t first, int64_t n, uint32_t *lin
         legal = legal && largest < INFINITE;
         scales[image] = hc_f32_from_bits(largest) / HC_LINE_LARGEST;
     }
-    return legal ? HC_OK : hc_images_encode(i, first, n, error); /* which names the value that is not finite */
+    /* packing finds and names the value that is not finite */
+    return legal ? HC_OK : hc_images_encode(i, first, n, error);
 }

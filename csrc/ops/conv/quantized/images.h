@@ -1,11 +1,8 @@
-/* x of a convolution with `activations`, quantized some images at a time. A row of codes is an image, (plane, h, w, channel): a
- * plane is a group of channels, or all channels where scales and sums do not depend on it: of exact sums without groups of
- * values and without a pattern.
- *
- * Codes that lines make: int8 with one scale an image is also rounded line by line under the largest magnitude of the image,
- * by the kernels largest_f32 and codes_s8; nothing is packed then.
- *
- * Memory: the codes of the images at hand.
+/* x of a convolution with `activations`, quantized some images at a time. A row of codes is an image, (plane, h, w,
+ * channel). A plane is a group of channels. It is all channels if scales and sums do not depend on groups of channels:
+ * for exact sums without groups of values and without a pattern. int8 with one scale per image can also be rounded line
+ * by line with the largest magnitude of the image, by the kernels largest_f32 and codes_s8. Nothing is packed then.
+ * Memory: the codes of the current images.
  */
 #ifndef HC_CONV_IMAGES_H
 #define HC_CONV_IMAGES_H
@@ -14,7 +11,8 @@
 #include "ops/codec/encoder.h"
 #include "ops/conv/convolution.h"
 
-enum { HC_LINE_LARGEST = 127 }; /* the largest code that lines make: a scale is the largest magnitude over it */
+/* the largest code of images rounded by lines: a scale is the largest magnitude divided by it */
+enum { HC_LINE_LARGEST = 127 };
 
 struct hc_images {
     const hc_convolution *conv;
@@ -22,22 +20,22 @@ struct hc_images {
     int64_t planes, depth; /* a pixel of a plane has `depth` channels */
     bool by_lines;
     hc_encoder encoder;
-    hc_components codes; /* there is room for so many images */
+    hc_components codes; /* memory for this many images */
     int64_t room;
     hc_packed_context packed;
-    hc_source source; /* the codes of the images at hand */
+    hc_source source; /* the codes of the current images */
 };
 
-/* What is multiplied, by the formats alone. */
+/* The order, from the formats alone. */
 hc_conv_order hc_conv_order_of(const hc_convolution *conv);
-/* Integers of 8 bits, one scale an image: whether lines make the codes of x. */
+/* 8-bit integers with one scale per image: whether codes of x are made line by line. */
 bool hc_lines_make_codes(const hc_convolution *conv);
 
-/* What must be known of all images; the struct stays where it is until hc_images_free, whether this fails or not. */
+/* Computes what depends on all images. The struct must not be moved until hc_images_free, even if this fails. */
 hc_status hc_images_begin(hc_images *images, const hc_convolution *conv, hc_error *error);
-/* Packs the codes of images [first, first + n): `source` reads them. */
+/* Packs the codes of images [first, first + n), which `source` then reads. */
 hc_status hc_images_encode(hc_images *images, int64_t first, int64_t n, hc_error *error);
-/* by_lines: the scale of each of these images; lines: their heights of memory for what a line has. */
+/* by_lines: computes the scale of each of these images; lines: the heights of the lines in memory. */
 hc_status hc_images_scales(hc_images *images, int64_t first, int64_t n, uint32_t *lines, float *scales,
                            hc_error *error);
 void hc_images_free(hc_images *images);

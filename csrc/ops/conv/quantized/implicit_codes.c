@@ -1,7 +1,7 @@
-/* `implicit` of quantized images. Of codes: windows of integers, a row being an image (images.h), exact or one fmaf a segment. Of
- * other formats: windows of the values that x is rounded to (rounded.h).
+/* `implicit` of quantized images. With codes: windows of integers, where a row is an image (images.h), exact or with
+ * one fmaf per segment. With other formats: windows of the rounded values of x (rounded.h).
  *
- * Memory: the drivers' bound, and the codes and integers, or values, of HC_IMAGE_BYTES of images, one image at least.
+ * Memory: the drivers' bound, and the codes and integers, or values, of HC_IMAGE_BYTES of images, at least one image.
  */
 #include "ops/conv/quantized/rounded.h"
 #include "ops/conv/windows.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* The images at hand as integers, (image, plane, h, w, channel), and their scales. */
+/* The current images as integers, (image, plane, h, w, channel), and their scales. */
 typedef struct {
     const hc_convolution *conv;
     hc_int_mode mode;
@@ -17,7 +17,7 @@ typedef struct {
     int8_t *memory, *limb[3];
     float *scales;                    /* of images, or of their groups of values */
     int64_t columns, groups;          /* of an image */
-    int64_t pixel_groups, group_size; /* groups of a pixel of a plane, 0: one scale an image */
+    int64_t pixel_groups, group_size; /* groups of a pixel of a plane, 0: one scale per image */
 } hc_code_images;
 
 static void window_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
@@ -77,7 +77,7 @@ static hc_status begin(hc_code_images *c, const hc_convolution *conv, int64_t im
     return HC_OK;
 }
 
-/* Images [first, first + n) become those at hand. */
+/* Makes images [first, first + n) the current ones. */
 static hc_status load(hc_code_images *c, int64_t first, int64_t n, hc_error *error) {
     hc_images *images = c->conv->images;
     const hc_status status = hc_images_encode(images, first, n, error);
@@ -96,7 +96,7 @@ static hc_status load(hc_code_images *c, int64_t first, int64_t n, hc_error *err
     return HC_OK;
 }
 
-/* The product of one group of channels of the images at hand. */
+/* The product of one group of channels of the current images. */
 static hc_status multiply(const hc_code_images *c, int64_t first, int64_t n, hc_error *error) {
     const hc_convolution *conv = c->conv;
     const int64_t filters = conv->shape.filters / conv->window->groups;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    PART = 256,        /* codes that become floats at a time */
+    PART = 256,        /* codes that are converted to floats at a time */
     AT_ONCE = 8 << 10, /* values that a task decodes, a multiple of 8 */
 };
 
@@ -38,7 +38,7 @@ hc_status hc_rounded_begin(hc_rounded *r, const hc_convolution *conv, hc_error *
     r->limbs = hc_alloc_aligned(has_codes(r) && !by_lines ? values : 0);
     if (!r->values || !r->scale || !r->largest || !r->limbs)
         return hc_fail(error, HC_MEMORY, "conv2d: not enough memory for the rounded values of an image");
-    /* (image, h, w, channel) line by line; of packed codes (image, group, h, w, channel). */
+    /* (image, h, w, channel) if made line by line; packed codes are (image, group, h, w, channel). */
     const bool last = by_lines || groups == 1;
     const int64_t run = last ? s->channels : s->group_channels, pixel = run * size,
                   plane = s->height * s->width * pixel;
@@ -62,7 +62,7 @@ static bool has_whole_floats(const hc_view *x) {
     return ((uintptr_t)x->data | (uintptr_t)(x->strides[0] | x->strides[1] | x->strides[2] | x->strides[3])) % 4 == 0;
 }
 
-/* n values under the scale of their image; `to` may be `from`. */
+/* Rounds n values with the scale of their image; `to` may be `from`. */
 static void round_values(const hc_rounded *r, const float *from, int64_t n, float scale, float *to) {
     hc_codes_s8_fn *codes_of = HC_PICK(codes_s8, r->conv->run);
     int16_t code[PART];
@@ -72,13 +72,13 @@ static void round_values(const hc_rounded *r, const float *from, int64_t n, floa
         const float by = has_codes(r) ? 1 : scale;
         for (int64_t j = 0; j < some; j++)
             to[i + j] = by * (float)code[j];
-        if (by > FLT_MAX / (2 * HC_LINE_LARGEST)) /* the largest code may round to infinity, which saturates */
+        if (by > FLT_MAX / (2 * HC_LINE_LARGEST)) /* the largest code may decode to infinity, which saturates */
             for (int64_t j = 0; j < some; j++)
                 to[i + j] = to[i + j] > FLT_MAX ? FLT_MAX : to[i + j] < -FLT_MAX ? -FLT_MAX : to[i + j];
     }
 }
 
-/* Line `task` of the images at hand, channels side by side. */
+/* Line `task` of the current images, with contiguous channels. */
 static void line_task(void *context, int64_t task, int thread) {
     (void)thread;
     const hc_rounded *r = context;
@@ -108,7 +108,7 @@ typedef struct {
     int64_t columns, parts;
 } hc_decoding;
 
-/* Part `task` of the images at hand. */
+/* Part `task` of the current images. */
 static void decode_task(void *context, int64_t task, int thread) {
     (void)thread;
     const hc_decoding *d = context;

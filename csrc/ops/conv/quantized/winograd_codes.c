@@ -1,7 +1,8 @@
-/* Winograd's convolution of integers, F(2 x 2) and F(4 x 4, 3 x 3), exact: codes of 8 bits (codes.h) become int16, filters by integer
- * multiples of G's rows too; sums, answers and the division by what those multiples make are modulo 2^32, which leaves an
- * answer some bits less. Channels are summed in blocks whose answers need no more, and those of all blocks are added.
- * heterocompute/reference/transforms/winograd.py is the definition.
+/* Winograd's convolution of integers, F(2 x 2) and F(4 x 4, 3 x 3), exact. 8-bit codes (codes.h) are transformed to
+ * int16, and so are filters, by integer multiples of G's rows. Sums, outputs and the division by these multiples are
+ * modulo 2^32. The division loses some high bits of an output. So channels are summed in blocks whose outputs fit the
+ * remaining bits, and the outputs of all blocks are added. heterocompute/reference/transforms/winograd.py is the
+ * definition.
  *
  * Memory: tiles.h, and the codes.
  */
@@ -19,9 +20,9 @@ enum {
 };
 
 typedef struct {
-    hc_tiles tiles; /* first: what its functions are given */
+    hc_tiles tiles; /* must be the first field, since the functions of tiles receive it */
     hc_codes codes;
-    int64_t blocks, block; /* of channels, each of so many, an even number */
+    int64_t blocks, block; /* of channels: number of blocks, and channels of each, an even number */
     float *scales;         /* of filters */
 } hc_winograd_codes_job;
 
@@ -40,7 +41,7 @@ static void transform_input(const hc_tiles *tiles, const hc_tile_place *at, floa
         const int16_t *pixel[MOST_PLACES];
         for (int i = 0; i < n; i++)
             for (int j = 0; j < n; j++) {
-                /* What lies beyond is seen by answers that are not there: any code will do. */
+                /* Codes beyond the image affect only outputs that do not exist, so any code is correct. */
                 const bool inside = line + i < lines && at->q + j < codes->width;
                 pixel[i * n + j] = first + channel + (inside ? i * codes->row_step + j * codes->depth : 0);
             }
@@ -51,7 +52,7 @@ static void transform_input(const hc_tiles *tiles, const hc_tile_place *at, floa
     }
 }
 
-/* Codes of a panel's filters, (tap, pair of channels, filter, channel of the pair), and what they become. */
+/* Codes of a panel's filters, (tap, pair of channels, filter, channel of the pair), and their transforms. */
 static void transform_panel(const hc_tiles *tiles, int64_t panel, float *to, int64_t step, void *scratch, float *work) {
     (void)work;
     const hc_winograd_codes_job *job = job_of(tiles);
@@ -143,7 +144,7 @@ static const char *plan(hc_winograd_codes_job *job, const hc_convolution *conv, 
 
 static const char *refuses(const hc_convolution *conv, int m) {
     hc_winograd_codes_job job;
-    enum { LONGEST = 65536 }; /* of values of 8 bits, whose sums int32 holds */
+    enum { LONGEST = 65536 }; /* products of 8-bit values whose sum fits int32 */
     const char *reason = hc_codes_refuse(conv, 1);
     if (!reason && conv->shape.group_channels > LONGEST / 9)
         reason = "filters of more than 65536 values sum to more than 32 bits";
@@ -155,9 +156,9 @@ static const char *refuses(const hc_convolution *conv, int m) {
 }
 
 static hc_conv_work work_of(const hc_convolution *conv, int m) {
-    /* ALONE: a channel that fills no lanes takes as long as so many that do. Transformed filters of more than FAR bytes come from
-     * afar; Zen 3, AVX2, 2026-11, 256 and 512 channels at 7 x 7 and 14 x 14. */
-    enum { LANES = 16 /* of filters that are as fast as one */, ALONE = 8, FAR = 16 << 20 };
+    /* ALONE: a channel that does not fill lanes takes as long as this many that do. Transformed filters of more than
+     * FAR bytes are read from memory; Zen 3, AVX2, 2026-11, 256 and 512 channels at 7 x 7 and 14 x 14. */
+    enum { LANES = 16 /* filters that take as long as one */, ALONE = 8, FAR = 16 << 20 };
     const hc_conv_shape *s = &conv->shape;
     hc_winograd_codes_job job;
     plan(&job, conv, m);

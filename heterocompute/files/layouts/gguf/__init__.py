@@ -1,1 +1,1 @@
-"""GGUF: blocks of weights as llama.cpp stores them, keys of the header, and models that it loads."""
+"""GGUF: blocks of weights as llama.cpp stores them, keys of the header, and models for llama.cpp."""

@@ -24,7 +24,7 @@ INTEGERS = {Int(4, 32, scale="f16"): "q4_0", Int(8, 32, scale="f16"): "q8_0"}
 
 
 def blocks_name(fmt: Any) -> str | None:
-    """Return what ggml calls the blocks of a format, in small letters; None where it has none."""
+    """Return ggml's name for the blocks of a format, in small letters; None if it has none."""
     if isinstance(fmt, GGML):
         return fmt.type
     if isinstance(fmt, NVFP4):
@@ -69,7 +69,7 @@ def bytes_of(q: QuantizedArray) -> Array:
 
 
 def array_of(fmt: Format, data: Array, shape: tuple[int, ...], more: dict[str, Array] | None = None) -> QuantizedArray:
-    """Return the array of some blocks; what they hold is believed.
+    """Return the array of some blocks, whose content is trusted.
 
     Parameters
     ----------

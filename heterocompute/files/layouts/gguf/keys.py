@@ -18,7 +18,7 @@ ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
 
 
 def check_text(said: str, text: str) -> None:
-    """Raise ValueError for a text that UTF-8 does not hold."""
+    """Raise ValueError for a text that UTF-8 cannot represent."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -26,7 +26,7 @@ def check_text(said: str, text: str) -> None:
 
 
 def add_key(writer: Any, gguf: Any, key: Any, value: Any) -> None:
-    """Write one key; TypeError or ValueError for a value that GGUF does not hold."""
+    """Write one key; TypeError or ValueError for a value that GGUF cannot represent."""
     if not isinstance(key, str) or not key:
         raise TypeError(f"save_gguf: a key of metadata is {shown(key)}, expected a str")
     check_text("a key of metadata", key)

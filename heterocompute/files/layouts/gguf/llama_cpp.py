@@ -283,7 +283,7 @@ def _rule(steps: list[Mapping[str, Any]], whole_words: bool) -> str:
     known = ("smollm", "gpt-2", "qwen2", "llama-bpe" if whole_words else "dbrx")
     name = next((name for name in known if [*splits, digits] == [*WORDS[name]]), None)
     if name is None:
-        raise ValueError(f"{TOKENIZER}: cuts texts into words by a rule that has no name here")
+        raise ValueError(f"{TOKENIZER}: splits texts into words by a rule that llama.cpp has no name for")
     return name
 
 

@@ -67,7 +67,7 @@ def kind_of(fmt: Format) -> str:
 
 
 def _check_names(arrays: Mapping[str, Any]) -> None:
-    """Refuse names that ggml cannot hold, and tensors that would be called as another's scale is."""
+    """Refuse names that ggml cannot hold, and tensors with the name of another one's scale."""
     scaled = [name for name, a in arrays.items() if isinstance(a, QuantizedArray) and isinstance(a.format, NVFP4)]
     taken: set[str] = set()
     for name in [*arrays, *map(scale_name, scaled)]:
@@ -136,7 +136,7 @@ def _is_one(info: Info) -> bool:
 
 
 def _packed(reader: Gguf, name: str, kind: str, scale: str | None) -> Any:
-    """Return one tensor of blocks, packed; one without values is plain."""
+    """Return one tensor of blocks, packed; an empty one is plain."""
     held, shape = reader.blocks(name), reader.info(name).shape
     if held is None:
         return reader.tensor(name)
@@ -146,7 +146,7 @@ def _packed(reader: Gguf, name: str, kind: str, scale: str | None) -> Any:
         q = array_of(GGML(kind.lower()), held[1], shape)
     wrong = wrong_part(dict(q.components), q.format, q.shape, q.axis)
     if wrong is not None and wrong[0] == "codes" and kind in ("Q8_0", "TQ2_0"):
-        return reader.tensor(name)  # -128, or 2 of TQ2_0: codes that ggml never writes and its decoder reads
+        return reader.tensor(name)  # -128, or 2 in TQ2_0: codes that ggml never writes but reads
     if wrong is not None:
         raise ValueError(f"tensor {quoted(name)}: component {wrong[0]} {wrong[1]}")
     return q
@@ -178,9 +178,9 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
     ImportError
         gguf is not installed.
     ValueError
-        A format without a type of ggml, or names that ggml cannot hold.
+        ggml has no type for a format, or cannot hold a name.
     TypeError
-        A dtype that GGUF does not have.
+        GGUF does not have a dtype.
     """
     try:
         import gguf  # optional

@@ -1,4 +1,4 @@
-"""Functions that compute a published figure, by the names that the records use: ``eyeriss.frames``."""
+"""Functions that compute a published figure, under the names that the records use: ``eyeriss.frames``."""
 
 from __future__ import annotations
 

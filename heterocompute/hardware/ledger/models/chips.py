@@ -40,9 +40,9 @@ __all__ = [
     "yearly_gain",
 ]
 
-#: Multiply-adds for each byte of weights on the TPU: table 1 of Jouppi et al.; those of matrices are its batch.
+#: Multiply-adds per byte of weights on the TPU: table 1 of Jouppi et al.; for matrices it is the batch.
 REUSE = {"MLP0": 200, "MLP1": 168, "LSTM0": 64, "LSTM1": 96, "CNN0": 2888, "CNN1": 1750}
-#: Batch of MLP0 on CPU and GPU within its 7 ms (section 4); used for the other networks of matrices too.
+#: Batch of MLP0 on CPU and GPU within its 7 ms (section 4); also used for the other networks of matrices.
 SERVED = 16
 
 
@@ -58,7 +58,7 @@ def macs_a_cycle(format: str, machine: str) -> float:
 
 
 def clock_peak(name: str, dtype: str = "fp16") -> float:
-    """Return 10^12 operations/s from units, operations of each a clock, and clock."""
+    """Return 10^12 operations/s from units, operations of each per clock, and clock."""
     return math.prod(device(name).clock[dtype]) / 1e12
 
 
@@ -68,7 +68,7 @@ def ridge(name: str, dtype: str) -> float:
 
 
 def device_figure(name: str, figure: str, key: str = "", sparse: bool = False, unit: float = 1.0) -> float:
-    """Return a figure of a device: a peak, a link, operations a watt."""
+    """Return a figure of a device: a peak, a link, or operations per watt."""
     one = device(name)
     if figure == "peak":
         return one.peak(key, sparse=sparse) / unit
@@ -125,7 +125,7 @@ def break_even(dense_cost: float) -> float:
 
 
 def sm_active(blocks: int, name: str) -> float:
-    """Return percent of the multiprocessors that a launch keeps busy."""
+    """Return the percentage of multiprocessors that a launch keeps busy."""
     return utilization(blocks, name).sm_active
 
 
@@ -151,7 +151,7 @@ def _served(row: str) -> float:
 
 
 def times_over(row: str, name: str, other: str) -> float:
-    """Return the rate of a CPU or GPU over another one's, on one of the six networks with fp32 weights."""
+    """Return the rate of a CPU or GPU over that of another, on one of the six networks with fp32 weights."""
     reuse = _served(row)
     return attainable(name=name, dtype="fp32", reuse=reuse) / attainable(name=other, dtype="fp32", reuse=reuse)
 
@@ -162,7 +162,7 @@ def tpu_over(row: str, other: str) -> float:
 
 
 def tpu_over_all(other: str, watts: bool = False) -> float:
-    """Return the geometric mean of `tpu_over` over the six networks; of operations a joule at the thermal limits."""
+    """Return the geometric mean of `tpu_over` over the six networks, or of operations/J at the thermal limits."""
     mean = math.exp(sum(math.log(tpu_over(row, other)) for row in REUSE) / len(REUSE))
     return mean * device(other).need("tdp") / device("tpu-v1").need("tdp") if watts else mean
 
@@ -178,6 +178,6 @@ def served_over_largest(name: str, dtype: str, batch: int, largest: int) -> floa
 
 
 def tokens_ratio(name: str, dtype: str, other: str, other_dtype: str) -> float:
-    """Return tokens/s of one user of Llama 7B after 1,024 others, over another device's."""
+    """Return tokens/s of one user of Llama 7B after 1,024 others, relative to another device."""
     token = networks["llama_7b"].decoding(1024)
     return roofline(token, other, other_dtype).seconds / roofline(token, name, dtype).seconds

@@ -56,7 +56,7 @@ def macs_ratio(network: str, other: str) -> float:
 
 
 def per_conv_mac(network: str, batch: int, amount: float) -> float:
-    """Return an amount for each multiply-add of a batch's convolutions."""
+    """Return an amount per multiply-add of a batch's convolutions."""
     return amount / conv_macs(network, batch, 1.0)
 
 
@@ -66,7 +66,7 @@ def per_frame(network: str, rate: float) -> float:
 
 
 def token_work(parameters: float, tokens: float) -> float:
-    """Return petaflop/s-days of a training: 6 operations a parameter and token."""
+    """Return petaflop/s-days of a training: 6 operations per parameter and token."""
     return training_flops(parameters, tokens) / PETAFLOP_DAY
 
 
@@ -76,12 +76,12 @@ def training_work(row: str = "", name: str = "", unit: float = PETAFLOP_DAY) -> 
 
 
 def training_ratio(name: str, other: str) -> float:
-    """Return the operations of a training over those of another."""
+    """Return the ratio of the operations of two trainings."""
     return training_work(name=name) / training_work(name=other)
 
 
 def training_days(parameters: float, tokens: float, devices: int, rate: float) -> float:
-    """Return days on A100 that each reach `rate` of their 312e12 operations/s, outputs computed again."""
+    """Return days on A100s that each reach `rate` of their 312e12 operations/s, with outputs recomputed."""
     seconds = training_time(parameters, tokens, "a100-sxm-80gb", devices, rate / 312e12, recompute=True)
     return seconds / 86400
 
@@ -92,7 +92,7 @@ def data_parallel_days(rate: float, peak: float) -> float:
 
 
 def linear_memory(part: str) -> float:
-    """Return MiB of Linear(1024, 1024): its parameters, 100 outputs of 10,240 rows, or a backward pass."""
+    """Return MiB of Linear(1024, 1024): its parameters, 100 outputs of 10,240 rows each, or a backward pass."""
     layer, shape = Linear(1024, 1024), (1024,)
     if part == "params":
         found = memory.infer(layer, shape).params
@@ -115,7 +115,7 @@ def adam_bytes() -> float:
 
 
 def kept_share(kind: str) -> float:
-    """Return the share of pruned AlexNet's weights that is not zero, in layers whose names begin so."""
+    """Return the density of pruned AlexNet's weights, in layers whose names have this beginning."""
     layers = [one for one in networks["alexnet_original"].problems() if one.name.startswith(kind)]
     shares = DENSITIES["alexnet_original"]
     return sum(one.weights * shares[one.name]["W"] for one in layers) / sum(one.weights for one in layers)

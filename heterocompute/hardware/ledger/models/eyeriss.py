@@ -12,7 +12,7 @@ from ...accelerators.row_stationary import GLB, dataflow_machine
 __all__ = ["active", "arithmetic_share", "buffer_mb", "dataflow", "dram_mb", "dram_words", "frames", "gated_share",
            "macs_a_joule", "macs_a_second", "pixel_words", "power"]  # fmt: skip
 
-#: Images of a batch, as the chip was measured.
+#: Images per batch in the measurements of the chip.
 BATCHES = {"alexnet_original": 4, "vgg16": 3}
 
 
@@ -50,7 +50,7 @@ def pixel_words() -> float:
 
 
 def buffer_mb(network: str) -> float:
-    """Return the MB that are read from and written to the global buffer."""
+    """Return the MB read from and written to the global buffer."""
     unit = (eyeriss().mac_pj or 0.0) / 16
     pj = sum(pj for one in measured(network).layers for name, pj in one.stores.items() if name.startswith("GLB"))
     return pj / (GLB * unit) / 8e6
@@ -84,12 +84,12 @@ def macs_a_joule(network: str) -> float:
 
 
 def arithmetic_share(network: str) -> float:
-    """Return the share of the energy on chip that multiplies and adds."""
+    """Return the share of the on-chip energy in multiply-adds."""
     return measured(network).arithmetic_share
 
 
 def gated_share(network: str) -> float:
-    """Return the share of a PE's energy that is saved where an input is zero."""
+    """Return the share of a PE's energy that is saved when an input is zero."""
     dense = conv_only(eyeriss().report(network, batch=BATCHES[network], zeros={}))
     return 1 - _element(measured(network)) / _element(dense)
 

@@ -18,7 +18,7 @@ __all__ = ["frames", "groq_chips", "groq_over", "groq_tokens", "instructions_sha
 
 @cache
 def report(machine: str, network: str, format: str | None = None) -> AcceleratorReport:
-    """Return what an image takes."""
+    """Return the cost of one image."""
     return accelerator(machine).report(network, format)
 
 
@@ -28,7 +28,7 @@ def frames(machine: str, network: str) -> float:
 
 
 def nvdla_frames(network: str) -> float:
-    """Return images/s of NVDLA with Winograd, one at a time."""
+    """Return images/s of NVDLA with Winograd, for one image at a time."""
     return 1 / nvdla(winograd=True).report(network).seconds
 
 
@@ -50,13 +50,13 @@ def mlp0() -> float:
 
 
 def mlp0_waits() -> float:
-    """Return the share of the time that waits for weights."""
+    """Return the share of the time spent waiting for weights."""
     layers = _mlp0().layers
     return 1 - sum(layer.work for layer in layers) / sum(layer.cycles for layer in layers)
 
 
 def mlp0_over(name: str) -> float:
-    """Return inferences/s over those of a CPU or GPU at its roof: batch 16, fp32 weights, both within 7 ms."""
+    """Return the TPU's inferences/s over a CPU's or GPU's at its roof: batch 16, fp32 weights, both within 7 ms."""
     chip, batch, weights = device(name), 16, 20e6
     rate = batch / max(2 * batch * weights / chip.peak("fp32"), 4 * weights / chip.need("bandwidth"))
     return 200 / _mlp0().seconds / rate
@@ -81,5 +81,5 @@ def groq_tokens() -> float:
 
 
 def groq_over(name: str) -> float:
-    """Return `groq_tokens` over those of another device at its roof."""
+    """Return `groq_tokens` over the tokens/s of another device at its roof."""
     return groq_tokens() * roofline(networks["llama2_70b"].decoding(1024), name, "fp16").seconds

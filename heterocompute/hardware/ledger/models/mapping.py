@@ -23,7 +23,7 @@ MANY = (
     {"K": 32, "P": 16, "R": 3},
     {"W": [{"K": 1}, {"R": 1}], "I": [{"P": 1, "R": 1}], "O": [{"K": 1}, {"P": 1}]},
 )
-#: Problem, levels from the outermost in, loops in time.
+#: Problem, levels from the outermost in, temporal loops.
 EXERCISES: dict[str, tuple[Any, tuple[str, ...], dict[str, Any]]] = {
     "00, one level": (ONE, ("Buf",), {"Buf": [("P", 16), ("R", 3)]}),
     "01, weight stationary": (ONE, ("MM", "Buf"), {"MM": [("R", 3)], "Buf": [("P", 16)]}),
@@ -37,7 +37,7 @@ DOT = {"A": [{"K": 1}], "B": [{"K": 1}], "Z": []}
 PRODUCT = {"A": [{"M": 1}, {"K": 1}], "B": [{"K": 1}, {"N": 1}], "Z": [{"M": 1}, {"N": 1}]}
 CONV = {"A": [{"M": 1}, {"S": 1}], "B": [{"S": 1, "Q": 1}], "Z": [{"M": 1}, {"Q": 1}]}
 LEFT, BOTH = {"B": {"A"}, "Z": {"A"}}, {"A": {"B"}, "B": {"A"}, "Z": {"A", "B"}}
-#: Loops, tensors, shares that are not zero, what is skipped for which zeros, filters side by side.
+#: Loops, tensors, shares of nonzeros, skipped accesses and the zeros that cause them, parallel filters.
 SKIPPING: dict[str, tuple[dict[str, int], Any, dict[str, float], Any, int]] = {
     "dot product of 16, density 0.25": ({"K": 16}, DOT, {"A": 0.25}, LEFT, 1),
     "8 x 8 x 8, densities 0.25 and 0.5": ({"M": 8, "K": 8, "N": 8}, PRODUCT, {"A": 0.25, "B": 0.5}, BOTH, 1),

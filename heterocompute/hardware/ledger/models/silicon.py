@@ -9,7 +9,7 @@ __all__ = ["arithmetic_pj", "dram_pj", "log_saving", "mac_ratio", "sram_pj"]
 
 
 def mac_ratio(format: str, other: str) -> float:
-    """Return the energy of a multiply-add of vectors of 32 over another format's."""
+    """Return the energy of a multiply-add of vectors of 32, relative to another format."""
     return mac(format, format, vector=32).energy_pj / mac(other, other, vector=32).energy_pj
 
 
@@ -19,7 +19,7 @@ def log_saving(row: str, format: str, sharing: int) -> float:
 
 
 def arithmetic_pj(format: str, accumulator: int, lanes: int, products: int) -> float:
-    """Return pJ of so many multiply-adds at 45 nm."""
+    """Return pJ of this many multiply-adds at 45 nm."""
     return products * mac(format, format, accumulator, lanes).energy_pj
 
 

@@ -23,8 +23,8 @@ __all__ = ["dram_over_sram", "eie_frames", "eie_half_dense", "eie_operations", "
 
 FULLY_CONNECTED = ("fc6", "fc7", "fc8")
 NETWORKS = "alexnet_original", "vgg16", "googlenet"
-#: Inputs, outputs, shares of weights and of inputs that are not zero: EIE, table III. Of VGG-6 and VGG-7 a part of the
-#: 4,096 outputs.
+#: Inputs, outputs, shares of nonzero weights and inputs: EIE, table III. For VGG-6 and VGG-7 a part of the 4,096
+#: outputs.
 LAYERS = {
     "Alex-6": (9216, 4096, 0.09, 0.351),
     "Alex-7": (4096, 4096, 0.09, 0.353),
@@ -66,7 +66,7 @@ def _filled(density: float) -> AcceleratorReport:
 
 
 def eie_half_dense() -> float:
-    """Return the speed at half of the weights and inputs over that of dense ones, on AlexNet's fc8."""
+    """Return the speed with half of the weights and inputs over the speed with dense ones, on AlexNet's fc8."""
     return _filled(1.0).seconds / _filled(0.5).seconds
 
 
@@ -77,7 +77,7 @@ def eie_over_memory(bandwidth: float) -> float:
 
 @cache
 def eie_work(row: str) -> float:
-    """Return the share of a layer's products that EIE computes, without those of padding."""
+    """Return the share of a layer's products that EIE computes, excluding those of padding."""
     inputs, outputs, weights, values = LAYERS[row]
     if row.startswith("Alex"):
         layer = matrices().layers[int(row[-1]) - 6]
@@ -90,7 +90,7 @@ def eie_work(row: str) -> float:
 
 
 def eie_zero_weights() -> float:
-    """Return the weights of AlexNet's fully connected layers over those that stay."""
+    """Return the weights of AlexNet's fully connected layers over those that remain."""
     loops = [one for one in networks["alexnet_original"].problems() if one.name in FULLY_CONNECTED]
     shares = DENSITIES["alexnet_original"]
     return sum(one.weights for one in loops) / sum(one.weights * shares[one.name]["W"] for one in loops)
@@ -102,14 +102,14 @@ def eie_stored() -> float:
 
 
 def eie_skipping() -> float:
-    """Return the energy of AlexNet's fc8 with every activation over that without its zeros."""
+    """Return the energy of AlexNet's fc8 with every activation over the energy with zeros skipped."""
     zeros = {"fc8": {**DENSITIES["alexnet_original"]["fc8"], "I": 1.0}}
     every = eie().report("alexnet_original", layers=("fc8",), zeros=zeros)
     return every.energy * 1e12 / matrices().layers[2].picojoules
 
 
 def dram_over_sram() -> float:
-    """Return the energy of a bit of DRAM over that of one of an SRAM of 8 KB, 45 nm."""
+    """Return the energy of a bit of DRAM over that of a bit of an 8 KB SRAM, 45 nm."""
     return DRAM / sram(8192, "45nm")
 
 
@@ -144,7 +144,7 @@ def scnn_energy_mean() -> float:
 
 
 def _gated(network: str, density: float | None = None) -> float:
-    """Return the energy in pJ of the dense rival that stops at zeros and stores activations without them."""
+    """Return the energy, in pJ, of the dense rival that skips multiplication by zeros and does not store them."""
     found = 0.0
     loops = {one.name: one for one in networks[network].problems()}
     for layer in outer_products(network, density).layers:
@@ -164,7 +164,7 @@ def scnn_dense_gating() -> float:
 
 
 def scnn_even(of: str) -> float:
-    """Return the density of both operands at which SCNN gains nothing on GoogLeNet: time, energy or gated energy."""
+    """Return the density of both operands at which SCNN breaks even on GoogLeNet: time, energy or gated energy."""
     gains: dict[str, Callable[[float], float]] = {
         "time": lambda density: scnn_speed(network="googlenet", density=density),
         "energy": lambda density: 1 / scnn_energy("googlenet", density),
@@ -180,7 +180,7 @@ def scnn_even(of: str) -> float:
 
 
 def scnn_layer(which: str) -> float:
-    """Return the speed of the slowest or the fastest layer of the three networks over that of the dense rival."""
+    """Return the speed of the slowest or fastest layer of the three networks, relative to the dense rival."""
     speeds = [float(layer.detail["speedup"]) for name in NETWORKS for layer in outer_products(name).layers]
     return min(speeds) if which == "slowest" else max(speeds)
 
@@ -197,7 +197,7 @@ def scnn_one_pixel() -> float:
 
 
 def zero_share(tensor: str) -> float:
-    """Return the mean share of zeros over the convolutions of the three networks; not of images, which have none."""
+    """Return the mean share of zeros over the convolutions of the three networks, without the images."""
     found = [
         1 - shares[tensor]
         for network in NETWORKS

@@ -1,4 +1,4 @@
-"""Machines of vector units: Simba, MAGNet and VS-Quant on it."""
+"""Machines of vector units: Simba, and MAGNet also with VS-Quant."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def magnet_over_ws(row: str) -> float:
 
 
 def magnet_share(dataflow: str, format: str = "int8") -> float:
-    """Return the share of the energy on chip that multiplies and adds."""
+    """Return the share of the on-chip energy in multiply-adds."""
     return on_magnet(dataflow, format).arithmetic_share
 
 
@@ -101,7 +101,7 @@ def density_mm2(machine: str) -> float:
 
 
 def _same_values(format: str) -> tuple[tuple[str, Any], ...]:
-    """Return buffers that hold as many values of a format as the usual ones hold of int8."""
+    """Return buffers that hold as many values of a format as the usual ones hold int8 values."""
     weights, _, activations = format.partition(" x ")
     plain = Design()
     wide = {"weight_kib": weights, "input_kib": activations or weights, "global_kib": activations or weights}
@@ -109,12 +109,12 @@ def _same_values(format: str) -> tuple[tuple[str, Any], ...]:
 
 
 def vsq_energy(format: str, same_values: bool = True) -> float:
-    """Return the energy on chip that a format saves over int8: buffers of as many values, or of as many bytes."""
+    """Return the on-chip energy that a format saves over int8: with buffers of as many values, or of as many bytes."""
     fields = _same_values(format) if same_values else ()
     return 1 - float(_design(format, fields)["energy"] / _design("int8")["energy"])
 
 
 def vsq_area(format: str, same_values: bool = True) -> float:
-    """Return the area that a format saves over int8: buffers of as many values, or of as many bytes."""
+    """Return the area that a format saves over int8: with buffers of as many values, or of as many bytes."""
     fields = _same_values(format) if same_values else ()
     return 1 - float(_design(format, fields)["area"] / _design("int8")["area"])

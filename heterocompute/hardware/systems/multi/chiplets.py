@@ -1,4 +1,4 @@
-"""A network on chiplets: what moves between them and inside them, as on Simba.
+"""A network on chiplets: the data that move between them and inside them, as on Simba.
 
 Chiplets form a grid: the k columns share the output channels of a layer, the c rows its input channels. Weights stay.
 Package: each chiplet gets the input channels of its row (k times the input in all), and a column adds its partial
@@ -162,7 +162,7 @@ def chiplets(
 
 
 def _grids(count: int) -> list[tuple[int, int]]:
-    """Grids of `count` places; a layer without so many channels leaves places empty."""
+    """Return all grids of `count` chiplets; a layer with fewer channels leaves some of them idle."""
     low = [k for k in range(1, math.isqrt(count) + 1) if count % k == 0]
     return [(k, count // k) for k in sorted({*low, *(count // k for k in low)})]
 
@@ -172,7 +172,7 @@ def _depth(loops: Loops) -> int:
 
 
 def _between(loops: Loops, k: int, c: int, operand: float, wide: float) -> float:
-    """Bytes between the places of a k x c grid, with one place that holds inputs before and gets outputs after."""
+    """Return the bytes between the places of a k x c grid; one place holds the inputs before and the outputs after."""
     columns, rows = min(k, loops.k), min(c, _depth(loops))
     if columns == rows == 1:
         return 0.0
@@ -181,7 +181,7 @@ def _between(loops: Loops, k: int, c: int, operand: float, wide: float) -> float
 
 
 def _inside(loops: Loops, k: int, c: int, elements: int, operand: float, wide: float) -> tuple[tuple[int, int], float]:
-    """The grid of elements that moves least in one chiplet, and its bytes."""
+    """Return the grid of elements that moves the fewest bytes in one chiplet, and these bytes."""
     k_part, c_part = math.ceil(loops.k / k), math.ceil(_depth(loops) / c)
     inputs, outputs = loops.inputs * c_part / _depth(loops), loops.outputs * k_part / loops.k
     if loops.groups > 1:

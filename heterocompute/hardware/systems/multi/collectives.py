@@ -1,4 +1,4 @@
-"""The time of collectives: an all-reduce as a ring, as trees, or with switches that add; and its relatives.
+"""The time of collectives: an all-reduce as a ring, as trees, or with switches that add; and related operations.
 
 Of n devices with S bytes each and a rate B one way out of each:
 ring    2 (n - 1) steps of S / n:                     2 (n - 1) / n S / B + 2 (n - 1) latency
@@ -85,7 +85,8 @@ def allreduce(
     return (max(moving) if pipelined else sum(moving)) + waiting
 
 
-#: Of each collective among n devices: the share of its bytes that passes the busiest link one way, and its steps.
+#: For each collective among n devices: the share of its bytes that pass the busiest link in one direction, and its
+#: steps.
 COLLECTIVES: Mapping[str, Callable[[int], tuple[float, float]]] = {
     "broadcast": lambda n: (1.0, math.ceil(math.log2(n))),
     "reduce": lambda n: (1.0, math.ceil(math.log2(n))),
@@ -178,12 +179,12 @@ def link_rate(link: float | str | Device) -> float:
         return check_number("multi", "link", link)
     one = device(link)
     if not one.links:
-        raise ValueError(f"{one.name}: no link is known")
+        raise ValueError(f"{one.name}: no link is known; pass link in B/s")
     return max(one.links.values()) / 2
 
 
 def _tier(algorithm: str, count: int) -> tuple[float, float]:
-    """Bytes that leave a device for each byte it holds, and steps."""
+    """Return the bytes that leave a device for each byte that it holds, and the steps."""
     if count == 1:
         return 0.0, 0.0
     if algorithm == "ring":

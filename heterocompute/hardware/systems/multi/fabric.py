@@ -1,4 +1,4 @@
-"""What connects devices: tiers of switches or rings, each with the rate at which a device sends through it.
+"""Connections between devices: tiers of switches or rings, each with a device's sending rate.
 
 A tier joins `count` groups of the tier below; the innermost joins devices. Rates are B/s one way out of one device.
 """

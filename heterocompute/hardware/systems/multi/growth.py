@@ -1,4 +1,4 @@
-"""What networks took to train, from AlexNet to GPT-3, counted from their layers or parameters.
+"""The training of networks from AlexNet to GPT-3: operations counted from their layers or parameters.
 
 A network of images: 2 operations a multiply-add, three passes' worth (one forward, two backward), images x epochs.
 A transformer: 6 operations a parameter and token.

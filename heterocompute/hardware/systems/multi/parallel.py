@@ -1,4 +1,4 @@
-"""Training split over devices: by data (with or without waiting), by the inside of layers, by layers."""
+"""Training split over devices: by data (synchronous or not), within layers, by layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One network on more and more devices: by data, by the inside of its blocks, by its layers.
+"""One network on more and more devices: by data, within its blocks, by its layers.
 
 A step is three times the forward pass's roofline (one forward, two backward), divided by the share of it that devices
 reach. By data each device has a batch of its own; the other two share one batch.
@@ -133,7 +133,7 @@ def balanced(times: Sequence[float], parts: int) -> list[int]:
         middle = (low + high) / 2
         low, high = (low, middle) if len(_cut(times, middle)) <= parts else (middle, high)
     ends = _cut(times, high * (1 + 1e-12))
-    while len(ends) < parts:  # parts to spare: the longest that can be cut
+    while len(ends) < parts:  # more parts than needed: divides the longest part that can be divided
         begins = [0, *ends[:-1]]
         spans = [(math.fsum(times[a:b]), a, b) for a, b in zip(begins, ends, strict=True) if b - a > 1]
         _, a, _ = max(spans)

@@ -1,4 +1,4 @@
-"""The blocks of ggml (src/ggml-common.h): what they stand for. How they are found says `encoding`.
+"""The values of the blocks of ggml (src/ggml-common.h); `encoding` has the rounding to them.
 
 q4_0 q5_0 q8_0       value = d * q                    d a float16 for 32 values
 tq1_0 tq2_0          value = d * q                    d a float16 for 256 values, q = -1, 0 or 1
@@ -131,7 +131,7 @@ def terms_above(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> tupl
 
 
 def factors(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> tuple[Array, Array]:
-    """Return what multiplies the codes of each group, and what is added then; both are exact.
+    """Return the factor of the codes of each group, and the summand; both are exact.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How the blocks of ggml are found: five types as ggml has them, the others by a search of least squares.
+"""The encoding of ggml's blocks: five types as ggml encodes them, the others by a search of least squares.
 
 float32 throughout, operation by operation, no fma; sums index ascending, one accumulator. A value counts as its
 float32, cut to +-2^40, which no block reaches, and 0 below 2^-40, where every block is 0. H(v) is the float16 nearest
@@ -21,7 +21,7 @@ STEPS = np.arange(-4, 4, dtype=F32) / F32(4)
 
 
 class Sums(NamedTuple):
-    """Of one group: sums of w, w x, w q, w q^2 and w q x."""
+    """Sums over one group: of w, w x, w q, w q^2 and w q x."""
 
     w: Array
     x: Array
@@ -100,7 +100,7 @@ def _largest(x: Array) -> Array:
 
 
 def _plain(kind: Any, x: Array) -> tuple[Array, Array, Array]:
-    """Return codes, scales and minima of types that search nothing."""
+    """Return codes, scales and minima of types without a search."""
     limit = F32(65504)
     least = np.clip(x.min(axis=-1), -limit, limit)
     if kind.has_minimum:
@@ -134,7 +134,7 @@ def _sums(x: Array, w: Array, q: Array) -> Sums:
 
 
 def _fit(kind: Any, x: Array, w: Array) -> tuple[Array, Array]:
-    """Return the scale of each group, and minus its minimum."""
+    """Return the scale of each group, and its minimum with the sign changed."""
     return _fit_minimum(kind, x, w) if kind.has_minimum else _fit_signed(kind, x, w)
 
 
@@ -173,7 +173,7 @@ def _fit_minimum(kind: Any, x: Array, w: Array) -> tuple[Array, Array]:
 
 
 def _nearest(kind: Any, quotient: Array) -> Array:
-    """Return codes, or the levels that they stand for."""
+    """Return the nearest codes, or the nearest levels if the kind has levels."""
     if kind.has_levels:
         return np.asarray(LEVELS.astype(F32)[np.searchsorted((LEVELS[1:] + LEVELS[:-1]) / 2, quotient, side="left")])
     n = 2 ** (kind.bits - 1)
@@ -182,7 +182,7 @@ def _nearest(kind: Any, quotient: Array) -> Array:
 
 
 def _assigned(kind: Any, x: Array, scale: Array, minimum: Any) -> Array:
-    """Return the codes nearest with these factors: value = scale * q - minimum."""
+    """Return the nearest codes for these factors: value = scale * q - minimum."""
     codes = _nearest(kind, (x + np.asarray(minimum)[..., None]) * _inverse(scale)[..., None])
     if kind.has_levels:
         return codes
@@ -220,7 +220,7 @@ def _below(kind: Any, sizes: Geometry, x: Array, w: Array) -> tuple[Array, dict[
 
 
 def _refitted(kind: Any, sums: Sums, s: Array, m: Array, d: Array, e: Array) -> tuple[Array, Array]:
-    """Return d and e of least squares with these codes and integers; as they are where that has no answer."""
+    """Return d and e by least squares for these codes and integers; unchanged where there is no solution."""
     zero = np.zeros(d.shape, F32)
     aa, bb, ab, ax, bx = zero, zero, zero, zero, zero
     for g in range(s.shape[-1]):

@@ -26,7 +26,7 @@ class Plane(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """What a block holds.
+    """The layout of a block.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ BLOCKS = {
     "nvfp4": Blocks(4, 0, 64, 16, 8, ("bytes", Plane(0, 4, 8))),
 }
 SMALL_BYTES = {"q2_k": 16, "q3_k": 12, "q4_k": 12, "q5_k": 12, "q6_k": 16, "iq4_xs": 6}
-TRIT_BYTES, TRIT_RUNS = 52, ((0, 32, 5), (160, 16, 5), (240, 4, 4))  # first code, codes apart, digits of a byte
+TRIT_BYTES, TRIT_RUNS = 52, ((0, 32, 5), (160, 16, 5), (240, 4, 4))  # first code, distance of codes, digits per byte
 MINUS_ZERO = 8  # of 4-bit floats: written as 0
 
 
@@ -218,7 +218,7 @@ def _small_bytes(name: str, parts: Mapping[str, Array], rows: int, count: int) -
 
 
 def _small_integers(name: str, field: Array) -> tuple[Array, Array]:
-    """Return scales and minima as they are packed, uint8 (rows, blocks, groups)."""
+    """Return packed scales and minima, uint8 (rows, blocks, groups)."""
     kind = BLOCKS[name]
     low, high, four = np.uint8(15), np.uint8(63), np.uint8(4)
     if name == "q2_k":
