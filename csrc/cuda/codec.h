@@ -336,6 +336,8 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
             const int64_t segment = p.per_run ? run * p.per_run + begin / p.group : 0;
             p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / p.geometry.group : 0];
         }
+        if (p.scales_alone)
+            continue;
         /* the last block of a run may reach beyond it, where its values are zeros */
         if (p.format.m && in_run >= p.geometry.whole_length && !p.metadata)
             continue;

@@ -25,6 +25,11 @@ static inline __device__ void hc_barrier() { __syncthreads(); }
 static inline __device__ void hc_atomic_max(uint32_t *at, uint32_t value) { atomicMax(at, value); }
 static inline __device__ void hc_atomic_or(uint32_t *at, uint32_t value) { atomicOr(at, value); }
 
+/* Byte i of the answer is the one of eight, those of a and then those of b, that 4 bits of `which` name. */
+static inline __device__ uint32_t hc_permute_bytes(uint32_t a, uint32_t b, uint32_t which) {
+    return __byte_perm(a, b, which);
+}
+
 /* 16 bytes of global memory that no kernel writes meanwhile, to registers. */
 static inline __device__ void hc_load_16(float to[4], const void *from) {
     const float4 four = __ldg((const float4 *)from);

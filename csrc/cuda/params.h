@@ -51,6 +51,7 @@ typedef struct {
     int64_t ld;             /* bytes of a row, a multiple of 64 */
     int64_t segments;       /* of a row */
     int32_t n_limbs;
+    int32_t scales_alone;
     int32_t for_nibbles; /* columns in the order of hc_gemm_s4: 32 t + 8 j + 2 i + h at 32 j + 16 h + 4 t + i of 128 */
     int8_t *integers;    /* (limbs, rows, ld), the lowest limb first, the highest with a sign */
     uint32_t *
@@ -90,14 +91,16 @@ typedef struct {
     const uint32_t *metadata;
 } hc_cuda_gemm_24;
 
-/* hc_gemm_s4_*: folded, w as it is stored, in codes of 4 bits with or without a scale of 4 bits for every 16. */
+/* hc_gemm_s4_*, hc_gemm_nibbles_* and hc_gemm_90a_nibbles_*: w as it is stored, in codes of 4 bits; folded with or without a scale of 4
+ * bits for every 16. */
 typedef struct {
-    int64_t m, n, ld, w_row_bytes; /* ld: bytes of a row of x, a multiple of 256 */
-    const int8_t *x;               /* for_nibbles */
+    int64_t m, n, ld, segments, w_row_bytes; /* ld: bytes of a row of x, of hc_gemm_s4_* a multiple of 256 */
+    int32_t length, spare;                   /* columns of a segment */
+    const int8_t *x;                         /* for_nibbles, of hc_gemm_s4_* */
     const uint8_t *w, *group_scales;
     int64_t w_stride, group_scales_stride, w_scales_stride; /* bytes from row to row */
     const float *x_scales, *bias;
-    const char *w_scales;
+    const char *w_scales; /* a float for each segment of a row */
     char *y;
     int64_t y_row, y_column;
 } hc_cuda_gemm_s4;

@@ -6,7 +6,7 @@
 
 /* An operation with its arguments, planned twice: for the size of its workspace, and with it. */
 typedef struct {
-    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CONV2D, CHANCE, PRUNE, LAYER, ATTENTION } what;
+    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, PREPACK, MATMUL, CONV2D, CHANCE, PRUNE, LAYER, ATTENTION } what;
     int device;
     void *stream;
     PyObject *allocate; /* of the caller, who does not wait: an answer with a value that is refused is NaN; or NULL */

@@ -1,6 +1,6 @@
 /* The binding of CUDA: operations on arrays on a device.
  *
- *   view = (address, dtype, shape, strides in bytes)      packed = (format, shape, axes, {component: address}), C order
+ *   view = (address, dtype, shape, strides in bytes)      packed = (format, shape, axes, {component: address}[, address of cuda_prepack]), C order
  *
  * Every function has been told legal sizes by heterocompute/arrays/device.py. Functions with a device and a stream begin with both.
  */
@@ -15,11 +15,11 @@
 PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return Py_BuildValue(
-        "{sNsNsNsNsNsNsNsNsNsNsN}", "layer", PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_attention), "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check),
-        "conv2d", PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize), "dequantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
+        "{sNsNsNsNsNsNsNsNsNsNsNsN}", "prepack", PyLong_FromVoidPtr((void *)hc_cuda_plan_prepack), "layer",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention", PyLong_FromVoidPtr((void *)hc_cuda_plan_attention),
+        "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize),
+        "dequantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
         "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
@@ -62,6 +62,14 @@ static int parse_dequantize(PyObject *args, hc_cuda_call *call) {
         !hc_cuda_parse_view(argument(args, 1), &call->out))
         return 0;
     call->what = DEQUANTIZE;
+    return 1;
+}
+
+/* (..., packed): `allocate` is asked for the memory that is kept, unless products read the array as it is stored. */
+static int parse_prepack(PyObject *args, hc_cuda_call *call) {
+    if (!hc_cuda_parse_start(args, 1, call) || !hc_cuda_parse_packed(argument(args, 0), &call->packed))
+        return 0;
+    call->what = PREPACK;
     return 1;
 }
 
@@ -129,6 +137,7 @@ static int parse_conv2d(PyObject *args, hc_cuda_call *call) {
 HC_CUDA_METHOD(quantize)
 HC_CUDA_METHOD(fake_quantize)
 HC_CUDA_METHOD(dequantize)
+HC_CUDA_METHOD(prepack)
 HC_CUDA_METHOD(matmul)
 HC_CUDA_METHOD(conv2d)
 #undef HC_CUDA_METHOD
@@ -153,11 +162,9 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     static const struct {
         const char *name;
         int (*parse)(PyObject *args, hc_cuda_call *call);
-    } METHODS[] = {{"quantize", parse_quantize},
-                   {"fake_quantize", parse_fake_quantize},
-                   {"dequantize", parse_dequantize},
-                   {"matmul", parse_matmul},
-                   {"conv2d", parse_conv2d}};
+    } METHODS[] = {{"quantize", parse_quantize},     {"fake_quantize", parse_fake_quantize},
+                   {"dequantize", parse_dequantize}, {"prepack", parse_prepack},
+                   {"matmul", parse_matmul},         {"conv2d", parse_conv2d}};
     const char *name;
     PyObject *arguments;
     int architecture = 0;

@@ -30,11 +30,13 @@ int hc_cuda_parse_view(PyObject *object, hc_view *view) {
 
 int hc_cuda_parse_packed(PyObject *object, hc_packed *packed) {
     PyObject *format, *shape, *axes, *components;
+    unsigned long long prepacked = 0;
     *packed = (hc_packed){0};
-    if (!PyArg_ParseTuple(object, "OOOO!", &format, &shape, &axes, &PyDict_Type, &components) ||
+    if (!PyArg_ParseTuple(object, "OOOO!|K", &format, &shape, &axes, &PyDict_Type, &components, &prepacked) ||
         !hc_parse_format(format, &packed->format) || !hc_parse_sizes(shape, "shape", packed->shape, &packed->ndim) ||
         !hc_parse_axes(axes, packed->axes, &packed->n_axes))
         return 0;
+    packed->prepacked = (void *)(uintptr_t)prepacked;
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
     hc_error error;
@@ -84,6 +86,8 @@ hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_p
                                           workspace, plan, error);
     case DEQUANTIZE:
         return hc_cuda_plan_dequantize(&call->packed, &call->out, plan, error);
+    case PREPACK:
+        return hc_cuda_plan_prepack(&call->packed, workspace, plan, error);
     case CONV2D:
         return hc_cuda_plan_conv2d(&call->x, call->has_format ? &call->format : NULL, &call->packed, &call->window,
                                    call->relu, call->bias, &call->out, workspace, plan, error);
