@@ -91,7 +91,7 @@ def test_codes_of_4_bits_stay_packed_for_any_number_of_rows(x_text: str, w_text:
 @pytest.mark.sweep(every=3)
 def test_prepacked_weights_give_the_same_bits(text: str) -> None:
     rng = np.random.default_rng(0)
-    for order, (m, n, k) in enumerate([(3, 40, 256), (70, 9, 256), (130, 70, 512)]):
+    for order, (m, n, k) in enumerate([(3, 40, 256), (130, 9, 256)]):
         x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
         q = hc.quantize(w, text)
         made = emulated.prepack(q, order)
@@ -120,7 +120,7 @@ PATTERNS = [
 @pytest.mark.parametrize(("x_text", "w_text"), PATTERNS)
 def test_patterns_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
     rng = np.random.default_rng(0)
-    for order, (m, n, k) in enumerate([(1, 3, 16), (17, 140, 102), (70, 9, 256)]):
+    for order, (m, n, k) in enumerate([(1, 3, 64), (17, 140, 102), (70, 9, 256)]):
         x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
         bias = rng.standard_normal(n).astype(np.float32)
         q, packed = hc.quantize(w, w_text), hc.quantize(x, x_text)
