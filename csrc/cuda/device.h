@@ -13,9 +13,9 @@
 
 #ifdef __CUDACC__
 #define HC_DEVICE __device__
-/* A kernel with one structure of parameters p, for at most `threads` a block. */
-#define HC_KERNEL(name, type, threads)                                                                                 \
-    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ type p)
+/* A kernel with one structure of parameters p, for at most `threads` a block; also, blocks that a multiprocessor must hold. */
+#define HC_KERNEL(name, type, ...)                                                                                     \
+    extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ type p)
 
 static inline __device__ unsigned char *hc_shared() {
     extern __shared__ __align__(1024) unsigned char hc_shared_bytes[];

@@ -23,7 +23,7 @@ struct hc_host_kernel {
 };
 
 #define HC_DEVICE
-#define HC_KERNEL(name, type, threads)                                                                                 \
+#define HC_KERNEL(name, type, threads, ...)                                                                            \
     static void name(const type &p);                                                                                   \
     static const hc_host_kernel name##_entry(#name, sizeof(type), threads,                                             \
                                              [](const void *params) { name(*(const type *)params); });                 \

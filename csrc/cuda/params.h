@@ -131,6 +131,9 @@ typedef struct {
     hc_cuda_state *state;
 } hc_cuda_prune;
 
+/* Rows of a thread of hc_gemv_<family>_b<bits of a code>_v1. */
+enum { HC_CUDA_GEMV_ROWS = 2 };
+
 /* hc_gemv_<family> and _b<bits of a code>_v<vectors>: y[v, j] = sum_k x_v[k] c_j[k], codes as they are stored, in the order of few vectors. */
 typedef struct {
     hc_format format;
@@ -138,8 +141,9 @@ typedef struct {
     hc_components parts;
     hc_row_view x; /* rows over k at one stride, of float values that float32 holds */
     int64_t vectors;
-    int32_t lanes, ld; /* threads of a row: 16 with groups, else 8; a thread's shared floats */
-    float table[16];   /* what codes of 4 bits stand for, where words of them are read */
+    int32_t lanes, ld;     /* threads of a row: 16 with groups, else 8; a thread's shared floats */
+    int32_t has_16, spare; /* where words are read: rows lie on multiples of 16 bytes, whole, in one run */
+    float table[16];       /* and what codes of 4 bits stand for */
     const float *bias;
     char *y;
     int64_t y_row, y_column; /* bytes */

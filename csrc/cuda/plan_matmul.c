@@ -44,12 +44,14 @@ static int word_bits(hc_cuda_gemv *gemv) {
     const bool has_groups = gemv->lanes == 16;
     const int64_t word = has_groups || form.bits == 8 ? 8 : 4, group = has_groups ? g->group : 8;
     const bool has_words =
-        (uintptr_t)codes->data % 8 == 0 && codes->row_stride % word == 0 &&
+        g->padded <= INT32_MAX && (uintptr_t)codes->data % 8 == 0 && codes->row_stride % word == 0 &&
         (has_groups ? group * form.bits % 64 == 0 && g->run_length * form.bits % 64 == 0 : g->columns % 8 == 0);
     const hc_row_view *x = &gemv->x;
     const bool has_fours = x->dtype == HC_F32 && x->column_stride == sizeof(float) && (uintptr_t)x->data % 16 == 0 &&
                            x->rows.stride[0] % 16 == 0 && (g->runs == 1 || !has_groups || g->run_length % 4 == 0);
     memcpy(gemv->table, form.table, sizeof gemv->table);
+    gemv->has_16 = (uintptr_t)codes->data % 16 == 0 && codes->row_stride % 16 == 0 && g->runs == 1 &&
+                   (!has_groups || g->columns == g->padded);
     return has_words && has_fours ? form.bits : 0;
 }
 
@@ -89,10 +91,11 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            "the CUDA kernels do not multiply vectors at several strides: use the CPU");
         const int bits = word_bits(&gemv);
         if (bits) {
+            const int64_t teams = hc_ceil_div(geometry.rows, gemv.vectors > 1 ? 1 : HC_CUDA_GEMV_ROWS);
             hc_cuda_step *step =
                 hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
                                  hc_cuda_words_kernel_of(packed->format.family, bits, gemv.vectors > 1),
-                                 hc_ceil_div(geometry.rows * gemv.lanes, HC_CUDA_MAX_THREADS), 1, HC_CUDA_MAX_THREADS,
+                                 hc_ceil_div(teams * gemv.lanes, HC_CUDA_MAX_THREADS), 1, HC_CUDA_MAX_THREADS,
                                  sizeof gemv.table, sizeof gemv);
             step->params.gemv = gemv;
             return HC_OK;
@@ -138,7 +141,8 @@ static bool reads_pieces(const hc_cuda_side *w) {
     const bool has_group_scales = hc_form_has_nibble_scales(&form) && w->geometry.group == 16;
     const bool has_row_scales = hc_form_has_f32_scales(&form) && w->format.group == 0;
     return hc_form_is_nibbles(&form) && (has_group_scales || has_row_scales) && w->format.m == 0 &&
-           w->geometry.runs == 1 && w->geometry.columns % 32 == 0 && codes->row_stride % 16 == 0 && (uintptr_t)codes->data % 16 == 0;
+           w->geometry.runs == 1 && w->geometry.columns % 32 == 0 && codes->row_stride % 16 == 0 &&
+           (uintptr_t)codes->data % 16 == 0;
 }
 
 /* What the kernels of codes of 4 bits take; scales: of segments, or NULL, and those of rows are as stored. */

@@ -168,7 +168,7 @@ WORDS = [
 @pytest.mark.parametrize("text", WORDS)
 def test_vectors_by_words_of_codes_give_the_bits_of_the_cpu(text: str) -> None:
     rng = np.random.default_rng(0)
-    for order, (m, n, k) in enumerate([(1, 9, 64), (1, 3, 1056), (3, 17, 576), (8, 5, 200)]):
+    for order, (m, n, k) in enumerate([(1, 9, 64), (1, 3, 2080), (1, 5, 1104), (3, 17, 576), (8, 5, 200)]):
         memory = np.zeros((m * k + 4,), np.float32)
         first = -memory.ctypes.data % 16 // 4
         x, w = memory[first : first + m * k].reshape(m, k), rng.standard_normal((n, k)).astype(np.float32)
