@@ -84,15 +84,20 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
     hc_gemv_store<has_groups>(p, wanted, row_scale, sums);
 }
 
-/* Code i of the first four of a word as a float, exactly: below the exponent of 2^(23 - place), bit `place` has the weight 1. */
+/* Integers with a sign as unsigned ones: 8 more, or 128. */
+template <hc_gemv_codes CODES> static inline HC_DEVICE uint32_t hc_gemv_unsigned(uint32_t word) {
+    return word ^ (CODES == HC_GEMV_TABLE ? 0 : CODES == HC_GEMV_BYTES ? 0x80808080u : 0x88888888u);
+}
+
+/* Code i of the first four of such a word as a float, exactly: below the exponent of 2^(23 - place), bit `place` has the weight 1. */
 template <hc_gemv_codes CODES> static inline HC_DEVICE float hc_gemv_code(const float *table, uint32_t word, int i) {
     if (CODES == HC_GEMV_TABLE)
         return table[word >> 4 * i & 15];
     if (CODES == HC_GEMV_BYTES)
-        return hc_f32_from_bits(hc_permute_bytes(word ^ 0x80808080u, 0x4b000000u, 0x7440 + i)) - 8388736.0f;
+        return hc_f32_from_bits(hc_permute_bytes(word, 0x4b000000u, 0x7440 + i)) - 8388736.0f;
     const int place = 4 * i;
-    const uint32_t unsigned_code = (word ^ 0x8888u) & 15u << place;
-    return hc_f32_from_bits(unsigned_code | (0x4b000000u - ((uint32_t)place << 23))) - (float)((1 << (23 - place)) + 8);
+    return hc_f32_from_bits(hc_and_or(word, 15u << place, 0x4b000000u - ((uint32_t)place << 23))) -
+           (float)((1 << (23 - place)) + 8);
 }
 
 /* ROWS rows of words, as many codes in all as WORDS hold, times values of x: one chain of fma, or one for each of eight values. */
@@ -102,7 +107,11 @@ static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *t
     enum { IN_WORD = CODES == HC_GEMV_BYTES ? 4 : 8, BITS = 32 / IN_WORD };
     enum { UNROLLED = MOST == 1 || CHAINS > 1 ? IN_WORD / 4 : 1 /* chains are registers */ };
 #pragma unroll
-    for (int w = 0; w < WORDS; w++)
+    for (int w = 0; w < WORDS; w++) {
+        uint32_t word[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            word[r] = hc_gemv_unsigned<CODES>(words[r][first_word + w]);
 #pragma unroll(UNROLLED)
         for (int c = 0; c < IN_WORD; c += 4) {
             float codes[ROWS][4], four[4];
@@ -110,10 +119,10 @@ static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *t
             for (int r = 0; r < ROWS; r++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    codes[r][i] = hc_gemv_code<CODES>(table, words[r][first_word + w] >> BITS * c, i);
+                    codes[r][i] = hc_gemv_code<CODES>(table, word[r] >> BITS * c, i);
 #pragma unroll
             for (int v = 0; v < MOST; v++) {
-                if (v >= (int)p.vectors)
+                if (MOST > 1 && v >= (int)p.vectors)
                     continue;
                 hc_load_16(four, x + v * p.x.rows.stride[0] + (w * IN_WORD + c) * (int)sizeof(float));
 #pragma unroll
@@ -125,6 +134,7 @@ static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *t
                     }
             }
         }
+    }
 }
 
 /* Words of 16 bytes that neighbouring lanes share: lane i of 4 / WORDS has read those of block i, and takes its own of all blocks. */
@@ -143,74 +153,89 @@ template <int WORDS> static inline HC_DEVICE void hc_gemv_exchange(uint32_t (&wo
     }
 }
 
-/* Row by row of a thread: where codes lie, and its sums. */
+/* The rows of a thread, each as an array of one row, and their sums. */
 template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int ROWS> struct hc_gemv_reader {
     enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8, IN_WORD = CODES == HC_GEMV_BYTES ? 4 : 8 };
+    typedef uint32_t piece[ROWS][4];
     const hc_cuda_gemv &p;
     const float *table;
     hc_geometry by_group; /* a column of it is a group, whose scale decode_codes gives */
-    const uint8_t *from[ROWS];
-    int64_t row[ROWS];
-    int lane;
+    hc_components parts[ROWS];
+    const int lane;
     float sums[ROWS][MOST][CHAINS], row_scale[ROWS];
 
-    HC_DEVICE hc_gemv_reader(const hc_cuda_gemv &given, const float *levels) : p(given), table(levels), sums{} {
-        const int64_t team = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
-        lane = (int)threadIdx.x % LANES;
+    HC_DEVICE hc_gemv_reader(const hc_cuda_gemv &given, const float *levels)
+        : p(given), table(levels), lane((int)threadIdx.x % LANES), sums{} {
         by_group = p.geometry;
         by_group.group = 1;
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            row[r] = team * ROWS + r;
-            const int64_t there = hc_min(row[r], p.geometry.rows - 1);
-            from[r] = p.parts.part[HC_CODES].data + there * p.parts.part[HC_CODES].row_stride;
+            const int64_t row = hc_min(row_of(r), p.geometry.rows - 1);
+            for (int i = 0; i < HC_N_COMPONENTS; i++)
+                parts[r].part[i] = {p.parts.part[i].data + row * p.parts.part[i].row_stride, 0, 0};
+            parts[r].first_row = p.parts.first_row + row;
             scale_of(r, 0, &row_scale[r]);
         }
     }
+    HC_DEVICE int64_t row_of(int r) const {
+        return ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES * ROWS + r;
+    }
     HC_DEVICE float scale_of(int r, int64_t group, float *of_row) const {
         float scale = 1, code;
-        const hc_tile tile = {hc_min(row[r], p.geometry.rows - 1), 1, group, 1};
+        const hc_tile tile = {0, 1, group, 1};
         const hc_code_tile out = {&code, 1, &scale, 1, of_row};
-        format::decode_codes(&p.format, &by_group, &p.parts, &tile, &out);
+        format::decode_codes(&p.format, &by_group, &parts[r], &tile, &out);
         return scale;
     }
-    HC_DEVICE void load_16(uint32_t (&words)[ROWS][4], int64_t byte) const {
+    /* Where codes are `byte` bytes into a row; in loops, addresses are carried on. */
+    struct place {
+        const uint8_t *codes[ROWS];
+        HC_DEVICE place(const hc_gemv_reader &reader, int64_t byte) {
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            float four[4];
-            hc_load_16(four, from[r] + byte);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                words[r][i] = hc_f32_bits(four[i]);
+            for (int r = 0; r < ROWS; r++)
+                codes[r] = reader.parts[r].part[HC_CODES].data + byte;
         }
-    }
-    /* Some words at a multiple of their size. */
-    template <int WORDS> HC_DEVICE void load_few(uint32_t (&words)[ROWS][4], int64_t byte) const {
+        HC_DEVICE void load_16(piece &words) const {
 #pragma unroll
-        for (int r = 0; r < ROWS; r++)
-            memcpy(words[r], __builtin_assume_aligned(from[r] + byte, WORDS * 4), WORDS * 4);
-    }
+            for (int r = 0; r < ROWS; r++) {
+                float four[4];
+                hc_load_16(four, codes[r]);
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    words[r][i] = hc_f32_bits(four[i]);
+            }
+        }
+        HC_DEVICE void move(int64_t bytes) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                codes[r] += bytes;
+        }
+    };
     HC_DEVICE void end_group(int64_t group, float (&chains)[ROWS][MOST][1]) {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            float unused;
-            const float scale = scale_of(r, group, &unused);
+            float scale, unused;
+            if (p.has_nibble_scales)
+                scale = (float)(parts[r].part[HC_SCALES].data[group / 2] >> group % 2 * 4 & 15);
+            else
+                scale = scale_of(r, group, &unused);
 #pragma unroll
             for (int v = 0; v < MOST; v++)
-                if (v < (int)p.vectors)
+                if (MOST == 1 || v < (int)p.vectors)
                     sums[r][v][0] = fmaf(scale, chains[r][v][0], sums[r][v][0]);
         }
     }
     HC_DEVICE const char *x_at(int64_t column) const { return p.x.data + column * (int64_t)sizeof(float); }
 
-    /* Blocks in which a lane has WORDS words, 4 / WORDS blocks at a time; the first block that is left. */
+    /* Blocks in which a lane has WORDS words, a group or eight columns, 4 / WORDS blocks at a time; the first that is left. */
     template <int WORDS> HC_DEVICE int64_t shared_words() {
-        enum { AT_ONCE = 4 / WORDS, COLUMNS = WORDS * IN_WORD, BLOCK = LANES * COLUMNS };
-        const int64_t blocks = p.geometry.columns / BLOCK / AT_ONCE * AT_ONCE;
-        const int64_t own = lane % AT_ONCE * (int64_t)(LANES * WORDS * 4) + lane / AT_ONCE * 16;
-        uint32_t words[ROWS][4], next[ROWS][4];
+        enum { AT_ONCE = 4 / WORDS, COLUMNS = LANES * WORDS * IN_WORD, BYTES = LANES * WORDS * 4 }; /* of a block */
+        const int64_t blocks = p.geometry.columns / COLUMNS / AT_ONCE * AT_ONCE;
+        const char *x = x_at(lane * WORDS * IN_WORD);
+        place from(*this, lane % AT_ONCE * BYTES + lane / AT_ONCE * 16);
+        piece words, next;
         if (blocks)
-            load_16(next, own);
+            from.load_16(next);
         for (int64_t block = 0; block < blocks; block += AT_ONCE) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
@@ -219,47 +244,48 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
                     words[r][i] = next[r][i];
                 hc_gemv_exchange<WORDS>(words[r]);
             }
+            from.move(AT_ONCE * BYTES);
             if (block + AT_ONCE < blocks)
-                load_16(next, own + (block + AT_ONCE) * (LANES * WORDS * 4));
+                from.load_16(next);
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
-                add_item<WORDS>(words, i * WORDS, block + i, COLUMNS);
+            for (int i = 0; i < AT_ONCE; i++) {
+                if constexpr (has_groups) {
+                    float chains[ROWS][MOST][1] = {};
+                    hc_gemv_piece<CODES, WORDS>(p, table, words, i * WORDS, x, chains);
+                    end_group((block + i) * LANES + lane, chains);
+                } else {
+                    hc_gemv_piece<CODES, WORDS>(p, table, words, i * WORDS, x, sums);
+                }
+                x += COLUMNS * sizeof(float);
+            }
         }
         return blocks;
     }
-    /* Words of one block: a group, or eight columns. */
-    template <int WORDS>
-    HC_DEVICE void add_item(const uint32_t (&words)[ROWS][4], int first_word, int64_t block, int columns) {
-        const int64_t item = block * LANES + lane;
-        if constexpr (has_groups) {
-            float chains[ROWS][MOST][1] = {};
-            hc_gemv_piece<CODES, WORDS>(p, table, words, first_word, x_at(item * columns), chains);
-            end_group(item, chains);
-        } else {
-            hc_gemv_piece<CODES, WORDS>(p, table, words, first_word, x_at(item * columns), sums);
-        }
-    }
     /* Groups of whole 16 bytes, the next of which are on their way. */
     HC_DEVICE void whole_groups() {
-        const int64_t groups = p.geometry.groups, bytes = p.geometry.group * 4 / IN_WORD;
-        uint32_t words[ROWS][4], next[ROWS][4];
+        const int64_t groups = p.geometry.groups;
+        const int bytes = (int)p.geometry.group * 4 / IN_WORD, to_next = (LANES - 1) * bytes + 16;
+        const char *x = x_at(lane * p.geometry.group);
+        place from(*this, lane * (int64_t)bytes);
+        piece words, next;
         if (lane < groups)
-            load_16(next, lane * bytes);
+            from.load_16(next);
         for (int64_t group = lane; group < groups; group += LANES) {
             float chains[ROWS][MOST][1] = {};
-            for (int64_t byte = 0; byte < bytes; byte += 16) {
+            for (int byte = 0; byte < bytes; byte += 16) {
 #pragma unroll
                 for (int r = 0; r < ROWS; r++)
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         words[r][i] = next[r][i];
-                if (byte + 16 < bytes)
-                    load_16(next, group * bytes + byte + 16);
-                else if (group + LANES < groups)
-                    load_16(next, (group + LANES) * bytes);
-                hc_gemv_piece<CODES, 4>(p, table, words, 0, x_at(group * p.geometry.group + byte * IN_WORD / 4),
-                                        chains);
+                const bool is_last = byte + 16 == bytes;
+                from.move(is_last ? to_next : 16);
+                if (!is_last || group + LANES < groups)
+                    from.load_16(next);
+                hc_gemv_piece<CODES, 4>(p, table, words, 0, x, chains);
+                x += 4 * IN_WORD * sizeof(float);
             }
+            x += (LANES - 1) * p.geometry.group * (int64_t)sizeof(float);
             end_group(group, chains);
         }
     }
@@ -268,43 +294,44 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         enum { WORDS = has_groups || CODES == HC_GEMV_BYTES ? 2 : 1 };
         const hc_geometry &g = p.geometry;
         const int64_t span = has_groups ? g.group : 8, in_run_groups = has_groups ? g.groups_per_run : 0;
-        uint32_t words[ROWS][4];
+        piece words;
         for (int64_t item = block * LANES + lane; item * span < g.padded; item += LANES) {
             /* 32 bits, as the planner saw to: those of 64 are calls, around which registers are spilled */
             const int64_t run = has_groups && g.runs > 1 ? (uint32_t)item / (uint32_t)in_run_groups : 0;
             const int64_t first = item * span, in_run = first - run * in_run_groups * span;
             const int64_t values = hc_min(span, (has_groups ? g.run_length : g.columns) - in_run);
             const char *x = x_at(run * g.run_length + in_run);
-            if constexpr (has_groups) {
-                float chains[ROWS][MOST][1] = {};
-                for (int64_t c = 0; c < values; c += WORDS * IN_WORD) { /* whole pieces, as the planner saw to */
-                    load_few<WORDS>(words, (first + c) * 4 / IN_WORD);
+            float chains[ROWS][MOST][1] = {};
+            for (int64_t c = 0; c < values; c += WORDS * IN_WORD) { /* whole pieces, as the planner saw to */
+                const place from(*this, (first + c) * 4 / IN_WORD);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    memcpy(words[r], __builtin_assume_aligned(from.codes[r], WORDS * 4), WORDS * 4);
+                if constexpr (has_groups)
                     hc_gemv_piece<CODES, WORDS>(p, table, words, 0, x + c * (int)sizeof(float), chains);
-                }
-                end_group(item, chains);
-            } else if (values > 0) {
-                load_few<WORDS>(words, first * 4 / IN_WORD);
-                hc_gemv_piece<CODES, WORDS>(p, table, words, 0, x, sums);
+                else
+                    hc_gemv_piece<CODES, WORDS>(p, table, words, 0, x, sums);
             }
+            if constexpr (has_groups)
+                end_group(item, chains);
         }
     }
     HC_DEVICE void run() {
+        const int bytes = (int)p.geometry.group * 4 / IN_WORD;
         int64_t block = 0;
         if constexpr (!has_groups) {
             if (p.has_16)
                 block = shared_words<CODES == HC_GEMV_BYTES ? 2 : 1>();
-        } else {
-            if (p.has_16 && p.geometry.group * 4 / IN_WORD == 8)
-                block = shared_words<2>();
-            else if (p.has_16 && p.geometry.group * 4 / IN_WORD % 16 == 0) {
-                whole_groups();
-                block = p.geometry.groups;
-            }
+        } else if (p.has_16 && bytes == 8) {
+            block = shared_words<2>();
+        } else if (p.has_16 && bytes % 16 == 0) {
+            whole_groups();
+            block = p.geometry.groups;
         }
         few_words(block);
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
-            hc_gemv_store<has_groups>(p, row[r], row_scale[r], sums[r]);
+            hc_gemv_store<has_groups>(p, row_of(r), row_scale[r], sums[r]);
     }
 };
 
@@ -335,7 +362,7 @@ enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
     HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { HC_GEMV_KINDS(kinds, hc_gemv_decoded, format); }
 /* Those that read words of so many bits a code: of one vector, and of up to eight. */
 #define HC_GEMV_WORDS(family, format, kinds, bits, codes)                                                              \
-    HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128, 6) {                                                 \
+    HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128, 5) {                                                 \
         HC_GEMV_KINDS(kinds, hc_gemv_words, codes, 1, format);                                                         \
     }                                                                                                                  \
     HC_KERNEL(hc_gemv_##family##_b##bits##_v8, hc_cuda_gemv, 128) {                                                    \

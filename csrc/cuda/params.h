@@ -141,9 +141,10 @@ typedef struct {
     hc_components parts;
     hc_row_view x; /* rows over k at one stride, of float values that float32 holds */
     int64_t vectors;
-    int32_t lanes, ld;     /* threads of a row: 16 with groups, else 8; a thread's shared floats */
-    int32_t has_16, spare; /* where words are read: rows lie on multiples of 16 bytes, whole, in one run */
-    float table[16];       /* and what codes of 4 bits stand for */
+    int32_t lanes, ld; /* threads of a row: 16 with groups, else 8; a thread's shared floats */
+    int32_t has_16;    /* where words are read: rows lie on multiples of 16 bytes, whole, in one run */
+    int32_t has_nibble_scales;
+    float table[16]; /* and what codes of 4 bits stand for */
     const float *bias;
     char *y;
     int64_t y_row, y_column; /* bytes */
@@ -161,7 +162,7 @@ typedef struct {
 
 /* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.
  * hc_check_90a: 64 and 128 rows of 128 bytes are read, their products (64, 128) written. */
-enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 54, HC_CUDA_CHECK_90A_IN = (64 + 128) * 32 };
+enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 55, HC_CUDA_CHECK_90A_IN = (64 + 128) * 32 };
 typedef struct {
     const uint32_t *in; /* on 16 bytes */
     uint32_t *out;

@@ -50,6 +50,7 @@ static int word_bits(hc_cuda_gemv *gemv) {
     const bool has_fours = x->dtype == HC_F32 && x->column_stride == sizeof(float) && (uintptr_t)x->data % 16 == 0 &&
                            x->rows.stride[0] % 16 == 0 && (g->runs == 1 || !has_groups || g->run_length % 4 == 0);
     memcpy(gemv->table, form.table, sizeof gemv->table);
+    gemv->has_nibble_scales = hc_form_has_nibble_scales(&form);
     gemv->has_16 = (uintptr_t)codes->data % 16 == 0 && codes->row_stride % 16 == 0 && g->runs == 1 &&
                    (!has_groups || g->columns == g->padded);
     return has_words && has_fours ? form.bits : 0;

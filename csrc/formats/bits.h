@@ -42,6 +42,8 @@ static inline void hc_flush_bits(hc_bit_writer *writer) {
 /* Code `index` of a row; touches no byte outside the code. bits <= 32. */
 static inline uint32_t hc_read_bits(const uint8_t *row, int64_t index, int bits) {
     const int64_t first = index * bits, last = first + bits - 1;
+    if (bits <= 8 && (bits & (bits - 1)) == 0) /* in one byte */
+        return (uint32_t)(row[first >> 3] >> (first & 7)) & ((1u << bits) - 1);
     uint64_t word = 0;
     for (int64_t byte = last >> 3; byte >= first >> 3; byte--)
         word = word << 8 | row[byte];
