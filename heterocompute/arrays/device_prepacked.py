@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import _heterocompute as _core
@@ -28,16 +29,16 @@ class DevicePrepacked(DeviceQuantizedArray):
         Version of heterocompute that packed it.
     """
 
-    __slots__ = ("_panels", "_source")
+    __slots__ = ("_panels", "_prepack", "_source")
 
     _panels: DeviceArray | None
     _source: DeviceQuantizedArray
 
-    def __init__(self, source: DeviceQuantizedArray, panels: DeviceArray | None) -> None:
+    def __init__(self, source: DeviceQuantizedArray, panels: DeviceArray | None, prepack: Callable[[Any], Any]) -> None:
         super().__init__(
             source._components, source.format, source.shape, source.axis, source.source_dtype, source._host
         )
-        self._source, self._panels = source, panels
+        self._source, self._panels, self._prepack = source, panels, prepack
 
     @property
     def source(self) -> DeviceQuantizedArray:
@@ -56,7 +57,7 @@ class DevicePrepacked(DeviceQuantizedArray):
         return self.source.bits_per_value
 
     def _transposed(self) -> DevicePrepacked:
-        return DevicePrepacked(self.source.T, self._panels)
+        return DevicePrepacked(self.source.T, self._panels, self._prepack)
 
     def to(self, device: Any) -> Any:
         """Copy the components to another device, and prepack them there.
@@ -71,10 +72,8 @@ class DevicePrepacked(DeviceQuantizedArray):
         Prepacked or DevicePrepacked
             The array itself if it is there already.
         """
-        from .prepacked import prepack
-
         moved = self.source.to(device)
-        return self if moved is self.source else prepack(moved)
+        return self if moved is self.source else self._prepack(moved)
 
     def _packed(self) -> tuple[Any, ...]:
         packed = self.source._packed()
@@ -84,8 +83,8 @@ class DevicePrepacked(DeviceQuantizedArray):
         return f"DevicePrepacked({self.source!r}, {counted(self.nbytes, 'byte')} of panels)"
 
 
-def prepack_on_device(w: DeviceQuantizedArray) -> DevicePrepacked:
-    """Prepack weights on a device; does not wait for it."""
+def prepack_on_device(w: DeviceQuantizedArray, prepack: Callable[[Any], Any]) -> DevicePrepacked:
+    """Prepack weights on a device, without waiting for it; `prepack` does so where they are moved to."""
     source = w.source if isinstance(w, DevicePrepacked) else w
     made: list[DeviceArray] = []
 
@@ -94,4 +93,4 @@ def prepack_on_device(w: DeviceQuantizedArray) -> DevicePrepacked:
         return made[0].address
 
     _core.cuda_prepack(source.number, source.stream, allocate, source._packed())
-    return DevicePrepacked(source, made[0] if made else None)
+    return DevicePrepacked(source, made[0] if made else None, prepack)

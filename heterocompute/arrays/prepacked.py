@@ -249,7 +249,7 @@ def prepack(w: Any) -> Any:
     True
     """
     if isinstance(w, DeviceQuantizedArray):
-        return prepack_on_device(w)
+        return prepack_on_device(w, prepack)
     if not isinstance(w, QuantizedArray):
         return _filters(w)
     source = w.source if isinstance(w, Prepacked) else w
