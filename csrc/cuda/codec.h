@@ -336,6 +336,8 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
             const int64_t segment = p.per_run ? run * p.per_run + begin / p.group : 0;
             p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / p.geometry.group : 0];
         }
+        if (p.scales_alone)
+            continue;
         /* the last block of a run may reach beyond it, where its values are zeros */
         if (p.format.m && in_run >= p.geometry.whole_length && !p.metadata)
             continue;
@@ -358,162 +360,16 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
     }
 }
 
-/* Few vectors of floats times packed rows, in the CPU's order. With groups, thread i of 16 has the groups i, i + 16, ...: one chain
- * of fma in a group, one over its groups. Without, thread i of 8 has the columns 8 i to 8 i + 7 of every 64, an accumulator each.
- *
- * BITS 0: a thread decodes a piece of its row to shared memory. 4 and 8: it loads codes by words, and x by four values; codes of
- * 4 bits stand for entries of a table, those of 8 are integers with a sign. */
-enum { HC_GEMV_VECTORS = 8 };
-
 static inline HC_DEVICE float hc_shuffle_add(float value, int mask) {
     return value + hc_f32_from_bits(hc_shuffle_xor(hc_f32_bits(value), mask));
-}
-
-/* The value of code i of a word. */
-template <int BITS> static inline HC_DEVICE float hc_gemv_code(const float *table, uint32_t word, int i) {
-    if (BITS == 4)
-        return table[word >> 4 * i & 15];
-    return hc_f32_from_bits(0x4b000000u | ((word >> 8 * i & 255) ^ 128)) - 8388736.0f; /* 2^23 + code + 128, exactly */
-}
-
-/* CODES values of x times those of a word, or of two: of one chain (CHAINS 1) or a chain each. */
-template <int BITS, int CODES, int CHAINS, int MOST>
-static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *table, const uint32_t *words,
-                                           const char *x, float (*chains)[CHAINS]) {
-    enum { IN_WORD = 32 / BITS, UNROLLED = MOST == 1 || CHAINS > 1 ? IN_WORD / 4 : 1 /* chains are registers */ };
-#pragma unroll
-    for (int w = 0; w < CODES / IN_WORD; w++)
-#pragma unroll(UNROLLED)
-        for (int c = 0; c < IN_WORD; c += 4) {
-            const uint32_t word = words[w] >> BITS * c;
-            float codes[4], four[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                codes[i] = hc_gemv_code<BITS>(table, word, i);
-#pragma unroll
-            for (int v = 0; v < MOST; v++) {
-                if (v >= (int)p.vectors)
-                    continue;
-                hc_load_16(four, x + v * p.x.rows.stride[0] + (w * IN_WORD + c) * (int)sizeof(float));
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    float *chain = &chains[v][CHAINS == 1 ? 0 : w * IN_WORD + c + i];
-                    *chain = fmaf(four[i], codes[i], *chain);
-                }
-            }
-        }
-}
-
-template <typename format, bool has_groups, int BITS, int MOST>
-static inline HC_DEVICE void hc_gemv_rows(const hc_cuda_gemv &p) {
-    enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8 };
-    const hc_geometry &g = p.geometry;
-    const int lane = (int)threadIdx.x % LANES, vectors = (int)p.vectors;
-    const int64_t wanted = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES, row = hc_min(wanted, g.rows - 1);
-    const int64_t padded_run = g.padded / g.runs, span = has_groups ? g.group : 8;
-    float *shared = (float *)hc_shared(), *codes = BITS ? NULL : shared + (int64_t)threadIdx.x * p.ld;
-    float scale = 1, row_scale = 1, first_code, sums[MOST][CHAINS] = {};
-    if constexpr (BITS == 4) {
-        for (int i = (int)threadIdx.x; i < 16; i += (int)blockDim.x)
-            shared[i] = p.table[i];
-        hc_barrier();
-    }
-    for (int64_t first = lane * span; first < g.padded; first += LANES * span) {
-        const int columns = (int)hc_min(span, g.padded - first);
-        /* a group lies in one run, and is padded at its end */
-        const int64_t run = has_groups ? first / padded_run : 0, in_run = first - run * padded_run;
-        const int values = (int)hc_min(columns, has_groups ? g.run_length - in_run : g.columns - first);
-        const char *x = p.x.data + (has_groups ? run * g.run_length + in_run : first) * p.x.column_stride;
-        float chains[MOST][1] = {};
-        const hc_tile tile = {row, 1, first, BITS ? 1 : columns};
-        const hc_code_tile out = {BITS ? &first_code : codes, columns, &scale, 1, &row_scale};
-        if (!BITS || has_groups || first == lane * span)
-            format::decode_codes(&p.format, &g, &p.parts, &tile, &out);
-        if constexpr (BITS != 0) {
-            enum { CODES = has_groups ? 64 / BITS : 8, WORDS = CODES * BITS / 32 };
-            const uint8_t *from = p.parts.part[HC_CODES].data + row * p.parts.part[HC_CODES].row_stride;
-            for (int c = 0; c < values; c += CODES) { /* whole pieces, as the planner saw to */
-                uint32_t words[WORDS];
-                memcpy(words, __builtin_assume_aligned(from + (first + c) * BITS / 8, sizeof words), sizeof words);
-                if constexpr (has_groups)
-                    hc_gemv_piece<BITS, CODES, 1, MOST>(p, shared, words, x + c * (int)sizeof(float), chains);
-                else
-                    hc_gemv_piece<BITS, CODES, CHAINS, MOST>(p, shared, words, x, sums);
-            }
-        } else {
-            for (int c = 0; c < values; c += CHAINS)
-#pragma unroll
-                for (int i = 0; i < CHAINS; i++) {
-                    if (c + i >= values)
-                        continue;
-#pragma unroll
-                    for (int v = 0; v < MOST; v++) {
-                        if (v >= vectors)
-                            continue;
-                        float *sum = has_groups ? &chains[v][0] : &sums[v][i];
-                        const char *at = x + v * p.x.rows.stride[0] + (c + i) * p.x.column_stride;
-                        *sum = fmaf(hc_load_value(at, p.x.dtype), codes[c + i], *sum);
-                    }
-                }
-        }
-#pragma unroll
-        for (int v = 0; v < MOST; v++)
-            if (has_groups && v < vectors)
-                sums[v][0] = fmaf(scale, chains[v][0], sums[v][0]);
-    }
-#pragma unroll
-    for (int v = 0; v < MOST; v++) {
-        if (v >= vectors)
-            continue;
-#pragma unroll
-        for (int mask = LANES / 2; mask > 0; mask /= 2)
-#pragma unroll
-            for (int i = 0; i < CHAINS; i++)
-                sums[v][i] = hc_shuffle_add(sums[v][i], mask);
-#pragma unroll
-        for (int half = CHAINS / 2; half > 0; half /= 2)
-#pragma unroll
-            for (int i = 0; i < half; i++)
-                sums[v][i] = sums[v][i] + sums[v][i + half];
-        float sum = sums[v][0] * row_scale;
-        if (sum != sum)
-            sum = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
-        if (p.bias)
-            sum += p.bias[row];
-        if (lane == 0 && wanted < g.rows)
-            *(float *)(p.y + v * p.y_row + row * p.y_column) = sum;
-    }
-}
-
-/* The formats of a family that have groups, have none, or are of both kinds. */
-enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
-
-template <typename format, int kinds, int BITS, int MOST>
-static inline HC_DEVICE void hc_gemv_block(const hc_cuda_gemv &p) {
-    if constexpr (kinds == HC_WITH_GROUPS)
-        hc_gemv_rows<format, true, BITS, MOST>(p);
-    else if constexpr (kinds == HC_WITHOUT_GROUPS)
-        hc_gemv_rows<format, false, BITS, MOST>(p);
-    else if (p.lanes == 16)
-        hc_gemv_rows<format, true, BITS, MOST>(p);
-    else
-        hc_gemv_rows<format, false, BITS, MOST>(p);
 }
 
 /* The kernels of a family; `format` names the functions of its definition. */
 #define HC_ENCODERS(family, format)                                                                                    \
     HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) { hc_maximum_block<format>(p); }                                \
-    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 256) { hc_encode_block<format>(p); }
+    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 256, 3) { hc_encode_block<format>(p); }
 #define HC_DECODERS(family, format)                                                                                    \
     HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128) { hc_decode_block<format>(p); }
-#define HC_GEMV(family, format, kinds)                                                                                 \
-    HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { hc_gemv_block<format, kinds, 0, HC_GEMV_VECTORS>(p); }
-/* Those that read words of so many bits a code: of one vector, and of up to eight. */
-#define HC_GEMV_WORDS(family, format, kinds, bits)                                                                     \
-    HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128) { hc_gemv_block<format, kinds, bits, 1>(p); }        \
-    HC_KERNEL(hc_gemv_##family##_b##bits##_v8, hc_cuda_gemv, 128) {                                                    \
-        hc_gemv_block<format, kinds, bits, HC_GEMV_VECTORS>(p);                                                        \
-    }
 #define HC_INTEGERS(family, format)                                                                                    \
     HC_KERNEL(hc_integers_##family, hc_cuda_integers, 128) { hc_integers_block<format>(p); }
 

@@ -13,9 +13,9 @@
 
 #ifdef __CUDACC__
 #define HC_DEVICE __device__
-/* A kernel with one structure of parameters p, for at most `threads` a block. */
-#define HC_KERNEL(name, type, threads)                                                                                 \
-    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ type p)
+/* A kernel with one structure of parameters p, for at most `threads` a block; also, blocks that a multiprocessor must hold. */
+#define HC_KERNEL(name, type, ...)                                                                                     \
+    extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ type p)
 
 static inline __device__ unsigned char *hc_shared() {
     extern __shared__ __align__(1024) unsigned char hc_shared_bytes[];
@@ -24,6 +24,17 @@ static inline __device__ unsigned char *hc_shared() {
 static inline __device__ void hc_barrier() { __syncthreads(); }
 static inline __device__ void hc_atomic_max(uint32_t *at, uint32_t value) { atomicMax(at, value); }
 static inline __device__ void hc_atomic_or(uint32_t *at, uint32_t value) { atomicOr(at, value); }
+
+/* Byte i of the answer is the one of eight, those of a and then those of b, that 4 bits of `which` name. */
+static inline __device__ uint32_t hc_permute_bytes(uint32_t a, uint32_t b, uint32_t which) {
+    return __byte_perm(a, b, which);
+}
+/* a & b | c, of which compilers make two instructions where b and c are constants. */
+static inline __device__ uint32_t hc_and_or(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t found;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(found) : "r"(a), "r"(b), "r"(c));
+    return found;
+}
 
 /* 16 bytes of global memory that no kernel writes meanwhile, to registers. */
 static inline __device__ void hc_load_16(float to[4], const void *from) {

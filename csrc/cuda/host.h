@@ -23,7 +23,7 @@ struct hc_host_kernel {
 };
 
 #define HC_DEVICE
-#define HC_KERNEL(name, type, threads)                                                                                 \
+#define HC_KERNEL(name, type, threads, ...)                                                                            \
     static void name(const type &p);                                                                                   \
     static const hc_host_kernel name##_entry(#name, sizeof(type), threads,                                             \
                                              [](const void *params) { name(*(const type *)params); });                 \
@@ -39,6 +39,14 @@ void hc_host_copy_wait(int pending);
 template <int N> static inline void hc_copy_wait() { hc_host_copy_wait(N); }
 static inline void hc_atomic_max(uint32_t *at, uint32_t value) { *at = *at > value ? *at : value; }
 static inline void hc_atomic_or(uint32_t *at, uint32_t value) { *at |= value; }
+static inline uint32_t hc_and_or(uint32_t a, uint32_t b, uint32_t c) { return (a & b) | c; }
+static inline uint32_t hc_permute_bytes(uint32_t a, uint32_t b, uint32_t which) {
+    const uint64_t bytes = (uint64_t)b << 32 | a;
+    uint32_t found = 0;
+    for (int i = 0; i < 4; i++)
+        found |= (uint32_t)(bytes >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+    return found;
+}
 
 /* Inputs and results of the lanes in a collective. */
 struct hc_host_lanes {

@@ -51,6 +51,7 @@ typedef struct {
     int64_t ld;             /* bytes of a row, a multiple of 64 */
     int64_t segments;       /* of a row */
     int32_t n_limbs;
+    int32_t scales_alone;
     int32_t for_nibbles; /* columns in the order of hc_gemm_s4: 32 t + 8 j + 2 i + h at 32 j + 16 h + 4 t + i of 128 */
     int8_t *integers;    /* (limbs, rows, ld), the lowest limb first, the highest with a sign */
     uint32_t *
@@ -90,14 +91,16 @@ typedef struct {
     const uint32_t *metadata;
 } hc_cuda_gemm_24;
 
-/* hc_gemm_s4_*: folded, w as it is stored, in codes of 4 bits with or without a scale of 4 bits for every 16. */
+/* hc_gemm_s4_*, hc_gemm_nibbles_* and hc_gemm_90a_nibbles_*: w as it is stored, in codes of 4 bits; folded with or without a scale of 4
+ * bits for every 16. */
 typedef struct {
-    int64_t m, n, ld, w_row_bytes; /* ld: bytes of a row of x, a multiple of 256 */
-    const int8_t *x;               /* for_nibbles */
+    int64_t m, n, ld, segments, w_row_bytes; /* ld: bytes of a row of x, of hc_gemm_s4_* a multiple of 256 */
+    int32_t length, spare;                   /* columns of a segment */
+    const int8_t *x;                         /* for_nibbles, of hc_gemm_s4_* */
     const uint8_t *w, *group_scales;
     int64_t w_stride, group_scales_stride, w_scales_stride; /* bytes from row to row */
     const float *x_scales, *bias;
-    const char *w_scales;
+    const char *w_scales; /* a float for each segment of a row */
     char *y;
     int64_t y_row, y_column;
 } hc_cuda_gemm_s4;
@@ -128,6 +131,9 @@ typedef struct {
     hc_cuda_state *state;
 } hc_cuda_prune;
 
+/* Rows of a thread of hc_gemv_<family>_b<bits of a code>_v1. */
+enum { HC_CUDA_GEMV_ROWS = 2 };
+
 /* hc_gemv_<family> and _b<bits of a code>_v<vectors>: y[v, j] = sum_k x_v[k] c_j[k], codes as they are stored, in the order of few vectors. */
 typedef struct {
     hc_format format;
@@ -136,7 +142,9 @@ typedef struct {
     hc_row_view x; /* rows over k at one stride, of float values that float32 holds */
     int64_t vectors;
     int32_t lanes, ld; /* threads of a row: 16 with groups, else 8; a thread's shared floats */
-    float table[16];   /* what codes of 4 bits stand for, where words of them are read */
+    int32_t has_16;    /* where words are read: rows lie on multiples of 16 bytes, whole, in one run */
+    int32_t has_nibble_scales;
+    float table[16]; /* and what codes of 4 bits stand for */
     const float *bias;
     char *y;
     int64_t y_row, y_column; /* bytes */
@@ -154,7 +162,7 @@ typedef struct {
 
 /* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.
  * hc_check_90a: 64 and 128 rows of 128 bytes are read, their products (64, 128) written. */
-enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 53, HC_CUDA_CHECK_90A_IN = (64 + 128) * 32 };
+enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 55, HC_CUDA_CHECK_90A_IN = (64 + 128) * 32 };
 typedef struct {
     const uint32_t *in; /* on 16 bytes */
     uint32_t *out;

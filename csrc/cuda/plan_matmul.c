@@ -1,5 +1,5 @@
 /* Steps of a matmul: both sides become rows of integers, or w stays packed, or x meets float values (cuda/hc_cuda.h). */
-#include "cuda/sides.h"
+#include "cuda/weights.h"
 
 #include "base/layout.h"
 #include "formats/format.h"
@@ -10,9 +10,9 @@
 enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
 enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
-enum { STEP_BYTES = 64, PITCH = 80, K_BYTES = 32 /* of an mma */ };
-enum { HOPPER_TILE = 128, HOPPER_LEAST = 128 /* rows */ };
-enum { SPARSE_STEP = 128, SPARSE_K = 64 /* columns, of a stage and of a sparse mma */ };
+enum { PITCH = 80, NIBBLES_PITCH = 48 };
+enum { HOPPER_TILE = 128, HOPPER_LEAST = 128 /* rows */, HOPPER_BYTES = 4 * 2 * HOPPER_TILE * 128 };
+enum { SPARSE_STEP = 128 /* columns */ };
 
 static hc_cuda_gemm gemm_of(const hc_view *out) {
     hc_cuda_gemm gemm = {.y = out->data};
@@ -44,12 +44,15 @@ static int word_bits(hc_cuda_gemv *gemv) {
     const bool has_groups = gemv->lanes == 16;
     const int64_t word = has_groups || form.bits == 8 ? 8 : 4, group = has_groups ? g->group : 8;
     const bool has_words =
-        (uintptr_t)codes->data % 8 == 0 && codes->row_stride % word == 0 &&
+        g->padded <= INT32_MAX && (uintptr_t)codes->data % 8 == 0 && codes->row_stride % word == 0 &&
         (has_groups ? group * form.bits % 64 == 0 && g->run_length * form.bits % 64 == 0 : g->columns % 8 == 0);
     const hc_row_view *x = &gemv->x;
     const bool has_fours = x->dtype == HC_F32 && x->column_stride == sizeof(float) && (uintptr_t)x->data % 16 == 0 &&
                            x->rows.stride[0] % 16 == 0 && (g->runs == 1 || !has_groups || g->run_length % 4 == 0);
     memcpy(gemv->table, form.table, sizeof gemv->table);
+    gemv->has_nibble_scales = hc_form_has_nibble_scales(&form);
+    gemv->has_16 = (uintptr_t)codes->data % 16 == 0 && codes->row_stride % 16 == 0 && g->runs == 1 &&
+                   (!has_groups || g->columns == g->padded);
     return has_words && has_fours ? form.bits : 0;
 }
 
@@ -89,10 +92,11 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            "the CUDA kernels do not multiply vectors at several strides: use the CPU");
         const int bits = word_bits(&gemv);
         if (bits) {
+            const int64_t teams = hc_ceil_div(geometry.rows, gemv.vectors > 1 ? 1 : HC_CUDA_GEMV_ROWS);
             hc_cuda_step *step =
                 hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
                                  hc_cuda_words_kernel_of(packed->format.family, bits, gemv.vectors > 1),
-                                 hc_ceil_div(geometry.rows * gemv.lanes, HC_CUDA_MAX_THREADS), 1, HC_CUDA_MAX_THREADS,
+                                 hc_ceil_div(teams * gemv.lanes, HC_CUDA_MAX_THREADS), 1, HC_CUDA_MAX_THREADS,
                                  sizeof gemv.table, sizeof gemv);
             step->params.gemv = gemv;
             return HC_OK;
@@ -132,54 +136,74 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
 }
 
 /* Rows that hc_gemm_s4 reads as they are stored: whole pieces of 16 bytes. */
-static bool reads_nibbles(const hc_cuda_side *w) {
+static bool reads_pieces(const hc_cuda_side *w) {
     const hc_stored_form form = hc_form_of(&w->format);
     const hc_component *codes = &w->parts.part[HC_CODES];
     const bool has_group_scales = hc_form_has_nibble_scales(&form) && w->geometry.group == 16;
     const bool has_row_scales = hc_form_has_f32_scales(&form) && w->format.group == 0;
-    return hc_form_is_nibbles(&form) && (has_group_scales || has_row_scales) && w->geometry.runs == 1 &&
-           w->geometry.columns % 32 == 0 && codes->row_stride % 16 == 0 && (uintptr_t)codes->data % 16 == 0;
+    return hc_form_is_nibbles(&form) && (has_group_scales || has_row_scales) && w->format.m == 0 &&
+           w->geometry.runs == 1 && w->geometry.columns % 32 == 0 && codes->row_stride % 16 == 0 &&
+           (uintptr_t)codes->data % 16 == 0;
 }
 
-/* True if the stored rows equal the output of hc_cuda_add_integers: bytes with a sign, a float32 scale per row, rows of ld
- * bytes. Without parts the rows will be in the workspace. */
-static bool is_stored_as_integers(const hc_cuda_side *side, bool has_parts, int64_t ld) {
-    const hc_stored_form form = hc_form_of(&side->format);
-    const hc_component *codes = &side->parts.part[HC_CODES], *scales = &side->parts.part[HC_SCALES];
-    return hc_form_is_bytes(&form) && hc_form_has_f32_scales(&form) && side->format.group == 0 && side->format.m == 0 &&
-           side->geometry.runs == 1 && side->geometry.columns == ld &&
-           (!has_parts || (codes->row_stride == ld && (uintptr_t)codes->data % 16 == 0 &&
-                           scales->row_stride == sizeof(float) && (uintptr_t)scales->data % sizeof(float) == 0));
-}
-
-static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda_plan *plan) {
+/* What the kernels of codes of 4 bits take; scales: of segments, or NULL, and those of rows are as stored. */
+static hc_cuda_gemm_s4 gemm_s4_of(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales) {
     const hc_component *parts = w->parts.part, *row_scales = &parts[w->format.group ? HC_COARSE : HC_SCALES];
-    const hc_cuda_gemm_s4 p = {.m = gemm->m,
-                               .n = gemm->n,
-                               .ld = gemm->ld,
-                               .w_row_bytes = w->geometry.columns / 2,
-                               .x = gemm->x,
-                               .w = parts[HC_CODES].data,
-                               .group_scales = w->format.group ? parts[HC_SCALES].data : NULL,
-                               .w_stride = parts[HC_CODES].row_stride,
-                               .group_scales_stride = parts[HC_SCALES].row_stride,
-                               .w_scales_stride = row_scales->row_stride,
-                               .x_scales = gemm->x_scales,
-                               .bias = gemm->bias,
-                               .w_scales = (const char *)row_scales->data,
-                               .y = gemm->y,
-                               .y_row = gemm->y_row,
-                               .y_column = gemm->y_column};
+    const bool has_group_scales = !scales && w->format.group;
+    return (hc_cuda_gemm_s4){.m = gemm->m,
+                             .n = gemm->n,
+                             .ld = gemm->ld,
+                             .segments = gemm->segments,
+                             .w_row_bytes = w->geometry.columns / 2,
+                             .length = gemm->length,
+                             .x = gemm->x,
+                             .w = parts[HC_CODES].data,
+                             .group_scales = has_group_scales ? parts[HC_SCALES].data : NULL,
+                             .w_stride = parts[HC_CODES].row_stride,
+                             .group_scales_stride = has_group_scales ? parts[HC_SCALES].row_stride : 0,
+                             .w_scales_stride =
+                                 scales ? gemm->segments * (int64_t)sizeof(float) : row_scales->row_stride,
+                             .x_scales = gemm->x_scales,
+                             .bias = gemm->bias,
+                             .w_scales = scales ? (const char *)scales : (const char *)row_scales->data,
+                             .y = gemm->y,
+                             .y_row = gemm->y_row,
+                             .y_column = gemm->y_column};
+}
+
+/* Few rows, folded. */
+static void add_pieces(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda_plan *plan) {
     static const struct {
         const char *kernel;
         int rows, stages;
     } TILES[] = {{"hc_gemm_s4_16", 16, 4}, {"hc_gemm_s4_32", 32, 3}, {"hc_gemm_s4_64", 64, 2}};
-    const int tile = p.m <= 16 ? 0 : p.m <= 32 ? 1 : 2, threads = 256, columns = 32;
+    const int tile = gemm->m <= 16 ? 0 : gemm->m <= 32 ? 1 : 2, threads = 256, columns = 32;
     const int stage_bytes = TILES[tile].rows * (NIBBLES_STEP + 16) + threads * 16;
     hc_cuda_step *step = hc_cuda_add_step(
-        plan, "packed_s4", TILES[tile].kernel, hc_ceil_div(p.m, TILES[tile].rows), hc_ceil_div(p.n, columns), threads,
-        hc_max(stage_bytes * TILES[tile].stages, threads * TILES[tile].rows), sizeof p);
-    step->params.gemm_s4 = p;
+        plan, "packed_s4", TILES[tile].kernel, hc_ceil_div(gemm->m, TILES[tile].rows), hc_ceil_div(gemm->n, columns),
+        threads, hc_max(stage_bytes * TILES[tile].stages, threads * TILES[tile].rows), sizeof step->params.gemm_s4);
+    step->params.gemm_s4 = gemm_s4_of(gemm, w, NULL);
+}
+
+static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, hc_cuda_plan *plan) {
+    static const struct {
+        const char *kernel;
+        int rows, columns, threads, stages;
+    } TILES[] = {{"hc_gemm_nibbles_16_grouped", 16, 64, 128, 6},
+                 {"hc_gemm_nibbles_64_grouped", 64, 64, 128, 4},
+                 {"hc_gemm_nibbles_128_grouped", 128, 128, 256, 3},
+                 {"hc_gemm_nibbles_128_folded", 128, 128, 256, 3}};
+    static const char *const HOPPER[] = {"hc_gemm_90a_nibbles_folded", "hc_gemm_90a_nibbles_grouped"};
+    const int tile = gemm->mode == HC_INT_FOLDED ? 3 : gemm->m <= 16 ? 0 : gemm->m <= 64 ? 1 : 2;
+    const int rows = TILES[tile].rows, columns = TILES[tile].columns;
+    const bool is_hopper = plan->architecture == HC_CUDA_HOPPER && gemm->m >= HOPPER_LEAST;
+    const char *module = is_hopper ? "warpgroup_90a" : "nibbles";
+    hc_cuda_step *step =
+        hc_cuda_add_step(plan, module, is_hopper ? HOPPER[gemm->mode] : TILES[tile].kernel, hc_ceil_div(gemm->m, rows),
+                         hc_ceil_div(gemm->n, columns), TILES[tile].threads,
+                         is_hopper ? HOPPER_BYTES : (rows * PITCH + columns * NIBBLES_PITCH) * TILES[tile].stages,
+                         sizeof step->params.gemm_s4);
+    step->params.gemm_s4 = gemm_s4_of(gemm, w, scales);
 }
 
 static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_plan *plan) {
@@ -202,7 +226,7 @@ static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, hc_cuda_plan *plan)
         static const char *const KERNELS[] = {"hc_gemm_90a_folded", "hc_gemm_90a_grouped"};
         hc_cuda_step *step =
             hc_cuda_add_step(plan, "warpgroup_90a", KERNELS[gemm->mode], hc_ceil_div(gemm->m, HOPPER_TILE),
-                             hc_ceil_div(gemm->n, HOPPER_TILE), 256, 4 * 2 * HOPPER_TILE * 128, sizeof *gemm);
+                             hc_ceil_div(gemm->n, HOPPER_TILE), 256, HOPPER_BYTES, sizeof *gemm);
         step->params.gemm = *gemm;
         return;
     }
@@ -223,13 +247,8 @@ static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, hc_cuda_plan *plan)
 }
 
 /* After a gemm without bias. */
-static void add_minima(const hc_cuda_gemm *gemm, const hc_cuda_side *w, int64_t group, const float *bias, float *minima,
-                       hc_cuda_plan *plan) {
-    hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(w->format.family), "hc_minima_ggml",
-                                          hc_ceil_div(gemm->n * gemm->segments, HC_CUDA_MAX_THREADS), 1,
-                                          HC_CUDA_MAX_THREADS, 0, sizeof step->params.minima);
-    step->params.minima = (hc_cuda_minima){w->format, w->geometry, w->parts, gemm->segments, group, minima};
-    step =
+static void add_minima(const hc_cuda_gemm *gemm, const float *bias, const float *minima, hc_cuda_plan *plan) {
+    hc_cuda_step *step =
         hc_cuda_add_step(plan, "minima", "hc_add_minima", gemm->m, hc_ceil_div(gemm->n, HC_CUDA_MAX_THREADS),
                          HC_CUDA_MAX_THREADS, gemm->segments * (int64_t)sizeof(float), sizeof step->params.add_minima);
     step->params.add_minima = (hc_cuda_add_minima){*gemm, minima};
@@ -243,7 +262,9 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     plan->workspace_bytes = 0;
     if (x->dense && !activations)
         return plan_floats(x->dense, packed, bias, out, workspace, plan, error);
-    hc_cuda_side a = {.format = x->packed ? x->packed->format : *activations}, w = {.format = packed->format};
+    hc_cuda_side a = {.format = x->packed ? x->packed->format : *activations};
+    hc_cuda_side w = {.format = packed->format, .parts = packed->components};
+    hc_cuda_form form;
     const int last = x->dense ? x->dense->ndim - 1 : 0;
     hc_status status = hc_cuda_packed_geometry(packed, &w.geometry, error);
     if (status == HC_OK)
@@ -254,103 +275,81 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
         status = hc_cuda_load_side(&a, error);
     if (status == HC_OK)
         status = hc_cuda_load_side(&w, error);
+    if (status == HC_OK)
+        status = hc_cuda_form_of(&a, &w, &form, error);
     if (status != HC_OK)
         return status;
-    w.parts = packed->components;
-    const hc_int_mode mode =
-        a.form[HC_INT_FOLDED].available && w.form[HC_INT_FOLDED].available ? HC_INT_FOLDED : HC_INT_GROUPED;
-    const int64_t group = mode == HC_INT_FOLDED ? 0 : hc_cuda_segment_of(&a, &w);
-    const bool has_minima = w.form[mode].has_minima;
-    if (!a.form[mode].available || !w.form[mode].available || a.form[mode].has_minima ||
-        (has_minima && (w.geometry.runs > 1 || w.format.m > 0)))
-        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply these two formats: use the CPU");
-    if (group < 0 || (group && (hc_cuda_cuts_blocks(&a, group) || hc_cuda_cuts_blocks(&w, group))) ||
-        w.geometry.rows > MOST_ROWS || a.geometry.whole_columns != w.geometry.whole_columns ||
-        (group && a.geometry.runs != w.geometry.runs) || !has_even_rows(out))
+    if (w.geometry.rows > MOST_ROWS || !has_even_rows(out))
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply arrays of these shapes: use the CPU");
-    const int64_t columns = group ? group : a.geometry.whole_columns;
-    const int x_limbs = a.form[mode].n_limbs, w_limbs = w.form[mode].n_limbs;
-    const int64_t most = (int64_t)a.form[mode].max_abs * w.form[mode].max_abs;
-    if (columns > INT64_MAX / most)
-        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not add %lld products in 64 bits: use the CPU",
-                       (long long)columns);
-    const bool is_wide = x_limbs > 1 || w_limbs > 1 || columns > INT32_MAX / most;
-    const int64_t segments = group ? w.geometry.runs * hc_ceil_div(w.geometry.whole_length, group) : 1;
-    if (has_minima && segments > HC_CUDA_SHARED_BYTES / (int64_t)sizeof(float))
-        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not add minima of %lld groups: use the CPU",
-                       (long long)segments);
+    const bool is_few =
+        form.mode == HC_INT_FOLDED && !form.is_wide && a.geometry.rows <= NIBBLES_MOST && reads_pieces(&w);
     hc_cuda_gemm gemm = gemm_of(out);
     gemm.m = a.geometry.rows;
     gemm.n = w.geometry.rows;
-    gemm.mode = mode;
-    gemm.segments = segments;
-    const bool is_packed = mode == HC_INT_FOLDED && !is_wide && gemm.m <= NIBBLES_MOST && reads_nibbles(&w);
-    const bool is_24 = !is_wide && w.format.n == 2 && w.format.m == 4 && w.geometry.runs == 1;
-    gemm.length = (int32_t)hc_round_up(columns, is_24 ? SPARSE_K : K_BYTES);
-    gemm.ld = hc_round_up(segments * gemm.length, is_packed ? NIBBLES_STEP : is_24 ? SPARSE_STEP : STEP_BYTES);
-    gemm.bias = has_minima ? NULL : bias;
-    gemm.x_limbs = x_limbs;
-    gemm.w_limbs = w_limbs;
+    gemm.mode = form.mode;
+    gemm.segments = form.segments;
+    gemm.length = form.length;
+    gemm.ld = is_few ? hc_round_up(form.length, NIBBLES_STEP) : form.ld;
+    gemm.bias = form.has_minima ? NULL : bias;
+    gemm.x_limbs = a.form[form.mode].n_limbs;
+    gemm.w_limbs = w.form[form.mode].n_limbs;
     if (x->packed)
         a.parts = x->packed->components;
-    const bool is_one_chain = mode == HC_INT_FOLDED && !is_wide;
-    const bool x_is_there = is_one_chain && !is_packed && is_stored_as_integers(&a, x->packed != NULL, gemm.ld);
-    const bool w_is_there = is_one_chain && is_stored_as_integers(&w, true, gemm.ld);
+    const bool x_is_there = form.mode == HC_INT_FOLDED && !form.is_wide && !is_few &&
+                            hc_cuda_is_stored_as_integers(&a, x->packed != NULL, gemm.ld);
+    hc_cuda_made made = {.integers = NULL};
+    const bool is_made = !is_few && !hc_cuda_find_prepacked(packed, &w, &form, &made);
+    if (is_made)
+        hc_cuda_lay_out(&w, &form, NULL, &made);
     hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
     uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, gemm.m * (int64_t)sizeof *row_maxima);
-    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_is_there ? 0 : x_limbs * gemm.m * gemm.ld);
-    int8_t *w_integers = hc_cuda_reserve(workspace, plan,
-                                         is_packed || w_is_there ? 0
-                                         : is_24                 ? gemm.n * (gemm.ld / 2)
-                                                                 : w_limbs * gemm.n * gemm.ld);
-    uint32_t *places = is_24 ? hc_cuda_reserve(workspace, plan, gemm.n * (gemm.ld / 8)) : NULL;
-    hc_cuda_add_clear(plan, state, plan->workspace_bytes);
-    float *x_scales = hc_cuda_reserve(workspace, plan, gemm.m * segments * (int64_t)sizeof(float));
-    float *w_scales = hc_cuda_reserve(workspace, plan, gemm.n * segments * (int64_t)sizeof(float));
-    float *minima = has_minima ? hc_cuda_reserve(workspace, plan, gemm.n * segments * (int64_t)sizeof(float)) : NULL;
+    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_is_there ? 0 : gemm.x_limbs * gemm.m * gemm.ld);
+    const int64_t before = plan->workspace_bytes;
+    if (is_made)
+        hc_cuda_lay_out(&w, &form, hc_cuda_reserve(workspace, plan, made.bytes), &made);
+    hc_cuda_add_clear(plan, state, before + (is_made ? made.cleared : 0));
+    float *x_scales = hc_cuda_reserve(workspace, plan, gemm.m * gemm.segments * (int64_t)sizeof(float));
     gemm.x = x_integers;
-    gemm.w = w_integers;
     gemm.x_scales = x_scales;
-    gemm.w_scales = w_scales;
     if (!x->packed) {
         hc_cuda_reserve_parts(&a.format, &a.geometry, workspace, plan, &a.parts);
         status = hc_cuda_add_quantize(x->dense, NULL, &a.format, &a.geometry, 1, &last, &a.parts, NULL, state,
                                       row_maxima, plan, error);
     }
-    const hc_cuda_integers integers = {
-        .mode = mode, .group = group, .segments = segments, .length = gemm.length, .ld = gemm.ld};
     if (x_is_there) {
         gemm.x = (const int8_t *)a.parts.part[HC_CODES].data;
         gemm.x_scales = (const float *)a.parts.part[HC_SCALES].data;
     } else if (status == HC_OK) {
-        hc_cuda_integers of_x = integers;
-        of_x.for_nibbles = is_packed;
-        of_x.integers = x_integers;
-        of_x.scales = x_scales;
+        const hc_cuda_integers of_x = {.mode = form.mode,
+                                       .group = form.group,
+                                       .segments = form.segments,
+                                       .length = form.length,
+                                       .ld = gemm.ld,
+                                       .for_nibbles = is_few,
+                                       .integers = x_integers,
+                                       .scales = x_scales};
         status = hc_cuda_add_integers(&a, of_x, plan, error);
     }
-    if (status == HC_OK && is_packed) {
-        add_nibbles(&gemm, &w, plan);
-        return HC_OK;
-    }
-    if (w_is_there) {
-        gemm.w = (const int8_t *)w.parts.part[HC_CODES].data;
-        gemm.w_scales = (const float *)w.parts.part[HC_SCALES].data;
-    } else if (status == HC_OK) {
-        hc_cuda_integers of_w = integers;
-        of_w.integers = w_integers;
-        of_w.metadata = places;
-        of_w.scales = w_scales;
-        status = hc_cuda_add_integers(&w, of_w, plan, error);
-    }
+    if (status == HC_OK && is_made)
+        status = hc_cuda_add_weights(&w, &form, &made, plan, error);
     if (status != HC_OK)
         return status;
-    if (is_24) {
-        add_24(&gemm, places, plan);
-        return HC_OK;
+    gemm.w = made.integers;
+    gemm.w_scales = made.scales;
+    if (is_few)
+        add_pieces(&gemm, &w, plan);
+    else if (form.kind == HC_CUDA_NIBBLES)
+        add_nibbles(&gemm, &w, made.scales, plan);
+    else if (form.kind == HC_CUDA_24)
+        add_24(&gemm, made.places, plan);
+    else {
+        if (form.kind == HC_CUDA_STORED) {
+            gemm.w = (const int8_t *)w.parts.part[HC_CODES].data;
+            gemm.w_scales = (const float *)w.parts.part[HC_SCALES].data;
+        }
+        add_gemm(&gemm, form.is_wide, plan);
     }
-    add_gemm(&gemm, is_wide, plan);
-    if (has_minima)
-        add_minima(&gemm, &w, group, bias, minima, plan);
+    if (form.has_minima)
+        add_minima(&gemm, bias, made.minima, plan);
     return HC_OK;
 }

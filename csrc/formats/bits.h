@@ -12,6 +12,13 @@
 #include <float.h>
 #include <math.h>
 
+/* Before a loop of a few turns, which the compiler of CUDA would unroll many times. */
+#ifdef __CUDACC__
+#define HC_SHORT_LOOP _Pragma("unroll 1")
+#else
+#define HC_SHORT_LOOP
+#endif
+
 /* Eight values take `bits` bytes. values * bits may overflow: rows of an array without rows have up to 2^60 values. */
 static inline int64_t hc_row_bytes(int64_t values, int bits) {
     return values / 8 * bits + hc_ceil_div(values % 8 * bits, 8);
@@ -27,6 +34,7 @@ typedef struct {
 static inline void hc_write_bits(hc_bit_writer *writer, uint32_t code, int bits) {
     writer->pending |= (code & (((uint64_t)1 << bits) - 1)) << writer->n_pending;
     writer->n_pending += bits;
+    HC_SHORT_LOOP
     while (writer->n_pending >= 8) {
         *writer->next++ = (uint8_t)writer->pending;
         writer->pending >>= 8;
@@ -42,7 +50,10 @@ static inline void hc_flush_bits(hc_bit_writer *writer) {
 /* Code `index` of a row; reads only bytes of the code. bits <= 32. */
 static inline uint32_t hc_read_bits(const uint8_t *row, int64_t index, int bits) {
     const int64_t first = index * bits, last = first + bits - 1;
+    if (bits <= 8 && (bits & (bits - 1)) == 0) /* in one byte */
+        return (uint32_t)(row[first >> 3] >> (first & 7)) & ((1u << bits) - 1);
     uint64_t word = 0;
+    HC_SHORT_LOOP
     for (int64_t byte = last >> 3; byte >= first >> 3; byte--)
         word = word << 8 | row[byte];
     return (uint32_t)(word >> (first & 7) & (((uint64_t)1 << bits) - 1));

@@ -40,6 +40,7 @@ PyObject *hc_cuda_check_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_quantize_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_fake_quantize_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_dequantize_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_prepack_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_conv2d_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_layer_method(PyObject *self, PyObject *args);

@@ -413,6 +413,7 @@ static PyMethodDef METHODS[] = {
      "cuda_quantize(*start, x, packed) -> first row that is refused, or -1"},
     {"cuda_fake_quantize", hc_cuda_fake_quantize_method, METH_VARARGS,
      "cuda_fake_quantize(*start, x, format, axes, out) -> first row that is refused, or -1"},
+    {"cuda_prepack", hc_cuda_prepack_method, METH_VARARGS, "cuda_prepack(*start, packed) -> -1"},
     {"cuda_dequantize", hc_cuda_dequantize_method, METH_VARARGS, "cuda_dequantize(*start, packed, out) -> -1"},
     {"cuda_matmul", hc_cuda_matmul_method, METH_VARARGS,
      "cuda_matmul(*start, x, whether it is packed, activations, w, bias, out, device_order) -> first row that is "

@@ -16,6 +16,8 @@ from ..base.values import shown
 from ..base.version import __version__
 from .base import PackedArray
 from .dense import as_array
+from .device_prepacked import DevicePrepacked, prepack_on_device
+from .device_quantized import DeviceQuantizedArray
 from .quantized import QuantizedArray
 
 __all__ = ["Prepacked", "PrepackedFilters", "prepack"]
@@ -95,6 +97,22 @@ class Prepacked(QuantizedArray):
     def _remade(self, components: Mapping[str, Any], shape: Sequence[int], axis: Sequence[int]) -> Any:
         """Return what the source would: panels of other rows would have to be packed anew."""
         return self.source._remade(components, shape, axis)
+
+    def to(self, device: Any) -> Any:
+        """Copy the components to a device, and prepack them there.
+
+        Parameters
+        ----------
+        device : str
+            ``"cpu"``, ``"cuda"`` or ``"cuda:<number>"``.
+
+        Returns
+        -------
+        Prepacked or DevicePrepacked
+            The array itself for ``"cpu"``.
+        """
+        moved = self.source.to(device)
+        return self if moved is self.source else prepack(moved)
 
     def _packed(self) -> tuple[Any, ...]:
         packed = super()._packed()
@@ -186,6 +204,8 @@ class PrepackedFilters:
 @overload
 def prepack(w: QuantizedArray) -> Prepacked: ...
 @overload
+def prepack(w: DeviceQuantizedArray) -> DevicePrepacked: ...
+@overload
 def prepack(w: ArrayLike | PrepackedFilters) -> PrepackedFilters: ...
 @counts_subnormals
 def prepack(w: Any) -> Any:
@@ -196,15 +216,19 @@ def prepack(w: Any) -> Any:
     read the components. A convolution packs float filters at each call, or transforms them for Winograd. Prepacked
     filters are packed by the first call only.
 
+    An array on a CUDA device is packed there, for activations with one scale per row. Its 4-bit integers stay packed if
+    they have no minima and rows of a multiple of 64 values: matmuls read the components, and at most the scales are
+    stored again.
+
     Parameters
     ----------
-    w : QuantizedArray, or array_like of floats, shape (K, C / groups, R, S)
+    w : QuantizedArray, DeviceQuantizedArray, or array_like of floats with shape (K, C / groups, R, S)
         The components of a QuantizedArray become read-only, because the packed panels would not follow a change.
         ``copy.deepcopy(w)`` can be changed and prepacked. Float filters are copied.
 
     Returns
     -------
-    Prepacked or PrepackedFilters
+    Prepacked, DevicePrepacked or PrepackedFilters
         Accepted in place of w by `matmul`, `linear` and `conv2d`, with bitwise identical results. Memory: about one
         byte per value in addition to w; for filters see `PrepackedFilters`.
 
@@ -224,6 +248,8 @@ def prepack(w: Any) -> Any:
     >>> bool((y == hc.linear(x, q, activations="int8")).all())
     True
     """
+    if isinstance(w, DeviceQuantizedArray):
+        return prepack_on_device(w, prepack)
     if not isinstance(w, QuantizedArray):
         return _filters(w)
     source = w.source if isinstance(w, Prepacked) else w

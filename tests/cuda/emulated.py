@@ -254,17 +254,34 @@ def linear(
     bias: np.ndarray[Any, Any] | None = None,
     activations: hc.Format | None = None,
     order: int = 0,
+    prepacked: np.ndarray[Any, Any] | None = None,
     **said: Any,
 ) -> np.ndarray[Any, Any]:
-    """Return x @ w.T + bias; x is an array with `activations`, or packed."""
+    """Return x @ w.T + bias; x is an array with `activations`, or packed. `prepacked` is what `prepack` made of w."""
     out = np.full((*x.shape[:-1], w.shape[0]), np.nan, np.float32)
     operand = Operand()
     described = view(x) if isinstance(x, np.ndarray) else packed(x, x.components)
     setattr(operand, "dense" if isinstance(x, np.ndarray) else "packed", ctypes.addressof(described))
     added = None if bias is None else ctypes.c_void_p(bias.ctypes.data)
     spec = format_of(activations) if activations else None
-    run("matmul", operand, spec, packed(w, w.components), added, view(out), order=order, **said)
+    weights = packed(w, w.components)
+    weights.prepacked = None if prepacked is None else prepacked.ctypes.data
+    run("matmul", operand, spec, weights, added, view(out), order=order, **said)
     return out
+
+
+def prepack(q: Any, order: int = 0) -> np.ndarray[Any, Any]:
+    """Return what products read of q in place of its components; no bytes where they read the components."""
+    described, plan, error = packed(q, q.components), ctypes.create_string_buffer(PLAN_BYTES), Error()
+    call = function_of("prepack")
+    assert call(ctypes.byref(described), None, plan, ctypes.byref(error)) == 0, error.text
+    nbytes = PlanHead.from_buffer(plan).workspace_bytes
+    memory = np.full(nbytes + 256, 0xA5, np.uint8)
+    memory = memory[-memory.ctypes.data % 256 :][:nbytes]
+    assert call(ctypes.byref(described), ctypes.c_void_p(memory.ctypes.data), plan, ctypes.byref(error)) == 0
+    fault = kernels().hc_cuda_host_run(plan, ctypes.c_uint32(order))
+    assert fault is None, fault.decode()
+    return memory
 
 
 class Levels(ctypes.Structure):

@@ -69,6 +69,29 @@ def test_a_device_s_array_stays_there_with_the_bits_of_the_cpu(lend: Any, text: 
     assert hc.fake_quantize(there, text, out=there).to_numpy().tobytes() == rounded.to_numpy().tobytes()
 
 
+@pytest.mark.parametrize(("text", "panels"), [("int6", True), ("int4", False), ("int8+2:4", True), ("nf4-g64", False)])
+def test_prepacked_weights_on_a_device_are_decoded_once(driver: driven.Driver, text: str, panels: bool) -> None:
+    x, w, bias = values(3, 64), values(7, 64), values(7)
+    q = hc.quantize(w, text)
+    there, ready = q.to("cuda"), hc.prepack(q.to("cuda"))
+    assert ready.device == "cuda:0" and (ready.nbytes > 0) == panels and ready.source == there
+    assert hc.prepack(ready).nbytes == ready.nbytes and ready.to("cuda") is ready and ready.source_dtype == "float32"
+    assert f"{ready.nbytes} byte" in repr(ready) and ready.bits_per_value == q.bits_per_value
+    assert ready.to("cpu").source == q and hc.prepack(q).to("cuda").nbytes == ready.nbytes
+    launches = []
+    for weights in (there, ready):
+        before = driver.counts()[0]
+        if text != "nf4-g64":
+            y = hc.linear(Lent(x), weights, Lent(bias), activations="int8")
+            assert y.to_numpy().tobytes() == hc.linear(x, q, bias, activations="int8").tobytes()
+            assert hc.matmul(Lent(x), weights.T, activations="int8").shape == (3, 7)
+        launches.append(driver.counts()[0] - before)
+        if "2:4" not in text:
+            assert weights.dequantize().to_numpy().tobytes() == q.dequantize().tobytes()
+            assert hc.linear(Lent(x), weights).to_numpy().tobytes() == hc.linear(x, q).tobytes()
+    assert launches[0] - launches[1] == 2 * panels
+
+
 @pytest.mark.parametrize("text", ["int8", "vsq4-g16-s4", "int4-g32-f16"])
 def test_products_on_a_device_give_the_bits_of_the_cpu(text: str) -> None:
     x, w, bias = values(3, 5, 64), values(7, 64), values(7)

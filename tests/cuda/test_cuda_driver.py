@@ -79,13 +79,17 @@ def test_memory_of_the_fake_device_is_out_of_reach_of_the_host() -> None:
     assert done.returncode and done.stdout.splitlines()[-1] == "moved"  # -11, or 1 under a sanitizer
 
 
-def test_the_block_for_numpy_on_the_page_runs() -> None:
+@pytest.mark.parametrize(
+    ("before", "holds"),
+    [
+        ("NumPy:\n\n", "y.tobytes() == hc.linear(x, q.to('cpu'), activations='int8').tobytes()"),
+        ("it runs with a fake driver.\n\n", "ready.nbytes == 5 * 64 * 128 // 8 + 256"),
+    ],
+)
+def test_the_blocks_for_numpy_on_the_page_run(before: str, holds: str) -> None:
     page = (emulated.ROOT / "docs/cuda.md").read_text()
-    block = page.split("NumPy:\n\n```py\n")[1].split("```")[0]
-    done = run(
-        block + "assert y.tobytes() == hc.linear(x, q.to('cpu'), activations='int8').tobytes()\n",
-        **driven.environment(),
-    )
+    block = page.split(f"{before}```py\n")[1].split("```")[0]
+    done = run(f"{block}\nassert {holds}\n", **driven.environment())
     assert done.returncode == 0, done.stderr
 
 

@@ -58,6 +58,53 @@ def test_warpgroups_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
         assert emulated.launched[-1].startswith("hc_gemm_90a")
 
 
+@pytest.mark.parametrize("architecture", [80, 90])
+@pytest.mark.parametrize(
+    ("x_text", "w_text"),
+    [
+        *[("int8", "vsq4-g16-s4"), ("vsq4-g16-s4", "vsq4-g16-s4-tensor"), ("int8", "int4"), ("int4-g32", "int4")],
+        *[("int8", "int4-g32-f16"), ("int8", "int4-g64"), ("int4-g32", "vsq4-g64"), ("int8", "q4_0")],
+    ],
+)
+@pytest.mark.sweep(every=3)
+def test_codes_of_4_bits_stay_packed_for_any_number_of_rows(x_text: str, w_text: str, architecture: int) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate([(3, 70, 64), (66, 9, 192), (130, 140, 320)]):
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q, activations = hc.quantize(w, w_text), hc.format(x_text)
+        wanted = hc.linear(x, q, bias, activations=activations).tobytes()
+        for prepacked in (None, emulated.prepack(q, order)):
+            got = emulated.linear(x, q, bias, activations, order, prepacked, architecture=architecture)
+            assert got.tobytes() == wanted
+            name = "hc_gemm_90a_nibbles" if architecture == 90 and m >= 128 else "hc_gemm_nibbles"
+            assert emulated.launched[-1].startswith(("hc_gemm_s4", name))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["int8", "int6", "int4-g16-asym", "int4-g48", "mxfp4", "q4_1", "q4_k", "vsq4-g16", "int16"],
+        *["int8+2:4", "vsq4-g16-s4+2:4", "int4-g32+1:4", "int4-g32-f16"],
+    ],
+)
+@pytest.mark.sweep(every=3)
+def test_prepacked_weights_give_the_same_bits(text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k) in enumerate([(3, 40, 256), (130, 9, 256)]):
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        q = hc.quantize(w, text)
+        made = emulated.prepack(q, order)
+        for activations in ("int8", "int4-g16", "int16"):
+            wanted, decoded = hc.linear(x, q, activations=activations).tobytes(), list[int]()
+            for prepacked in (None, made):
+                got = emulated.linear(x, q, None, hc.format(activations), order, prepacked, architecture=90)
+                assert got.tobytes() == wanted
+                decoded.append(sum(name.startswith("hc_integers") for name in emulated.launched))
+            if activations == "int8":
+                assert decoded[0] - decoded[1] == (made.size > 0)
+
+
 PATTERNS = [
     *[("int8", "int8+2:4"), ("int8", "vsq4-g16-s4+2:4"), ("int4-g32", "int4-g64+2:4"), ("int8", "int4-g12+2:4")],
     *[("int8", "vsq4-g16-s4+1:4"), ("int8", "int8+3:7"), ("int4-g32", "int4-g32+4:8"), ("int16", "int8+2:4")],
@@ -73,7 +120,7 @@ PATTERNS = [
 @pytest.mark.parametrize(("x_text", "w_text"), PATTERNS)
 def test_patterns_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
     rng = np.random.default_rng(0)
-    for order, (m, n, k) in enumerate([(1, 3, 16), (17, 140, 102), (70, 9, 256)]):
+    for order, (m, n, k) in enumerate([(1, 3, 64), (17, 140, 102), (70, 9, 256)]):
         x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
         bias = rng.standard_normal(n).astype(np.float32)
         q, packed = hc.quantize(w, w_text), hc.quantize(x, x_text)
@@ -121,7 +168,7 @@ WORDS = [
 @pytest.mark.parametrize("text", WORDS)
 def test_vectors_by_words_of_codes_give_the_bits_of_the_cpu(text: str) -> None:
     rng = np.random.default_rng(0)
-    for order, (m, n, k) in enumerate([(1, 9, 64), (1, 3, 1056), (3, 17, 576), (8, 5, 200)]):
+    for order, (m, n, k) in enumerate([(1, 9, 64), (1, 3, 2080), (1, 5, 1104), (3, 17, 576), (8, 5, 200)]):
         memory = np.zeros((m * k + 4,), np.float32)
         first = -memory.ctypes.data % 16 // 4
         x, w = memory[first : first + m * k].reshape(m, k), rng.standard_normal((n, k)).astype(np.float32)

@@ -4,7 +4,8 @@
  *   in    0 to 3 c, 4 to 7 a, 8 to 11 b, 12 places of a 2:4 pattern, 13 to 16 what is copied and loaded
  *   out   0 mma s8, 4 mma of bytes by sign (u u, s u, u s), 16 sparse mma, 20 ldmatrix, 24 shuffles by 1 to 16,
  *         29 copies, 33 copies or zeros, 37 loads, 41 maximum, 42 or, 43 x y + z, fma, x / y, root of |x|, x y / 2^120 (floats), 48 double to float,
- *         49 mma of the bfloat16 that the lowest signed bytes of halves of a and b are, added to c as floats
+ *         49 mma of the bfloat16 that the lowest signed bytes of halves of a and b are, added to c as floats,
+ *         53 bytes of the first words of a and b, chosen by the word of places, 54 a & b | c
  */
 #include "cuda/definition.h"
 #include "cuda/device.h"
@@ -77,4 +78,6 @@ HC_KERNEL(hc_check_instructions, hc_cuda_check, 32) {
     hc_mma_bf16(four, left, right);
     for (int i = 0; i < 4; i++)
         out[(49 + i) * 32] = hc_f32_bits(four[i]);
+    out[53 * 32] = hc_permute_bytes(a[0], b[0], word[12] & 0x7777);
+    out[54 * 32] = hc_and_or(a[0], b[0], c[0]);
 }

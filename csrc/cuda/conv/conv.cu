@@ -51,7 +51,7 @@ static inline HC_DEVICE float scale_at(const hc_cuda_conv_integers &p, const cor
 }
 
 /* Rows are windows of the group blockIdx.z. */
-template <int N> struct windows {
+template <int N> struct windows : columns_of_bytes {
     typedef hc_cuda_conv_integers params;
     const params &p;
     corner at[N];

@@ -1,5 +1,6 @@
 /* Kernels of the format family "float", from its definition. */
 #include "cuda/chance.h"
+#include "cuda/gemv.h"
 
 #define static HC_STATIC
 namespace definition {

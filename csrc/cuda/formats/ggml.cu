@@ -1,5 +1,5 @@
 /* Kernels of the format family "ggml", from its definition. */
-#include "cuda/codec.h"
+#include "cuda/gemv.h"
 
 #define HC_GGML_GROUPS 1 /* types with blocks of 256 values are encoded by the host */
 #define static HC_STATIC
@@ -20,8 +20,8 @@ struct ggml_functions : hc_plain_format {
 HC_ENCODERS(ggml, ggml_functions)
 HC_DECODERS(ggml, ggml_functions)
 HC_GEMV(ggml, ggml_functions, HC_BOTH)
-HC_GEMV_WORDS(ggml, ggml_functions, HC_WITH_GROUPS, 4)
-HC_GEMV_WORDS(ggml, ggml_functions, HC_WITH_GROUPS, 8)
+HC_GEMV_WORDS(ggml, ggml_functions, HC_WITH_GROUPS, 4, HC_GEMV_TABLE)
+HC_GEMV_WORDS(ggml, ggml_functions, HC_WITH_GROUPS, 8, HC_GEMV_BYTES)
 HC_INTEGERS(ggml, ggml_functions)
 
 /* A thread a segment, which lies in one group. */

@@ -1,5 +1,6 @@
 /* Kernels of the format family "int", from its definition. */
 #include "cuda/chance.h"
+#include "cuda/gemv.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -20,6 +21,6 @@ HC_ENCODERS(int, int_functions)
 HC_DECODERS(int, int_functions)
 HC_CHANCE(int, int_functions)
 HC_GEMV(int, int_functions, HC_BOTH)
-HC_GEMV_WORDS(int, int_functions, HC_BOTH, 4)
-HC_GEMV_WORDS(int, int_functions, HC_BOTH, 8)
+HC_GEMV_WORDS(int, int_functions, HC_BOTH, 4, HC_GEMV_NIBBLES)
+HC_GEMV_WORDS(int, int_functions, HC_BOTH, 8, HC_GEMV_BYTES)
 HC_INTEGERS(int, int_functions)

@@ -1,5 +1,6 @@
 /* Kernels of the format family "mx", from its definition. */
 #include "cuda/chance.h"
+#include "cuda/gemv.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -20,5 +21,5 @@ HC_ENCODERS(mx, mx_functions)
 HC_DECODERS(mx, mx_functions)
 HC_CHANCE(mx, mx_functions)
 HC_GEMV(mx, mx_functions, HC_WITH_GROUPS)
-HC_GEMV_WORDS(mx, mx_functions, HC_WITH_GROUPS, 4)
+HC_GEMV_WORDS(mx, mx_functions, HC_WITH_GROUPS, 4, HC_GEMV_TABLE)
 HC_INTEGERS(mx, mx_functions)

@@ -1,5 +1,6 @@
 /* Kernels of the format family "nf4", from its definition. */
 #include "cuda/chance.h"
+#include "cuda/gemv.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -19,4 +20,4 @@ HC_ENCODERS(nf4, nf4_functions)
 HC_DECODERS(nf4, nf4_functions)
 HC_CHANCE(nf4, nf4_functions)
 HC_GEMV(nf4, nf4_functions, HC_WITH_GROUPS)
-HC_GEMV_WORDS(nf4, nf4_functions, HC_WITH_GROUPS, 4)
+HC_GEMV_WORDS(nf4, nf4_functions, HC_WITH_GROUPS, 4, HC_GEMV_TABLE)

@@ -1,5 +1,6 @@
 /* Kernels of the format family "nvfp4", from its definition. */
 #include "cuda/chance.h"
+#include "cuda/gemv.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -21,5 +22,5 @@ HC_ENCODERS(nvfp4, nvfp4_functions)
 HC_DECODERS(nvfp4, nvfp4_functions)
 HC_CHANCE(nvfp4, nvfp4_functions)
 HC_GEMV(nvfp4, nvfp4_functions, HC_WITH_GROUPS)
-HC_GEMV_WORDS(nvfp4, nvfp4_functions, HC_WITH_GROUPS, 4)
+HC_GEMV_WORDS(nvfp4, nvfp4_functions, HC_WITH_GROUPS, 4, HC_GEMV_TABLE)
 HC_INTEGERS(nvfp4, nvfp4_functions)

@@ -1,5 +1,6 @@
 /* Kernels of the format family "vsq", from its definition. */
 #include "cuda/chance.h"
+#include "cuda/gemv.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -23,6 +24,6 @@ HC_ENCODERS(vsq, vsq_functions)
 HC_DECODERS(vsq, vsq_functions)
 HC_CHANCE(vsq, vsq_functions)
 HC_GEMV(vsq, vsq_functions, HC_WITH_GROUPS)
-HC_GEMV_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 4)
-HC_GEMV_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 8)
+HC_GEMV_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 4, HC_GEMV_NIBBLES)
+HC_GEMV_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 8, HC_GEMV_BYTES)
 HC_INTEGERS(vsq, vsq_functions)

@@ -10,13 +10,24 @@
 
 namespace {
 
-template <bool is_grouped, typename integer>
-static inline HC_DEVICE void store(const hc_cuda_gemm &p, int64_t row, int64_t column, integer dot, float sum) {
+/* Scales of a segment; a folded row has one. Rows and columns beyond the last, whose sums are not stored, take those of the last. */
+template <typename params> static inline HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) {
+    return p.x_scales[hc_min(row, p.m - 1) * p.segments + segment];
+}
+static inline HC_DEVICE float w_scale(const hc_cuda_gemm &p, int64_t column, int64_t segment) {
+    return p.w_scales[hc_min(column, p.n - 1) * p.segments + segment];
+}
+static inline HC_DEVICE float w_scale(const hc_cuda_gemm_s4 &p, int64_t column, int64_t segment) {
+    return ((const float *)(p.w_scales + hc_min(column, p.n - 1) * p.w_scales_stride))[segment];
+}
+
+template <bool is_grouped, typename params, typename integer>
+static inline HC_DEVICE void store(const params &p, int64_t row, int64_t column, integer dot, float sum) {
     if (row >= p.m || column >= p.n)
         return;
     float y = sum;
     if (!is_grouped)
-        y = (float)((double)p.x_scales[row] * (double)p.w_scales[column] * (double)dot);
+        y = (float)((double)x_scale(p, row, 0) * (double)w_scale(p, column, 0) * (double)dot);
     else if (y != y)
         y = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
     if (p.bias)
@@ -24,13 +35,10 @@ static inline HC_DEVICE void store(const hc_cuda_gemm &p, int64_t row, int64_t c
     *(float *)(p.y + row * p.y_row + column * p.y_column) = y;
 }
 
-/* Rows and columns beyond the last, whose sums are not stored, take the scales of the last. */
-template <typename integer>
-static inline HC_DEVICE void add_segment(const hc_cuda_gemm &p, int64_t row, int64_t column, int64_t segment,
-                                         integer dot, float *sum) {
-    const float scale = p.x_scales[hc_min(row, p.m - 1) * p.segments + segment] *
-                        p.w_scales[hc_min(column, p.n - 1) * p.segments + segment];
-    *sum = fmaf(scale, (float)dot, *sum);
+template <typename params, typename integer>
+static inline HC_DEVICE void add_segment(const params &p, int64_t row, int64_t column, int64_t segment, integer dot,
+                                         float *sum) {
+    *sum = fmaf(x_scale(p, row, segment) * w_scale(p, column, segment), (float)dot, *sum);
 }
 
 } // namespace

@@ -7,7 +7,7 @@
 namespace {
 
 /* Rows as they lie. A row beyond the last is the last again, and its sums are not stored. */
-template <int N> struct rows {
+template <int N> struct rows : columns_of_bytes {
     typedef hc_cuda_gemm params;
     const int8_t *x[N];
     const params &p;
@@ -22,10 +22,10 @@ template <int N> struct rows {
         hc_copy_16(to, p.w + hc_min(column, p.n - 1) * p.ld + k);
     }
     static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) {
-        return p.x_scales[hc_min(row, p.m - 1) * p.segments + segment];
+        return ::x_scale(p, row, segment);
     }
     static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
-        return p.w_scales[hc_min(column, p.n - 1) * p.segments + segment];
+        return ::w_scale(p, column, segment);
     }
     template <bool is_grouped>
     static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {

@@ -1,12 +1,12 @@
 /* Folded matmul of few rows with weights of 4 bits, which stay packed until they are in registers.
  *
  *   a lane loads 16 bytes of a row of w: codes 32 t to 32 t + 31 of 128, t = lane % 4; word j of them is its part of mma j
- *   u = code + 8 by byte:   code * s = (u * s + (128 - 8 s)) xor 128, four bytes at once, since 8 <= code * s + 128 <= 233
  *
  * Even codes are bytes 4 t .. 4 t + 3 of k, odd ones 16 more: x lies in that order (hc_cuda_integers: for_nibbles). Warps share
  * 8 rows of w each among WARPS_N, and every stage of k among WARPS_K, whose exact sums are added at the end.
  */
-#include "cuda/definition.h"
+#include "cuda/matmul/epilogue.h"
+#include "cuda/matmul/nibbles.h"
 
 namespace {
 
@@ -14,9 +14,9 @@ enum { WARPS_N = 4, WARPS_K = 2, THREADS = WARPS_N * WARPS_K * 32, BN = WARPS_N 
 enum { CODES = 128, STAGE_K = CODES * WARPS_K, PITCH = STAGE_K + 16, W_BYTES = THREADS * 16 };
 
 static inline HC_DEVICE void decode(uint32_t word, uint32_t scale, uint32_t b[2]) {
-    const uint32_t codes = word ^ 0x88888888u, bias = (128 - 8 * scale) * 0x01010101u;
-    b[0] = ((codes & 0x0f0f0f0fu) * scale + bias) ^ 0x80808080u;
-    b[1] = ((codes >> 4 & 0x0f0f0f0fu) * scale + bias) ^ 0x80808080u;
+    const uint32_t codes = word ^ 0x88888888u;
+    b[0] = hc_scaled_codes(codes & 0x0f0f0f0fu, scale);
+    b[1] = hc_scaled_codes(codes >> 4 & 0x0f0f0f0fu, scale);
 }
 
 /* 16 * TILES rows of x. */
@@ -95,14 +95,7 @@ template <int TILES, int STAGES> struct few_rows {
                 int32_t dot = dots[i][r];
                 for (int other = 1; other < WARPS_K; other++)
                     dot += others[threadIdx.x + other * WARPS_N * 32][i * 4 + r];
-                const int64_t y_row = row + i * 16 + lane / 4 + r / 2 * 8, y_column = column + lane % 4 * 2 + r % 2;
-                if (y_row >= p.m || y_column >= p.n)
-                    continue;
-                const float w_scale = *(const float *)(p.w_scales + y_column * p.w_scales_stride);
-                float y = (float)((double)p.x_scales[y_row] * (double)w_scale * (double)dot);
-                if (p.bias)
-                    y += p.bias[y_column];
-                *(float *)(p.y + y_row * p.y_row + y_column * p.y_column) = y;
+                store<false>(p, row + i * 16 + lane / 4 + r / 2 * 8, column + lane % 4 * 2 + r % 2, dot, 0.0f);
             }
     }
 };

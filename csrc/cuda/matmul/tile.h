@@ -4,8 +4,9 @@
  * eight rows of a matrix touch all banks. `operands` says where rows lie and what becomes of sums:
  *
  *   operands(p, piece of x, pieces)  what a thread knows of the rows whose pieces of 16 bytes it copies
- *   copy_x, copy_w                   such a piece to shared memory
- *   add, store                       the end of a segment, the end
+ *   copy_x, copy_w                   such a piece to shared memory; rows of w have W_PIECES of them a step, W_PITCH bytes apart
+ *   fragments                        a warp's columns of w: from shared memory to what lanes give to the matrix units
+ *   x_scale, w_scale, store          the end of a segment, the end
  */
 #ifndef HC_CUDA_TILE_H
 #define HC_CUDA_TILE_H
@@ -16,15 +17,31 @@ namespace {
 
 enum { STEP = 64, PITCH = 80, PIECES = STEP / 16 };
 
+/* Columns of w that lie as bytes. */
+struct columns_of_bytes {
+    enum { W_PITCH = PITCH, W_PIECES = PIECES };
+    template <int NI> struct fragments {
+        template <typename params> HC_DEVICE fragments(const params &, int64_t) {}
+        HC_DEVICE void begin(int64_t) {}
+        HC_DEVICE void load(uint32_t b[NI * 2], const unsigned char *w, int k) const {
+            const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+            for (int j = 0; j < NI / 2; j++)
+                hc_load_matrix_x4(b + j * 4, w + (j * 16 + lane % 8 + lane / 16 * 8) * W_PITCH + k + lane / 8 % 2 * 16);
+        }
+    };
+};
+
 template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template <int> class operands_of> struct tile {
-    enum { WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * 32, STAGE_BYTES = (BM + BN) * PITCH };
+    enum { WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * 32 };
     enum { MI = WM / 16, NI = WN / 8, X_COPIES = (BM * PIECES + THREADS - 1) / THREADS };
     typedef operands_of<X_COPIES> operands;
+    enum { W_PITCH = operands::W_PITCH, W_PIECES = operands::W_PIECES, STAGE_BYTES = BM * PITCH + BN * W_PITCH };
     typedef typename operands::params params;
 
     static HC_DEVICE void load(const operands &o, int64_t column, int64_t step) {
         unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
-        const int thread = (int)threadIdx.x, piece = thread % PIECES * 16;
+        const int thread = (int)threadIdx.x, piece = thread % PIECES * 16, w_piece = thread % W_PIECES * 16;
 #pragma unroll
         for (int i = 0; i < X_COPIES; i++) {
             const int line = (thread + i * THREADS) / PIECES;
@@ -32,8 +49,8 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template 
                 o.copy_x(stage + line * PITCH + piece, i, step * STEP + piece);
         }
 #pragma unroll
-        for (int line = thread / PIECES; line < BN; line += THREADS / PIECES)
-            o.copy_w(stage + (BM + line) * PITCH + piece, column + line, step * STEP + piece);
+        for (int line = thread / W_PIECES; line < BN; line += THREADS / W_PIECES)
+            o.copy_w(stage + BM * PITCH + line * W_PITCH + w_piece, column + line, step * W_PIECES * 16 + w_piece);
     }
 
     static HC_DEVICE void run(const params &p) {
@@ -41,6 +58,7 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template 
         const int warp_row = warp / WARPS_N * WM, warp_column = warp % WARPS_N * WN;
         const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN, steps = p.ld / STEP;
         const operands o(p, row + (int)threadIdx.x / PIECES, THREADS / PIECES);
+        typename operands::template fragments<NI> w(p, column + warp_column);
         int32_t dots[MI][NI][4] = {};
         float sums[MI][NI][4] = {};
         for (int64_t i = 0; i < STAGES - 1; i++) {
@@ -55,22 +73,20 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template 
             if (step + STAGES - 1 < steps)
                 load(o, column, step + STAGES - 1);
             hc_copy_commit();
+            w.begin(step);
             const unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
 #pragma unroll
             for (int k = 0; k < STEP; k += 32) {
-                uint32_t a[MI][4], b[NI / 2][4];
+                uint32_t a[MI][4], b[NI * 2];
 #pragma unroll
                 for (int i = 0; i < MI; i++)
                     hc_load_matrix_x4(a[i], stage + (warp_row + i * 16 + lane % 16) * PITCH + k + lane / 16 * 16);
-#pragma unroll
-                for (int j = 0; j < NI / 2; j++)
-                    hc_load_matrix_x4(b[j], stage + (BM + warp_column + j * 16 + lane % 8 + lane / 16 * 8) * PITCH + k +
-                                                lane / 8 % 2 * 16);
+                w.load(b, stage + BM * PITCH + warp_column * W_PITCH, k);
 #pragma unroll
                 for (int i = 0; i < MI; i++)
 #pragma unroll
                     for (int j = 0; j < NI; j++)
-                        hc_mma_s8(dots[i][j], a[i], b[j / 2] + j % 2 * 2);
+                        hc_mma_s8(dots[i][j], a[i], b + j * 2);
                 rest -= 32;
                 if constexpr (is_grouped) {
                     if (rest > 0 || segment == p.segments)

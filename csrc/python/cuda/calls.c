@@ -1,258 +1,34 @@
 /* The binding of CUDA: operations on arrays on a device.
  *
- *   view = (address, dtype, shape, strides in bytes)      packed = (format, shape, axes, {component: address}), C order
+ *   view = (address, dtype, shape, strides in bytes)      packed = (format, shape, axes, {component: address}[, address of cuda_prepack]), C order
  *
  * Every function has been told legal sizes by heterocompute/arrays/device.py. Functions with a device and a stream begin with both.
  */
-#include "python/cuda/raise.h"
+#include "python/cuda/call.h"
 
 #include "python/call.h"
 #include "python/methods.h"
 
 #include <string.h>
 
-enum { NO_ROW = -1 };
-
 /* Addresses of the planners and modules, for tests that run the kernels on the host. */
 PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return Py_BuildValue(
-        "{sNsNsNsNsNsNsNsNsNsNsN}", "layer", PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_attention), "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check),
-        "conv2d", PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize), "dequantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
+        "{sNsNsNsNsNsNsNsNsNsNsNsN}", "prepack", PyLong_FromVoidPtr((void *)hc_cuda_plan_prepack), "layer",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention", PyLong_FromVoidPtr((void *)hc_cuda_plan_attention),
+        "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize),
+        "dequantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
         "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
 }
 
-static int parse_view(PyObject *object, hc_view *view) {
-    static const char *const NAMES[] = {"float32", "float64", "float16", "bfloat16"};
-    unsigned long long address;
-    const char *dtype;
-    PyObject *shape, *strides;
-    int n_strides;
-    if (!PyArg_ParseTuple(object, "KsOO", &address, &dtype, &shape, &strides) ||
-        !hc_parse_sizes(shape, "shape", view->shape, &view->ndim) ||
-        !hc_parse_sizes(strides, "strides", view->strides, &n_strides))
-        return 0;
-    view->data = (void *)(uintptr_t)address;
-    view->device = HC_HOST; /* kernels do not look at it */
-    for (int i = 0; i < (int)(sizeof NAMES / sizeof *NAMES); i++)
-        if (strcmp(NAMES[i], dtype) == 0) {
-            view->dtype = (hc_dtype)i;
-            return 1;
-        }
-    PyErr_Format(PyExc_TypeError, "cuda: expected floats, got %s", dtype);
-    return 0;
-}
-
-static int parse_packed(PyObject *object, hc_packed *packed) {
-    PyObject *format, *shape, *axes, *components;
-    *packed = (hc_packed){0};
-    if (!PyArg_ParseTuple(object, "OOOO!", &format, &shape, &axes, &PyDict_Type, &components) ||
-        !hc_parse_format(format, &packed->format) || !hc_parse_sizes(shape, "shape", packed->shape, &packed->ndim) ||
-        !hc_parse_axes(axes, packed->axes, &packed->n_axes))
-        return 0;
-    hc_geometry geometry;
-    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
-    hc_error error;
-    const hc_status status = hc_layout(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes,
-                                       &geometry, layout, &error);
-    if (status != HC_OK) {
-        hc_raise(status, &error);
-        return 0;
-    }
-    for (int i = 0; i < HC_N_COMPONENTS; i++) {
-        if (!layout[i].present)
-            continue;
-        PyObject *key = PyUnicode_FromString(HC_COMPONENT_NAMES[i]);
-        PyObject *address = key ? PyObject_GetItem(components, key) : NULL;
-        Py_XDECREF(key);
-        if (!address)
-            return 0;
-        packed->components.part[i].data = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(address);
-        packed->components.part[i].row_stride = layout[i].per_row ? hc_component_bytes(&layout[i]) : 0;
-        Py_DECREF(address);
-        if (PyErr_Occurred())
-            return 0;
-    }
-    return 1;
-}
-
-/* An operation with its arguments, planned twice: for the size of its workspace, and with it. */
-typedef struct {
-    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, MATMUL, CONV2D, CHANCE, PRUNE, LAYER, ATTENTION } what;
-    int device;
-    void *stream;
-    PyObject *allocate; /* of the caller, who does not wait: an answer with a value that is refused is NaN; or NULL */
-    hc_view x, out;
-    hc_packed a, packed; /* packed: the answer of quantize, the right side of matmul, the scales of chance */
-    hc_format format;
-    int n_axes, axes[HC_MAX_DIMS];
-    bool has_a, has_format, checks; /* checks: the plan begins with a state that says what was refused */
-    bool device_order;
-    const float *bias;
-    hc_levels levels;
-    uint64_t seed;
-    hc_window window; /* of conv2d */
-    hc_layer layer;
-    hc_attention attention;
-    hc_packed kept[2]; /* keys and values, if they are packed */
-    bool relu;
-    int n, m; /* prune: n of m values, and where they are stored */
-    float *values;
-    uint8_t *metadata;
-} hc_cuda_call;
-
-static hc_status plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error) {
-    const hc_operand x = {call->has_a ? NULL : &call->x, call->has_a ? &call->a : NULL};
-    switch (call->what) {
-    case QUANTIZE:
-    case CHANCE: /* first: hc_cuda_plan_chance needs the scales */
-        return hc_cuda_plan_quantize(&call->x, NULL, &call->packed, workspace, plan, error);
-    case FAKE_QUANTIZE:
-        return hc_cuda_plan_fake_quantize(&call->x, NULL, &call->format, call->n_axes, call->axes, &call->out,
-                                          workspace, plan, error);
-    case DEQUANTIZE:
-        return hc_cuda_plan_dequantize(&call->packed, &call->out, plan, error);
-    case CONV2D:
-        return hc_cuda_plan_conv2d(&call->x, call->has_format ? &call->format : NULL, &call->packed, &call->window,
-                                   call->relu, call->bias, &call->out, workspace, plan, error);
-    case LAYER:
-        return hc_cuda_plan_layer(&call->layer, plan, error);
-    case ATTENTION:
-        return hc_cuda_plan_attention(&call->attention, workspace, plan, error);
-    case PRUNE:
-        return hc_cuda_plan_prune(&call->x, call->n, call->m, call->n_axes, call->axes, call->values, call->metadata,
-                                  workspace, plan, error);
-    default:
-        return hc_cuda_plan_matmul(&x, call->has_format ? &call->format : NULL, &call->packed, call->bias, &call->out,
-                                   workspace, plan, error);
-    }
-}
-
-/* Launches a plan that begins with a state, and what follows it. */
-static hc_status launch_all(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error) {
-    if (call->what == CHANCE) {
-        hc_status status = hc_cuda_launch(call->device, plan, call->stream, error);
-        if (status == HC_OK)
-            status = hc_cuda_plan_chance(&call->x, &call->packed, &call->levels, call->seed, &call->out, plan, error);
-        if (status != HC_OK)
-            return status;
-    }
-    if (call->checks && call->allocate) {
-        int64_t n = 1;
-        for (int i = 0; i < call->out.ndim; i++)
-            n *= call->out.shape[i];
-        hc_cuda_add_poison(plan, workspace, call->out.data, n);
-    }
-    return hc_cuda_launch(call->device, plan, call->stream, error);
-}
-
-/* With a workspace, or NULL where the plan needs none. */
-static hc_status launch_planned(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, int64_t *row,
-                                hc_error *error) {
-    hc_status status = workspace ? plan_call(call, workspace, plan, error) : HC_OK;
-    if (status == HC_OK)
-        status = launch_all(call, workspace, plan, error);
-    if (status == HC_OK && call->checks && !call->allocate) {
-        hc_cuda_state state;
-        status = hc_cuda_download(call->device, &state, workspace, sizeof state, call->stream, error);
-        if (status == HC_OK && state.illegal)
-            *row = (int64_t)UINT32_MAX - state.illegal;
-    }
-    return status;
-}
-
-static hc_status launch_alone(const hc_cuda_call *call, hc_cuda_plan *plan, int64_t *row, hc_error *error) {
-    void *workspace = NULL;
-    if (plan->workspace_bytes == 0)
-        return launch_planned(call, NULL, plan, row, error);
-    if (call->checks && hc_cuda_is_captured(call->device, call->stream))
-        return hc_fail(error, HC_VALUE,
-                       "cuda: the stream is captured into a graph, and this call waits for it: call it before, or use "
-                       "heterocompute.interop.torch");
-    hc_status status = hc_cuda_allocate(call->device, plan->workspace_bytes, call->stream, &workspace, error);
-    if (status != HC_OK)
-        return status;
-    status = launch_planned(call, workspace, plan, row, error);
-    hc_cuda_free(call->device, workspace, call->stream);
-    return status;
-}
-
-/* An address that `allocate` returns for so many bytes; 0 with an exception. */
-static unsigned long long ask_for(PyObject *allocate, int64_t bytes) {
-    PyObject *answer = PyObject_CallFunction(allocate, "L", (long long)bytes);
-    const unsigned long long address = answer ? PyLong_AsUnsignedLongLong(answer) : 0;
-    Py_XDECREF(answer);
-    if (address == 0 && !PyErr_Occurred())
-        PyErr_SetString(PyExc_MemoryError, "cuda: out of memory");
-    return PyErr_Occurred() ? 0 : address;
-}
-
-static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
-    hc_error error = {.argument = NULL};
-    int64_t row = NO_ROW;
-    hc_status status = plan_call(call, NULL, plan, &error);
-    if (status != HC_OK)
-        return hc_raise(status, &error);
-    void *workspace = NULL;
-    if (call->allocate && plan->workspace_bytes > 0) {
-        workspace = (void *)(uintptr_t)ask_for(call->allocate, plan->workspace_bytes);
-        if (!workspace)
-            return NULL;
-    }
-    if (call->allocate)
-        HC_WITHOUT_GIL(launch_planned(call, workspace, plan, &row, &error));
-    else
-        HC_WITHOUT_GIL(launch_alone(call, plan, &row, &error));
-    return status == HC_OK ? PyLong_FromLongLong(row) : hc_raise_driver(status, &error);
-}
-
-/* Memory for a plan for a device of an architecture; NULL with an exception. */
-static hc_cuda_plan *new_plan(int architecture, bool device_order) {
-    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
-    if (!plan) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    plan->architecture = architecture;
-    plan->device_order = device_order;
-    return plan;
-}
-
-/* The first row with a value that the format refuses, or -1. */
-static PyObject *finish_call(const hc_cuda_call *call) {
-    hc_cuda_plan *plan = new_plan(hc_cuda_architecture(call->device), call->device_order);
-    if (!plan)
-        return NULL;
-    PyObject *answer = finish_planned(call, plan);
-    hc_free_aligned(plan);
-    return answer;
-}
-
-/* Every call begins with (device, stream, allocate): allocate is None, and the call waits for what it checks, or a function
- * of a number of bytes that returns an address, and it does not. */
-enum { AFTER_START = 3 };
-static int parse_start(PyObject *args, Py_ssize_t n, hc_cuda_call *call) {
-    memset(call, 0, sizeof *call);
-    if (PyTuple_GET_SIZE(args) != AFTER_START + n) {
-        PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", AFTER_START + n, PyTuple_GET_SIZE(args));
-        return 0;
-    }
-    call->device = (int)PyLong_AsLong(PyTuple_GET_ITEM(args, 0));
-    call->stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args, 1));
-    call->allocate = PyTuple_GET_ITEM(args, 2) == Py_None ? NULL : PyTuple_GET_ITEM(args, 2);
-    return !PyErr_Occurred();
-}
-static PyObject *argument(PyObject *args, int number) { return PyTuple_GET_ITEM(args, AFTER_START + number); }
-
 /* (..., x, packed) */
 static int parse_quantize(PyObject *args, hc_cuda_call *call) {
-    if (!parse_start(args, 2, call) || !parse_view(argument(args, 0), &call->x) ||
-        !parse_packed(argument(args, 1), &call->packed))
+    if (!hc_cuda_parse_start(args, 2, call) || !hc_cuda_parse_view(argument(args, 0), &call->x) ||
+        !hc_cuda_parse_packed(argument(args, 1), &call->packed))
         return 0;
     call->what = QUANTIZE;
     call->checks = true;
@@ -266,9 +42,10 @@ static int parse_fake_quantize(PyObject *args, hc_cuda_call *call) {
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS];
     hc_error error;
-    if (!parse_start(args, 4, call) || !parse_view(argument(args, 0), &call->x) ||
+    if (!hc_cuda_parse_start(args, 4, call) || !hc_cuda_parse_view(argument(args, 0), &call->x) ||
         !hc_parse_format(argument(args, 1), &call->format) ||
-        !hc_parse_axes(argument(args, 2), call->axes, &call->n_axes) || !parse_view(argument(args, 3), &call->out))
+        !hc_parse_axes(argument(args, 2), call->axes, &call->n_axes) ||
+        !hc_cuda_parse_view(argument(args, 3), &call->out))
         return 0;
     const hc_status status =
         hc_layout(&call->format, call->x.ndim, call->x.shape, call->n_axes, call->axes, &geometry, layout, &error);
@@ -281,24 +58,32 @@ static int parse_fake_quantize(PyObject *args, hc_cuda_call *call) {
 
 /* (..., packed, out) */
 static int parse_dequantize(PyObject *args, hc_cuda_call *call) {
-    if (!parse_start(args, 2, call) || !parse_packed(argument(args, 0), &call->packed) ||
-        !parse_view(argument(args, 1), &call->out))
+    if (!hc_cuda_parse_start(args, 2, call) || !hc_cuda_parse_packed(argument(args, 0), &call->packed) ||
+        !hc_cuda_parse_view(argument(args, 1), &call->out))
         return 0;
     call->what = DEQUANTIZE;
+    return 1;
+}
+
+/* (..., packed): `allocate` is asked for the memory that is kept, unless products read the array as it is stored. */
+static int parse_prepack(PyObject *args, hc_cuda_call *call) {
+    if (!hc_cuda_parse_start(args, 1, call) || !hc_cuda_parse_packed(argument(args, 0), &call->packed))
+        return 0;
+    call->what = PREPACK;
     return 1;
 }
 
 /* (..., x, whether x is packed, activations or None, w, address of bias or 0, out, whether in the device's order of sums) */
 static int parse_matmul(PyObject *args, hc_cuda_call *call) {
     hc_error error;
-    if (!parse_start(args, 7, call))
+    if (!hc_cuda_parse_start(args, 7, call))
         return 0;
     PyObject *x = argument(args, 0), *format = argument(args, 2);
     call->has_a = PyObject_IsTrue(argument(args, 1)) == 1;
     call->has_format = format != Py_None;
-    if ((call->has_a ? !parse_packed(x, &call->a) : !parse_view(x, &call->x)) ||
+    if ((call->has_a ? !hc_cuda_parse_packed(x, &call->a) : !hc_cuda_parse_view(x, &call->x)) ||
         (call->has_format && !hc_parse_format(format, &call->format)) ||
-        !parse_packed(argument(args, 3), &call->packed) || !parse_view(argument(args, 5), &call->out))
+        !hc_cuda_parse_packed(argument(args, 3), &call->packed) || !hc_cuda_parse_view(argument(args, 5), &call->out))
         return 0;
     call->bias = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 4));
     call->device_order = PyObject_IsTrue(argument(args, 6)) == 1;
@@ -318,13 +103,14 @@ static int parse_matmul(PyObject *args, hc_cuda_call *call) {
  * padding before, dilation, groups), pairs of (down, across). */
 static int parse_conv2d(PyObject *args, hc_cuda_call *call) {
     hc_error error;
-    if (!parse_start(args, 7, call))
+    if (!hc_cuda_parse_start(args, 7, call))
         return 0;
     PyObject *format = argument(args, 1), *window = argument(args, 3);
     call->has_format = format != Py_None;
     long long stride[2], pad[2], dilation[2], groups;
-    if (!parse_view(argument(args, 0), &call->x) || (call->has_format && !hc_parse_format(format, &call->format)) ||
-        !parse_packed(argument(args, 2), &call->packed) || !parse_view(argument(args, 6), &call->out) ||
+    if (!hc_cuda_parse_view(argument(args, 0), &call->x) ||
+        (call->has_format && !hc_parse_format(format, &call->format)) ||
+        !hc_cuda_parse_packed(argument(args, 2), &call->packed) || !hc_cuda_parse_view(argument(args, 6), &call->out) ||
         !PyTuple_Check(window) ||
         !PyArg_ParseTuple(window, "(LL)(LL)(LL)L", &stride[0], &stride[1], &pad[0], &pad[1], &dilation[0], &dilation[1],
                           &groups))
@@ -346,11 +132,12 @@ static int parse_conv2d(PyObject *args, hc_cuda_call *call) {
     PyObject *hc_cuda_##name##_method(PyObject *self, PyObject *args) {                                                \
         (void)self;                                                                                                    \
         hc_cuda_call call;                                                                                             \
-        return parse_##name(args, &call) ? finish_call(&call) : NULL;                                                  \
+        return parse_##name(args, &call) ? hc_cuda_finish_call(&call) : NULL;                                          \
     }
 HC_CUDA_METHOD(quantize)
 HC_CUDA_METHOD(fake_quantize)
 HC_CUDA_METHOD(dequantize)
+HC_CUDA_METHOD(prepack)
 HC_CUDA_METHOD(matmul)
 HC_CUDA_METHOD(conv2d)
 #undef HC_CUDA_METHOD
@@ -375,11 +162,9 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     static const struct {
         const char *name;
         int (*parse)(PyObject *args, hc_cuda_call *call);
-    } METHODS[] = {{"quantize", parse_quantize},
-                   {"fake_quantize", parse_fake_quantize},
-                   {"dequantize", parse_dequantize},
-                   {"matmul", parse_matmul},
-                   {"conv2d", parse_conv2d}};
+    } METHODS[] = {{"quantize", parse_quantize},     {"fake_quantize", parse_fake_quantize},
+                   {"dequantize", parse_dequantize}, {"prepack", parse_prepack},
+                   {"matmul", parse_matmul},         {"conv2d", parse_conv2d}};
     const char *name;
     PyObject *arguments;
     int architecture = 0;
@@ -393,11 +178,12 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     hc_cuda_call call;
     if (!METHODS[i].parse(arguments, &call))
         return NULL;
-    hc_cuda_plan *plan = new_plan(architecture ? architecture : hc_cuda_architecture(call.device), call.device_order);
+    hc_cuda_plan *plan =
+        hc_cuda_new_plan(architecture ? architecture : hc_cuda_architecture(call.device), call.device_order);
     if (!plan)
         return NULL;
     hc_error error = {.argument = NULL};
-    const hc_status status = plan_call(&call, NULL, plan, &error);
+    const hc_status status = hc_cuda_plan_call(&call, NULL, plan, &error);
     PyObject *answer = status == HC_OK ? describe_plan(plan) : hc_raise(status, &error);
     hc_free_aligned(plan);
     return answer;
@@ -411,8 +197,8 @@ PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args) {
     PyObject *table;
     hc_view levels;
     hc_held held = {.count = 0};
-    if (!parse_start(args, 5, &call) || !parse_view(argument(args, 0), &call.x) ||
-        !parse_packed(argument(args, 1), &call.packed) || !parse_view(argument(args, 4), &call.out) ||
+    if (!hc_cuda_parse_start(args, 5, &call) || !hc_cuda_parse_view(argument(args, 0), &call.x) ||
+        !hc_cuda_parse_packed(argument(args, 1), &call.packed) || !hc_cuda_parse_view(argument(args, 4), &call.out) ||
         !PyTuple_Check(argument(args, 2)) ||
         !PyArg_ParseTuple(argument(args, 2), "Odddd", &table, &call.levels.fraction, &call.levels.least,
                           &call.levels.low, &call.levels.high))
@@ -432,7 +218,7 @@ PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args) {
     }
     call.what = CHANCE;
     call.checks = true;
-    PyObject *answer = finish_call(&call);
+    PyObject *answer = hc_cuda_finish_call(&call);
     hc_give_up(&held);
     return answer;
 }
@@ -441,7 +227,7 @@ PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args) {
 PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args) {
     (void)self;
     hc_cuda_call call;
-    if (!parse_start(args, 6, &call) || !parse_view(argument(args, 0), &call.x) ||
+    if (!hc_cuda_parse_start(args, 6, &call) || !hc_cuda_parse_view(argument(args, 0), &call.x) ||
         !hc_parse_axes(argument(args, 3), call.axes, &call.n_axes))
         return NULL;
     call.n = (int)PyLong_AsLong(argument(args, 1));
@@ -452,7 +238,7 @@ PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args) {
         return NULL;
     call.what = PRUNE;
     call.checks = true;
-    return finish_call(&call);
+    return hc_cuda_finish_call(&call);
 }
 
 /* cuda_layer(..., kind, rows, n, addresses of x, weight, bias and y, epsilon, half, repeat, turns, whether of pairs): as layer of
@@ -463,7 +249,7 @@ PyObject *hc_cuda_layer_method(PyObject *self, PyObject *args) {
     int kind, pairs;
     long long rows, n, half, repeat, turns;
     unsigned long long x, weight, bias, y;
-    if (!parse_start(args, 12, &call))
+    if (!hc_cuda_parse_start(args, 12, &call))
         return NULL;
     PyObject *rest = PyTuple_GetSlice(args, AFTER_START, AFTER_START + 12);
     const bool fits = rest && PyArg_ParseTuple(rest, "iLLKKKKfLLLp", &kind, &rows, &n, &x, &weight, &bias, &y,
@@ -486,12 +272,12 @@ PyObject *hc_cuda_layer_method(PyObject *self, PyObject *args) {
     call.layer.turns = turns;
     call.layer.pairs = pairs;
     call.what = LAYER;
-    return finish_call(&call);
+    return hc_cuda_finish_call(&call);
 }
 
 /* The steps in floats of a view (batch, head, token, width) whose last axis is contiguous. */
 static int parse_heads(PyObject *object, hc_view *view, int64_t step[3]) {
-    if (!parse_view(object, view))
+    if (!hc_cuda_parse_view(object, view))
         return 0;
     bool fits = view->dtype == HC_F32 && view->ndim == 4;
     for (int i = 0; fits && i < 4; i++)
@@ -521,7 +307,7 @@ static int parse_kept(PyObject *object, hc_kept *kept, hc_packed *packed, int64_
     long long step[3], sizes[3];
     if (!PyArg_ParseTuple(object, "O(LLL)(LLL)", &packed_object, &step[0], &step[1], &step[2], &sizes[0], &sizes[1],
                           &sizes[2]) ||
-        !parse_packed(packed_object, packed))
+        !hc_cuda_parse_packed(packed_object, packed))
         return 0;
     for (int i = 0; i < 3; i++) {
         kept->step[i] = step[i];
@@ -538,7 +324,7 @@ PyObject *hc_cuda_attention_method(PyObject *self, PyObject *args) {
     hc_attention *given = &call.attention;
     hc_view out;
     int64_t shape[2][3];
-    if (!parse_start(args, 9, &call) || !parse_heads(argument(args, 0), &call.x, given->q_step) ||
+    if (!hc_cuda_parse_start(args, 9, &call) || !parse_heads(argument(args, 0), &call.x, given->q_step) ||
         !PyTuple_Check(argument(args, 1)) || !parse_kept(argument(args, 1), &given->k, &call.kept[0], shape[0]) ||
         !PyTuple_Check(argument(args, 2)) || !parse_kept(argument(args, 2), &given->v, &call.kept[1], shape[1]) ||
         !parse_heads(argument(args, 3), &out, given->out_step))
@@ -565,7 +351,7 @@ PyObject *hc_cuda_attention_method(PyObject *self, PyObject *args) {
     given->q = call.x.data;
     given->out = out.data;
     call.what = ATTENTION;
-    return finish_call(&call);
+    return hc_cuda_finish_call(&call);
 }
 
 /* cuda_check(device, address of words, address of answers, whether of warpgroups) */
@@ -576,7 +362,7 @@ PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "iKKp", &device, &in, &out, &of_warpgroups))
         return NULL;
     hc_error error;
-    hc_cuda_plan *plan = new_plan(hc_cuda_architecture(device), false);
+    hc_cuda_plan *plan = hc_cuda_new_plan(hc_cuda_architecture(device), false);
     if (!plan)
         return NULL;
     hc_status status =

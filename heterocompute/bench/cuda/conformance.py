@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from ...arrays.device import DeviceArray
+from ...arrays.prepacked import prepack
 from ...products.conv import conv2d
 from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
@@ -73,8 +74,10 @@ class Comparison:
         others = ("int8", "vsq4-g16-s4") if text in (*INTEGERS, *SPARSE, "q4_1") else ()
         for activations in others if text in SPARSE else (None, *others):
             what = f"{activations} {text} {x.shape} {w.shape}"
-            y = linear(there, moved, bias_there, activations)
-            self.same("linear", what, y, linear(x, q, bias, activations))
+            wanted = linear(x, q, bias, activations)
+            self.same("linear", what, linear(there, moved, bias_there, activations), wanted)
+            if activations:
+                self.same("prepacked", what, linear(there, prepack(moved), bias_there, activations), wanted)
 
     def steps(self) -> Iterator[str]:
         """Compare everything, a part at a time, and yield what comes next."""

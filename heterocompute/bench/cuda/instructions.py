@@ -16,7 +16,7 @@ from ..measure import CheckFailed, Options
 
 Array = np.ndarray[Any, Any]
 
-WORDS, ANSWERS = 17, 53  # of a lane
+WORDS, ANSWERS = 17, 55  # of a lane
 PARTS = {
     "mma of signed bytes": slice(0, 4),
     "mma of unsigned bytes": slice(4, 8),
@@ -32,6 +32,8 @@ PARTS = {
     "float32 without contraction, rounded correctly, with subnormals": slice(43, 48),
     "float64 to float32": slice(48, 49),
     "mma of bfloat16": slice(49, 53),
+    "permutation of bytes": slice(53, 54),
+    "and, or": slice(54, 55),
 }
 LANES = np.arange(32)
 SMALL = np.float32(2.0**-120)
@@ -96,7 +98,7 @@ def expand(kept: Array, places: Array) -> Array:
 
 
 def answers_of(words: Array) -> Array:
-    """Return what the instructions make of the words, (53, 32)."""
+    """Return what the instructions make of the words, (55, 32)."""
     c, a, b, moved = words[:4], words[4:8], words[8:12], words[13:17]
     answers = np.empty((ANSWERS, 32), np.uint32)
     kinds = [(np.int8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8), (np.uint8, np.int8)]
@@ -124,6 +126,10 @@ def answers_of(words: Array) -> Array:
             if r < 2:
                 right[LANES % 4 * 2 + i + r * 8, LANES // 4] = _bytes(b, np.int8)[r, :, 2 * i]
     answers[49:53] = _sums(c, left @ right).view(np.int32).astype(np.float32).view(np.uint32)
+    eight, places = np.concatenate([_bytes(a[:1], np.uint8)[0], _bytes(b[:1], np.uint8)[0]], 1), words[12]
+    chosen = [eight[LANES, places >> 4 * i & 7] << 8 * i for i in range(4)]
+    answers[53] = np.bitwise_or.reduce(chosen).astype(np.uint32)
+    answers[54] = a[0] & b[0] | c[0]
     return answers
 
 

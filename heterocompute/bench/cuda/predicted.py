@@ -24,9 +24,19 @@ __all__ = ["predicted"]
 
 MMA_SHARE, WGMMA_SHARE = 0.629, 0.95
 HOPPER = ("h100", "h200", "h800")  # compute capability 9.0; plans for others use no kernel of one architecture
-REGISTERS = {"hc_gemm_s4": 70, "hc_gemm_s8_16": 63, "hc_gemm_s8_64": 94, "hc_gemm_s8_128": 122, "hc_gemm_24_64": 136}
+REGISTERS = {
+    "hc_gemm_s4": 66,
+    "hc_gemm_s8_16": 64,
+    "hc_gemm_s8_64": 96,
+    "hc_gemm_s8_128": 122,
+    "hc_gemm_nibbles_128": 128,
+    "hc_gemm_24_64": 136,
+    "hc_gemm_90a_nibbles": 153,
+    "hc_gemm_90a": 128,
+}
 CODECS = ("int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64")
 VALUES = (65536, 1024)
+PREPACKED = 256  # an address: what prepacking made is read
 Step = tuple[str, tuple[int, int, int], int, int]
 
 
@@ -109,29 +119,25 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
     """Return the seconds of a matmul, what bounds most of them, and its kernels."""
     fmt = None if activations is None else core_format(parse_format(activations))
     x, y = (0, "float32", (m, k), (4 * k, 4)), (0, "float32", (m, n), (4 * n, 4))
-    q = _packed(parse_format(weights), (n, k))
+    q = (*_packed(parse_format(weights), (n, k)), PREPACKED)
     architecture = 90 if chip.name.startswith(HOPPER) else 80
     _, steps = _core.cuda_steps("matmul", (0, 0, None, x, False, fmt, q, 0, y, False), architecture)
-    packed, integers = _nbytes(weights, (n, k)), n * k // (2 if weights.endswith("2:4") else 1)
+    packed = _nbytes(weights, (n, k))
+    read = n * k * 5 // 8 if weights.endswith("2:4") else n * k  # kept bytes and their places
     held = _nbytes(activations, (m, k)) if activations else 0
     seconds, parts = 0.0, dict[str, float]()
-    # first those of x, then those of w; int8 has none where the matmul reads x as it is stored
-    of_w = activations == "int8" and not any(step[0].startswith("hc_gemm_s4") for step in steps)
     for step in steps:
         kernel = step[0]
-        if kernel.startswith("hc_integers"):
-            moved = float(packed + integers) if of_w else held + m * k
-            of_w = True
-        else:
-            moved = {
-                "hc_maximum": 4.0 * m * k,
-                "hc_encode": 4.0 * m * k + held,
-                "hc_decode": packed + 4.0 * n * k,
-                "hc_gemv": packed + 4.0 * m * (k + n),
-                "hc_sgemm": 4.0 * (m * k + n * k + m * n),
-                "hc_gemm_s4": m * k + packed + 4.0 * m * n,
-                "hc_gemm": m * k + integers + 4.0 * m * n,
-            }.get(_kind(kernel), 0.0)
+        moved = {
+            "hc_maximum": 4.0 * m * k,
+            "hc_encode": 4.0 * m * k + held,
+            "hc_integers": held + m * k,  # of x: weights are prepacked
+            "hc_decode": packed + 4.0 * n * k,
+            "hc_gemv": packed + 4.0 * m * (k + n),
+            "hc_sgemm": 4.0 * (m * k + n * k + m * n),
+            "hc_gemm_s4": m * k + packed + 4.0 * m * n,
+            "hc_gemm": m * k + (packed if "nibbles" in kernel else read) + 4.0 * m * n,
+        }.get(_kind(kernel), 0.0)
         arithmetic = _arithmetic(chip, step, 2.0 * m * n * k)
         bound = "arithmetic" if arithmetic > moved / chip.need("bandwidth") else "memory"
         taken = max(arithmetic, moved / chip.need("bandwidth"))
@@ -141,7 +147,7 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
 
 
 def _kind(kernel: str) -> str:
-    kinds = ("hc_maximum", "hc_encode", "hc_decode", "hc_gemv", "hc_sgemm", "hc_gemm_s4", "hc_gemm")
+    kinds = ("hc_maximum", "hc_encode", "hc_integers", "hc_decode", "hc_gemv", "hc_sgemm", "hc_gemm_s4", "hc_gemm")
     return next((kind for kind in kinds if kernel.startswith(kind)), "")
 
 

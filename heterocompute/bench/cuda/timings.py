@@ -15,6 +15,7 @@ import numpy as np
 
 from ... import _heterocompute as _core
 from ...arrays.device import DEFAULT_STREAM, DeviceArray
+from ...arrays.prepacked import prepack
 from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
 from ..measure import Options, Row, Table
@@ -101,13 +102,13 @@ def vectors(options: Options) -> Table:
 
 
 def matmuls(options: Options) -> Table:
-    """Time a large matmul with quantized activations, next to cuBLASLt's int8 and bfloat16."""
+    """Time a large matmul of prepacked weights and quantized activations, next to cuBLASLt's int8 and bfloat16."""
     m, n, k = (32, 64, 64) if options.quick else (4096, 8192, 8192)
     x, w = _values(m, k), _values(n, k)
     calls: dict[str, Call] = {}
     for text, activations in (("int8", "int8"), ("vsq4-g16-s4", "vsq4-g16-s4"), ("int8+2:4", "int8")):
         name = f"{activations} x {text}, {m} x {k} x {n}"
-        call = partial(linear, x, quantize(w, text), None, activations)
+        call = partial(linear, x, prepack(quantize(w, text)), None, activations)
         try:
             call()
         except NotImplementedError:  # there is no kernel
@@ -134,7 +135,7 @@ def matmuls(options: Options) -> Table:
             rows.append(_ratio({**row, "name": f"{name}, to bf16"}, bf16, found[name], "speed of bf16, >= 1.3"))
         else:
             rows.append(row)
-    return {"title": "large matmuls, activations rounded in each call", "threads": 1, "rows": rows}
+    return {"title": "large matmuls, weights prepacked, activations rounded in each call", "threads": 1, "rows": rows}
 
 
 def codecs(options: Options) -> Table:

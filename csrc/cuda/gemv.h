@@ -1,0 +1,372 @@
+/* Few vectors of floats times packed rows, in the CPU's order. With groups, thread i of 16 has the groups i, i + 16, ...: one chain
+ * of fma in a group, one over its groups. Without, thread i of 8 has the columns 8 i to 8 i + 7 of every 64, an accumulator each.
+ *
+ * Where the planner allows, codes are read as words: codes of 4 bits are integers with a sign or stand for entries of a table,
+ * those of 8 are integers with a sign. Else a thread decodes a piece of its row to shared memory.
+ */
+#ifndef HC_CUDA_GEMV_H
+#define HC_CUDA_GEMV_H
+
+#include "cuda/codec.h"
+
+enum { HC_GEMV_VECTORS = 8 };
+/* Codes read as words. */
+typedef enum { HC_GEMV_NIBBLES, HC_GEMV_TABLE, HC_GEMV_BYTES } hc_gemv_codes;
+
+/* Adds what the lanes of a row have, and the answers that are there. */
+template <bool has_groups, int MOST, int CHAINS>
+static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int64_t row, float row_scale,
+                                           float (&sums)[MOST][CHAINS]) {
+    enum { LANES = has_groups ? 16 : 8 };
+#pragma unroll
+    for (int v = 0; v < MOST; v++) {
+        if (v >= (int)p.vectors)
+            continue;
+#pragma unroll
+        for (int mask = LANES / 2; mask > 0; mask /= 2)
+#pragma unroll
+            for (int i = 0; i < CHAINS; i++)
+                sums[v][i] = hc_shuffle_add(sums[v][i], mask);
+#pragma unroll
+        for (int half = CHAINS / 2; half > 0; half /= 2)
+#pragma unroll
+            for (int i = 0; i < half; i++)
+                sums[v][i] = sums[v][i] + sums[v][i + half];
+        float sum = sums[v][0] * row_scale;
+        if (sum != sum)
+            sum = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
+        if (row >= p.geometry.rows || (int)threadIdx.x % LANES)
+            continue;
+        if (p.bias)
+            sum += p.bias[row];
+        *(float *)(p.y + v * p.y_row + row * p.y_column) = sum;
+    }
+}
+
+/* A thread decodes. */
+template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv_decoded(const hc_cuda_gemv &p) {
+    enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8, MOST = HC_GEMV_VECTORS };
+    const hc_geometry &g = p.geometry;
+    const int lane = (int)threadIdx.x % LANES, vectors = (int)p.vectors;
+    const int64_t wanted = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES, row = hc_min(wanted, g.rows - 1);
+    const int64_t padded_run = g.padded / g.runs, span = has_groups ? g.group : 8;
+    float *codes = (float *)hc_shared() + (int64_t)threadIdx.x * p.ld;
+    float scale = 1, row_scale = 1, sums[MOST][CHAINS] = {};
+    for (int64_t first = lane * span; first < g.padded; first += LANES * span) {
+        const int columns = (int)hc_min(span, g.padded - first);
+        /* a group lies in one run, and is padded at its end */
+        const int64_t run = has_groups ? first / padded_run : 0, in_run = first - run * padded_run;
+        const int values = (int)hc_min(columns, has_groups ? g.run_length - in_run : g.columns - first);
+        const char *x = p.x.data + (has_groups ? run * g.run_length + in_run : first) * p.x.column_stride;
+        float chains[MOST][1] = {};
+        const hc_tile tile = {row, 1, first, columns};
+        const hc_code_tile out = {codes, columns, &scale, 1, &row_scale};
+        format::decode_codes(&p.format, &g, &p.parts, &tile, &out);
+        for (int c = 0; c < values; c += CHAINS)
+#pragma unroll
+            for (int i = 0; i < CHAINS; i++) {
+                if (c + i >= values)
+                    continue;
+#pragma unroll
+                for (int v = 0; v < MOST; v++) {
+                    if (v >= vectors)
+                        continue;
+                    float *sum = has_groups ? &chains[v][0] : &sums[v][i];
+                    const char *at = x + v * p.x.rows.stride[0] + (c + i) * p.x.column_stride;
+                    *sum = fmaf(hc_load_value(at, p.x.dtype), codes[c + i], *sum);
+                }
+            }
+#pragma unroll
+        for (int v = 0; v < MOST; v++)
+            if (has_groups && v < vectors)
+                sums[v][0] = fmaf(scale, chains[v][0], sums[v][0]);
+    }
+    hc_gemv_store<has_groups>(p, wanted, row_scale, sums);
+}
+
+/* Integers with a sign as unsigned ones: 8 more, or 128. */
+template <hc_gemv_codes CODES> static inline HC_DEVICE uint32_t hc_gemv_unsigned(uint32_t word) {
+    return word ^ (CODES == HC_GEMV_TABLE ? 0 : CODES == HC_GEMV_BYTES ? 0x80808080u : 0x88888888u);
+}
+
+/* Code i of the first four of such a word as a float, exactly: below the exponent of 2^(23 - place), bit `place` has the weight 1. */
+template <hc_gemv_codes CODES> static inline HC_DEVICE float hc_gemv_code(const float *table, uint32_t word, int i) {
+    if (CODES == HC_GEMV_TABLE)
+        return table[word >> 4 * i & 15];
+    if (CODES == HC_GEMV_BYTES)
+        return hc_f32_from_bits(hc_permute_bytes(word, 0x4b000000u, 0x7440 + i)) - 8388736.0f;
+    const int place = 4 * i;
+    return hc_f32_from_bits(hc_and_or(word, 15u << place, 0x4b000000u - ((uint32_t)place << 23))) -
+           (float)((1 << (23 - place)) + 8);
+}
+
+/* ROWS rows of words, as many codes in all as WORDS hold, times values of x: one chain of fma, or one for each of eight values. */
+template <hc_gemv_codes CODES, int WORDS, int CHAINS, int MOST, int ROWS>
+static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *table, const uint32_t (&words)[ROWS][4],
+                                           int first_word, const char *x, float (&chains)[ROWS][MOST][CHAINS]) {
+    enum { IN_WORD = CODES == HC_GEMV_BYTES ? 4 : 8, BITS = 32 / IN_WORD };
+    enum { UNROLLED = MOST == 1 || CHAINS > 1 ? IN_WORD / 4 : 1 /* chains are registers */ };
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) {
+        uint32_t word[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            word[r] = hc_gemv_unsigned<CODES>(words[r][first_word + w]);
+#pragma unroll(UNROLLED)
+        for (int c = 0; c < IN_WORD; c += 4) {
+            float codes[ROWS][4], four[4];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    codes[r][i] = hc_gemv_code<CODES>(table, word[r] >> BITS * c, i);
+#pragma unroll
+            for (int v = 0; v < MOST; v++) {
+                if (MOST > 1 && v >= (int)p.vectors)
+                    continue;
+                hc_load_16(four, x + v * p.x.rows.stride[0] + (w * IN_WORD + c) * (int)sizeof(float));
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        float *chain = &chains[r][v][CHAINS == 1 ? 0 : w * IN_WORD + c + i];
+                        *chain = fmaf(four[i], codes[r][i], *chain);
+                    }
+            }
+        }
+    }
+}
+
+/* Words of 16 bytes that neighbouring lanes share: lane i of 4 / WORDS has read those of block i, and takes its own of all blocks. */
+template <int WORDS> static inline HC_DEVICE void hc_gemv_exchange(uint32_t (&words)[4]) {
+#pragma unroll
+    for (int bit = WORDS; bit < 4; bit *= 2) { /* a bit of the word, and that of the lane */
+        const bool is_odd = (int)threadIdx.x & bit / WORDS;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (i & bit)
+                continue;
+            const uint32_t other = hc_shuffle_xor(is_odd ? words[i] : words[i | bit], bit / WORDS);
+            words[i] = is_odd ? other : words[i];
+            words[i | bit] = is_odd ? words[i | bit] : other;
+        }
+    }
+}
+
+/* The rows of a thread, each as an array of one row, and their sums. */
+template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int ROWS> struct hc_gemv_reader {
+    enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8, IN_WORD = CODES == HC_GEMV_BYTES ? 4 : 8 };
+    typedef uint32_t piece[ROWS][4];
+    const hc_cuda_gemv &p;
+    const float *table;
+    hc_geometry by_group; /* a column of it is a group, whose scale decode_codes gives */
+    hc_components parts[ROWS];
+    const int lane;
+    float sums[ROWS][MOST][CHAINS], row_scale[ROWS];
+
+    HC_DEVICE hc_gemv_reader(const hc_cuda_gemv &given, const float *levels)
+        : p(given), table(levels), lane((int)threadIdx.x % LANES), sums{} {
+        by_group = p.geometry;
+        by_group.group = 1;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const int64_t row = hc_min(row_of(r), p.geometry.rows - 1);
+            for (int i = 0; i < HC_N_COMPONENTS; i++)
+                parts[r].part[i] = {p.parts.part[i].data + row * p.parts.part[i].row_stride, 0, 0};
+            parts[r].first_row = p.parts.first_row + row;
+            scale_of(r, 0, &row_scale[r]);
+        }
+    }
+    HC_DEVICE int64_t row_of(int r) const {
+        return ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES * ROWS + r;
+    }
+    HC_DEVICE float scale_of(int r, int64_t group, float *of_row) const {
+        float scale = 1, code;
+        const hc_tile tile = {0, 1, group, 1};
+        const hc_code_tile out = {&code, 1, &scale, 1, of_row};
+        format::decode_codes(&p.format, &by_group, &parts[r], &tile, &out);
+        return scale;
+    }
+    /* Where codes are `byte` bytes into a row; in loops, addresses are carried on. */
+    struct place {
+        const uint8_t *codes[ROWS];
+        HC_DEVICE place(const hc_gemv_reader &reader, int64_t byte) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                codes[r] = reader.parts[r].part[HC_CODES].data + byte;
+        }
+        HC_DEVICE void load_16(piece &words) const {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                float four[4];
+                hc_load_16(four, codes[r]);
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    words[r][i] = hc_f32_bits(four[i]);
+            }
+        }
+        HC_DEVICE void move(int64_t bytes) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                codes[r] += bytes;
+        }
+    };
+    HC_DEVICE void end_group(int64_t group, float (&chains)[ROWS][MOST][1]) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            float scale, unused;
+            if (p.has_nibble_scales)
+                scale = (float)(parts[r].part[HC_SCALES].data[group / 2] >> group % 2 * 4 & 15);
+            else
+                scale = scale_of(r, group, &unused);
+#pragma unroll
+            for (int v = 0; v < MOST; v++)
+                if (MOST == 1 || v < (int)p.vectors)
+                    sums[r][v][0] = fmaf(scale, chains[r][v][0], sums[r][v][0]);
+        }
+    }
+    HC_DEVICE const char *x_at(int64_t column) const { return p.x.data + column * (int64_t)sizeof(float); }
+
+    /* Blocks in which a lane has WORDS words, a group or eight columns, 4 / WORDS blocks at a time; the first that is left. */
+    template <int WORDS> HC_DEVICE int64_t shared_words() {
+        enum { AT_ONCE = 4 / WORDS, COLUMNS = LANES * WORDS * IN_WORD, BYTES = LANES * WORDS * 4 }; /* of a block */
+        const int64_t blocks = p.geometry.columns / COLUMNS / AT_ONCE * AT_ONCE;
+        const char *x = x_at(lane * WORDS * IN_WORD);
+        place from(*this, lane % AT_ONCE * BYTES + lane / AT_ONCE * 16);
+        piece words, next;
+        if (blocks)
+            from.load_16(next);
+        for (int64_t block = 0; block < blocks; block += AT_ONCE) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    words[r][i] = next[r][i];
+                hc_gemv_exchange<WORDS>(words[r]);
+            }
+            from.move(AT_ONCE * BYTES);
+            if (block + AT_ONCE < blocks)
+                from.load_16(next);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                if constexpr (has_groups) {
+                    float chains[ROWS][MOST][1] = {};
+                    hc_gemv_piece<CODES, WORDS>(p, table, words, i * WORDS, x, chains);
+                    end_group((block + i) * LANES + lane, chains);
+                } else {
+                    hc_gemv_piece<CODES, WORDS>(p, table, words, i * WORDS, x, sums);
+                }
+                x += COLUMNS * sizeof(float);
+            }
+        }
+        return blocks;
+    }
+    /* Groups of whole 16 bytes, the next of which are on their way. */
+    HC_DEVICE void whole_groups() {
+        const int64_t groups = p.geometry.groups;
+        const int bytes = (int)p.geometry.group * 4 / IN_WORD, to_next = (LANES - 1) * bytes + 16;
+        const char *x = x_at(lane * p.geometry.group);
+        place from(*this, lane * (int64_t)bytes);
+        piece words, next;
+        if (lane < groups)
+            from.load_16(next);
+        for (int64_t group = lane; group < groups; group += LANES) {
+            float chains[ROWS][MOST][1] = {};
+            for (int byte = 0; byte < bytes; byte += 16) {
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        words[r][i] = next[r][i];
+                const bool is_last = byte + 16 == bytes;
+                from.move(is_last ? to_next : 16);
+                if (!is_last || group + LANES < groups)
+                    from.load_16(next);
+                hc_gemv_piece<CODES, 4>(p, table, words, 0, x, chains);
+                x += 4 * IN_WORD * sizeof(float);
+            }
+            x += (LANES - 1) * p.geometry.group * (int64_t)sizeof(float);
+            end_group(group, chains);
+        }
+    }
+    /* By the fewest words, from a block on: groups may be cut by the end of a run, and there may be several. */
+    HC_DEVICE void few_words(int64_t block) {
+        enum { WORDS = has_groups || CODES == HC_GEMV_BYTES ? 2 : 1 };
+        const hc_geometry &g = p.geometry;
+        const int64_t span = has_groups ? g.group : 8, in_run_groups = has_groups ? g.groups_per_run : 0;
+        piece words;
+        for (int64_t item = block * LANES + lane; item * span < g.padded; item += LANES) {
+            /* 32 bits, as the planner saw to: those of 64 are calls, around which registers are spilled */
+            const int64_t run = has_groups && g.runs > 1 ? (uint32_t)item / (uint32_t)in_run_groups : 0;
+            const int64_t first = item * span, in_run = first - run * in_run_groups * span;
+            const int64_t values = hc_min(span, (has_groups ? g.run_length : g.columns) - in_run);
+            const char *x = x_at(run * g.run_length + in_run);
+            float chains[ROWS][MOST][1] = {};
+            for (int64_t c = 0; c < values; c += WORDS * IN_WORD) { /* whole pieces, as the planner saw to */
+                const place from(*this, (first + c) * 4 / IN_WORD);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    memcpy(words[r], __builtin_assume_aligned(from.codes[r], WORDS * 4), WORDS * 4);
+                if constexpr (has_groups)
+                    hc_gemv_piece<CODES, WORDS>(p, table, words, 0, x + c * (int)sizeof(float), chains);
+                else
+                    hc_gemv_piece<CODES, WORDS>(p, table, words, 0, x, sums);
+            }
+            if constexpr (has_groups)
+                end_group(item, chains);
+        }
+    }
+    HC_DEVICE void run() {
+        const int bytes = (int)p.geometry.group * 4 / IN_WORD;
+        int64_t block = 0;
+        if constexpr (!has_groups) {
+            if (p.has_16)
+                block = shared_words<CODES == HC_GEMV_BYTES ? 2 : 1>();
+        } else if (p.has_16 && bytes == 8) {
+            block = shared_words<2>();
+        } else if (p.has_16 && bytes % 16 == 0) {
+            whole_groups();
+            block = p.geometry.groups;
+        }
+        few_words(block);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            hc_gemv_store<has_groups>(p, row_of(r), row_scale[r], sums[r]);
+    }
+};
+
+template <hc_gemv_codes CODES, int MOST, typename format, bool has_groups>
+static inline HC_DEVICE void hc_gemv_words(const hc_cuda_gemv &p) {
+    float *table = (float *)hc_shared();
+    if constexpr (CODES == HC_GEMV_TABLE) {
+        for (int i = (int)threadIdx.x; i < 16; i += (int)blockDim.x)
+            table[i] = p.table[i];
+        hc_barrier();
+    }
+    hc_gemv_reader<format, has_groups, CODES, MOST, MOST == 1 ? HC_CUDA_GEMV_ROWS : 1>(p, table).run();
+}
+
+/* The formats of a family that have groups, have none, or are of both kinds. */
+enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
+#define HC_GEMV_KINDS(kinds, function, ...)                                                                            \
+    if constexpr (kinds == HC_WITH_GROUPS)                                                                             \
+        function<__VA_ARGS__, true>(p);                                                                                \
+    else if constexpr (kinds == HC_WITHOUT_GROUPS)                                                                     \
+        function<__VA_ARGS__, false>(p);                                                                               \
+    else if (p.lanes == 16)                                                                                            \
+        function<__VA_ARGS__, true>(p);                                                                                \
+    else                                                                                                               \
+        function<__VA_ARGS__, false>(p)
+
+#define HC_GEMV(family, format, kinds)                                                                                 \
+    HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { HC_GEMV_KINDS(kinds, hc_gemv_decoded, format); }
+/* Those that read words of so many bits a code: of one vector, and of up to eight. */
+#define HC_GEMV_WORDS(family, format, kinds, bits, codes)                                                              \
+    HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128, 5) {                                                 \
+        HC_GEMV_KINDS(kinds, hc_gemv_words, codes, 1, format);                                                         \
+    }                                                                                                                  \
+    HC_KERNEL(hc_gemv_##family##_b##bits##_v8, hc_cuda_gemv, 128) {                                                    \
+        HC_GEMV_KINDS(kinds, hc_gemv_words, codes, HC_GEMV_VECTORS, format);                                           \
+    }
+
+#endif

@@ -1,0 +1,47 @@
+/* A call of the binding of CUDA: what it parses, and how it runs. */
+#ifndef HC_PYTHON_CUDA_CALL_H
+#define HC_PYTHON_CUDA_CALL_H
+
+#include "python/cuda/raise.h"
+
+/* An operation with its arguments, planned twice: for the size of its workspace, and with it. */
+typedef struct {
+    enum { QUANTIZE, FAKE_QUANTIZE, DEQUANTIZE, PREPACK, MATMUL, CONV2D, CHANCE, PRUNE, LAYER, ATTENTION } what;
+    int device;
+    void *stream;
+    PyObject *allocate; /* of the caller, who does not wait: an answer with a value that is refused is NaN; or NULL */
+    hc_view x, out;
+    hc_packed a, packed; /* packed: the answer of quantize, the right side of matmul, the scales of chance */
+    hc_format format;
+    int n_axes, axes[HC_MAX_DIMS];
+    bool has_a, has_format, checks; /* checks: the plan begins with a state that says what was refused */
+    bool device_order;
+    const float *bias;
+    hc_levels levels;
+    uint64_t seed;
+    hc_window window; /* of conv2d */
+    hc_layer layer;
+    hc_attention attention;
+    hc_packed kept[2]; /* keys and values, if they are packed */
+    bool relu;
+    int n, m; /* prune: n of m values, and where they are stored */
+    float *values;
+    uint8_t *metadata;
+} hc_cuda_call;
+
+int hc_cuda_parse_view(PyObject *object, hc_view *view);
+int hc_cuda_parse_packed(PyObject *object, hc_packed *packed);
+
+/* Every call begins with (device, stream, allocate): allocate is None, and the call waits for what it checks, or a function
+ * of a number of bytes that returns an address, and it does not. Then n arguments follow. */
+enum { AFTER_START = 3 };
+int hc_cuda_parse_start(PyObject *args, Py_ssize_t n, hc_cuda_call *call);
+static inline PyObject *argument(PyObject *args, int number) { return PyTuple_GET_ITEM(args, AFTER_START + number); }
+
+/* Memory for a plan for a device of an architecture; NULL with an exception. */
+hc_cuda_plan *hc_cuda_new_plan(int architecture, bool device_order);
+hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error);
+/* Launches; returns the first row with a value that the format refuses, or -1. */
+PyObject *hc_cuda_finish_call(const hc_cuda_call *call);
+
+#endif
