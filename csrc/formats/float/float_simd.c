@@ -1,6 +1,7 @@
 /* Small floats, many values at a time; formats/float/float.c is the definition. */
 #include "formats/float/float.h"
 #include "formats/simd/decode_elements.h"
+#include "formats/simd/decode_stored.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/observe_rows.h"
 
@@ -283,10 +284,32 @@ static inline int64_t wide_rows(const hc_format *format, const hc_components *co
     return HC_DONE;
 }
 
+static inline hc_stored_group load_group(const hc_format *format, const hc_stored_row *row, int64_t group) {
+    return (hc_stored_group){hc_load_f32(float_has_scales(format) ? row->scales + 4 * group : row->coarse), 1};
+}
+
+static int64_t small_values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            const hc_tile *tile, float *values, int64_t ld) {
+    hc_elements elements;
+    load_elements(format, components, tile->first_row, &elements);
+    const bool scaled = !elements.unscaled;
+    if (elements.kind == HC_BY_E4M3)
+        return scaled ? stored_bytes(format, geometry, components, tile, HC_BY_E4M3, true, values, ld)
+                      : stored_bytes(format, geometry, components, tile, HC_BY_E4M3, false, values, ld);
+    if (elements.kind == HC_BY_E5M2)
+        return scaled ? stored_bytes(format, geometry, components, tile, HC_BY_E5M2, true, values, ld)
+                      : stored_bytes(format, geometry, components, tile, HC_BY_E5M2, false, values, ld);
+    return scaled
+               ? stored_nibbles(format, geometry, components, tile, elements.table, HC_BY_TABLE16, true, values, ld)
+               : stored_nibbles(format, geometry, components, tile, elements.table, HC_BY_TABLE16, false, values, ld);
+}
+
 static int64_t float_values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                             const hc_tile *tile, float *values, int64_t ld) {
     if (float_type(format) < FIRST_SMALL)
         return wide_rows(format, components, tile, values, ld);
+    if (reads_stored(format, geometry, tile))
+        return small_values(format, geometry, components, tile, values, ld);
     return decode_values(format, geometry, components, tile, values, ld);
 }
 

@@ -1,6 +1,7 @@
 /* Microscaling, many values at a time; formats/mx/mx.c is the definition. */
 #include "formats/mx/mx.h"
 #include "formats/simd/decode_elements.h"
+#include "formats/simd/decode_stored.h"
 #include "formats/simd/encode_rows.h"
 
 HC_SLICE(e4m3_slice, HC_CODES_E4M3 | HC_EXACT)
@@ -134,4 +135,27 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
     return decode_integers(format, geometry, components, tile, mx_fraction_bits(format), out);
 }
 
-HC_SIMD_TABLE(mx, .encode = encode, .values = decode_values, .integers = integers, .codes = decode_codes);
+static inline hc_stored_group load_group(const hc_format *format, const hc_stored_row *row, int64_t group) {
+    (void)format;
+    return (hc_stored_group){mx_scale(row->scales[group]), 1};
+}
+
+static int64_t values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                      const hc_tile *tile, float *to, int64_t ld) {
+    hc_elements elements;
+    if (!reads_stored(format, geometry, tile))
+        return decode_values(format, geometry, components, tile, to, ld);
+    load_elements(format, components, tile->first_row, &elements);
+    switch (elements.kind) {
+    case HC_BY_INT8:
+        return stored_bytes(format, geometry, components, tile, HC_BY_INT8, true, to, ld);
+    case HC_BY_E4M3:
+        return stored_bytes(format, geometry, components, tile, HC_BY_E4M3, true, to, ld);
+    case HC_BY_E5M2:
+        return stored_bytes(format, geometry, components, tile, HC_BY_E5M2, true, to, ld);
+    default:
+        return stored_nibbles(format, geometry, components, tile, elements.table, HC_BY_TABLE16, true, to, ld);
+    }
+}
+
+HC_SIMD_TABLE(mx, .encode = encode, .values = values, .integers = integers, .codes = decode_codes);
