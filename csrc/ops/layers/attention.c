@@ -30,9 +30,17 @@ typedef struct {
     int64_t thread_floats;
 } attention_job;
 
+/* Asks for the rows of the next tile, which are too far apart for the processor to foresee. */
+static void fetch_next(const hc_component *part, int64_t row_bytes, int64_t keys) {
+    const int64_t stride = part->row_stride, step = hc_max(1, HC_CACHE_LINE / hc_max(1, stride));
+    for (int64_t key = 0; key < keys; key += step)
+        for (int64_t byte = 0; byte < row_bytes; byte += HC_CACHE_LINE)
+            __builtin_prefetch(part->data + (HC_KEYS + key) * stride + byte, 0, 3);
+}
+
 /* The tile of keys or values for the kernel: where they lie, or decoded. */
 static hc_attend_keys tile_of(const attention_job *job, int side, int64_t batch, int64_t head, int64_t first,
-                              int64_t keys, float *space) {
+                              int64_t keys, int64_t ahead, float *space) {
     const hc_attention *given = job->given;
     const hc_kept *kept = side ? &given->v : &given->k;
     const int64_t row = batch * kept->step[0] + head * kept->step[1] + first * kept->step[2];
@@ -49,8 +57,10 @@ static hc_attend_keys tile_of(const attention_job *job, int side, int64_t batch,
     }
     for (int i = 0; i < HC_N_COMPONENTS; i++)
         if (parts.part[i].data) {
-            parts.part[i].data += row * parts.part[i].row_stride;
+            const int64_t row_bytes = parts.part[i].row_stride;
+            parts.part[i].data += row * row_bytes;
             parts.part[i].row_stride *= kept->step[2];
+            fetch_next(&parts.part[i], row_bytes, hc_min(ahead, HC_KEYS));
         }
     hc_geometry geometry = job->geometry[side];
     geometry.rows = keys;
@@ -98,8 +108,8 @@ static void add_tile(const attention_job *job, const attention_rows *rows, int64
     const int64_t width = given->width, before = given->m - given->n; /* keys before the first query */
     int32_t low[HC_KEYS], high[HC_KEYS];
     hc_attend some = {.width = width, .q_ld = width, .ahead = ahead, .scale = given->scale, .cap = given->cap};
-    some.k = tile_of(job, 0, rows->batch, rows->head, key, keys, tiles);
-    some.v = tile_of(job, 1, rows->batch, rows->head, key, keys, tiles + HC_KEYS * job->tile_ld[0]);
+    some.k = tile_of(job, 0, rows->batch, rows->head, key, keys, ahead, tiles);
+    some.v = tile_of(job, 1, rows->batch, rows->head, key, keys, ahead, tiles + HC_KEYS * job->tile_ld[0]);
     some.low = low;
     some.high = high;
     for (int64_t start = 0; start < rows->rows; start += HC_KEYS) {
