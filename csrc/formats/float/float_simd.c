@@ -288,20 +288,20 @@ static inline hc_stored_group load_group(const hc_format *format, const hc_store
     return (hc_stored_group){hc_load_f32(float_has_scales(format) ? row->scales + 4 * group : row->coarse), 1};
 }
 
+HC_STORED_BYTES(stored_e4m3, HC_BY_E4M3)
+HC_STORED_BYTES(stored_e5m2, HC_BY_E5M2)
+
 static int64_t small_values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                             const hc_tile *tile, float *values, int64_t ld) {
-    hc_elements elements;
-    load_elements(format, components, tile->first_row, &elements);
-    const bool scaled = !elements.unscaled;
-    if (elements.kind == HC_BY_E4M3)
-        return scaled ? stored_bytes(format, geometry, components, tile, HC_BY_E4M3, true, values, ld)
-                      : stored_bytes(format, geometry, components, tile, HC_BY_E4M3, false, values, ld);
-    if (elements.kind == HC_BY_E5M2)
-        return scaled ? stored_bytes(format, geometry, components, tile, HC_BY_E5M2, true, values, ld)
-                      : stored_bytes(format, geometry, components, tile, HC_BY_E5M2, false, values, ld);
-    return scaled
-               ? stored_nibbles(format, geometry, components, tile, elements.table, HC_BY_TABLE16, true, values, ld)
-               : stored_nibbles(format, geometry, components, tile, elements.table, HC_BY_TABLE16, false, values, ld);
+    const bool scaled = float_scaling(format) != FLOAT_UNSCALED;
+    float table[16];
+    if (format->bits == 8) {
+        hc_stored_fn *stored = float_type(format) == HC_TYPE_FP8_E4M3FN ? stored_e4m3 : stored_e5m2;
+        return stored(format, geometry, components, tile, scaled, values, ld);
+    }
+    signed_table(E2M1, table);
+    return scaled ? stored_nibbles(format, geometry, components, tile, table, HC_BY_TABLE16, true, values, ld)
+                  : stored_nibbles(format, geometry, components, tile, table, HC_BY_TABLE16, false, values, ld);
 }
 
 static int64_t float_values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,

@@ -140,22 +140,23 @@ static inline hc_stored_group load_group(const hc_format *format, const hc_store
     return (hc_stored_group){mx_scale(row->scales[group]), 1};
 }
 
+HC_STORED_BYTES(stored_int8, HC_BY_INT8)
+HC_STORED_BYTES(stored_e4m3, HC_BY_E4M3)
+HC_STORED_BYTES(stored_e5m2, HC_BY_E5M2)
+
 static int64_t values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                       const hc_tile *tile, float *to, int64_t ld) {
-    hc_elements elements;
+    float table[16];
     if (!reads_stored(format, geometry, tile))
         return decode_values(format, geometry, components, tile, to, ld);
-    load_elements(format, components, tile->first_row, &elements);
-    switch (elements.kind) {
-    case HC_BY_INT8:
-        return stored_bytes(format, geometry, components, tile, HC_BY_INT8, true, to, ld);
-    case HC_BY_E4M3:
-        return stored_bytes(format, geometry, components, tile, HC_BY_E4M3, true, to, ld);
-    case HC_BY_E5M2:
-        return stored_bytes(format, geometry, components, tile, HC_BY_E5M2, true, to, ld);
-    default:
-        return stored_nibbles(format, geometry, components, tile, elements.table, HC_BY_TABLE16, true, to, ld);
+    if (format->bits == 8) {
+        hc_stored_fn *stored = mx_element(format) == MX_INT8              ? stored_int8
+                               : mx_element(format) == HC_TYPE_FP8_E4M3FN ? stored_e4m3
+                                                                          : stored_e5m2;
+        return stored(format, geometry, components, tile, true, to, ld);
     }
+    signed_table(E2M1, table);
+    return stored_nibbles(format, geometry, components, tile, table, HC_BY_TABLE16, true, to, ld);
 }
 
 HC_SIMD_TABLE(mx, .encode = encode, .values = values, .integers = integers, .codes = decode_codes);
