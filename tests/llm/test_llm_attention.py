@@ -112,6 +112,17 @@ def test_codes_of_8_bits_are_read_as_they_are_stored(width: int, group: int) -> 
                     assert same_bits(hc.attention(q, keys, values, **options), wanted), (keys, options, isa)
 
 
+def test_codes_whose_values_saturate_are_decoded() -> None:
+    q, k, v = np.zeros((1, 2, 64), np.float32), drawn(1, 150, 64), drawn(1, 150, 64, seed=1)
+    v[0, 149] = np.finfo(np.float32).max
+    packed = hc.quantize(k, "int8"), hc.quantize(v, "int8")
+    wanted = hc.attention(q, *(one.dequantize() for one in packed), window=1)
+    assert np.isfinite(wanted[:, 1]).all()
+    for isa in isas("attend"):
+        with hc.use(isa=isa):
+            assert same_bits(hc.attention(q, *packed, window=1), wanted), isa
+
+
 @pytest.mark.parametrize("fmt", [None, "int8", "vsq4-g16-s4", "int4-g32"])
 @pytest.mark.parametrize("window", [None, 10])
 def test_tokens_one_by_one_give_the_bits_of_all_at_once(fmt: str | None, window: int | None) -> None:
