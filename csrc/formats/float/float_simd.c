@@ -1,9 +1,9 @@
 /* Small floats, many values at a time; formats/float/float.c is the definition. */
 #include "formats/float/float.h"
 #include "formats/simd/decode_elements.h"
-#include "formats/simd/decode_stored.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/observe_rows.h"
+#include "formats/simd/stored_rows.h"
 
 /* Types from here on have 8 bits and fewer. */
 enum { FIRST_SMALL = HC_TYPE_FP8_E4M3FN };

@@ -1,8 +1,8 @@
 /* Uniform integers, many values at a time; formats/int/int.c is the definition. */
 #include "formats/int/int.h"
 #include "formats/simd/decode_rows.h"
-#include "formats/simd/decode_stored.h"
 #include "formats/simd/encode_rows.h"
+#include "formats/simd/stored_rows.h"
 
 HC_SLICE(plain_slice, HC_CODES_PLAIN)
 HC_SLICE(signed_slice, HC_CODES_SIGNED)

@@ -1,8 +1,8 @@
 /* Microscaling, many values at a time; formats/mx/mx.c is the definition. */
 #include "formats/mx/mx.h"
 #include "formats/simd/decode_elements.h"
-#include "formats/simd/decode_stored.h"
 #include "formats/simd/encode_rows.h"
+#include "formats/simd/stored_rows.h"
 
 HC_SLICE(e4m3_slice, HC_CODES_E4M3 | HC_EXACT)
 HC_SLICE(e5m2_slice, HC_CODES_E5M2 | HC_EXACT)

@@ -1,8 +1,8 @@
 /* NF4, many values at a time; formats/nf4/nf4.c is the definition. */
 #include "formats/nf4/nf4.h"
 #include "formats/simd/decode_elements.h"
-#include "formats/simd/decode_stored.h"
 #include "formats/simd/encode_rows.h"
+#include "formats/simd/stored_rows.h"
 
 HC_SLICE(nf4_slice, HC_CODES_LEVELS)
 

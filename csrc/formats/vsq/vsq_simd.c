@@ -2,8 +2,8 @@
 #define HC_KEPT_GROUPS 1024 /* of a row whose coarse scale is found after its codes */
 
 #include "formats/simd/decode_rows.h"
-#include "formats/simd/decode_stored.h"
 #include "formats/simd/encode_rows.h"
+#include "formats/simd/stored_rows.h"
 #include "formats/vsq/vsq.h"
 
 /* n scales of `bits` bits, little end first. */
