@@ -60,17 +60,31 @@ def test_attention_is_near_exact_values(sizes: tuple[int, ...], options: dict[st
 
 
 @pytest.mark.parametrize(
-    "fmt", ["int8", "int4-g32", "vsq4-g16-s4", "mxfp4", "fp8_e4m3fn", "nf4-g64", "bf16", "q8_0", "nvfp4", "cb4"]
+    "fmt",
+    [
+        "int8",
+        "int4-g32",
+        "int4-g32-f16",
+        "vsq4-g16-s4",
+        "mxfp4",
+        "mxfp8_e4m3",
+        "fp8_e4m3fn",
+        "fp8_e4m3fn-row",
+        "nf4-g64",
+    ]
+    + ["bf16", "q8_0", "nvfp4", "cb4", "vsq3-g16-s4"],
 )
-@pytest.mark.parametrize("isa", ["scalar", None])
-def test_packed_keys_and_values_give_what_their_values_give(fmt: str, isa: str | None) -> None:
-    q, k, v = drawn(2, 4, 3, 64), drawn(2, 2, 150, 64, seed=1), drawn(2, 2, 150, 64, seed=2)
+@pytest.mark.parametrize("width", [64, 32, 96])
+@pytest.mark.sweep(every=3)
+def test_packed_keys_and_values_give_what_their_values_give(fmt: str, width: int) -> None:
+    q, k, v = drawn(2, 4, 3, width), drawn(2, 2, 150, width, seed=1), drawn(2, 2, 150, width, seed=2)
     packed = hc.quantize(k, fmt), hc.quantize(v, fmt)
-    with hc.use(isa=isa):
-        for window in (None, 30):
-            wanted = hc.attention(q, packed[0].dequantize(), packed[1].dequantize(), window=window)
-            assert same_bits(hc.attention(q, *packed, window=window), wanted)
-            assert same_bits(hc.attention(q, packed[0].dequantize(), packed[1], window=window), wanted)
+    for isa in isas("attend"):
+        with hc.use(isa=isa):
+            for window in (None, 30):
+                wanted = hc.attention(q, packed[0].dequantize(), packed[1].dequantize(), window=window)
+                assert same_bits(hc.attention(q, *packed, window=window), wanted)
+                assert same_bits(hc.attention(q, packed[0].dequantize(), packed[1], window=window), wanted)
 
 
 def test_strides_of_queries_and_keys_are_followed() -> None:
@@ -96,6 +110,17 @@ def test_codes_of_8_bits_are_read_as_they_are_stored(width: int, group: int) -> 
             for isa in isas("attend"):
                 with hc.use(isa=isa, threads=2):
                     assert same_bits(hc.attention(q, keys, values, **options), wanted), (keys, options, isa)
+
+
+def test_codes_whose_values_saturate_are_decoded() -> None:
+    q, k, v = np.zeros((1, 2, 64), np.float32), drawn(1, 150, 64), drawn(1, 150, 64, seed=1)
+    v[0, 149] = np.finfo(np.float32).max
+    packed = hc.quantize(k, "int8"), hc.quantize(v, "int8")
+    wanted = hc.attention(q, *(one.dequantize() for one in packed), window=1)
+    assert np.isfinite(wanted[:, 1]).all()
+    for isa in isas("attend"):
+        with hc.use(isa=isa):
+            assert same_bits(hc.attention(q, *packed, window=1), wanted), isa
 
 
 @pytest.mark.parametrize("fmt", [None, "int8", "vsq4-g16-s4", "int4-g32"])

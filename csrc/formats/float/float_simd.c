@@ -3,6 +3,7 @@
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/observe_rows.h"
+#include "formats/simd/stored_rows.h"
 
 /* Types from here on have 8 bits and fewer. */
 enum { FIRST_SMALL = HC_TYPE_FP8_E4M3FN };
@@ -283,10 +284,32 @@ static inline int64_t wide_rows(const hc_format *format, const hc_components *co
     return HC_DONE;
 }
 
+static inline hc_stored_group load_group(const hc_format *format, const hc_stored_row *row, int64_t group) {
+    return (hc_stored_group){hc_load_f32(float_has_scales(format) ? row->scales + 4 * group : row->coarse), 1};
+}
+
+HC_STORED_BYTES(stored_e4m3, HC_BY_E4M3)
+HC_STORED_BYTES(stored_e5m2, HC_BY_E5M2)
+
+static int64_t small_values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            const hc_tile *tile, float *values, int64_t ld) {
+    const bool scaled = float_scaling(format) != FLOAT_UNSCALED;
+    float table[16];
+    if (format->bits == 8) {
+        hc_stored_fn *stored = float_type(format) == HC_TYPE_FP8_E4M3FN ? stored_e4m3 : stored_e5m2;
+        return stored(format, geometry, components, tile, scaled, values, ld);
+    }
+    signed_table(E2M1, table);
+    return scaled ? stored_nibbles(format, geometry, components, tile, table, HC_BY_TABLE16, true, values, ld)
+                  : stored_nibbles(format, geometry, components, tile, table, HC_BY_TABLE16, false, values, ld);
+}
+
 static int64_t float_values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                             const hc_tile *tile, float *values, int64_t ld) {
     if (float_type(format) < FIRST_SMALL)
         return wide_rows(format, components, tile, values, ld);
+    if (reads_stored(format, geometry, tile))
+        return small_values(format, geometry, components, tile, values, ld);
     return decode_values(format, geometry, components, tile, values, ld);
 }
 

@@ -2,6 +2,7 @@
 #include "formats/int/int.h"
 #include "formats/simd/decode_rows.h"
 #include "formats/simd/encode_rows.h"
+#include "formats/simd/stored_rows.h"
 
 HC_SLICE(plain_slice, HC_CODES_PLAIN)
 HC_SLICE(signed_slice, HC_CODES_SIGNED)
@@ -195,18 +196,17 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
     return HC_DONE;
 }
 
-/* Bytes with one scale a row, such as keys of a cache, whose rows are too short for chunks of columns. */
+static inline hc_stored_group load_group(const hc_format *format, const hc_stored_row *row, int64_t group) {
+    const float scale = int_has_half_scales(format) ? simd_from_half(hc_load_u16(row->scales + 2 * group))
+                                                    : hc_load_f32(row->scales + 4 * group);
+    return (hc_stored_group){scale, 1};
+}
+
 static int64_t values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                       const hc_tile *tile, float *to, int64_t ld) {
-    if (format->bits != 8 || format->group || !int_is_symmetric(format) || tile->columns % 16 != 0)
-        return decode_values(format, geometry, components, tile, to, ld);
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        const float scale = int_load_scale(format, hc_part(components, HC_SCALES, row), 0);
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
-        simd_values(codes + tile->first_column, tile->columns, true, 0, 1, scale, to + i * ld);
-    }
-    return HC_DONE;
+    if (int_is_symmetric(format) && reads_stored(format, geometry, tile))
+        return stored_integers(format, geometry, components, tile, true, false, to, ld);
+    return decode_values(format, geometry, components, tile, to, ld);
 }
 
 HC_SIMD_TABLE(int, .encode = encode, .values = values, .integers = integers, .codes = decode_codes);

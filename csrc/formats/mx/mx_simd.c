@@ -2,6 +2,7 @@
 #include "formats/mx/mx.h"
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
+#include "formats/simd/stored_rows.h"
 
 HC_SLICE(e4m3_slice, HC_CODES_E4M3 | HC_EXACT)
 HC_SLICE(e5m2_slice, HC_CODES_E5M2 | HC_EXACT)
@@ -134,4 +135,28 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
     return decode_integers(format, geometry, components, tile, mx_fraction_bits(format), out);
 }
 
-HC_SIMD_TABLE(mx, .encode = encode, .values = decode_values, .integers = integers, .codes = decode_codes);
+static inline hc_stored_group load_group(const hc_format *format, const hc_stored_row *row, int64_t group) {
+    (void)format;
+    return (hc_stored_group){mx_scale(row->scales[group]), 1};
+}
+
+HC_STORED_BYTES(stored_int8, HC_BY_INT8)
+HC_STORED_BYTES(stored_e4m3, HC_BY_E4M3)
+HC_STORED_BYTES(stored_e5m2, HC_BY_E5M2)
+
+static int64_t values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                      const hc_tile *tile, float *to, int64_t ld) {
+    float table[16];
+    if (!reads_stored(format, geometry, tile))
+        return decode_values(format, geometry, components, tile, to, ld);
+    if (format->bits == 8) {
+        hc_stored_fn *stored = mx_element(format) == MX_INT8              ? stored_int8
+                               : mx_element(format) == HC_TYPE_FP8_E4M3FN ? stored_e4m3
+                                                                          : stored_e5m2;
+        return stored(format, geometry, components, tile, true, to, ld);
+    }
+    signed_table(E2M1, table);
+    return stored_nibbles(format, geometry, components, tile, table, HC_BY_TABLE16, true, to, ld);
+}
+
+HC_SIMD_TABLE(mx, .encode = encode, .values = values, .integers = integers, .codes = decode_codes);

@@ -2,6 +2,7 @@
 #include "formats/nf4/nf4.h"
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
+#include "formats/simd/stored_rows.h"
 
 HC_SLICE(nf4_slice, HC_CODES_LEVELS)
 
@@ -105,4 +106,16 @@ static inline void load_scales(const hc_format *format, const hc_geometry *geome
         elements->scale[i] = nf4_double_scale(codes[i], coarse[(first + i) / NF4_BLOCK], mean);
 }
 
-HC_SIMD_TABLE(nf4, .encode = encode, .values = decode_values, .codes = decode_codes);
+static inline hc_stored_group load_group(const hc_format *format, const hc_stored_row *row, int64_t group) {
+    (void)format;
+    return (hc_stored_group){hc_load_f32(row->scales + 4 * group), 1};
+}
+
+static int64_t values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                      const hc_tile *tile, float *to, int64_t ld) {
+    if (nf4_is_double(format) || !reads_stored(format, geometry, tile))
+        return decode_values(format, geometry, components, tile, to, ld);
+    return stored_nibbles(format, geometry, components, tile, NF4_LEVEL, HC_BY_LEVELS16, true, to, ld);
+}
+
+HC_SIMD_TABLE(nf4, .encode = encode, .values = values, .codes = decode_codes);

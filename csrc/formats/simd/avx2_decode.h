@@ -76,12 +76,15 @@ static inline int64_t simd_fold4(const uint8_t *codes, const uint8_t *scales, in
     return i;
 }
 
+/* The second operand of min and max is what a NaN leaves. */
+static inline __m256 saturated_f32x8(__m256 product) {
+    return _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), _mm256_min_ps(_mm256_set1_ps(FLT_MAX), product));
+}
+
 static inline __m256 value_f32x8(__m128i byte, bool is_signed, __m256i zero, __m256i integer, __m256 real) {
     __m256i code = is_signed ? _mm256_cvtepi8_epi32(byte) : _mm256_cvtepu8_epi32(byte);
     code = _mm256_mullo_epi32(_mm256_sub_epi32(code, zero), integer);
-    /* the second operand of min and max is what a NaN scale leaves */
-    const __m256 product = _mm256_min_ps(_mm256_set1_ps(FLT_MAX), _mm256_mul_ps(real, _mm256_cvtepi32_ps(code)));
-    return _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), product);
+    return saturated_f32x8(_mm256_mul_ps(real, _mm256_cvtepi32_ps(code)));
 }
 
 /* values[j] = real * (integer * (code[j] - zero)), saturated. */
@@ -101,6 +104,24 @@ simd_values(const uint8_t *codes, int64_t n, bool is_signed, int32_t zero, int32
     }
 }
 
+/* values[j] = real * (scale * code[j]), saturated, of 64 signed codes of 4 bits in groups of 16 with a scale of 4 bits. */
+static inline __attribute__((always_inline)) void simd_folded_values(const uint8_t *codes, const uint8_t *scales,
+                                                                     float real, float *values) {
+    const __m128i nibbles = _mm_set1_epi8(15);
+    const __m256 real_f32x8 = _mm256_set1_ps(real);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m128i table = _mm_load_si128((const __m128i *)(const void *)hc_times4[scales[i / 2] >> i % 2 * 4 & 15]);
+        const __m128i pair = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)(codes + 8 * i)));
+        const __m128i code = _mm_and_si128(_mm_or_si128(pair, _mm_slli_epi16(pair, 4)), nibbles);
+        const __m128i folded = _mm_shuffle_epi8(table, code);
+        const __m256 low = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(folded));
+        const __m256 high = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(folded, folded)));
+        _mm256_storeu_ps(values + 16 * i, saturated_f32x8(_mm256_mul_ps(real_f32x8, low)));
+        _mm256_storeu_ps(values + 16 * i + 8, saturated_f32x8(_mm256_mul_ps(real_f32x8, high)));
+    }
+}
+
 typedef struct {
     __m256 low, high;
 } hc_table16;
@@ -109,12 +130,43 @@ static inline hc_table16 load_table16(const float *table) {
     return (hc_table16){_mm256_loadu_ps(table), _mm256_loadu_ps(table + 8)};
 }
 
+static inline __attribute__((always_inline)) __m256 scaled_entries(const float *table, hc_element_kind kind,
+                                                                   const bool has_integer, float integer, float scale) {
+    const __m256 zero = _mm256_setzero_ps();
+    __m256 entry = _mm256_loadu_ps(table);
+    if (has_integer)
+        entry = _mm256_add_ps(_mm256_mul_ps(entry, _mm256_set1_ps(integer)), zero);
+    entry = saturated_f32x8(_mm256_mul_ps(_mm256_set1_ps(scale), entry));
+    return has_no_minus_zero(kind) ? _mm256_add_ps(entry, zero) : entry;
+}
+
+/* scale * (integer * entry), saturated; the products with integers, which are exact, have no minus zero. */
+static inline __attribute__((always_inline)) hc_table16 simd_scaled_entries(const float *table, hc_element_kind kind,
+                                                                            const bool has_integer, float integer,
+                                                                            float scale) {
+    return (hc_table16){scaled_entries(table, kind, has_integer, integer, scale),
+                        scaled_entries(table + 8, kind, has_integer, integer, scale)};
+}
+
+/* values[j] = entry of code j, 4 bits each; n a multiple of 16. */
+static inline __attribute__((always_inline)) void simd_lookup4(const uint8_t *codes, int64_t n, hc_table16 table,
+                                                               float *values) {
+    const __m256i up = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0); /* bit 3 of a code becomes the sign */
+    for (int64_t i = 0; i < n; i += 8) {
+        int32_t stored;
+        memcpy(&stored, codes + i / 2, sizeof stored);
+        const __m256i word = _mm256_sllv_epi32(_mm256_set1_epi32(stored), up), code = _mm256_srli_epi32(word, 28);
+        const __m256 low = _mm256_permutevar8x32_ps(table.low, code);
+        const __m256 high = _mm256_permutevar8x32_ps(table.high, code);
+        _mm256_storeu_ps(values + i, _mm256_blendv_ps(low, high, _mm256_castsi256_ps(word)));
+    }
+}
+
 static inline __m256 scaled_products(const double *table, double scale) {
     const __m256d factor = _mm256_set1_pd(scale);
     const __m128 low = _mm256_cvtpd_ps(_mm256_mul_pd(factor, _mm256_loadu_pd(table)));
     const __m128 high = _mm256_cvtpd_ps(_mm256_mul_pd(factor, _mm256_loadu_pd(table + 4)));
-    const __m256 all = _mm256_set_m128(high, low), most = _mm256_set1_ps(FLT_MAX);
-    return _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), _mm256_min_ps(most, all)); /* of a NaN the second stays */
+    return saturated_f32x8(_mm256_set_m128(high, low));
 }
 
 /* 16 products, each rounded once from float64 and saturated. */
@@ -149,15 +201,13 @@ static inline __attribute__((always_inline)) __m256 elements_f32x8(const uint8_t
 }
 
 static inline __attribute__((always_inline)) __m256 scaled_f32x8(__m256 element, hc_element_kind kind, float scale) {
-    const __m256 product = _mm256_mul_ps(_mm256_set1_ps(scale), element), largest = _mm256_set1_ps(FLT_MAX);
-    /* the second operand of min and max is what a NaN leaves */
-    const __m256 value = _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), _mm256_min_ps(largest, product));
+    const __m256 product = _mm256_mul_ps(_mm256_set1_ps(scale), element), value = saturated_f32x8(product);
     if (has_no_minus_zero(kind))
         return _mm256_add_ps(value, _mm256_setzero_ps());
     if (kind != HC_BY_E5M2)
         return value;
     const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), element);
-    return _mm256_blendv_ps(value, product, _mm256_cmp_ps(magnitude, largest, _CMP_GT_OQ));
+    return _mm256_blendv_ps(value, product, _mm256_cmp_ps(magnitude, _mm256_set1_ps(FLT_MAX), _CMP_GT_OQ));
 }
 
 /* values[j] = element of code[j], times the scale, which saturates what is finite; reads up to 7 codes more. */

@@ -66,28 +66,34 @@ static inline int64_t simd_lookup16(const uint8_t *codes, int64_t n, const int8_
     return i;
 }
 
-static inline __attribute__((always_inline)) void fold4(const uint8_t *codes, const uint8_t *scales, const int group,
-                                                        int64_t n, int8_t *out) {
+/* 64 signed codes of 4 bits, times the scales of their groups, which are in `numbers` from bit 4 on. */
+static inline __attribute__((always_inline)) __m512i folded_i8x64(const uint8_t *codes, uint32_t numbers,
+                                                                  const int group) {
     const int groups = 64 / group;
     const __m512i nibbles = _mm512_set1_epi8(15);
+    __m512i table = _mm512_broadcast_i32x4(times4(numbers)); /* the products of each quarter */
+    if (groups == 4)
+        table = _mm512_mask_broadcast_i32x4(table, 0x00f0, times4(numbers >> 4));
+    if (groups >= 2)
+        table = _mm512_mask_broadcast_i32x4(table, 0xff00, times4(numbers >> (groups == 4 ? 8 : 4)));
+    if (groups == 4)
+        table = _mm512_mask_broadcast_i32x4(table, 0xf000, times4(numbers >> 12));
+    const __m512i pair_u16x32 = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)codes));
+    const __m512i code = _mm512_and_si512(_mm512_or_si512(pair_u16x32, _mm512_slli_epi16(pair_u16x32, 4)), nibbles);
+    return _mm512_shuffle_epi8(table, code);
+}
+
+static inline __attribute__((always_inline)) void fold4(const uint8_t *codes, const uint8_t *scales, const int group,
+                                                        int64_t n, int8_t *out) {
     for (int64_t i = 0; i + 64 <= n; i += 64) {
-        uint32_t numbers = 0; /* the scales of four quarters, from bit 4 on */
-        if (groups == 4)
-            numbers = ((uint32_t)scales[i / 32] | (uint32_t)scales[i / 32 + 1] << 8) << 4;
-        else if (groups == 2)
+        uint32_t numbers = 0;
+        if (group == 16)
+            numbers = (uint32_t)hc_load_u16(scales + i / 32) << 4;
+        else if (group == 32)
             numbers = (uint32_t)scales[i / 64] << 4;
         else
             numbers = (uint32_t)scales[i / 128] << (i % 128 == 0 ? 4 : 0);
-        __m512i table = _mm512_broadcast_i32x4(times4(numbers));
-        if (groups == 4)
-            table = _mm512_mask_broadcast_i32x4(table, 0x00f0, times4(numbers >> 4));
-        if (groups >= 2)
-            table = _mm512_mask_broadcast_i32x4(table, 0xff00, times4(numbers >> (groups == 4 ? 8 : 4)));
-        if (groups == 4)
-            table = _mm512_mask_broadcast_i32x4(table, 0xf000, times4(numbers >> 12));
-        const __m512i pair_u16x32 = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(codes + i / 2)));
-        const __m512i code = _mm512_and_si512(_mm512_or_si512(pair_u16x32, _mm512_slli_epi16(pair_u16x32, 4)), nibbles);
-        _mm512_storeu_si512(out + i, _mm512_shuffle_epi8(table, code));
+        _mm512_storeu_si512(out + i, folded_i8x64(codes + i / 2, numbers, group));
     }
 }
 
@@ -101,6 +107,14 @@ static inline int64_t simd_fold4(const uint8_t *codes, const uint8_t *scales, in
     else
         fold4(codes, scales, 64, n, out);
     return n / 64 * 64;
+}
+
+/* The first n of 16 values. */
+static inline __attribute__((always_inline)) void store_first(float *to, int64_t n, __m512 values) {
+    if (n >= 16)
+        _mm512_storeu_ps(to, values);
+    else
+        _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), values);
 }
 
 /* values[j] = real * (integer * (code[j] - zero)), saturated. */
@@ -117,19 +131,60 @@ simd_values(const uint8_t *codes, int64_t n, bool is_signed, int32_t zero, int32
             _mm512_storeu_ps(values + i, _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), product));
         }
     for (; i < n; i += 16) {
-        const __mmask16 mask = n - i >= 16 ? 0xffff : (__mmask16)((1u << (n - i)) - 1);
         const __m128i byte = _mm_loadu_si128((const __m128i *)(codes + i));
         __m512i code = is_signed ? _mm512_cvtepi8_epi32(byte) : _mm512_cvtepu8_epi32(byte);
         code = _mm512_mullo_epi32(_mm512_sub_epi32(code, zero_i32x16), integer_i32x16);
         /* the second operand of min and max is what a NaN scale leaves */
         const __m512 product = _mm512_min_ps(largest, _mm512_mul_ps(real_f32x16, _mm512_cvtepi32_ps(code)));
-        _mm512_mask_storeu_ps(values + i, mask, _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), product));
+        store_first(values + i, n - i, _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), product));
+    }
+}
+
+/* values[j] = real * (scale * code[j]), saturated, of 64 signed codes of 4 bits in groups of 16 with a scale of 4 bits. */
+static inline __attribute__((always_inline)) void simd_folded_values(const uint8_t *codes, const uint8_t *scales,
+                                                                     float real, float *values) {
+    const __m512i folded = folded_i8x64(codes, (uint32_t)hc_load_u16(scales) << 4, 16);
+    const __m128i quarter[4] = {_mm512_castsi512_si128(folded), _mm512_extracti32x4_epi32(folded, 1),
+                                _mm512_extracti32x4_epi32(folded, 2), _mm512_extracti32x4_epi32(folded, 3)};
+    const __m512 real_f32x16 = _mm512_set1_ps(real), largest = _mm512_set1_ps(FLT_MAX);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m512 whole = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(quarter[i]));
+        /* the second operand of min and max is what a NaN leaves */
+        const __m512 product = _mm512_min_ps(largest, _mm512_mul_ps(real_f32x16, whole));
+        _mm512_storeu_ps(values + 16 * i, _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), product));
     }
 }
 
 typedef __m512 hc_table16;
 
 static inline hc_table16 load_table16(const float *table) { return _mm512_loadu_ps(table); }
+
+/* scale * (integer * entry), saturated; the products with integers, which are exact, have no minus zero. */
+static inline __attribute__((always_inline)) hc_table16 simd_scaled_entries(const float *table, hc_element_kind kind,
+                                                                            const bool has_integer, float integer,
+                                                                            float scale) {
+    const __m512 largest = _mm512_set1_ps(FLT_MAX), zero = _mm512_setzero_ps();
+    __m512 entry = _mm512_loadu_ps(table);
+    if (has_integer)
+        entry = _mm512_add_ps(_mm512_mul_ps(entry, _mm512_set1_ps(integer)), zero);
+    /* the second operand of min and max is what a NaN scale leaves */
+    entry = _mm512_min_ps(largest, _mm512_mul_ps(_mm512_set1_ps(scale), entry));
+    entry = _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), entry);
+    return has_no_minus_zero(kind) ? _mm512_add_ps(entry, zero) : entry;
+}
+
+/* values[j] = entry of code j, 4 bits each; n a multiple of 16. */
+static inline __attribute__((always_inline)) void simd_lookup4(const uint8_t *codes, int64_t n, hc_table16 table,
+                                                               float *values) {
+    const __m512i half = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m512i down = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    for (int64_t i = 0; i < n; i += 16) {
+        const __m128i stored = _mm_loadl_epi64((const __m128i *)(const void *)(codes + i / 2));
+        const __m512i words = _mm512_permutexvar_epi32(half, _mm512_castsi128_si512(stored));
+        _mm512_storeu_ps(values + i, _mm512_permutexvar_ps(_mm512_srlv_epi32(words, down), table));
+    }
+}
 
 /* 16 products, each rounded once from float64 and saturated. */
 static inline hc_table16 scaled_table16(const double *table, double scale) {
@@ -170,7 +225,6 @@ static inline __attribute__((always_inline)) void simd_elements(const uint8_t *c
                                                                 float scale, float *values) {
     const __m512 largest = _mm512_set1_ps(FLT_MAX);
     for (int64_t i = 0; i < n; i += 16) {
-        const __mmask16 mask = n - i >= 16 ? 0xffff : (__mmask16)((1u << (n - i)) - 1);
         const __m512 element = elements_f32x16(codes + i, kind, table, large);
         __m512 value = element;
         if (scaled) {
@@ -182,7 +236,7 @@ static inline __attribute__((always_inline)) void simd_elements(const uint8_t *c
             if (kind == HC_BY_E5M2) /* 0x18: infinities */
                 value = _mm512_mask_mov_ps(value, _mm512_fpclass_ps_mask(element, 0x18), product);
         }
-        _mm512_mask_storeu_ps(values + i, mask, value);
+        store_first(values + i, n - i, value);
     }
 }
 

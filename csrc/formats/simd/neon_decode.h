@@ -104,10 +104,66 @@ simd_values(const uint8_t *codes, int64_t n, bool is_signed, int32_t zero, int32
     }
 }
 
+/* values[j] = real * (scale * code[j]), saturated, of 64 signed codes of 4 bits in groups of 16 with a scale of 4 bits. */
+static inline __attribute__((always_inline)) void simd_folded_values(const uint8_t *codes, const uint8_t *scales,
+                                                                     float real, float *values) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const uint8x8_t pair = vld1_u8(codes + 8 * i);
+        const uint8x8x2_t both = vzip_u8(vand_u8(pair, vdup_n_u8(15)), vshr_n_u8(pair, 4));
+        const int8x16_t table = vld1q_s8(hc_times4[scales[i / 2] >> i % 2 * 4 & 15]);
+        const int8x16_t folded = vqtbl1q_s8(table, vcombine_u8(both.val[0], both.val[1]));
+        const int16x8_t words[2] = {vmovl_s8(vget_low_s8(folded)), vmovl_high_s8(folded)};
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            const float32x4_t low = vcvtq_f32_s32(vmovl_s16(vget_low_s16(words[half])));
+            const float32x4_t high = vcvtq_f32_s32(vmovl_high_s16(words[half]));
+            vst1q_f32(values + 16 * i + 8 * half, saturated(vmulq_n_f32(low, real)));
+            vst1q_f32(values + 16 * i + 8 * half + 4, saturated(vmulq_n_f32(high, real)));
+        }
+    }
+}
+
 /* The first, second, third and fourth bytes of 16 floats: four lookups of bytes give a float. */
 typedef uint8x16x4_t hc_table16;
 
 static inline hc_table16 load_table16(const float *table) { return vld4q_u8((const uint8_t *)table); }
+
+/* scale * (integer * entry), saturated; the products with integers, which are exact, have no minus zero. */
+static inline __attribute__((always_inline)) hc_table16 simd_scaled_entries(const float *table, hc_element_kind kind,
+                                                                            const bool has_integer, float integer,
+                                                                            float scale) {
+    const float32x4_t zero = vdupq_n_f32(0);
+    float entries[16];
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+        float32x4_t entry = vld1q_f32(table + i);
+        if (has_integer)
+            entry = vaddq_f32(vmulq_n_f32(entry, integer), zero);
+        entry = saturated(vmulq_n_f32(entry, scale));
+        vst1q_f32(entries + i, has_no_minus_zero(kind) ? vaddq_f32(entry, zero) : entry);
+    }
+    return load_table16(entries);
+}
+
+/* values[j] = entry of code j, 4 bits each; n a multiple of 16. */
+static inline __attribute__((always_inline)) void simd_lookup4(const uint8_t *codes, int64_t n, hc_table16 table,
+                                                               float *values) {
+    for (int64_t i = 0; i < n; i += 16) {
+        const uint8x8_t pair = vld1_u8(codes + i / 2);
+        const uint8x8x2_t both = vzip_u8(vand_u8(pair, vdup_n_u8(15)), vshr_n_u8(pair, 4));
+        const uint8x16_t index = vcombine_u8(both.val[0], both.val[1]);
+        const uint8x16x2_t low = vzipq_u8(vqtbl1q_u8(table.val[0], index), vqtbl1q_u8(table.val[1], index));
+        const uint8x16x2_t high = vzipq_u8(vqtbl1q_u8(table.val[2], index), vqtbl1q_u8(table.val[3], index));
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            const uint16x8x2_t whole =
+                vzipq_u16(vreinterpretq_u16_u8(low.val[half]), vreinterpretq_u16_u8(high.val[half]));
+            vst1q_f32(values + i + 8 * half, vreinterpretq_f32_u16(whole.val[0]));
+            vst1q_f32(values + i + 8 * half + 4, vreinterpretq_f32_u16(whole.val[1]));
+        }
+    }
+}
 
 /* 16 products, each rounded once from float64 and saturated. */
 static inline hc_table16 scaled_table16(const double *table, double scale) {

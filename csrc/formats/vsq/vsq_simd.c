@@ -3,6 +3,7 @@
 
 #include "formats/simd/decode_rows.h"
 #include "formats/simd/encode_rows.h"
+#include "formats/simd/stored_rows.h"
 #include "formats/vsq/vsq.h"
 
 /* n scales of `bits` bits, little end first. */
@@ -261,4 +262,46 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
     return HC_DONE;
 }
 
-HC_SIMD_TABLE(vsq, .encode = encode, .values = decode_values, .integers = integers, .codes = decode_codes);
+static inline hc_stored_group load_group(const hc_format *format, const hc_stored_row *row, int64_t group) {
+    static const float numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const int bits = vsq_scale_bits(format);
+    if (bits == 0)
+        return (hc_stored_group){hc_load_f32(row->scales + 4 * group), 1};
+    const float coarse = hc_load_f32(row->coarse);
+    if (bits == 8)
+        return (hc_stored_group){coarse, row->scales[group]};
+    return (hc_stored_group){coarse, numbers[row->scales[group >> 1] >> (group & 1) * 4 & 15]};
+}
+
+/* Codes and scales of 4 bits, in groups of 16: their products are bytes first. */
+static int64_t folded_values(const hc_format *format, const hc_components *components, const hc_tile *tile, float *to,
+                             int64_t ld) {
+    const hc_format local = *format; /* no store of values changes it */
+    const int64_t columns = tile->columns;
+    for (int64_t i = 0; i < tile->rows; i++, to += ld) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = (const uint8_t *)hc_part(components, HC_CODES, row) + tile->first_column / 2;
+        const uint8_t *scales = (const uint8_t *)hc_part(components, HC_SCALES, row) + tile->first_column / 32;
+        const float coarse = load_row_scale(&local, components, row);
+        for (int64_t c = 0; c < columns; c += 4 * UNIT)
+            simd_folded_values(codes + c / 2, scales + c / 32, coarse, to + c);
+    }
+    return HC_DONE;
+}
+
+static int64_t values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                      const hc_tile *tile, float *to, int64_t ld) {
+    const int scale_bits = vsq_scale_bits(format);
+    const bool is_signed = !vsq_is_unsigned(format);
+    if (geometry->group == UNIT && folds_bytes(format, geometry, tile) && tile->columns % (4 * UNIT) == 0)
+        return folded_values(format, components, tile, to, ld);
+    if ((scale_bits != 0 && scale_bits != 4 && scale_bits != 8) || !reads_stored(format, geometry, tile))
+        return decode_values(format, geometry, components, tile, to, ld);
+    if (scale_bits == 0)
+        return is_signed ? stored_integers(format, geometry, components, tile, true, false, to, ld)
+                         : stored_integers(format, geometry, components, tile, false, false, to, ld);
+    return is_signed ? stored_integers(format, geometry, components, tile, true, true, to, ld)
+                     : stored_integers(format, geometry, components, tile, false, true, to, ld);
+}
+
+HC_SIMD_TABLE(vsq, .encode = encode, .values = values, .integers = integers, .codes = decode_codes);

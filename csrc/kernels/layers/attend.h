@@ -1,27 +1,20 @@
-/* The body of attention over a tile of keys: kernels/layers/layers.h. A file for each instruction set compiles it. Before it,
- * the file may define HC_DOTS keys that its hc_dots multiplies at once: hc_dot_16 of each, their sums folded together. */
+/* The body of attention over a tile of keys: kernels/layers/layers.h. A file for each instruction set compiles it; before it,
+ * the file says
+ *
+ *   HC_FLOATS       float32 of a register
+ *   HC_ROWS         rows of queries that see the same keys meet each register of keys, which codes become on the way
+ *   hc_fold         the sums of HC_FLOATS keys, from a register each: lanes i and i + HC_FLOATS / 2 added, ..., i and i + 1
+ *   hc_code_floats  16 codes as float32, for attend_codes
+ */
 #include "kernels/layers/sums.h"
 
-/* answer = answer * factor + sum_j p_j v_j, j ascending; n values, n <= 64, kept in registers over the keys. */
-static inline void hc_attend_values(int64_t n, int64_t low, int64_t high, const float *p, const float *v, int64_t ld,
-                                    float factor, float *restrict answer) {
-    enum { WIDE = 64 };
-    if (n == WIDE) {
-        float acc[WIDE];
-        for (int i = 0; i < WIDE; i++)
-            acc[i] = answer[i] * factor;
-        for (int64_t j = low; j < high; j++)
-            for (int i = 0; i < WIDE; i++)
-                acc[i] += p[j] * v[j * ld + i];
-        memcpy(answer, acc, sizeof acc);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        answer[i] *= factor;
-    for (int64_t j = low; j < high; j++)
-        for (int64_t i = 0; i < n; i++)
-            answer[i] += p[j] * v[j * ld + i];
-}
+#define INLINE static inline __attribute__((always_inline))
+
+enum {
+    PARTS = HC_SUMS / HC_FLOATS, /* registers of 16 values */
+    MOST_KEYS = 4,               /* at once, of a single row; else half of them */
+    WIDE = 2                     /* answers at once: so many times 16 */
+};
 
 /* The largest of HC_KEYS values and of one more; NaN never is. */
 static inline float hc_largest(const float *s, float than) {
@@ -37,7 +30,7 @@ static inline float hc_largest(const float *s, float than) {
 }
 
 /* The scores of row r, s, become what its values are weighted with. Returns the factor of the answer so far. */
-static inline float hc_attend_weights(const hc_attend *some, int64_t r, float s[HC_KEYS]) {
+static inline float hc_attend_weights(const hc_attend *some, int64_t r, float *s) {
     const int64_t low = some->low[r], high = some->high[r];
     for (int64_t j = 0; j < low; j++)
         s[j] = -INFINITY; /* what this row does not see */
@@ -60,24 +53,213 @@ static inline float hc_attend_weights(const hc_attend *some, int64_t r, float s[
     return factor;
 }
 
-static inline void hc_attend_body(const hc_attend *some) {
-    const hc_attend_keys *k = &some->k, *v = &some->v;
-    for (int64_t r = 0; r < some->rows; r++) {
+/* A key where it lies: floats, or codes and their scales. */
+typedef struct {
+    const float *data;
+    const int8_t *codes;
+    const uint8_t *scales;
+} hc_key;
+INLINE hc_key key_of(const hc_attend_keys *keys, const bool coded, int64_t key) {
+    return coded ? (hc_key){.codes = keys->codes + key * keys->ld, .scales = keys->scales + key * keys->scales_ld}
+                 : (hc_key){.data = keys->data + key * keys->ld};
+}
+
+INLINE float scale_of(hc_key key, int64_t group) {
+    float scale;
+    memcpy(&scale, key.scales + 4 * group, sizeof scale);
+    return scale;
+}
+
+/* 16 values of a key from value i on, of group `group` of its scales. */
+INLINE void load_key(hc_key key, const bool coded, int64_t i, int64_t group, hc_floats *values) {
+    if (coded) {
+        const float scale = scale_of(key, group);
+        hc_code_floats(key.codes + i, values);
+#pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++)
+            values[part] *= scale;
+    } else {
+#pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++)
+            values[part] = *(const hc_floats *)(key.data + i + part * HC_FLOATS);
+    }
+}
+
+INLINE float one_value(hc_key key, const bool coded, int64_t i, int64_t group) {
+    return coded ? (float)key.codes[i] * scale_of(key, group) : key.data[i];
+}
+
+/* The line of value i of a key of the next tile, `ld` values on; each line once. */
+INLINE void fetch(hc_key key, const bool coded, int64_t i, int64_t ld) {
+    if (!coded)
+        __builtin_prefetch(key.data + HC_KEYS * ld + i, 0, 3);
+    else if (i % HC_CACHE_LINE == 0)
+        __builtin_prefetch(key.codes + HC_KEYS * ld + i, 0, 3);
+}
+
+/* Products of `rows` rows of queries and `n` keys, added up in a register for each. */
+INLINE void multiply_keys(const hc_attend *some, const int rows, const int n, const bool coded, const float *q,
+                          const hc_key *key, bool fetches, hc_floats (*sums)[HC_FLOATS]) {
+    const int64_t whole = some->width / HC_SUMS * HC_SUMS, left = some->width - whole;
+    hc_floats acc[HC_ROWS][MOST_KEYS][PARTS] = {{{{0}}}};
+    int64_t group = 0, group_end = some->k.group;
+    for (int64_t i = 0; i < whole; i += HC_SUMS) {
+        if (coded && i == group_end)
+            group++, group_end += some->k.group;
+#pragma GCC unroll 4
+        for (int j = 0; j < n; j++) {
+            hc_floats k[PARTS];
+            if (fetches)
+                fetch(key[j], coded, i, some->k.ld);
+            load_key(key[j], coded, i, group, k);
+#pragma GCC unroll 3
+            for (int row = 0; row < rows; row++)
+#pragma GCC unroll 4
+                for (int part = 0; part < PARTS; part++)
+                    acc[row][j][part] += *(const hc_floats *)(q + row * some->q_ld + i + part * HC_FLOATS) * k[part];
+        }
+    }
+    if (left > 0)
+#pragma GCC unroll 4
+        for (int j = 0; j < n; j++) {
+            float k[HC_SUMS] = {0};
+            for (int64_t i = 0; i < left; i++)
+                k[i] = one_value(key[j], coded, whole + i, coded ? (whole + i) / some->k.group : 0);
+#pragma GCC unroll 3
+            for (int row = 0; row < rows; row++) {
+                float a[HC_SUMS] = {0};
+                memcpy(a, q + row * some->q_ld + whole, (size_t)left * sizeof *a);
+#pragma GCC unroll 4
+                for (int part = 0; part < PARTS; part++)
+                    acc[row][j][part] +=
+                        *(const hc_floats *)(a + part * HC_FLOATS) * *(const hc_floats *)(k + part * HC_FLOATS);
+            }
+        }
+#pragma GCC unroll 3
+    for (int row = 0; row < rows; row++)
+#pragma GCC unroll 4
+        for (int j = 0; j < n; j++) {
+#pragma GCC unroll 2
+            for (int half = PARTS / 2; half > 0; half /= 2)
+#pragma GCC unroll 2
+                for (int part = 0; part < half; part++)
+                    acc[row][j][part] += acc[row][j][part + half];
+            sums[row][j] = acc[row][j][0];
+        }
+}
+
+INLINE void add_scores(const hc_attend *some, const int rows, const bool coded, int64_t r, int64_t ahead,
+                       float (*s)[HC_KEYS + HC_FLOATS]) {
+    const int64_t low = some->low[r], high = some->high[r];
+    const int n = rows == 1 ? MOST_KEYS : MOST_KEYS / 2;
+    for (int64_t first = low; first < high; first += HC_FLOATS) {
+        hc_floats sums[HC_ROWS][HC_FLOATS];
+        for (int64_t at = 0; at < HC_FLOATS; at += n) {
+            hc_key key[MOST_KEYS];
+            hc_floats some_sums[HC_ROWS][HC_FLOATS];
+#pragma GCC unroll 4
+            for (int j = 0; j < n; j++)
+                key[j] = key_of(&some->k, coded, hc_min(first + at + j, high - 1));
+            multiply_keys(some, rows, n, coded, some->q + r * some->q_ld, key, first + at < ahead, some_sums);
+#pragma GCC unroll 3
+            for (int row = 0; row < rows; row++)
+#pragma GCC unroll 4
+                for (int j = 0; j < n; j++)
+                    sums[row][at + j] = some_sums[row][j];
+        }
+#pragma GCC unroll 3
+        for (int row = 0; row < rows; row++)
+            *(hc_floats *)(s[row] + first) = hc_fold(sums[row]);
+    }
+}
+
+/* answer = answer * factor + sum_j p_j v_j, j ascending; `n` times 16 values from `first` on, in registers over the keys. */
+INLINE void add_values(const hc_attend *some, const int rows, const int n, const bool coded, int64_t r, int64_t first,
+                       int64_t ahead, const float *factor, float (*p)[HC_KEYS + HC_FLOATS]) {
+    const int64_t low = some->low[r], high = some->high[r];
+    float *answer = some->answer + r * some->width + first;
+    hc_floats acc[HC_ROWS][WIDE][PARTS];
+    int64_t group[WIDE];
+#pragma GCC unroll 2
+    for (int i = 0; i < n; i++)
+        group[i] = coded ? (first + HC_SUMS * i) / some->v.group : 0;
+#pragma GCC unroll 3
+    for (int row = 0; row < rows; row++)
+#pragma GCC unroll 2
+        for (int i = 0; i < n; i++)
+#pragma GCC unroll 4
+            for (int part = 0; part < PARTS; part++)
+                acc[row][i][part] =
+                    *(const hc_floats *)(answer + row * some->width + HC_SUMS * i + HC_FLOATS * part) * factor[row];
+    for (int64_t j = low; j < high; j++) {
+        const hc_key key = key_of(&some->v, coded, j);
+#pragma GCC unroll 2
+        for (int i = 0; i < n; i++) {
+            hc_floats v[PARTS];
+            if (j < ahead)
+                fetch(key, coded, first + HC_SUMS * i, some->v.ld);
+            load_key(key, coded, first + HC_SUMS * i, group[i], v);
+#pragma GCC unroll 3
+            for (int row = 0; row < rows; row++)
+#pragma GCC unroll 4
+                for (int part = 0; part < PARTS; part++)
+                    acc[row][i][part] += p[row][j] * v[part];
+        }
+    }
+#pragma GCC unroll 3
+    for (int row = 0; row < rows; row++)
+#pragma GCC unroll 2
+        for (int i = 0; i < n; i++)
+#pragma GCC unroll 4
+            for (int part = 0; part < PARTS; part++)
+                *(hc_floats *)(answer + row * some->width + HC_SUMS * i + HC_FLOATS * part) = acc[row][i][part];
+}
+
+/* Rows [r, r + rows), which see the same keys. */
+INLINE void attend_rows(const hc_attend *some, const int rows, const bool k_coded, const bool v_coded, int64_t r,
+                        int64_t ahead) {
+    float s[HC_ROWS][HC_KEYS + HC_FLOATS], factor[HC_ROWS];
+    add_scores(some, rows, k_coded, r, ahead, s);
+    for (int row = 0; row < rows; row++)
+        factor[row] = hc_attend_weights(some, r + row, s[row]);
+    int64_t i = 0;
+    for (; i + WIDE * HC_SUMS <= some->width; i += WIDE * HC_SUMS)
+        add_values(some, rows, WIDE, v_coded, r, i, ahead, factor, s);
+    for (; i + HC_SUMS <= some->width; i += HC_SUMS)
+        add_values(some, rows, 1, v_coded, r, i, ahead, factor, s);
+    for (; i < some->width; i++)
+        for (int row = 0; row < rows; row++) {
+            float *answer = some->answer + (r + row) * some->width + i;
+            *answer *= factor[row];
+            for (int64_t j = some->low[r]; j < some->high[r]; j++)
+                *answer +=
+                    s[row][j] * one_value(key_of(&some->v, v_coded, j), v_coded, i, v_coded ? i / some->v.group : 0);
+        }
+}
+
+INLINE void hc_attend_body(const hc_attend *some, const bool k_coded, const bool v_coded) {
+    int64_t ahead = some->ahead;
+    for (int64_t r = 0, rows; r < some->rows; r += rows) {
         const int64_t low = some->low[r], high = some->high[r];
+        rows = 1;
         if (low >= high)
             continue;
-        const float *q = some->q + r * some->q_ld;
-        float s[HC_KEYS];
-        int64_t j = low;
-#ifdef HC_DOTS
-        for (; j + HC_DOTS <= high; j += HC_DOTS)
-            hc_dots(some->width, q, k->data + j * k->ld, k->ld, s + j);
+        while (rows < HC_ROWS && r + rows < some->rows && some->low[r + rows] == low && some->high[r + rows] == high)
+            rows++;
+#if HC_ROWS == 3
+        rows == 3   ? attend_rows(some, 3, k_coded, v_coded, r, ahead)
+        : rows == 2 ? attend_rows(some, 2, k_coded, v_coded, r, ahead)
+                    : attend_rows(some, 1, k_coded, v_coded, r, ahead);
+#else
+        attend_rows(some, 1, k_coded, v_coded, r, ahead);
 #endif
-        for (; j < high; j++)
-            s[j] = hc_dot_16(some->width, q, k->data + j * k->ld);
-        const float factor = hc_attend_weights(some, r, s);
-        float *answer = some->answer + r * some->width;
-        for (int64_t i = 0; i < some->width; i += 64)
-            hc_attend_values(hc_min(some->width - i, 64), low, high, s, v->data + i, v->ld, factor, answer + i);
+        ahead = 0; /* the first rows have asked for all */
     }
+}
+
+INLINE void hc_attend_codes_body(const hc_attend *some) {
+    some->k.codes && some->v.codes ? hc_attend_body(some, true, true)
+    : some->k.codes                ? hc_attend_body(some, true, false)
+    : some->v.codes                ? hc_attend_body(some, false, true)
+                                   : hc_attend_body(some, false, false);
 }

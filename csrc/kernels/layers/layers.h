@@ -36,8 +36,8 @@ typedef void hc_rope_fn(const hc_rope_form *form, int64_t first, int64_t rows, c
  *   s_j = cap(scale sum_i q_i k_ji),  cap(s) = c tanh(s / c), tanh(t) = 1 - 2 / (exp(2 t) + 1)
  *   M = max(m, s_j),  p_j = exp(s_j - M),  e = exp(m - M)
  *   m = M,  l = l e + sum_j p_j (j mod 16, j counted from the first of these),  a_i = a_i e + p_j v_ji, j ascending
- * attend reads floats. attend_codes reads also codes, of which k_ji = float(code) * scale is rounded once; it has no scalar
- * kernel: attend of decoded keys has the same bits. */
+ * attend reads floats. attend_codes reads also codes, of which k_ji = float(code) * scale is rounded once and finite where the
+ * scale is; it has no scalar kernel: attend of decoded keys has the same bits. */
 typedef struct {
     const float *data;                        /* (keys, width), ld apart; or NULL: */
     const int8_t *codes;                      /* (keys, width), ld apart */

@@ -8,12 +8,15 @@
  * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles.
  * Dao et al., "FlashAttention", 2022 (arXiv 2205.14135); Milakov and Gimelshein, 2018 (arXiv 1805.02867).
  */
+#include "base/convert.h"
 #include "base/threads.h"
 #include "kernels/kernel.h"
 #include "ops/check.h"
 #include "ops/codec/decode.h"
 
+#include <float.h>
 #include <math.h>
+#include <string.h>
 
 enum { POSITIONS = 16, FEW = 16 /* rows of queries of a head */ };
 
@@ -30,9 +33,21 @@ typedef struct {
     int64_t thread_floats;
 } attention_job;
 
+/* Asks for the rows of the next tile, which are too far apart for the processor to foresee. */
+static void fetch_next(const hc_component *part, int64_t row_bytes, int64_t keys) {
+    const int64_t stride = part->row_stride, step = hc_max(1, HC_CACHE_LINE / hc_max(1, stride));
+    for (int64_t key = 0; key < keys; key += step)
+        for (int64_t byte = 0; byte < row_bytes; byte += HC_CACHE_LINE)
+            __builtin_prefetch(part->data + (HC_KEYS + key) * stride + byte, 0, 3);
+}
+
+static bool is_decoded(const attention_job *job, int side) {
+    return (side ? job->given->v.packed : job->given->k.packed) && !job->reads_codes[side];
+}
+
 /* The tile of keys or values for the kernel: where they lie, or decoded. */
 static hc_attend_keys tile_of(const attention_job *job, int side, int64_t batch, int64_t head, int64_t first,
-                              int64_t keys, float *space) {
+                              int64_t keys, int64_t ahead, float *space) {
     const hc_attention *given = job->given;
     const hc_kept *kept = side ? &given->v : &given->k;
     const int64_t row = batch * kept->step[0] + head * kept->step[1] + first * kept->step[2];
@@ -49,8 +64,10 @@ static hc_attend_keys tile_of(const attention_job *job, int side, int64_t batch,
     }
     for (int i = 0; i < HC_N_COMPONENTS; i++)
         if (parts.part[i].data) {
-            parts.part[i].data += row * parts.part[i].row_stride;
+            const int64_t row_bytes = parts.part[i].row_stride;
+            parts.part[i].data += row * row_bytes;
             parts.part[i].row_stride *= kept->step[2];
+            fetch_next(&parts.part[i], row_bytes, hc_min(ahead, HC_KEYS));
         }
     hc_geometry geometry = job->geometry[side];
     geometry.rows = keys;
@@ -98,10 +115,12 @@ static void add_tile(const attention_job *job, const attention_rows *rows, int64
     const int64_t width = given->width, before = given->m - given->n; /* keys before the first query */
     int32_t low[HC_KEYS], high[HC_KEYS];
     hc_attend some = {.width = width, .q_ld = width, .ahead = ahead, .scale = given->scale, .cap = given->cap};
-    some.k = tile_of(job, 0, rows->batch, rows->head, key, keys, tiles);
-    some.v = tile_of(job, 1, rows->batch, rows->head, key, keys, tiles + HC_KEYS * job->tile_ld[0]);
+    some.k = tile_of(job, 0, rows->batch, rows->head, key, keys, ahead, tiles);
+    some.v = tile_of(job, 1, rows->batch, rows->head, key, keys, ahead, tiles + HC_KEYS * job->tile_ld[0]);
     some.low = low;
     some.high = high;
+    if (is_decoded(job, 0) || is_decoded(job, 1))
+        some.ahead = 0; /* tile_of has asked for what follows */
     for (int64_t start = 0; start < rows->rows; start += HC_KEYS) {
         some.rows = hc_min(HC_KEYS, rows->rows - start);
         for (int64_t r = 0; r < some.rows; r++) {
@@ -149,13 +168,33 @@ static void attention_task(void *context, int64_t task, int thread) {
         }
 }
 
+/* Rows from the first key on: those of all tokens and heads. */
+static int64_t rows_of(const hc_attention *given, const hc_kept *kept) {
+    return (given->batch - 1) * kept->step[0] + (given->kv_heads - 1) * kept->step[1] + (given->m - 1) * kept->step[2] +
+           1;
+}
+
+/* Whether no code of 8 bits times one of these scales passes the largest float32, at which decoding saturates. */
+static bool are_small(const uint8_t *scales, int64_t n) {
+    const uint32_t limit = hc_f32_bits(FLT_MAX / 128);
+    uint32_t beyond = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, scales + 4 * i, sizeof bits);
+        beyond |= limit - (bits & 0x7fffffff); /* bit 31 where the limit is smaller */
+    }
+    return beyond >> 31 == 0;
+}
+
 /* Whether the kernel reads codes of these as they are stored: then few rows of queries need no tile of their floats. */
-static bool reads_codes(const hc_kept *kept, const hc_geometry *geometry) {
+static bool reads_codes(const hc_attention *given, const hc_kept *kept, const hc_geometry *geometry) {
     if (!kept->packed)
         return false;
     const hc_stored_form form = hc_form_of(&kept->packed->format);
     return hc_form_is_bytes(&form) && hc_form_has_f32_scales(&form) && geometry->padded == geometry->columns &&
-           (geometry->group % 16 == 0 || geometry->groups == 1);
+           (geometry->group % 16 == 0 || geometry->groups == 1) &&
+           kept->packed->components.part[HC_SCALES].row_stride == 4 * geometry->groups &&
+           are_small(hc_part(&kept->packed->components, HC_SCALES, 0), rows_of(given, kept) * geometry->groups);
 }
 
 static hc_status check_kept(const char *name, const hc_attention *given, const hc_kept *kept, hc_geometry *geometry,
@@ -165,9 +204,7 @@ static hc_status check_kept(const char *name, const hc_attention *given, const h
     const hc_status status = hc_check_packed(name, kept->packed, geometry, error);
     if (status != HC_OK)
         return status;
-    const int64_t most =
-        (given->batch - 1) * kept->step[0] + (given->kv_heads - 1) * kept->step[1] + (given->m - 1) * kept->step[2];
-    if (geometry->columns != given->width || kept->packed->format.m > 0 || most >= geometry->rows ||
+    if (geometry->columns != given->width || kept->packed->format.m > 0 || rows_of(given, kept) > geometry->rows ||
         kept->packed->n_axes != 1 || kept->packed->axes[0] != kept->packed->ndim - 1)
         return hc_fail(error, HC_VALUE, "attention: %s does not hold rows of %lld values for every head and token",
                        name, (long long)given->width);
@@ -194,7 +231,7 @@ hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *
     const bool few = job.rows <= FEW;
     job.attend = few ? HC_PICK(attend_codes, run) : NULL;
     for (int side = 0; job.attend && side < 2; side++)
-        job.reads_codes[side] = reads_codes(side ? &given->v : &given->k, &job.geometry[side]);
+        job.reads_codes[side] = reads_codes(given, side ? &given->v : &given->k, &job.geometry[side]);
     if (!job.attend)
         job.attend = HC_PICK(attend, run);
     job.heads = few ? hc_ceil_div(given->kv_heads, hc_min(run->n_threads, given->kv_heads)) : 1;

@@ -10,7 +10,7 @@ from ...base.runtime import use
 from ...products.layers.attention import KVCache, attention
 from ..measure import Candidate, Options, Table, Times, expect_equal
 
-CACHES = (None, "int8", "int8-g32", "vsq4-g16-s4")
+CACHES = (None, "int8", "int8-g32", "int4-g32", "vsq4-g16-s4", "mxfp4", "fp8_e4m3fn")
 HEADS, KV_HEADS, WIDTH, LAYERS, KEYS = 9, 3, 64, 16, 4096
 
 
