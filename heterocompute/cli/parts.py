@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import contextvars
 import errno
+import functools
 import json
 import math
 import os
@@ -111,9 +112,10 @@ def add_patterns(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_format(parser: argparse.ArgumentParser, words: str) -> None:
+def add_format(parser: argparse.ArgumentParser, words: str, parse: Callable[[str], Any] = parse_format) -> None:
     """Add --format, which is one; --formats is the same, so that nobody has to know which command takes several."""
-    parser.add_argument("--format", "--formats", dest="format", type=one_format, metavar="F", help=words)
+    one = functools.partial(one_format, parse=parse)
+    parser.add_argument("--format", "--formats", dest="format", type=one, metavar="F", help=words)
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
@@ -128,12 +130,12 @@ def thread_count(text: str) -> int:
     return int(text)
 
 
-def one_format(text: str) -> Format:
-    """Return the format of an argument."""
+def one_format(text: str, parse: Callable[[str], Any] = parse_format) -> Any:
+    """Return the format of an argument; `parse` is that of `recipe_of`."""
     if "," in text:
         raise argparse.ArgumentTypeError(f"{shown(text[:64])} are several, expected one format")
     try:
-        return parse_format(text)
+        return parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

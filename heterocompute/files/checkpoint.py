@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.dense import FLOATS
 from ..arrays.layout import Entry
 from ..base.container import DTYPES, FILE_NAMES
 from ..base.float_env import call_back, counts_subnormals
@@ -19,13 +18,14 @@ from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.values import shown
 from ..base.workers import Workers
-from ..formats import Format, format as parse_format, has_pattern
-from .changes import Change, decoded, in_blocks, in_whole_blocks, packed, plain, rounded
+from ..formats import Format, has_pattern
+from .changes import Change, cast, decoded, in_blocks, in_whole_blocks, packed, plain, rounded
 from .containers.container import Container
 from .containers.folder import Located
 from .foreign import foreign_reader
 from .layouts.table import KEY as CONFIG_KEY, check_layout, layout_said, refuse_layout, refuse_unread
 from .opening import reader_of
+from .plain import Plain, parse_type, plain_dtype
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import Progress, Work, check_paths, rewrite, rewrite_in
 from .safetensors import contents, entries, read_array
@@ -152,8 +152,9 @@ def quantize_checkpoint(
     if format is None and recipe is None:
         raise ValueError("quantize_checkpoint: format or recipe must be given")
     check_paths(in_path, out_path, layout)
-    default = parse_format(format) if isinstance(format, str) else format
-    options = (default, parse_recipe(_texts(recipe)), include, exclude, axis, needed)
+    default = None if format is None else parse_type(format)
+    chosen = {name: fmt and parse_type(fmt) for name, fmt in parse_recipe(_texts(recipe), parse_type, (Plain,)).items()}
+    options = (default, chosen, include, exclude, axis, needed)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         if not (requantize and any(reader.format_of(name) for name in held)):
@@ -324,31 +325,6 @@ def dequantize_checkpoint(
     return rewrite(in_path, out_path, choose, progress, work, lambda *_: {CONFIG_KEY: None}, source=source)
 
 
-SHORT_NAMES = {
-    "f32": "float32", "fp32": "float32", "float": "float32", "f16": "float16", "fp16": "float16", "half": "float16",
-    "bf16": "bfloat16", "f64": "float64", "fp64": "float64", "double": "float64",
-}  # fmt: skip
-
-
-def plain_dtype(text: str) -> str:
-    """Return NumPy's name of a dtype of floats, from that or a short one.
-
-    Raises
-    ------
-    ValueError
-        Another text.
-
-    Examples
-    --------
-    >>> plain_dtype("bf16")
-    'bfloat16'
-    """
-    found = SHORT_NAMES.get(text, text)
-    if found not in FLOATS:
-        raise ValueError(f"dtype is {shown(text)}, expected {', '.join(FLOATS)}")
-    return found
-
-
 def _is_converted(reader: Tensors) -> bool:
     """Tell whether a checkpoint is of another kind than safetensors, so that copying it changes it."""
     if isinstance(reader, Located):
@@ -383,7 +359,8 @@ def _chosen(
         else:
             axes = entry.axis
         try:
-            changes[name] = change_of(fmt, axes, info.shape, info.dtype, entry)
+            wanted = cast if isinstance(fmt, Plain) else change_of
+            changes[name] = wanted(fmt, axes, info.shape, info.dtype, entry)
         except ValueError as error:
             raise ValueError(f"tensor {quoted(name)}: {error}") from None
     return changes

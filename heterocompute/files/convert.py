@@ -23,7 +23,7 @@ from ..base.tensors import Info
 from ..base.texts import counted, file_name, printable, quoted
 from ..base.values import shown
 from ..base.workers import Workers, in_workers, is_alone
-from ..formats import Format, format as parse_format
+from ..formats import Format
 from .changes import Change
 from .foreign import Weights, weights_reader
 from .gguf import save_gguf
@@ -47,13 +47,13 @@ from .layouts.targets import (
     written,
 )
 from .layouts.weight import Weight, differs, of_rows, of_values, sqnr_of
+from .plain import Plain, parse_type, plain_of
 from .rewrite import Progress, Work, check_paths, rewrite
 from .selection import escaped
 from .shards import about
 
 __all__ = ["NotRepresentable", "convert_checkpoint"]
 
-PLAIN = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 GROUPS = 64  # of weights that workers compare: opening a checkpoint takes time
 PLAIN_GGUF = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32",
               "int64": "i64"}  # fmt: skip
@@ -205,9 +205,8 @@ def convert_checkpoint(
 
 
 def _rounding(lossy: Any) -> Format | str | None:
-    if isinstance(lossy, str) and (lossy in PLAIN or lossy in PLAIN.values()):
-        return PLAIN.get(lossy, lossy)
-    return parse_format(lossy) if isinstance(lossy, str) else lossy
+    found = None if lossy is None else parse_type(lossy)
+    return found.dtype if isinstance(found, Plain) else found
 
 
 def _planned(reader: Weights, layout: str, rounding: Format | str | None, progress: Progress | None) -> dict[str, Plan]:
@@ -219,7 +218,7 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
         if progress:
             call_back(progress, i, len(names), name)
         with about(reader, name):
-            table = _plain_table(layout, name, reader)
+            table = _as_plain(layout, name, reader)
             if table is not None:
                 plans[name] = table
                 continue
@@ -240,12 +239,20 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
     return plans
 
 
-def _plain_table(layout: str, name: str, reader: Weights) -> Plan | None:
-    """Return the plan of the embedding of a model whose names change: plain values where loaders expect them."""
-    if not reader.config or not name.endswith(TABLE) or layout in QUANTIZED_TABLES:
+def _as_plain(layout: str, name: str, reader: Weights) -> Plan | None:
+    """Return the plan of a weight that becomes plain values with nothing lost, None of others.
+
+    These are the embedding of a model whose names change, of which loaders want plain values, and codes of a plain type.
+    """
+    weight, dtype = reader.weight(name), None
+    if reader.config and name.endswith(TABLE) and layout not in QUANTIZED_TABLES:
+        dtype = "float32"
+    elif layout != OURS and (found := plain_of(weight.said)) is not None:
+        dtype = found.dtype
+    if dtype is None:
         return None
-    shape = reader.weight(name).shape
-    return Plan(CLOSED, "float32", stored=("float32", shape), nbytes=4 * math.prod(shape))
+    nbytes = numpy_dtype(dtype).itemsize * math.prod(weight.shape)
+    return Plan(CLOSED, dtype, stored=(dtype, weight.shape), nbytes=nbytes)
 
 
 @dataclass(frozen=True)
@@ -269,7 +276,7 @@ def plans_of(some: _Some) -> list[tuple[str, Plan, Info, str]]:
                 options = targets_of(some.layout, name, reader.weight(name))
                 if has_one_format(some.layout):
                     options = [one for one in options if one == some.rounding]
-                plan = _plain_table(some.layout, name, reader)
+                plan = _as_plain(some.layout, name, reader)
                 plan = plan or _plan(some.layout, name, reader, options, some.rounding)
                 found.append((name, plan, reader.info(name), reader.said(name)))
     return found

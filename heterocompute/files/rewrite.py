@@ -35,6 +35,7 @@ from .containers.gguf_files import Gguf
 from .layouts.gguf import model as gguf_model
 from .layouts.gguf.llama_cpp import Model, model_in, model_of_gguf
 from .layouts.table import KEY as CONFIG, LAYOUTS, check_layout, described, export, is_matrix
+from .layouts.targets import config_in
 from .manifest import MAX_PARTS, refuse_links
 from .opening import reader_of
 from .safetensors import contents, entries, read_array
@@ -161,7 +162,13 @@ def rewrite_in(
         return {name: in_layout(layout, name, change) for name, change in choose(reader, held).items()}
 
     def describe(changes: Mapping[str, Change], plain: list[str]) -> dict[str, Any]:
-        return described(layout, {name: parse_format(change.format) for name, change in changes.items()}, plain)
+        formats: dict[str, Any] = {}
+        for name, change in changes.items():
+            if isinstance(change.stored, tuple):  # plain
+                plain = [*plain, name] if is_matrix(name, change.stored[1]) else plain
+            else:
+                formats[name] = parse_format(change.format)
+        return config_in(layout, formats, sorted(plain), ordered=False)
 
     return rewrite(in_path, out_path, laid_out, progress, work, describe, finished)
 

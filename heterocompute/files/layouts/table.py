@@ -16,9 +16,12 @@ from ...arrays.base import PackedArray
 from ...arrays.layout import save_arrays
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import wrong_part
+from ...base.container import numpy_dtype
+from ...base.float_env import converted
 from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
+from ..plain import plain_of
 from . import fp8, graph_weights, onnx_matmul, onnx_model
 from .configuration import KEY, config_in, config_of, method_of, plain_names, said_by
 from .gguf import model as gguf_model
@@ -83,6 +86,9 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
             if type(array) is not QuantizedArray:
                 raise ValueError(f"save: tensor {quoted(key)} is {type(array).__name__}: {name} has no place for it")
             packed[key] = array
+    cast = {key: found.dtype for key, array in packed.items() if (found := plain_of(array.format)) is not None}
+    for key, dtype in cast.items():
+        arrays = {**arrays, key: converted(packed.pop(key).dequantize(), numpy_dtype(dtype))}
     if name in WHOLE:
         WHOLE[name](path, arrays)
         return
