@@ -26,7 +26,7 @@ from ..base.runtime import MAX_THREADS
 from ..base.texts import counted, one_line, printable, quoted, shortened
 from ..base.values import shown
 from ..base.writer import remove_temporaries
-from ..formats import Format, format as parse_format
+from ..formats import format as parse_format
 from ..report import table
 from ..report.table import Column, fitting
 

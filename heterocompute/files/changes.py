@@ -15,7 +15,6 @@ from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
 from ..base.container import FILE_NAMES, numpy_dtype
 from ..base.float_env import converted
-from ..base.values import shown
 from ..formats import Format, Sparse, has_pattern
 from ..products.quantize import quantize
 from ..pruning.prune import mask_of, prune

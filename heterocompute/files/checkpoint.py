@@ -16,7 +16,6 @@ from ..base.container import DTYPES, FILE_NAMES
 from ..base.float_env import call_back, counts_subnormals
 from ..base.tensors import Tensors
 from ..base.texts import quoted
-from ..base.values import shown
 from ..base.workers import Workers
 from ..formats import Format, has_pattern
 from .changes import Change, cast, decoded, in_blocks, in_whole_blocks, packed, plain, rounded
@@ -74,7 +73,8 @@ def quantize_checkpoint(
         - `in_path` is a folder (its other files, such as the tokenizer, are copied);
         - the data are larger than `shard_size`.
     format : Format or str, optional
-        Format of every selected tensor that the recipe does not name. Required without a recipe.
+        Format of every selected tensor that the recipe does not name. Required without a recipe. ``"f32"``, ``"f16"``
+        and ``"bf16"`` are plain tensors, as in every layout.
     include, exclude : str or iterable of str, optional
         Globs that select among the float tensors with two or more dimensions, see `selection.select`.
     recipe : path, or mapping of str to (Format, str or None), optional
@@ -132,7 +132,8 @@ def quantize_checkpoint(
     ------
     ValueError
         The file is invalid or already quantized, both paths are one file, a tensor holds NaN or infinity (the message
-        has its name and the first index), a name collides with a component's, or a pattern matches nothing.
+        has its name and the first index) or a value beyond the largest of a plain type, a name collides with a
+        component's, or a pattern matches nothing.
     OSError
         A file cannot be read or written.
 

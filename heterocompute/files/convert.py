@@ -112,7 +112,7 @@ def convert_checkpoint(
         ``"heterocompute"``, or a layout of `save`.
     lossy : Format or str, optional
         Format to round weights to that the layout cannot represent. ``"f32"``, ``"f16"`` and ``"bf16"`` store plain
-        values. By default such weights raise an error, and nothing is written.
+        tensors. By default such weights raise an error, and nothing is written.
     source : str, optional
         Layout of `in_path`. By default it is detected from the configuration or the tensor names.
     progress, workers, resume, shard_size, part
@@ -242,7 +242,7 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
 def _as_plain(layout: str, name: str, reader: Weights) -> Plan | None:
     """Return the plan of a weight that becomes plain values with nothing lost, None of others.
 
-    These are the embedding of a model whose names change, of which loaders want plain values, and codes of a plain type.
+    These are codes of a plain type, and the embedding of a model whose names change: loaders expect plain values there.
     """
     weight, dtype = reader.weight(name), None
     if reader.config and name.endswith(TABLE) and layout not in QUANTIZED_TABLES:

@@ -35,7 +35,6 @@ from .containers.gguf_files import Gguf
 from .layouts.gguf import model as gguf_model
 from .layouts.gguf.llama_cpp import Model, model_in, model_of_gguf
 from .layouts.table import KEY as CONFIG, LAYOUTS, check_layout, described, export, is_matrix
-from .layouts.targets import config_in
 from .manifest import MAX_PARTS, refuse_links
 from .opening import reader_of
 from .safetensors import contents, entries, read_array
@@ -168,7 +167,7 @@ def rewrite_in(
                 plain = [*plain, name] if is_matrix(name, change.stored[1]) else plain
             else:
                 formats[name] = parse_format(change.format)
-        return config_in(layout, formats, sorted(plain), ordered=False)
+        return described(layout, formats, sorted(plain)) if formats or not changes else {CONFIG: None}
 
     return rewrite(in_path, out_path, laid_out, progress, work, describe, finished)
 
