@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
-from . import bitnet, compressed_tensors, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4, quanto
+from . import bitnet, compressed_tensors, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4
 from .configuration import KEY
 from .linear import Parts, not_written
+from .subclasses import quanto, torchao
 
 __all__ = ["LAYOUTS", "METHODS", "Layout"]
 
@@ -29,6 +30,7 @@ class Layout(NamedTuple):
     all tensors of a weight, by default `PARTS`; `markers` are tensors that say nothing else.
     `config_key` is what the program calls its configuration in config.json, where `KEY` is missing.
     `depends_on_values` tells formats of which only some arrays have a place.
+    `reads_metadata` where the metadata of the file describe each weight: `config` has them under ``metadata``.
     `check_blocks` and `parts_of_blocks` are `layout_of` and `parts_of` of 8-bit codes with scales of blocks.
     """
 
@@ -54,6 +56,7 @@ class Layout(NamedTuple):
     has_several: bool = False
     order_name: str = ""
     is_whole: bool = False
+    reads_metadata: bool = False
 
 
 LAYOUTS = {
@@ -174,6 +177,18 @@ LAYOUTS = {
         ends=quanto.ENDS,
         is_whole=True,
         has_several=True,
+    ),
+    "torchao": Layout(
+        not_written("torchao"),
+        not_written("torchao"),
+        not_written("torchao"),
+        torchao.array_from,
+        ("._weight_qdata",),
+        blocks_from=torchao.blocks_from,
+        ends=torchao.ENDS,
+        is_whole=True,
+        has_several=True,
+        reads_metadata=True,
     ),
     "bitnet": Layout(
         bitnet.layout_of,

@@ -27,6 +27,7 @@ from .configuration import KEY, config_in, config_of, method_of, plain_names, sa
 from .gguf import model as gguf_model
 from .layout import LAYOUTS, METHODS, Layout
 from .programs import EIGHTS, is_codes, program_in
+from .subclasses import torchao
 from .weight import Weight, of_array, of_blocks, of_values
 
 __all__ = ["KEY", "LAYOUTS", "NAMES", "check_layout", "described", "export", "is_matrix", "operands_in", "readers_in",
@@ -49,13 +50,14 @@ SIGNS = (
     ("hqq", (".W_q", ".zero", ".scale", ".shape", ".packing")),
     ("mlx", (".scales", ".weight")),
     ("quanto", (".weight._scale", ".weight._data")),
+    ("torchao", ("._weight_qdata", "._weight_scale")),
 )
 # What a layer's tensors are called behind its name, if they are its weight's; those of `weight...` are, too.
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
 # How programs call scales or codes of a weight, and we do not.
 SCALES = (".weight_scale", ".weight_scale_inv", ".SCB", ".absmax", ".qweight", ".weight_packed")
 # Factors of a layer's inputs, without which its weights are those of another layer.
-INPUTS = (".pre_quant_scale",)
+INPUTS = (".pre_quant_scale", "_act_pre_scale")
 # Files of their own kind.
 WHOLE = {"onnx": onnx_model.write, onnx_matmul.NAME: onnx_matmul.write, "gguf": gguf_model.write}
 NAMES = (*LAYOUTS, *WHOLE)
@@ -291,6 +293,8 @@ def _layout_in(reader: Tensors, config: Mapping[str, Any]) -> str | None:
 def _fits(reader: Tensors, layout: str, prefix: str, ends: Sequence[str]) -> bool:
     """Tell whether tensors called as those of a layout are of its dtypes, where other programs have such names, too."""
     dtypes = [reader.info(f"{prefix}{end}").dtype for end in ends]
+    if LAYOUTS[layout].reads_metadata:
+        return torchao.is_described(prefix, reader.metadata)
     if layout == "fp8":
         return dtypes[-1] in fp8.EIGHTS and dtypes[0] in fp8.FLOATS
     wanted = {"modelopt": ("float32", "float8_e4m3fn", "uint8"), "gpt-oss": ("uint8", "uint8")}.get(layout)
@@ -450,6 +454,8 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
     owned = {tensor for tensors in mine.values() for tensor in tensors}
     plain = [one for one in reader.names if one not in owned and one not in LAYOUTS[name].markers]
     _refuse_changed(config)
+    if LAYOUTS[name].reads_metadata:
+        config = {**config, "metadata": reader.metadata}
     _refuse_one(next((one for one in plain if one.endswith(INPUTS)), None), shown(said))
     _refuse_scales(plain, shown(said))  # of weights that would be taken for plain ones
     _refuse_programs(reader, plain, shown(said))
