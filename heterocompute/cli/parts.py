@@ -255,17 +255,22 @@ def note_unloadable(arguments: argparse.Namespace) -> None:
 
     with reader_of(arguments.input) as reader:
         reason = model_for(arguments.layout, reader)[1]
+    note_tensors_alone(arguments.output, reason)
+
+
+def note_tensors_alone(path: str, reason: str | None) -> None:
+    """Print one line on standard error with the reason why no runtime will load a file of tensors."""
     if reason is not None:
-        note(f"{printable(arguments.output)}: no runtime will load this file, which holds tensors alone: {reason}")
+        note(f"{printable(path)}: no runtime will load this file, which holds tensors alone: {reason}")
 
 
-def note_lacking(arguments: argparse.Namespace) -> None:
+def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False) -> None:
     """Print one line on standard error where the program of --layout needs more than was written."""
     from ..files.configuration import lacking  # 18 ms
     from ..files.layouts.table import LAYOUTS  # 18 ms
 
     if getattr(arguments, "layout", None) in LAYOUTS and arguments.command != "dequantize":
-        missing = lacking(arguments.output)
+        missing = lacking(arguments.output, is_language_model)
         if missing is not None:
             note(f"{printable(arguments.output)}: {missing}")
 

@@ -13,6 +13,8 @@ from .rewriting import add_files, add_input_and_output, options_of_files, rewrit
 
 __all__ = ["register"]
 
+LAYOUTS = "compressed-tensors, gptq, gptq-v1, awq, bitsandbytes, fp8, modelopt, mlx, onnx, onnx-matmulnbits or gguf"
+
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
@@ -28,9 +30,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_input_and_output(added)
     add_format(added, "format of all selected tensors; f32, f16 and bf16 are plain tensors", _one_type)
     added.add_argument("--fake", action="store_true", help="write the rounded values as plain tensors instead of codes")
-    added.add_argument(
-        "--layout", metavar="L", help="layout of another program: compressed-tensors, gptq, awq, gguf, ..."
-    )
+    added.add_argument("--layout", metavar="L", help=f"layout of another program: {LAYOUTS}")
     added.add_argument(
         "--no-fallback", dest="fallback", action="store_false",
         help="with --layout gguf: fail if rows are not whole blocks, instead of another type",

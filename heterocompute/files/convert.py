@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +24,7 @@ from ..base.tensors import Info
 from ..base.texts import counted, file_name, printable, quoted
 from ..base.values import shown
 from ..base.workers import Workers, in_workers, is_alone
-from ..formats import Format
+from ..formats import Format, format as parse_format
 from .changes import Change
 from .foreign import Weights, weights_reader
 from .gguf import save_gguf
@@ -63,11 +64,15 @@ EQUAL, CLOSED, LOSSY, COPIED, REFUSED = "equal", "closed form", "lossy", "copied
 
 
 class NotRepresentable(ValueError):
-    """Some weights have no place in the layout; `summary` is that of `convert_checkpoint`, and nothing is written."""
+    """Some weights have no place in the layout, and nothing is written.
 
-    def __init__(self, text: str, summary: dict[str, Any]) -> None:
+    `summary` is that of `convert_checkpoint`. `nearest` is a format to which all of these weights can be rounded, or
+    "".
+    """
+
+    def __init__(self, text: str, summary: dict[str, Any], nearest: str = "") -> None:
         super().__init__(text)
-        self.summary = summary
+        self.summary, self.nearest = summary, nearest
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,8 @@ def convert_checkpoint(
         - ``"copied"``: a plain tensor.
         - ``"not representable"``: with `why` and the `nearest` format.
 
+        With ``layout="gguf"`` there is also `unloadable`: why no runtime loads the written file, or None.
+
     Raises
     ------
     NotRepresentable
@@ -186,22 +193,32 @@ def convert_checkpoint(
     refused = [row for row in rows if row["status"] == REFUSED]
     if refused and not dry_run:
         first = refused[0]
-        near = f"; lossy={shown(first['nearest'])} rounds such weights" if first["nearest"] else ""
+        nearest = _nearest_of(layout, refused)
+        near = f"; lossy={shown(nearest)} rounds such weights" if nearest else ""
         many = f"{counted(len(refused), 'tensor')} not representable in {layout}"
         such = f"such as {quoted(first['name'])} ({first['from']}): {first['why']}"
-        raise NotRepresentable(f"{printable(os.fspath(in_path))}: {many}, {such}{near}", summary)
+        raise NotRepresentable(f"{printable(os.fspath(in_path))}: {many}, {such}{near}", summary, nearest)
     if dry_run:
         return summary
     opened = partial(weights_reader, layout=found, infos=infos, renames=renames)
     if layout in WHOLE:
         with opened(in_path) as reader:
-            _write_whole(reader, out_path, layout, plans)
+            summary |= _write_whole(reader, out_path, layout, plans)
     else:
         changes = {name: _change(layout, name, plan) for name, plan in plans.items()}
         described = partial(_config, layout, plans, named)
         done = rewrite(in_path, out_path, lambda *_: changes, progress, work, described, source=opened, instead=True)
         summary |= {"part": done["part"]} if part is not None else {}
     return summary | {"written": True}
+
+
+def _nearest_of(layout: str, refused: list[dict[str, Any]]) -> str:
+    """Return the nearest format of most weights that a layout has a place for with all of them, "" without one."""
+    for text, _ in Counter(row["nearest"] for row in refused if row["nearest"]).most_common():
+        fmt = parse_format(text)
+        if all(refusal_of(layout, row["name"], tuple(row["shape"]), fmt) is None for row in refused):
+            return text
+    return ""
 
 
 def _rounding(lossy: Any) -> Format | str | None:
@@ -527,12 +544,13 @@ class _Named(Mapping[str, Any]):
         return len(self._names) + len(self._model.more)
 
 
-def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str, Plan]) -> None:
+def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str, Plan]) -> dict[str, Any]:
+    """Write one file; return what the summary says of it."""
     arrays = _Lazy(reader, layout, plans)
     if layout != "gguf":
         export(out_path, dict(arrays), layout)
-        return
-    model = _model_in(reader)
+        return {}
+    model, why_not_loaded = _model_in(reader)
     types: dict[str, Any] = {}
     for name in reader.names:
         plan = plans.get(name)
@@ -546,13 +564,17 @@ def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str
     else:
         keys = {"general.architecture": model.architecture, **model.keys}
         save_gguf(out_path, _Named(arrays, model), keys, types=types)
+    return {"unloadable": why_not_loaded}
 
 
-def _model_in(reader: Weights) -> Model | None:
-    """Return the language model of a folder of Hugging Face, None where llama.cpp would not load it."""
+def _model_in(reader: Weights) -> tuple[Model | None, str | None]:
+    """Return the language model of a folder of Hugging Face, or why llama.cpp would not load it.
+
+    Both are None where the keys of a GGUF file are kept.
+    """
     if reader.keys:
-        return None
+        return None, None
     try:
-        return model_in(reader)
-    except ValueError:
-        return None
+        return model_in(reader), None
+    except ValueError as error:
+        return None, str(error)
