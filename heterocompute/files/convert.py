@@ -29,7 +29,7 @@ from .changes import Change
 from .foreign import Weights, weights_reader
 from .gguf import save_gguf
 from .layouts.gguf.llama_cpp import Model, model_in
-from .layouts.table import LAYOUTS, WHOLE, export
+from .layouts.table import LAYOUTS, WHOLE, expected_of, export
 from .layouts.targets import (
     OURS,
     TARGETS,
@@ -163,7 +163,9 @@ def convert_checkpoint(
     ('int4-g32-f16', 'int4-g32-f16', 'equal')
     """
     if layout not in TARGETS:
-        raise ValueError(f"convert_checkpoint: layout is {shown(layout)}, expected one of {', '.join(TARGETS)}")
+        raise ValueError(
+            f"convert_checkpoint: layout is {shown(layout)}, expected one of {expected_of(layout, TARGETS)}"
+        )
     check_paths(in_path, out_path, None if layout == OURS else layout)
     rounding, work = _rounding(lossy), Work(workers, resume, shard_size, part=part, caller="convert_checkpoint")
     if layout in WHOLE and part is not None:
@@ -217,7 +219,7 @@ def _nearest_of(layout: str, refused: list[dict[str, Any]]) -> str:
     for text, _ in Counter(row["nearest"] for row in refused if row["nearest"]).most_common():
         fmt = parse_format(text)
         if all(refusal_of(layout, row["name"], tuple(row["shape"]), fmt) is None for row in refused):
-            return text
+            return str(fmt)
     return ""
 
 

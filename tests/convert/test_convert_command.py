@@ -21,12 +21,18 @@ CONVERTED_ALONE = ("heterocompute", "gpt-oss", "bitnet")
 
 
 def test_help_names_every_layout(capsys: Any) -> None:
-    names = {name for name in TARGETS if name not in READ_ALONE}
+    names = set(TARGETS)
     assert set(re.split(", | or ", convert.LAYOUTS)) == names
     assert set(re.split(", | or ", quantize.LAYOUTS)) == names - {*CONVERTED_ALONE}
     for name in READ_ALONE:
-        with pytest.raises(ValueError, match="read, not written"):
-            LAYOUTS[name].config_of({}, [])
+        assert LAYOUTS[name].is_read_alone and name not in names
+
+
+def test_another_name_of_a_layout_has_a_nearest(tmp_path: Path, capsys: Any) -> None:
+    hc.save(tmp_path / "a.safetensors", {"fc.weight": hc.quantize(np.ones((4, 32), np.float32), "int4-g32")})
+    for name, words in (("vllm", "; the nearest is 'compressed-tensors'"), ("hqq", "expected one of heterocompute")):
+        code, _, errors = run(capsys, "convert", tmp_path / "a.safetensors", tmp_path / "b", "--layout", name)
+        assert code == 1 and words in errors and "torchao" not in errors
 
 
 def test_the_suggestion_fits_all_weights(tmp_path: Path, capsys: Any) -> None:

@@ -31,6 +31,7 @@ class Layout(NamedTuple):
     `config_key` is what the program calls its configuration in config.json, where `KEY` is missing.
     `depends_on_values` tells formats of which only some arrays have a place.
     `reads_metadata` where the metadata of the file describe each weight: `config` has them under ``metadata``.
+    `is_read_alone` where nothing is written.
     `check_blocks` and `parts_of_blocks` are `layout_of` and `parts_of` of 8-bit codes with scales of blocks.
     """
 
@@ -57,6 +58,7 @@ class Layout(NamedTuple):
     order_name: str = ""
     is_whole: bool = False
     reads_metadata: bool = False
+    is_read_alone: bool = False
 
 
 LAYOUTS = {
@@ -165,6 +167,7 @@ LAYOUTS = {
         ends=hqq.ENDS,
         is_whole=True,
         has_several=True,
+        is_read_alone=True,
     ),
     "quanto": Layout(
         not_written("quanto"),
@@ -177,6 +180,7 @@ LAYOUTS = {
         ends=quanto.ENDS,
         is_whole=True,
         has_several=True,
+        is_read_alone=True,
     ),
     "torchao": Layout(
         not_written("torchao"),
@@ -189,6 +193,7 @@ LAYOUTS = {
         is_whole=True,
         has_several=True,
         reads_metadata=True,
+        is_read_alone=True,
     ),
     "bitnet": Layout(
         bitnet.layout_of,

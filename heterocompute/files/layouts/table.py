@@ -30,7 +30,8 @@ from .programs import EIGHTS, is_codes, program_in
 from .subclasses import torchao
 from .weight import Weight, of_array, of_blocks, of_values
 
-__all__ = ["KEY", "LAYOUTS", "NAMES", "check_layout", "described", "export", "is_matrix", "operands_in", "readers_in",
+__all__ = ["KEY", "LAYOUTS", "NAMES", "WRITTEN", "check_layout", "described", "expected_of", "export",
+           "is_matrix", "operands_in", "readers_in",
            "refuse_codes", "refuse_layout", "refuse_unread",
            "weight_from", "weights_in"]  # fmt: skip
 
@@ -61,6 +62,7 @@ INPUTS = (".pre_quant_scale", "_act_pre_scale")
 # Files of their own kind.
 WHOLE = {"onnx": onnx_model.write, onnx_matmul.NAME: onnx_matmul.write, "gguf": gguf_model.write}
 NAMES = (*LAYOUTS, *WHOLE)
+WRITTEN = tuple(name for name in NAMES if name in WHOLE or not LAYOUTS[name].is_read_alone)
 
 
 def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -> None:
@@ -115,9 +117,13 @@ PROGRAMS |= {"autogptq": "gptq", "gptqmodel": "gptq", "autoawq": "awq", "onnxrun
 def check_layout(name: Any) -> None:
     """Raise ValueError for a name that is none of `NAMES`."""
     if name not in NAMES:
-        near = [PROGRAMS[str(name).lower()]] if str(name).lower() in PROGRAMS else near_words(str(name), NAMES)
-        nearest = "".join(f"; the nearest is {shown(word)}" for word in near)
-        raise ValueError(f"save: layout is {shown(name)}, expected {', '.join(NAMES)}{nearest}")
+        raise ValueError(f"save: layout is {shown(name)}, expected {expected_of(name, WRITTEN)}")
+
+
+def expected_of(name: Any, names: Sequence[str]) -> str:
+    """Return layouts as an error lists them in place of another name, with the nearest of them."""
+    near = [PROGRAMS[str(name).lower()]] if str(name).lower() in PROGRAMS else near_words(str(name), names)
+    return ", ".join(names) + "".join(f"; the nearest is {shown(word)}" for word in near)
 
 
 def is_matrix(name: str, shape: Sequence[int]) -> bool:

@@ -22,14 +22,14 @@ from .gguf.blocks import blocks_name
 from .gguf.model import block_of
 from .linear import Array, Codes
 from .onnx_matmul import operands
-from .table import LAYOUTS, WHOLE, described, weight_from
+from .table import LAYOUTS, WRITTEN, described, weight_from
 from .weight import Weight, of_blocks
 
 __all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format", "nearest",
            "parts_of", "refusal_of", "rounded", "target_of", "targets_of", "why_not", "written"]  # fmt: skip
 
 OURS = "heterocompute"
-TARGETS = (OURS, *LAYOUTS, *WHOLE)
+TARGETS = (OURS, *WRITTEN)
 LOWEST = ("gptq", "gptq-v1", "compressed-tensors", "mlx")  # whose symmetric codes reach -2^(bits - 1)
 Target = Format | scaled.Blocks
 
