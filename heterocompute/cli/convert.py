@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base.texts import counted
+from ..base.values import shown
 from ..report.numbers import quantity
 from ..report.table import Column
 from .parts import (
@@ -15,7 +16,9 @@ from .parts import (
     add_threads,
     interruptible,
     note,
+    note_lacking,
     note_skipped,
+    note_tensors_alone,
     print_json,
     print_table,
     say,
@@ -23,6 +26,11 @@ from .parts import (
 from .rewriting import IN_LAYOUT, add_files, add_input_and_output, options_of_files, say_part
 
 __all__ = ["register"]
+
+LAYOUTS = (
+    "heterocompute, compressed-tensors, gptq, gptq-v1, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet, onnx, "
+    "onnx-matmulnbits or gguf"
+)
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -39,10 +47,14 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added.add_argument(
         "--layout",
         metavar="L",
-        help="layout of OUT (required): heterocompute, compressed-tensors, gptq, awq, gguf, ...",
+        help=f"layout of OUT (required): {LAYOUTS}",
     )
-    added.add_argument("--from", dest="source", metavar="L", help=f"{IN_LAYOUT}, ...; default: read from IN")
-    added.add_argument("--lossy", metavar="F", help="format, f32, f16 or bf16 for weights that are not representable")
+    added.add_argument("--from", dest="source", metavar="L", help=f"{IN_LAYOUT}; default: read from IN")
+    added.add_argument(
+        "--lossy", metavar="F",
+        help="format to round the weights to that are not representable, such as int4-g32-asym-f16; f32, f16 and bf16 "
+        "are plain tensors",
+    )  # fmt: skip
     added.add_argument("--dry-run", action="store_true", help="compare all weights and write nothing")
     add_files(added)
     add_threads(added)
@@ -64,9 +76,13 @@ def run(arguments: argparse.Namespace) -> int:
                 )
             )
         except NotRepresentable as error:
-            summary, message = error.summary, str(error)
+            summary = error.summary
+            message = str(error).replace(f"lossy={shown(error.nearest)}", f"--lossy {error.nearest}")
     refused = any(row["status"] == "not representable" for row in summary["tensors"])
     note_skipped(arguments.input, summary["skipped"])
+    if summary["written"] and "part" not in summary:
+        note_lacking(arguments, is_language_model=summary["source"] == "gguf")
+        note_tensors_alone(arguments.output, summary.get("unloadable"))
     if arguments.json:
         print_json(summary)
     else:

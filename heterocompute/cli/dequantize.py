@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _one_dtype(text: str) -> str:
-    from ..files.checkpoint import plain_dtype  # 18 ms
+    from ..files.plain import plain_dtype  # 18 ms
 
     try:
         return plain_dtype(text)

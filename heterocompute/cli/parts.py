@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import contextvars
 import errno
+import functools
 import json
 import math
 import os
@@ -25,7 +26,7 @@ from ..base.runtime import MAX_THREADS
 from ..base.texts import counted, one_line, printable, quoted, shortened
 from ..base.values import shown
 from ..base.writer import remove_temporaries
-from ..formats import Format, format as parse_format
+from ..formats import format as parse_format
 from ..report import table
 from ..report.table import Column, fitting
 
@@ -111,9 +112,10 @@ def add_patterns(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_format(parser: argparse.ArgumentParser, words: str) -> None:
+def add_format(parser: argparse.ArgumentParser, words: str, parse: Callable[[str], Any] = parse_format) -> None:
     """Add --format, which is one; --formats is the same, so that nobody has to know which command takes several."""
-    parser.add_argument("--format", "--formats", dest="format", type=one_format, metavar="F", help=words)
+    one = functools.partial(one_format, parse=parse)
+    parser.add_argument("--format", "--formats", dest="format", type=one, metavar="F", help=words)
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
@@ -128,12 +130,12 @@ def thread_count(text: str) -> int:
     return int(text)
 
 
-def one_format(text: str) -> Format:
-    """Return the format of an argument."""
+def one_format(text: str, parse: Callable[[str], Any] = parse_format) -> Any:
+    """Return the format of an argument; `parse` is that of `recipe_of`."""
     if "," in text:
         raise argparse.ArgumentTypeError(f"{shown(text[:64])} are several, expected one format")
     try:
-        return parse_format(text)
+        return parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -253,17 +255,22 @@ def note_unloadable(arguments: argparse.Namespace) -> None:
 
     with reader_of(arguments.input) as reader:
         reason = model_for(arguments.layout, reader)[1]
+    note_tensors_alone(arguments.output, reason)
+
+
+def note_tensors_alone(path: str, reason: str | None) -> None:
+    """Print one line on standard error with the reason why no runtime will load a file of tensors."""
     if reason is not None:
-        note(f"{printable(arguments.output)}: no runtime will load this file, which holds tensors alone: {reason}")
+        note(f"{printable(path)}: no runtime will load this file, which holds tensors alone: {reason}")
 
 
-def note_lacking(arguments: argparse.Namespace) -> None:
+def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False) -> None:
     """Print one line on standard error where the program of --layout needs more than was written."""
     from ..files.configuration import lacking  # 18 ms
     from ..files.layouts.table import LAYOUTS  # 18 ms
 
     if getattr(arguments, "layout", None) in LAYOUTS and arguments.command != "dequantize":
-        missing = lacking(arguments.output)
+        missing = lacking(arguments.output, is_language_model)
         if missing is not None:
             note(f"{printable(arguments.output)}: {missing}")
 

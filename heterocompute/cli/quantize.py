@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from ..base.values import shown
 from .parts import UsageError, add_format, add_patterns, add_threads, recipe_of
 from .rewriting import add_files, add_input_and_output, options_of_files, rewrite
 
 __all__ = ["register"]
+
+LAYOUTS = "compressed-tensors, gptq, gptq-v1, awq, bitsandbytes, fp8, modelopt, mlx, onnx, onnx-matmulnbits or gguf"
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -25,11 +28,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "quantize model-folder small-folder --format int4-g128-asym-f16 --layout gptq --exclude '*embed*'",
     )
     add_input_and_output(added)
-    add_format(added, "format of all selected tensors")
+    add_format(added, "format of all selected tensors; f32, f16 and bf16 are plain tensors", _one_type)
     added.add_argument("--fake", action="store_true", help="write the rounded values as plain tensors instead of codes")
-    added.add_argument(
-        "--layout", metavar="L", help="layout of another program: compressed-tensors, gptq, awq, gguf, ..."
-    )
+    added.add_argument("--layout", metavar="L", help=f"layout of another program: {LAYOUTS}")
     added.add_argument(
         "--no-fallback", dest="fallback", action="store_false",
         help="with --layout gguf: fail if rows are not whole blocks, instead of another type",
@@ -56,7 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     options = {key: getattr(arguments, key) for key in ("fake", "consume", "layout", "requantize", "fallback", "axis")}
     work = functools.partial(quantize_checkpoint, **options, **options_of_files(arguments))
-    return rewrite(arguments, "quantized", work, arguments.format, recipe_of(arguments.recipe))
+    return rewrite(arguments, "quantized", work, arguments.format, recipe_of(arguments.recipe, _one_type))
+
+
+def _one_type(text: str) -> Any:
+    """Return the format or the plain type of an argument."""
+    from ..files.plain import parse_type  # 18 ms
+
+    return parse_type(text)
 
 
 def _axes(text: str) -> tuple[int, ...]:

@@ -35,8 +35,8 @@ __all__ = [
 
 CHECKPOINT = f"checkpoint: {READABLE}"
 IN_LAYOUT = (
-    "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet, hqq or "
-    "quanto"
+    "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet, hqq, "
+    "quanto or torchao"
 )
 
 

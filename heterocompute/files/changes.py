@@ -10,21 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.components import entry_of, values_of
+from ..arrays.dense import refuse_infinite
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
 from ..base.container import FILE_NAMES, numpy_dtype
 from ..base.float_env import converted
-from ..base.values import shown
 from ..formats import Format, Sparse, has_pattern
 from ..products.quantize import quantize
 from ..pruning.prune import mask_of, prune
 from .gguf import fitting
 from .layouts.gguf.model import block_of, has_place
 from .layouts.table import LAYOUTS
+from .plain import Plain as Dtype
 from .recipes import Zeros
 from .selection import SMALL_FLOATS
 
-__all__ = ["Change", "decoded", "in_blocks", "in_layout", "packed", "plain", "rounded"]
+__all__ = ["Change", "cast", "decoded", "in_blocks", "in_layout", "packed", "plain", "rounded"]
 
 BLOCK = 1 << 20
 
@@ -113,6 +114,11 @@ def plain(said: str, shape: tuple[int, ...], dtype: str | None) -> Change:
     return Change(said, (found, shape), _Plain(found))
 
 
+def cast(wanted: Dtype, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
+    """Return the change to a plain type; `axes`, `dtype` and `entry` are those of `packed`."""
+    return Change(str(wanted), (wanted.dtype, shape), _Cast(wanted.dtype))
+
+
 def in_layout(layout: str, name: str, change: Change) -> Change:
     """Return the change to the tensors that stand for a weight in another program's layout.
 
@@ -122,7 +128,7 @@ def in_layout(layout: str, name: str, change: Change) -> Change:
         The layout has no place for it.
     """
     if not isinstance(change.stored, Entry):
-        raise ValueError(f"tensor {shown(name)} is stored as {change.format}, for which {layout} has no place")
+        return change
     return Change(change.format, LAYOUTS[layout].layout_of(name, change.stored), _InLayout(layout, name, change.make))
 
 
@@ -164,6 +170,16 @@ class _Plain:
 
 
 @dataclass(frozen=True)
+class _Cast:
+    dtype: str
+
+    def __call__(self, array: Any) -> NDArray[Any]:
+        values = np.asarray(array)
+        refuse_infinite(values, "quantize: w")
+        return as_plain(values, self.dtype)
+
+
+@dataclass(frozen=True)
 class _Zeroed:
     pattern: str
     axes: tuple[int, ...]
@@ -189,9 +205,12 @@ def as_plain(array: Any, dtype: str) -> NDArray[Any]:
     values: NDArray[Any] = array.dequantize(np.float64) if double else np.asarray(array)
     with np.errstate(over="ignore"):
         plain = converted(values, numpy_dtype(dtype))
-    if plain.dtype != values.dtype and plain.dtype.itemsize < 4:
-        beyond = np.isinf(plain) & np.isfinite(values)
-        if beyond.any():
-            index = tuple(int(i) for i in np.unravel_index(beyond.argmax(), values.shape))
-            raise ValueError(f"the value {float(values[index])} at index {index} is beyond {dtype}'s largest")
+    if plain.dtype != values.dtype and plain.dtype.itemsize <= values.dtype.itemsize:
+        before, after = values.reshape(-1), plain.reshape(-1)
+        for first in range(0, before.size, BLOCK):  # masks of all would be half of the output
+            some = slice(first, first + BLOCK)
+            beyond = np.isinf(after[some]) & np.isfinite(before[some])
+            if beyond.any():
+                index = tuple(int(i) for i in np.unravel_index(first + beyond.argmax(), values.shape))
+                raise ValueError(f"the value {float(values[index])} at index {index} is beyond {dtype}'s largest")
     return plain

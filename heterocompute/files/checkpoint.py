@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.dense import FLOATS
 from ..arrays.layout import Entry
 from ..base.container import DTYPES, FILE_NAMES
 from ..base.float_env import call_back, counts_subnormals
 from ..base.tensors import Tensors
 from ..base.texts import quoted
-from ..base.values import shown
 from ..base.workers import Workers
-from ..formats import Format, format as parse_format, has_pattern
-from .changes import Change, decoded, in_blocks, in_whole_blocks, packed, plain, rounded
+from ..formats import Format, has_pattern
+from .changes import Change, cast, decoded, in_blocks, in_whole_blocks, packed, plain, rounded
 from .containers.container import Container
 from .containers.folder import Located
 from .foreign import foreign_reader
 from .layouts.table import KEY as CONFIG_KEY, check_layout, layout_said, refuse_layout, refuse_unread
 from .opening import reader_of
+from .plain import Plain, parse_type, plain_dtype
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import Progress, Work, check_paths, rewrite, rewrite_in
 from .safetensors import contents, entries, read_array
@@ -74,7 +73,8 @@ def quantize_checkpoint(
         - `in_path` is a folder (its other files, such as the tokenizer, are copied);
         - the data are larger than `shard_size`.
     format : Format or str, optional
-        Format of every selected tensor that the recipe does not name. Required without a recipe.
+        Format of every selected tensor that the recipe does not name. Required without a recipe. ``"f32"``, ``"f16"``
+        and ``"bf16"`` are plain tensors, as in every layout.
     include, exclude : str or iterable of str, optional
         Globs that select among the float tensors with two or more dimensions, see `selection.select`.
     recipe : path, or mapping of str to (Format, str or None), optional
@@ -132,7 +132,8 @@ def quantize_checkpoint(
     ------
     ValueError
         The file is invalid or already quantized, both paths are one file, a tensor holds NaN or infinity (the message
-        has its name and the first index), a name collides with a component's, or a pattern matches nothing.
+        has its name and the first index) or a value beyond the largest of a plain type, a name collides with a
+        component's, or a pattern matches nothing.
     OSError
         A file cannot be read or written.
 
@@ -152,8 +153,9 @@ def quantize_checkpoint(
     if format is None and recipe is None:
         raise ValueError("quantize_checkpoint: format or recipe must be given")
     check_paths(in_path, out_path, layout)
-    default = parse_format(format) if isinstance(format, str) else format
-    options = (default, parse_recipe(_texts(recipe)), include, exclude, axis, needed)
+    default = None if format is None else parse_type(format)
+    chosen = {name: fmt and parse_type(fmt) for name, fmt in parse_recipe(_texts(recipe), parse_type, (Plain,)).items()}
+    options = (default, chosen, include, exclude, axis, needed)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         if not (requantize and any(reader.format_of(name) for name in held)):
@@ -268,7 +270,7 @@ def dequantize_checkpoint(
         As in `quantize_checkpoint`.
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"hqq"`` or ``"quanto"``.
+        ``"mlx"``, ``"bitnet"``, ``"hqq"``, ``"quanto"`` or ``"torchao"``.
         The program that has packed what `in_path` holds, as of `load`; by default the one that its configuration
         names, if any. GPTQ's columns may lie in the order of their activations (``desc_act``) here, and what no format
         here holds is read too, such as FP8 with a scale for each block. Weights are decoded twice, first for their
@@ -324,31 +326,6 @@ def dequantize_checkpoint(
     return rewrite(in_path, out_path, choose, progress, work, lambda *_: {CONFIG_KEY: None}, source=source)
 
 
-SHORT_NAMES = {
-    "f32": "float32", "fp32": "float32", "float": "float32", "f16": "float16", "fp16": "float16", "half": "float16",
-    "bf16": "bfloat16", "f64": "float64", "fp64": "float64", "double": "float64",
-}  # fmt: skip
-
-
-def plain_dtype(text: str) -> str:
-    """Return NumPy's name of a dtype of floats, from that or a short one.
-
-    Raises
-    ------
-    ValueError
-        Another text.
-
-    Examples
-    --------
-    >>> plain_dtype("bf16")
-    'bfloat16'
-    """
-    found = SHORT_NAMES.get(text, text)
-    if found not in FLOATS:
-        raise ValueError(f"dtype is {shown(text)}, expected {', '.join(FLOATS)}")
-    return found
-
-
 def _is_converted(reader: Tensors) -> bool:
     """Tell whether a checkpoint is of another kind than safetensors, so that copying it changes it."""
     if isinstance(reader, Located):
@@ -383,7 +360,8 @@ def _chosen(
         else:
             axes = entry.axis
         try:
-            changes[name] = change_of(fmt, axes, info.shape, info.dtype, entry)
+            wanted = cast if isinstance(fmt, Plain) else change_of
+            changes[name] = wanted(fmt, axes, info.shape, info.dtype, entry)
         except ValueError as error:
             raise ValueError(f"tensor {quoted(name)}: {error}") from None
     return changes
@@ -413,7 +391,7 @@ def inspect(
         As in `quantize_checkpoint`.
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"hqq"`` or ``"quanto"``.
+        ``"mlx"``, ``"bitnet"``, ``"hqq"``, ``"quanto"`` or ``"torchao"``.
         As in `dequantize_checkpoint`: weights as that program knows them, not the tensors that stand for them.
 
     Returns

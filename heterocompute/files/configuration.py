@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.json_text import strict_json
-from ..base.places import is_folder
+from ..base.places import exists, is_folder
 from ..base.texts import printable, read_small
 
 __all__ = ["CONFIG", "configured", "lacking"]
@@ -17,6 +17,7 @@ CONFIG = "config.json"
 MODEL = "model_type"  # with which a loader chooses the architecture
 # Keys of config.json, and of an object in it such as text_config, that describe how weights are quantized.
 SAID_KEYS = ("quantization_config", "compression_config", "quantization")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 MAX_CONFIG = 16 << 20
 
 
@@ -59,13 +60,15 @@ def _without(said: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _without(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
 
 
-def lacking(out_path: str) -> str | None:
+def lacking(out_path: str, is_language_model: bool = False) -> str | None:
     """Return what a loader of another program still lacks to load an output, as a sentence; None if nothing.
 
     Parameters
     ----------
     out_path : str
         A file or folder in the layout of another program, such as ``"compressed-tensors"``.
+    is_language_model : bool
+        Whether it needs a tokenizer.
     """
     if not is_folder(out_path):
         return (
@@ -82,4 +85,6 @@ def lacking(out_path: str) -> str | None:
             f"{CONFIG} has no {MODEL}, by which loaders choose the architecture: "
             f"add the entries of the {CONFIG} of the original model"
         )
+    if is_language_model and not any(exists(os.path.join(out_path, name)) for name in TOKENIZERS):
+        return f"loaders need the tokenizer, which is not converted: copy {TOKENIZERS[0]} of the original model"
     return None

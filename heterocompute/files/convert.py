@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +29,7 @@ from .changes import Change
 from .foreign import Weights, weights_reader
 from .gguf import save_gguf
 from .layouts.gguf.llama_cpp import Model, model_in
-from .layouts.table import LAYOUTS, WHOLE, export
+from .layouts.table import LAYOUTS, WHOLE, expected_of, export
 from .layouts.targets import (
     OURS,
     TARGETS,
@@ -47,13 +48,13 @@ from .layouts.targets import (
     written,
 )
 from .layouts.weight import Weight, differs, of_rows, of_values, sqnr_of
+from .plain import Plain, parse_type, plain_of
 from .rewrite import Progress, Work, check_paths, rewrite
 from .selection import escaped
 from .shards import about
 
 __all__ = ["NotRepresentable", "convert_checkpoint"]
 
-PLAIN = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 GROUPS = 64  # of weights that workers compare: opening a checkpoint takes time
 PLAIN_GGUF = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32",
               "int64": "i64"}  # fmt: skip
@@ -63,11 +64,15 @@ EQUAL, CLOSED, LOSSY, COPIED, REFUSED = "equal", "closed form", "lossy", "copied
 
 
 class NotRepresentable(ValueError):
-    """Some weights have no place in the layout; `summary` is that of `convert_checkpoint`, and nothing is written."""
+    """Some weights have no place in the layout, and nothing is written.
 
-    def __init__(self, text: str, summary: dict[str, Any]) -> None:
+    `summary` is that of `convert_checkpoint`. `nearest` is a format to which all of these weights can be rounded, or
+    "".
+    """
+
+    def __init__(self, text: str, summary: dict[str, Any], nearest: str = "") -> None:
         super().__init__(text)
-        self.summary = summary
+        self.summary, self.nearest = summary, nearest
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ def convert_checkpoint(
         ``"heterocompute"``, or a layout of `save`.
     lossy : Format or str, optional
         Format to round weights to that the layout cannot represent. ``"f32"``, ``"f16"`` and ``"bf16"`` store plain
-        values. By default such weights raise an error, and nothing is written.
+        tensors. By default such weights raise an error, and nothing is written.
     source : str, optional
         Layout of `in_path`. By default it is detected from the configuration or the tensor names.
     progress, workers, resume, shard_size, part
@@ -132,6 +137,8 @@ def convert_checkpoint(
         - ``"lossy"``: rounded, with its `sqnr_db`.
         - ``"copied"``: a plain tensor.
         - ``"not representable"``: with `why` and the `nearest` format.
+
+        With ``layout="gguf"`` there is also `unloadable`: why no runtime loads the written file, or None.
 
     Raises
     ------
@@ -156,7 +163,9 @@ def convert_checkpoint(
     ('int4-g32-f16', 'int4-g32-f16', 'equal')
     """
     if layout not in TARGETS:
-        raise ValueError(f"convert_checkpoint: layout is {shown(layout)}, expected one of {', '.join(TARGETS)}")
+        raise ValueError(
+            f"convert_checkpoint: layout is {shown(layout)}, expected one of {expected_of(layout, TARGETS)}"
+        )
     check_paths(in_path, out_path, None if layout == OURS else layout)
     rounding, work = _rounding(lossy), Work(workers, resume, shard_size, part=part, caller="convert_checkpoint")
     if layout in WHOLE and part is not None:
@@ -186,16 +195,17 @@ def convert_checkpoint(
     refused = [row for row in rows if row["status"] == REFUSED]
     if refused and not dry_run:
         first = refused[0]
-        near = f"; lossy={shown(first['nearest'])} rounds such weights" if first["nearest"] else ""
+        nearest = _nearest_of(layout, refused)
+        near = f"; lossy={shown(nearest)} rounds such weights" if nearest else ""
         many = f"{counted(len(refused), 'tensor')} not representable in {layout}"
         such = f"such as {quoted(first['name'])} ({first['from']}): {first['why']}"
-        raise NotRepresentable(f"{printable(os.fspath(in_path))}: {many}, {such}{near}", summary)
+        raise NotRepresentable(f"{printable(os.fspath(in_path))}: {many}, {such}{near}", summary, nearest)
     if dry_run:
         return summary
     opened = partial(weights_reader, layout=found, infos=infos, renames=renames)
     if layout in WHOLE:
         with opened(in_path) as reader:
-            _write_whole(reader, out_path, layout, plans)
+            summary |= _write_whole(reader, out_path, layout, plans)
     else:
         changes = {name: _change(layout, name, plan) for name, plan in plans.items()}
         described = partial(_config, layout, plans, named)
@@ -204,10 +214,18 @@ def convert_checkpoint(
     return summary | {"written": True}
 
 
+def _nearest_of(layout: str, refused: list[dict[str, Any]]) -> str:
+    """Return the nearest format of most weights that a layout has a place for with all of them, "" without one."""
+    for text, _ in Counter(row["nearest"] for row in refused if row["nearest"]).most_common():
+        fmt = parse_format(text)
+        if all(refusal_of(layout, row["name"], tuple(row["shape"]), fmt) is None for row in refused):
+            return str(fmt)
+    return ""
+
+
 def _rounding(lossy: Any) -> Format | str | None:
-    if isinstance(lossy, str) and (lossy in PLAIN or lossy in PLAIN.values()):
-        return PLAIN.get(lossy, lossy)
-    return parse_format(lossy) if isinstance(lossy, str) else lossy
+    found = None if lossy is None else parse_type(lossy)
+    return found.dtype if isinstance(found, Plain) else found
 
 
 def _planned(reader: Weights, layout: str, rounding: Format | str | None, progress: Progress | None) -> dict[str, Plan]:
@@ -219,7 +237,7 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
         if progress:
             call_back(progress, i, len(names), name)
         with about(reader, name):
-            table = _plain_table(layout, name, reader)
+            table = _as_plain(layout, name, reader)
             if table is not None:
                 plans[name] = table
                 continue
@@ -240,12 +258,20 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
     return plans
 
 
-def _plain_table(layout: str, name: str, reader: Weights) -> Plan | None:
-    """Return the plan of the embedding of a model whose names change: plain values where loaders expect them."""
-    if not reader.config or not name.endswith(TABLE) or layout in QUANTIZED_TABLES:
+def _as_plain(layout: str, name: str, reader: Weights) -> Plan | None:
+    """Return the plan of a weight that becomes plain values with nothing lost, None of others.
+
+    These are codes of a plain type, and the embedding of a model whose names change: loaders expect plain values there.
+    """
+    weight, dtype = reader.weight(name), None
+    if reader.config and name.endswith(TABLE) and layout not in QUANTIZED_TABLES:
+        dtype = "float32"
+    elif layout != OURS and (found := plain_of(weight.said)) is not None:
+        dtype = found.dtype
+    if dtype is None:
         return None
-    shape = reader.weight(name).shape
-    return Plan(CLOSED, "float32", stored=("float32", shape), nbytes=4 * math.prod(shape))
+    nbytes = numpy_dtype(dtype).itemsize * math.prod(weight.shape)
+    return Plan(CLOSED, dtype, stored=(dtype, weight.shape), nbytes=nbytes)
 
 
 @dataclass(frozen=True)
@@ -269,7 +295,7 @@ def plans_of(some: _Some) -> list[tuple[str, Plan, Info, str]]:
                 options = targets_of(some.layout, name, reader.weight(name))
                 if has_one_format(some.layout):
                     options = [one for one in options if one == some.rounding]
-                plan = _plain_table(some.layout, name, reader)
+                plan = _as_plain(some.layout, name, reader)
                 plan = plan or _plan(some.layout, name, reader, options, some.rounding)
                 found.append((name, plan, reader.info(name), reader.said(name)))
     return found
@@ -520,12 +546,13 @@ class _Named(Mapping[str, Any]):
         return len(self._names) + len(self._model.more)
 
 
-def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str, Plan]) -> None:
+def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str, Plan]) -> dict[str, Any]:
+    """Write one file; return what the summary says of it."""
     arrays = _Lazy(reader, layout, plans)
     if layout != "gguf":
         export(out_path, dict(arrays), layout)
-        return
-    model = _model_in(reader)
+        return {}
+    model, why_not_loaded = _model_in(reader)
     types: dict[str, Any] = {}
     for name in reader.names:
         plan = plans.get(name)
@@ -539,13 +566,17 @@ def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str
     else:
         keys = {"general.architecture": model.architecture, **model.keys}
         save_gguf(out_path, _Named(arrays, model), keys, types=types)
+    return {"unloadable": why_not_loaded}
 
 
-def _model_in(reader: Weights) -> Model | None:
-    """Return the language model of a folder of Hugging Face, None where llama.cpp would not load it."""
+def _model_in(reader: Weights) -> tuple[Model | None, str | None]:
+    """Return the language model of a folder of Hugging Face, or why llama.cpp would not load it.
+
+    Both are None where the keys of a GGUF file are kept.
+    """
     if reader.keys:
-        return None
+        return None, None
     try:
-        return model_in(reader)
-    except ValueError:
-        return None
+        return model_in(reader), None
+    except ValueError as error:
+        return None, str(error)

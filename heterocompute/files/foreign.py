@@ -60,7 +60,7 @@ class Foreign(Tensors):
         self._reader, self.layout = reader, layout
         plain, self._weights = weights_in(reader, layout)
         self.path, self.names, self.skipped = reader.path, [*plain, *self._weights], dict(reader.skipped)
-        self.metadata = {key: value for key, value in reader.metadata.items() if key != KEY}
+        self.metadata = _metadata_left(reader, layout)
         self.others = sorted({*reader.others, *(reader.files.values() if isinstance(reader, Located) else ())})
         self._infos = {name: reader.info(name) for name in plain}
         self._formats: dict[str, str] = {}
@@ -93,6 +93,13 @@ class Foreign(Tensors):
             return None
         self.info(name)
         return self._formats[name]
+
+
+def _metadata_left(reader: Tensors, layout: str) -> dict[str, str]:
+    """Return the metadata of a file that do not describe how its weights are stored."""
+    if layout in LAYOUTS and LAYOUTS[layout].reads_metadata:
+        return {key: value for key, value in reader.metadata.items() if key == "format"}
+    return {key: value for key, value in reader.metadata.items() if key not in (KEY, PACKED)}
 
 
 def foreign_reader(path: str | os.PathLike[str], layout: str) -> Foreign:
@@ -161,7 +168,7 @@ class Weights(Tensors):
             }
             order = [held[name] for name in order if name in held]
         self.path, self.names, self.skipped = reader.path, order, dict(reader.skipped)
-        self.metadata = {key: value for key, value in reader.metadata.items() if key not in (KEY, PACKED)}
+        self.metadata = _metadata_left(reader, self.layout)
         self.others = sorted({*reader.others, *(reader.files.values() if isinstance(reader, Located) else ())})
         self._infos = {name: reader.info(own) for name, own in self._plain.items()} | dict(infos or {})
         self._said: dict[str, str] = {}

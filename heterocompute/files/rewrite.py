@@ -161,7 +161,13 @@ def rewrite_in(
         return {name: in_layout(layout, name, change) for name, change in choose(reader, held).items()}
 
     def describe(changes: Mapping[str, Change], plain: list[str]) -> dict[str, Any]:
-        return described(layout, {name: parse_format(change.format) for name, change in changes.items()}, plain)
+        formats: dict[str, Any] = {}
+        for name, change in changes.items():
+            if isinstance(change.stored, tuple):  # plain
+                plain = [*plain, name] if is_matrix(name, change.stored[1]) else plain
+            else:
+                formats[name] = parse_format(change.format)
+        return described(layout, formats, sorted(plain)) if formats or not changes else {CONFIG: None}
 
     return rewrite(in_path, out_path, laid_out, progress, work, describe, finished)
 

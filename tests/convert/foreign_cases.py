@@ -56,3 +56,29 @@ def fp8_blocks(shape: tuple[int, ...], high: int, wide: int) -> tuple[dict[str, 
     spread = np.repeat(np.repeat(scales, high, -2)[..., : shape[-2], :], wide, -1)[..., : shape[-1]]
     config = {"quant_method": "fp8", "weight_block_size": [high, wide]}
     return {"fc.weight": floats, "fc.weight_scale_inv": scales}, config, floats.astype(np.float32) * spread
+
+
+def torchao(
+    kind: str, shape: tuple[int, int], block: tuple[int, int], dtype: str, bits: int, points: bool
+) -> tuple[dict[str, Array], dict[str, Any], Array]:
+    """Return the tensors of a layer, its metadata, and its values in float32."""
+    blocks = shape[0] // block[0], shape[1] // block[1]
+    least = -(1 << (bits - 1))
+    codes: Array = RNG.integers(least + (bits > 1), -least, shape).astype(np.int8)
+    scales = RNG.uniform(0.001, 0.1, blocks).astype(np.float32).astype(dtype)
+    zeros = RNG.integers(least, -least, blocks).astype(np.int8) if points else np.zeros(blocks, np.int8)
+    tensors = {"fc._weight_qdata": codes, "fc._weight_scale": scales, "fc._weight_zero_point": zeros}
+    data: dict[str, Any] = {"block_size": list(block), "dtype": {"_type": "torch.dtype", "_data": "bfloat16"}}
+    if kind == "Float8Tensor":
+        del tensors["fc._weight_zero_point"]
+        codes = RNG.normal(size=shape).astype(ml_dtypes.float8_e4m3fn)
+        tensors["fc._weight_qdata"] = codes
+    if kind.startswith("Intx"):
+        data["target_dtype"] = {"_type": "torch.dtype", "_data": f"int{bits}"}
+
+    def spread(part: Array) -> Array:
+        return np.repeat(np.repeat(part.astype(np.float32), block[0], 0), block[1], 1)
+
+    values = (codes.astype(np.float32) - spread(zeros)) * spread(scales)
+    metadata = {"fc.weight": {"_type": kind, "_data": data, "_tensor_data_names": ["qdata", "scale"]}}
+    return tensors, {"quant_method": "torchao", "metadata": metadata}, values

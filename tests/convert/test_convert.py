@@ -202,7 +202,7 @@ def test_what_is_not_representable(tmp_path, capsys):
     summary = json.loads(out)
     row = row_of(summary)
     assert not after.exists() and not summary["written"]
-    assert row["status"] == "not representable" and row["nearest"] == "int4-g128-asym-f16" and row["to"] is None
+    assert row["status"] == "not representable" and row["nearest"] == "int4-g32-asym-f16" and row["to"] is None
     assert re.fullmatch(
         r"the minimum -\S+ of group 0 is not a multiple of the scale \S+, so there is no zero point", row["why"]
     )

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from foreign_cases import bitnet, fp8_blocks, hqq
+from foreign_cases import bitnet, fp8_blocks, hqq, torchao
 
 import heterocompute as hc
+from heterocompute.arrays.layout import save_arrays
 from heterocompute.base.container import numpy_dtype
 from heterocompute.files.convert import convert_checkpoint
 
@@ -25,6 +26,7 @@ LAYOUTS = (
     "bitnet",
     "hqq",
     "quanto",
+    "torchao",
     "fp8-stack",
     "mlx-biases",
     "fp8",
@@ -46,6 +48,8 @@ def seed_of(layout):
     if layout == "quanto":
         codes = np.random.default_rng(1).integers(-127, 128, (16, 64)).astype(np.int8)
         return {"fc.weight._data": codes, "fc.weight._scale": np.ones((16, 1), "f4")}, {"quant_method": "quanto"}
+    if layout == "torchao":
+        return torchao("IntxUnpackedToInt8Tensor", (16, 64), (1, 32), "float32", 4, True)[:2]
     if layout == "fp8-stack":
         return fp8_blocks((2, 32, 64), 16, 32)[:2]
     if layout == "mlx-biases":
@@ -110,6 +114,12 @@ def mutated(chance, tensors, config):
     return tensors, config
 
 
+def described(said):
+    """Return the metadata of a file, where a layout has some."""
+    metadata = said.get("metadata")
+    return {name: json.dumps(one) for name, one in metadata.items()} if isinstance(metadata, dict) else {}
+
+
 def run(tmp_path, layout, count, seed):
     """Convert mutations; return how many were read."""
     tensors, config = case_of(tmp_path, layout)
@@ -121,7 +131,7 @@ def run(tmp_path, layout, count, seed):
         other, said = mutated(chance, tensors, config)
         if not other:
             continue
-        hc.save(path, other)
+        save_arrays(path, other, {}, metadata=described(said))
         (tmp_path / "m" / "config.json").write_text(json.dumps({"quantization_config": said}))
         try:
             is_whole = chance.random() < 0.1

@@ -69,6 +69,7 @@ def test_every_layout_says_its_tensors_before(tmp_path):
         "bitnet",
         "hqq",
         "quanto",
+        "torchao",
     }  # which `quantize` writes
 
 

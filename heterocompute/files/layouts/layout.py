@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
-from . import bitnet, compressed_tensors, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4, quanto
+from . import bitnet, compressed_tensors, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4
 from .configuration import KEY
 from .linear import Parts, not_written
+from .subclasses import quanto, torchao
 
 __all__ = ["LAYOUTS", "METHODS", "Layout"]
 
@@ -29,6 +30,8 @@ class Layout(NamedTuple):
     all tensors of a weight, by default `PARTS`; `markers` are tensors that say nothing else.
     `config_key` is what the program calls its configuration in config.json, where `KEY` is missing.
     `depends_on_values` tells formats of which only some arrays have a place.
+    `reads_metadata` where the metadata of the file describe each weight: `config` has them under ``metadata``.
+    `is_read_alone` where nothing is written.
     `check_blocks` and `parts_of_blocks` are `layout_of` and `parts_of` of 8-bit codes with scales of blocks.
     """
 
@@ -54,6 +57,8 @@ class Layout(NamedTuple):
     has_several: bool = False
     order_name: str = ""
     is_whole: bool = False
+    reads_metadata: bool = False
+    is_read_alone: bool = False
 
 
 LAYOUTS = {
@@ -162,6 +167,7 @@ LAYOUTS = {
         ends=hqq.ENDS,
         is_whole=True,
         has_several=True,
+        is_read_alone=True,
     ),
     "quanto": Layout(
         not_written("quanto"),
@@ -174,6 +180,20 @@ LAYOUTS = {
         ends=quanto.ENDS,
         is_whole=True,
         has_several=True,
+        is_read_alone=True,
+    ),
+    "torchao": Layout(
+        not_written("torchao"),
+        not_written("torchao"),
+        not_written("torchao"),
+        torchao.array_from,
+        ("._weight_qdata",),
+        blocks_from=torchao.blocks_from,
+        ends=torchao.ENDS,
+        is_whole=True,
+        has_several=True,
+        reads_metadata=True,
+        is_read_alone=True,
     ),
     "bitnet": Layout(
         bitnet.layout_of,

@@ -150,20 +150,17 @@ def _affine(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
             raise ValueError(
                 f"{prefix}.{part} is {what}, expected floats {(rows, count // group)} of groups of {group}"
             )
-        if not np.isfinite(values.astype(np.float32)).all():
+        if not np.isfinite(values).all():
             raise ValueError(f"{prefix}.{part} holds a value that is not finite")
     return codes_in(stored.view(np.int32), ROWS, bits, rows, count), scales, biases, group
 
 
 def _array_of(codes: Codes, scales: Array, biases: Array, group: int) -> QuantizedArray | None:
     """Return the array that holds a weight of integers, None where no format does."""
-    wide, low = scales.astype(np.float64), biases.astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        points = np.where(wide != 0, -low / wide, 0)
-    is_int = (points == np.rint(points)) & (points >= 0) & (points < 1 << codes.bits) & (-points * wide == low)
+    points = _points(scales, biases, codes.bits)
     kind = "f16" if scales.dtype == np.float16 else "f32"
-    if is_int.all() and not np.signbit(wide).any():
-        q = array_of(Int(codes.bits, group, False, kind), codes, scales, points.astype(np.uint8))
+    if points is not None:
+        q = array_of(Int(codes.bits, group, False, kind), codes, scales, points)
         exact = scales.dtype.itemsize == 2 or _is_same(q, codes, scales, biases, group)
         return _symmetric(q, codes, points) if exact else None
     fmt: Format | None = {4: GGML("q4_1"), 5: GGML("q5_1")}.get(codes.bits) if kind == "f16" else None
@@ -172,14 +169,30 @@ def _array_of(codes: Codes, scales: Array, biases: Array, group: int) -> Quantiz
     repeats = group // (fmt.group or group)
     dtype = np.float16 if kind == "f16" else np.float32
     parts = {
-        "scales": np.repeat(scales, repeats, 1).astype(dtype),
-        "minima": np.repeat(biases, repeats, 1).astype(dtype),
+        "scales": (scales if repeats == 1 else np.repeat(scales, repeats, 1)).astype(dtype, copy=False),
+        "minima": (biases if repeats == 1 else np.repeat(biases, repeats, 1)).astype(dtype, copy=False),
         "codes": codes.stored(),
     }
     shape = (len(codes.packed), codes.length)
     order = component_layout(fmt, shape, (1,))
     q = QuantizedArray({key: np.ascontiguousarray(parts[key]) for key in order}, fmt, shape, (1,))
     return q if scales.dtype.itemsize == 2 or _is_same(q, codes, scales, biases, group) else None
+
+
+def _points(scales: Array, biases: Array, bits: int) -> Array | None:
+    """Return the zero points whose products with the scales are the biases, negated; None where some have none."""
+    points = np.empty(scales.shape, np.uint8)
+    step = max(1, AT_ONCE // scales.shape[1])
+    for first in range(0, len(scales), step):  # float64 of all would be larger than the weight
+        some = slice(first, first + step)
+        wide, low = scales[some].astype(np.float64), biases[some].astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.where(wide != 0, -low / wide, 0)
+        fits = (found == np.rint(found)) & (found >= 0) & (found < 1 << bits) & (-found * wide == low)
+        if np.signbit(wide).any() or not fits.all():
+            return None
+        points[some] = found
+    return points
 
 
 def _symmetric(q: QuantizedArray, codes: Codes, points: Array) -> QuantizedArray:

@@ -16,17 +16,22 @@ from ...arrays.base import PackedArray
 from ...arrays.layout import save_arrays
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import wrong_part
+from ...base.container import numpy_dtype
+from ...base.float_env import converted
 from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
+from ..plain import plain_of
 from . import fp8, graph_weights, onnx_matmul, onnx_model
 from .configuration import KEY, config_in, config_of, method_of, plain_names, said_by
 from .gguf import model as gguf_model
 from .layout import LAYOUTS, METHODS, Layout
 from .programs import EIGHTS, is_codes, program_in
+from .subclasses import torchao
 from .weight import Weight, of_array, of_blocks, of_values
 
-__all__ = ["KEY", "LAYOUTS", "NAMES", "check_layout", "described", "export", "is_matrix", "operands_in", "readers_in",
+__all__ = ["KEY", "LAYOUTS", "NAMES", "WRITTEN", "check_layout", "described", "expected_of", "export",
+           "is_matrix", "operands_in", "readers_in",
            "refuse_codes", "refuse_layout", "refuse_unread",
            "weight_from", "weights_in"]  # fmt: skip
 
@@ -46,16 +51,18 @@ SIGNS = (
     ("hqq", (".W_q", ".zero", ".scale", ".shape", ".packing")),
     ("mlx", (".scales", ".weight")),
     ("quanto", (".weight._scale", ".weight._data")),
+    ("torchao", ("._weight_qdata", "._weight_scale")),
 )
 # What a layer's tensors are called behind its name, if they are its weight's; those of `weight...` are, too.
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
 # How programs call scales or codes of a weight, and we do not.
 SCALES = (".weight_scale", ".weight_scale_inv", ".SCB", ".absmax", ".qweight", ".weight_packed")
 # Factors of a layer's inputs, without which its weights are those of another layer.
-INPUTS = (".pre_quant_scale",)
+INPUTS = (".pre_quant_scale", "_act_pre_scale")
 # Files of their own kind.
 WHOLE = {"onnx": onnx_model.write, onnx_matmul.NAME: onnx_matmul.write, "gguf": gguf_model.write}
 NAMES = (*LAYOUTS, *WHOLE)
+WRITTEN = tuple(name for name in NAMES if name in WHOLE or not LAYOUTS[name].is_read_alone)
 
 
 def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -> None:
@@ -83,6 +90,9 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
             if type(array) is not QuantizedArray:
                 raise ValueError(f"save: tensor {quoted(key)} is {type(array).__name__}: {name} has no place for it")
             packed[key] = array
+    cast = {key: found.dtype for key, array in packed.items() if (found := plain_of(array.format)) is not None}
+    for key, dtype in cast.items():
+        arrays = {**arrays, key: converted(packed.pop(key).dequantize(), numpy_dtype(dtype))}
     if name in WHOLE:
         WHOLE[name](path, arrays)
         return
@@ -107,9 +117,13 @@ PROGRAMS |= {"autogptq": "gptq", "gptqmodel": "gptq", "autoawq": "awq", "onnxrun
 def check_layout(name: Any) -> None:
     """Raise ValueError for a name that is none of `NAMES`."""
     if name not in NAMES:
-        near = [PROGRAMS[str(name).lower()]] if str(name).lower() in PROGRAMS else near_words(str(name), NAMES)
-        nearest = "".join(f"; the nearest is {shown(word)}" for word in near)
-        raise ValueError(f"save: layout is {shown(name)}, expected {', '.join(NAMES)}{nearest}")
+        raise ValueError(f"save: layout is {shown(name)}, expected {expected_of(name, WRITTEN)}")
+
+
+def expected_of(name: Any, names: Sequence[str]) -> str:
+    """Return layouts as an error lists them in place of another name, with the nearest of them."""
+    near = [PROGRAMS[str(name).lower()]] if str(name).lower() in PROGRAMS else near_words(str(name), names)
+    return ", ".join(names) + "".join(f"; the nearest is {shown(word)}" for word in near)
 
 
 def is_matrix(name: str, shape: Sequence[int]) -> bool:
@@ -285,6 +299,8 @@ def _layout_in(reader: Tensors, config: Mapping[str, Any]) -> str | None:
 def _fits(reader: Tensors, layout: str, prefix: str, ends: Sequence[str]) -> bool:
     """Tell whether tensors called as those of a layout are of its dtypes, where other programs have such names, too."""
     dtypes = [reader.info(f"{prefix}{end}").dtype for end in ends]
+    if LAYOUTS[layout].reads_metadata:
+        return torchao.is_described(prefix, reader.metadata)
     if layout == "fp8":
         return dtypes[-1] in fp8.EIGHTS and dtypes[0] in fp8.FLOATS
     wanted = {"modelopt": ("float32", "float8_e4m3fn", "uint8"), "gpt-oss": ("uint8", "uint8")}.get(layout)
@@ -444,6 +460,8 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
     owned = {tensor for tensors in mine.values() for tensor in tensors}
     plain = [one for one in reader.names if one not in owned and one not in LAYOUTS[name].markers]
     _refuse_changed(config)
+    if LAYOUTS[name].reads_metadata:
+        config = {**config, "metadata": reader.metadata}
     _refuse_one(next((one for one in plain if one.endswith(INPUTS)), None), shown(said))
     _refuse_scales(plain, shown(said))  # of weights that would be taken for plain ones
     _refuse_programs(reader, plain, shown(said))

@@ -12,6 +12,7 @@ from ...arrays.bits import rows_at_once, unpack
 from ...arrays.components import entry_of
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
+from ...base.texts import quoted
 from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
 from ...products.quantize import quantize
 from . import scaled
@@ -21,14 +22,14 @@ from .gguf.blocks import blocks_name
 from .gguf.model import block_of
 from .linear import Array, Codes
 from .onnx_matmul import operands
-from .table import LAYOUTS, WHOLE, described, weight_from
+from .table import LAYOUTS, WRITTEN, described, weight_from
 from .weight import Weight, of_blocks
 
 __all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format", "nearest",
            "parts_of", "refusal_of", "rounded", "target_of", "targets_of", "why_not", "written"]  # fmt: skip
 
 OURS = "heterocompute"
-TARGETS = (OURS, *LAYOUTS, *WHOLE)
+TARGETS = (OURS, *WRITTEN)
 LOWEST = ("gptq", "gptq-v1", "compressed-tensors", "mlx")  # whose symmetric codes reach -2^(bits - 1)
 Target = Format | scaled.Blocks
 
@@ -83,7 +84,7 @@ def refusal_of(layout: str, name: str, shape: tuple[int, ...], target: Target) -
         elif isinstance(target, scaled.Blocks):
             raise ValueError(f"no format here has the scales of {target}")
     except ValueError as error:
-        return str(error).removeprefix("save: ")
+        return str(error).removeprefix("save: ").removeprefix(f"tensor {quoted(name)}: ")
     return None
 
 
@@ -255,10 +256,14 @@ def nearest(layout: str, name: str, weight: Weight) -> Format | None:
     if isinstance(fmt, MX | NVFP4):
         floats += [MX("fp4"), NVFP4()]
     usual = next((one for one in (128, 64, 32) if columns % one == 0), None)
-    groups = [fmt.group if isinstance(fmt, Int | Affine) else usual, usual, 32]
+    groups = [fmt.group if isinstance(fmt, Int | Affine | GGML) else usual, usual, 32]
     symmetric = (True, False) if isinstance(fmt, Int) and fmt.symmetric else (False, True)
     integers: list[Format] = [
-        Int(n, group, flag, "f16") for n in (bits, 4, 8) if n <= 8 for group in groups for flag in symmetric
+        Int(n, group, flag, "f16")
+        for n in (bits, *((4, 8) if bits <= 4 else (8, 4)))
+        if n <= 8
+        for group in groups
+        for flag in symmetric
     ]
     blocks: list[Format] = [GGML(type) for type in (f"q{bits}_k", f"q{bits}_0", "q8_0") if type in GGML.examples]
     last: list[Format] = [NF4(64), MX("fp4"), NVFP4(), Float("fp8_e4m3fn", scaled="tensor"), *blocks]

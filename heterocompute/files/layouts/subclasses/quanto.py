@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.quantized import QuantizedArray
-from . import scaled
-from .linear import Array, no_format
+from ....arrays.quantized import QuantizedArray
+from .. import scaled
+from ..linear import Array, no_format
 
 __all__ = ["ENDS", "array_from", "blocks_from", "values_from"]
 

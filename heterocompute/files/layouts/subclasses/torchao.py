@@ -1,0 +1,120 @@
+"""torchao's tensors of 8 bits and of integers stored in 8 bits, flattened for safetensors; read alone.
+
+    NAME._weight_qdata       int8, float8_e4m3fn or float8_e5m2 (out, in)
+    NAME._weight_scale       float (out / high, in / wide), or one
+    NAME._weight_zero_point  int8, as the scales
+    metadata, NAME.weight    {"_type": "Int8Tensor", "_data": {"block_size": [high, wide], ...}}
+
+value = (code - zero point) scale in float32, before torchao rounds it to the dtype of the weight. Packed int4 is
+refused, because torchao writes and decodes it on GPUs alone.
+torchao 0.18, prototype/safetensors/safetensors_support.py, quantization/quantize_/workflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ....arrays.quantized import QuantizedArray
+from ....base.json_text import strict_json
+from ....base.values import shown
+from ....formats import Int
+from .. import linear, scaled
+from ..linear import Array
+
+__all__ = ["ENDS", "array_from", "blocks_from", "is_described"]
+
+NAME = "torchao"
+ENDS = ("._weight_qdata", "._weight_scale", "._weight_zero_point")
+INTEGERS = tuple(f"int{bits}" for bits in range(1, 9))
+# The type of a tensor -> dtypes of its codes.
+TYPES: dict[str, tuple[str, ...]] = {
+    "Float8Tensor": ("float8_e4m3fn", "float8_e5m2"),
+    "Int8Tensor": ("int8",),
+    "IntxUnpackedToInt8Tensor": ("int8",),
+}
+
+
+def is_described(prefix: str, metadata: Mapping[str, str]) -> bool:
+    """Tell whether the metadata of a file say what the tensors of a layer are."""
+    return f"{prefix}.weight" in metadata
+
+
+def _said(prefix: str, metadata: Mapping[str, str]) -> tuple[str, tuple[int, int], int]:
+    """Return the type of a weight, the rows and columns that share a scale, and the bits of its integers."""
+    name = f"{prefix}.weight"
+    if name not in metadata:
+        raise ValueError(f"{name}: the metadata of the file do not describe it, expected those of torchao")
+    said = strict_json(metadata[name])
+    kind, data = (said.get(key) for key in ("_type", "_data")) if isinstance(said, Mapping) else (None, None)
+    if not isinstance(kind, str) or kind not in TYPES or not isinstance(data, Mapping):
+        what = f"{name} is a tensor of type {shown(kind)}, which is not read here"
+        raise ValueError(f"{what}: expected {', '.join(TYPES)}, or the original")
+    block = data.get("block_size")
+    if not isinstance(block, list) or len(block) != 2 or any(type(n) is not int or not 1 <= n < 1 << 31 for n in block):
+        raise ValueError(f"{name}: block_size is {shown(block)}, expected two numbers of values")
+    target: Any = data.get("target_dtype") if kind == "IntxUnpackedToInt8Tensor" else {"_data": "int8"}
+    dtype = target.get("_data") if isinstance(target, Mapping) else None
+    if dtype not in INTEGERS:
+        raise ValueError(f"{name}: target_dtype is {shown(target)}, expected {', '.join(INTEGERS)}")
+    return kind, (block[0], block[1]), int(dtype.removeprefix("int"))
+
+
+def _codes_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[scaled.Codes, int]:
+    """Return the codes and scales of a weight, and the bits of its integers."""
+    kind, (high, wide), bits = _said(prefix, config["metadata"])
+    codes, scales, points = (
+        tensors[f"{prefix}{ENDS[0]}"],
+        tensors[f"{prefix}{ENDS[1]}"],
+        tensors.get(f"{prefix}{ENDS[2]}"),
+    )
+    if codes.dtype.name not in TYPES[kind] or codes.ndim != 2 or 0 in codes.shape:
+        wanted = " or ".join(TYPES[kind])
+        raise ValueError(f"{prefix}{ENDS[0]} is {codes.dtype} {codes.shape}, expected {wanted} (out, in)")
+    rows, columns = codes.shape
+    if rows % min(high, rows) or columns % min(wide, columns):
+        raise ValueError(f"{prefix}{ENDS[0]} is {codes.shape}, expected whole blocks of {high} x {wide}")
+    blocks = rows // min(high, rows), columns // min(wide, columns)
+    kinds = (scales, ENDS[1], scaled.SCALES), (points, ENDS[2], ("int8",))
+    for part, end, dtypes in kinds:
+        if part is None:
+            continue
+        if part.dtype.name not in dtypes or (part.shape != blocks and not (part.size == 1 and blocks == (1, 1))):
+            what = f"{part.dtype} {part.shape}"
+            raise ValueError(
+                f"{prefix}{end} is {what}, expected {', '.join(dtypes)} {blocks} of blocks {high} x {wide}"
+            )
+    if not np.isfinite(scales.astype(np.float32)).all():
+        raise ValueError(f"{prefix}{ENDS[1]} holds a value that is not finite")
+    if points is not None and (kind == "Float8Tensor" or not points.any()):
+        points = None
+    points = None if points is None else points.reshape(blocks)
+    return scaled.Codes(codes, scales.reshape(blocks), points, (min(high, rows), min(wide, columns))), bits
+
+
+def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
+    """Return one matrix with scales of rows, groups, or one; float8 with scales of blocks."""
+    weight, bits = _codes_in(prefix, tensors, config)
+    codes, scales, points, (high, wide) = weight
+    least = -(1 << (bits - 1))
+    held = [codes] if points is None else [codes, points]
+    fits = all(part.min() >= least and part.max() < -least for part in held)
+    if codes.dtype != np.int8 or bits in (1, 8) or high > 1 or not fits:
+        return scaled.array_of(prefix, weight, NAME)
+    is_symmetric = points is None and bool(codes.min() > least)
+    group = wide if wide < codes.shape[1] else None
+    fmt = Int(bits, group, is_symmetric, "f16" if scales.dtype == np.float16 else "f32")
+    if is_symmetric:
+        return linear.array_of(fmt, codes.view(np.uint8) & np.uint8((1 << bits) - 1), scales, None)
+    middle = np.zeros(scales.shape, np.int8) if points is None else points
+    return linear.array_of(
+        fmt, (codes - np.int8(least)).view(np.uint8), scales, (middle - np.int8(least)).view(np.uint8)
+    )
+
+
+def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
+    """Return codes with scales of blocks; None of others."""
+    weight, _ = _codes_in(prefix, tensors, config)
+    return None if scaled.format_of(weight) is not None else (weight, weight.codes.shape, None)

@@ -1,0 +1,78 @@
+"""Plain types: the floats of 16 and 32 bits that a checkpoint holds as a dtype of their own, not as packed codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..arrays.dense import FLOATS
+from ..base.values import shown
+from ..formats import Format, format as parse_format
+
+__all__ = ["Plain", "parse_type", "plain_dtype", "plain_of"]
+
+SHORT_NAMES = {
+    "f32": "float32", "fp32": "float32", "float": "float32", "f16": "float16", "fp16": "float16", "half": "float16",
+    "bf16": "bfloat16", "f64": "float64", "fp64": "float64", "double": "float64",
+}  # fmt: skip
+NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Values in a dtype of floats, by NumPy's name."""
+
+    dtype: str
+
+    def __str__(self) -> str:
+        return NAMES[self.dtype]
+
+
+def plain_dtype(text: str) -> str:
+    """Return NumPy's name of a dtype of floats, from that or a short one.
+
+    Raises
+    ------
+    ValueError
+        Another text.
+
+    Examples
+    --------
+    >>> plain_dtype("bf16")
+    'bfloat16'
+    """
+    found = SHORT_NAMES.get(text, text)
+    if found not in FLOATS:
+        raise ValueError(f"dtype is {shown(text)}, expected {', '.join(FLOATS)}")
+    return found
+
+
+def plain_of(wanted: Any) -> Plain | None:
+    """Return the plain type of a format or of its text, None where codes are stored for it.
+
+    Examples
+    --------
+    >>> plain_of("fp16"), plain_of("half"), plain_of("int8")
+    (Plain(dtype='float16'), Plain(dtype='float16'), None)
+    """
+    text = str(wanted) if isinstance(wanted, (str, Format)) else ""
+    dtype = SHORT_NAMES.get(text, text)
+    return Plain(dtype) if dtype in NAMES else None
+
+
+def parse_type(wanted: str | Format | Plain) -> Format | Plain:
+    """Return the plain type or the format of a text; a plain type is returned unchanged.
+
+    Raises
+    ------
+    ValueError
+        Another text.
+    TypeError
+        Neither a text nor a format.
+
+    Examples
+    --------
+    >>> parse_type("bf16"), str(parse_type("int4-g32"))
+    (Plain(dtype='bfloat16'), 'int4-g32')
+    """
+    return wanted if isinstance(wanted, Plain) else plain_of(wanted) or parse_format(wanted)
