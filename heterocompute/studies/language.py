@@ -81,7 +81,7 @@ def study_text(
     names = names_of(net, include, exclude)
     for entry in entries:
         check_patterns(names, entry.formats)
-    ids = net._text_ids(text)
+    ids = net._text_ids(text, "study: text")
     emulations = emulations_of(emulate, net.judged)
     lengths = {name: net.weights[name].shape[-1] for name in names} if emulate is not None else {}
     plan = plan_of([_whole(entry, net, lengths) for entry in entries], kinds, emulations, lengths)

@@ -73,17 +73,18 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
     head_width = keys.count("head_dim", max(width // heads, 1), high=1 << 16)
     rope, local, long_rope = _ropes(keys, config, family, head_width)
     scale = head_width**-0.5
-    caps: list[float | None] = [None, None]
+    cap, logit_cap = None, None
     if family.post_norms:
         scale = keys.number("query_pre_attn_scalar", head_width) ** -0.5
-        caps = [keys.number(f"{one}_logit_softcapping", 0.0, 0.0) or None for one in ("attn", "final")]
+        cap, logit_cap = (keys.number(f"{one}_logit_softcapping", 0.0, 0.0) or None for one in ("attn", "final"))
     return checked(
         keys,
         Shape(
             name, layers, width, heads, keys.count("num_key_value_heads", heads, high=heads), head_width,
             keys.count("intermediate_size"), vocabulary, keys.count("max_position_embeddings"),
             keys.number("rms_norm_eps", 1e-6, 0.0, 1.0), rope, local,
-            _windows(keys, config, family, str(kind), layers), scale, *caps, *_experts(keys, config), long_rope,
+            _windows(keys, config, family, str(kind), layers), scale, cap, logit_cap,
+            *_experts(keys, config), long_rope,
         ),
     )  # fmt: skip
 

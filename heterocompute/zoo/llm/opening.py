@@ -149,7 +149,7 @@ def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> tex
     begin = config.get("bos_token_id")
     adds = options.get("add_bos_token", str(options.get("tokenizer_class", "")).startswith(("Llama", "Gemma")))
     known = type(begin) is int and 0 <= begin < vocabulary
-    return texts.of_json(os.path.join(path, "tokenizer.json"), begin if adds and known else None, ends)
+    return texts.of_json(os.path.join(path, "tokenizer.json"), begin if adds and known else None, ends, vocabulary)
 
 
 def _json(path: str) -> Mapping[str, Any]:
