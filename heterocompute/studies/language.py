@@ -107,7 +107,7 @@ def study_text(
                 part = _Part(w, made[name], way.fmt, kinds, clock)
             found.append(part)
             layers.append(part.row(name, way.method))
-        step(f"judge  {entry.text}")
+        step(f"judge  {entry.text if entry.formats else STORED}")
         compared = net.judged(ids, [(made, *way[1:]) for way in ways], stride, window, compare=True, states=states)
         for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
             bits = bits_of_cache(cache, net.shape.head_width)
