@@ -155,8 +155,8 @@ def _divided(ids: Any) -> tuple[Any, Any]:
     count = min(CALIBRATION, len(ids) // 2)
     if count < 2:
         raise ValueError(
-            f"study: text has {counted(len(ids), 'token')}, expected at least 4 with gptq, which is calibrated with the "
-            "first half"
+            f"study: text has {counted(len(ids), 'token')}, expected at least 4 with gptq, which is calibrated with "
+            "the first half"
         )
     return ids[:count], ids[count:]
 
