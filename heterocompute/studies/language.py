@@ -47,6 +47,7 @@ from .source import named
 __all__ = ["hessians_by_layer", "is_language_model", "study_text"]
 
 FORMATS = "q8_0 int8 int4-g32 int4-g32-f16 vsq4-g16-s4 mxfp4 nvfp4 vsq3-g16-s4".split()
+FEW = 1000  # tokens: below, perplexities of formats differ by chance
 CALIBRATION = 2048  # tokens of the text that `gptq` is given at most, which are then not evaluated
 
 
@@ -145,6 +146,8 @@ def study_text(
     shapes = {name: tuple(net.weights[name].shape) for name in names}
     wanted = {name: [way.fmt for entry in entries if (way := entry.of(name)).fmt is not None] for name in names}
     notes = notes_on(shapes, {name: (len(shape) - 1,) for name, shape in shapes.items()}, wanted)
+    if len(ids) < FEW:
+        notes.append(f"the text has only {counted(len(ids), 'token')}: another text may rank formats otherwise")
     if is_calibrated:
         notes.append(f"gptq is calibrated with the first {len(calibration)} tokens, which are not evaluated")
     return Study(rows, layers, ["perplexity", "kl", "agreement"], [], alone, notes=notes)

@@ -242,7 +242,7 @@ class LanguageModel:
     def _check_room(self, tokens: int, count: int) -> None:
         if tokens + count > self.shape.context:
             raise ValueError(
-                f"generate: the prompt of {tokens} tokens and n of {count} are more than the context of "
+                f"generate: the prompt of {counted(tokens, 'token')} and n of {count} are more than the context of "
                 f"{self.shape.context} tokens; shorten the prompt or n"
             )
 
