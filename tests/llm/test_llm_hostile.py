@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,10 @@ def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
             call()
     (tmp_path / "m/tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=said.THE_PACKAGE_TOKENIZERS_DOES_NOT_READ):
+        hc.zoo.open_llm(tmp_path / "m").tokens.encode("a")
+    (tmp_path / "m/tokenizer.json").unlink()
+    os.mkfifo(tmp_path / "m/tokenizer.json")
+    with pytest.raises(ValueError, match="tokenizer.json: is a FIFO, expected a regular file"):
         hc.zoo.open_llm(tmp_path / "m").tokens.encode("a")
     for keys, words in (
         ({"tokenizer.ggml.pre": "martian"}, "tokenizer.ggml.pre is 'martian', expected one of gpt-2"),

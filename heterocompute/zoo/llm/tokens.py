@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base.kept import kept
+from ...base.regular import check_regular
 from ...base.texts import printable
 from ...base.values import check_text, shown
 
@@ -129,6 +130,7 @@ def of_json(path: str, begin: int | None, ends: Iterable[int], vocabulary: int) 
 
     def make() -> Any:
         package = _package()
+        check_regular(path)  # the package would wait for a FIFO
         try:
             return package.Tokenizer.from_file(path)
         except Exception as error:  # the package raises Exception itself
