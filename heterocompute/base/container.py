@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .json_text import is_count, strict_json
 from .magic import FIRST_BYTES, MAX_HEADER, what_it_is
-from .places import size_of
+from .places import read_at, size_of
 from .regular import open_regular
 from .tensors import CHUNK as CHUNK, Info as Info, Tensors
 from .texts import counted, file_name, printable, quoted, sentence
@@ -196,12 +196,11 @@ class Reader(Tensors):
             yield piece
 
     def _read_into(self, view: memoryview, begin: int, name: str) -> None:
-        self._file.seek(begin)
         while len(view):
-            n_read = self._file.readinto(view[:CHUNK])
+            n_read = read_at(self._file, view[:CHUNK], begin)
             if not n_read:
                 self._fail(f"cut off in tensor {quoted(name)}")
-            view = view[n_read:]
+            view, begin = view[n_read:], begin + n_read
 
     def _read_header(self) -> None:
         size = size_of(self._file)

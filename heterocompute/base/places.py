@@ -27,6 +27,7 @@ __all__ = [
     "names_in",
     "open_url",
     "put",
+    "read_at",
     "remove",
     "size_of",
     "state_of_url",
@@ -173,6 +174,27 @@ def size_of(file: Any) -> int:
     return raw.size if isinstance(raw, _Object) else os.fstat(file.fileno()).st_size
 
 
+def read_at(file: Any, view: memoryview, begin: int) -> int:
+    """Read bytes of a file at a position, without moving it: threads and forked processes share that of a descriptor.
+
+    Parameters
+    ----------
+    file : io.BufferedReader, io.FileIO or what `open_url` returns
+    view : memoryview
+        Is filled from its start.
+    begin : int
+
+    Returns
+    -------
+    int
+        Bytes read; 0 at the end of the file.
+    """
+    raw = getattr(file, "raw", file)
+    if isinstance(raw, _Object):
+        return raw.read_at(view, begin)
+    return os.preadv(raw.fileno(), [view], begin)
+
+
 class _Object(io.RawIOBase):
     """An object of a store as a file: each read is a request, so that threads share nothing."""
 
@@ -204,16 +226,19 @@ class _Object(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        count = min(len(view), max(self.size - self._at, 0))
+        count = self.read_at(memoryview(buffer).cast("B"), self._at)
+        self._at += count
+        return count
+
+    def read_at(self, view: memoryview, begin: int) -> int:
+        count = min(len(view), max(self.size - begin, 0))
         if not count:
             return 0
         with _answering(self._url):
-            data = self._fs.cat_file(self._place, start=self._at, end=self._at + count)
+            data = self._fs.cat_file(self._place, start=begin, end=begin + count)
         if len(data) > count:  # a store that cannot send a part sends all
             raise OSError(f"{_printable(self._url)}: the store does not send parts of files: copy it to this machine")
         view[: len(data)] = data
-        self._at += len(data)
         return len(data)
 
 

@@ -210,6 +210,17 @@ def _check_files(arguments: argparse.Namespace) -> None:
                 raise UsageError(f"{WRITTEN[key]} is a file of {READ[other_key]}, which it would replace: "
                                  f"{printable(path)}")  # fmt: skip
         _check_output(path, folder=key == "output" and arguments.command in FOLDERS)
+        if key == "plot":
+            _check_figure(path)
+
+
+def _check_figure(path: str) -> None:
+    """Find out before any work that matplotlib is missing, or does not know the suffix of a figure."""
+    from ..report.plot import figure_type  # 300 ms of matplotlib
+
+    suffix = os.path.splitext(path)[1][1:].lower()
+    if (suffix or "png") not in figure_type()().canvas.get_supported_filetypes():
+        raise UsageError(f"--plot is {shown(path)}, expected a suffix such as .png, .svg or .pdf")
 
 
 def _is_part_of(path: str, folder: Any) -> bool:

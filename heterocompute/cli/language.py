@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import contextlib
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..base.texts import read_small
+from ..base.texts import printable, read_small
 from ..base.values import shown
 from .parts import ProgressBar, UsageError, add_threads, format_list, interruptible, print_json, say
 
@@ -92,8 +94,24 @@ def language_model(path: str) -> Any:
 
 
 def text_of(path: str) -> str:
-    """Return the text of a file of UTF-8."""
-    return read_small(path, MAX_TEXT)
+    """Return the text of a file of UTF-8, without a byte order mark."""
+    try:
+        return read_small(path, MAX_TEXT).removeprefix("\ufeff")
+    except ValueError as error:
+        about = f"{printable(path)}: "
+        raise ValueError(about + str(error).removeprefix(about)) from None
+
+
+@contextlib.contextmanager
+def naming_text(path: str) -> Iterator[None]:
+    """Let errors about a text name its file."""
+    try:
+        yield
+    except ValueError as error:
+        found = re.fullmatch(r"\w+: text (.*)", str(error), re.DOTALL)
+        if found is None:
+            raise
+        raise ValueError(f"{printable(path)}: {found[1]}") from None
 
 
 def _one_format(text: str) -> Any:

@@ -13,7 +13,7 @@ from ..base.values import shown
 from ..report.numbers import quantity
 from ..report.table import Column
 from .hardware import chip_of
-from .language import language_model, text_of
+from .language import language_model, naming_text, text_of
 from .parts import (
     ProgressBar,
     UsageError,
@@ -157,9 +157,9 @@ def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: P
     weights: Any
     metric, evaluate = arguments.metric, None
     if arguments.text is not None:
-        weights, evaluate = language_model(arguments.model).search_inputs(
-            text_of(arguments.text), bool(arguments.include)
-        )
+        net, text = language_model(arguments.model), text_of(arguments.text)
+        with naming_text(arguments.text):
+            weights, evaluate = net.search_inputs(text, bool(arguments.include))
         metric = metric or "kl"
     elif arguments.model is None:
         weights = getattr(zoo, arguments.network or NETWORKS[0])()

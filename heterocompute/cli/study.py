@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from ..base.texts import printable
 from ..base.values import shown
 from ..base.version import __version__
 from .hardware import chip_of
-from .language import language_model, text_of
+from .language import language_model, naming_text, text_of
 from .parts import (
     ProgressBar,
     UsageError,
@@ -117,8 +118,9 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             result = interruptible(work)
         except ValueError as error:
-            prefix = f"{printable(model)}: " if model else ""
-            raise ValueError(str(error) if str(error).startswith(prefix) else f"{prefix}{error}") from None
+            about = [f"{printable(path)}: " for path in (model, arguments.text) if path]
+            prefix = "" if str(error).startswith(tuple(about)) else "".join(about[:1])
+            raise ValueError(f"{prefix}{error}") from None
     if arguments.csv:
         result.to_csv(arguments.csv)
     if arguments.html:
@@ -219,24 +221,26 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
         device = arguments.device
         if arguments.device_file is not None:
             device = chip_of(device, arguments.device_file, str)
-        return study(
-            weights,
-            formats,
-            None if arguments.evaluate is None else function_of(arguments.evaluate, "--evaluate"),
-            axis=axis,
-            include=arguments.include or None,
-            exclude=arguments.exclude or None,
-            activations=arguments.activations,
-            progress=progress.update,
-            device=device,
-            emulate=arguments.emulate,
-            retrain=True if arguments.retrain else None,
-            seeds=arguments.seeds or 1,
-            methods=arguments.methods,
-            hessians=calibrated(arguments, weights, axis) if asked else None,
-            workers=arguments.workers,
-            **judged,
-        )
+        asked_of = contextlib.nullcontext() if arguments.text is None else naming_text(arguments.text)
+        with asked_of:
+            return study(
+                weights,
+                formats,
+                None if arguments.evaluate is None else function_of(arguments.evaluate, "--evaluate"),
+                axis=axis,
+                include=arguments.include or None,
+                exclude=arguments.exclude or None,
+                activations=arguments.activations,
+                progress=progress.update,
+                device=device,
+                emulate=arguments.emulate,
+                retrain=True if arguments.retrain else None,
+                seeds=arguments.seeds or 1,
+                methods=arguments.methods,
+                hessians=calibrated(arguments, weights, axis) if asked else None,
+                workers=arguments.workers,
+                **judged,
+            )
 
     return work
 

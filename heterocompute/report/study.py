@@ -30,7 +30,6 @@ TITLES = {
     "sqnr_db": "SQNR dB",
     "output_db": "output dB",
     "seconds": "time",
-    "speed": "vs fp32",
 }
 # Columns that a narrow terminal omits, the highest number first; then results of `evaluate` except the metric, the last
 # first.
@@ -105,6 +104,11 @@ def speed(row: Row, rows: Sequence[Row]) -> float | None:
     return base / row["seconds"] if base and row["seconds"] else None
 
 
+def _title(key: str, rows: Sequence[Row]) -> str:
+    """Return the head of a column; speeds are relative to the first row."""
+    return f"vs {rows[0]['format']}" if key == "speed" else TITLES.get(key, key)
+
+
 def _value(key: str, row: Row, rows: Sequence[Row]) -> Any:
     return speed(row, rows) if key == "speed" else row[key]
 
@@ -143,7 +147,7 @@ def study_columns(rows: Sequence[Row], metric: str) -> list[Column]:
     stay = (*TEXTS, "bits", metric)
     found = []
     for place, key in enumerate(_columns(rows)):
-        title = "  format" if key == "format" else TITLES.get(key, key)
+        title = "  format" if key == "format" else _title(key, rows)
         leaves = 0 if key in stay else LEAVES.get(key, place)
         found.append(Column(key, title, partial(_cell, key), leaves, key in TEXTS))
     return found
@@ -320,7 +324,7 @@ def table_html(
             mark = " ●" if key == "format" and i in chosen else ""
             line.append((f"{_cell(key, value)}{mark}", order))
         lines.append(line)
-    heads, texts = [TITLES.get(key, key) for key in columns], [i for i, key in enumerate(columns) if key in TEXTS]
+    heads, texts = [_title(key, rows) for key in columns], [i for i, key in enumerate(columns) if key in TEXTS]
     judged = columns.index(metric) if metric in columns else None
     near = {id(row) for row in within_reach(rows, metric, higher)[0]}
     good = {i for i, row in enumerate(rows) if i in chosen and id(row) in near}

@@ -18,6 +18,7 @@ import numpy as np
 from ..arrays.components import component_layout
 from ..arrays.quantized import QuantizedArray
 from ..base.progress import Progress, Steps
+from ..base.texts import counted
 from ..emulate.text import accumulator_bits
 from ..files.selection import check_patterns, escaped, select
 from ..formats import Format
@@ -46,7 +47,8 @@ from .source import named
 __all__ = ["hessians_by_layer", "is_language_model", "study_text"]
 
 FORMATS = "q8_0 int8 int4-g32 int4-g32-f16 vsq4-g16-s4 mxfp4 nvfp4 vsq3-g16-s4".split()
-CALIBRATION = 2048  # tokens of the text that `gptq` is given
+FEW = 1000  # tokens: below, perplexities of formats differ by chance
+CALIBRATION = 2048  # tokens of the text that `gptq` is given at most, which are then not evaluated
 
 
 def is_language_model(weights: Any) -> bool:
@@ -81,7 +83,10 @@ def study_text(
     names = names_of(net, include, exclude)
     for entry in entries:
         check_patterns(names, entry.formats)
-    ids = net._text_ids(text)
+    ids = calibration = net._text_ids(text, "study: text")
+    is_calibrated = any(entry.of(name).method == "gptq" for entry in entries for name in names)
+    if is_calibrated:
+        calibration, ids = _divided(ids)
     emulations = emulations_of(emulate, net.judged)
     lengths = {name: net.weights[name].shape[-1] for name in names} if emulate is not None else {}
     plan = plan_of([_whole(entry, net, lengths) for entry in entries], kinds, emulations, lengths)
@@ -93,7 +98,7 @@ def study_text(
     for entry, allowed in zip(entries, plan, strict=True):
         ways = [(i, kind, cache, text) for i, kind, text in allowed for cache in caches]
         made, found = {}, []
-        hessians = _Hessians(net, names, ids)
+        hessians = _Hessians(net, names, calibration)
         for name in _by_layer(net, names):
             stored = net.weights[name]
             way = entry.of(name)
@@ -107,7 +112,7 @@ def study_text(
                 part = _Part(w, made[name], way.fmt, kinds, clock)
             found.append(part)
             layers.append(part.row(name, way.method))
-        step(f"judge  {entry.text}")
+        step(f"judge  {entry.text if entry.formats else STORED}")
         compared = net.judged(ids, [(made, *way[1:]) for way in ways], stride, window, compare=True, states=states)
         for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
             bits = bits_of_cache(cache, net.shape.head_width)
@@ -141,7 +146,22 @@ def study_text(
     shapes = {name: tuple(net.weights[name].shape) for name in names}
     wanted = {name: [way.fmt for entry in entries if (way := entry.of(name)).fmt is not None] for name in names}
     notes = notes_on(shapes, {name: (len(shape) - 1,) for name, shape in shapes.items()}, wanted)
+    if len(ids) < FEW:
+        notes.append(f"the text has only {counted(len(ids), 'token')}: another text may rank formats otherwise")
+    if is_calibrated:
+        notes.append(f"gptq is calibrated with the first {len(calibration)} tokens, which are not evaluated")
     return Study(rows, layers, ["perplexity", "kl", "agreement"], [], alone, notes=notes)
+
+
+def _divided(ids: Any) -> tuple[Any, Any]:
+    """Return the tokens that calibrate and those that are evaluated: weights fitted to a text predict it too well."""
+    count = min(CALIBRATION, len(ids) // 2)
+    if count < 2:
+        raise ValueError(
+            f"study: text has {counted(len(ids), 'token')}, expected at least 4 with gptq, which is calibrated with "
+            "the first half"
+        )
+    return ids[:count], ids[count:]
 
 
 def _whole(entry: Entry, net: Any, lengths: Mapping[str, int]) -> Entry:

@@ -97,7 +97,8 @@ def study(
     text : str or array_like of int, optional
         Text for evaluating a language model of `heterocompute.zoo.open_llm`. Rows then have ``perplexity``, ``kl`` and
         ``agreement`` (against the network as stored, the first row, ``stored``) and ``kv_bits``. Default of `include`:
-        all matrices except the embedding and the output. ``"gptq"`` uses the beginning of this text.
+        all matrices except the embedding and the output. ``"gptq"`` is calibrated with the beginning of this text: at
+        most 2048 tokens, and at most half of it. The rest is evaluated.
     kv_cache : sequence of str, Format or None, optional
         Formats of a language model's keys and values, each combined with each of `activations`. Column ``kv_cache``.
     workers : int, str or callable, optional

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import made
 import numpy as np
 import pytest
 from common import run
@@ -125,3 +126,17 @@ def test_a_folder_without_sizes_is_refused(tmp_path: Path, capsys: Any) -> None:
     code, _, errors = run(capsys, "count", str(tmp_path))
     assert code == 1 and "config.json: is not a JSON object" in errors
     assert "llama" in CONFIGS and len(published()) > 30
+
+
+def test_a_network_of_a_file_is_counted_by_its_file(tmp_path: Path) -> None:
+    for path in (made.write_gguf(tmp_path / "m.gguf"), made.write_folder(tmp_path / "f", {"vocab_size": 264})):
+        net = hc.zoo.open_llm(path)
+        assert hw.count(net).params == hw.count(str(path)).params
+        assert hw.roofline(net, "h100-sxm").seconds == hw.roofline(str(path), "h100-sxm").seconds
+
+
+def test_keys_that_files_of_gemma_3_leave_out(tmp_path: Path) -> None:
+    inner = {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+             "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": inner}))
+    assert hw.as_network(tmp_path).params == 3_880_263_168  # of the text part of Gemma 3 4B

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,9 @@ IDS = list(range(2, 12))
     [
         (lambda net: net.logits([264]), ValueError, "logits: token 264 is out of range, expected 0 to 263"),
         (lambda net: net.logits([-1]), ValueError, "token -1 is out of range"),
-        (lambda net: net.logits([]), ValueError, r"ids have shape \(0,\)"),
+        (lambda net: net.logits([]), ValueError, "logits has no tokens, expected at least 1"),
+        (lambda net: net.logits([2**70]), ValueError, "token 1180591620717411303424 is out of range"),
+        (lambda net: net.logits({3}), TypeError, "ids are set, expected integers"),
         (lambda net: net.logits([[[1]], [[1, 2]]]), ValueError, "sequences of different lengths"),
         (lambda net: net.logits([0.5]), TypeError, "ids are float64, expected integers"),
         (lambda net: net.logits(np.ones(129, int)), ValueError, "129 tokens are more than the context of 128"),
@@ -175,8 +178,14 @@ IDS = list(range(2, 12))
         (lambda net: net.logits(IDS, {"model.norm.weight": np.ones(3)}), ValueError, r"shape \(3,\), expected \(64,\)"),
         (lambda net: net.logits(IDS, {"model.norm.wait": np.ones(3)}), ValueError, "model.norm.wait', which is"),
         (lambda net: net.generate(IDS, 1, weights=3), TypeError, "weights is 3, expected a mapping"),
+        (lambda net: net.logits(IDS, {"model.norm.weight": "int8"}), TypeError, "is 'int8', expected an array or"),
+        (lambda net: net.judged(IDS, None), TypeError, "ways is None, expected a list of"),
+        (lambda net: net.judged(IDS, ["int8"]), TypeError, r"ways\[0\] is 'int8', expected \(weights, activations"),
+        (lambda net: net.judged(IDS, [(None,) * 5]), TypeError, r"ways\[0\] is \(None, None, None, None, None\)"),
+        (lambda net: net.judged([5], [()]), ValueError, "judged: text has 1 token, expected at least 2"),
+        (lambda net: hc.study(net, "int8", text=[5]), ValueError, "study: text has 1 token, expected at least 2"),
         (lambda net: net.generate(["a", [3]], 1), TypeError, "prompt has texts and tokens, expected one kind"),
-        (lambda net: net.perplexity([5]), ValueError, "text has 1 tokens, expected at least 2"),
+        (lambda net: net.perplexity([5]), ValueError, "text has 1 token, expected at least 2"),
         (lambda net: net.perplexity(IDS, window=1), ValueError, "window is 1"),
         (lambda net: net.perplexity(IDS, window=8, stride=9), ValueError, "stride is 9, expected 1 to 8"),
         (lambda net: hc.study(net, "int8"), ValueError, "text is None, expected the text"),
@@ -205,8 +214,13 @@ def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
     net = hc.zoo.open_llm(made.write_folder(tmp_path / "m"))
     for call, error, words in (
         (lambda: net.perplexity(""), ValueError, "text has 0 tokens"),
-        (lambda: net.generate(""), ValueError, r"ids have shape \(0,\)"),
-        (lambda: net.tokens.encode("\ud800"), ValueError, "text has not UTF-8 at index 0"),
+        (lambda: net.generate(""), ValueError, "prompt has no tokens, expected at least 1"),
+        (lambda: net.generate(["a", ""]), ValueError, r"prompt\[1\] has no tokens, expected at least 1"),
+        (lambda: net.tokens.decode([264]), ValueError, "decode: token 264 is out of range, expected 0 to 263"),
+        (lambda: net.tokens.decode([-1]), ValueError, "decode: token -1 is out of range, expected 0 to 263"),
+        (lambda: net.tokens.decode([1.5]), TypeError, r"decode: ids is \[1.5\], expected a sequence of integers"),
+        (lambda: net.tokens.decode("abc"), TypeError, "decode: ids is 'abc', expected a sequence of integers"),
+        (lambda: net.tokens.encode("\ud800"), ValueError, "text has half a surrogate pair at index 0"),
         (lambda: net.tokens.encode(b"a"), TypeError, "text is b'a', expected a str"),
         (lambda: net.generate("a" * 200), ValueError, "more than the context"),
     ):
@@ -215,11 +229,18 @@ def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m/tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=said.THE_PACKAGE_TOKENIZERS_DOES_NOT_READ):
         hc.zoo.open_llm(tmp_path / "m").tokens.encode("a")
+    (tmp_path / "m/tokenizer.json").unlink()
+    os.mkfifo(tmp_path / "m/tokenizer.json")
+    with pytest.raises(ValueError, match="tokenizer.json: is a FIFO, expected a regular file"):
+        hc.zoo.open_llm(tmp_path / "m").tokens.encode("a")
     for keys, words in (
         ({"tokenizer.ggml.pre": "martian"}, "tokenizer.ggml.pre is 'martian', expected one of gpt-2"),
         ({"tokenizer.ggml.model": "bert"}, "tokenizer.ggml.model is 'bert', expected gpt2 or llama"),
         ({"tokenizer.ggml.merges": None}, "tokenizer.ggml.merges is missing"),
         ({"tokenizer.ggml.tokens": None}, "tokenizer.ggml.tokens is missing"),
+        ({"tokenizer.ggml.model": "llama"}, "tokenizer.ggml.scores is missing"),
+        ({"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": ["a"] * 264}, "scores holds no finite numbers"),
+        ({"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [float("nan")] * 264}, "holds no finite numbers"),
     ):
         other = hc.zoo.open_llm(made.write_gguf(tmp_path / "t.gguf", keys=keys))
         other.logits([3])

@@ -143,11 +143,24 @@ def test_which_matrix_hurts(net: Any) -> None:
 
 
 def test_gptq_is_given_the_text(net: Any) -> None:
-    found = hc.study(net, ["int3-g16"], text=IDS, methods=["rtn", "gptq"])
+    found = hc.study(net, ["int3-g16"], text=np.tile(IDS, 2), methods=["rtn", "gptq"])
     nearest, rounded = (row for row in found.table if row["format"] == "int3-g16")
     assert nearest["method"] == "rtn" and rounded["method"] == "gptq"
     assert rounded["sqnr_db"] < nearest["sqnr_db"]  # weights are worse, what they compute on this text is better
     assert rounded["kl"] < nearest["kl"]
+
+
+def test_tokens_that_calibrate_are_not_evaluated(net: Any) -> None:
+    found = hc.study(net, ["int3-g16"], text=IDS, methods=["rtn", "gptq"])
+    half = len(IDS) // 2
+    assert found.notes[-2:] == [
+        f"the text has only {len(IDS) - half} tokens: another text may rank formats otherwise",
+        f"gptq is calibrated with the first {half} tokens, which are not evaluated",
+    ]
+    assert found.table[0]["perplexity"] == net.perplexity(IDS[half:])
+    assert found.table[1]["kl"] == hc.study(net, ["int3-g16"], text=IDS[half:]).table[1]["kl"]
+    with pytest.raises(ValueError, match="study: text has 3 tokens, expected at least 4 with gptq"):
+        hc.study(net, "int3-g16", text=IDS[:3], methods=["gptq"])
 
 
 def test_the_commands(net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,11 +234,14 @@ def test_the_recipe_of_a_search_becomes_a_file(tmp_path: Path, capsys: pytest.Ca
             2,
             "--text and --calibration do not go together",
         ),
-        (["study", "{net}", "--text", "{bytes}"], 1, "not UTF-8"),
-        (["study", "{net}", "--text", "{empty}"], 1, "text has 0 tokens"),
+        (["study", "{net}", "--text", "{bytes}"], 1, "heterocompute study: {bytes}: not UTF-8"),
+        (["study", "{net}", "--text", "{empty}"], 1, "heterocompute study: {empty}: has 0 tokens, expected at least 2"),
+        (["search", "{net}", "--text", "{empty}", "--budget", "bits=4"], 1, "heterocompute search: {empty}: has 0 tok"),
+        (["study", "{net}", "--text", "{net}"], 1, "heterocompute study: {net}: not UTF-8"),
+        (["study", "{net}", "--text", "{text}", "--plot", "a.mp3"], 2, "--plot is 'a.mp3', expected a suffix such as"),
         (["study", "{text}", "--text", "{text}"], 1, "corpus.txt"),
         (["search", "{net}", "--text", "{text}", "--budget", "bytes=60XB"], 2, "'bytes=60XB', expected KIND=NUMBER"),
-        (["generate", "{net}", ""], 1, "ids have shape (0,)"),
+        (["generate", "{net}", ""], 1, "prompt has no tokens"),
         (["generate", "{net}", "a", "--tokens", "0"], 2, "expected a number of tokens"),
         (["generate", "{net}", "a", "--tokens", "500"], 1, "more than the context"),
         (["generate", "{net}", "a", "--format", "int4,int8"], 2, "expected one format"),
@@ -236,7 +252,7 @@ def test_the_recipe_of_a_search_becomes_a_file(tmp_path: Path, capsys: pytest.Ca
 def test_usage_and_files_that_are_wrong(
     words: list[str], code: int, said: str, net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("tokenizers")
+    pytest.importorskip("matplotlib" if "--plot" in words else "tokenizers")
     for name, data in (("corpus.txt", made.TEXT.encode()), ("bytes.txt", b"\xff\xfe"), ("empty.txt", b"")):
         (tmp_path / name).write_bytes(data)
     places = {
@@ -250,4 +266,4 @@ def test_usage_and_files_that_are_wrong(
     except SystemExit as end:
         found = end.code
     err = capsys.readouterr().err
-    assert found == code and said in err, err
+    assert found == code and said.format(**places) in err, err

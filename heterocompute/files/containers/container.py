@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...base.container import DTYPES, FILE_NAMES, MAX_DIMENSIONS, numpy_dtype
 from ...base.json_text import MAX_TENSORS
-from ...base.places import is_url, size_of
+from ...base.places import is_url, read_at, size_of
 from ...base.regular import open_regular
 from ...base.tensors import CHUNK, Info, Tensors
 from ...base.texts import counted, file_name, printable, quoted, sentence, shortened
@@ -127,12 +127,11 @@ class Container(Tensors):
             self._fail(f"cut off: {name} ends at {begin + count}, but the file has {counted(self.size, 'byte')}")
         data = np.empty(count, np.uint8)
         view = data.data
-        self._file.seek(begin)
         while len(view):
-            n_read = self._file.readinto(view[:CHUNK])  # type: ignore[attr-defined]
+            n_read = read_at(self._file, view[:CHUNK], begin)
             if not n_read:
                 self._fail(f"cut off in {name}")
-            view = view[n_read:]
+            view, begin = view[n_read:], begin + n_read
         return data
 
     def plain(self, begin: int, dtype: str, shape: tuple[int, ...], name: str) -> NDArray[Any]:

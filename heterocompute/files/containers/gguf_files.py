@@ -208,8 +208,9 @@ class Gguf(Container):
             self._texts += count
             if self._texts > MAX_TEXTS:
                 self._fail(f"lists of more than {MAX_TEXTS} texts")
-            for _ in self._texts_from(self._at, count):
-                pass
+            for text in self._texts_from(self._at, count):
+                self._at += 8 + len(text)
+            self._file.seek(self._at)
         elif inner in NUMBERS:
             self._skip(count * struct.calcsize(NUMBERS[inner]))
         else:
@@ -257,22 +258,23 @@ class Gguf(Container):
 
     def _texts_from(self, begin: int, count: int) -> Iterator[bytes]:
         """Yield texts that follow each other in the file; a piece of the file is read at a time."""
-        piece, at, self._at = b"", 0, begin
-        self._file.seek(begin)
+        piece, at = b"", 0
         for _ in range(count):
             if len(piece) - at < 8:
-                piece, at = piece[at:] + self._file.read(PIECE), 0
+                begin, piece, at = begin + at, self._piece(begin + at, PIECE), 0
             length = int.from_bytes(piece[at : at + 8], "little")
             if len(piece) - at < 8 or length > self.size:
                 self._fail("cut off in the header")
             if len(piece) - at < 8 + length:
-                piece, at = piece[at:] + self._file.read(length + PIECE), 0
+                begin, piece, at = begin + at, self._piece(begin + at, length + PIECE), 0
                 if len(piece) < 8 + length:
                     self._fail("cut off in the header")
             yield piece[at + 8 : at + 8 + length]
             at += 8 + length
-            self._at += 8 + length
-        self._file.seek(self._at)
+
+    def _piece(self, begin: int, count: int) -> bytes:
+        """Return bytes of the file, fewer at its end."""
+        return self.bytes_at(begin, min(count, max(self.size - begin, 0)), "the header").tobytes()
 
     def _text(self, most: int = MAX_TEXT) -> str:
         length = self._number("<Q")

@@ -187,6 +187,13 @@ class Decoder:
         return last
 
 
+# What the files of Gemma 3 leave out: src/transformers/models/gemma3/configuration_gemma3.py.
+GEMMA3 = {
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
+    "vocab_size": 262208, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
 class _Keys:
     """Values by key, each checked for what it is; of a nested object, if that has the sizes."""
 
@@ -242,6 +249,7 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
         raise ValueError(
             f"{printable(place)}: model_type is {shown(family)}, expected one of {', '.join(CONFIGS)}{hint}"
         )
+    config = {**(GEMMA3 if family.startswith("gemma3") else {}), **config}
     keys = _Keys(place, config)
     if family == "gpt2":
         return _gpt2(keys, name)

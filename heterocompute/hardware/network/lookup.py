@@ -27,10 +27,11 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
 
     Parameters
     ----------
-    model : Network, str, path, torch.nn.Module, or sequence of layers
+    model : Network, str, path, LanguageModel, torch.nn.Module, or sequence of layers
         A name of `hw.networks`, also written as ``"Llama-3.1-8B"``; the path of an ``.onnx`` file, of a GGUF file, of a
-        Hugging Face folder of a language model, or of safetensors with ``config.json`` next to it; a module; or a
-        sequence of layers, where a layer may be a pair (name, layer).
+        Hugging Face folder of a language model, or of safetensors with ``config.json`` next to it; a language model of
+        `heterocompute.zoo.open_llm`, whose file is read; a module; or a sequence of layers, where a layer may be a pair
+        (name, layer).
     input_shape : sequence of int, optional
         Shape of one sample, without a batch. Required for a list of layers and for a module.
     training : int, optional
@@ -58,6 +59,8 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
     """
     if isinstance(model, Network):
         return model if input_shape is None else model.with_input(input_shape)
+    if hasattr(model, "judged") and isinstance(getattr(model, "path", None), str):  # of zoo.open_llm
+        model = model.path
     if isinstance(model, str) and model not in networks and not os.path.exists(model):
         model = name_of(model)
     if isinstance(model, str) and not re.search(r"[./\\]", model) and (model in networks or not os.path.isdir(model)):

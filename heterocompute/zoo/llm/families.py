@@ -39,6 +39,10 @@ class Family:
         RoPE's base in the layers with a sliding window.
     attention_cap, logit_cap : float or None
         ``cap * tanh(x / cap)`` of scores and logits where the file says nothing.
+    window : int
+        Positions that a window has where a GGUF file says nothing; 0: all.
+    largest : int
+        Layers of the model whose scores are scaled by ``(width / heads) ** -0.5``, not by the width of a head.
     """
 
     hf: tuple[str, ...]
@@ -51,6 +55,8 @@ class Family:
     local_base: float | None = None
     attention_cap: float | None = None
     logit_cap: float | None = None
+    window: int = 0
+    largest: int = 0
 
 
 FAMILIES = {
@@ -62,11 +68,11 @@ FAMILIES = {
     "gemma": Family(("gemma",), activation="gelu", scaled_embedding=True, plus_one=True),
     "gemma2": Family(
         ("gemma2",), activation="gelu", scaled_embedding=True, plus_one=True, post_norms=True, period=2,
-        attention_cap=50.0, logit_cap=30.0,
+        attention_cap=50.0, logit_cap=30.0, window=4096, largest=46,
     ),
     "gemma3": Family(
         ("gemma3_text", "gemma3"), activation="gelu", scaled_embedding=True, plus_one=True, post_norms=True, period=6,
-        local_base=10_000.0,
+        local_base=10_000.0, largest=62,
     ),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ LEAST = 1 << 22  # NumPy asks for huge pages from here on: a page of 4 KiB costs
 MOST = 1 << 26  # bytes of a block
 
 
-class Memory:
+class Memory(threading.local):
     """Store the components of packed arrays, each behind that of the array before.
 
-    Matrices that multiply the same input lie side by side then, and the C core multiplies them as one.
+    Matrices that multiply the same input lie side by side then, and the C core multiplies them as one. Each thread has
+    its own blocks, since two threads that read weights at the same time would get the same bytes of one.
     """
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from ...base.float_env import counts_subnormals
 from ...base.kept import kept
 from ...base.progress import Progress, Steps
-from ...base.texts import quoted
+from ...base.texts import counted, quoted
 from ...base.values import as_int, as_real, shown
 from ...products.arguments import as_format
 from ...products.quantize import quantize
@@ -242,7 +242,7 @@ class LanguageModel:
     def _check_room(self, tokens: int, count: int) -> None:
         if tokens + count > self.shape.context:
             raise ValueError(
-                f"generate: the prompt of {tokens} tokens and n of {count} are more than the context of "
+                f"generate: the prompt of {counted(tokens, 'token')} and n of {count} are more than the context of "
                 f"{self.shape.context} tokens; shorten the prompt or n"
             )
 
@@ -358,10 +358,11 @@ class LanguageModel:
             ``by_position``, a list of perplexities, beginning with the tokens at the start of their window; NaN for a
             part without tokens.
         """
-        ids = self._text_ids(text)
+        ids = self._text_ids(text, "judged: text")
+        ways = _ways(ways)
         divided = as_int(parts, "judged: parts", 0, self._window(window))
         totals = [Totals(self._window(window)) for _ in ways]
-        kept, outputs = {} if states is None else states, [Run(self, Way(*way), 1) for way in ways]
+        kept, outputs = {} if states is None else states, [Run(self, way, 1) for way in ways]
         for i, (tokens, first) in enumerate(self.windows(ids, stride, window)):
             reference: Reference | None = None
             if compare:
@@ -369,7 +370,7 @@ class LanguageModel:
                 if states is not None:
                     states[i] = reference.states
             found = [
-                Run(self, Way(*way), 1).hidden_of(tokens)[first - 1 : -1]
+                Run(self, way, 1).hidden_of(tokens)[first - 1 : -1]
                 if reference is None or any(way)
                 else reference.states  # the network as stored
                 for way in ways
@@ -402,7 +403,7 @@ class LanguageModel:
         >>> weights, evaluate = net.search_inputs(text)  # doctest: +SKIP
         >>> plan = hc.ptq.search(weights, ["int8", "int4-g32"], {"bits": 5}, evaluate, "kl")  # doctest: +SKIP
         """
-        ids, left = self._text_ids(text), set() if tables else set(self.tables)
+        ids, left = self._text_ids(text, "search_inputs: text"), set() if tables else set(self.tables)
         held = {name: np.asarray(self.weights[name], np.float32) for name in self.matrices if name not in left}
 
         def evaluate(weights: Mapping[str, Any]) -> dict[str, float]:
@@ -446,7 +447,7 @@ class LanguageModel:
         else:
             ids = self._ids(text, name, whole=False)
         if ids.ndim != 1 or len(ids) < 2 - (self.tokens.begin is not None):
-            raise ValueError(f"{name} has {ids.size} tokens, expected at least 2 in one sequence")
+            raise ValueError(f"{name} has {counted(ids.size, 'token')}, expected at least 2 in one sequence")
         return ids
 
     def _finite(self, logits: FloatArray) -> FloatArray:
@@ -471,14 +472,19 @@ class LanguageModel:
             array = np.asarray(ids)
         except ValueError:
             raise ValueError(f"{name}: ids are sequences of different lengths, expected one length per batch") from None
-        if array.size and array.dtype.kind not in "iu":
-            raise TypeError(f"{name}: ids are {array.dtype}, expected integers")
-        if array.ndim not in (1, 2) or not array.size:
-            raise ValueError(f"{name}: ids have shape {array.shape}, expected (n,) or (batch, n) with n of 1 or more")
+        is_large = array.dtype == object and all(type(one) is int for one in array.flat)  # past int64, so out of range
+        if array.size and array.dtype.kind not in "iu" and not is_large:
+            kind = type(ids).__name__ if array.dtype == object and not array.ndim else array.dtype
+            raise TypeError(f"{name}: ids are {kind}, expected integers")
+        if not array.size:
+            raise ValueError(f"{name} has no tokens, expected at least 1")
+        if array.ndim not in (1, 2):
+            raise ValueError(f"{name}: ids have shape {array.shape}, expected (n,) or (batch, n)")
         low, high = int(array.min()), int(array.max())
         if low < 0 or high >= self.shape.vocabulary:
             raise ValueError(
-                f"{name}: token {low if low < 0 else high} is out of range, expected 0 to {self.shape.vocabulary - 1}"
+                f"{name}: token {shown(low if low < 0 else high)} is out of range, expected 0 to "
+                f"{self.shape.vocabulary - 1}"
             )
         if whole and array.shape[-1] > self.shape.context:
             raise ValueError(
@@ -516,6 +522,8 @@ class LanguageModel:
         if name is None:
             return None
         array = self.weights[name] if weights is None or name not in weights else weights[name]
+        if not hasattr(array, "shape"):
+            raise TypeError(f"weights[{quoted(name)}] is {shown(array)}, expected an array or a packed array")
         if tuple(array.shape) != self._expected[role]:
             raise ValueError(
                 f"{self.path}: tensor {quoted(name)} has shape {tuple(array.shape)}, expected {self._expected[role]}"
@@ -523,6 +531,16 @@ class LanguageModel:
         if self._plus_one and role.endswith("norm.weight"):
             return array + np.float32(1)
         return array
+
+
+def _ways(given: Any) -> list[Way]:
+    """Return the configurations of `judged`."""
+    if not isinstance(given, (list, tuple)):
+        raise TypeError(f"judged: ways is {shown(given)}, expected a list of (weights, activations, kv_cache, emulate)")
+    for i, one in enumerate(given):
+        if not isinstance(one, (list, tuple)) or len(one) > len(Way._fields):
+            raise TypeError(f"judged: ways[{i}] is {shown(one)}, expected (weights, activations, kv_cache, emulate)")
+    return [Way(*one) for one in given]
 
 
 def _is_list(given: Any, equal: bool = False) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -11,15 +13,19 @@ import numpy as np
 
 from ...base.json_text import strict_json
 from ...base.texts import file_name, printable, quoted, read_small
-from . import shape as shapes, tokens as texts
+from . import tokens as texts
+from .configuration import of_config
 from .experts import add_experts
 from .network import LanguageModel
+from .shape import Shape, of_gguf
 from .weights import Stored, expected, gguf_names, hf_names
 
 __all__ = ["open_llm"]
 
 MAX_CONFIG = 1 << 20
 FACTORS = "rope_freqs.weight"
+OF_LAYER = re.compile(r"\d+\.(?!(.*\.)?experts\.).*\.(weight|bias)")  # experts.py reads experts
+DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")  # of longrope
 
 
 def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
@@ -68,9 +74,12 @@ def _gguf(path: str) -> LanguageModel:
         reads = readers_in(reader, "gguf")
         sizes = {name: reader.info(name).shape for name in reads}
         vocabulary = _rows(path, sizes, "token_embd.weight")
-        shape = shapes.of_gguf(path, reader.metadata, vocabulary, FACTORS in reads)
+        divisors = {name: np.asarray(reads[name](), np.float32).tolist() for name in DIVISORS if name in reads}
+        if len(divisors) == 1:
+            raise ValueError(f"{printable(path)}: only one of the tensors {' and '.join(DIVISORS)} is there")
+        shape = of_gguf(path, reader.metadata, vocabulary, FACTORS in reads, reader.listed, divisors)
         roles = gguf_names(reads, shape)
-        _check(path, shape, roles, sizes)
+        _check(path, shape, roles, sizes, "blk.")
         factors = None
         if FACTORS in reads:
             factors = np.asarray(reads[FACTORS](), np.float32)
@@ -78,11 +87,24 @@ def _gguf(path: str) -> LanguageModel:
                 raise ValueError(
                     f"{printable(path)}: tensor {quoted(FACTORS)} does not hold {shape.rope.width // 2} numbers above 0"
                 )
-        tokens = texts.of_gguf(path, reader.metadata, reader.listed, vocabulary)
+        source = _Source(reader)
+        tokens = texts.of_gguf(path, reader.metadata, source.listed, vocabulary)
     except BaseException:
         reader.close()
         raise
-    return LanguageModel(path, Stored(path, reads), shape, roles, tokens, factors=factors)
+    return LanguageModel(path, Stored(path, reads, source), shape, roles, tokens, factors=factors)
+
+
+class _Source:
+    """A file that is closed when neither weights nor tokens need it any more."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        weakref.finalize(self, reader.close)
+
+    def listed(self, key: str) -> Any:
+        """Return the list of a key of a GGUF file."""
+        return self._reader.listed(key)
 
 
 def _folder(path: str) -> LanguageModel:
@@ -99,14 +121,16 @@ def _folder(path: str) -> LanguageModel:
         if table in packed:
             sizes[table] = reads[table]().shape
         vocabulary = _rows(path, sizes, table)
-        shape = shapes.of_config(os.path.join(path, "config.json"), config, vocabulary)
+        shape = of_config(os.path.join(path, "config.json"), config, vocabulary)
         roles = {**hf_names(path, reads, shape), **add_experts(path, reads, sizes, shape)}
-        _check(path, shape, roles, sizes)
+        _check(path, shape, roles, sizes, table.removesuffix("embed_tokens.weight") + "layers.")
         tokens = _folder_tokens(path, config, vocabulary)
     except BaseException:
         reader.close()
         raise
-    return LanguageModel(path, Stored(path, reads), shape, roles, tokens, plus_one=shape.options.plus_one)
+    return LanguageModel(
+        path, Stored(path, reads, _Source(reader)), shape, roles, tokens, plus_one=shape.options.plus_one
+    )
 
 
 def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> texts.Tokens:
@@ -125,7 +149,7 @@ def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> tex
     begin = config.get("bos_token_id")
     adds = options.get("add_bos_token", str(options.get("tokenizer_class", "")).startswith(("Llama", "Gemma")))
     known = type(begin) is int and 0 <= begin < vocabulary
-    return texts.of_json(os.path.join(path, "tokenizer.json"), begin if adds and known else None, ends)
+    return texts.of_json(os.path.join(path, "tokenizer.json"), begin if adds and known else None, ends, vocabulary)
 
 
 def _json(path: str) -> Mapping[str, Any]:
@@ -147,13 +171,27 @@ def _rows(path: str, sizes: Mapping[str, tuple[int, ...]], name: str) -> int:
     return shape[0]
 
 
-def _check(path: str, shape: shapes.Shape, roles: Mapping[str, str], sizes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse a file that lacks a tensor, or has one of another shape than its keys say."""
-    for role, wanted in expected(shape, roles).items():
+def _check(
+    path: str, shape: Shape, roles: Mapping[str, str], sizes: Mapping[str, tuple[int, ...]], layers: str
+) -> None:
+    """Refuse a file that lacks a tensor, has one of another shape than its keys say, or one that would not be read.
+
+    The names of tensors of layers begin with `layers`.
+    """
+    wanted_shapes = expected(shape, roles)
+    for role, wanted in wanted_shapes.items():
         name = roles.get(role)
         if name is None:
             raise ValueError(f"{printable(path)}: the tensor {quoted(role)} is missing")
         if name in sizes and tuple(sizes[name]) != wanted:
             raise ValueError(
                 f"{printable(path)}: tensor {quoted(name)} has shape {tuple(sizes[name])}, expected {wanted}"
+            )
+    used = {roles[role] for role in wanted_shapes}
+    for name in sizes:
+        of_layer = name.startswith(layers) and OF_LAYER.fullmatch(name.removeprefix(layers))
+        if of_layer and name not in used:
+            raise ValueError(
+                f"{printable(path)}: tensor {quoted(name)} is not part of the family {shape.family} with "
+                f"{shape.layers} layers; the results would be wrong without it"
             )

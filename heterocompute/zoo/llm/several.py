@@ -83,7 +83,8 @@ def drawn(logits: FloatArray, heat: float, rng: np.random.Generator) -> int:
     if heat == 0:
         return int(logits.argmax())
     scaled = logits.astype(np.float64)
-    shares = np.cumsum(np.exp((scaled - scaled.max()) / heat))
+    with np.errstate(over="ignore"):  # of a heat near 0: exp(-inf) is 0
+        shares = np.cumsum(np.exp((scaled - scaled.max()) / heat))
     return min(int((shares <= rng.random() * shares[-1]).sum()), len(logits) - 1)
 
 

@@ -1,13 +1,14 @@
-"""The shape of a language model: sizes and options, read from GGUF's keys or from config.json, each checked.
+"""The shape of a language model: sizes and options, and how they are read from the keys of a GGUF file, each checked.
 
-Nothing in a file is believed: a size that is absurd is refused before anything of that size is made.
+Nothing in a file is believed: a size that is absurd is refused before anything of that size is made. configuration.py
+reads the config.json of a Hugging Face folder.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,7 +17,18 @@ from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
 from .families import FAMILIES, Family
 
-__all__ = ["Rope", "Shape", "of_config", "of_gguf"]
+__all__ = [
+    "MAX_LAYERS",
+    "SCALINGS",
+    "Keys",
+    "Rope",
+    "Shape",
+    "checked",
+    "family_of",
+    "long_ropes",
+    "of_gguf",
+    "periodic",
+]
 
 MAX_LAYERS, MAX_SIZE = 4096, 1 << 30
 SCALINGS = ("none", "linear", "llama3", "yarn")
@@ -134,7 +146,7 @@ class Shape:
         return FAMILIES[self.family]
 
 
-class _Keys:
+class Keys:
     """Values of a file by key, each checked for what it is."""
 
     def __init__(self, path: str, found: Mapping[str, Any]) -> None:
@@ -157,7 +169,7 @@ class _Keys:
         except (ValueError, OverflowError):
             self.fail(f"{key} is {shown(value)}, expected a number")
         if not low <= number <= high:
-            self.fail(f"{key} is {shown(value)}, expected a number from {low:g} to {high:g}")
+            self.fail(f"{key} is {shown(value)}, expected a number from {low:.7g} to {high:.7g}")
         return number
 
     def count(self, key: str, default: int | None = None, low: int = 1, high: int = MAX_SIZE) -> int:
@@ -168,7 +180,7 @@ class _Keys:
         return int(number)
 
 
-def _checked(keys: _Keys, shape: Shape) -> Shape:
+def checked(keys: Keys, shape: Shape) -> Shape:
     """Refuse sizes that no forward pass has."""
     if shape.heads % shape.kv_heads:
         keys.fail(f"{shape.heads} heads share {shape.kv_heads} heads of keys, expected a multiple")
@@ -180,11 +192,11 @@ def _checked(keys: _Keys, shape: Shape) -> Shape:
     return shape
 
 
-def _windows(layers: int, period: int, window: int | None) -> tuple[int | None, ...]:
+def periodic(layers: int, period: int, window: int | None) -> tuple[int | None, ...]:
     return tuple(None if period and (i + 1) % period == 0 else window for i in range(layers))
 
 
-def _family(keys: _Keys, text: Any, names: Mapping[str, str], key: str) -> str:
+def family_of(keys: Keys, text: Any, names: Mapping[str, str], key: str) -> str:
     if not isinstance(text, str) or text not in names:
         near = near_words(text, names) if isinstance(text, str) else []
         hint = f"; the nearest is {near[0]}" if near else ""
@@ -192,7 +204,54 @@ def _family(keys: _Keys, text: Any, names: Mapping[str, str], key: str) -> str:
     return names[text]
 
 
-def of_gguf(path: str, metadata: Mapping[str, str], vocabulary: int, factors: bool) -> Shape:
+def long_ropes(
+    keys: Keys, plain: Rope, factors: Mapping[str, Any], context: float, original: float, amplitude: float | None = None
+) -> tuple[Rope, Rope]:
+    """Return RoPE of texts up to the length before, and of longer ones, by the divisors of each pair.
+
+    Parameters
+    ----------
+    keys : Keys
+        For errors.
+    plain : Rope
+        Without scaling.
+    factors : mapping of str to sequence of float
+        Divisors for short and for long texts, by their names in the file.
+    context, original : float
+        Tokens of the context, and of the context before it was made longer.
+    amplitude : float, optional
+        Of the file.
+
+    Returns
+    -------
+    tuple of Rope
+    """
+    factor = context / original
+    if amplitude is None:
+        amplitude = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    ropes = []
+    for name, given in factors.items():
+        if (
+            not isinstance(given, (list, tuple))
+            or len(given) != plain.width // 2
+            or not all(type(one) in (int, float) and 1e-6 <= one <= 1e6 for one in given)
+        ):
+            keys.fail(f"{name} is {shown(given)}, expected {plain.width // 2} numbers above 0")
+        divisors = tuple(float(one) for one in given)
+        ropes.append(
+            replace(plain, scaling="longrope", factor=factor, original=original, amplitude=amplitude, factors=divisors)
+        )
+    return ropes[0], ropes[1]
+
+
+def of_gguf(
+    path: str,
+    metadata: Mapping[str, str],
+    vocabulary: int,
+    factors: bool,
+    listed: Callable[[str], Any] = lambda key: None,
+    divisors: Mapping[str, Any] | None = None,
+) -> Shape:
     """Return the shape that the keys of a GGUF file describe.
 
     Parameters
@@ -204,6 +263,10 @@ def of_gguf(path: str, metadata: Mapping[str, str], vocabulary: int, factors: bo
         Rows of the embedding.
     factors : bool
         The file has a tensor ``rope_freqs.weight``, so that RoPE's scaling is in there.
+    listed : callable, optional
+        Returns the list of a key, or None.
+    divisors : mapping of str to list of float, optional
+        The tensors ``rope_factors_short.weight`` and ``rope_factors_long.weight``, if the file has them.
 
     Returns
     -------
@@ -214,9 +277,12 @@ def of_gguf(path: str, metadata: Mapping[str, str], vocabulary: int, factors: bo
     ValueError
         A family that is not known, a key that is missing, a value that is absurd.
     """
-    keys = _Keys(path, metadata)
-    name = _family(keys, metadata.get("general.architecture"), {key: key for key in FAMILIES}, "general.architecture")
+    keys = Keys(path, metadata)
+    name = family_of(keys, metadata.get("general.architecture"), {key: key for key in FAMILIES}, "general.architecture")
     family = FAMILIES[name]
+    for key in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
+        if f"{name}.{key}" not in metadata and listed(f"{name}.{key}") is not None:
+            keys.fail(f"{name}.{key} is a list, expected one number: layers of different sizes are not supported")
     layers = keys.count(f"{name}.block_count", high=MAX_LAYERS)
     width = keys.count(f"{name}.embedding_length")
     heads = keys.count(f"{name}.attention.head_count", high=1 << 16)
@@ -238,147 +304,43 @@ def of_gguf(path: str, metadata: Mapping[str, str], vocabulary: int, factors: bo
             keys.number(f"{name}.rope.scaling.yarn_beta_{at}", value) for at, value in (("slow", 1.0), ("fast", 32.0))
         )
         rope = Rope(base, rotated, family.pairs, "yarn", factor, original, low, high, amplitude)
-    window = keys.count(f"{name}.attention.sliding_window", 0, low=0) or None
+    long_rope = None
+    if divisors:
+        scaled = f"{name}.rope.scaling"
+        before = keys.number(f"{scaled}.original_context_length", None, 2.0, 2.0**40)
+        said = keys.number(f"{scaled}.attn_factor") if f"{scaled}.attn_factor" in metadata else None
+        rope, long_rope = long_ropes(keys, Rope(base, rotated, family.pairs), divisors, context, before, said)
+    window = keys.count(f"{name}.attention.sliding_window", family.window, low=0) or None
+    windows = _windows(keys, f"{name}.attention.sliding_window_pattern", layers, family.period, window, listed)
     local = Rope(family.local_base, rotated, family.pairs) if family.local_base else rope
     experts = keys.count(f"{name}.expert_count", 0, low=0, high=1 << 12)
-    return _checked(
+    return checked(
         keys,
         Shape(
             name, layers, width, heads, keys.count(f"{name}.attention.head_count_kv", heads, high=heads), head_width,
             keys.count(f"{name}.feed_forward_length"), vocabulary, context,
             keys.number(f"{name}.attention.layer_norm_rms_epsilon", None, 0.0, 1.0), rope, local,
-            _windows(layers, family.period, window), keys.number(f"{name}.attention.scale", head_width**-0.5),
+            windows, keys.number(f"{name}.attention.scale", _scale(family, layers, width // heads, head_width)),
             keys.number(f"{name}.attn_logit_softcapping", 0.0, 0.0) or family.attention_cap,
             keys.number(f"{name}.final_logit_softcapping", 0.0, 0.0) or family.logit_cap,
             experts, keys.count(f"{name}.expert_used_count", high=experts) if experts else 0,
-            keys.count(f"{name}.expert_feed_forward_length", keys.count(f"{name}.feed_forward_length")),
+            keys.count(f"{name}.expert_feed_forward_length", keys.count(f"{name}.feed_forward_length")), long_rope,
         ),
     )  # fmt: skip
 
 
-def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
-    """Return the shape that config.json of a Hugging Face folder describes.
-
-    Parameters
-    ----------
-    path : str
-        For errors.
-    config : mapping
-    vocabulary : int
-        Rows of the embedding.
-
-    Returns
-    -------
-    Shape
-
-    Raises
-    ------
-    ValueError
-        As of `of_gguf`.
-    """
-    inner = config.get("text_config")
-    config = inner if isinstance(inner, Mapping) else config
-    keys = _Keys(path, config)
-    names = {hf: name for name, family in FAMILIES.items() for hf in family.hf}
-    name = _family(keys, config.get("model_type"), names, "model_type")
-    family = FAMILIES[name]
-    layers, width = keys.count("num_hidden_layers", high=MAX_LAYERS), keys.count("hidden_size")
-    heads = keys.count("num_attention_heads", high=1 << 16)
-    head_width = keys.count("head_dim", max(width // heads, 1), high=1 << 16)
-    rotated = int(head_width * keys.number("partial_rotary_factor", 1.0, 0.0, 1.0))
-    rope, local, long_rope = _ropes(keys, config, family, rotated)
-    window = keys.count("sliding_window", 0, low=0) or None
-    if config.get("use_sliding_window", True) is False:
-        window = None
-    windows = _windows(layers, keys.count("sliding_window_pattern", family.period, low=0), window)
-    kinds = config.get("layer_types")
-    if isinstance(kinds, list) and len(kinds) == layers:
-        windows = tuple(window if kind == "sliding_attention" else None for kind in kinds)
-    scale = head_width**-0.5
-    if "query_pre_attn_scalar" in config:
-        scale = keys.number("query_pre_attn_scalar") ** -0.5
-    return _checked(
-        keys,
-        Shape(
-            name, layers, width, heads, keys.count("num_key_value_heads", heads, high=heads), head_width,
-            keys.count("intermediate_size"), vocabulary, keys.count("max_position_embeddings"),
-            keys.number("rms_norm_eps", 1e-6, 0.0, 1.0), rope, local, windows, scale,
-            keys.number("attn_logit_softcapping", 0.0, 0.0) or None,
-            keys.number("final_logit_softcapping", 0.0, 0.0) or None,
-            *_experts(keys, config), long_rope,
-        ),
-    )  # fmt: skip
+def _scale(family: Family, layers: int, share: int, head_width: int) -> float:
+    """Return the factor of ``q @ k.T``, which files of Gemma do not hold: llama.cpp knows the largest by its layers."""
+    return float((share if layers == family.largest else head_width) ** -0.5)
 
 
-def _experts(keys: _Keys, config: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return experts, those used for a token, and their hidden width, of config.json."""
-    key = "num_local_experts" if "num_local_experts" in config else "num_experts"
-    experts = keys.count(key, 0, low=0, high=1 << 12)
-    if not experts:
-        return 0, 0, 0
-    if config.get("norm_topk_prob", True) is not True:
-        keys.fail("norm_topk_prob is not true: shares of experts that do not sum to 1 are not read")
-    if config.get("decoder_sparse_step", 1) != 1 or config.get("mlp_only_layers"):
-        keys.fail("some layers have no experts (decoder_sparse_step, mlp_only_layers), which is not read")
-    used = keys.count("num_experts_per_tok", 2, high=experts)
-    return experts, used, keys.count("moe_intermediate_size", keys.count("intermediate_size"))
-
-
-def _ropes(keys: _Keys, config: Mapping[str, Any], family: Family, rotated: int) -> tuple[Rope, Rope, Rope | None]:
-    """Return RoPE of layers that see all, of those with a window, and of long texts."""
-    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if not isinstance(given, Mapping):
-        keys.fail(f"rope_parameters is {shown(given)}, expected an object")
-    if isinstance(given.get("full_attention"), Mapping):
-        local_given = given.get("sliding_attention")
-        local_given = local_given if isinstance(local_given, Mapping) else {}
-        given = given["full_attention"]
-    else:
-        local_given = {"rope_theta": config.get("rope_local_base_freq", family.local_base)}
-    base = keys.number("rope_theta", 10_000.0, 1.0 + 1e-6, 1e12)
-    found = _Keys(keys.path, given)
-    kind = given.get("rope_type", given.get("type", "default"))
-    kind = "none" if kind == "default" else kind
-    if kind not in (*SCALINGS, "longrope"):
-        keys.fail(f"rope_type is {shown(kind)}, expected one of default, {', '.join(SCALINGS[1:])}, longrope")
-    base = found.number("rope_theta", base, 1.0 + 1e-6, 1e12)
-    factor = found.number("factor", 1.0, 1e-3, 1e6)
-    context = float(keys.count("max_position_embeddings"))
-    original = found.number("original_max_position_embeddings", context, 1.0, 2.0**40)
-    long_rope = None
-    if kind == "longrope":
-        rope, long_rope = _long_ropes(keys, found, base, rotated, context)
-    elif kind == "llama3":
-        low, high = found.number("low_freq_factor", 1.0), found.number("high_freq_factor", 4.0)
-        if high <= low:
-            keys.fail(f"high_freq_factor is {high:g}, expected more than low_freq_factor, which is {low:g}")
-        rope = Rope(base, rotated, False, kind, factor, original, low, high)
-    elif kind == "yarn":
-        amplitude = found.number("attention_factor", 0.1 * math.log(max(factor, 1.0)) + 1.0)
-        low, high = found.number("beta_slow", 1.0), found.number("beta_fast", 32.0)
-        rope = Rope(base, rotated, False, kind, factor, original, low, high, amplitude)
-    else:
-        rope = Rope(base, rotated, False, kind, factor, original)
-    local_base = _Keys(keys.path, local_given).number("rope_theta", base, 1.0 + 1e-6, 1e12)
-    return rope, Rope(local_base, rotated) if family.local_base else rope, long_rope
-
-
-def _long_ropes(keys: _Keys, found: _Keys, base: float, rotated: int, context: float) -> tuple[Rope, Rope]:
-    """Return RoPE of texts up to the length before, and of longer ones, by factors of each pair."""
-    inside = "original_max_position_embeddings" in found.found
-    original = (found if inside else keys).number("original_max_position_embeddings", None, 2.0, 2.0**40)
-    factor = context / original
-    amplitude = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
-    amplitude = found.number("attention_factor", amplitude)
-    ropes = []
-    for key in ("short_factor", "long_factor"):
-        given = found.found.get(key)
-        if (
-            not isinstance(given, list)
-            or len(given) != rotated // 2
-            or not all(type(one) in (int, float) and 1e-6 <= one <= 1e6 for one in given)
-        ):
-            keys.fail(f"{key} is {shown(given)}, expected {rotated // 2} numbers above 0")
-        factors = tuple(float(one) for one in given)
-        ropes.append(Rope(base, rotated, False, "longrope", factor, original, amplitude=amplitude, factors=factors))
-    return ropes[0], ropes[1]
+def _windows(
+    keys: Keys, key: str, layers: int, period: int, window: int | None, listed: Callable[[str], Any]
+) -> tuple[int | None, ...]:
+    """Return the window of each layer: every `period`-th sees all, or the file has a flag per layer."""
+    flags = listed(key)
+    if flags is None:
+        return periodic(layers, keys.count(key, period, low=0), window)
+    if len(flags) < layers:
+        keys.fail(f"{key} has {len(flags)} values, expected one per layer, which are {layers}")
+    return tuple(window if flag else None for flag in flags[:layers])

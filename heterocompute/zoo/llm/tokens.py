@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base.kept import kept
+from ...base.regular import check_regular
 from ...base.texts import printable
 from ...base.values import check_text, shown
 
@@ -45,10 +46,12 @@ class Tokens:
         The token that begins texts, if the model wants one.
     ends : iterable of int
         Tokens that end texts.
+    vocabulary : int
+        Rows of the embedding, which no token passes.
     """
 
-    def __init__(self, make: Callable[[], Any], begin: int | None, ends: Iterable[int]) -> None:
-        self._make, self.begin, self.ends = make, begin, frozenset(ends)
+    def __init__(self, make: Callable[[], Any], begin: int | None, ends: Iterable[int], vocabulary: int) -> None:
+        self._make, self.begin, self.ends, self.vocabulary = make, begin, frozenset(ends), vocabulary
 
     @kept
     def tokenizer(self) -> Any:
@@ -81,7 +84,9 @@ class Tokens:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise ValueError(f"encode: text has not UTF-8 at index {error.start}, expected a Unicode text") from None
+            raise ValueError(
+                f"encode: text has half a surrogate pair at index {error.start}, which UTF-8 does not have"
+            ) from None
         ids = list(self.tokenizer.encode(text, add_special_tokens=False).ids)
         return [self.begin, *ids] if special and self.begin is not None else ids
 
@@ -95,8 +100,21 @@ class Tokens:
         Returns
         -------
         str
+
+        Raises
+        ------
+        TypeError
+            The tokens are not integers.
+        ValueError
+            A token is out of range.
         """
-        return str(self.tokenizer.decode([int(i) for i in ids], skip_special_tokens=True))
+        given = list(ids) if isinstance(ids, (Sequence, np.ndarray)) else [ids]
+        if not all(isinstance(i, (int, np.integer)) for i in given):
+            raise TypeError(f"decode: ids is {shown(ids)}, expected a sequence of integers")
+        wrong = next((i for i in given if not 0 <= i < self.vocabulary), None)
+        if wrong is not None:
+            raise ValueError(f"decode: token {wrong} is out of range, expected 0 to {self.vocabulary - 1}")
+        return str(self.tokenizer.decode([int(i) for i in given], skip_special_tokens=True))
 
 
 def _package() -> Any:
@@ -107,17 +125,18 @@ def _package() -> Any:
     return tokenizers
 
 
-def of_json(path: str, begin: int | None, ends: Iterable[int]) -> Tokens:
+def of_json(path: str, begin: int | None, ends: Iterable[int], vocabulary: int) -> Tokens:
     """Return the tokens of a file tokenizer.json."""
 
     def make() -> Any:
         package = _package()
+        check_regular(path)  # the package would wait for a FIFO
         try:
             return package.Tokenizer.from_file(path)
         except Exception as error:  # the package raises Exception itself
             raise ValueError(f"{printable(path)}: the package tokenizers does not read it ({error})") from None
 
-    return Tokens(make, begin, ends)
+    return Tokens(make, begin, ends, vocabulary)
 
 
 def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any], vocabulary: int) -> Tokens:
@@ -172,7 +191,7 @@ def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any]
         made.add_tokens([package.AddedToken(text, normalized=False, special=False) for text in own if text])
         return made
 
-    return Tokens(make, begin, ends)
+    return Tokens(make, begin, ends, vocabulary)
 
 
 def _byte_level(package: Any, path: str, pieces: Sequence[str], merges: Any, rule: str) -> Any:
@@ -203,6 +222,8 @@ def _sentence_piece(package: Any, path: str, pieces: Sequence[str], scores: Any,
     """Return BPE of SentencePiece: of two pieces that join to one, those first whose joint has the highest score."""
     if scores is None or len(scores) != len(pieces):
         raise ValueError(f"{printable(path)}: the key tokenizer.ggml.scores is missing or has another length")
+    if isinstance(scores, list) or not np.isfinite(scores).all():
+        raise ValueError(f"{printable(path)}: the key tokenizer.ggml.scores holds no finite numbers")
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     found: list[tuple[float, int, int, str, str]] = []
     place = vocabulary.get

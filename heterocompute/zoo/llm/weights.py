@@ -28,10 +28,12 @@ class Stored(Mapping[str, Any]):
     ----------
     path : str
     reads : mapping of str to callable
+    source : object
+        What the functions need to stay alive.
     """
 
-    def __init__(self, path: str, reads: Mapping[str, Callable[[], Any]]) -> None:
-        self.path, self._reads = path, dict(reads)
+    def __init__(self, path: str, reads: Mapping[str, Callable[[], Any]], source: Any) -> None:
+        self.path, self._reads, self._source = path, dict(reads), source
         self._held: dict[str, Any] = {}
         self._memory = Memory()
 
@@ -164,9 +166,13 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
             found[f"{at}ffn_gate_exps.weight"] = found[f"{at}ffn_up_exps.weight"] = (shape.experts, hidden, width)
             found[f"{at}ffn_down_exps.weight"] = (shape.experts, width, hidden)
             continue
-        if f"{at}ffn_gate_up.weight" in roles:
-            found[f"{at}ffn_gate_up.weight"] = (2 * shape.hidden, width)
-        else:
-            found[f"{at}ffn_gate.weight"] = found[f"{at}ffn_up.weight"] = (shape.hidden, width)
-        found[f"{at}ffn_down.weight"] = (width, shape.hidden)
+        hidden = shape.hidden
+        both = f"{at}ffn_gate_up.weight" in roles
+        parts = {"ffn_gate_up": 2 * hidden} if both else {"ffn_gate": hidden, "ffn_up": hidden}
+        for part, rows in parts.items():
+            found[f"{at}{part}.weight"] = (rows, width)
+        found[f"{at}ffn_down.weight"] = (width, hidden)
+        for part, rows in {**parts, "ffn_down": width}.items():
+            if f"{at}{part}.bias" in roles:
+                found[f"{at}{part}.bias"] = (rows,)
     return found

@@ -101,6 +101,8 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], factors: Array | None) 
     if shape.family == "llama":
         found["attention_bias"] = "blk.0.attn_q.bias" in roles
     if shape.rope.width != shape.head_width:
+        if kind != "phi3":
+            raise ValueError(f"heads are rotated in part, which transformers does in phi3 alone, not in {kind}")
         found["partial_rotary_factor"] = shape.rope.width / shape.head_width
     if shape.options.local_base:
         found["rope_local_base_freq"] = shape.local_rope.base

@@ -24,7 +24,8 @@ from ....base.places import is_file
 from ....base.tensors import Tensors
 from ....base.texts import quoted, read_small
 from ....base.values import shown
-from ....zoo.llm.shape import Rope, Shape, of_config
+from ....zoo.llm.configuration import of_config
+from ....zoo.llm.shape import Rope, Shape
 from ....zoo.llm.tokens import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER, WORDS
 from ....zoo.llm.weights import expected, hf_names
 from ...configuration import CONFIG, MAX_CONFIG
