@@ -260,7 +260,7 @@ def note_unloadable(arguments: argparse.Namespace) -> None:
 def note_lacking(arguments: argparse.Namespace) -> None:
     """Print one line on standard error where the program of --layout needs more than was written."""
     from ..files.configuration import lacking  # 18 ms
-    from ..files.layouts.table import LAYOUTS  # 18 ms
+    from ..files.layouts.layout import LAYOUTS  # 18 ms
 
     if getattr(arguments, "layout", None) in LAYOUTS and arguments.command != "dequantize":
         missing = lacking(arguments.output)

@@ -295,7 +295,7 @@ def held_in(path: str) -> Any:
     ValueError, OSError
         As of `load`; another program has quantized it.
     """
-    from ..files.layouts.table import refuse_layout  # 18 ms
+    from ..files.layouts.refusals import refuse_layout  # 18 ms
     from ..files.opening import load, reader_of  # 18 ms
 
     with reader_of(path) as reader:

@@ -24,7 +24,10 @@ from .changes import Change, decoded, in_blocks, in_whole_blocks, packed, plain,
 from .containers.container import Container
 from .containers.folder import Located
 from .foreign import foreign_reader
-from .layouts.table import KEY as CONFIG_KEY, check_layout, layout_said, refuse_layout, refuse_unread
+from .layouts.configuration import KEY as CONFIG_KEY
+from .layouts.detection import layout_said
+from .layouts.refusals import refuse_layout, refuse_unread
+from .layouts.table import check_layout
 from .opening import reader_of
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import Progress, Work, check_paths, rewrite, rewrite_in

@@ -28,7 +28,8 @@ from .changes import Change
 from .foreign import Weights, weights_reader
 from .gguf import save_gguf
 from .layouts.gguf.llama_cpp import Model, model_in
-from .layouts.table import LAYOUTS, WHOLE, export
+from .layouts.layout import LAYOUTS
+from .layouts.table import WHOLE, export
 from .layouts.targets import (
     OURS,
     TARGETS,

@@ -32,9 +32,11 @@ from .beside import files_beside
 from .changes import Change, in_layout
 from .containers.folder import Located
 from .containers.gguf_files import Gguf
+from .layouts.configuration import KEY as CONFIG
 from .layouts.gguf import model as gguf_model
 from .layouts.gguf.llama_cpp import Model, model_in, model_of_gguf
-from .layouts.table import KEY as CONFIG, LAYOUTS, check_layout, described, export, is_matrix
+from .layouts.layout import LAYOUTS
+from .layouts.table import check_layout, described, export, is_matrix
 from .manifest import MAX_PARTS, refuse_links
 from .opening import reader_of
 from .safetensors import contents, entries, read_array

@@ -23,7 +23,8 @@ from ..base.values import shown
 from ..base.version import __version__
 from ..base.workers import Workers, in_workers, is_alone
 from ..files.changes import Change
-from ..files.layouts.table import check_layout, refuse_layout
+from ..files.layouts.refusals import refuse_layout
+from ..files.layouts.table import check_layout
 from ..files.opening import load, reader_of
 from ..files.rewrite import Progress, Work, check_paths, check_places, rewrite_in
 from ..files.safetensors import save

@@ -28,7 +28,8 @@ from ..base.values import shown
 from ..base.version import __version__
 from ..base.workers import Workers
 from ..files.containers.numpy_files import Npz
-from ..files.layouts.table import check_layout, refuse_layout
+from ..files.layouts.refusals import refuse_layout
+from ..files.layouts.table import check_layout
 from ..files.opening import load, reader_of
 from ..files.rewrite import Work, check_paths, check_places, refuse_replacing
 from ..files.safetensors import contents, entries, read_array
