@@ -24,14 +24,7 @@ from .detection import layout_in
 from .gguf import model as gguf_model
 from .layout import LAYOUTS, METHODS, Layout
 from .onnx import graph as onnx_graph, matmul as onnx_matmul, model as onnx_model
-from .refusals import (
-    refuse_changed,
-    refuse_lone_codes,
-    refuse_one,
-    refuse_programs,
-    refuse_scales,
-    refuse_unread,
-)
+from .refusals import refuse_changed, refuse_lone_codes, refuse_one, refuse_programs, refuse_scales, refuse_unread
 from .weight import Weight, of_array, of_blocks, of_values
 
 __all__ = ["NAMES", "WHOLE", "check_layout", "described", "export", "is_matrix", "operands_in", "readers_in",
