@@ -26,6 +26,7 @@ from ..products.error import error
 from ..ptq.methods import by_method
 from ..ptq.network import calibrate
 from ..report.study import STORED
+from ..zoo.llm.inputs import text_ids_of
 from .asked import (
     Entry,
     activations_of,
@@ -81,7 +82,7 @@ def study_text(
     names = names_of(net, include, exclude)
     for entry in entries:
         check_patterns(names, entry.formats)
-    ids = net._text_ids(text)
+    ids = text_ids_of(net, text)
     emulations = emulations_of(emulate, net.judged)
     lengths = {name: net.weights[name].shape[-1] for name in names} if emulate is not None else {}
     plan = plan_of([_whole(entry, net, lengths) for entry in entries], kinds, emulations, lengths)
