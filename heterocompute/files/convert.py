@@ -18,6 +18,7 @@ import numpy as np
 from ..arrays.quantized import QuantizedArray
 from ..base.container import numpy_dtype
 from ..base.float_env import counts_subnormals
+from ..base.progress import Progress
 from ..base.texts import counted, printable, quoted
 from ..base.values import shown
 from ..base.workers import Workers
@@ -31,9 +32,10 @@ from .layouts.table import WHOLE, export
 from .layouts.targets import OURS, TARGETS, Target, config_in, converted, entry_in, parts_of, rounded
 from .layouts.weight import Weight, of_rows
 from .plans import CLOSED, COPIED, LOSSY, REFUSED, Plan, plans_of
-from .rewrite import Progress, Work, check_paths, rewrite
+from .rewrite import check_paths, rewrite
 from .selection import escaped
 from .shards import about
+from .work import Work
 
 __all__ = ["NotRepresentable", "convert_checkpoint"]
 

@@ -15,6 +15,7 @@ from typing import Any
 from ..base.container import numpy_dtype
 from ..base.float_env import call_back, counts_subnormals
 from ..base.places import absolute
+from ..base.progress import Progress
 from ..base.tensors import Info
 from ..base.texts import file_name, quoted
 from ..base.workers import Workers, in_workers, is_alone
@@ -37,7 +38,6 @@ from .layouts.targets import (
     written,
 )
 from .layouts.weight import Weight, differs, of_values, sqnr_of
-from .rewrite import Progress
 from .shards import about
 
 __all__ = ["CLOSED", "COPIED", "LOSSY", "REFUSED", "Plan", "plans_of"]

@@ -14,7 +14,7 @@ from common import run, run_until
 
 import heterocompute as hc
 from heterocompute.files.checkpoint import dequantize_checkpoint, quantize_checkpoint
-from heterocompute.files.rewrite import size_of
+from heterocompute.files.work import size_of
 
 RANDOM = np.random.default_rng(7)
 PARTS = 4
