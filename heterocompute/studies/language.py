@@ -68,8 +68,6 @@ def study_text(
     methods: Any,
     emulate: Any = None,
     per_layer: bool = False,
-    stride: int | None = None,
-    window: int | None = None,
 ) -> Study:
     """Do what `heterocompute.study` describes of a language model."""
     if text is None:
@@ -109,7 +107,7 @@ def study_text(
             found.append(part)
             layers.append(part.row(name, way.method))
         step(f"judge  {entry.text}")
-        compared = net.judged(ids, [(made, *way[1:]) for way in ways], stride, window, compare=True, states=states)
+        compared = net.judged(ids, [(made, *way[1:]) for way in ways], compare=True, states=states)
         for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
             bits = bits_of_cache(cache, net.shape.head_width)
             rows.append(
@@ -131,7 +129,7 @@ def study_text(
             )
         if per_layer and made:
             step(f"judge  {entry.text} in each matrix alone")
-            judged = net.judged(ids, [({name: q},) for name, q in made.items()], stride, window, True, 0, states)
+            judged = net.judged(ids, [({name: q},) for name, q in made.items()], compare=True, states=states)
             for name, numbers in zip(made, judged, strict=True):
                 way = entry.of(name)
                 named_row = {"name": name, "format": str(way.fmt), "method": way.method}

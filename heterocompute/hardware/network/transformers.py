@@ -31,7 +31,7 @@ def bert(name: str, width: int, blocks: int, heads: int, positions: int = 128) -
     return net.build(f"Devlin et al. 2018, with the pooler, {positions} tokens unless said otherwise")
 
 
-def gpt(name: str, width: int, blocks: int, heads: int, positions: int, limit: int, head: bool = True) -> Network:
+def gpt(name: str, width: int, blocks: int, heads: int, positions: int, limit: int) -> Network:
     """Return a GPT: normalization before each part, 50,257 tokens, the output layer shares the embedding's matrix."""
     net = Builder(name, (positions,))
     net.add("embeddings.word", Embedding(50257, width))
@@ -39,8 +39,7 @@ def gpt(name: str, width: int, blocks: int, heads: int, positions: int, limit: i
     for i in range(blocks):
         source = _block(net, f"block{i}", width, heads, source)
     net.add("norm", LayerNorm(width), source)
-    if head:
-        net.add("output", Linear(width, 50257, bias=False, shared=True))
+    net.add("output", Linear(width, 50257, bias=False, shared=True))
     return net.build(f"{positions} tokens unless said otherwise; attention counted over all pairs of positions")
 
 
