@@ -12,6 +12,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,11 @@ def run_until(step: int, call: Callable[[], object]) -> bool:
         os._exit(0)
     finally:
         os._exit(1)
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder by name."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def takes(fmt: hc.Format, value: float, clip: Any = None) -> bool:
