@@ -207,11 +207,7 @@ def rewrite(
         missing = staging.begin(shards, reader, beside, work.consume, work.resume)
         if missing is not None:
             try:
-                todo = [shard for shard in missing if not exists(shard.path)]
-                done = total["bytes_before"] - sum(shard.source_bytes for shard in todo)
-                _run(work, todo, done, total["bytes_before"], progress)
-                where = {part: os.path.basename(shard.path) for shard in missing for part in shard.layout()[0]}
-                staging.finish(where, total["bytes"], beside)
+                _run_missing(staging, missing, beside, work, total, progress)
             except BaseException:
                 if not (staging.holds_shards() and (work.resume or work.consume or left is not None)):
                     staging.discard()
@@ -346,6 +342,22 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
             f"{where}: consume might delete what {quoted(min(others))} next to it names: expected one index"
         )
     refuse_links(opened.path, set(opened.files.values()))
+
+
+def _run_missing(
+    staging: Staging,
+    missing: Sequence[Shard],
+    beside: Mapping[str, str | bytes],
+    work: Work,
+    total: Mapping[str, int],
+    progress: Progress | None,
+) -> None:
+    """Write the shards that are not there yet, and give the output its name."""
+    todo = [shard for shard in missing if not exists(shard.path)]
+    done = total["bytes_before"] - sum(shard.source_bytes for shard in todo)
+    _run(work, todo, done, total["bytes_before"], progress)
+    where = {part: os.path.basename(shard.path) for shard in missing for part in shard.layout()[0]}
+    staging.finish(where, total["bytes"], beside)
 
 
 def _run_part(

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import said
-from common import isas, reals, same_bits
-from forms import check_forms
+from common import check_forms, isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
