@@ -12,6 +12,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,11 @@ def run_until(step: int, call: Callable[[], object]) -> bool:
         os._exit(0)
     finally:
         os._exit(1)
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder by name."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def takes(fmt: hc.Format, value: float, clip: Any = None) -> bool:
@@ -173,6 +179,17 @@ def flushing() -> Iterator[None]:
 def same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     """Tell whether two arrays are equal to the bit, the sign of zero included."""
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def check_forms(image: Any, filters: Any, bias: Any, plain: Any, arguments: dict[str, Any], what: Any = None) -> None:
+    """Assert the bits of a convolution: without bias, with bias and ReLU, in memory with gaps, of images in NHWC."""
+    biased = plain + bias[:, None, None]
+    gaps = np.zeros((*plain.shape, 2), np.float32)[..., 1]
+    assert same_bits(hc.conv2d(image, filters, **arguments), plain), what
+    assert same_bits(hc.conv2d(image, filters, bias, **arguments, relu=True), np.where(biased <= 0, 0, biased)), what
+    assert same_bits(np.array(hc.conv2d(image, filters, **arguments, out=gaps)), plain), what
+    found = hc.conv2d(image.transpose(0, 2, 3, 1), filters, bias, **arguments, layout="NHWC")
+    assert same_bits(np.ascontiguousarray(found.transpose(0, 3, 1, 2)), biased), what
 
 
 def write_raw(path: str, header: Any, data: bytes = b"", length: int | None = None) -> None:

@@ -167,24 +167,19 @@ class Reader(Tensors):
     def _read(self, name: str, data: NDArray[np.uint8]) -> NDArray[Any]:
         info, dtype = self.info(name), self._numpy_dtype(name)
         self._read_into(data.data, self._data_begin + info.begin, name)
-        return self._values(data, dtype, name).reshape(info.shape)
+        return self.values(data, dtype, name).reshape(info.shape)
 
     def parts(self, name: str) -> Iterator[NDArray[Any]]:
         """Yield a tensor's values, some at a time and flat, each part in the place of the one before it."""
         dtype = self._numpy_dtype(name)
         for piece in self.chunks(name):
-            yield self._values(np.frombuffer(piece, np.uint8), dtype, name)
+            yield self.values(np.frombuffer(piece, np.uint8), dtype, name)
 
     def _numpy_dtype(self, name: str) -> np.dtype[Any]:
         dtype = self.info(name).dtype
         if DTYPES[FILE_NAMES[dtype]][1] < 8:
             self._fail(f"tensor {quoted(name)} is {dtype}, which has no NumPy array")
         return numpy_dtype(dtype)
-
-    def _values(self, data: NDArray[np.uint8], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
-        if dtype.kind == "b" and data.size and data.max() > 1:
-            self._fail(f"tensor {quoted(name)} holds a bool that is neither 0 nor 1")
-        return data.view(dtype)
 
     def chunks(self, name: str) -> Iterable[memoryview]:
         """Yield a tensor's bytes, a piece at a time; each piece is overwritten by the next."""

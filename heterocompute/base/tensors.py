@@ -117,5 +117,11 @@ class Tensors:
         for begin in range(0, flat.size, CHUNK):
             yield flat[begin : begin + CHUNK].data
 
+    def values(self, data: NDArray[np.uint8], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+        """Return bytes as values; a bool is 0 or 1."""
+        if dtype.kind == "b" and data.size and data.max() > 1:
+            self._fail(f"tensor {quoted(name)} holds a bool that is neither 0 nor 1")
+        return data.view(dtype)
+
     def _fail(self, what: str) -> NoReturn:
         raise ValueError(f"{printable(self.path)}: {what}")

@@ -131,12 +131,12 @@ class Times:
             return None
         return float(np.median(np.divide(self.seconds[base], self.seconds[name])))
 
-    def fraction(self, name: str, base: str | None, work: float | None = None) -> float | None:
-        """Return the ratio of the two rates, work a second; `work` is the candidate's, counted in the base's unit."""
+    def fraction(self, name: str, base: str | None) -> float | None:
+        """Return the ratio of the two rates, work a second."""
         ratio = self.speedup(name, base)
         if ratio is None or base is None:
             return None
-        return ratio * (self.candidates[name].work if work is None else work) / self.candidates[base].work
+        return ratio * self.candidates[name].work / self.candidates[base].work
 
     def best(self, names: Sequence[str]) -> str | None:
         """Return the one of the names with the highest rate; None if none of them was timed."""

@@ -216,10 +216,10 @@ def _check_files(arguments: argparse.Namespace) -> None:
 
 def _check_figure(path: str) -> None:
     """Find out before any work that matplotlib is missing, or does not know the suffix of a figure."""
-    from ..report.plot import figure_type  # 300 ms of matplotlib
+    from ..report.plot import new_figure  # 300 ms of matplotlib
 
     suffix = os.path.splitext(path)[1][1:].lower()
-    if (suffix or "png") not in figure_type()().canvas.get_supported_filetypes():
+    if (suffix or "png") not in new_figure(1, 1).canvas.get_supported_filetypes():
         raise UsageError(f"--plot is {shown(path)}, expected a suffix such as .png, .svg or .pdf")
 
 

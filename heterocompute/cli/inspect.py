@@ -30,7 +30,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from ..files.checkpoint import inspect  # 18 ms
-    from ..files.layouts.table import layout_said  # 18 ms
+    from ..files.layouts.detection import layout_said  # 18 ms
     from ..files.opening import reader_of  # 18 ms
 
     with ProgressBar("inspect", arguments.file) as progress:

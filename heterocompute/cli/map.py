@@ -99,7 +99,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from ..hardware import evaluate, mapping_page, read_yaml, search, write_yaml  # 60 ms
+    from ..hardware import evaluate, mapping_page, search, write_yaml  # 60 ms
     from ..hardware.mapper.accesses import COLUMNS  # 60 ms
     from ..report.files import write_text  # 5 ms
 
@@ -108,23 +108,14 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if not arguments.files:
         raise UsageError("no FILE that holds a machine; 'heterocompute map --example' prints one")
-    found = read_yaml(*arguments.files)
-    problem, mapping = _problem(arguments) or found.problem, found.mapping
-    if problem is None:
-        raise UsageError("the files hold no problem; add one, or --gemm or --conv")
-    if found.arch is None:
-        raise UsageError("the files hold no machine (arch, or architecture)")
-    if problem is not found.problem:
-        mapping = None
-    for left in found.notes:
-        note(f"heterocompute map: {left}")
+    problem, arch, mapping = _inputs(arguments)
     result = None
     if mapping is None or arguments.search or arguments.dataflow:
         if not can_steer(sys.stderr):  # there search shows a bar
             note("heterocompute map: searching")
         result = search(
             problem,
-            found.arch,
+            arch,
             arguments.objective,
             budget=arguments.budget,
             seed=arguments.seed,
@@ -132,14 +123,14 @@ def run(arguments: argparse.Namespace) -> int:
             dataflow=arguments.dataflow,
         )
         mapping = result.mapping
-    stats = result.stats if result else evaluate(problem, found.arch, mapping)
+    stats = result.stats if result else evaluate(problem, arch, mapping)
     if arguments.yaml:
-        write_yaml(arguments.yaml, problem, found.arch, mapping)
+        write_yaml(arguments.yaml, problem, arch, mapping)
     if arguments.html:
         title = f"Mapping of {printable(os.path.basename(arguments.files[0]))}"
-        write_text(arguments.html, mapping_page(problem, found.arch, mapping, title))
+        write_text(arguments.html, mapping_page(problem, arch, mapping, title))
     if arguments.json:
-        print_json(_plain(problem, found.arch, mapping, stats, result))
+        print_json(_plain(problem, arch, mapping, stats, result))
     else:
         say(f"{mapping}\n")
         print_table(COLUMNS, stats.to_dict()["accesses"])
@@ -150,6 +141,21 @@ def run(arguments: argparse.Namespace) -> int:
         note("interrupted")
         return 130
     return 0
+
+
+def _inputs(arguments: argparse.Namespace) -> tuple[Problem, Arch, Mapping | None]:
+    """Return the problem, the machine and the mapping of the files and options; None for a mapping that is searched."""
+    from ..hardware import read_yaml  # 60 ms
+
+    found = read_yaml(*arguments.files)
+    problem = _problem(arguments) or found.problem
+    if problem is None:
+        raise UsageError("the files hold no problem; add one, or --gemm or --conv")
+    if found.arch is None:
+        raise UsageError("the files hold no machine (arch, or architecture)")
+    for left in found.notes:
+        note(f"heterocompute map: {left}")
+    return problem, found.arch, found.mapping if problem is found.problem else None
 
 
 def _words(result: Found) -> str:

@@ -267,7 +267,7 @@ def note_tensors_alone(path: str, reason: str | None) -> None:
 def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False) -> None:
     """Print one line on standard error where the program of --layout needs more than was written."""
     from ..files.configuration import lacking  # 18 ms
-    from ..files.layouts.table import LAYOUTS  # 18 ms
+    from ..files.layouts.layout import LAYOUTS  # 18 ms
 
     if getattr(arguments, "layout", None) in LAYOUTS and arguments.command != "dequantize":
         missing = lacking(arguments.output, is_language_model)

@@ -90,7 +90,7 @@ def _one_workers(text: str) -> Any:
 
 
 def _one_part(text: str) -> str:
-    from ..files.rewrite import part_of  # 18 ms
+    from ..files.work import part_of  # 18 ms
 
     try:
         part_of(text, "--part")
@@ -110,7 +110,7 @@ def say_part(arguments: argparse.Namespace, summary: dict[str, Any]) -> bool:
 
 def _one_size(text: str) -> int:
     """Return the bytes of an argument such as 5GB."""
-    from ..files.rewrite import size_of  # 18 ms
+    from ..files.work import size_of  # 18 ms
 
     try:
         return size_of(text) or 0

@@ -189,7 +189,7 @@ def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: P
 
 
 def _budgets(text: str) -> dict[str, float]:
-    from ..files.rewrite import size_of  # 18 ms
+    from ..files.work import size_of  # 18 ms
     from ..ptq.budgets import KINDS  # 18 ms
 
     found = {}

@@ -31,6 +31,9 @@ from .ptq import function_of, names_function
 from .rewriting import add_workers
 
 NETWORKS = ("digits", "adder")  # functions of heterocompute.zoo
+NOT_WITH_DENSITY = ("workers", "formats", "activations", "recipe", "device", "device_file", "emulate", "seeds", "data",
+                    "labels", "methods", "calibration", "evaluate")  # fmt: skip
+NOT_WITH_TEXT = ("density", "retrain", "data", "labels", "calibration", "evaluate")
 EXAMPLES = 256  # of those that a network that ships was trained on, to calibrate by
 
 
@@ -162,32 +165,23 @@ def _check_usage(arguments: argparse.Namespace) -> None:
                 f"{option} needs something that judges the weights, which {printable(arguments.model)} has not: leave "
                 "MODEL out for the network shipped here, or give evaluate in Python"
             )
-    if arguments.density:
-        others = [
-            "workers",
-            "formats",
-            "activations",
-            "recipe",
-            "device",
-            "device_file",
-            "emulate",
-            "seeds",
-            "data",
-            "labels",
-        ]
-        others += ["methods", "calibration", "evaluate"]
-        for option in others:
-            if getattr(arguments, option) is not None:
-                raise UsageError(f"--density and --{option.replace('_', '-')} do not go together")
+    for option in NOT_WITH_DENSITY if arguments.density else ():
+        if getattr(arguments, option) is not None:
+            raise UsageError(f"--density and --{option.replace('_', '-')} do not go together")
     if arguments.kv_cache is not None and arguments.text is None:
         raise UsageError("--kv-cache needs --text, which evaluates a language model")
     if arguments.text is not None:
         if arguments.model is None:
             raise UsageError("--text needs MODEL, a GGUF file or the folder of a language model")
-        for option in ("density", "retrain", "data", "labels", "calibration", "evaluate"):
+        for option in NOT_WITH_TEXT:
             if getattr(arguments, option):
                 raise UsageError(f"--text and --{option} do not go together")
         return
+    _check_weights_usage(arguments)
+
+
+def _check_weights_usage(arguments: argparse.Namespace) -> None:
+    """Check the options of a study of weights that no text judges."""
     if "gptq" in (arguments.methods or ()) and arguments.calibration is None and arguments.model is not None:
         raise UsageError("--methods gptq needs --calibration, the inputs of the layers: x.npz or module:function")
     if (arguments.data is None) != (arguments.labels is None):
@@ -299,7 +293,7 @@ def held_in(path: str) -> Any:
     ValueError, OSError
         As of `load`; another program has quantized it.
     """
-    from ..files.layouts.table import refuse_layout  # 18 ms
+    from ..files.layouts.refusals import refuse_layout  # 18 ms
     from ..files.opening import load, reader_of  # 18 ms
 
     with reader_of(path) as reader:

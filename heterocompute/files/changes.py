@@ -20,7 +20,7 @@ from ..products.quantize import quantize
 from ..pruning.prune import mask_of, prune
 from .gguf import fitting
 from .layouts.gguf.model import block_of, has_place
-from .layouts.table import LAYOUTS
+from .layouts.layout import LAYOUTS
 from .plain import Plain as Dtype
 from .recipes import Zeros
 from .selection import SMALL_FLOATS

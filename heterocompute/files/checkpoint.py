@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..arrays.layout import Entry
-from ..base.container import DTYPES, FILE_NAMES
 from ..base.float_env import call_back, counts_subnormals
+from ..base.progress import Progress
 from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.workers import Workers
@@ -22,16 +18,18 @@ from .changes import Change, cast, decoded, in_blocks, in_whole_blocks, packed, 
 from .containers.container import Container
 from .containers.folder import Located
 from .foreign import foreign_reader
-from .layouts.table import KEY as CONFIG_KEY, check_layout, layout_said, refuse_layout, refuse_unread
+from .inspection import packed_row, plain_row
+from .layouts.configuration import KEY as CONFIG_KEY
+from .layouts.detection import layout_said
+from .layouts.refusals import refuse_layout, refuse_unread
+from .layouts.table import check_layout
 from .opening import reader_of
 from .plain import Plain, parse_type, plain_dtype
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
-from .rewrite import Progress, Work, check_paths, rewrite, rewrite_in
-from .safetensors import contents, entries, read_array
+from .rewrite import check_paths, rewrite, rewrite_in
+from .safetensors import contents, entries
 from .selection import Axis, FirstMatch, axis_of, counted_of, nothing_to_do, select
-from .shards import about
-
-BLOCK = 1 << 20
+from .work import Work
 
 
 @counts_subnormals
@@ -427,66 +425,8 @@ def inspect(
         for name, entry in contents(reader, found):
             if progress:
                 call_back(progress, done, total, name)
-            rows.append(_plain_row(reader, name) if entry is None else _packed_row(reader, name, entry))
+            rows.append(plain_row(reader, name) if entry is None else packed_row(reader, name, entry))
             done += reader.info(name).nbytes if entry is None else rows[-1]["bytes"]
         if progress:
             call_back(progress, total, total, "")
     return rows
-
-
-def _plain_row(reader: Tensors, name: str) -> dict[str, Any]:
-    info = reader.info(name)
-    packed = DTYPES[FILE_NAMES[info.dtype]][1] < 8  # no array, and neither NaN nor infinity
-    low, high, n_nan = (None, None, 0) if packed else _range(reader.parts(name))
-    return _row(name, info.dtype, info.shape, reader.format_of(name), reader.stored_bytes(name), low, high, n_nan)
-
-
-def _packed_row(reader: Tensors, name: str, entry: Entry) -> dict[str, Any]:
-    with about(reader, name):
-        array = read_array(reader, name, entry)
-        low, high, n_nan = _range(array._occurring())
-    return _row(name, entry.dtype, entry.shape, str(entry.format), array.nbytes, low, high, n_nan)
-
-
-def _row(
-    name: str,
-    dtype: str,
-    shape: tuple[int, ...],
-    fmt: str | None,
-    n_bytes: int,
-    low: float | None,
-    high: float | None,
-    n_nan: int,
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "dtype": dtype,
-        "shape": list(shape),
-        "format": fmt,
-        "bytes": n_bytes,
-        "min": low,
-        "max": high,
-        "nan": n_nan,
-    }
-
-
-@counts_subnormals
-def _range(parts: Iterable[NDArray[Any]]) -> tuple[float | None, float | None, int]:
-    """Return the least value, the greatest and the number of NaN; None where there is no value or no order."""
-    low, high, n_nan = math.inf, -math.inf, 0
-    ordered = False
-    for part in parts:
-        flat = part.reshape(-1)
-        for first in range(0, flat.size, BLOCK):
-            block = flat[first : first + BLOCK]
-            if block.dtype.kind == "b":
-                block = block.view(np.uint8)
-            elif block.dtype.name.startswith(("bfloat", "float8")):
-                block = block.astype(np.float32)
-            if block.dtype.kind in "fc":
-                wrong = np.isnan(block)
-                n_nan += int(np.count_nonzero(wrong))
-                block = block[~wrong]
-            if block.size and block.dtype.kind != "c":
-                low, high, ordered = min(low, block.min().item()), max(high, block.max().item()), True
-    return (low, high, n_nan) if ordered else (None, None, n_nan)

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..base.places import exists, is_folder
 from ..base.texts import counted, printable, quoted
-from .rewrite import part_with
 from .shards import file_names
 from .stores import staging_of
+from .work import part_with
 
 __all__ = ["finish_checkpoint"]
 

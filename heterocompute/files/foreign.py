@@ -19,10 +19,14 @@ from ..base.values import shown
 from .containers.folder import Located
 from .containers.gguf_files import Gguf
 from .containers.onnx_files import Onnx
+from .layouts.configuration import KEY
+from .layouts.detection import layout_said
 from .layouts.gguf.hugging_face import Renamed, renamed
 from .layouts.gguf.model import readers as gguf_readers
-from .layouts.graph_weights import readers as onnx_readers
-from .layouts.table import KEY, LAYOUTS, layout_said, refuse_unread, weights_in
+from .layouts.layout import LAYOUTS
+from .layouts.onnx.graph import readers as onnx_readers
+from .layouts.refusals import refuse_unread
+from .layouts.table import weights_in
 from .layouts.targets import OURS
 from .layouts.weight import Weight, of_array, of_rows, of_values
 from .opening import reader_of
@@ -44,7 +48,7 @@ class Foreign(Tensors):
     reader : Tensors
         Closed with this.
     layout : str
-        Of `layouts.table.LAYOUTS`.
+        Of `layouts.layout.LAYOUTS`.
 
     Attributes
     ----------

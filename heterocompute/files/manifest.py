@@ -62,7 +62,7 @@ def _check(found: Any) -> None:
         raise ValueError(f"expected the fields {', '.join(sorted(FIELDS))}")
     if found["version"] != VERSION:
         raise ValueError(f"version {found['version']}")
-    source, shards = found["source"], found["shards"]
+    shards = found["shards"]
     if not _is_text(found["program"]) or type(found["consume"]) is not bool or not isinstance(shards, list):
         raise ValueError("a field has the wrong type")
     if not is_count(found["parts"]) or found["parts"] > MAX_PARTS or not isinstance(found["beside"], list):
@@ -73,6 +73,11 @@ def _check(found: Any) -> None:
     digests = [_check_shard(i, one) for i, one in enumerate(shards)]
     if len(set(digests)) < len(digests):
         raise ValueError("one shard twice")
+    _check_source(found["source"], found["consume"])
+
+
+def _check_source(source: Any, consume: bool) -> None:
+    """Check what is said of the checkpoint that is read; `consume`: its files are deleted."""
     if not isinstance(source, dict) or source.keys() != {"path", "metadata", "tensors", "states"}:
         raise ValueError("source does not have the expected fields")
     metadata, tensors, states = source["metadata"], source["tensors"], source["states"]
@@ -86,7 +91,7 @@ def _check(found: Any) -> None:
         whole = isinstance(state, list) and len(state) == 3 and is_count(state[0]) and type(state[1]) is int
         if not whole or not isinstance(state[2], str):
             raise ValueError(f"state of {quoted(file)}")
-    if {one[0] for one in tensors.values()} != states.keys() or (states and not found["consume"]):
+    if {one[0] for one in tensors.values()} != states.keys() or (states and not consume):
         raise ValueError("files without a state, or states without a file")
 
 

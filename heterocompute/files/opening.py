@@ -23,7 +23,8 @@ from .containers.gguf_parts import whole
 from .containers.numpy_files import Npy, Npz
 from .containers.onnx_files import Onnx
 from .containers.torch_files import LegacyTorch, ZipTorch
-from .layouts.table import readers_in, refuse_codes, refuse_layout
+from .layouts.refusals import refuse_codes, refuse_layout
+from .layouts.table import readers_in
 from .safetensors import contents, entries, read_array
 
 __all__ = ["Checkpoint", "Place", "check_weights", "load", "open_checkpoint", "place_of", "reader_of"]

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,25 +20,26 @@ from ..base.container import nbytes_of
 from ..base.float_env import call_back
 from ..base.magic import names_index, refuse_other_name
 from ..base.places import absolute, exists, is_folder, is_url, remove
+from ..base.progress import Progress
 from ..base.tensors import Tensors
 from ..base.texts import file_name, is_same_file, printable, quoted
-from ..base.values import as_int, shown
-from ..base.workers import Workers, checked_workers, in_workers, is_alone
+from ..base.workers import in_workers, is_alone
 from ..formats import format as parse_format
 from ..products.quantize import quantize
 from .beside import files_beside
 from .changes import Change, in_layout
 from .containers.folder import Located
 from .containers.gguf_files import Gguf
+from .layouts.configuration import KEY as CONFIG
 from .layouts.gguf import model as gguf_model
 from .layouts.gguf.llama_cpp import Model, model_in, model_of_gguf
-from .layouts.table import KEY as CONFIG, LAYOUTS, check_layout, described, export, is_matrix
-from .manifest import MAX_PARTS, refuse_links
+from .layouts.layout import LAYOUTS
+from .layouts.table import check_layout, described, export, is_matrix
+from .manifest import refuse_links
 from .opening import reader_of
 from .safetensors import contents, entries, read_array
 from .shards import (
     Held,
-    Progress,
     Shard,
     about,
     bytes_of,
@@ -54,49 +53,14 @@ from .shards import (
 )
 from .staging import Staging
 from .stores import staging_of
+from .work import USUAL, Work, part_with, size_of
 
-__all__ = ["Choose", "Progress", "Work", "check_paths", "check_places", "rewrite", "rewrite_in"]
+__all__ = ["Choose", "check_paths", "check_places", "rewrite", "rewrite_in"]
 
 # What a checkpoint holds: its plain tensors, and the packed arrays -> changes by name.
 Choose = Callable[[Tensors, Held], Mapping[str, Change]]
 
-UNITS = {
-    "kB": 10**3,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
-}
 SUFFIX = ".safetensors"
-
-
-@dataclass(frozen=True)
-class Work:
-    """Who writes a checkpoint, into which files: see `checkpoint.quantize_checkpoint`."""
-
-    workers: Workers = None
-    resume: bool = True
-    shard_size: int | str | None = "5GB"
-    consume: bool = False
-    part: Any = None
-    caller: str = "quantize_checkpoint"  # the function that errors name
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "part", None if self.part is None else part_of(self.part, self.caller))
-        object.__setattr__(self, "workers", checked_workers(self.workers, self.caller))
-        for name in ("resume", "consume"):  # a text such as "no" must not delete anything
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{self.caller}: {name} is {shown(getattr(self, name))}, expected True or False")
-        if self.part is not None and self.consume:
-            raise ValueError(f"{self.caller}: consume and part are given, expected one of them: a part does not "
-                             "know what the others still need")  # fmt: skip
-
-
-USUAL = Work()
 
 
 def check_paths(in_path: str | os.PathLike[str], out_path: str | os.PathLike[str], layout: str | None = None) -> None:
@@ -249,11 +213,7 @@ def rewrite(
         missing = staging.begin(shards, reader, beside, work.consume, work.resume)
         if missing is not None:
             try:
-                todo = [shard for shard in missing if not exists(shard.path)]
-                done = total["bytes_before"] - sum(shard.source_bytes for shard in todo)
-                _run(work, todo, done, total["bytes_before"], progress)
-                where = {part: os.path.basename(shard.path) for shard in missing for part in shard.layout()[0]}
-                staging.finish(where, total["bytes"], beside)
+                _run_missing(staging, missing, beside, work, total, progress)
             except BaseException:
                 if not (staging.holds_shards() and (work.resume or work.consume or left is not None)):
                     staging.discard()
@@ -358,38 +318,6 @@ def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
                              "would be replaced")  # fmt: skip
 
 
-def size_of(text: Any) -> int | None:
-    """Return the bytes that a text such as ``"5GB"`` says: kB, KB, MB, GB, TB of thousands, KiB to TiB of 1024.
-
-    Raises
-    ------
-    ValueError
-        Another text, or no byte.
-    TypeError
-        No text, int or None.
-
-    Examples
-    --------
-    >>> size_of("5GB"), size_of("0.5 MiB"), size_of(None)
-    (5000000000, 524288, None)
-    """
-    if text is None or (isinstance(text, int) and not isinstance(text, bool)):
-        return None if text is None else as_int(text, "shard_size", 1)
-    if not isinstance(text, str):
-        raise TypeError(f"shard_size is {shown(text)}, expected a text such as '5GB', or an int of bytes")
-    found = text.strip()
-    unit = next((unit for unit in UNITS if found.endswith(unit)), "")
-    try:
-        count = float(found.removesuffix(unit)) * UNITS.get(unit, 1)
-        if not 1 <= count < 2**62:
-            raise ValueError
-    except ValueError:
-        raise ValueError(
-            f"shard_size is {shown(text)}, expected a size such as '5GB' or '500MiB', of the units {', '.join(UNITS)}"
-        ) from None
-    return int(count)
-
-
 def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None, is_described: bool) -> bool:
     given, wanted = (file_name(path) for path in (in_path, out_path))
     if is_folder(wanted) or wanted.endswith(os.sep):
@@ -422,6 +350,22 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
     refuse_links(opened.path, set(opened.files.values()))
 
 
+def _run_missing(
+    staging: Staging,
+    missing: Sequence[Shard],
+    beside: Mapping[str, str | bytes],
+    work: Work,
+    total: Mapping[str, int],
+    progress: Progress | None,
+) -> None:
+    """Write the shards that are not there yet, and give the output its name."""
+    todo = [shard for shard in missing if not exists(shard.path)]
+    done = total["bytes_before"] - sum(shard.source_bytes for shard in todo)
+    _run(work, todo, done, total["bytes_before"], progress)
+    where = {part: os.path.basename(shard.path) for shard in missing for part in shard.layout()[0]}
+    staging.finish(where, total["bytes"], beside)
+
+
 def _run_part(
     staging: Staging,
     shards: Sequence[Shard],
@@ -442,36 +386,6 @@ def _run_part(
     _run(work, todo, total - sum(shard.source_bytes for shard in todo), total, progress)
     if progress:
         call_back(progress, total, total, "")
-
-
-def part_of(text: Any, caller: str) -> tuple[int, int]:
-    """Return the number of a part and the count of parts, of a text such as ``"2/3"``.
-
-    Raises
-    ------
-    TypeError
-        No text.
-    ValueError
-        Another text, or no such part.
-
-    Examples
-    --------
-    >>> part_of("2/3", "quantize_checkpoint")
-    (2, 3)
-    """
-    wanted = "expected a text such as '2/3', the second of three parts"
-    if not isinstance(text, str):
-        raise TypeError(f"{caller}: part is {shown(text)}, {wanted}")
-    fit = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
-    number, count = (int(fit[1]), int(fit[2])) if fit else (0, 0)
-    if not 1 <= number <= count <= MAX_PARTS:
-        raise ValueError(f"{caller}: part is {shown(text)}, {wanted}")
-    return number, count
-
-
-def part_with(i: int, n_shards: int, count: int) -> int:
-    """Return the number of the part that writes a shard: neighbours are of one part, since they need the same files."""
-    return i * count // n_shards + 1
 
 
 def _summary(

@@ -29,7 +29,8 @@ from ..base.tensors import Tensors
 from ..base.texts import printable, quoted
 from ..base.values import shown
 from ..base.writer import Writer as Writer
-from .layouts.table import LAYOUTS, check_layout, export
+from .layouts.layout import LAYOUTS
+from .layouts.table import check_layout, export
 
 __all__ = ["Reader", "Writer", "contents", "entries", "read_array", "save"]
 

@@ -22,6 +22,7 @@ from ..base.container import Reader, nbytes_of
 from ..base.float_env import call_back, counts_subnormals
 from ..base.json_text import strict_json
 from ..base.places import absolute, exists, is_url, put, size_of, state_of_url
+from ..base.progress import Progress
 from ..base.regular import open_regular
 from ..base.tensors import CHUNK, Info, Tensors
 from ..base.texts import printable, quoted, read_small, sentence
@@ -44,8 +45,6 @@ __all__ = [
     "write_whole",
 ]
 
-# done bytes, all bytes, the tensor that comes next ("" at the end)
-Progress = Callable[[int, int, str], None]
 State = tuple[int, int, str]
 NOWHERE: State = (-1, 0, "")
 SAMPLES, SAMPLE_BYTES = 16, 4096

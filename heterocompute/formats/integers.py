@@ -123,7 +123,6 @@ class VSQ(Format):
         Values that share the second-level scale gamma. Needs `scale_bits`.
     refit : bool
         Recompute the codes with the rounded scales. Not in the paper. Needs `scale_bits`.
-        Take the codes again with the rounded scales. Not in the paper. Needs `scale_bits`.
 
     Raises
     ------

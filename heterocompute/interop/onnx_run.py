@@ -20,7 +20,7 @@ from ..base import runtime
 from ..base.texts import near_words, quoted
 from ..base.values import as_int, shown
 from ..files.containers.onnx_graph import codes_in, text_of
-from ..files.layouts.table import quantized_already
+from ..files.layouts.refusals import quantized_already
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.quantize import quantize

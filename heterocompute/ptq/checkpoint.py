@@ -17,18 +17,21 @@ from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back, counts_subnormals
 from ..base.places import absolute
+from ..base.progress import Progress
 from ..base.tensors import Tensors
 from ..base.texts import printable
 from ..base.values import shown
 from ..base.version import __version__
 from ..base.workers import Workers, in_workers, is_alone
 from ..files.changes import Change
-from ..files.layouts.table import check_layout, refuse_layout
+from ..files.layouts.refusals import refuse_layout
+from ..files.layouts.table import check_layout
 from ..files.opening import load, reader_of
-from ..files.rewrite import Progress, Work, check_paths, check_places, rewrite_in
+from ..files.rewrite import check_paths, check_places, rewrite_in
 from ..files.safetensors import save
 from ..files.selection import FirstMatch, check_patterns, select, unknown
 from ..files.shards import about, state_of
+from ..files.work import Work
 from ..formats import Format
 from ..products.arguments import as_format
 from .error import layer_axis

@@ -28,7 +28,7 @@ from ..products.columns import to_columns
 from .budgets import cost_tables, limits
 from .error import error
 from .hessian import Hessian
-from .knapsack import solve
+from .knapsack import Solution, solve
 from .methods import by_method, takes
 from .network import chosen_arrays
 from .plan import Plan
@@ -131,16 +131,7 @@ def search(
     if evaluate is None and hasattr(weights, "weights"):
         evaluate = weights.evaluate
     held = getattr(weights, "weights", weights)
-    for name, value in (("weights", held), ("hessians", {} if hessians is None else hessians)):
-        if not isinstance(value, Mapping):
-            raise TypeError(f"search: {name} is {shown(value)}, expected a mapping of names")
-    check_weights(held, "search")
-    arrays, known = dict(held), dict(hessians or {})
-    for name, h in known.items():
-        if name not in arrays:
-            raise ValueError(f"search: hessians has {unknown(str(name), arrays)}")
-        if not isinstance(h, Hessian):
-            raise TypeError(f"search: hessians[{shown(name)}] is {shown(h)}, expected a Hessian")
+    arrays, known = _checked(held, {} if hessians is None else hessians)
     wanted = as_list(formats, "search: formats", "a list of formats or their texts")
     choices = list(dict.fromkeys(as_format(fmt, "search: formats") for fmt in wanted))
     if not choices:
@@ -165,18 +156,11 @@ def search(
     for name in names:
         step(name)
         errors[name] = [rounder.error(name, rounder.round(name, fmt)) for fmt in choices]
-    alphas, probes = dict.fromkeys(names, 1.0), dict.fromkeys(names)
+    alphas, probes, exact = dict.fromkeys(names, 1.0), dict[str, str | None].fromkeys(names), 0.0
     if judge is not None:
-        step("evaluate")
-        exact = judge(arrays)
-        for item in items:
-            step(f"evaluate  {', '.join(item)}")
-            disturbed = {name: given or _probe(choices, errors[name]) for name in item}
-            packed = {name: rounder.round(name, fmt) for name, fmt in disturbed.items()}
-            size = sum(rounder.error(name, q) for name, q in packed.items())
-            change = abs(judge({**arrays, **packed}) - exact)
-            alphas |= dict.fromkeys(item, change / size if size else 0.0)
-            probes |= {name: str(fmt) for name, fmt in disturbed.items()}
+        disturbed = [{name: given or _probe(choices, errors[name]) for name in item} for item in items]
+        alphas, exact = _effects(judge, arrays, disturbed, rounder, step)
+        probes = {name: str(fmt) for item in disturbed for name, fmt in item.items()}
 
     place = {name: i for i, name in enumerate(names)}
     item_costs = {
@@ -185,17 +169,7 @@ def search(
     }
     item_losses = np.array([np.sum([np.array(errors[name]) * alphas[name] for name in item], axis=0) for item in items])
     bounds = {kind: floor(amount * count / 8) if kind == "bits" else amount for kind, amount in allowed.items()}
-    for kind, amount in bounds.items():
-        least = float(item_costs[kind].min(axis=1).sum()) if items else 0.0
-        if least > amount:
-            what = "bytes" if kind == "bits" else kind
-            raise ValueError(
-                f"search: the cheapest choices take {least:.9g} {what}, more than the budget of {amount:.9g}"
-            )
-    try:
-        found = solve([item_costs[kind] for kind in allowed], item_losses, list(bounds.values()))
-    except ValueError as problem:
-        raise ValueError(f"search: {problem}") from None
+    found = _solved(item_costs, item_losses, bounds)
     of = {name: f for item, f in zip(items, found.choice, strict=True) for name in item}
     chosen = {name: rounder.round(name, choices[of[name]]) for name in names}
     measured = None
@@ -245,6 +219,56 @@ def search(
         uniform,
         partial(_front, item_costs["bytes"], item_losses, max(count, 1)),
     )
+
+
+def _checked(held: Any, hessians: Any) -> tuple[dict[str, Any], dict[str, Hessian]]:
+    """Return weights and Hessians by name, checked."""
+    for name, value in (("weights", held), ("hessians", hessians)):
+        if not isinstance(value, Mapping):
+            raise TypeError(f"search: {name} is {shown(value)}, expected a mapping of names")
+    check_weights(held, "search")
+    arrays, known = dict(held), dict(hessians)
+    for name, h in known.items():
+        if name not in arrays:
+            raise ValueError(f"search: hessians has {unknown(str(name), arrays)}")
+        if not isinstance(h, Hessian):
+            raise TypeError(f"search: hessians[{shown(name)}] is {shown(h)}, expected a Hessian")
+    return arrays, known
+
+
+def _effects(
+    judge: Callable[[Mapping[str, Any]], float],
+    arrays: Mapping[str, Any],
+    disturbed: Sequence[Mapping[str, Format]],
+    rounder: _Rounder,
+    step: Steps,
+) -> tuple[dict[str, float], float]:
+    """Return what a unit of error of each tensor costs, and the metric of the exact weights."""
+    alphas: dict[str, float] = {}
+    step("evaluate")
+    exact = judge(arrays)
+    for item in disturbed:
+        step(f"evaluate  {', '.join(item)}")
+        packed = {name: rounder.round(name, fmt) for name, fmt in item.items()}
+        size = sum(rounder.error(name, q) for name, q in packed.items())
+        change = abs(judge({**arrays, **packed}) - exact)
+        alphas |= dict.fromkeys(item, change / size if size else 0.0)
+    return alphas, exact
+
+
+def _solved(costs: Mapping[str, Array], losses: Array, bounds: Mapping[str, float]) -> Solution:
+    """Return the choices of least loss within the bounds."""
+    for kind, amount in bounds.items():
+        least = float(costs[kind].min(axis=1).sum())
+        if least > amount:
+            what = "bytes" if kind == "bits" else kind
+            raise ValueError(
+                f"search: the cheapest choices take {least:.9g} {what}, more than the budget of {amount:.9g}"
+            )
+    try:
+        return solve([costs[kind] for kind in bounds], losses, list(bounds.values()))
+    except ValueError as problem:
+        raise ValueError(f"search: {problem}") from None
 
 
 class _Rounder:

@@ -28,13 +28,15 @@ from ..base.values import shown
 from ..base.version import __version__
 from ..base.workers import Workers
 from ..files.containers.numpy_files import Npz
-from ..files.layouts.table import check_layout, refuse_layout
+from ..files.layouts.refusals import refuse_layout
+from ..files.layouts.table import check_layout
 from ..files.opening import load, reader_of
-from ..files.rewrite import Work, check_paths, check_places, refuse_replacing
+from ..files.rewrite import check_paths, check_places, refuse_replacing
 from ..files.safetensors import contents, entries, read_array
 from ..files.selection import FirstMatch, check_patterns, nothing_to_do, select, unknown
 from ..files.shards import located, state_of, write_whole
 from ..files.staging import Staging
+from ..files.work import Work
 from ..formats import Format
 from ..products.arguments import as_format
 from .checkpoint import Known, Rounding, layer_of, round_checkpoint

@@ -271,3 +271,20 @@ def row_bytes(n: int, bits: int) -> int:
     int
     """
     return -(-n * bits // 8)
+
+
+def unsigned_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
+    """Return the codes of an array as they are stored, of a format with one unsigned code per value.
+
+    Parameters
+    ----------
+    fmt : Format
+    sizes : Geometry
+    components : dict of str to ndarray
+
+    Returns
+    -------
+    ndarray of int64, (rows, groups, group)
+    """
+    codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=False)
+    return codes.reshape(sizes.rows, sizes.groups, sizes.group)

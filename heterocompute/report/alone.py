@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .page import sortable
-from .plot import figure_type
+from .plot import new_figure
 from .study import labelled, number
 from .table import Column, clean, print_table, say_words
 
@@ -149,7 +149,7 @@ def figure(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> Any:
     """
     names, formats, found = _pivot(rows, base, metric, higher)
     names = names[:40]
-    made = figure_type()(figsize=(8, max(2.5, 1.2 + 0.22 * len(names) * len(formats))), layout="constrained")
+    made = new_figure(8, max(2.5, 1.2 + 0.22 * len(names) * len(formats)))
     axes = made.subplots()
     height = 0.8 / len(formats)
     for i, fmt in enumerate(formats):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .palette import BOUNDS, FAMILIES, GREY, SERIES, family
-from .plot import marker_of, write_names
+from .plot import marker_of, new_figure, write_names
 from .roofline import dots_of
 
 __all__ = ["front_figure", "line_figure", "roofline_figure"]
@@ -19,21 +18,6 @@ TITLES = {
     "energy": "energy on chip (J)", "dram_energy": "energy of DRAM (J)", "seconds": "time (s)", "area": "area (mm^2)",
     "edp": "energy times time (J s)",
 }  # fmt: skip
-
-
-def _figure(width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure  # optional
-    except ImportError:
-        raise ImportError("plot needs matplotlib: pip install 'heterocompute[plot]'") from None
-
-    class HardwareFigure(Figure):  # type: ignore[misc, unused-ignore]
-        def _repr_png_(self) -> bytes:  # Jupyter shows it without pyplot
-            buffer = io.BytesIO()
-            self.savefig(buffer, format="png", dpi=75)
-            return buffer.getvalue()
-
-    return HardwareFigure(figsize=(width, height), layout="constrained")
 
 
 def roofline_figure(found: Mapping[str, Any]) -> Any:
@@ -53,7 +37,7 @@ def roofline_figure(found: Mapping[str, Any]) -> Any:
     ImportError
         matplotlib is not installed.
     """
-    figure = _figure(7, 4.4)
+    figure = new_figure(7, 4.4)
     axes = figure.subplots()
     rows = [row for row in found["layers"] if row["intensity"] and row["operations"]]
     peak, bandwidth = found["peak"], found["bandwidth"]
@@ -107,7 +91,7 @@ def line_figure(
     ImportError
         matplotlib is not installed.
     """
-    figure = _figure(3.6 * len(lines), 3.4)
+    figure = new_figure(3.6 * len(lines), 3.4)
     panels = figure.subplots(1, len(lines), squeeze=False)[0]
     for axes, (key, label) in zip(panels, lines.items(), strict=True):
         points = [(row[x], row[key]) for row in rows if row[key] is not None]
@@ -146,7 +130,7 @@ def front_figure(rows: Sequence[Mapping[str, Any]], front: Sequence[int], x: str
     ImportError
         matplotlib is not installed.
     """
-    figure = _figure(7, 4.4)
+    figure = new_figure(7, 4.4)
     axes = figure.subplots()
     by_family: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:

@@ -51,7 +51,7 @@ def study_figure(rows: Sequence[Row], layers: Sequence[Row], judge: Judge, views
     names = names[:MAX_LAYERS]
     height = 4.8 if not names else max(4.8, 1.4 + 0.26 * max(len(names), len(formats)))
     height = min(height, 9)
-    figure = figure_type()(figsize=(13 if names or views else 8, height + 4.8 * bool(views)), layout="constrained")
+    figure = new_figure(13 if names or views else 8, height + 4.8 * bool(views))
     grid = figure.add_gridspec(1 + bool(views), 1, height_ratios=[height, *[4.8] * bool(views)])
     above = grid[0].subgridspec(1, 1 + bool(names), width_ratios=(3, 2) if names else (1,))
     if names:
@@ -66,20 +66,20 @@ def study_figure(rows: Sequence[Row], layers: Sequence[Row], judge: Judge, views
     return figure
 
 
-def figure_type() -> Any:
-    """Return the type of figures, which Jupyter shows; ImportError without matplotlib."""
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure, in inches, which Jupyter shows; ImportError without matplotlib."""
     try:
         from matplotlib.figure import Figure  # optional
     except ImportError:
         raise ImportError("plot needs matplotlib: pip install 'heterocompute[plot]'") from None
 
-    class StudyFigure(Figure):
+    class ShownFigure(Figure):
         def _repr_png_(self) -> bytes:  # Jupyter shows it without pyplot
             buffer = io.BytesIO()
             self.savefig(buffer, format="png", dpi=75)
             return buffer.getvalue()
 
-    return StudyFigure
+    return ShownFigure(figsize=(width, height), layout="constrained")
 
 
 def scatter(
@@ -242,7 +242,7 @@ def density_figure(
     ImportError
         matplotlib is not installed.
     """
-    figure = figure_type()(figsize=(11, 4.4), layout="constrained")
+    figure = new_figure(11, 4.4)
     kinds = list(dict.fromkeys(layers for layers, _, _ in curves))
     structures = list(dict.fromkeys(structure for _, structure, _ in curves))
     start = base[metric]

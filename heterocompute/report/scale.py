@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 Ticks = list[tuple[float, str]]
 
+MAX_TICKS = 18  # of an axis of distances
 CROWD = 0.15  # half of the values so near the best one, of the range: a linear axis would hide them
 DECADES = 30.0  # the largest over the smallest from which an axis is logarithmic
 
@@ -93,7 +94,7 @@ def logarithmic(
     return Scale(position, lambda share: 10.0 ** (bottom + share * (top - bottom)), marks)
 
 
-def from_best(values: Sequence[float], higher: bool, room: int = 9) -> Scale:
+def from_best(values: Sequence[float], higher: bool) -> Scale:
     """Return an axis of the distance from the best value, logarithmic: it shows a crowd near it and the bad ones."""
     best, worst = (max(values), min(values)) if higher else (min(values), max(values))
     sign, reach = (-1.0 if higher else 1.0), abs(best - worst)
@@ -113,15 +114,15 @@ def from_best(values: Sequence[float], higher: bool, room: int = 9) -> Scale:
         at = ((1 - share if higher else share) * 1.18 - 0.08) * (end or 1.0)
         return best + sign * math.copysign(floor * (10 ** abs(at) - 1), at)
 
-    return Scale(place, value, _ticks_from_best(best, sign, floor, end, room))
+    return Scale(place, value, _ticks_from_best(best, sign, floor, end))
 
 
-def _ticks_from_best(best: float, sign: float, floor: float, end: float, room: int) -> Ticks:
+def _ticks_from_best(best: float, sign: float, floor: float, end: float) -> Ticks:
     """In every stretch of the axis the value of the fewest digits that lies there."""
     found: Ticks = []
-    step = (1.1 * end) / (2 * room) or 1.0
+    step = (1.1 * end) / MAX_TICKS or 1.0
     at = -0.04 * end
-    while at <= 1.04 * end and len(found) <= 2 * room:
+    while at <= 1.04 * end and len(found) <= MAX_TICKS:
         ends = sorted(best + sign * floor * math.copysign(10 ** abs(a) - 1, a) for a in (at, at + step))
         value, text = _roundest(*ends)
         found.append((value, text))

@@ -8,7 +8,7 @@ from typing import Any
 from .numbers import quantity
 from .page import page as whole_page, section, table, tiles
 from .palette import FAMILIES, family
-from .plot import figure_type, scatter
+from .plot import new_figure, scatter
 from .study_page import Judge, figures, legend
 
 Row = dict[str, Any]
@@ -100,7 +100,7 @@ def figure(found: Mapping[str, Any]) -> Any:
     """
     rows, front = rows_of(found)
     bars = found["rows"][:MAX_BARS]
-    drawn = figure_type()(figsize=(13, min(max(4.8, 1.2 + 0.2 * len(bars)), 12)), layout="constrained")
+    drawn = new_figure(13, min(max(4.8, 1.2 + 0.2 * len(bars)), 12))
     left, right = drawn.subplots(1, 2, width_ratios=(3, 2))
     scatter(left, drawn, rows, Judge(METRIC, False, front))
     names = [row["name"] for row in bars]

@@ -13,10 +13,10 @@ from .scale import linear
 
 __all__ = ["timeline_svg"]
 
-LANE, BAR, TOP, BOTTOM, SIZE = 26, 18, 52, 44, 12.0
+WIDTH, LANE, BAR, TOP, BOTTOM, SIZE = 760, 26, 18, 52, 44, 12.0
 
 
-def timeline_svg(rows: Sequence[Mapping[str, Any]], title: str, width: int = 760) -> str:
+def timeline_svg(rows: Sequence[Mapping[str, Any]], title: str) -> str:
     """Draw bars on lanes.
 
     Parameters
@@ -25,7 +25,6 @@ def timeline_svg(rows: Sequence[Mapping[str, Any]], title: str, width: int = 760
         ``lane``, ``begin``, ``end`` (seconds), ``kind`` (has a colour and stands in the key), ``name`` (a browser shows
         it over the bar), and perhaps ``faint``, so that neighbours can be told apart. Numbered lanes stand first.
     title : str
-    width : int, optional
 
     Returns
     -------
@@ -41,19 +40,19 @@ def timeline_svg(rows: Sequence[Mapping[str, Any]], title: str, width: int = 760
     bottom = height - BOTTOM
 
     def across(seconds: float) -> float:
-        return round(left + scale.place(seconds * 1e3) * (width - left - 16), 1)
+        return round(left + scale.place(seconds * 1e3) * (WIDTH - left - 16), 1)
 
     parts = [
-        f'<svg viewBox="0 0 {width} {height}" xmlns="{NAMESPACE}" width="{width}" height="{height}" '
+        f'<svg viewBox="0 0 {WIDTH} {height}" xmlns="{NAMESPACE}" width="{WIDTH}" height="{height}" '
         f'font-family="{FONT}" role="img" aria-label="{html.escape(title)}" font-size="{SIZE:g}" fill="{GREY}">',
         f"<title>{html.escape(title)}</title>",
         text(4, 16, title, weight=600),
     ]
     for value, words in scale.ticks:
         x = across(value / 1e3)
-        if left - 1 <= x <= width - 15:
+        if left - 1 <= x <= WIDTH - 15:
             parts += [line((x, TOP - 6, x, bottom), "grid", True), text(x, bottom + 18, words, "middle")]
-    parts.append(text((left + width - 16) / 2, height - 6, "milliseconds", "middle"))
+    parts.append(text((left + WIDTH - 16) / 2, height - 6, "milliseconds", "middle"))
     x = left
     for kind in kinds:
         parts += [_bar(x, 26, 10, 10, colors[kind]), text(x + 15, 35, kind)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -126,24 +126,28 @@ def study_density(
         rows: list[dict[str, Any]] = [{**dict.fromkeys(COLUMNS), "density": 1.0, **call(dict(everything), {})}]
         if len(rows[0]) == len(COLUMNS):
             raise ValueError("study_density: evaluate returned no number")
-        for kind, members in kinds.items():
+
+        def point(kind: str, structure: str, text: str) -> Iterator[dict[str, Any]]:
+            step(f"{kind}  {text}")
+            changed = dict(everything)
+            for name in kinds[kind]:
+                with named(name):
+                    changed[name] = prune(source.load(name), text, axes[name])
+            masks = {name: _not_zero(changed[name]) for name in kinds[kind]}
+            found = sum(int(mask.sum()) for mask in masks.values())
+            density = found / max(1, sum(mask.size for mask in masks.values()))
+            row = {"layers": kind, "structure": structure, "pattern": text, "density": density}
+            yield {**row, "retrained": None, **call(dict(changed), {})}
+            if train is not None:
+                step(f"retrain  {kind}  {text}")
+                after = train_again(train, everything, changed, "study_density")
+                _check_zeros(after, masks, text)
+                yield {**row, "retrained": True, **call(after, {})}
+
+        for kind in kinds:
             for structure, texts in curves.items():
                 for text in texts:
-                    step(f"{kind}  {text}")
-                    changed = dict(everything)
-                    for name in members:
-                        with named(name):
-                            changed[name] = prune(source.load(name), text, axes[name])
-                    masks = {name: _not_zero(changed[name]) for name in members}
-                    found = sum(int(mask.sum()) for mask in masks.values())
-                    density = found / max(1, sum(mask.size for mask in masks.values()))
-                    row = {"layers": kind, "structure": structure, "pattern": text, "density": density}
-                    rows.append({**row, "retrained": None, **call(dict(changed), {})})
-                    if train is not None:
-                        step(f"retrain  {kind}  {text}")
-                        after = train_again(train, everything, changed, "study_density")
-                        _check_zeros(after, masks, text)
-                        rows.append({**row, "retrained": True, **call(after, {})})
+                    rows += point(kind, structure, text)
         step.finish()
     metrics = list(dict.fromkeys(key for row in rows for key in row if key not in COLUMNS))
     table = [{**{key: row[key] for key in COLUMNS}, **{key: row.get(key) for key in metrics}} for row in rows]

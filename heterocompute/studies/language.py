@@ -27,6 +27,7 @@ from ..products.error import error
 from ..ptq.methods import by_method
 from ..ptq.network import calibrate
 from ..report.study import STORED
+from ..zoo.llm.inputs import text_ids_of
 from .asked import (
     Entry,
     activations_of,
@@ -69,8 +70,6 @@ def study_text(
     methods: Any,
     emulate: Any = None,
     per_layer: bool = False,
-    stride: int | None = None,
-    window: int | None = None,
 ) -> Study:
     """Do what `heterocompute.study` describes of a language model."""
     if text is None:
@@ -83,7 +82,7 @@ def study_text(
     names = names_of(net, include, exclude)
     for entry in entries:
         check_patterns(names, entry.formats)
-    ids = calibration = net._text_ids(text, "study: text")
+    ids = calibration = text_ids_of(net, text, "study: text")
     is_calibrated = any(entry.of(name).method == "gptq" for entry in entries for name in names)
     if is_calibrated:
         calibration, ids = _divided(ids)
@@ -113,7 +112,7 @@ def study_text(
             found.append(part)
             layers.append(part.row(name, way.method))
         step(f"judge  {entry.text if entry.formats else STORED}")
-        compared = net.judged(ids, [(made, *way[1:]) for way in ways], stride, window, compare=True, states=states)
+        compared = net.judged(ids, [(made, *way[1:]) for way in ways], compare=True, states=states)
         for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
             bits = bits_of_cache(cache, net.shape.head_width)
             rows.append(
@@ -135,7 +134,7 @@ def study_text(
             )
         if per_layer and made:
             step(f"judge  {entry.text} in each matrix alone")
-            judged = net.judged(ids, [({name: q},) for name, q in made.items()], stride, window, True, 0, states)
+            judged = net.judged(ids, [({name: q},) for name, q in made.items()], compare=True, states=states)
             for name, numbers in zip(made, judged, strict=True):
                 way = entry.of(name)
                 named_row = {"name": name, "format": str(way.fmt), "method": way.method}

@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import hardware as hw
 from ..arrays.eie import encode_csr
+from ..base.progress import Progress
 from ..base.regular import open_regular
 from ..base.texts import near_words, printable
 from ..base.values import shown
@@ -27,7 +28,6 @@ from .study import study
 __all__ = ["PAPERS", "PaperTable", "reproduce_paper"]
 
 Array = np.ndarray[Any, Any]
-Progress = Callable[[int, int, str], None]
 NETWORKS = {"digits": digits, "adder": adder}
 CALIBRATION = 128  # examples
 

@@ -8,17 +8,12 @@ format by format. Nothing here knows what the weights belong to.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..arrays.components import component_layout
-from ..arrays.dense import as_single, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..base.modules import is_module
@@ -30,11 +25,9 @@ from ..formats import Format
 from ..products.clock import Clock
 from ..products.error import error
 from ..products.quantize import quantize
-from ..ptq.error import error as output_error
-from ..ptq.methods import by_method
-from ..report.study import labelled
 from .alone import count_alone, judge_alone
 from .asked import (
+    Entry,
     Way,
     activations_of,
     by_methods,
@@ -45,12 +38,12 @@ from .asked import (
     methods_of,
     modelled_by,
     plan_of,
-    text_of,
 )
 from .callers import MODELLED, RESERVED, evaluator, finite, noted, retrainer, seeded, train_again
 from .result import Study
 from .short import notes_on
-from .source import Source, loaded, module_of, named, network_of
+from .source import Source, module_of, network_of
+from .tensor import Measured, Tensor, bits_of, measured_alone
 
 NETWORK_FORMATS = (
     "int8 int4 int3 int2 int4-g16 int3-g16 vsq4-g16 vsq4-g16-s4 vsq4-g32-s4 vsq4-g64-s8 "
@@ -61,8 +54,8 @@ NETWORK_FORMATS = (
 NETWORK_RETRAINED = "cb3 cb2 int8+2:4 vsq4-g16-s4+2:4 int8+1:4".split()  # rows that a network trains by default
 NETWORK_ACTIVATIONS = ("int8",)
 TENSOR_FORMATS = "int8 int4 int4-g32-f16 vsq4-g16-s4 vsq4-g64-s8 vsq3-g16-s4 mxfp8_e4m3 mxfp4 nvfp4 nf4-g64".split()
-HISTOGRAM_BINS = 81
-HISTOGRAM_VALUES = 1 << 17  # enough for a picture, whatever the tensor's size
+
+Kind = tuple[int, Format | None, str | None]  # index and format of activations, emulation
 
 
 def run(
@@ -143,234 +136,123 @@ def run(
             assert way.fmt is not None
             return quantize(source.load(name), way.fmt, axis=axes[name])
 
-        asked_of = partial(_Tensor, kinds=tuple(kinds), keeps=call is not None)
+        asked_of = partial(Tensor, kinds=tuple(kinds), keeps=call is not None)
         tensors = [asked_of(name, source.of(name), axes[name], tuple(wanted[name]), known.get(name)) for name in names]
-        found: list[Any] = []
-        if is_alone(who):
-            clock = Clock()
-            for tensor in tensors:
-                found.append(tensor.measured(source.load(tensor.name), clock, step))
-            del clock
-        else:
-            found = [None] * len(tensors)
-            for i, answer in in_workers(who, measured_alone, tensors, "study"):
-                found[i] = answer
-                for way in tensors[i].ways:
-                    step(f"{tensors[i].name}  {way.text}")
-        measured: dict[tuple[str, Way], _Measured] = {}
+        measured: dict[tuple[str, Way], Measured] = {}
         packed: dict[tuple[str, Way], QuantizedArray] = {}  # what took long to round, and is judged later
         pictures = []
-        for name, (of_ways, slow, picture) in zip(names, found, strict=True):
+        for name, (of_ways, slow, picture) in zip(names, _answers(who, tensors, source, step), strict=True):
             measured |= {(name, way): one for way, one in of_ways.items()}
             packed |= {(name, way): one for way, one in slow.items()}
             pictures.append(picture)
-        del found, tensors
+        del tensors
 
-        rows = []
+        rows: list[dict[str, Any]] = []
         everything = {name: source.original(name) for name in source.names} if call else {}
+        judge = _Judge(names, everything, rounded, trainings, call, modelled, step)
         for entry, kinds_of_entry, twice in zip(entries, plan, again, strict=True):
             chosen = [measured[name, entry.of(name)] for name in names]
-            replaced = dict(everything)
-            if call:
-                for name in names:
-                    way = entry.of(name)
-                    if way.fmt is not None:
-                        replaced[name] = rounded(name, way)
-            judged = [replaced]
-            for retrained in (None, True) if twice else (None,):
-                if retrained:
-                    judged = []
-                    for training in trainings:
-                        step(f"retrain  {entry.text}")
-                        judged.append(train_again(training, everything, replaced, "study"))
-                    noise = [math.fsum(_noise(everything[name], one[name]) for one in judged) for name in names]
-                    chosen = [replace(one, noise=lost / len(judged)) for one, lost in zip(chosen, noise, strict=True)]
-                for i, kind, text in kinds_of_entry:
-                    names_of_row = {
-                        "method": entry.method, "activations": None if kind is None else str(kind),
-                        "emulate": text, "retrained": retrained,
-                    }  # fmt: skip
-                    row = {"format": entry.text, **names_of_row, **_pooled(chosen, i)}
-                    if text is not None:
-                        row["seconds"] = None  # there is no time of that hardware
-                    if retrained:
-                        row["output_db"] = None  # the inputs are others too
-                    row.update(modelled([one.matrix for one in chosen], kind))
-                    if call:
-                        given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
-                        step(f"evaluate  {entry.text}" + "".join(given))
-                        options = {"activations": kind, "emulate": text}
-                        with noted(entry.text + "".join(given)):
-                            row.update(_mean([call(dict(one), options) for one in judged]))
-                    rows.append(row)
+            rows += judge.rows(entry, kinds_of_entry, chosen, bool(twice))
         alone = judge_alone(entries, names, everything, rounded, call, step) if call and per_layer else []
         step.finish()
 
+    rows, metrics = _in_order(rows, hessians is not None)
+    layers = [measured[name, way].row for name in names for way in wanted[name]]
+    shapes = {name: tuple(source.infos[name][1]) for name in names}
+    return Study(rows, layers, metrics, pictures, alone, notes_on(shapes, axes, _formats_of(wanted)))
+
+
+def _answers(who: Workers, tensors: list[Tensor], source: Source, step: Steps) -> list[Any]:
+    """Return what was measured of each tensor."""
+    if is_alone(who):
+        clock = Clock()
+        return [tensor.measured(source.load(tensor.name), clock, step) for tensor in tensors]
+    found: list[Any] = [None] * len(tensors)
+    for i, answer in in_workers(who, measured_alone, tensors, "study"):
+        found[i] = answer
+        for way in tensors[i].ways:
+            step(f"{tensors[i].name}  {way.text}")
+    return found
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """What the rows of all entries need: the weights as they came, and the functions that round, train and judge."""
+
+    names: list[str]
+    everything: dict[str, Any]
+    rounded: Callable[[str, Way], Any]
+    trainings: list[Any]
+    call: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] | None
+    modelled: Callable[[list[Any], Any], dict[str, Any]]
+    step: Steps
+
+    def rows(self, entry: Entry, kinds: list[Kind], chosen: list[Measured], twice: bool) -> Iterator[dict[str, Any]]:
+        """Yield the rows of an entry, by what was measured of its tensors; `twice`: also after training."""
+        replaced = dict(self.everything)
+        for name in self.names if self.call else ():
+            way = entry.of(name)
+            if way.fmt is not None:
+                replaced[name] = self.rounded(name, way)
+        for kind in kinds:
+            yield self._row(entry, kind, chosen, [replaced], None)
+        if not twice:
+            return
+        judged = []
+        for training in self.trainings:
+            self.step(f"retrain  {entry.text}")
+            judged.append(train_again(training, self.everything, replaced, "study"))
+        noise = [math.fsum(_noise(self.everything[name], one[name]) for one in judged) for name in self.names]
+        chosen = [replace(one, noise=lost / len(judged)) for one, lost in zip(chosen, noise, strict=True)]
+        for kind in kinds:
+            yield self._row(entry, kind, chosen, judged, True)
+
+    def _row(
+        self, entry: Entry, of: Kind, chosen: list[Measured], judged: list[dict[str, Any]], retrained: bool | None
+    ) -> dict[str, Any]:
+        i, kind, text = of
+        names_of_row = {
+            "method": entry.method, "activations": None if kind is None else str(kind), "emulate": text,
+            "retrained": retrained,
+        }  # fmt: skip
+        row = {"format": entry.text, **names_of_row, **_pooled(chosen, i)}
+        if text is not None:
+            row["seconds"] = None  # there is no time of that hardware
+        if retrained:
+            row["output_db"] = None  # the inputs are others too
+        row.update(self.modelled([one.matrix for one in chosen], kind))
+        if self.call:
+            given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
+            self.step(f"evaluate  {entry.text}" + "".join(given))
+            options = {"activations": kind, "emulate": text}
+            with noted(entry.text + "".join(given)):
+                row.update(_mean([self.call(dict(one), options) for one in judged]))
+        return row
+
+
+def _in_order(rows: list[dict[str, Any]], known: bool) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return rows with their columns in order, and the columns that `evaluate` returned; `known`: by Hessians."""
     added = [key for key in MODELLED if rows and key in rows[0]]
     metrics = list(dict.fromkeys(key for row in rows for key in row if key not in (*RESERVED, "output_db", *MODELLED)))
-    rows = [
+    ordered = [
         {
             **{key: row[key] for key in RESERVED[:-1]},
-            **({} if hessians is None else {"output_db": row["output_db"]}),
+            **({"output_db": row["output_db"]} if known else {}),
             **{key: row.get(key) for key in metrics},
             "seconds": row["seconds"],
             **{key: row[key] for key in added},
         }
         for row in rows
     ]
-    layers = [measured[name, way].row for name in names for way in wanted[name]]
-    shapes = {name: tuple(source.infos[name][1]) for name in names}
-    return Study(rows, layers, metrics, pictures, alone, notes_on(shapes, axes, _formats_of(wanted)))
+    return ordered, metrics
 
 
 def _formats_of(wanted: Mapping[str, Iterable[Way]]) -> dict[str, list[Format]]:
     return {name: [way.fmt for way in ways if way.fmt is not None] for name, ways in wanted.items()}
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """One tensor in one format; `seconds` has one value for each kind of activations."""
-
-    row: dict[str, Any]
-    size: int
-    signal: float
-    noise: float
-    seconds: list[float | None]
-    matrix: tuple[int, int, int, Format | None]  # rows, reduction, stored bytes, format
-    judged: bool  # there is a Hessian
-
-
-@dataclass(frozen=True)
-class _Tensor:
-    """One tensor and what is measured of it: work that any process can do.
-
-    `source`: the array, or the path and the layout of its checkpoint. `keeps`: whether to return what took long to
-    round.
-    """
-
-    name: str
-    source: Any
-    axis: tuple[int, ...]
-    ways: tuple[Way, ...]
-    hessian: Any
-    kinds: tuple[Format | None, ...]
-    keeps: bool
-
-    def measured(
-        self, w: NDArray[Any], clock: Clock | None, step: Callable[[str], None]
-    ) -> tuple[dict[Way, _Measured], dict[Way, QuantizedArray], dict[str, Any]]:
-        """Return what was measured of each way, what took long to round, and the picture."""
-        found, packed = {}, {}
-        with named(self.name):
-            subject = _Subject(self.name, w, self.axis, clock, self.hessian)
-            for way in self.ways:
-                step(f"{self.name}  {way.text}")
-                found[way], q = subject.measure(way, list(self.kinds))
-                if self.keeps and q is not None and way.slow:
-                    packed[way] = q
-            return found, packed, subject.picture()
-
-
 @counts_subnormals
-def measured_alone(tensor: _Tensor) -> Any:
-    """Measure one tensor where others are measured at the same time: without times, which would be theirs too."""
-    w = loaded(tensor.source, tensor.name)
-    return tensor.measured(w, None, lambda text: None)
-
-
-class _Subject:
-    """One tensor as the matrix (rows, reduction) of its product."""
-
-    @counts_subnormals
-    def __init__(self, name: str, w: NDArray[Any], axis: tuple[int, ...], clock: Clock | None, h: Any = None) -> None:
-        self.name, self.w, self.axis, self.clock, self.h = name, w, axis, clock, h
-        self.times: dict[Format | None, list[float | None]] = {}
-        refuse_infinite(w, "w")
-        single = as_single(w, "w")
-        others = [i for i in range(w.ndim) if i not in axis]
-        self.rows = math.prod(w.shape[i] for i in others)
-        self.columns = math.prod(w.shape[i] for i in axis)
-        matrix = w.transpose(*others, *axis).reshape(self.rows, self.columns)
-        self.signal = _sum_of_squares(matrix)
-        self.matrix: NDArray[np.float32] = np.ascontiguousarray(
-            single.transpose(*others, *axis).reshape(self.rows, self.columns)
-        )
-        self.shown = 0
-        if w.size:
-            self.x = np.random.default_rng(0).standard_normal((1, self.columns), dtype=np.float32)
-            # the row of middling size stands for all in pictures
-            largest = np.maximum(self.matrix.max(axis=1), -self.matrix.min(axis=1))
-            self.shown = int(np.argsort(largest, kind="stable")[self.rows // 2])
-        self.by_row = others == [0]
-        self.levels: dict[str, list[float]] = {}
-
-    @counts_subnormals
-    def measure(self, way: Way, kinds: list[Format | None]) -> tuple[_Measured, QuantizedArray | None]:
-        w, fmt, q = self.w, way.fmt, None
-        operand: Any = self.matrix
-        stored, sqnr_db, noise, output_db = w.nbytes, None, 0.0, None
-        if fmt is not None and not w.size:  # however many empty rows there are
-            layout = component_layout(fmt, w.shape, self.axis).values()
-            stored = sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout)
-        elif fmt is not None:
-            q = by_method(w, fmt, self.axis, way.method or "rtn", self.h)
-            lost = error(w, q)
-            stored, sqnr_db, noise = q.nbytes, finite(lost.sqnr_db), lost.mse * w.size
-            operand = self._as_matrix(q)
-            source, shown = q if self.by_row else operand, slice(self.shown, self.shown + 1)
-            shared = not source.format.splits_into_rows
-            row = source.dequantize()[shown] if shared else source[shown].dequantize()
-            self.levels[labelled(str(fmt), way.method)] = np.unique(row).tolist()
-            if self.h is not None:
-                output_db = finite(output_error(w, q, self.h, self.axis).output_db)
-        if fmt not in self.times:  # the same for every method
-            times: list[float | None] = [None] * len(kinds)
-            self.times[fmt] = [*self.clock.seconds(self.x, operand, kinds)] if w.size and self.clock else times
-        seconds = self.times[fmt]
-        row = {
-            "name": self.name,
-            "shape": list(w.shape),
-            "format": text_of(fmt),
-            "method": way.method,
-            "bits": _bits(stored, w.size),
-            "bytes": stored,
-            "sqnr_db": sqnr_db,
-            **({} if self.h is None else {"output_db": output_db}),
-            "seconds": seconds[0],
-        }
-        matrix = (self.rows, self.columns, stored, fmt)
-        return _Measured(row, w.size, self.signal, noise, seconds, matrix, self.h is not None), q
-
-    def _as_matrix(self, q: QuantizedArray) -> QuantizedArray:
-        """The same codes as a matrix; quantized again where a group would go on into the next window position."""
-        shape = (self.rows, self.columns)
-        if component_layout(q.format, shape, (1,)) == component_layout(q.format, q.shape, q.axis):
-            return QuantizedArray(q.components, q.format, shape, (1,))
-        return quantize(self.matrix, q.format, axis=1)
-
-    @counts_subnormals
-    def picture(self) -> dict[str, Any]:
-        """Histogram of the values, and the levels that one row takes in each format."""
-        values = self.matrix.reshape(-1)
-        values = values[:: max(1, values.size // HISTOGRAM_VALUES)].astype(np.float64)  # so that bins have room
-        reach = 0.0
-        if values.size:  # wide enough for the row and nearly all values, not for a far outlier
-            row = self.matrix[self.shown]
-            reach = max(float(np.abs(row).max(initial=0.0)) * 1.05, float(np.percentile(np.abs(values), 99.5)))
-        reach = reach or 1.0
-        counts, _ = np.histogram(values, bins=HISTOGRAM_BINS, range=(-reach, reach))
-        return {
-            "name": self.name,
-            "range": reach,
-            "counts": counts.tolist(),
-            "outside": 1 - int(counts.sum()) / values.size if values.size else 0.0,
-            "row": self.shown,
-            "levels": self.levels,
-        }
-
-
-@counts_subnormals
-def _pooled(chosen: list[_Measured], i: int) -> dict[str, Any]:
+def _pooled(chosen: list[Measured], i: int) -> dict[str, Any]:
     stored = sum(one.row["bytes"] for one in chosen)
     signal, noise = math.fsum(one.signal for one in chosen), math.fsum(one.noise for one in chosen)
     times = [one.seconds[i] for one in chosen]
@@ -378,7 +260,7 @@ def _pooled(chosen: list[_Measured], i: int) -> dict[str, Any]:
     outputs = [0.0 if (db := one.row["output_db"]) is None else 10 ** (-db / 10) for one in chosen if one.judged]
     lost = math.fsum(outputs) / max(len(outputs), 1)
     return {
-        "bits": _bits(stored, sum(one.size for one in chosen)),
+        "bits": bits_of(stored, sum(one.size for one in chosen)),
         "bytes": stored,
         "sqnr_db": finite(10 * math.log10(signal / noise)) if signal and noise else None,
         "output_db": -10 * math.log10(lost) if lost else None,
@@ -403,15 +285,3 @@ def _mean(found: list[dict[str, float | None]]) -> dict[str, float | None]:
 def _noise(w: Any, changed: Any) -> float:
     mse: float = error(w, changed).mse
     return mse * float(changed.size)
-
-
-def _sum_of_squares(matrix: NDArray[Any]) -> float:
-    if not matrix.size:  # of any number of rows
-        return 0.0
-    block = max(1, (1 << 20) // matrix.shape[1])
-    parts = (matrix[i : i + block].astype(np.float64) for i in range(0, len(matrix), block))
-    return math.fsum(float(np.square(part, out=part).sum()) for part in parts)
-
-
-def _bits(stored: int, size: int) -> float | None:
-    return 8 * stored / size if size else None

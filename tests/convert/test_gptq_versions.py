@@ -8,19 +8,12 @@ import decoders
 import numpy as np
 import pytest
 from common import reals
+from conversions import data_of, row_of
 
 import heterocompute as hc
 from heterocompute.files.convert import convert_checkpoint
 
 W = reals((64, 256), 3)
-
-
-def data_of(path):
-    return {name: (part.dtype, part.shape, part.tobytes()) for name, part in hc.load(path).items()}
-
-
-def row_of(summary, name="fc.weight"):
-    return next(row for row in summary["tensors"] if row["name"] == name)
 
 
 @pytest.mark.parametrize("fmt", ["int4-g32-asym-f16", "int3-g64-asym-f16", "int8-asym-f16", "int4-g32-f16"])

@@ -340,7 +340,7 @@ def test_inspect_describes_every_tensor(tmp_path):
 
 
 def test_range_is_found_across_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("heterocompute.files.checkpoint.BLOCK", 3)
+    monkeypatch.setattr("heterocompute.files.inspection.BLOCK", 3)
     save(tmp_path / "in", {"w": np.array([[0, 1, 2, np.nan], [9, 3, np.nan, -7]], np.float16)})
     row = inspect(tmp_path / "in")[0]
     assert (row["min"], row["max"], row["nan"]) == (-7, 9, 2)

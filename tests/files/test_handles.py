@@ -17,7 +17,7 @@ import said
 from common import run, same_bits
 
 import heterocompute as hc
-from heterocompute.files.rewrite import size_of
+from heterocompute.files.work import size_of
 
 W = np.random.default_rng(3).standard_normal((8, 384)).astype(np.float32)
 

@@ -16,7 +16,7 @@ import heterocompute as hc
 from heterocompute.base.container import Reader
 from heterocompute.base.json_text import MAX_MARKS, MAX_STRINGS, strict_json
 from heterocompute.base.writer import Writer
-from heterocompute.files import checkpoint
+from heterocompute.files import checkpoint, inspection
 from heterocompute.files.safetensors import save
 from heterocompute.hardware import as_network
 
@@ -181,7 +181,7 @@ def test_the_range_in_blocks_is_the_range_at_once(path, text, axis, monkeypatch)
     w = np.random.default_rng(6).standard_normal((50, 130)).astype(np.float32)
     q = hc.quantize(w, text, axis=axis) if text != "2:4" else hc.prune(w, text, axis=axis)
     save(path, {"q": q, "w": w})
-    monkeypatch.setattr(checkpoint, "BLOCK", 1000)
+    monkeypatch.setattr(inspection, "BLOCK", 1000)
     rows = checkpoint.inspect(path)
     for row, values in zip(rows, (np.asarray(q), w), strict=True):
         assert (row["min"], row["max"]) == (float(values.min()), float(values.max()))

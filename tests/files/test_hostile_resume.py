@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import said
+from common import bytes_of
 
 import heterocompute as hc
 from heterocompute.files.checkpoint import dequantize_checkpoint
@@ -42,10 +43,6 @@ def make_folder(folder: Path, seed: int = 0, last: float = 1.0) -> Path:
 
 def quantized(source: Path, out: Path, **options: Any) -> Any:
     return hc.quantize_checkpoint(source, out, **{"format": "int8", "shard_size": SIZE, **options})
-
-
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture

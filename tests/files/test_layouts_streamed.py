@@ -10,7 +10,7 @@ import pytest
 from common import run
 
 import heterocompute as hc
-from heterocompute.files.layouts.table import LAYOUTS
+from heterocompute.files.layouts.layout import LAYOUTS
 
 RANDOM = np.random.default_rng(3)
 WEIGHTS = {

@@ -10,11 +10,11 @@ import shutil
 import numpy as np
 import pytest
 import said
-from common import run, run_until
+from common import bytes_of, run, run_until
 
 import heterocompute as hc
 from heterocompute.files.checkpoint import dequantize_checkpoint, quantize_checkpoint
-from heterocompute.files.rewrite import size_of
+from heterocompute.files.work import size_of
 
 RANDOM = np.random.default_rng(7)
 PARTS = 4
@@ -41,10 +41,6 @@ def make_folder(folder, weights=WEIGHTS):
 @pytest.fixture
 def source(tmp_path):
     return make_folder(tmp_path / "in")
-
-
-def bytes_of(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def quantized(source, out, **options):

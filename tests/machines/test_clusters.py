@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 import said
-from common import run
+from common import bytes_of, run
 
 import heterocompute as hc
 from heterocompute import hardware as hw
@@ -26,10 +26,6 @@ SETTINGS = {
     "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
     "HETEROCOMPUTE_THREADS": "1",
 }
-
-
-def bytes_of(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def free_port():

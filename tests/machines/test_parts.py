@@ -10,7 +10,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import said
-from common import run, run_until
+from common import bytes_of, run, run_until
 
 import heterocompute as hc
 from heterocompute.base.workers import in_order
@@ -29,10 +29,6 @@ def source(tmp_path):
     (folder / "config.json").write_text('{"hidden_size": 64}')
     (folder / "tokenizer.json").write_text("{}")
     return folder
-
-
-def bytes_of(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def quantized(source, out, **options):

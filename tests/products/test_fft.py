@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import said
-from common import isas, reals, same_bits
+from common import check_forms, isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
@@ -48,18 +48,11 @@ def defined(case: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_bits_are_those_of_the_definition(case: Any, isa: str) -> None:
     x, filters, bias, plain = defined(case)
-    biased = plain + bias[:, None, None]
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-    gaps = np.zeros((*plain.shape, 2), np.float32)[..., 1]
     names: Any = dict(zip(("stride", "padding", "dilation", "groups"), case[7:], strict=True))
     for image, threads in ((x, 1), (last, 2)):
         with hc.use(isa=isa, threads=threads):
-            arguments: Any = {**names, "algorithm": "fft"}
-            assert same_bits(hc.conv2d(image, filters, **arguments), plain)
-            assert same_bits(hc.conv2d(image, filters, bias, **arguments, relu=True), np.where(biased <= 0, 0, biased))
-            assert same_bits(np.array(hc.conv2d(image, filters, **arguments, out=gaps)), plain)
-            found = hc.conv2d(image.transpose(0, 2, 3, 1), filters, bias, **arguments, layout="NHWC")
-            assert same_bits(np.ascontiguousarray(found.transpose(0, 3, 1, 2)), biased)
+            check_forms(image, filters, bias, plain, {**names, "algorithm": "fft"})
 
 
 def exact(x: Any, w: Any) -> Any:

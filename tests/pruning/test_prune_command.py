@@ -55,7 +55,7 @@ def test_zeros_stand_in_tensors_of_the_same_type(paths: tuple[str, str], dtype: 
 
 
 def test_rows_in_blocks_are_rows_at_once(paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heterocompute.files.checkpoint.BLOCK", 100)  # two rows of the matrix, two filters
+    monkeypatch.setattr("heterocompute.files.changes.BLOCK", 100)  # two rows of the matrix, two filters
     weights = tensors()
     save(paths[0], weights)
     prune_checkpoint(*paths, "60%")

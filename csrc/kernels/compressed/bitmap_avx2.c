@@ -1,5 +1,5 @@
-/* Bitmaps: kernels/compressed/compressed.h. */
-#include "kernels/kernel.h"
+/* hc_bitmap_mark_avx2, hc_bitmap_compress_avx2 and hc_bitmap_expand_avx2: kernels/compressed/compressed.h. */
+#include "kernels/compressed/bitmap.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -33,16 +33,7 @@ INLINE void mark(const int bytes, int64_t words, const char *items, uint64_t *bi
         bits[word] = ~(zeros(bytes, items) | (uint64_t)zeros(bytes, items + 32 * bytes) << 32);
 }
 
-void hc_bitmap_mark_avx2(int bytes, int64_t words, const void *items, uint64_t *bits) {
-    if (bytes == 8)
-        mark(8, words, items, bits);
-    else if (bytes == 4)
-        mark(4, words, items, bits);
-    else if (bytes == 2)
-        mark(2, words, items, bits);
-    else
-        mark(1, words, items, bits);
-}
+HC_BITMAP_MARK(avx2)
 
 /* The items whose bit is set, one after the other, eight at a time: pext brings their places to the front, which then
  * pick items; bytes it brings there themselves. Eight are written whatever is kept of them, so the last ones go one by
@@ -101,16 +92,7 @@ INLINE void keep(const int bytes, int64_t words, const uint64_t *bits, const cha
     }
 }
 
-void hc_bitmap_compress_avx2(int bytes, int64_t words, const uint64_t *bits, const void *items, void *kept) {
-    if (bytes == 8)
-        keep(8, words, bits, items, kept);
-    else if (bytes == 4)
-        keep(4, words, bits, items, kept);
-    else if (bytes == 2)
-        keep(2, words, bits, items, kept);
-    else
-        keep(1, words, bits, items, kept);
-}
+HC_BITMAP_COMPRESS(avx2)
 
 /* Kept items back in their places, eight at a time: pdep puts the numbers of the kept ones where their bits are set,
  * and these pick items, -1 a zero; bytes it puts there themselves. Eight are read whatever is placed of them, so the
@@ -170,13 +152,4 @@ INLINE void place(const int bytes, int64_t words, const uint64_t *bits, const ch
     }
 }
 
-void hc_bitmap_expand_avx2(int bytes, int64_t words, const uint64_t *bits, const void *kept, void *items) {
-    if (bytes == 8)
-        place(8, words, bits, kept, items);
-    else if (bytes == 4)
-        place(4, words, bits, kept, items);
-    else if (bytes == 2)
-        place(2, words, bits, kept, items);
-    else
-        place(1, words, bits, kept, items);
-}
+HC_BITMAP_EXPAND(avx2)

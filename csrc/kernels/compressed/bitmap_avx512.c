@@ -1,5 +1,5 @@
-/* Bitmaps: kernels/compressed/compressed.h. */
-#include "kernels/kernel.h"
+/* hc_bitmap_mark_avx512, hc_bitmap_compress_avx512 and hc_bitmap_expand_avx512: kernels/compressed/compressed.h. */
+#include "kernels/compressed/bitmap.h"
 
 #include <immintrin.h>
 
@@ -24,16 +24,7 @@ static inline __attribute__((always_inline)) void mark(const int bytes, int64_t 
     }
 }
 
-void hc_bitmap_mark_avx512(int bytes, int64_t words, const void *items, uint64_t *bits) {
-    if (bytes == 8)
-        mark(8, words, items, bits);
-    else if (bytes == 4)
-        mark(4, words, items, bits);
-    else if (bytes == 2)
-        mark(2, words, items, bits);
-    else
-        mark(1, words, items, bits);
-}
+HC_BITMAP_MARK(avx512)
 
 /* The items whose bit is set, one after the other: compressed in a register of 32- or 64-bit items, smaller ones
  * widened on the way, and stored up to the last that is kept. */
@@ -66,16 +57,7 @@ static inline __attribute__((always_inline)) void keep(const int bytes, int64_t 
         }
 }
 
-void hc_bitmap_compress_avx512(int bytes, int64_t words, const uint64_t *bits, const void *items, void *kept) {
-    if (bytes == 8)
-        keep(8, words, bits, items, kept);
-    else if (bytes == 4)
-        keep(4, words, bits, items, kept);
-    else if (bytes == 2)
-        keep(2, words, bits, items, kept);
-    else
-        keep(1, words, bits, items, kept);
-}
+HC_BITMAP_COMPRESS(avx512)
 
 /* Kept items back in their places: expanded in a register of 32- or 64-bit items, smaller ones widened on the way.
  * Loads are masked: nothing behind the last kept item is read. */
@@ -109,13 +91,4 @@ static inline __attribute__((always_inline)) void place(const int bytes, int64_t
         }
 }
 
-void hc_bitmap_expand_avx512(int bytes, int64_t words, const uint64_t *bits, const void *kept, void *items) {
-    if (bytes == 8)
-        place(8, words, bits, kept, items);
-    else if (bytes == 4)
-        place(4, words, bits, kept, items);
-    else if (bytes == 2)
-        place(2, words, bits, kept, items);
-    else
-        place(1, words, bits, kept, items);
-}
+HC_BITMAP_EXPAND(avx512)

@@ -1,40 +1,6 @@
-/* Stored weights times a panel of activations: a weight's row keeps its sums in up to 4 registers, each stored value is
- * broadcast and meets the panel row of its column, a memory operand. */
-#include "kernels/kernel.h"
+/* hc_csr_spmm_avx2: kernels/compressed/csr_spmm.h. */
+#include "kernels/floats/avx2.h"
 
-#include <immintrin.h>
+#include "kernels/compressed/csr_spmm.h"
 
-enum { LANES = 8 };
-
-static inline __attribute__((always_inline)) void walk(const int registers, int64_t rows, const int64_t *begin,
-                                                       const int64_t *end, const float *values, const int32_t *indices,
-                                                       int64_t first, const float *panel, bool accumulate,
-                                                       float *tile) {
-    for (int64_t i = 0; i < rows; i++, tile += registers * LANES) {
-        __m256 sum[4];
-#pragma GCC unroll 4
-        for (int r = 0; r < registers; r++)
-            sum[r] = accumulate ? _mm256_loadu_ps(tile + r * LANES) : _mm256_setzero_ps();
-        for (int64_t t = begin[i], stop = end[i]; t < stop; t++) {
-            const float *x = panel + (indices[t] - first) * registers * LANES;
-            const __m256 w = _mm256_set1_ps(values[t]);
-#pragma GCC unroll 4
-            for (int r = 0; r < registers; r++)
-                sum[r] = _mm256_fmadd_ps(w, _mm256_loadu_ps(x + r * LANES), sum[r]);
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < registers; r++)
-            _mm256_storeu_ps(tile + r * LANES, sum[r]);
-    }
-}
-
-void hc_csr_spmm_avx2(int64_t rows, const int64_t *begin, const int64_t *end, const float *values,
-                      const int32_t *indices, int64_t first, const float *panel, int lanes, bool accumulate,
-                      float *tile) {
-    if (lanes == 4 * LANES)
-        walk(4, rows, begin, end, values, indices, first, panel, accumulate, tile);
-    else if (lanes == 2 * LANES)
-        walk(2, rows, begin, end, values, indices, first, panel, accumulate, tile);
-    else
-        walk(1, rows, begin, end, values, indices, first, panel, accumulate, tile);
-}
+HC_CSR_SPMM(avx2, 4)

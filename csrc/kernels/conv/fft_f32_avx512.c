@@ -1,21 +1,9 @@
 /* The Fourier transforms of tiles, 16 channels, or filters, in lanes: hc_fft_forward_f32_avx512 and hc_fft_back_f32_avx512;
  * kernels/conv/conv.h. */
+#include "kernels/floats/avx512.h"
 #include "kernels/kernel.h"
 
-#include <immintrin.h>
-
-enum { LANES = 16 };
-
-#define HC_V __m512
 #define HC_NAME(name) name##_lanes
-#define HC_LOAD(at) _mm512_loadu_ps(at)
-#define HC_STORE(at, value) _mm512_storeu_ps(at, value)
-#define HC_SET(value) _mm512_set1_ps(value)
-#define HC_ADD(a, b) _mm512_add_ps(a, b)
-#define HC_SUB(a, b) _mm512_sub_ps(a, b)
-#define HC_MUL(a, b) _mm512_mul_ps(a, b)
-#define HC_FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define HC_RELU(a) _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, _mm512_setzero_ps(), _CMP_NLE_UQ), a)
 #include "kernels/conv/fft_f32.h"
 
 #include "kernels/conv/fft_tiles.h"

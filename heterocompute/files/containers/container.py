@@ -140,12 +140,6 @@ class Container(Tensors):
         data = self.bytes_at(begin, math.prod(shape) * wanted.itemsize, f"tensor {quoted(name)}")
         return self.values(data, wanted, name).reshape(shape)
 
-    def values(self, data: NDArray[np.uint8], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
-        """Return bytes as values; a bool is 0 or 1."""
-        if dtype.kind == "b" and data.size and data.max() > 1:
-            self._fail(f"tensor {quoted(name)} holds a bool that is neither 0 nor 1")
-        return data.view(dtype)
-
 
 def inside(folder: str, name: str) -> str | None:
     """Return the path of a file that another one in `folder` names, or None where that leads out of it.

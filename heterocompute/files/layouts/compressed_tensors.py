@@ -13,18 +13,17 @@ as its reciprocal, whose rounding changes values in their last bits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...arrays.bits import pack, unpack
 from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
-from ...base.texts import counted, quoted
+from ...base.texts import quoted
 from ...base.values import shown
 from ...formats import MX, NVFP4, Float, Int
 from . import scaled
-from .expressions import matches
 from .linear import (
     ROWS,
     WORD_COLUMNS,
@@ -38,17 +37,16 @@ from .linear import (
     in_order,
     matrix_of,
     no_format,
-    one_of,
     order_of,
     prefix_of,
     refuse,
     words,
 )
+from .schemes import check_mxfp4, check_nvfp4, chosen, packed_of, rows_of, scaled_of
 
 NAME = "compressed-tensors"
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 FP8 = (Float("fp8_e4m3fn", scaled="row"), Float("fp8_e4m3fn", scaled="tensor"))
-NAIVE = ("int-quantized", "float-quantized", "naive-quantized")
 
 
 def _is_mxfp4(q: Packed) -> bool:
@@ -221,13 +219,6 @@ def _weights_of(fmt: Any) -> tuple[dict[str, Any], str]:
     return weights, "pack-quantized"
 
 
-class Scheme(NamedTuple):
-    """What a config_group says of its weights: the file's format, and its `weights`."""
-
-    stored: Any
-    weights: Mapping[str, Any]
-
-
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
     """Return one weight that `parts_of`, or the layout's own program, has stored."""
     return in_order(f"{prefix}.weight_g_idx", NAME, sorted_from(prefix, tensors, config))
@@ -252,13 +243,13 @@ def _sorted(
     if f"{prefix}.weight_global_scale" in tensors:
         return _nvfp4_from(prefix, tensors, config), None
     if packed.dtype == np.uint8:
-        _chosen(prefix, config, _check_mxfp4, tensors)
+        chosen(prefix, config, check_mxfp4, tensors)
         rows, count = packed.shape[0], packed.shape[1] * 2
         if _order(prefix, tensors, count, 32) is not None:
             raise ValueError(f"{prefix}.weight_g_idx: columns of mxfp4 in another order than their groups are not read")
         return QuantizedArray({"codes": packed, "scales": scales}, MX("fp4"), (rows, count), (1,)), None
-    bits, group, symmetric = _chosen(prefix, config, _packed_of, tensors)
-    rows, count = _rows_of(prefix, tensors)
+    bits, group, symmetric = chosen(prefix, config, packed_of, tensors)
+    rows, count = rows_of(prefix, tensors)
     codes, middle = codes_in(packed, ROWS, bits, rows, count), 1 << (bits - 1)
     order = _order(prefix, tensors, count, group or count)
     if order is not None:
@@ -326,7 +317,7 @@ def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Arr
 
 def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[scaled.Codes, Array | None]:
     """Return codes of 8 bits with the columns of a group side by side, and which they are; None where they are all."""
-    high, wide = _chosen(prefix, config, _scaled_of, tensors)
+    high, wide = chosen(prefix, config, scaled_of, tensors)
     codes, points = tensors[f"{prefix}.weight"], tensors.get(f"{prefix}.weight_zero_point")
     order = _order(prefix, tensors, codes.shape[1], wide) if high == 1 and wide < codes.shape[1] else None
     if order is not None:
@@ -334,99 +325,9 @@ def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any])
     return scaled.checked(prefix, codes, tensors[f"{prefix}.weight_scale"], points, (high, wide)), order
 
 
-def _chosen(prefix: str, config: Mapping[str, Any], plan_of: Any, tensors: Mapping[str, Array]) -> Any:
-    """Return what one of the config_groups makes of a weight: of several that which its dtypes and shapes fit.
-
-    Targets are classes of modules and names, of which a file has the latter alone; shapes tell the groups apart.
-    """
-    groups = config.get("config_groups") or {"": {}}
-    schemes = {
-        name: Scheme(group.get("format") or config.get("format"), group.get("weights") or {})
-        for name, group in groups.items()
-        if len(groups) == 1 or (isinstance(group, Mapping) and group.get("weights"))
-    }
-    if len(schemes) == 1:
-        return plan_of(prefix, next(iter(schemes.values())), tensors)
-    found: dict[str, Any] = {}
-    for name, scheme in schemes.items():
-        try:
-            found[name] = plan_of(prefix, scheme, tensors)
-        except (ValueError, KeyError, TypeError):
-            continue
-    targets = {name: groups[name].get("targets") for name in found}
-    named = [name for name, said in targets.items() if isinstance(said, list) and _names(said, prefix)]
-    plans = [found[name] for name in (named if len(named) == 1 else found)]
-    if not plans or any(plan != plans[0] for plan in plans):
-        which = f"{shown(sorted(found))} alike" if plans else f"none of {shown(sorted(schemes))}"
-        raise ValueError(f"{prefix}: its tensors fit {which}, expected one of the config_groups")
-    return plans[0]
-
-
-def _names(targets: list[Any], prefix: str) -> bool:
-    """Tell whether some targets name a layer: as it is called, or by an expression after ``re:``."""
-    texts = [one for one in targets if isinstance(one, str)]
-    return prefix in texts or any(one.startswith("re:") and matches(one[3:], prefix) for one in texts)
-
-
-def _check_mxfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> None:
-    one_of(prefix, "format", scheme.stored, ("mxfp4-pack-quantized",))
-
-
-def _packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tuple[int, int | None, bool]:
-    """Return bits, values of a group (None: of a row), and whether there are no zero points."""
-    weights = scheme.weights
-    one_of(prefix, "format", scheme.stored, ("pack-quantized",))
-    one_of(prefix, "type", weights.get("type"), ("int",))
-    said = weights.get("strategy") or ("group" if (weights.get("group_size") or 0) > 0 else "channel")
-    strategy = one_of(prefix, "strategy", said, ("group", "channel"))
-    rows, count = _rows_of(prefix, tensors)
-    bits, symmetric = _whole(prefix, weights, "num_bits"), weights.get("symmetric", True) is True
-    group = None if strategy == "channel" else _whole(prefix, weights, "group_size")
-    packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
-    wanted = (rows, words(count, bits))
-    if packed.dtype != np.int32:
-        raise ValueError(f"{prefix}.weight_packed is {packed.dtype} {packed.shape}, expected int32 {wanted}")
-    if packed.shape != wanted:
-        said = f"{counted(bits, 'bit')} in the configuration"
-        raise ValueError(f"{prefix}.weight_packed is {packed.shape}, expected {wanted} of {said}")
-    if group is not None and (group < 1 or count % group):
-        raise ValueError(f"{prefix}: rows of {counted(count, 'value')} in groups of {group}, expected whole groups")
-    wanted = (rows, count // (group or count))
-    if scales.shape != wanted:
-        said = f"the strategy {strategy}" if group is None else f"group_size {group}"
-        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, expected {wanted} of {said} in the configuration")
-    points = tensors.get(f"{prefix}.weight_zero_point")
-    if symmetric and points is not None and points.any():
-        raise ValueError(f"{prefix}.weight_zero_point is not 0, expected none of symmetric weights")
-    if not symmetric:
-        shapes = {"int32": (words(rows, bits), wanted[1]), "int8": wanted}  # the latter of old versions
-        if points is None or points.shape != shapes.get(points.dtype.name):
-            what = None if points is None else f"{points.dtype} {points.shape}"
-            raise ValueError(f"{prefix}.weight_zero_point is {what}, expected int32 {shapes['int32']} or int8 {wanted}")
-        half = 1 << (bits - 1)
-        if points.dtype == np.int8 and not -half <= points.min(initial=0) <= points.max(initial=0) < half:
-            raise ValueError(f"{prefix}.weight_zero_point holds values of more than {counted(bits, 'bit')}")
-    return bits, group, symmetric
-
-
-def _check_nvfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> None:
-    one_of(prefix, "format", scheme.stored, ("nvfp4-pack-quantized",))
-    packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
-    wanted = (packed.shape[0], packed.shape[1] // 8) if packed.ndim == 2 else None
-    if packed.dtype != np.uint8 or scales.dtype.name != "float8_e4m3fn" or scales.shape != wanted:
-        what = f"{packed.dtype} {packed.shape} with scales {scales.dtype} {scales.shape}"
-        raise ValueError(
-            f"{prefix}.weight_packed is {what}, expected uint8 (out, in / 2) and float8_e4m3fn (out, in / 16)"
-        )
-    if whole.size != 1 or whole.dtype != np.float32 or not (np.isfinite(whole) & (whole > 0)).all():
-        raise ValueError(
-            f"{prefix}.weight_global_scale is {whole.dtype} {shown(whole.tolist())}, expected one float32 > 0"
-        )
-
-
 def _nvfp4_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
     """Return NVFP4 whose tensor's scale multiplies, from one that divides."""
-    _chosen(prefix, config, _check_nvfp4, tensors)
+    chosen(prefix, config, check_nvfp4, tensors)
     packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
     coarse = reciprocal(whole, scales, divides=True)
     if coarse is None:
@@ -441,7 +342,7 @@ def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
     whole = tensors.get(f"{prefix}.weight_global_scale")
     if whole is None:
         return None
-    _chosen(prefix, config, _check_nvfp4, tensors)
+    chosen(prefix, config, check_nvfp4, tensors)
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
     wide = scales.astype(np.float32)
     if not np.isfinite(wide).all():
@@ -460,54 +361,6 @@ def view_e2m1(packed: Array, shape: tuple[int, int]) -> Array:
     """Return the values of codes E2M1, two in a byte."""
     values: Array = E2M1[unpack(packed, 4, shape[1])]
     return values
-
-
-def _rows_of(prefix: str, tensors: Mapping[str, Array]) -> tuple[int, int]:
-    """Return the rows and columns that the tensor of a matrix's shape holds."""
-    stated = tensors[f"{prefix}.weight_shape"]
-    if stated.shape != (2,):
-        packed = tensors[f"{prefix}.weight_packed"]
-        raise ValueError(
-            f"{prefix}.weight_shape is {shown(stated.tolist())}, but {prefix}.weight_packed is {packed.shape}"
-        )
-    return int(stated[0]), int(stated[1])
-
-
-def _whole(prefix: str, weights: Mapping[str, Any], key: str) -> int:
-    """Return a number of the configuration."""
-    try:
-        return int(weights[key])
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{prefix}: {key} is {shown(weights.get(key))}, expected an integer") from None
-
-
-def _scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tuple[int, int]:
-    """Return the rows and columns that share a scale, of codes of 8 bits that lie as they are."""
-    weights, codes = scheme.weights, tensors[f"{prefix}.weight"]
-    one_of(prefix, "format", scheme.stored, NAIVE)
-    kind = one_of(prefix, "type", weights.get("type"), ("int", "float"))
-    one_of(prefix, "num_bits", int(weights.get("num_bits", 8)), (8,) if kind == "float" else (8, *range(2, 8)))
-    wanted = "float8_e4m3fn" if kind == "float" else "int8"
-    if codes.ndim != 2 or codes.dtype.name != wanted:
-        raise ValueError(f"{prefix}.weight is {codes.dtype} {codes.shape}, expected {wanted} of 2 dimensions")
-    said = weights.get("strategy") or ("group" if (weights.get("group_size") or 0) > 0 else None)
-    strategy = one_of(prefix, "strategy", said, ("tensor", "channel", "group", "block"))
-    rows, count = codes.shape
-    block = {"tensor": (rows, count), "channel": (1, count)}.get(strategy)
-    if strategy == "group":
-        block = (1, _whole(prefix, weights, "group_size"))
-    if strategy == "block":
-        high, wide = map(int, weights["block_structure"])
-        block = (high, wide)
-    assert block is not None
-    points = tensors.get(f"{prefix}.weight_zero_point")
-    symmetric = weights.get("symmetric", True) is True
-    if symmetric and points is not None and points.astype(np.float32).any():
-        raise ValueError(f"{prefix}.weight_zero_point is not 0, expected none of symmetric weights")
-    if not symmetric and points is None:
-        raise ValueError(f"{prefix}.weight_zero_point is missing, expected one of asymmetric weights")
-    scaled.check(prefix, codes, tensors[f"{prefix}.weight_scale"], None if symmetric else points, block)
-    return block
 
 
 def _order(prefix: str, tensors: Mapping[str, Array], count: int, group: int) -> Array | None:

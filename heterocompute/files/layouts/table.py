@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -22,41 +22,19 @@ from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
 from ..plain import plain_of
-from . import fp8, graph_weights, onnx_matmul, onnx_model
-from .configuration import KEY, config_in, config_of, method_of, plain_names, said_by
+from .configuration import KEY, config_in, config_of, method_of, plain_names
+from .detection import layout_in
 from .gguf import model as gguf_model
 from .layout import LAYOUTS, METHODS, Layout
-from .programs import EIGHTS, is_codes, program_in
-from .subclasses import torchao
+from .onnx import graph as onnx_graph, matmul as onnx_matmul, model as onnx_model
+from .refusals import refuse_changed, refuse_lone_codes, refuse_one, refuse_programs, refuse_scales, refuse_unread
 from .weight import Weight, of_array, of_blocks, of_values
 
-__all__ = ["KEY", "LAYOUTS", "NAMES", "WRITTEN", "check_layout", "described", "expected_of", "export",
-           "is_matrix", "operands_in", "readers_in",
-           "refuse_codes", "refuse_layout", "refuse_unread",
+__all__ = ["NAMES", "WHOLE", "check_layout", "described", "export", "is_matrix", "operands_in", "readers_in",
            "weight_from", "weights_in"]  # fmt: skip
 
-
-# Ends of the names that a weight's tensors have where no configuration lies beside them; the first that fits.
-SIGNS = (
-    ("compressed-tensors", (".weight_packed", ".weight_scale")),
-    ("bitsandbytes", (".weight.absmax", ".weight.quant_map")),
-    ("bitsandbytes", (".SCB", ".weight")),
-    ("gptq", (".qweight", ".qzeros", ".scales", ".g_idx")),
-    ("awq", (".qweight", ".qzeros", ".scales")),
-    ("modelopt", (".weight_scale_2", ".weight_scale", ".weight")),
-    ("fp8", (".weight_scale_inv", ".weight")),
-    ("fp8", (".scale_weight", ".weight")),
-    ("fp8", (".weight_scale", ".weight")),
-    ("gpt-oss", ("_blocks", "_scales")),
-    ("hqq", (".W_q", ".zero", ".scale", ".shape", ".packing")),
-    ("mlx", (".scales", ".weight")),
-    ("quanto", (".weight._scale", ".weight._data")),
-    ("torchao", ("._weight_qdata", "._weight_scale")),
-)
 # What a layer's tensors are called behind its name, if they are its weight's; those of `weight...` are, too.
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
-# How programs call scales or codes of a weight, and we do not.
-SCALES = (".weight_scale", ".weight_scale_inv", ".SCB", ".absmax", ".qweight", ".weight_packed")
 # Factors of a layer's inputs, without which its weights are those of another layer.
 INPUTS = (".pre_quant_scale", "_act_pre_scale")
 # Files of their own kind.
@@ -185,7 +163,7 @@ def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
         if name == "gguf":
             found = gguf_model.readers(reader)
         elif name in WHOLE:
-            plain, packed = graph_weights.readers(reader)
+            plain, packed = onnx_graph.readers(reader)
             found = {one: partial(reader.tensor, one) for one in plain} | dict(packed)
         else:
             plain, weights = _weights_in(reader, name)
@@ -217,7 +195,7 @@ def weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callabl
         raise ValueError(f"layout is {shown(name)}, expected {', '.join(LAYOUTS)}")
     with _blaming(reader, name):
         plain, weights = _weights_in(reader, name)
-        _refuse_lone_codes(reader, plain, shown(name))
+        refuse_lone_codes(reader, plain, shown(name))
     return plain, {
         one: partial(_read, reader, name, partial(_decoded, LAYOUTS[name], weight)) for one, weight in weights.items()
     }
@@ -242,7 +220,7 @@ def operands_in(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]
         Another program has quantized it, in no layout that is read.
     """
     config = config_in(reader)
-    name, method = _layout_in(reader, config), method_of(config)
+    name, method = layout_in(reader, config), method_of(config)
     with _blaming(reader, str(name)):
         if name is None:
             if method is not None and METHODS.get(method, method) not in LAYOUTS:
@@ -250,7 +228,7 @@ def operands_in(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]
             refuse_unread(reader)
             return plain_names(reader), {}
         plain, weights = _weights_in(reader, name)
-        _refuse_lone_codes(reader, plain, shown(name))
+        refuse_lone_codes(reader, plain, shown(name))
     layout = LAYOUTS[name]
     return plain, {
         one: partial(_read, reader, name, partial(_operand, layout, weight)) for one, weight in weights.items()
@@ -262,174 +240,6 @@ def _operand(layout: Layout, weight: Stored) -> Any:
     if found.array is None or found.order is not None:
         return found.values()
     return found.array if found.array.shape == found.shape else _array(layout, weight)
-
-
-def layout_said(reader: Tensors) -> str | None:
-    """Return the layout of a file's weights: what its configuration names, or without one what its tensors are called.
-
-    Parameters
-    ----------
-    reader : Tensors
-
-    Returns
-    -------
-    str or None
-        Of `LAYOUTS`; None where there are no weights in one, or the configuration names another program.
-    """
-    return _layout_in(reader, config_in(reader))
-
-
-def _layout_in(reader: Tensors, config: Mapping[str, Any]) -> str | None:
-    method, names = method_of(config), reader.names
-    if method is not None:
-        method = METHODS.get(method, method)
-        found = LAYOUTS.get(method)
-        return method if found is not None and any(one.endswith(found.marks) for one in names) else None
-    for layout, ends in SIGNS:
-        prefixes = [one.removesuffix(ends[0]) for one in names if one.endswith(ends[0])]
-        if (
-            prefixes
-            and all(f"{prefixes[0]}{end}" in reader for end in ends)
-            and _fits(reader, layout, prefixes[0], ends)
-        ):
-            return layout
-    return None
-
-
-def _fits(reader: Tensors, layout: str, prefix: str, ends: Sequence[str]) -> bool:
-    """Tell whether tensors called as those of a layout are of its dtypes, where other programs have such names, too."""
-    dtypes = [reader.info(f"{prefix}{end}").dtype for end in ends]
-    if LAYOUTS[layout].reads_metadata:
-        return torchao.is_described(prefix, reader.metadata)
-    if layout == "fp8":
-        return dtypes[-1] in fp8.EIGHTS and dtypes[0] in fp8.FLOATS
-    wanted = {"modelopt": ("float32", "float8_e4m3fn", "uint8"), "gpt-oss": ("uint8", "uint8")}.get(layout)
-    return dtypes[-1] == "uint32" if layout == "mlx" else wanted is None or tuple(dtypes) == wanted
-
-
-def refuse_layout(reader: Tensors) -> None:
-    """Raise ValueError where another program has quantized what a file holds: codes and scales are no weights.
-
-    Parameters
-    ----------
-    reader : Tensors
-
-    Raises
-    ------
-    ValueError
-        Without the name of the file.
-    """
-    config = config_in(reader)
-    said = _layout_in(reader, config)
-    if said is not None:
-        raise ValueError(
-            f"is already quantized, in the layout {said}: dequantize --layout {said} makes a plain one of it"
-        )
-    blocks = next((one for one in reader.names if reader.format_of(one) is not None), None)
-    if blocks is not None:
-        kind = reader.format_of(blocks)
-        raise ValueError(
-            f"is already quantized, tensor {quoted(blocks)} to {kind}: dequantize makes a plain file of it, whose "
-            "rounding is not undone, and quantize --requantize rounds a second time"
-        )
-    _refuse_others(reader, config)
-
-
-def refuse_unread(reader: Tensors) -> None:
-    """Raise ValueError where it has been quantized in a way that no layout here is: its codes lack their scales.
-
-    Parameters
-    ----------
-    reader : Tensors
-
-    Raises
-    ------
-    ValueError
-        Without the name of the file.
-    """
-    config = config_in(reader)
-    if reader.quantized or _layout_in(reader, config) is None:
-        _refuse_others(reader, config)
-
-
-def _refuse_others(reader: Tensors, config: Mapping[str, Any]) -> None:
-    if reader.quantized:
-        raise ValueError(quantized_already(reader.quantized))
-    if reader.quantized is not None:
-        return
-    said, names = said_by(reader, config), plain_names(reader)
-    if said is not None:
-        _refuse_scales(names, said)
-    _refuse_programs(reader, names, said)
-    if said is not None:
-        _refuse_lone_codes(reader, names, said)
-    _refuse_changed(config)
-
-
-def quantized_already(by: str) -> str:
-    """Return what is said of a model whose operators decode constants, such as ``"MatMulNBits of 'fc.B'"``."""
-    return (
-        f"is already quantized, by {by}, in the layout of another program that is not read here: expected the original"
-    )
-
-
-def _refuse_changed(config: Mapping[str, Any]) -> None:
-    """Raise ValueError where weights are stored without their zeros, or turned: what is no key of a layout here."""
-    sparsity = config.get("sparsity_config")
-    stored = sparsity.get("format") if isinstance(sparsity, Mapping) else sparsity
-    if stored not in (None, "dense"):
-        raise ValueError(
-            f"sparsity_config says the format {shown(stored)}, which is not read here: expected the original"
-        )
-    turned = config.get("transform_config")
-    if turned and (not isinstance(turned, Mapping) or turned.get("config_groups")):
-        raise ValueError(
-            "transform_config says that weights are rotated, which is not undone here: expected the original"
-        )
-
-
-def _refuse_programs(reader: Tensors, names: Sequence[str], said: str | None) -> None:
-    infos = {name: (info.dtype, info.shape) for name, info in ((name, reader.info(name)) for name in names)}
-    # Bytes that NumPy left without a dtype are codes where there are scales for them; of which shape is not known.
-    infos |= {name: (EIGHTS[0], (1 << 30, 1 << 30)) for name, what in reader.skipped.items() if "raw bytes" in what}
-    refuse_codes(infos, said)
-
-
-def refuse_codes(infos: Mapping[str, tuple[str, tuple[int, ...]]], said: str | None = None) -> None:
-    """Raise ValueError where some arrays are codes of another program next to their scales.
-
-    Parameters
-    ----------
-    infos : mapping of str to (str, tuple of int)
-        Name -> NumPy's name of the dtype, shape.
-    said : str, optional
-        The program, where something else says it.
-    """
-    found = program_in(infos)
-    if found is not None:
-        _refuse_one(found.name, said or found.program)
-
-
-def _refuse_scales(names: Iterable[str], said: str) -> None:
-    _refuse_one(next((one for one in names if one.endswith(SCALES)), None), said)
-
-
-def _refuse_lone_codes(reader: Tensors, names: Iterable[str], said: str) -> None:
-    """Raise ValueError where codes have no scales: written again, nothing would say that they are no weights."""
-    codes = (one for one in names if one.endswith("weight") and _are_codes(reader.info(one)))
-    _refuse_one(next(codes, None), said)
-
-
-def _refuse_one(name: str | None, said: str) -> None:
-    if name is not None:
-        raise ValueError(
-            f"is already quantized, by {said} with {quoted(name)}, in no layout that is read here: expected the "
-            "original"
-        )
-
-
-def _are_codes(info: Any) -> bool:
-    return len(info.shape) > 1 and is_codes("", info.dtype, info.shape)
 
 
 # The layer's name, a function that reads its tensors, the configuration.
@@ -459,12 +269,12 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
             mine[owner].append(tensor)
     owned = {tensor for tensors in mine.values() for tensor in tensors}
     plain = [one for one in reader.names if one not in owned and one not in LAYOUTS[name].markers]
-    _refuse_changed(config)
+    refuse_changed(config)
     if LAYOUTS[name].reads_metadata:
         config = {**config, "metadata": reader.metadata}
-    _refuse_one(next((one for one in plain if one.endswith(INPUTS)), None), shown(said))
-    _refuse_scales(plain, shown(said))  # of weights that would be taken for plain ones
-    _refuse_programs(reader, plain, shown(said))
+    refuse_one(next((one for one in plain if one.endswith(INPUTS)), None), shown(said))
+    refuse_scales(plain, shown(said))  # of weights that would be taken for plain ones
+    refuse_programs(reader, plain, shown(said))
     return plain, {f"{one}.weight": (one, partial(_tensors, reader, mine[one]), config) for one in mine}
 
 

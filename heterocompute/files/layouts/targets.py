@@ -20,9 +20,10 @@ from .configuration import KEY
 from .forms import AT_ONCE, forms, has_zero_points, in_form, joined
 from .gguf.blocks import blocks_name
 from .gguf.model import block_of
+from .layout import LAYOUTS
 from .linear import Array, Codes
-from .onnx_matmul import operands
-from .table import LAYOUTS, WRITTEN, described, weight_from
+from .onnx.matmul import operands
+from .table import WRITTEN, described, weight_from
 from .weight import Weight, of_blocks
 
 __all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format", "nearest",

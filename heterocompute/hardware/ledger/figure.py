@@ -29,7 +29,6 @@ KINDS: Mapping[str, tuple[float, str]] = {
     "energy": (0.25, "a table of 2014 scaled to the process; no clock, control or leakage"),
     "area": (0.25, "gates and memories scaled to the process"),
 }
-STATUSES = ("reproduced", "restated", "off", "not modelled")
 NUMBER = re.compile(r"(-?\d+)(?:\.(\d+))?(?:e(-?\d+))?")
 
 

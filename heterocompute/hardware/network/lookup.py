@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...base.modules import is_module
@@ -85,8 +85,12 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
         )
     if input_shape is None:
         raise ValueError("input_shape is missing: a list of layers needs the shape of one sample, without a batch")
+    return _of_layers(model, input_shape)
+
+
+def _of_layers(layers: Iterable[Any], input_shape: Sequence[int]) -> Network:
     builder = Builder("layers", check_shape(input_shape))
-    for i, item in enumerate(model):
+    for i, item in enumerate(layers):
         name, layer = item if isinstance(item, tuple) and len(item) == 2 else (f"{i}", item)
         if isinstance(layer, Attention):
             layer.add_to(builder, name, builder.last)

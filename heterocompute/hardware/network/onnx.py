@@ -145,33 +145,7 @@ class _Reader:
             if lost := [name for name in one.input if name and name not in made]:
                 self.fail(f"{called(one)} reads {shown(lost[0])}, which nothing before it makes")
             made.update(one.output)
-            found = [self.sources[name] for name in one.input if name in self.sources]
-            if one.op_type in GRAPHS or one.domain not in ("", "ai.onnx"):
-                kind = f"{one.domain}.{one.op_type}".strip(".")
-                self.fail(f"{called(one)} is a {printable(shortened(kind))}, which is not read")
-            if not one.output:
-                self.fail(f"{called(one)} has no output")
-            if one.op_type in SIZES or not found:
-                self.prepare(one)
-                continue
-            if one.op_type in SKIPPED:
-                self.sources[one.output[0]] = found[0]
-                continue
-            name = self.unique(one.name or f"{one.op_type.lower()}{place}")
-            try:
-                layer = self.layer(one)
-            except (TypeError, ValueError) as error:
-                text = str(error)
-                start = "" if text.startswith(self.place) else f"{self.place}: {printable(shortened(name))}: "
-                raise ValueError(start + text) from None
-            view = one.op_type in VIEWS and one.input[0] in self.sources
-            nodes.append(Node(name, layer, tuple(found), self.sources[one.input[0]] if view else None))
-            for output in one.output:
-                self.sources[output] = name
-            output = self.output(one)
-            shape = self.shapes.get(output)
-            if shape and all(size is not None for size in shape[1:]):
-                self.elements[name] = math.prod(self.sample(output))
+            nodes += self.read(one, place)
         network = Network(os.path.basename(self.place), tuple(nodes), self.sample(inputs[0]), "read from ONNX")
         for flow in network:
             known = self.elements.get(flow.name)
@@ -180,6 +154,37 @@ class _Reader:
                     f"{printable(shortened(flow.name))} has {known} values a sample, {flow.output_elements} as read"
                 )
         return network
+
+    def read(self, one: Any, place: int) -> list[Node]:
+        """Return the node of an operator, none of one that is skipped or computes sizes."""
+        found = [self.sources[name] for name in one.input if name in self.sources]
+        if one.op_type in GRAPHS or one.domain not in ("", "ai.onnx"):
+            kind = f"{one.domain}.{one.op_type}".strip(".")
+            self.fail(f"{called(one)} is a {printable(shortened(kind))}, which is not read")
+        if not one.output:
+            self.fail(f"{called(one)} has no output")
+        if one.op_type in SIZES or not found:
+            self.prepare(one)
+            return []
+        if one.op_type in SKIPPED:
+            self.sources[one.output[0]] = found[0]
+            return []
+        name = self.unique(one.name or f"{one.op_type.lower()}{place}")
+        try:
+            layer = self.layer(one)
+        except (TypeError, ValueError) as error:
+            text = str(error)
+            start = "" if text.startswith(self.place) else f"{self.place}: {printable(shortened(name))}: "
+            raise ValueError(start + text) from None
+        view = one.op_type in VIEWS and one.input[0] in self.sources
+        node = Node(name, layer, tuple(found), self.sources[one.input[0]] if view else None)
+        for output in one.output:
+            self.sources[output] = name
+        output = self.output(one)
+        shape = self.shapes.get(output)
+        if shape and all(size is not None for size in shape[1:]):
+            self.elements[name] = math.prod(self.sample(output))
+        return [node]
 
     def fail(self, what: str) -> NoReturn:
         raise ValueError(f"{self.place}: {what}")

@@ -31,23 +31,15 @@ def bert(name: str, width: int, blocks: int, heads: int, positions: int = 128) -
     return net.build(f"Devlin et al. 2018, with the pooler, {positions} tokens unless said otherwise")
 
 
-def gpt(name: str, width: int, blocks: int, heads: int, positions: int, limit: int, head: bool = True) -> Network:
+def gpt(name: str, width: int, blocks: int, heads: int, positions: int, limit: int) -> Network:
     """Return a GPT: normalization before each part, 50,257 tokens, the output layer shares the embedding's matrix."""
     net = Builder(name, (positions,))
     net.add("embeddings.word", Embedding(50257, width))
     source = net.add("embeddings.position", AddTable(limit, width))
     for i in range(blocks):
-        norm = net.add(f"block{i}.norm1", LayerNorm(width), source)
-        last = Attention(width, heads).add_to(net, f"block{i}.attention", norm)
-        source = net.add(f"block{i}.add1", Add(), source, last)
-        net.add(f"block{i}.norm2", LayerNorm(width), source)
-        net.add(f"block{i}.fc1", Linear(width, 4 * width))
-        net.add(f"block{i}.gelu", Activation("gelu", functional=True))
-        last = net.add(f"block{i}.fc2", Linear(4 * width, width))
-        source = net.add(f"block{i}.add2", Add(), source, last)
+        source = _block(net, f"block{i}", width, heads, source)
     net.add("norm", LayerNorm(width), source)
-    if head:
-        net.add("output", Linear(width, 50257, bias=False, shared=True))
+    net.add("output", Linear(width, 50257, bias=False, shared=True))
     return net.build(f"{positions} tokens unless said otherwise; attention counted over all pairs of positions")
 
 
@@ -88,10 +80,7 @@ def vit(name: str, width: int, blocks: int, heads: int, patch: int = 16) -> Netw
     net.add("class_token", Patches(width, 1))
     source = net.add("position", AddTable((224 // patch) ** 2 + 1, width))
     for i in range(blocks):
-        norm = net.add(f"block{i}.norm1", LayerNorm(width), source)
-        last = Attention(width, heads).add_to(net, f"block{i}.attention", norm)
-        source = net.add(f"block{i}.add1", Add(), source, last)
-        source = _mlp(net, f"block{i}", width, source)
+        source = _block(net, f"block{i}", width, heads, source)
     net.add("norm", LayerNorm(width), source)
     net.add("first", Select())
     net.add("head", Linear(width, 1000))
@@ -120,6 +109,12 @@ def whisper_encoder(name: str, width: int, blocks: int, heads: int, mels: int = 
         source = _mlp(net, f"block{i}", width, source)
     net.add("norm", LayerNorm(width), source)
     return net.build("Radford et al. 2022, the encoder alone")
+
+
+def _block(net: Builder, at: str, width: int, heads: int, source: str) -> str:
+    norm = net.add(f"{at}.norm1", LayerNorm(width), source)
+    last = Attention(width, heads).add_to(net, f"{at}.attention", norm)
+    return _mlp(net, at, width, net.add(f"{at}.add1", Add(), source, last))
 
 
 def _mlp(net: Builder, at: str, width: int, source: str) -> str:

@@ -22,8 +22,8 @@ from ...arrays.quantized import QuantizedArray
 from ...base.float_env import counts_subnormals
 from ...base.texts import quoted, sentence
 from ...base.values import shown
-from ...files.layouts.onnx_matmul import operands
-from ...files.layouts.onnx_model import OPSET, onnx_of, packed_bits, write_model
+from ...files.layouts.onnx.matmul import operands
+from ...files.layouts.onnx.model import OPSET, onnx_of, packed_bits, write_model
 from ...formats import format as parse_format
 from .attention import PackedMultiheadAttention
 from .modules import Packed

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arithmetic import Array, quotient
-from ..layout import Geometry, Terms, pack, row_bytes, unpack
+from ..layout import Geometry, Terms, pack, row_bytes, unsigned_codes as stored_codes
 from ..minifloat import refuse_clip
 
 
@@ -59,23 +59,6 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
     codes = np.clip(quotient(x - minima.astype(np.float64)[..., None], scales[..., None]), 0, largest)
     flat = codes.reshape(sizes.rows, sizes.groups * sizes.group)
     return {"codes": pack(flat, fmt.bits), "scales": scales, "minima": minima}
-
-
-def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
-    """Unpack the codes.
-
-    Parameters
-    ----------
-    fmt : Affine
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    ndarray of int64, (rows, groups, group)
-    """
-    codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=False)
-    return codes.reshape(sizes.rows, sizes.groups, sizes.group)
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:

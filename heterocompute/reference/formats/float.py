@@ -15,7 +15,7 @@ import numpy as np
 from .. import minifloat
 from ..arithmetic import Array
 from ..clip import thresholds
-from ..layout import Geometry, Terms, pack, real, row_bytes, unpack
+from ..layout import Geometry, Terms, pack, real, row_bytes, unsigned_codes as stored_codes
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
@@ -89,23 +89,6 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
     return (
         {"codes": codes, "coarse": scales.reshape(())} if fmt.scaled == "tensor" else {"codes": codes, "scales": scales}
     )
-
-
-def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
-    """Unpack the codes.
-
-    Parameters
-    ----------
-    fmt : Float
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    ndarray of int64, (rows, groups, group)
-    """
-    codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=False)
-    return codes.reshape(sizes.rows, sizes.groups, sizes.group)
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arithmetic import Array
 from ..clip import thresholds
-from ..layout import Geometry, Terms, pack, real, row_bytes, unpack
+from ..layout import Geometry, Terms, pack, real, row_bytes, unsigned_codes as stored_codes
 
 # float64 nearest to 2^(-i/64), as hexadecimal text: gamma divides 32, so every fraction of a T_e and every fraction
 # of a threshold between two is one of them.
@@ -101,23 +101,6 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
     e = np.where(quotient < magnitudes(fmt)[last] / 2, last + 1, e)
     codes = np.where(divisor == 0, 0, e + (np.signbit(x) << (fmt.bits - 1)))
     return {"codes": pack(codes.reshape(sizes.rows, sizes.groups * sizes.group), fmt.bits), "scales": scales}
-
-
-def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
-    """Unpack the codes, sign and exponent.
-
-    Parameters
-    ----------
-    fmt : Log
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    ndarray of int64, (rows, groups, group)
-    """
-    codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=False)
-    return codes.reshape(sizes.rows, sizes.groups, sizes.group)
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:

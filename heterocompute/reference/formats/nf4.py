@@ -18,7 +18,7 @@ import numpy as np
 from ..arithmetic import LARGEST, Array, fma, quotient
 from ..clip import thresholds
 from ..kmeans import nearest
-from ..layout import Geometry, Terms, pack, real, row_bytes, unpack
+from ..layout import Geometry, Terms, pack, real, row_bytes, unsigned_codes as stored_codes
 
 # fmt: off
 LEVELS: Array = np.array([
@@ -91,23 +91,6 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
         "coarse": t,
         "mean": np.asarray(mean),
     }
-
-
-def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
-    """Unpack the codes.
-
-    Parameters
-    ----------
-    fmt : NF4
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    ndarray of int64, (rows, groups, group)
-    """
-    codes = unpack(components["codes"], 4, sizes.groups * sizes.group, signed=False)
-    return codes.reshape(sizes.rows, sizes.groups, sizes.group)
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:

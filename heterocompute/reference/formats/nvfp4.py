@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import minifloat
 from ..arithmetic import Array, decoded
-from ..layout import Geometry, Terms, pack, row_bytes, unpack
+from ..layout import Geometry, Terms, pack, row_bytes, unsigned_codes as stored_codes
 
 E2M1, E4M3 = minifloat.TYPES["fp4_e2m1"], minifloat.TYPES["fp8_e4m3fn"]
 
@@ -75,23 +75,6 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
         "scales": scales.astype(np.uint8),
         "coarse": np.asarray(p),
     }
-
-
-def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
-    """Unpack the codes.
-
-    Parameters
-    ----------
-    fmt : NVFP4
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    ndarray of int64, (rows, groups, group)
-    """
-    codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=False)
-    return codes.reshape(sizes.rows, sizes.groups, sizes.group)
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:

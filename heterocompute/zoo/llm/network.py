@@ -22,6 +22,7 @@ from ...base.texts import counted, quoted
 from ...base.values import as_int, as_real, shown
 from ...products.arguments import as_format
 from ...products.quantize import quantize
+from .inputs import ids_of, is_list, sequences_of, text_ids_of
 from .judge import Reference, Totals, pieces
 from .memory import Memory
 from .run import Run, Way
@@ -161,9 +162,9 @@ class LanguageModel:
         7042
         """
         way = Way(weights, activations, kv_cache, emulate)
-        if _is_list(ids):
-            return [self._finite(Run(self, way, 1).logits(x[None])[0]) for x in self._sequences(ids, "logits: ids")]
-        some = self._ids(self.tokens.encode(ids) if isinstance(ids, str) else ids, "logits")
+        if is_list(ids):
+            return [self._finite(Run(self, way, 1).logits(x[None])[0]) for x in sequences_of(self, ids, "logits: ids")]
+        some = ids_of(self, self.tokens.encode(ids) if isinstance(ids, str) else ids, "logits")
         run = Run(self, way, max(1, some.size // some.shape[-1]))
         found = self._finite(run.logits(some.reshape(-1, some.shape[-1])))
         return found.reshape(*some.shape, self.shape.vocabulary)
@@ -216,13 +217,13 @@ class LanguageModel:
         heat, start = as_real(temperature, "generate: temperature", "a number"), as_int(seed, "generate: seed", 0)
         if not 0.0 <= heat < math.inf:
             raise ValueError(f"generate: temperature is {shown(temperature)}, expected 0 or more")
-        if _is_list(prompt):
-            sequences = self._sequences(prompt, "generate: prompt")
+        if is_list(prompt):
+            sequences = sequences_of(self, prompt, "generate: prompt")
             self._check_room(max(map(len, sequences)), count)
             every = self._each(sequences, count, heat, start, way)
             return [self._text(one) for one in every] if isinstance(prompt[0], str) else self._stacked(every)
         is_text = isinstance(prompt, str)
-        some = self._ids(self.tokens.encode(prompt) if is_text else prompt, "generate: prompt")
+        some = ids_of(self, self.tokens.encode(prompt) if is_text else prompt, "generate: prompt")
         self._check_room(some.shape[-1], count)
         out = [*self._steps(some, count, heat, start, way)]
         found = np.stack(out, axis=-1) if out else np.zeros((*some.shape[:-1], 0), np.int64)
@@ -315,9 +316,9 @@ class LanguageModel:
         Each window begins with the beginning-of-text token, if the model has one. Sums are float64.
         """
         way = Way(weights, activations, kv_cache, emulate)
-        is_one = not _is_list(text, equal=True) and getattr(text, "ndim", 1) < 2
+        is_one = not is_list(text, equal=True) and getattr(text, "ndim", 1) < 2
         given = [("perplexity: text", text)] if is_one else [(f"perplexity: text[{i}]", x) for i, x in enumerate(text)]
-        texts = [self._text_ids(one, name) for name, one in given]
+        texts = [text_ids_of(self, one, name) for name, one in given]
         found = [float(self.judged(ids, [way], stride, window)[0]["perplexity"]) for ids in texts]
         if any(map(math.isnan, found)):
             raise ValueError(f"perplexity: {NOT_FINITE}")
@@ -358,7 +359,7 @@ class LanguageModel:
             ``by_position``, a list of perplexities, beginning with the tokens at the start of their window; NaN for a
             part without tokens.
         """
-        ids = self._text_ids(text, "judged: text")
+        ids = text_ids_of(self, text, "judged: text")
         ways = _ways(ways)
         divided = as_int(parts, "judged: parts", 0, self._window(window))
         totals = [Totals(self._window(window)) for _ in ways]
@@ -403,7 +404,7 @@ class LanguageModel:
         >>> weights, evaluate = net.search_inputs(text)  # doctest: +SKIP
         >>> plan = hc.ptq.search(weights, ["int8", "int4-g32"], {"bits": 5}, evaluate, "kl")  # doctest: +SKIP
         """
-        ids, left = self._text_ids(text, "search_inputs: text"), set() if tables else set(self.tables)
+        ids, left = text_ids_of(self, text, "search_inputs: text"), set() if tables else set(self.tables)
         held = {name: np.asarray(self.weights[name], np.float32) for name in self.matrices if name not in left}
 
         def evaluate(weights: Mapping[str, Any]) -> dict[str, float]:
@@ -441,56 +442,10 @@ class LanguageModel:
             return min(WINDOW, self.shape.context)
         return as_int(window, "perplexity: window", 2, self.shape.context)
 
-    def _text_ids(self, text: Any, name: str = "perplexity: text") -> IntArray:
-        if isinstance(text, str):
-            ids = np.asarray(self.tokens.encode(text, special=False), np.int64)
-        else:
-            ids = self._ids(text, name, whole=False)
-        if ids.ndim != 1 or len(ids) < 2 - (self.tokens.begin is not None):
-            raise ValueError(f"{name} has {counted(ids.size, 'token')}, expected at least 2 in one sequence")
-        return ids
-
     def _finite(self, logits: FloatArray) -> FloatArray:
         if not np.isfinite(logits.max()):
             raise ValueError(f"logits: {NOT_FINITE}")
         return logits
-
-    def _sequences(self, given: Sequence[Any], name: str) -> list[IntArray]:
-        """Return the tokens of each of several texts or sequences."""
-        found: list[IntArray] = []
-        if len({isinstance(one, str) for one in given}) > 1:
-            raise TypeError(f"{name} has texts and tokens, expected one kind")
-        for i, one in enumerate(given):
-            ids = self._ids(self.tokens.encode(one) if isinstance(one, str) else one, f"{name}[{i}]")
-            if ids.ndim != 1:
-                raise ValueError(f"{name}[{i}]: ids have shape {ids.shape}, expected (n,)")
-            found.append(ids)
-        return found
-
-    def _ids(self, ids: Any, name: str, whole: bool = True) -> IntArray:
-        try:
-            array = np.asarray(ids)
-        except ValueError:
-            raise ValueError(f"{name}: ids are sequences of different lengths, expected one length per batch") from None
-        is_large = array.dtype == object and all(type(one) is int for one in array.flat)  # past int64, so out of range
-        if array.size and array.dtype.kind not in "iu" and not is_large:
-            kind = type(ids).__name__ if array.dtype == object and not array.ndim else array.dtype
-            raise TypeError(f"{name}: ids are {kind}, expected integers")
-        if not array.size:
-            raise ValueError(f"{name} has no tokens, expected at least 1")
-        if array.ndim not in (1, 2):
-            raise ValueError(f"{name}: ids have shape {array.shape}, expected (n,) or (batch, n)")
-        low, high = int(array.min()), int(array.max())
-        if low < 0 or high >= self.shape.vocabulary:
-            raise ValueError(
-                f"{name}: token {shown(low if low < 0 else high)} is out of range, expected 0 to "
-                f"{self.shape.vocabulary - 1}"
-            )
-        if whole and array.shape[-1] > self.shape.context:
-            raise ValueError(
-                f"{name}: {array.shape[-1]} tokens are more than the context of {self.shape.context}; shorten the text"
-            )
-        return array.astype(np.int64)
 
     def run(self, weights: Mapping[str, Any] | None = None) -> Run:
         """Begin a pass over one sequence, for those who walk the layers by themselves."""
@@ -541,14 +496,3 @@ def _ways(given: Any) -> list[Way]:
         if not isinstance(one, (list, tuple)) or len(one) > len(Way._fields):
             raise TypeError(f"judged: ways[{i}] is {shown(one)}, expected (weights, activations, kv_cache, emulate)")
     return [Way(*one) for one in given]
-
-
-def _is_list(given: Any, equal: bool = False) -> bool:
-    """Tell whether something is a list of texts, or of sequences of different lengths (`equal`: of any lengths)."""
-    if not isinstance(given, (list, tuple)) or not given:
-        return False
-    if any(isinstance(one, str) for one in given):
-        return True
-    if not all(isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) == 1 for one in given):
-        return False
-    return equal or len({len(one) for one in given}) > 1

@@ -1,5 +1,5 @@
-/* Bitmaps: kernels/compressed/compressed.h. */
-#include "kernels/kernel.h"
+/* hc_bitmap_mark_neon: kernels/compressed/compressed.h. */
+#include "kernels/compressed/bitmap.h"
 
 #include <arm_neon.h>
 #include <string.h>
@@ -53,13 +53,4 @@ INLINE void mark(const int bytes, int64_t words, const uint8_t *items, uint64_t 
     }
 }
 
-void hc_bitmap_mark_neon(int bytes, int64_t words, const void *items, uint64_t *bits) {
-    if (bytes == 8)
-        mark(8, words, items, bits);
-    else if (bytes == 4)
-        mark(4, words, items, bits);
-    else if (bytes == 2)
-        mark(2, words, items, bits);
-    else
-        mark(1, words, items, bits);
-}
+HC_BITMAP_MARK(neon)

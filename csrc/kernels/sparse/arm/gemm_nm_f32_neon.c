@@ -1,69 +1,10 @@
-/* The product of kept weights with a panel of activations: a weight's row keeps its sums in up to 16 registers, each
- * kept value meets the panel row of its position. Rows with few sums go together, so that no sum waits for the one before. */
-#include "kernels/kernel.h"
+/* hc_gemm_nm_f32_neon: kernels/sparse/gemm_nm_f32.h. */
+#include "kernels/floats/neon.h"
 
-#include <arm_neon.h>
+enum { SUMS = 16 };
 
-enum { LANES = 4 };
+#define HC_NEAR 2
+#include "kernels/sparse/gemm_nm_f32.h"
 
-/* `together` rows at a time, `registers` sums each; returns how many rows that were. */
-static inline __attribute__((always_inline)) int64_t walk(const int registers, const int together, int64_t rows,
-                                                          int64_t count, const float *values, const uint16_t *at,
-                                                          const float *panel, const float *from, int64_t ld_from,
-                                                          float *to, int64_t ld_to, const char *next, int64_t share) {
-    int64_t row = 0;
-    for (; row + together <= rows; row += together, to += together * ld_to, next += together * share) {
-        for (int64_t byte = 0; byte < together * share; byte += 64)
-            __builtin_prefetch(next + byte, 0, 2);
-        float32x4_t sum[16];
-#pragma GCC unroll 16
-        for (int i = 0; i < together * registers; i++)
-            sum[i] = from ? vld1q_f32(from + i / registers * ld_from + i % registers * LANES) : vdupq_n_f32(0);
-        for (int64_t t = 0; t < count; t++) {
-#pragma GCC unroll 4
-            for (int i = 0; i < together; i++) {
-                const float *x = panel + (int64_t)at[i * count + t] * registers * LANES;
-                const float32x4_t w = vdupq_n_f32(values[i * count + t]);
-#pragma GCC unroll 16
-                for (int r = 0; r < registers; r++)
-                    sum[i * registers + r] = vfmaq_f32(sum[i * registers + r], w, vld1q_f32(x + r * LANES));
-            }
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < together * registers; i++)
-            vst1q_f32(to + i / registers * ld_to + i % registers * LANES, sum[i]);
-        values += together * count;
-        at += together * count;
-        from = from ? from + together * ld_from : NULL;
-    }
-    return row;
-}
-
-void hc_gemm_nm_f32_neon(int64_t rows, int64_t count, const float *values, const uint16_t *at, const float *panel,
-                         int lanes, const float *from, int64_t ld_from, float *to, int64_t ld_to, const char *next,
-                         int64_t next_bytes) {
-    const int64_t share = (next_bytes + rows - 1) / rows;
-    const int registers = lanes / LANES;
-    int64_t row = 0;
-#define WALK(registers, together)                                                                                      \
-    walk(registers, together, rows - row, count, values + row * count, at + row * count, panel,                        \
-         from ? from + row * ld_from : NULL, ld_from, to + row * ld_to, ld_to, next + row * share, share)
-#define CASE(registers, together)                                                                                      \
-    case registers:                                                                                                    \
-        row += WALK(registers, together);                                                                              \
-        if (together > 1)                                                                                              \
-            WALK(registers, 1);                                                                                        \
-        break;
-    switch (registers) {
-        CASE(2, 4)
-        CASE(4, 4)
-        CASE(6, 2)
-        CASE(8, 2)
-        CASE(10, 1)
-        CASE(12, 1)
-        CASE(14, 1)
-        CASE(16, 1)
-    }
-#undef CASE
-#undef WALK
-}
+HC_GEMM_NM_F32(neon, HC_CASE(2, 4) HC_CASE(4, 4) HC_CASE(6, 2) HC_CASE(8, 2) HC_CASE(10, 1) HC_CASE(12, 1)
+                         HC_CASE(14, 1) HC_CASE(16, 1))

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.base import PackedArray
-from ...arrays.bits import pack
-from ...arrays.quantized import QuantizedArray
-from ...base.texts import counted, quoted
-from ...formats import Int
-from ..selection import FLOATS
-from .linear import prefix_of, refuse
-from .onnx_model import OPSET, check_names, onnx_of, write_model
+from ....arrays.base import PackedArray
+from ....arrays.bits import pack
+from ....arrays.quantized import QuantizedArray
+from ....base.texts import counted, quoted
+from ....formats import Int
+from ...selection import FLOATS
+from ..linear import prefix_of, refuse
+from .model import OPSET, check_names, onnx_of, write_model
 
 NAME = "onnx-matmulnbits"
 BITS = (2, 4, 8)  # onnxruntime 1.32 refuses 3 and 5 to 7 on a CPU

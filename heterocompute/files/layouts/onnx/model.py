@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.bits import pack
-from ...arrays.quantized import QuantizedArray
-from ...base.texts import quoted
-from ...base.writer import naming, replacing
-from ...formats import Int
-from .linear import refuse
+from ....arrays.bits import pack
+from ....arrays.quantized import QuantizedArray
+from ....base.texts import quoted
+from ....base.writer import naming, replacing
+from ....formats import Int
+from ..linear import refuse
 
 OPSET = 21
 OPSET_2 = 25  # has INT2 and UINT2

@@ -1,8 +1,8 @@
 """Weights of quantized ONNX models: `MatMulNBits` of onnxruntime, and `DequantizeLinear` of constants.
 
 A matrix is (out, in) here, packed, or values where zero points are floats and no format has the same values. Matrices
-of `DequantizeLinear` that lie (in, out) are turned. Filters and stacks keep their shape. onnx_matmul.py and
-onnx_model.py say where codes, scales and zero points lie. Constants of other operators are plain tensors.
+of `DequantizeLinear` that lie (in, out) are turned. Filters and stacks keep their shape. matmul.py and model.py
+say where codes, scales and zero points lie. Constants of other operators are plain tensors.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.bits import pack, unpack
-from ...arrays.quantized import QuantizedArray
-from ...base.tensors import Tensors
-from ...base.texts import quoted
-from ...formats import Int
-from ..containers.onnx_files import Onnx
-from ..selection import axis_of
-from .linear import Array, Codes, array_of, float_zero_values, with_float_zeros
+from ....arrays.bits import pack, unpack
+from ....arrays.quantized import QuantizedArray
+from ....base.tensors import Tensors
+from ....base.texts import quoted
+from ....formats import Int
+from ...containers.onnx_files import Onnx
+from ...selection import axis_of
+from ..linear import Array, Codes, array_of, float_zero_values, with_float_zeros
 
 __all__ = ["readers"]
 

@@ -1,0 +1,38 @@
+/* Stored weights times a panel of activations: a weight's row keeps its sums in up to 8 registers, each stored value is
+ * broadcast and meets the panel row of its column. Before it: kernels/floats of an instruction set. */
+#include "kernels/kernel.h"
+
+static inline __attribute__((always_inline)) void walk(const int registers, int64_t rows, const int64_t *begin,
+                                                       const int64_t *end, const float *values, const int32_t *indices,
+                                                       int64_t first, const float *panel, bool accumulate,
+                                                       float *tile) {
+    for (int64_t i = 0; i < rows; i++, tile += registers * LANES) {
+        HC_V sum[8];
+#pragma GCC unroll 8
+        for (int r = 0; r < registers; r++)
+            sum[r] = accumulate ? HC_LOAD(tile + r * LANES) : HC_ZERO();
+        for (int64_t t = begin[i], stop = end[i]; t < stop; t++) {
+            const float *x = panel + (indices[t] - first) * registers * LANES;
+            const HC_V w = HC_SET(values[t]);
+#pragma GCC unroll 8
+            for (int r = 0; r < registers; r++)
+                sum[r] = HC_FMA(w, HC_LOAD(x + r * LANES), sum[r]);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < registers; r++)
+            HC_STORE(tile + r * LANES, sum[r]);
+    }
+}
+
+/* The kernel of an instruction set, whose nr is `most` registers. */
+#define HC_CSR_SPMM(isa, most)                                                                                         \
+    void hc_csr_spmm_##isa(int64_t rows, const int64_t *begin, const int64_t *end, const float *values,                \
+                           const int32_t *indices, int64_t first, const float *panel, int lanes, bool accumulate,      \
+                           float *tile) {                                                                              \
+        if (lanes == (most) * LANES)                                                                                   \
+            walk(most, rows, begin, end, values, indices, first, panel, accumulate, tile);                             \
+        else if (lanes == (most) / 2 * LANES)                                                                          \
+            walk((most) / 2, rows, begin, end, values, indices, first, panel, accumulate, tile);                       \
+        else                                                                                                           \
+            walk((most) / 4, rows, begin, end, values, indices, first, panel, accumulate, tile);                       \
+    }

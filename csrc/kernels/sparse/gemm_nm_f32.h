@@ -1,0 +1,67 @@
+/* The product of kept weights with a panel of activations: a weight's row keeps its sums in registers, each kept value is
+ * broadcast and meets the panel row of its position. Rows with few sums go together, so that no sum waits for the one
+ * before. Before it: kernels/floats of an instruction set; SUMS, the registers of sums; HC_NEAR, the cache that the next
+ * bytes are fetched to, as __builtin_prefetch counts; and HC_OWN_PRODUCTS where there is a function `products`. */
+#include "kernels/kernel.h"
+
+#ifndef HC_OWN_PRODUCTS
+/* Add the products of `together` rows to their sums. */
+static inline __attribute__((always_inline)) void products(const int registers, const int together, int64_t count,
+                                                           const float *values, const uint16_t *at, const float *panel,
+                                                           HC_V *sum) {
+    for (int64_t t = 0; t < count; t++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < together; i++) {
+            const float *x = panel + (int64_t)at[i * count + t] * registers * LANES;
+            const HC_V w = HC_SET(values[i * count + t]);
+#pragma GCC unroll 16
+            for (int r = 0; r < registers; r++)
+                sum[i * registers + r] = HC_FMA(w, HC_LOAD(x + r * LANES), sum[i * registers + r]);
+        }
+    }
+}
+#endif
+
+/* `together` rows at a time, `registers` sums each; returns how many rows that were. */
+static inline __attribute__((always_inline)) int64_t walk(const int registers, const int together, int64_t rows,
+                                                          int64_t count, const float *values, const uint16_t *at,
+                                                          const float *panel, const float *from, int64_t ld_from,
+                                                          float *to, int64_t ld_to, const char *next, int64_t share) {
+    int64_t row = 0;
+    for (; row + together <= rows; row += together, to += together * ld_to, next += together * share) {
+        for (int64_t byte = 0; byte < together * share; byte += 64)
+            __builtin_prefetch(next + byte, 0, HC_NEAR);
+        HC_V sum[SUMS];
+#pragma GCC unroll 16
+        for (int i = 0; i < together * registers; i++)
+            sum[i] = from ? HC_LOAD(from + i / registers * ld_from + i % registers * LANES) : HC_ZERO();
+        products(registers, together, count, values, at, panel, sum);
+#pragma GCC unroll 16
+        for (int i = 0; i < together * registers; i++)
+            HC_STORE(to + i / registers * ld_to + i % registers * LANES, sum[i]);
+        values += together * count;
+        at += together * count;
+        from = from ? from + together * ld_from : NULL;
+    }
+    return row;
+}
+
+#define HC_WALK(registers, together)                                                                                   \
+    walk(registers, together, rows - row, count, values + row * count, at + row * count, panel,                        \
+         from ? from + row * ld_from : NULL, ld_from, to + row * ld_to, ld_to, next + row * share, share)
+#define HC_CASE(registers, together)                                                                                   \
+    case registers:                                                                                                    \
+        row += HC_WALK(registers, together);                                                                           \
+        if (together > 1)                                                                                              \
+            HC_WALK(registers, 1);                                                                                     \
+        break;
+
+/* The kernel of an instruction set; `cases` are HC_CASE(registers, rows that go together). */
+#define HC_GEMM_NM_F32(isa, cases)                                                                                     \
+    void hc_gemm_nm_f32_##isa(int64_t rows, int64_t count, const float *values, const uint16_t *at,                    \
+                              const float *panel, int lanes, const float *from, int64_t ld_from, float *to,            \
+                              int64_t ld_to, const char *next, int64_t next_bytes) {                                   \
+        const int64_t share = (next_bytes + rows - 1) / rows;                                                          \
+        int64_t row = 0;                                                                                               \
+        switch (lanes / LANES) { cases }                                                                               \
+    }

@@ -1,0 +1,144 @@
+"""Files that are no plain weights: quantized in a layout, or by a program whose layout is not read, each refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...base.tensors import Tensors
+from ...base.texts import quoted
+from ...base.values import shown
+from .configuration import config_in, plain_names, said_by
+from .detection import layout_in
+from .programs import EIGHTS, is_codes, program_in
+
+__all__ = ["quantized_already", "refuse_changed", "refuse_codes", "refuse_layout", "refuse_lone_codes", "refuse_one",
+           "refuse_programs", "refuse_scales", "refuse_unread"]  # fmt: skip
+
+# How programs call scales or codes of a weight, and we do not.
+SCALES = (".weight_scale", ".weight_scale_inv", ".SCB", ".absmax", ".qweight", ".weight_packed")
+
+
+def refuse_layout(reader: Tensors) -> None:
+    """Raise ValueError where another program has quantized what a file holds: codes and scales are no weights.
+
+    Parameters
+    ----------
+    reader : Tensors
+
+    Raises
+    ------
+    ValueError
+        Without the name of the file.
+    """
+    config = config_in(reader)
+    said = layout_in(reader, config)
+    if said is not None:
+        raise ValueError(
+            f"is already quantized, in the layout {said}: dequantize --layout {said} makes a plain one of it"
+        )
+    blocks = next((one for one in reader.names if reader.format_of(one) is not None), None)
+    if blocks is not None:
+        kind = reader.format_of(blocks)
+        raise ValueError(
+            f"is already quantized, tensor {quoted(blocks)} to {kind}: dequantize makes a plain file of it, whose "
+            "rounding is not undone, and quantize --requantize rounds a second time"
+        )
+    _refuse_others(reader, config)
+
+
+def refuse_unread(reader: Tensors) -> None:
+    """Raise ValueError where it has been quantized in a way that no layout here is: its codes lack their scales.
+
+    Parameters
+    ----------
+    reader : Tensors
+
+    Raises
+    ------
+    ValueError
+        Without the name of the file.
+    """
+    config = config_in(reader)
+    if reader.quantized or layout_in(reader, config) is None:
+        _refuse_others(reader, config)
+
+
+def _refuse_others(reader: Tensors, config: Mapping[str, Any]) -> None:
+    if reader.quantized:
+        raise ValueError(quantized_already(reader.quantized))
+    if reader.quantized is not None:
+        return
+    said, names = said_by(reader, config), plain_names(reader)
+    if said is not None:
+        refuse_scales(names, said)
+    refuse_programs(reader, names, said)
+    if said is not None:
+        refuse_lone_codes(reader, names, said)
+    refuse_changed(config)
+
+
+def quantized_already(by: str) -> str:
+    """Return what is said of a model whose operators decode constants, such as ``"MatMulNBits of 'fc.B'"``."""
+    return (
+        f"is already quantized, by {by}, in the layout of another program that is not read here: expected the original"
+    )
+
+
+def refuse_changed(config: Mapping[str, Any]) -> None:
+    """Raise ValueError where weights are stored without their zeros, or turned: what is no key of a layout here."""
+    sparsity = config.get("sparsity_config")
+    stored = sparsity.get("format") if isinstance(sparsity, Mapping) else sparsity
+    if stored not in (None, "dense"):
+        raise ValueError(
+            f"sparsity_config says the format {shown(stored)}, which is not read here: expected the original"
+        )
+    turned = config.get("transform_config")
+    if turned and (not isinstance(turned, Mapping) or turned.get("config_groups")):
+        raise ValueError(
+            "transform_config says that weights are rotated, which is not undone here: expected the original"
+        )
+
+
+def refuse_programs(reader: Tensors, names: Sequence[str], said: str | None) -> None:
+    infos = {name: (info.dtype, info.shape) for name, info in ((name, reader.info(name)) for name in names)}
+    # Bytes that NumPy left without a dtype are codes where there are scales for them; of which shape is not known.
+    infos |= {name: (EIGHTS[0], (1 << 30, 1 << 30)) for name, what in reader.skipped.items() if "raw bytes" in what}
+    refuse_codes(infos, said)
+
+
+def refuse_codes(infos: Mapping[str, tuple[str, tuple[int, ...]]], said: str | None = None) -> None:
+    """Raise ValueError where some arrays are codes of another program next to their scales.
+
+    Parameters
+    ----------
+    infos : mapping of str to (str, tuple of int)
+        Name -> NumPy's name of the dtype, shape.
+    said : str, optional
+        The program, where something else says it.
+    """
+    found = program_in(infos)
+    if found is not None:
+        refuse_one(found.name, said or found.program)
+
+
+def refuse_scales(names: Iterable[str], said: str) -> None:
+    refuse_one(next((one for one in names if one.endswith(SCALES)), None), said)
+
+
+def refuse_lone_codes(reader: Tensors, names: Iterable[str], said: str) -> None:
+    """Raise ValueError where codes have no scales: written again, nothing would say that they are no weights."""
+    codes = (one for one in names if one.endswith("weight") and _are_codes(reader.info(one)))
+    refuse_one(next(codes, None), said)
+
+
+def refuse_one(name: str | None, said: str) -> None:
+    if name is not None:
+        raise ValueError(
+            f"is already quantized, by {said} with {quoted(name)}, in no layout that is read here: expected the "
+            "original"
+        )
+
+
+def _are_codes(info: Any) -> bool:
+    return len(info.shape) > 1 and is_codes("", info.dtype, info.shape)

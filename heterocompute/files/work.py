@@ -1,0 +1,112 @@
+"""How a checkpoint is written: by which workers, into files of which size, and which part of it by this run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.values import as_int, shown
+from ..base.workers import Workers, checked_workers
+from .manifest import MAX_PARTS
+
+__all__ = ["USUAL", "Work", "part_of", "part_with", "size_of"]
+
+UNITS = {
+    "kB": 10**3,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Who writes a checkpoint, into which files: see `checkpoint.quantize_checkpoint`."""
+
+    workers: Workers = None
+    resume: bool = True
+    shard_size: int | str | None = "5GB"
+    consume: bool = False
+    part: Any = None
+    caller: str = "quantize_checkpoint"  # the function that errors name
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "part", None if self.part is None else part_of(self.part, self.caller))
+        object.__setattr__(self, "workers", checked_workers(self.workers, self.caller))
+        for name in ("resume", "consume"):  # a text such as "no" must not delete anything
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{self.caller}: {name} is {shown(getattr(self, name))}, expected True or False")
+        if self.part is not None and self.consume:
+            raise ValueError(f"{self.caller}: consume and part are given, expected one of them: a part does not "
+                             "know what the others still need")  # fmt: skip
+
+
+USUAL = Work()
+
+
+def size_of(text: Any) -> int | None:
+    """Return the bytes that a text such as ``"5GB"`` says: kB, KB, MB, GB, TB of thousands, KiB to TiB of 1024.
+
+    Raises
+    ------
+    ValueError
+        Another text, or no byte.
+    TypeError
+        No text, int or None.
+
+    Examples
+    --------
+    >>> size_of("5GB"), size_of("0.5 MiB"), size_of(None)
+    (5000000000, 524288, None)
+    """
+    if text is None or (isinstance(text, int) and not isinstance(text, bool)):
+        return None if text is None else as_int(text, "shard_size", 1)
+    if not isinstance(text, str):
+        raise TypeError(f"shard_size is {shown(text)}, expected a text such as '5GB', or an int of bytes")
+    found = text.strip()
+    unit = next((unit for unit in UNITS if found.endswith(unit)), "")
+    try:
+        count = float(found.removesuffix(unit)) * UNITS.get(unit, 1)
+        if not 1 <= count < 2**62:
+            raise ValueError
+    except ValueError:
+        raise ValueError(
+            f"shard_size is {shown(text)}, expected a size such as '5GB' or '500MiB', of the units {', '.join(UNITS)}"
+        ) from None
+    return int(count)
+
+
+def part_of(text: Any, caller: str) -> tuple[int, int]:
+    """Return the number of a part and the count of parts, of a text such as ``"2/3"``.
+
+    Raises
+    ------
+    TypeError
+        No text.
+    ValueError
+        Another text, or no such part.
+
+    Examples
+    --------
+    >>> part_of("2/3", "quantize_checkpoint")
+    (2, 3)
+    """
+    wanted = "expected a text such as '2/3', the second of three parts"
+    if not isinstance(text, str):
+        raise TypeError(f"{caller}: part is {shown(text)}, {wanted}")
+    fit = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
+    number, count = (int(fit[1]), int(fit[2])) if fit else (0, 0)
+    if not 1 <= number <= count <= MAX_PARTS:
+        raise ValueError(f"{caller}: part is {shown(text)}, {wanted}")
+    return number, count
+
+
+def part_with(i: int, n_shards: int, count: int) -> int:
+    """Return the number of the part that writes a shard: neighbours are of one part, since they need the same files."""
+    return i * count // n_shards + 1

@@ -1,0 +1,79 @@
+"""Texts and tokens as arguments of a language model, checked and as int64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...base.texts import counted
+from ...base.values import shown
+
+if TYPE_CHECKING:
+    from .network import LanguageModel
+
+__all__ = ["ids_of", "is_list", "sequences_of", "text_ids_of"]
+
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def text_ids_of(net: LanguageModel, text: Any, name: str = "perplexity: text") -> IntArray:
+    """Return the tokens of a text that is judged: one sequence, also longer than the context."""
+    if isinstance(text, str):
+        ids = np.asarray(net.tokens.encode(text, special=False), np.int64)
+    else:
+        ids = ids_of(net, text, name, whole=False)
+    if ids.ndim != 1 or len(ids) < 2 - (net.tokens.begin is not None):
+        raise ValueError(f"{name} has {counted(ids.size, 'token')}, expected at least 2 in one sequence")
+    return ids
+
+
+def sequences_of(net: LanguageModel, given: Sequence[Any], name: str) -> list[IntArray]:
+    """Return the tokens of each of several texts or sequences."""
+    found: list[IntArray] = []
+    if len({isinstance(one, str) for one in given}) > 1:
+        raise TypeError(f"{name} has texts and tokens, expected one kind")
+    for i, one in enumerate(given):
+        ids = ids_of(net, net.tokens.encode(one) if isinstance(one, str) else one, f"{name}[{i}]")
+        if ids.ndim != 1:
+            raise ValueError(f"{name}[{i}]: ids have shape {ids.shape}, expected (n,)")
+        found.append(ids)
+    return found
+
+
+def ids_of(net: LanguageModel, ids: Any, name: str, whole: bool = True) -> IntArray:
+    """Return tokens as int64, (n,) or (batch, n), checked; `whole`: a sequence fits the context."""
+    try:
+        array = np.asarray(ids)
+    except ValueError:
+        raise ValueError(f"{name}: ids are sequences of different lengths, expected one length per batch") from None
+    is_large = array.dtype == object and all(type(one) is int for one in array.flat)  # past int64, so out of range
+    if array.size and array.dtype.kind not in "iu" and not is_large:
+        kind = type(ids).__name__ if array.dtype == object and not array.ndim else array.dtype
+        raise TypeError(f"{name}: ids are {kind}, expected integers")
+    if not array.size:
+        raise ValueError(f"{name} has no tokens, expected at least 1")
+    if array.ndim not in (1, 2):
+        raise ValueError(f"{name}: ids have shape {array.shape}, expected (n,) or (batch, n)")
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= net.shape.vocabulary:
+        raise ValueError(
+            f"{name}: token {shown(low if low < 0 else high)} is out of range, expected 0 to {net.shape.vocabulary - 1}"
+        )
+    if whole and array.shape[-1] > net.shape.context:
+        raise ValueError(
+            f"{name}: {array.shape[-1]} tokens are more than the context of {net.shape.context}; shorten the text"
+        )
+    return array.astype(np.int64)
+
+
+def is_list(given: Any, equal: bool = False) -> bool:
+    """Tell whether something is a list of texts, or of sequences of different lengths (`equal`: of any lengths)."""
+    if not isinstance(given, (list, tuple)) or not given:
+        return False
+    if any(isinstance(one, str) for one in given):
+        return True
+    if not all(isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) == 1 for one in given):
+        return False
+    return equal or len({len(one) for one in given}) > 1

@@ -1,0 +1,247 @@
+"""The layers and names of the core, read from its sources: a test a rule, which lists all that breaks it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+from sources import C_FILES, ROOT, circles, name, report, text_of
+
+KERNEL_FILES = [path for path in C_FILES if path.suffix == ".c" and path.relative_to(ROOT).parts[1] == "kernels"]
+
+# A room of csrc/ and the rooms that it may include, besides its own files.
+C_ROOMS: dict[str, set[str]] = {
+    "base": set(),
+    "formats": {"base"},
+    "kernels": {"base"},
+    "sparsity": {"base"},
+    "model": {"base"},
+    "ptq": {"kernels", "base"},
+    "ops": {"hc.h", "formats", "sparsity", "kernels", "base"},
+    "cuda": {"hc.h", "formats", "kernels/training/chance.h", "ops/codec/rows.h", "base"},
+    "hc.h": {"base"},
+    "python": {"hc.h", "model", "ptq", "cuda", "base/platform/platform.h"},
+}
+
+
+def quoted_includes(path: Path) -> list[str]:
+    return re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE)
+
+
+def code_of(path: Path) -> str:
+    """A C source without comments."""
+    return re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+
+
+# Layers of the core.
+
+
+def test_c_includes_follow_the_layers() -> None:
+    rooms, paths, found = [], [], []
+    for path in C_FILES:
+        room = name(path).split("/")[1]
+        if room not in C_ROOMS:
+            rooms.append(name(path))
+            continue
+        for header in quoted_includes(path):
+            if "/" not in header and header != "hc.h":
+                paths.append(f"{name(path)}: {header}")
+            target = header.split("/")[0]
+            if target != room and not {target, header} & C_ROOMS[room]:
+                found.append(f"{name(path)}: {header}")
+    report(f"the rooms of csrc/ are {', '.join(sorted(C_ROOMS))}", rooms)
+    report("paths of headers start at csrc/", paths)
+    report("a room includes only what C_ROOMS says", found)
+
+
+def test_c_includes_run_in_no_circle() -> None:
+    """A file and its header are one place; lists of kernels, which headers read, are none."""
+    places: dict[str, set[str]] = {name(path.with_suffix("")): set() for path in C_FILES}
+    for path in C_FILES:
+        place = name(path.with_suffix(""))
+        found = {f"csrc/{header.rpartition('.')[0]}" for header in quoted_includes(path) if not header.endswith(".def")}
+        places[place] |= found & places.keys() - {place}
+    report("files of csrc/ include each other in no circle", circles(places))
+
+
+def test_checks_need_no_operation() -> None:
+    files = [path for path in C_FILES if re.fullmatch(r"csrc/ops/check\.[ch]", name(path))]
+    included = {header for path in files for header in quoted_includes(path) if header.startswith("ops/")}
+    report("every operation includes ops/check.h, so that includes none", sorted(included - {"ops/check.h"}))
+
+
+def test_memory_of_the_core_comes_from_one_place() -> None:
+    """tests/c/allocations.c can refuse all of it."""
+    call = r"\b((?:m|c|re|aligned_)alloc|posix_memalign|strn?dup|free)\s*\("
+    found = {name(path): re.findall(call, path.read_text()) for path in C_FILES}
+    offenders = (f"{at}: {', '.join(calls)}" for at, calls in found.items() if calls and not is_platform(at))
+    report("memory comes from hc_alloc_aligned", offenders)
+
+
+def is_platform(file: str) -> bool:
+    return file.startswith("csrc/base/platform/")
+
+
+def test_the_operating_system_is_known_to_one_place() -> None:
+    words = r"#include <(\w+\.h|sys/\w+\.h)>|\b(_WIN32|__linux__|__APPLE__|__unix__)\b"
+    plain = "assert cpuid ctype float immintrin limits math stdalign stdarg stdatomic stdbool stddef stdint stdio"
+    plain += " stdlib string xmmintrin arm_neon Python"
+    known = {f"{word}.h" for word in plain.split()}
+    found = []
+    for path in C_FILES:
+        used = {next(filter(None, groups)) for groups in re.findall(words, path.read_text())}
+        if not is_platform(name(path)):
+            found += [f"{name(path)}: {word}" for word in sorted(used - known)]
+    report("csrc/base/platform/ alone includes headers of an operating system", found)
+
+
+def test_operations_are_handed_what_they_need() -> None:
+    files = [path for path in C_FILES if name(path).startswith("csrc/ops/")]
+    found = (name(path) for path in files if re.search(r"\b(?:_Thread_local|thread_local|__thread)\b", code_of(path)))
+    report("csrc/ops/ has no thread-local variable", found)
+
+
+def test_a_path_calls_no_other_path() -> None:
+    symbols = re.findall(r"^HC_PATH\(\w+, (\w+)", text_of("csrc/ops/product/paths.def"), re.MULTILINE)
+    assert symbols
+    # not where it is defined, after its type
+    word = rf"(?<!hc_status )(?<!hc_work )(?<!char \*)\bhc_(?:{'|'.join(symbols)})_(?:refuses|work|run|differs)\b"
+    call = re.compile(word)
+    files = [path for path in C_FILES if name(path) != "csrc/ops/product/plan.c"]
+    found = (f"{name(path)}: {function}" for path in files for function in call.findall(code_of(path)))
+    report("the plan alone calls paths", found)
+
+
+# Formats and kernels.
+
+
+def test_a_format_is_a_folder_that_sees_no_other_format() -> None:
+    found = []
+    for path in (ROOT / "csrc/formats").rglob("*.[ch]"):
+        allowed = {path.parent.name} | ({"simd"} if path.stem.endswith("_simd") else set())
+        seen = {header.split("/")[1] for header in quoted_includes(path) if header.count("/") == 2}
+        found += [f"{name(path)}: {other}/" for other in sorted(seen - allowed)]
+    report("what formats share lies in formats/", found)
+
+
+def test_options_have_names_in_the_folder_of_their_format() -> None:
+    indexed = [path for path in C_FILES if re.search(r"(?:->|\.)option\[", path.read_text())]
+    found = (name(path) for path in indexed if not re.fullmatch(r"csrc/formats/(\w+)/\1\.h", name(path)))
+    report("option[i] is known to formats/<f>/<f>.h alone, which gives it a name", found)
+
+
+def test_every_folder_of_formats_has_its_line() -> None:
+    lines = re.findall(r"^(HC_FORMAT|HC_SIMD)\((\w+)\)", text_of("csrc/formats/formats.def"), re.MULTILINE)
+    formats, fast = ({text for kind, text in lines if kind == wanted} for wanted in ("HC_FORMAT", "HC_SIMD"))
+    folders = {path.name for path in (ROOT / "csrc/formats").iterdir() if path.is_dir()} - {"simd"}
+    report("formats.def has a line HC_FORMAT(f) for each folder formats/f/", sorted(folders ^ formats))
+    files = {path.stem.removesuffix("_simd") for path in (ROOT / "csrc/formats").rglob("*_simd.c")}
+    report("formats.def has a line HC_SIMD(f) for each file formats/f/f_simd.c", sorted(files ^ fast))
+
+
+def has_registers(path: Path) -> bool:
+    return path.relative_to(ROOT).parts[1] == "kernels" or path.parent.name == "simd"
+
+
+def test_registers_stay_in_kernels() -> None:
+    # base/float_env.h alone touches the rounding and flush bits, which are reached through two intrinsics.
+    intrinsic = re.compile(r"immintrin\.h|arm_neon\.h|\b_mm\d*_(?!getcsr|setcsr)\w+|\b__m(?:128|256|512)\w*")
+    macro = re.compile(r"#\s*(?:el)?if.*\b(__(?:AVX|FMA|SSE|BMI|F16C|AMX|ARM_FEATURE|ARM_NEON)\w*)")
+    plain = {path: path.read_text() for path in C_FILES if not has_registers(path)}
+    found = (f"{name(path)}: {word}" for path, text in plain.items() for word in intrinsic.findall(text))
+    report("intrinsics live in kernels/ and formats/simd/; *_simd.c use the primitives of these", found)
+    found = (f"{name(path)}: {word}" for path, text in plain.items() for word in macro.findall(text))
+    report("kernels are picked at run time, not by the compiler's macros", found)
+    sets = {path: re.findall(r"\bHC_SIMD_[a-z]\w*", code_of(path)) for path in C_FILES if path.name != "simd.h"}
+    report("formats/simd/simd.h alone tells SIMD sets apart", (f"{name(at)}: {x}" for at in sets for x in sets[at]))
+
+
+def test_every_kernel_has_the_type_of_its_family() -> None:
+    rooms = sorted((ROOT / "csrc/kernels").rglob("*.def"))
+    headers = "".join(path.read_text() for path in sorted((ROOT / "csrc/kernels").rglob("*.h")))
+    types = set(re.findall(r"^typedef [^;]*?\b(hc_\w+_fn)(?:\(|;)", headers, re.MULTILINE))
+    untyped, found = [], []
+    for room in rooms:
+        family = ""
+        for kind, first, second in re.findall(r"^HC_(FAMILY|KERNEL)\((\w+), (\w+)", room.read_text(), re.MULTILINE):
+            if kind == "FAMILY":
+                family = first
+                untyped += [f"{name(room)}: {first} is a {second}"] if second not in types else []
+            elif first != family:
+                found.append(f"{name(room)}: {first}, {second} stands below {family}")
+    report("a family has a type that a header of its room says", untyped)
+    report("a kernel stands below HC_FAMILY of its family", found)
+    declared = "HC_KERNEL(family, isa, ...) HC_IF_##isa(hc_##family##_family hc_##family##_##isa;)"
+    assert declared in text_of("csrc/kernels/kernel.h"), "kernel.h declares each line of a .def with its family's type"
+
+
+def test_a_kernel_lies_in_a_file_of_its_instruction_set() -> None:
+    rooms = sorted((ROOT / "csrc/kernels").rglob("*.def"))
+    lines = [line for room in rooms for line in re.findall(r"^HC_KERNEL\((\w+), (\w+)", room.read_text(), re.MULTILINE)]
+    words = {path: set(re.findall(r"\bhc_\w+", path.read_text())) for path in KERNEL_FILES}
+    nowhere, found = [], []
+    for family, isa in lines:
+        kernel = f"hc_{family}_{isa}"
+        files = [path for path, used in words.items() if kernel in used]
+        nowhere += [] if files else [kernel]
+        found += [f"{name(path)}: {kernel}" for path in files if not path.stem.endswith("_" + isa)]
+    report("a line of a .def file has its kernel", nowhere)
+    report("a kernel lies in a file that ends with its instruction set", found)
+
+
+def test_the_page_lists_the_kernels_that_arm_lacks() -> None:
+    sets: dict[str, set[str]] = {}
+    for room in sorted((ROOT / "csrc/kernels").rglob("*.def")):
+        for family, isa in re.findall(r"^HC_KERNEL\((\w+), (\w+)", room.read_text(), re.MULTILINE):
+            sets.setdefault(family, set()).add(isa)
+    lacking = {family for family, isas in sets.items() if "avx2" in isas and not isas & {"neon", "dotprod", "i8mm"}}
+    section = text_of("docs/contributing.md").split("\n## aarch64\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
+    listed = {family for cell in cells for family in re.findall(r"`(\w+)`", cell)}
+    report("docs/contributing.md lists the families without kernels for ARM", sorted(lacking ^ listed))
+
+
+def test_kernels_of_arm_lie_in_their_folder() -> None:
+    arm = {"neon", "dotprod", "i8mm"}
+    found = (path for path in KERNEL_FILES if (path.stem.rpartition("_")[2] in arm) != (path.parent.name == "arm"))
+    report("kernels of ARM lie in arm/ of their room, and no others", map(name, found))
+
+
+def test_c_functions_that_others_see_begin_with_hc() -> None:
+    other = r"(?!.*\bstatic\b|typedef\b|extern\b|[A-Z]+ |[A-Z_]+\()"
+    starts = re.compile(rf"^{other}[A-Za-z_][\w \*]*?[ \*](\w+)\(", re.MULTILINE)
+    files = [path for path in C_FILES if path.suffix == ".c" and "python" not in path.parts]
+    found = {path: [text for text in starts.findall(path.read_text()) if not text.startswith("hc_")] for path in files}
+    report("a function is static or begins with hc_", (f"{name(p)}: {', '.join(f)}" for p, f in found.items() if f))
+
+
+def declared_by_hand(code: str) -> list[str]:
+    """Functions that a C source declares, macros aside, without `static`: others define them."""
+    code = re.sub(r"^[ \t]*#(?:.*\\\n)*.*$", "", code, flags=re.MULTILINE)
+    declared = r"^[ \t]*(?:extern[ \t]+)?(?:const[ \t]+)?[A-Za-z_]\w*[ \t]*\*?[ \t]*\b(hc_\w+)\([^;{}]*\)[ \t]*;"
+    found = re.finditer(declared, code, re.MULTILINE)
+    return [one[1] for one in found if not re.match(r"\s*(?:return|static|typedef|else|Py_\w+)\b", one[0])]
+
+
+def test_a_function_is_declared_in_a_header() -> None:
+    """A declaration in a source file is an include that the rules of layers and circles cannot see."""
+    assert declared_by_hand("hc_status hc_run(\n    int a);\nstatic int hc_own(void);\n    return hc_f(x);\n") == [
+        "hc_run"
+    ]
+    assert declared_by_hand("extern const char *hc_a(void);\n#define X(s) \\\n  bool hc_##s(void);\n") == ["hc_a"]
+    files = [path for path in C_FILES if path.suffix == ".c"]
+    found = (f"{name(path)}: {function}" for path in files for function in declared_by_hand(code_of(path)))
+    report("a .c file includes the header of a function and does not declare it", found)
+
+
+def test_isa_names_are_the_same_in_the_build_and_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("setuptools.setup", lambda **_: None)
+    monkeypatch.chdir(ROOT)
+    flags = runpy.run_path(str(ROOT / "setup.py"))["ISA_FLAGS"]
+    in_build = {isa for machine in flags.values() for isa in machine}
+    at_run_time = set(
+        re.findall(r'^    \{"(\w+)", (?:0|HC_ISA_\w+),', (ROOT / "csrc/base/cpu.c").read_text(), re.MULTILINE)
+    )
+    assert in_build == at_run_time - {"scalar"}, "ISA_FLAGS of setup.py and ISA_NAMES of base/cpu.c name the same ISAs"
