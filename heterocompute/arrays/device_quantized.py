@@ -8,10 +8,11 @@ from typing import Any, Self
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..base.errors import unsupported
 from ..base.texts import counted
 from ..formats import Format
 from .base import PackedArray
-from .components import component_layout, core_format
+from .components import component_layout, core_format, stored_format
 from .dense import as_float_dtype
 from .device import DEFAULT_STREAM, DeviceArray, device_number
 
@@ -115,7 +116,10 @@ class DeviceQuantizedArray(PackedArray):
         if wanted not in (np.float32, np.float64):
             raise NotImplementedError(f"dequantize: dtype is {wanted.name}, a CUDA device writes float32 or float64")
         out = DeviceArray.empty(self._shape, wanted, self.number, self.stream)
-        _core.cuda_dequantize(self.number, self.stream, None, self._packed(), out.view)
+        try:
+            _core.cuda_dequantize(self.number, self.stream, None, self._packed(), out.view)
+        except NotImplementedError as problem:
+            raise unsupported("dequantize", problem) from None
         return out
 
     def _packed(self) -> tuple[Any, ...]:
@@ -123,8 +127,12 @@ class DeviceQuantizedArray(PackedArray):
         try:
             return self._seen
         except AttributeError:
-            addresses = {name: part.address for name, part in self._components.items()}
-            self._seen: tuple[Any, ...] = core_format(self._format), self._shape, self._axis, addresses
+            parts = self._components
+            addresses = {name: part.address for name, part in parts.items()}
+            stored = stored_format(self._format, parts.get("values"))
+            if "values" in parts:
+                addresses["codes"] = addresses["values"]
+            self._seen: tuple[Any, ...] = core_format(stored), self._shape, self._axis, addresses
             return self._seen
 
     def __eq__(self, other: object) -> bool:

@@ -16,6 +16,7 @@ from ..base.values import shown
 from ..base.version import __version__
 from .base import PackedArray
 from .dense import as_array
+from .foreign import refuse_elsewhere
 from .quantized import QuantizedArray
 
 __all__ = ["Prepacked", "PrepackedFilters", "prepack"]
@@ -236,6 +237,7 @@ def prepack(w: Any) -> Any:
 
 
 def _filters(w: Any) -> PrepackedFilters:
+    refuse_elsewhere(w, "prepack: w")
     if w is None or isinstance(w, (PackedArray, str, bytes)) or np.isscalar(w):
         raise TypeError(f"prepack: w is {shown(w)}, expected a QuantizedArray, or filters of floats")
     array = as_array(w.source if isinstance(w, PrepackedFilters) else w, "prepack: w")

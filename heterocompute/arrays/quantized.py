@@ -20,12 +20,13 @@ from ..base import runtime
 from ..base.float_env import converted
 from ..base.texts import counted
 from ..base.values import shown
-from ..formats import Float, Format, Sparse, format as parse_format, has_pattern
+from ..formats import Format, format as parse_format, has_pattern
 from .base import PackedArray
 from .bits import pack, rows_at_once, unpack
-from .components import VALUES, component_layout, core_format, entry_of, layout_of, values_of
+from .components import component_layout, core_format, entry_of, layout_of, stored_format, values_of
 from .dense import FLOATS, as_float_dtype, normalize_axes
 from .device_quantized import on_device
+from .foreign import refuse_elsewhere
 from .layout import Entry, Plain
 from .metadata import check_metadata
 from .stored import check_source, wrong_part
@@ -132,6 +133,7 @@ class QuantizedArray(PackedArray):
             raise ValueError(f"{kind}: got components {got}, {format} has {sorted(layout)}")
         for name, (dtype, wanted) in layout.items():
             part = self._components[name]
+            refuse_elsewhere(part, f"{kind}: component {name}")
             if not isinstance(part, np.ndarray):
                 raise TypeError(f"{kind}: component {name} is {type(part).__name__}, expected an ndarray")
             if part.dtype != dtype or part.shape != wanted:
@@ -167,10 +169,7 @@ class QuantizedArray(PackedArray):
     @property
     def _stored_format(self) -> Format:
         """Return the format whose codes are stored: of a pattern alone that of its values, which may have 16 bits."""
-        values, fmt = self._components.get("values"), self._format
-        if values is None or values.dtype == np.float32 or not has_pattern(fmt):
-            return fmt
-        return Sparse(Float(VALUES[values.dtype.name]), fmt.n, fmt.m)
+        return stored_format(self._format, self._components.get("values"))
 
     def _packed(self) -> tuple[Any, ...]:
         """Return what the C core takes for a packed array."""
