@@ -404,6 +404,8 @@ static PyMethodDef METHODS[] = {
     {"cuda_free", hc_cuda_free_method, METH_VARARGS, "cuda_free(device, stream, address)"},
     {"cuda_copy", hc_cuda_copy_method, METH_VARARGS,
      "cuda_copy(device, stream, address, buffer, whether to the device), which waits"},
+    {"cuda_move", hc_cuda_move_method, METH_VARARGS,
+     "cuda_move(device, stream, to, from, bytes): a copy on the device, which does not wait"},
     {"cuda_wait", hc_cuda_wait_method, METH_VARARGS, "cuda_wait(device, stream)"},
     {"cuda_place", hc_cuda_place_method, METH_O, "cuda_place(address) -> its device, -1: none"},
     {"cuda_check", hc_cuda_check_method, METH_VARARGS,

@@ -96,9 +96,9 @@ def test_other_arguments_are_refused_in_one_sentence() -> None:
         (lambda: hc.save("x.safetensors", {"w": there}), TypeError, r"an array is on a CUDA device, .* to\('cpu'\)"),
         (lambda: hc.layers.rms_norm(lent, ones), TypeError, "x is on cuda:0 and another argument on the CPU"),
         (lambda: hc.error(W, there), TypeError, r"error: q is a DeviceQuantizedArray .* pass .to\('cpu'\) of it"),
-        (lambda: pickle.dumps(own), TypeError, r"pickle: the array is on cuda:0 .* to_numpy\(\)"),
-        (lambda: copy.deepcopy(own), TypeError, r"copy: the array is on cuda:0 .* to_numpy\(\)"),
-        (lambda: copy.deepcopy(there), TypeError, r"copy: the array is on a CUDA device .* to\('cpu'\)"),
+        (lambda: pickle.dumps(own), TypeError, r"pickle: the array is on cuda:0, .* to_numpy\(\)"),
+        (lambda: copy.deepcopy(own), TypeError, r"copy: the array is on cuda:0, .* to_numpy\(\)"),
+        (lambda: copy.deepcopy(there), TypeError, r"copy: the array is on a CUDA device, .* to\('cpu'\)"),
     ]
     for call, kind, sentence in cases:
         with pytest.raises(kind, match=sentence) as raised:

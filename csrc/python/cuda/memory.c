@@ -87,6 +87,21 @@ PyObject *hc_cuda_copy_method(PyObject *self, PyObject *args) {
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise_driver(status, &error);
 }
 
+/* cuda_move(device, stream, address, address of what is copied there, bytes) */
+PyObject *hc_cuda_move_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int device;
+    unsigned long long stream, to, from;
+    long long bytes;
+    if (!PyArg_ParseTuple(args, "iKKKL", &device, &stream, &to, &from, &bytes))
+        return NULL;
+    hc_error error;
+    hc_status status;
+    Py_BEGIN_ALLOW_THREADS status = hc_cuda_move(device, (void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes,
+                                                 (void *)(uintptr_t)stream, &error);
+    Py_END_ALLOW_THREADS return status == HC_OK ? Py_NewRef(Py_None) : hc_raise_driver(status, &error);
+}
+
 PyObject *hc_cuda_wait_method(PyObject *self, PyObject *args) {
     (void)self;
     int device;
