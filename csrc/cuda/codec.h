@@ -13,6 +13,7 @@
 #define HC_CUDA_CODEC_H
 
 #include "cuda/definition.h"
+#include "cuda/kept.h"
 
 /* A chunk that a block's thread `slot` works on. */
 struct hc_chunk {
@@ -299,16 +300,6 @@ template <typename format> static inline HC_DEVICE void hc_decode_block(const hc
     hc_store_chunks(p.chunks, p.geometry, p.x);
 }
 
-/* The column of its run that a kept value stands for. */
-static inline HC_DEVICE int64_t hc_whole_column(const hc_cuda_integers &p, int64_t row, int64_t run, int64_t kept) {
-    const hc_component &metadata = p.parts.part[HC_METADATA];
-    const int bits = hc_position_bits(p.format.m);
-    const int64_t at = (run * p.geometry.run_length + kept) * bits;
-    const uint8_t *byte = metadata.data + row * metadata.row_stride + at / 8;
-    const int high = at % 8 + bits > 8 ? byte[1] << 8 : 0, position = (byte[0] | high) >> at % 8 & ((1 << bits) - 1);
-    return kept / p.format.n * p.format.m + hc_min(position, p.format.m - 1);
-}
-
 /* Integers of a chunk to their places among the segments. */
 template <typename format> static inline HC_DEVICE void hc_integers_block(const hc_cuda_integers &p) {
     const int slot = (int)threadIdx.x;
@@ -329,7 +320,8 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
         if (kept >= p.geometry.run_length)
             continue;
         /* in whole columns; of a pattern, the first kept value of a block stands for it where a segment begins */
-        const int64_t in_run = p.format.m ? hc_whole_column(p, chunk.row, run, kept) : kept;
+        const int64_t in_run =
+            p.format.m ? hc_kept_column(p.format, p.geometry, p.parts.part[HC_METADATA], chunk.row, run, kept) : kept;
         const int64_t begin = p.format.m ? kept / p.format.n * p.format.m : kept;
         const bool is_first = !p.format.m || kept % p.format.n == 0;
         if (p.mode == HC_INT_GROUPED && is_first && (p.per_run ? begin % p.group == 0 : column == 0)) {
@@ -363,8 +355,6 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
  *
  * BITS 0: a thread decodes a piece of its row to shared memory. 4 and 8: it loads codes by words, and x by four values; codes of
  * 4 bits stand for entries of a table, those of 8 are integers with a sign. */
-enum { HC_GEMV_VECTORS = 8 };
-
 static inline HC_DEVICE float hc_shuffle_add(float value, int mask) {
     return value + hc_f32_from_bits(hc_shuffle_xor(hc_f32_bits(value), mask));
 }
@@ -402,6 +392,34 @@ static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *t
                 }
             }
         }
+}
+
+/* Folds the sums of a row's threads, and writes them. */
+template <int LANES, int CHAINS, int MOST>
+static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int lane, int64_t row, float (&sums)[MOST][CHAINS],
+                                           float row_scale) {
+#pragma unroll
+    for (int v = 0; v < MOST; v++) {
+        if (v >= (int)p.vectors)
+            continue;
+#pragma unroll
+        for (int mask = LANES / 2; mask > 0; mask /= 2)
+#pragma unroll
+            for (int i = 0; i < CHAINS; i++)
+                sums[v][i] = hc_shuffle_add(sums[v][i], mask);
+#pragma unroll
+        for (int half = CHAINS / 2; half > 0; half /= 2)
+#pragma unroll
+            for (int i = 0; i < half; i++)
+                sums[v][i] = sums[v][i] + sums[v][i + half];
+        float sum = sums[v][0] * row_scale;
+        if (sum != sum)
+            sum = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
+        if (p.bias)
+            sum += p.bias[hc_min(row, p.geometry.rows - 1)];
+        if (lane == 0 && row < p.geometry.rows)
+            *(float *)(p.y + v * p.y_row + row * p.y_column) = sum;
+    }
 }
 
 template <typename format, bool has_groups, int BITS, int MOST>
@@ -461,32 +479,8 @@ static inline HC_DEVICE void hc_gemv_rows(const hc_cuda_gemv &p) {
             if (has_groups && v < vectors)
                 sums[v][0] = fmaf(scale, chains[v][0], sums[v][0]);
     }
-#pragma unroll
-    for (int v = 0; v < MOST; v++) {
-        if (v >= vectors)
-            continue;
-#pragma unroll
-        for (int mask = LANES / 2; mask > 0; mask /= 2)
-#pragma unroll
-            for (int i = 0; i < CHAINS; i++)
-                sums[v][i] = hc_shuffle_add(sums[v][i], mask);
-#pragma unroll
-        for (int half = CHAINS / 2; half > 0; half /= 2)
-#pragma unroll
-            for (int i = 0; i < half; i++)
-                sums[v][i] = sums[v][i] + sums[v][i + half];
-        float sum = sums[v][0] * row_scale;
-        if (sum != sum)
-            sum = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
-        if (p.bias)
-            sum += p.bias[row];
-        if (lane == 0 && wanted < g.rows)
-            *(float *)(p.y + v * p.y_row + row * p.y_column) = sum;
-    }
+    hc_gemv_store<LANES, CHAINS, MOST>(p, lane, wanted, sums, row_scale);
 }
-
-/* The formats of a family that have groups, have none, or are of both kinds. */
-enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
 
 template <typename format, int kinds, int BITS, int MOST>
 static inline HC_DEVICE void hc_gemv_block(const hc_cuda_gemv &p) {
@@ -505,9 +499,11 @@ static inline HC_DEVICE void hc_gemv_block(const hc_cuda_gemv &p) {
     HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) { hc_maximum_block<format>(p); }                                \
     HC_KERNEL(hc_encode_##family, hc_cuda_codec, 256) { hc_encode_block<format>(p); }
 #define HC_DECODERS(family, format)                                                                                    \
-    HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128) { hc_decode_block<format>(p); }
+    HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128) { hc_decode_block<format>(p); }                                  \
+    HC_KERNEL(hc_decode_kept_##family, hc_cuda_codec, 128) { hc_decode_kept<format>(p); }
 #define HC_GEMV(family, format, kinds)                                                                                 \
-    HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { hc_gemv_block<format, kinds, 0, HC_GEMV_VECTORS>(p); }
+    HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { hc_gemv_block<format, kinds, 0, HC_GEMV_VECTORS>(p); }            \
+    HC_KERNEL(hc_gemv_kept_##family, hc_cuda_gemv, 128) { hc_gemv_kept<format, kinds>(p); }
 /* Those that read words of so many bits a code: of one vector, and of up to eight. */
 #define HC_GEMV_WORDS(family, format, kinds, bits)                                                                     \
     HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128) { hc_gemv_block<format, kinds, bits, 1>(p); }        \

@@ -14,6 +14,8 @@ typedef enum {
     HC_CUDA_GEMV,
     HC_CUDA_INTEGERS,
     HC_CUDA_CHANCE,
+    HC_CUDA_DECODE_KEPT,
+    HC_CUDA_GEMV_KEPT,
     HC_CUDA_N_KERNELS
 } hc_cuda_kernel;
 /* NULL: there is none. */

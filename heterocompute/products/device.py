@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.base import PackedArray
-from ..arrays.components import component_layout, core_format
+from ..arrays.components import component_layout, core_format, stored_format
 from ..arrays.dense import as_array, check_dimensions, normalize_axes
 from ..arrays.device import DEFAULT_STREAM, DeviceArray, as_device, c_strides, in_callers_library, is_on_device
 from ..arrays.device_quantized import DeviceQuantizedArray
@@ -31,6 +31,7 @@ from .arguments import as_format
 __all__ = [
     "answer_of",
     "copied_bytes",
+    "described",
     "gathered",
     "goes_to_device",
     "on_their_device",
@@ -401,17 +402,18 @@ def kernels_of(x: Any, w: Any, activations: Any, caller: str) -> list[str]:
     dtype, shape = ("float32", x.shape) if is_packed else (x.dtype.name, x.shape)
     rows = shape if len(shape) > 1 else (1, *shape)
     size = 8 if dtype == "float64" else 4
-    given = _described(x) if is_packed else (0, dtype, rows, c_strides(rows, size if dtype[-2:] != "16" else 2))
+    given = described(x) if is_packed else (0, dtype, rows, c_strides(rows, size if dtype[-2:] != "16" else 2))
     answer = (*rows[:-1], w.shape[0])
     core = None if fmt is None else core_format(fmt)
     with refusals_there(caller, fmt):
         out = 0, "float32", answer, c_strides(answer, 4)
         _, steps = _core.cuda_steps(
-            "matmul", (0, 0, None, given, is_packed, core, _described(w), 0, out, runtime.device_order())
+            "matmul", (0, 0, None, given, is_packed, core, described(w), 0, out, runtime.device_order())
         )
     return [step[0] for step in steps]
 
 
-def _described(q: Any) -> tuple[Any, ...]:
+def described(q: Any) -> tuple[Any, ...]:
     """Return a packed array, on a device or not, as a plan accepts it."""
-    return core_format(q.format), q.shape, q.axis, dict.fromkeys(q.components, 0)
+    stored = stored_format(q.format, q.components.get("values"))
+    return core_format(stored), q.shape, q.axis, dict.fromkeys((*q.components, "codes"), 0)

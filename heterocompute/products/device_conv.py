@@ -16,7 +16,7 @@ from ..base.errors import TO_CPU, Refused
 from ..base.texts import counted
 from ..base.values import shown
 from .arguments import as_format
-from .device import answer_of, gathered, on_their_device, refusals_there, refuse_row, settle, target_of
+from .device import answer_of, described, gathered, on_their_device, refusals_there, refuse_row, settle, target_of
 from .window import Window, as_window
 
 __all__ = ["conv2d_on_device", "convolution_kernels", "convolution_window"]
@@ -130,6 +130,5 @@ def convolution_kernels(
         (0, x.dtype.name, shape, c_strides(shape, x.dtype.itemsize)),
         (0, "float32", answer, c_strides(answer, 4)),
     )
-    packed = core_format(w.format), w.shape, w.axis, dict.fromkeys(w.components, 0)
-    _, steps = _core.cuda_steps("conv2d", (0, 0, None, given, fmt, packed, core_window, relu, 0, to))
+    _, steps = _core.cuda_steps("conv2d", (0, 0, None, given, fmt, described(w), core_window, relu, 0, to))
     return [step[0] for step in steps], prod(answer)

@@ -393,9 +393,9 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         ),
         (lambda: hc.prune(Lent(x.astype(np.float64)), "2:4"), NotImplementedError, "has dtype float64"),
         (
-            lambda: hc.quantize(w, "int8+2:4").to("cuda").dequantize(),
+            lambda: hc.quantize(w, "cb4").to("cuda").dequantize(),
             NotImplementedError,
-            r"patterns: copy the arguments to the CPU \(\.to",
+            r"learned codebooks: copy the arguments to the CPU \(\.to",
         ),
         (lambda: hc.conv2d(image, filters), NotImplementedError, "w is not quantized, expected quantized filters"),
         (lambda: hc.conv2d(image, packed), TypeError, "conv2d: w is in the memory of the CPU"),
