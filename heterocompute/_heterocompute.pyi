@@ -286,6 +286,7 @@ def cuda_fake_quantize(
     params: _Format,
     axes: tuple[int, ...],
     out: _OnDevice,
+    thresholds: int = ...,
     /,
 ) -> int: ...
 def cuda_dequantize(device: int, stream: int, allocate: _Allocate, packed: _Packed, out: _OnDevice, /) -> int: ...
@@ -360,12 +361,13 @@ def cuda_round_by_chance(
     levels: tuple[NDArray[np.float64] | None, float, float, float, float],
     seed: int,
     out: _OnDevice,
+    thresholds: int = ...,
     /,
 ) -> int: ...
 def cuda_prune(
     device: int,
     stream: int,
-    allocate: None,
+    allocate: _Allocate,
     x: _OnDevice,
     n: int,
     m: int,

@@ -414,7 +414,7 @@ static PyMethodDef METHODS[] = {
     {"cuda_quantize", hc_cuda_quantize_method, METH_VARARGS,
      "cuda_quantize(*start, x, packed) -> first row that is refused, or -1"},
     {"cuda_fake_quantize", hc_cuda_fake_quantize_method, METH_VARARGS,
-     "cuda_fake_quantize(*start, x, format, axes, out) -> first row that is refused, or -1"},
+     "cuda_fake_quantize(*start, x, format, axes, out[, thresholds]) -> first row that is refused, or -1"},
     {"cuda_dequantize", hc_cuda_dequantize_method, METH_VARARGS, "cuda_dequantize(*start, packed, out) -> -1"},
     {"cuda_matmul", hc_cuda_matmul_method, METH_VARARGS,
      "cuda_matmul(*start, x, whether it is packed, activations, w, bias, out, device_order) -> first row that is "
@@ -432,7 +432,7 @@ static PyMethodDef METHODS[] = {
      "of shared "
      "memory)])"},
     {"cuda_round_by_chance", hc_cuda_chance_method, METH_VARARGS,
-     "cuda_round_by_chance(*start, x, packed, levels, seed, out) -> first row that is refused, or -1"},
+     "cuda_round_by_chance(*start, x, packed, levels, seed, out[, thresholds]) -> first row that is refused, or -1"},
     {"cuda_prune", hc_cuda_prune_method, METH_VARARGS,
      "cuda_prune(*start, x, n, m, axes, values, metadata) -> first row that is refused, or -1"},
     {"blas_open", hc_blas_open_method, METH_VARARGS,

@@ -104,14 +104,14 @@ def bits_of_long_rows(fmt: Format) -> float:
     return 8 * sum(dtype.itemsize * math.prod(size) for dtype, size in parts) / math.prod(shape)
 
 
-def stored_format(fmt: Format, values: Any) -> Format:
+def stored_format(fmt: Format, values: str | None) -> Format:
     """Return the format whose codes are stored: of a pattern alone that of its values, which may have 16 bits.
 
-    `values` is the component of that name, or None.
+    `values` is the name of the dtype of the component of that name, None where there is none.
     """
-    if values is None or values.dtype == np.float32 or not has_pattern(fmt):
+    if values is None or values == "float32" or not has_pattern(fmt):
         return fmt
-    return Sparse(Float(VALUES[values.dtype.name]), fmt.n, fmt.m)
+    return Sparse(Float(VALUES[values]), fmt.n, fmt.m)
 
 
 def rows_stand_alone(fmt: Format, width: int) -> bool:

@@ -129,8 +129,9 @@ class DeviceQuantizedArray(PackedArray):
         except AttributeError:
             parts = self._components
             addresses = {name: part.address for name, part in parts.items()}
-            stored = stored_format(self._format, parts.get("values"))
+            stored = self._format
             if "values" in parts:
+                stored = stored_format(stored, parts["values"].dtype.name)
                 addresses["codes"] = addresses["values"]
             self._seen: tuple[Any, ...] = core_format(stored), self._shape, self._axis, addresses
             return self._seen

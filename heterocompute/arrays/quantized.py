@@ -169,7 +169,8 @@ class QuantizedArray(PackedArray):
     @property
     def _stored_format(self) -> Format:
         """Return the format whose codes are stored: of a pattern alone that of its values, which may have 16 bits."""
-        return stored_format(self._format, self._components.get("values"))
+        values = self._components.get("values")
+        return stored_format(self._format, None if values is None else values.dtype.name)
 
     def _packed(self) -> tuple[Any, ...]:
         """Return what the C core takes for a packed array."""

@@ -415,5 +415,6 @@ def kernels_of(x: Any, w: Any, activations: Any, caller: str) -> list[str]:
 
 def described(q: Any) -> tuple[Any, ...]:
     """Return a packed array, on a device or not, as a plan accepts it."""
-    stored = stored_format(q.format, q.components.get("values"))
+    values = q.components.get("values")
+    stored = stored_format(q.format, None if values is None else values.dtype.name)
     return core_format(stored), q.shape, q.axis, dict.fromkeys((*q.components, "codes"), 0)

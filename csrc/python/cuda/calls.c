@@ -93,7 +93,7 @@ typedef struct {
     int n_axes, axes[HC_MAX_DIMS];
     bool has_a, has_format, checks; /* checks: the plan begins with a state that says what was refused */
     bool device_order;
-    const float *bias;
+    const float *bias, *thresholds; /* thresholds: of every group, or NULL */
     hc_levels levels;
     uint64_t seed;
     hc_window window; /* of conv2d */
@@ -111,10 +111,10 @@ static hc_status plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_pl
     switch (call->what) {
     case QUANTIZE:
     case CHANCE: /* first: hc_cuda_plan_chance needs the scales */
-        return hc_cuda_plan_quantize(&call->x, NULL, &call->packed, workspace, plan, error);
+        return hc_cuda_plan_quantize(&call->x, call->thresholds, &call->packed, workspace, plan, error);
     case FAKE_QUANTIZE:
-        return hc_cuda_plan_fake_quantize(&call->x, NULL, &call->format, call->n_axes, call->axes, &call->out,
-                                          workspace, plan, error);
+        return hc_cuda_plan_fake_quantize(&call->x, call->thresholds, &call->format, call->n_axes, call->axes,
+                                          &call->out, workspace, plan, error);
     case DEQUANTIZE:
         return hc_cuda_plan_dequantize(&call->packed, &call->out, plan, error);
     case CONV2D:
@@ -249,6 +249,16 @@ static int parse_start(PyObject *args, Py_ssize_t n, hc_cuda_call *call) {
 }
 static PyObject *argument(PyObject *args, int number) { return PyTuple_GET_ITEM(args, AFTER_START + number); }
 
+/* n arguments, or one more: the address of thresholds. */
+static int parse_start_of_rounding(PyObject *args, int n, hc_cuda_call *call) {
+    const bool has_thresholds = PyTuple_GET_SIZE(args) == AFTER_START + n + 1;
+    if (!parse_start(args, n + has_thresholds, call))
+        return 0;
+    if (has_thresholds)
+        call->thresholds = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, n));
+    return !PyErr_Occurred();
+}
+
 /* (..., x, packed) */
 static int parse_quantize(PyObject *args, hc_cuda_call *call) {
     if (!parse_start(args, 2, call) || !parse_view(argument(args, 0), &call->x) ||
@@ -261,12 +271,12 @@ static int parse_quantize(PyObject *args, hc_cuda_call *call) {
     return !call->allocate;
 }
 
-/* (..., x, format, axes, out) */
+/* (..., x, format, axes, out[, thresholds]) */
 static int parse_fake_quantize(PyObject *args, hc_cuda_call *call) {
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS];
     hc_error error;
-    if (!parse_start(args, 4, call) || !parse_view(argument(args, 0), &call->x) ||
+    if (!parse_start_of_rounding(args, 4, call) || !parse_view(argument(args, 0), &call->x) ||
         !hc_parse_format(argument(args, 1), &call->format) ||
         !hc_parse_axes(argument(args, 2), call->axes, &call->n_axes) || !parse_view(argument(args, 3), &call->out))
         return 0;
@@ -403,15 +413,15 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     return answer;
 }
 
-/* cuda_round_by_chance(..., x, packed, (levels or None, fraction, least, low, high), seed, out): packed is where x is quantized
- * to, for its scales. */
+/* cuda_round_by_chance(..., x, packed, (levels or None, fraction, least, low, high), seed, out[, thresholds]): packed is where x
+ * is quantized to, for its scales. */
 PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args) {
     (void)self;
     hc_cuda_call call;
     PyObject *table;
     hc_view levels;
     hc_held held = {.count = 0};
-    if (!parse_start(args, 5, &call) || !parse_view(argument(args, 0), &call.x) ||
+    if (!parse_start_of_rounding(args, 5, &call) || !parse_view(argument(args, 0), &call.x) ||
         !parse_packed(argument(args, 1), &call.packed) || !parse_view(argument(args, 4), &call.out) ||
         !PyTuple_Check(argument(args, 2)) ||
         !PyArg_ParseTuple(argument(args, 2), "Odddd", &table, &call.levels.fraction, &call.levels.least,
@@ -450,6 +460,14 @@ PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args) {
     call.metadata = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 5));
     if (PyErr_Occurred())
         return NULL;
+    if (call.n_axes > 0 && call.n >= 1 && call.m >= call.n) { /* what becomes NaN where the caller does not wait */
+        const int64_t length = call.x.shape[call.axes[call.n_axes - 1]];
+        int64_t runs = 1;
+        for (int i = 0; i < call.x.ndim; i++)
+            runs *= i == call.axes[call.n_axes - 1] ? 1 : call.x.shape[i];
+        call.out = (hc_view){.data = call.values, .dtype = HC_F32, .ndim = 1};
+        call.out.shape[0] = runs * hc_ceil_div(length, call.m) * call.n;
+    }
     call.what = PRUNE;
     call.checks = true;
     return finish_call(&call);

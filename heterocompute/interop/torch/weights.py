@@ -21,7 +21,7 @@ from ...base.values import shown
 from ...formats import Format, format as parse_format
 from ...products.arguments import as_format
 from .device import decoded
-from .operators import array_of, described, on_device, parts_of
+from .operators import array_of, described, on_device, parts_of, sliced
 
 __all__ = ["PRODUCTS", "PackedPart", "PackedWeight", "restored"]
 
@@ -124,8 +124,9 @@ class PackedWeight(torch.nn.Module):
         return self.shape if dim is None else self.shape[dim]
 
     def __getitem__(self, index: Any) -> PackedPart:
-        """Return one of stacked matrices, as modules of experts take it."""
-        return PackedPart(self.array()[int(index)], self.activations)
+        """Return one of stacked matrices, as modules of experts take it, or some rows of a matrix."""
+        at = index if isinstance(index, slice) else int(index)
+        return PackedPart(*sliced(self.parts(), self.text, at), self.activations)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -187,13 +188,17 @@ class PackedWeight(torch.nn.Module):
 
 
 class PackedPart:
-    """A matrix of a packed weight of several, for `torch.nn.functional.linear`."""
+    """A part of a packed weight, for `torch.nn.functional.linear`; it shares the memory of the weight."""
 
-    def __init__(self, q: QuantizedArray, activations: str | None) -> None:
-        self.q, self.activations, self.shape = q, activations, torch.Size(q.shape)
+    def __init__(self, parts: list[torch.Tensor], text: str, activations: str | None) -> None:
+        self._parts, self.text, self.activations = parts, text, activations
+        self.shape = torch.Size(json.loads(text)["shape"])
+
+    def parts(self) -> list[torch.Tensor]:
+        return self._parts
 
     def array(self) -> QuantizedArray:
-        return self.q
+        return array_of(self._parts, self.text)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
