@@ -396,11 +396,13 @@ static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *t
 
 /* Folds the sums of a row's threads, and writes them. */
 template <int LANES, int CHAINS, int MOST>
-static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int lane, int64_t row, float (&sums)[MOST][CHAINS],
-                                           float row_scale) {
+static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int lane, int64_t wanted, int64_t row,
+                                           float (&sums)[MOST][CHAINS], float row_scale) {
+    const hc_geometry &g = p.geometry;
+    const int vectors = (int)p.vectors;
 #pragma unroll
     for (int v = 0; v < MOST; v++) {
-        if (v >= (int)p.vectors)
+        if (v >= vectors)
             continue;
 #pragma unroll
         for (int mask = LANES / 2; mask > 0; mask /= 2)
@@ -416,8 +418,8 @@ static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int lane, int6
         if (sum != sum)
             sum = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
         if (p.bias)
-            sum += p.bias[hc_min(row, p.geometry.rows - 1)];
-        if (lane == 0 && row < p.geometry.rows)
+            sum += p.bias[row];
+        if (lane == 0 && wanted < g.rows)
             *(float *)(p.y + v * p.y_row + row * p.y_column) = sum;
     }
 }
@@ -479,7 +481,7 @@ static inline HC_DEVICE void hc_gemv_rows(const hc_cuda_gemv &p) {
             if (has_groups && v < vectors)
                 sums[v][0] = fmaf(scale, chains[v][0], sums[v][0]);
     }
-    hc_gemv_store<LANES, CHAINS, MOST>(p, lane, wanted, sums, row_scale);
+    hc_gemv_store<LANES, CHAINS, MOST>(p, lane, wanted, row, sums, row_scale);
 }
 
 template <typename format, int kinds, int BITS, int MOST>

@@ -17,8 +17,8 @@ enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
 
 static inline HC_DEVICE float hc_load_value(const char *from, int dtype);
 template <int LANES, int CHAINS, int MOST>
-static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int lane, int64_t row, float (&sums)[MOST][CHAINS],
-                                           float row_scale);
+static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int lane, int64_t wanted, int64_t row,
+                                           float (&sums)[MOST][CHAINS], float row_scale);
 
 /* The column of its run that a kept value of a run stands for. */
 static inline HC_DEVICE int64_t hc_kept_column(const hc_format &format, const hc_geometry &geometry,
@@ -105,7 +105,7 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
             if (has_groups && v < vectors)
                 sums[v][0] = fmaf(scale, chains[v], sums[v][0]);
     }
-    hc_gemv_store<LANES, CHAINS, MOST>(p, lane, wanted, sums, row_scale);
+    hc_gemv_store<LANES, CHAINS, MOST>(p, lane, wanted, row, sums, row_scale);
 }
 
 template <typename format, int kinds> static inline HC_DEVICE void hc_gemv_kept(const hc_cuda_gemv &p) {
