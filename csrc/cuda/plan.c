@@ -286,19 +286,19 @@ hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry
                               error);
 }
 
-/* A thread a block of a pattern, to whole columns. */
-static hc_status plan_kept(hc_cuda_codec *codec, const hc_packed *packed, const hc_view *out, hc_cuda_plan *plan,
-                           hc_error *error) {
+hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *geometry, const hc_view *out, int n_axes,
+                                  const int *axes, hc_cuda_plan *plan, hc_error *error) {
+    hc_cuda_codec codec = {.format = packed->format, .geometry = *geometry, .parts = packed->components};
     hc_format whole = packed->format; /* without its pattern */
     whole.n = whole.m = 0;
     hc_geometry all;
-    hc_status status = hc_cuda_refuse(&whole, &codec->geometry, false, error);
+    hc_status status = hc_cuda_refuse(&whole, geometry, false, error);
     if (status == HC_OK)
-        status = hc_geometry_of_axes(NULL, 1, out->ndim, out->shape, packed->n_axes, packed->axes, &all, error);
+        status = hc_geometry_of_axes(NULL, 1, out->ndim, out->shape, n_axes, axes, &all, error);
     if (status != HC_OK)
         return status;
-    hc_rows_init(&codec->x, out, &all, packed->n_axes, packed->axes);
-    const int64_t blocks = codec->geometry.rows * codec->geometry.runs * hc_ceil_div(all.run_length, packed->format.m);
+    hc_rows_init(&codec.x, out, &all, n_axes, axes);
+    const int64_t blocks = geometry->rows * geometry->runs * hc_ceil_div(all.run_length, packed->format.m);
     const int threads = HC_CUDA_MAX_THREADS;
     if (hc_ceil_div(blocks, threads) > INT32_MAX)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not decode %lld blocks: use the CPU",
@@ -306,8 +306,8 @@ static hc_status plan_kept(hc_cuda_codec *codec, const hc_packed *packed, const 
     hc_cuda_step *step =
         hc_cuda_add_step(plan, hc_cuda_module_of(whole.family), hc_cuda_kernel_of(whole.family, HC_CUDA_DECODE_KEPT),
                          hc_ceil_div(blocks, threads), 1, threads,
-                         threads * (packed->format.n | 1) * (int64_t)size_of(out), sizeof *codec);
-    step->params.codec = *codec;
+                         threads * (packed->format.n | 1) * (int64_t)size_of(out), sizeof codec);
+    step->params.codec = codec;
     return HC_OK;
 }
 
@@ -317,7 +317,7 @@ hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, h
     plan->workspace_bytes = 0;
     hc_status status = hc_cuda_packed_geometry(packed, &codec.geometry, error);
     if (status == HC_OK && packed->format.m > 0)
-        return plan_kept(&codec, packed, out, plan, error);
+        return hc_cuda_add_decode_kept(packed, &codec.geometry, out, packed->n_axes, packed->axes, plan, error);
     if (status == HC_OK)
         status = hc_cuda_refuse(&packed->format, &codec.geometry, false, error);
     if (status == HC_OK)
