@@ -159,7 +159,7 @@ def _nonzeros(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str) -> 
     """Return the nonzeros of a pattern, quantized if the format says so."""
     plain, caller = Sparse(Float("fp32"), fmt.n, fmt.m), name.partition(":")[0]
     if fmt.is_plain and x.dtype != np.float32:
-        raise NotImplementedError(f"{name} has dtype {x.dtype}, expected float32: the CUDA kernel writes float32")
+        raise NotImplementedError(f"{name} has dtype {x.dtype}, expected float32 on a CUDA device: {TO_CPU}")
     layout = component_layout(plain, x.shape, axes, "float32")
     parts = {key: DeviceArray.empty(size, of, x.number, x.stream) for key, (of, size) in layout.items()}
     values, positions = parts["values"], parts["metadata"]
@@ -219,8 +219,12 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     inputs = () if _is_in_place(x, given) else (x,)  # the kernels read each value before they write it
     target = target_of(out, given, x.shape, "fake_quantize", x.number, x.stream, inputs)
+    kept = _nonzeros(x, fmt, axes, name) if has_pattern(fmt) else None
     try:
-        row = _core.cuda_fake_quantize(x.number, x.stream, None, x.view, core_format(fmt), axes, target.view)
+        if kept is not None:
+            row = _core.cuda_dequantize(x.number, x.stream, None, kept._packed(), target.view)
+        else:
+            row = _core.cuda_fake_quantize(x.number, x.stream, None, x.view, core_format(fmt), axes, target.view)
     except (NotImplementedError, Refused):
         with refusals_there("fake_quantize", fmt):
             raise

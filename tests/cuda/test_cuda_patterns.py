@@ -13,6 +13,7 @@ import pytest
 from driven import Lent
 
 import heterocompute as hc
+from heterocompute.arrays.device import DeviceArray
 from heterocompute.base.cuda import devices
 
 
@@ -71,6 +72,23 @@ def test_images_meet_filters_with_patterns(text: str) -> None:
     y = hc.conv2d(Lent(image), q.to("cuda"), Lent(bias), padding=1, groups=2)
     wanted = hc.conv2d(image, q, bias, padding=1, groups=2, algorithm="direct")
     assert y.to_numpy().tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("text", ["2:4", "int8+2:4", "vsq4-g16-s4+1:3", "fp8_e4m3fn+2:4"])
+def test_values_are_rounded_to_patterns(text: str) -> None:
+    x = values(5, 70)
+    wanted, there = hc.fake_quantize(x, text), DeviceArray.from_numpy(x)
+    assert hc.fake_quantize(Lent(x), text).to_numpy().tobytes() == wanted.tobytes()
+    assert hc.fake_quantize(there, text, out=there).to_numpy().tobytes() == wanted.tobytes()
+    if not text.startswith("fp8"):
+        y, back = hc.training.fake_quantize(Lent(x), text)
+        g = Lent(x)
+        assert y.to_numpy().tobytes() == wanted.tobytes() and back(g) is g  # type: ignore[attr-defined]
+    x[3, 5] = np.nan
+    with pytest.raises(ValueError, match=r"fake_quantize: w has a value that .* cannot hold .* at index \(3, :\)"):
+        hc.fake_quantize(Lent(x), text)
+    with pytest.raises(NotImplementedError, match="expected a format whose gradient passes everywhere"):
+        hc.training.fake_quantize(Lent(x), text, rounding="stochastic")
 
 
 def test_kept_values_of_16_bits_multiply_too() -> None:
