@@ -12,7 +12,7 @@ from ..base.errors import unsupported
 from ..base.texts import counted
 from ..formats import Format
 from .base import PackedArray
-from .components import component_layout, core_format, stored_format
+from .components import component_layout, core_format, layout_of, stored_format
 from .dense import as_float_dtype
 from .device import DEFAULT_STREAM, DeviceArray, device_number
 
@@ -79,6 +79,18 @@ class DeviceQuantizedArray(PackedArray):
     def T(self) -> Self:  # noqa: N802 (NumPy's name)
         """The transposed array; the components are shared. Two dimensions only."""
         return self._transposed()
+
+    def __getitem__(self, index: Any) -> Self:
+        """Return one index or a slice of axis 0, where that is no reduction axis; components are views."""
+        return self._at(index, self._format, layout_of(self._format, self._shape, self._axis), self._cut)
+
+    def _cut(self, part: DeviceArray, each: int, indices: slice) -> DeviceArray:
+        rows = range(self._shape[0])[indices]
+        if rows.step != 1:
+            raise ValueError("only an int or a slice without a step on a CUDA device; call to('cpu') for other indices")
+        address = part.address + rows.start * each * part.strides[0]
+        shape = (len(rows) * each, *part.shape[1:])
+        return DeviceArray(part, address, shape, part.dtype, part.strides, part.number, part.stream)
 
     def to(self, device: Any) -> Any:
         """Copy the components to another device.

@@ -377,22 +377,11 @@ class QuantizedArray(PackedArray):
 
     def __getitem__(self, index: Any) -> Self:
         """Return one index or a slice of axis 0, where that is no reduction axis; components are views."""
-        if 0 in self._axis:
-            raise ValueError("axis 0 is a reduction axis; call dequantize() to index the values")
-        if not self._format.splits_into_rows:
-            raise ValueError(f"rows of {self._format} share blocks of scales; call dequantize() to index the values")
-        rows, one = self._rows_of(index)
-        count, per_index = self._shape[0], prod(n for a, n in enumerate(self._shape) if a not in self._axis and a > 0)
-        layout = layout_of(self._format, self._shape, self._axis)
-        parts = {}
-        for name, part in self._components.items():
-            if layout[name][2]:
-                outer = part.reshape(count, per_index, *part.shape[1:])[rows]
-                part = outer.reshape(outer.shape[0] * per_index, *part.shape[1:])
-            parts[name] = part
-        if one:
-            return self._remade(parts, self._shape[1:], [a - 1 for a in self._axis])
-        return self._remade(parts, (len(range(*rows.indices(count))), *self._shape[1:]), self._axis)
+        return self._at(index, self._format, layout_of(self._format, self._shape, self._axis), self._cut)
+
+    def _cut(self, part: Array, each: int, indices: slice) -> Array:
+        outer = part.reshape(self._shape[0], each, *part.shape[1:])[indices]
+        return outer.reshape(outer.shape[0] * each, *part.shape[1:])
 
     def _values(self) -> Array:
         return self.dequantize()

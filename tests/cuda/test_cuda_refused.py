@@ -106,3 +106,25 @@ def test_other_arguments_are_refused_in_one_sentence() -> None:
         assert "\n" not in str(raised.value)
     assert not list(Path().iterdir())
     assert copy.copy(own).to_numpy().tobytes() == W.tobytes() and copy.copy(there).to("cpu") == q
+
+
+@pytest.mark.parametrize("text", ["int8", "int4-g32", "vsq4-g16-s4", "int8+2:4", "2:4"])
+def test_rows_and_stacked_matrices_are_views(text: str) -> None:
+    stacked, x = np.random.default_rng(0).standard_normal((3, 7, 64)).astype(np.float32), Lent(W[:2, :1].repeat(64, 1))
+    q = hc.quantize(stacked, text)
+    there = q.to("cuda")
+    for index in (0, -1, slice(1, 3), slice(2, 2)):
+        assert there[index].to("cpu") == q[index]
+    wanted = hc.linear(W[:2, :1].repeat(64, 1), q[1])
+    assert hc.linear(x, there[1]).to_numpy().tobytes() == wanted.tobytes()
+    part = hc.linear(x, there[1][2:5])
+    assert part.to_numpy().tobytes() == np.ascontiguousarray(wanted[:, 2:5]).tobytes()
+    for bad, kind, sentence in (
+        (3, IndexError, "index 3 is out of range for axis 0 with size 3"),
+        (slice(None, None, 2), ValueError, r"a slice without a step on a CUDA device; call to\('cpu'\)"),
+        ("x", ValueError, "only an int or a slice of axis 0"),
+    ):
+        with pytest.raises(kind, match=sentence):
+            there[bad]
+    with pytest.raises(ValueError, match=r"axis 0 is a reduction axis; call to\('cpu'\) to index the values"):
+        hc.quantize(W, "int8", axis=0).to("cuda")[0]
