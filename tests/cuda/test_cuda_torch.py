@@ -304,7 +304,7 @@ def test_experts_stay_there_with_their_gradient(
         with pytest.raises(kind, match="of a packed weight, expected one of 3 or a slice"):
             weight[index]
     with pytest.raises(ValueError, match=r"rows of .* along axis \(0,\) share scales: call dequantize"):
-        PackedWeight(hc.quantize(values(64, 7).numpy(), text, axis=0))[0]
+        moved_weight(hc.quantize(values(64, 7).numpy(), text, axis=0))[0]
 
 
 @pytest.mark.parametrize("activations", [None, "int8"])

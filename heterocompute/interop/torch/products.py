@@ -284,8 +284,10 @@ def _array(q: Any, name: str) -> QuantizedArray:
 
 def _constant(q: Any) -> tuple[list[torch.Tensor], str]:
     """Return a packed weight as operators take it."""
-    if isinstance(q, (PackedWeight, PackedPart)):
+    if isinstance(q, PackedWeight):
         return q.parts(), q.text
+    if isinstance(q, PackedPart):
+        return q.constant()
     found: tuple[list[torch.Tensor], str] = OPS.constant_of(q)
     return found
 

@@ -126,7 +126,9 @@ class PackedWeight(torch.nn.Module):
     def __getitem__(self, index: Any) -> PackedPart:
         """Return one of stacked matrices, as modules of experts take it, or some rows of a matrix."""
         at = index if isinstance(index, slice) else int(index)
-        return PackedPart(*sliced(self.parts(), self.text, at), self.activations)
+        if self.device.type == "cpu":
+            return PackedPart(self.array()[at], self.activations)
+        return PackedPart(sliced(self.parts(), self.text, at), self.activations)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -188,17 +190,26 @@ class PackedWeight(torch.nn.Module):
 
 
 class PackedPart:
-    """A part of a packed weight, for `torch.nn.functional.linear`; it shares the memory of the weight."""
+    """A part of a packed weight, for `torch.nn.functional.linear`; it shares the memory of the weight.
 
-    def __init__(self, parts: list[torch.Tensor], text: str, activations: str | None) -> None:
-        self._parts, self.text, self.activations = parts, text, activations
-        self.shape = torch.Size(json.loads(text)["shape"])
+    Parameters
+    ----------
+    part : QuantizedArray or (list of torch.Tensor, str)
+        On the CPU, or components on a device and their text.
+    activations : str or None
+    """
 
-    def parts(self) -> list[torch.Tensor]:
-        return self._parts
+    def __init__(self, part: QuantizedArray | tuple[list[torch.Tensor], str], activations: str | None) -> None:
+        self._part, self.activations = part, activations
+        self.shape = torch.Size(json.loads(part[1])["shape"] if isinstance(part, tuple) else part.shape)
+
+    def constant(self) -> tuple[list[torch.Tensor], str]:
+        """Return the part as operators take it."""
+        part = self._part
+        return part if isinstance(part, tuple) else (list(parts_of(part).values()), described(part))
 
     def array(self) -> QuantizedArray:
-        return array_of(self._parts, self.text)
+        return array_of(*self._part) if isinstance(self._part, tuple) else self._part
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
