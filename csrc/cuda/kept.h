@@ -24,6 +24,8 @@ static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int lane, int6
 static inline HC_DEVICE int64_t hc_kept_column(const hc_format &format, const hc_geometry &geometry,
                                                const hc_component &metadata, int64_t row, int64_t run, int64_t kept) {
     const int bits = hc_position_bits(format.m);
+    if (bits == 0) /* of 1:1, which stores none */
+        return kept;
     const int64_t at = (run * geometry.run_length + kept) * bits;
     const uint8_t *byte = metadata.data + row * metadata.row_stride + at / 8;
     const int high = at % 8 + bits > 8 ? byte[1] << 8 : 0, position = (byte[0] | high) >> at % 8 & ((1 << bits) - 1);

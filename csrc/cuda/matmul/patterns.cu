@@ -31,7 +31,8 @@ HC_KERNEL(hc_sgemm_kept, hc_cuda_sgemm_kept, 256) {
             float sum = sums[i];
             for (int64_t t = first; t < end; t++) {
                 const int64_t column = hc_kept_column(p.format, p.geometry, p.metadata, row, 0, t);
-                sum = fmaf(x[column - k][lane], w[t], sum);
+                if (column < g.k) /* else of the last block of a row, which may end before it */
+                    sum = fmaf(x[column - k][lane], w[t], sum);
             }
             sums[i] = sum;
         }
