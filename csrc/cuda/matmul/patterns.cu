@@ -11,7 +11,7 @@ HC_KERNEL(hc_sgemm_kept, hc_cuda_sgemm_kept, 256) {
     float (*x)[LD] = (float (*)[LD])hc_shared();
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32, n = p.format.n, m = p.format.m;
     const int64_t x_first = (int64_t)blockIdx.x * X_ROWS, w_first = (int64_t)blockIdx.y * W_ROWS + warp * EACH;
-    const int blocks = WINDOW / m, window = blocks * m;
+    const int blocks = WINDOW / m, window = blocks * m, bits = hc_position_bits(m);
     float sums[EACH] = {};
     for (int64_t k = 0; k < g.k; k += window) {
         hc_barrier();
@@ -21,18 +21,20 @@ HC_KERNEL(hc_sgemm_kept, hc_cuda_sgemm_kept, 256) {
                 at < g.k && row < g.m ? hc_load_value(g.x.data + hc_rows_offset(&g.x, row, at), g.x.dtype) : 0.0f;
         }
         hc_barrier();
-        const int64_t first = k / m * n, end = hc_min(first + blocks * n, p.geometry.columns);
+        const int64_t first = k / m * n;
+        const int count = (int)hc_min(blocks * n, p.geometry.columns - first), columns = (int)hc_min(window, g.k - k);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             const int64_t row = w_first + i;
             if (row >= g.n)
                 continue;
-            const float *w = g.w + row * p.geometry.columns;
+            const float *w = g.w + row * p.geometry.columns + first;
+            const uint8_t *metadata = p.metadata.data + row * p.metadata.row_stride;
             float sum = sums[i];
-            for (int64_t t = first; t < end; t++) {
-                const int64_t column = hc_kept_column(p.format, p.geometry, p.metadata, row, 0, t);
-                if (column < g.k) /* else of the last block of a row, which may end before it */
-                    sum = fmaf(x[column - k][lane], w[t], sum);
+            for (int t = 0; t < count; t++) {
+                const int at = t / n * m + hc_kept_position(metadata, (first + t) * bits, bits, m);
+                if (at < columns) /* the last block may end behind the row */
+                    sum = fmaf(x[at][lane], w[t], sum);
             }
             sums[i] = sum;
         }
