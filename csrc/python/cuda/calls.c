@@ -13,20 +13,6 @@
 
 enum { NO_ROW = -1 };
 
-/* Addresses of the planners and modules, for tests that run the kernels on the host. */
-PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
-    (void)self, (void)unused;
-    return Py_BuildValue(
-        "{sNsNsNsNsNsNsNsNsNsNsN}", "layer", PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_attention), "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check),
-        "conv2d", PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize), "dequantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
-        "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
-}
-
 static int parse_view(PyObject *object, hc_view *view) {
     static const char *const NAMES[] = {"float32", "float64", "float16", "bfloat16"};
     unsigned long long address;
@@ -251,11 +237,10 @@ static PyObject *argument(PyObject *args, int number) { return PyTuple_GET_ITEM(
 
 /* n arguments, or one more: the address of thresholds. */
 static int parse_start_of_rounding(PyObject *args, int n, hc_cuda_call *call) {
-    const bool has_thresholds = PyTuple_GET_SIZE(args) == AFTER_START + n + 1;
-    if (!parse_start(args, n + has_thresholds, call))
+    const int more = PyTuple_GET_SIZE(args) == AFTER_START + n + 1;
+    if (!parse_start(args, n + more, call))
         return 0;
-    if (has_thresholds)
-        call->thresholds = (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, n));
+    call->thresholds = more ? (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, n)) : NULL;
     return !PyErr_Occurred();
 }
 
@@ -460,14 +445,10 @@ PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args) {
     call.metadata = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 5));
     if (PyErr_Occurred())
         return NULL;
-    if (call.n_axes > 0 && call.n >= 1 && call.m >= call.n) { /* what becomes NaN where the caller does not wait */
-        const int64_t length = call.x.shape[call.axes[call.n_axes - 1]];
-        int64_t runs = 1;
-        for (int i = 0; i < call.x.ndim; i++)
-            runs *= i == call.axes[call.n_axes - 1] ? 1 : call.x.shape[i];
-        call.out = (hc_view){.data = call.values, .dtype = HC_F32, .ndim = 1};
-        call.out.shape[0] = runs * hc_ceil_div(length, call.m) * call.n;
-    }
+    const int last = call.n_axes > 0 ? call.axes[call.n_axes - 1] : 0;
+    call.out = call.x; /* what becomes NaN where the caller does not wait */
+    call.out.data = call.values;
+    call.out.shape[last] = hc_ceil_div(call.x.shape[last], hc_max(call.m, 1)) * call.n;
     call.what = PRUNE;
     call.checks = true;
     return finish_call(&call);

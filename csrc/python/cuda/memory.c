@@ -1,4 +1,5 @@
-/* The binding of CUDA: the driver, memory of a device, copies and waits. Functions with a device and a stream begin with both. */
+/* The binding of CUDA: the driver, memory of a device, copies and waits; the planners, for tests. Functions with a device and a
+ * stream begin with both. */
 #include "python/cuda/raise.h"
 
 #include "python/call.h"
@@ -40,6 +41,20 @@ PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args) {
         Py_XDECREF(bytes);
     }
     return found;
+}
+
+/* Addresses of the planners and modules, for tests that run the kernels on the host. */
+PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    return Py_BuildValue(
+        "{sNsNsNsNsNsNsNsNsNsNsN}", "layer", PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_attention), "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check),
+        "conv2d", PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize), "dequantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
+        "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
 }
 
 PyObject *hc_cuda_allocate_method(PyObject *self, PyObject *args) {
