@@ -292,9 +292,17 @@ def test_layers_of_transformers_stay_there(monkeypatch: pytest.MonkeyPatch) -> N
     assert layers.softmax(cp.asarray(x)).get().tobytes() == layers.softmax(x).tobytes()
     lent = Lent(x)
     for call, kind, sentence in (
-        (lambda: layers.rms_norm(lent, weight), TypeError, "an argument is not on cuda:0"),
+        (
+            lambda: layers.rms_norm(lent, weight),
+            TypeError,
+            "x is on cuda:0 and another argument on the CPU, expected all on",
+        ),
         (lambda: layers.rms_norm(x, Lent(weight)), TypeError, "x is on the CPU and another argument on a device"),
-        (lambda: layers.swiglu(lent, Lent(up, 1)), TypeError, "an argument is not on cuda:0, expected all on one"),
+        (
+            lambda: layers.swiglu(lent, Lent(up, 1)),
+            TypeError,
+            "x is on cuda:0 and another argument on cuda:1, expected all",
+        ),
         (lambda: layers.softmax(Lent(x.astype(np.float16))), NotImplementedError, "expected contiguous float32"),
         (lambda: layers.rope(lent, Lent(values(1, 4)), Lent(values(1, 4))), NotImplementedError, r"\(tokens, half\)"),
         (lambda: layers.rms_norm(lent, Lent(values(5))), ValueError, r"has shape \(5,\), expected \(12,\)"),
@@ -326,7 +334,7 @@ def test_an_explanation_refuses_what_the_call_refuses() -> None:
             hc.linear(lent, q, activations=activations)
         with pytest.raises(NotImplementedError) as explained:
             hc.explain(hc.linear, lent, q, activations=activations)
-        assert str(explained.value) == str(raised.value)
+        assert str(explained.value) == str(raised.value).replace("linear:", "explain:")
 
 
 def test_nothing_is_copied_silently(driver: driven.Driver) -> None:
@@ -407,7 +415,11 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
             "has dtype float16, expected float32",
         ),
         (lambda: hc.prune(Lent(x.astype(np.float64)), "2:4"), NotImplementedError, "has dtype float64"),
-        (lambda: hc.quantize(w, "int8+2:4").to("cuda").dequantize(), NotImplementedError, "patterns: use the CPU"),
+        (
+            lambda: hc.quantize(w, "cb4").to("cuda").dequantize(),
+            NotImplementedError,
+            r"learned codebooks: copy the arguments to the CPU \(\.to",
+        ),
         (lambda: hc.conv2d(image, filters), NotImplementedError, "w is not quantized, expected quantized filters"),
         (lambda: hc.conv2d(image, packed), TypeError, "conv2d: w is in the memory of the CPU"),
         (lambda: hc.conv2d(lent, packed.to("cuda")), ValueError, r"x has shape \(5, 64\), expected four dimensions"),
