@@ -103,6 +103,7 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
         const hc_code_tile out = {codes, count, &scale, 1, &row_scale};
         format::decode_codes(&p.format, &g, &p.parts, &tile, &out);
         float chains[MOST] = {};
+        HC_SHORT_LOOP
         for (int c = 0; c < count; c++) {
             const int64_t column = hc_kept_column(p.format, g, p.parts.part[HC_METADATA], row, 0, from + c);
             const int64_t place = has_groups ? 0 : column - first;

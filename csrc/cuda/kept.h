@@ -40,13 +40,16 @@ static inline HC_DEVICE void hc_decode_kept_block(const hc_cuda_codec &p, functi
     char *to = p.x.data + hc_rows_offset(&p.x, row, run * g.whole_length); /* the view may have joined the runs */
     const int64_t end = hc_min((block + 1) * m, g.whole_length);
     int64_t column = block * m;
+    HC_SHORT_LOOP
     for (int i = 0; i < n; i++) {
         const int64_t at = hc_kept_column(p.format, g, p.parts.part[HC_METADATA], row, run, block * n + i);
+        HC_SHORT_LOOP
         for (; column < hc_min(at, end); column++)
             *(type *)(to + column * p.x.column_stride) = 0;
         if (column == at && column < end)
             *(type *)(to + column++ * p.x.column_stride) = values[i];
     }
+    HC_SHORT_LOOP
     for (; column < end; column++)
         *(type *)(to + column * p.x.column_stride) = 0;
 }

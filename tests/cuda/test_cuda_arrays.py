@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import sys
 from collections.abc import Iterator
@@ -86,10 +87,14 @@ def test_prepacked_weights_on_a_device_are_decoded_once(driver: driven.Driver, t
             assert y.to_numpy().tobytes() == hc.linear(x, q, bias, activations="int8").tobytes()
             assert hc.matmul(Lent(x), weights.T, activations="int8").shape == (3, 7)
         launches.append(driver.counts()[0] - before)
-        if "2:4" not in text:
-            assert weights.dequantize().to_numpy().tobytes() == q.dequantize().tobytes()
-            assert hc.linear(Lent(x), weights).to_numpy().tobytes() == hc.linear(x, q).tobytes()
+        assert weights.dequantize().to_numpy().tobytes() == q.dequantize().tobytes()
+        assert hc.linear(Lent(x), weights).to_numpy().tobytes() == hc.linear(x, q).tobytes()
     assert launches[0] - launches[1] == 2 * panels
+    part, some = ready[2:5], q[2:5]  # whose panels would be those of other rows
+    assert part.to("cpu") == some and ready[-1].to("cpu") == q[-1] and copy.copy(ready) == there
+    activations = None if text == "nf4-g64" else "int8"
+    y = hc.linear(Lent(x), part, activations=activations)
+    assert y.to_numpy().tobytes() == hc.linear(x, some, activations=activations).tobytes()
 
 
 @pytest.mark.parametrize("text", ["int8", "vsq4-g16-s4", "int4-g32-f16"])
