@@ -13,6 +13,7 @@
 #define HC_CUDA_CODEC_H
 
 #include "cuda/definition.h"
+#include "cuda/kept.h"
 
 /* A chunk that a block's thread `slot` works on. */
 struct hc_chunk {
@@ -299,16 +300,6 @@ template <typename format> static inline HC_DEVICE void hc_decode_block(const hc
     hc_store_chunks(p.chunks, p.geometry, p.x);
 }
 
-/* The column of its run that a kept value stands for. */
-static inline HC_DEVICE int64_t hc_whole_column(const hc_cuda_integers &p, int64_t row, int64_t run, int64_t kept) {
-    const hc_component &metadata = p.parts.part[HC_METADATA];
-    const int bits = hc_position_bits(p.format.m);
-    const int64_t at = (run * p.geometry.run_length + kept) * bits;
-    const uint8_t *byte = metadata.data + row * metadata.row_stride + at / 8;
-    const int high = at % 8 + bits > 8 ? byte[1] << 8 : 0, position = (byte[0] | high) >> at % 8 & ((1 << bits) - 1);
-    return kept / p.format.n * p.format.m + hc_min(position, p.format.m - 1);
-}
-
 /* Integers of a chunk to their places among the segments. */
 template <typename format> static inline HC_DEVICE void hc_integers_block(const hc_cuda_integers &p) {
     const int slot = (int)threadIdx.x;
@@ -329,7 +320,8 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
         if (kept >= p.geometry.run_length)
             continue;
         /* in whole columns; of a pattern, the first kept value of a block stands for it where a segment begins */
-        const int64_t in_run = p.format.m ? hc_whole_column(p, chunk.row, run, kept) : kept;
+        const int64_t in_run =
+            p.format.m ? hc_kept_column(p.format, p.geometry, p.parts.part[HC_METADATA], chunk.row, run, kept) : kept;
         const int64_t begin = p.format.m ? kept / p.format.n * p.format.m : kept;
         const bool is_first = !p.format.m || kept % p.format.n == 0;
         if (p.mode == HC_INT_GROUPED && is_first && (p.per_run ? begin % p.group == 0 : column == 0)) {

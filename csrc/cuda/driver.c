@@ -39,6 +39,7 @@ typedef unsigned long long cu_address;
     F(give_back, "cuMemFreeAsync", (cu_address address, void *stream))                                                 \
     F(upload, "cuMemcpyHtoDAsync_v2", (cu_address to, const void *from, size_t bytes, void *stream))                   \
     F(download, "cuMemcpyDtoHAsync_v2", (void *to, cu_address from, size_t bytes, void *stream))                       \
+    F(move, "cuMemcpyDtoDAsync_v2", (cu_address to, cu_address from, size_t bytes, void *stream))                      \
     F(wait, "cuStreamSynchronize", (void *stream))                                                                     \
     F(capture, "cuStreamIsCapturing", (void *stream, int *status))                                                     \
     F(pointer, "cuPointerGetAttribute", (void *value, int attribute, cu_address address))                              \
@@ -233,6 +234,14 @@ hc_status hc_cuda_download(int device, void *to, const void *from, int64_t bytes
         return status;
     const cu_result result = cu.download(to, (cu_address)(uintptr_t)from, (size_t)bytes, stream);
     return leave(result ? result : cu.wait(stream), "copying from the device", error);
+}
+
+hc_status hc_cuda_move(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error) {
+    const hc_status status = bytes ? enter(device, error) : HC_OK;
+    if (status != HC_OK || bytes == 0)
+        return status;
+    return leave(cu.move((cu_address)(uintptr_t)to, (cu_address)(uintptr_t)from, (size_t)bytes, stream),
+                 "copying on the device", error);
 }
 
 hc_status hc_cuda_wait(int device, void *stream, hc_error *error) {

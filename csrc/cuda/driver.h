@@ -31,6 +31,8 @@ void hc_cuda_free(int device, void *address, void *stream);
 /* Both wait until the copy has ended. */
 hc_status hc_cuda_upload(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error);
 hc_status hc_cuda_download(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error);
+/* A copy on the device, of memory that does not overlap; waits for nothing. */
+hc_status hc_cuda_move(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error);
 hc_status hc_cuda_wait(int device, void *stream, hc_error *error);
 /* A captured stream records a CUDA graph: no call may wait for it. */
 bool hc_cuda_is_captured(int device, void *stream);

@@ -84,6 +84,53 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
     hc_gemv_store<has_groups>(p, wanted, row_scale, sums);
 }
 
+/* Kept values of a pattern, of one run: a zero adds nothing, whatever x holds there. With groups, thread i of 16 has the groups i, i + 16, ...
+ * of kept values. Without, thread i of 8 has the whole columns 8 i to 8 i + 7 of every 64. */
+template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv_kept(const hc_cuda_gemv &p) {
+    enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8, MOST = HC_GEMV_VECTORS };
+    const hc_geometry &g = p.geometry;
+    const int lane = (int)threadIdx.x % LANES, vectors = (int)p.vectors, n = p.format.n, m = p.format.m;
+    const int64_t wanted = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES, row = hc_min(wanted, g.rows - 1);
+    const int64_t span = has_groups ? g.group : 8, all = has_groups ? g.run_length : g.whole_length;
+    float *codes = (float *)hc_shared() + (int64_t)threadIdx.x * p.ld;
+    float scale = 1, row_scale = 1, sums[MOST][CHAINS] = {};
+    for (int64_t first = lane * span; first < all; first += LANES * span) {
+        /* kept values: a group, or those of the blocks that 8 columns touch */
+        const int64_t from = has_groups ? first : first / m * n;
+        const int64_t to = hc_min(has_groups ? first + span : ((first + span - 1) / m + 1) * n, g.run_length);
+        const int count = (int)(to - from);
+        const hc_tile tile = {row, 1, from, count};
+        const hc_code_tile out = {codes, count, &scale, 1, &row_scale};
+        format::decode_codes(&p.format, &g, &p.parts, &tile, &out);
+        float chains[MOST] = {};
+        HC_SHORT_LOOP
+        for (int c = 0; c < count; c++) {
+            const int64_t column = hc_kept_column(p.format, g, p.parts.part[HC_METADATA], row, 0, from + c);
+            const int64_t place = has_groups ? 0 : column - first;
+            if (column >= g.whole_length || place < 0 || place >= span)
+                continue;
+            const char *x = p.x.data + column * p.x.column_stride;
+#pragma unroll
+            for (int v = 0; v < MOST; v++) {
+                if (v >= vectors)
+                    continue;
+                const float value = hc_load_value(x + v * p.x.rows.stride[0], p.x.dtype);
+                if (has_groups)
+                    chains[v] = fmaf(value, codes[c], chains[v]);
+#pragma unroll
+                for (int i = 0; i < CHAINS; i++) /* sums are registers */
+                    if (!has_groups && i == place)
+                        sums[v][i] = fmaf(value, codes[c], sums[v][i]);
+            }
+        }
+#pragma unroll
+        for (int v = 0; v < MOST; v++)
+            if (has_groups && v < vectors)
+                sums[v][0] = fmaf(scale, chains[v], sums[v][0]);
+    }
+    hc_gemv_store<has_groups>(p, wanted, row_scale, sums);
+}
+
 /* Integers with a sign as unsigned ones: 8 more, or 128. */
 template <hc_gemv_codes CODES> static inline HC_DEVICE uint32_t hc_gemv_unsigned(uint32_t word) {
     return word ^ (CODES == HC_GEMV_TABLE ? 0 : CODES == HC_GEMV_BYTES ? 0x80808080u : 0x88888888u);
@@ -360,6 +407,10 @@ enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
 
 #define HC_GEMV(family, format, kinds)                                                                                 \
     HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { HC_GEMV_KINDS(kinds, hc_gemv_decoded, format); }
+/* Those of patterns; a family without a pattern has none. */
+#define HC_KEPT(family, format, kinds)                                                                                 \
+    HC_KERNEL(hc_decode_kept_##family, hc_cuda_codec, 128) { hc_decode_kept<format>(p); }                              \
+    HC_KERNEL(hc_gemv_kept_##family, hc_cuda_gemv, 128) { HC_GEMV_KINDS(kinds, hc_gemv_kept, format); }
 /* Those that read words of so many bits a code: of one vector, and of up to eight. */
 #define HC_GEMV_WORDS(family, format, kinds, bits, codes)                                                              \
     HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128, 5) {                                                 \

@@ -25,7 +25,7 @@ typedef struct {
     int32_t ld, own_bytes;          /* a thread's shared memory: values, then components */
 } hc_cuda_chunks;
 
-/* hc_maximum_, hc_encode_ and hc_decode_<family>. */
+/* hc_maximum_, hc_encode_, hc_decode_ and hc_decode_kept_<family>. */
 typedef struct {
     hc_format format;
     hc_geometry geometry;
@@ -134,7 +134,7 @@ typedef struct {
 /* Rows of a thread of hc_gemv_<family>_b<bits of a code>_v1. */
 enum { HC_CUDA_GEMV_ROWS = 2 };
 
-/* hc_gemv_<family> and _b<bits of a code>_v<vectors>: y[v, j] = sum_k x_v[k] c_j[k], codes as they are stored, in the order of few vectors. */
+/* hc_gemv_<family>, hc_gemv_kept_<family> and _b<bits of a code>_v<vectors>: y[v, j] = sum_k x_v[k] c_j[k], codes as they are stored, in the order of few vectors. */
 typedef struct {
     hc_format format;
     hc_geometry geometry;
@@ -159,6 +159,14 @@ typedef struct {
     char *y;
     int64_t y_row, y_column;
 } hc_cuda_sgemm;
+
+/* hc_sgemm_kept: the same, of kept values: w is (n, kept columns), k whole columns of x; of one run. */
+typedef struct {
+    hc_cuda_sgemm gemm;
+    hc_format format;
+    hc_geometry geometry;
+    hc_component metadata;
+} hc_cuda_sgemm_kept;
 
 /* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.
  * hc_check_90a: 64 and 128 rows of 128 bytes are read, their products (64, 128) written. */

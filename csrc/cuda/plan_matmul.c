@@ -60,16 +60,19 @@ static int word_bits(hc_cuda_gemv *gemv) {
 static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
                              void *workspace, hc_cuda_plan *plan, hc_error *error) {
     hc_geometry geometry, rows;
+    hc_format whole = packed->format; /* of a pattern, kept values alone meet x */
+    whole.n = whole.m = 0;
+    const bool is_kept = packed->format.m > 0;
     const int last = x->ndim - 1;
     hc_status status = hc_cuda_packed_geometry(packed, &geometry, error);
     if (status == HC_OK)
-        status = hc_cuda_refuse(&packed->format, &geometry, false, error);
+        status = hc_cuda_refuse(&whole, &geometry, false, error);
     if (status == HC_OK)
         status = hc_geometry_of_axes(NULL, 1, x->ndim, x->shape, 1, &last, &rows, error);
     if (status != HC_OK)
         return status;
-    if (x->dtype == HC_F64 || geometry.rows > MOST_ROWS || !has_even_rows(out) || rows.columns != geometry.columns ||
-        rows.rows == 0)
+    if (x->dtype == HC_F64 || geometry.rows > MOST_ROWS || !has_even_rows(out) ||
+        rows.columns != geometry.whole_columns || rows.rows == 0 || (is_kept && geometry.runs > 1))
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not multiply arrays of these shapes or float64: use the CPU");
     const hc_cuda_gemm to = gemm_of(out);
@@ -81,7 +84,9 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                              .parts = packed->components,
                              .vectors = rows.rows,
                              .lanes = has_groups ? 16 : 8,
-                             .ld = has_groups ? (int32_t)geometry.group | 1 : 9,
+                             .ld = has_groups ? (int32_t)geometry.group | 1
+                                   : is_kept  ? (8 / packed->format.m + 2) * packed->format.n | 1
+                                              : 9,
                              .bias = bias,
                              .y = to.y,
                              .y_row = to.y_row,
@@ -90,7 +95,7 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
         if (gemv.x.rows.n > 1 || (!has_groups && geometry.runs > 1 && geometry.padded != geometry.columns))
             return hc_fail(error, HC_UNSUPPORTED,
                            "the CUDA kernels do not multiply vectors at several strides: use the CPU");
-        const int bits = word_bits(&gemv);
+        const int bits = is_kept ? 0 : word_bits(&gemv);
         if (bits) {
             const int64_t teams = hc_ceil_div(geometry.rows, gemv.vectors > 1 ? 1 : HC_CUDA_GEMV_ROWS);
             hc_cuda_step *step =
@@ -106,10 +111,11 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
         if (threads < 32)
             return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply groups of %lld values: use the CPU",
                            (long long)geometry.group);
-        hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
-                                              hc_cuda_kernel_of(packed->format.family, HC_CUDA_GEMV),
-                                              hc_ceil_div(geometry.rows * gemv.lanes, threads), 1, threads,
-                                              threads * gemv.ld * (int64_t)sizeof(float), sizeof gemv);
+        hc_cuda_step *step =
+            hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
+                             hc_cuda_kernel_of(packed->format.family, is_kept ? HC_CUDA_GEMV_KEPT : HC_CUDA_GEMV),
+                             hc_ceil_div(geometry.rows * gemv.lanes, threads), 1, threads,
+                             threads * gemv.ld * (int64_t)sizeof(float), sizeof gemv);
         step->params.gemv = gemv;
         return HC_OK;
     }
@@ -119,13 +125,21 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
         return status;
     hc_cuda_sgemm sgemm = {.m = rows.rows,
                            .n = geometry.rows,
-                           .k = geometry.columns,
+                           .k = geometry.whole_columns,
                            .w = decoded,
                            .bias = bias,
                            .y = to.y,
                            .y_row = to.y_row,
                            .y_column = to.y_column};
     hc_rows_init(&sgemm.x, x, &rows, 1, &last);
+    if (is_kept) {
+        const int64_t x_tiles = hc_ceil_div(sgemm.m, 32), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
+        hc_cuda_step *step = hc_cuda_add_step(plan, "patterns", "hc_sgemm_kept", x_tiles, w_tiles, 256,
+                                              SGEMM_TILE * 33 * (int64_t)sizeof(float), sizeof step->params.sgemm_kept);
+        step->params.sgemm_kept =
+            (hc_cuda_sgemm_kept){sgemm, packed->format, geometry, packed->components.part[HC_METADATA]};
+        return HC_OK;
+    }
     const int64_t x_tiles = hc_ceil_div(sgemm.m, SGEMM_TILE), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
     hc_cuda_step *step = plan->device_order ? hc_cuda_add_step(plan, "floats_bf16", "hc_gemm_bf16", x_tiles, w_tiles,
                                                                128, 4 * SGEMM_TILE * PITCH, sizeof sgemm)

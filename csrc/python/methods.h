@@ -34,6 +34,7 @@ PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_allocate_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_free_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_copy_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_move_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_wait_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_place_method(PyObject *self, PyObject *address);
 PyObject *hc_cuda_check_method(PyObject *self, PyObject *args);

@@ -213,6 +213,23 @@ class PackedArray(NDArrayOperatorsMixin):
         at %= self._shape[0]
         return slice(at, at + 1), True
 
+    def _at(self, index: Any, fmt: Any, layout: Mapping[str, Any], cut: Callable[[Any, int, slice], Any]) -> Self:
+        """Return one index or a slice of axis 0.
+
+        `layout` is that of the components, and ``cut(part, rows, indices)`` returns those of a part with so many rows
+        an index.
+        """
+        if 0 in self._axis:
+            raise ValueError(f"axis 0 is a reduction axis; call {self._decoder} to index the values")
+        if not fmt.splits_into_rows:
+            raise ValueError(f"rows of {fmt} share blocks of scales; call {self._decoder} to index the values")
+        indices, one = self._rows_of(index)
+        each = prod(n for a, n in enumerate(self._shape) if a not in self._axis and a > 0)
+        parts = {name: cut(part, each, indices) if layout[name][2] else part for name, part in self._components.items()}
+        if one:
+            return self._remade(parts, self._shape[1:], [a - 1 for a in self._axis])
+        return self._remade(parts, (len(range(*indices.indices(self._shape[0]))), *self._shape[1:]), self._axis)
+
     def __eq__(self, other: object) -> bool:
         """Tell whether format, shape, axis and the bytes of all components are the same."""
         if not isinstance(other, PackedArray):

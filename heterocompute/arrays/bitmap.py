@@ -15,7 +15,7 @@ from ..base.texts import counted
 from ..base.values import shown
 from .base import PackedArray
 from .dense import as_any, as_array
-from .foreign import Unreadable, as_exported, exports_dlpack
+from .foreign import Unreadable, as_exported, exports_dlpack, refuse_elsewhere
 from .layout import Entry, Plain
 from .quantized import QuantizedArray
 
@@ -90,6 +90,7 @@ class BitmapArray(PackedArray):
 
     def __init__(self, bitmap: Array, values: Array, shape: Sequence[int]) -> None:
         for name, part in (("bitmap", bitmap), ("values", values)):
+            refuse_elsewhere(part, f"BitmapArray: {name}")
             if not isinstance(part, np.ndarray):
                 raise TypeError(f"BitmapArray: {name} is a {type(part).__name__}, expected an ndarray")
             if part.ndim != 1:
@@ -236,6 +237,7 @@ def _given(a: Any) -> Array:
                 raise
     elif not isinstance(a, PackedArray):
         return as_any(a, "encode_bitmap: a", "an array of floats, integers or bool")
+    refuse_elsewhere(a, "encode_bitmap: a")
     try:
         return np.asarray(a)
     except (RuntimeError, TypeError, ValueError):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..base.float_env import counts_subnormals
 from .bits import rows_at_once
+from .foreign import refuse_elsewhere
 from .quantized import QuantizedArray
 from .unpacked import code_geometry, row_codes
 
@@ -86,6 +87,7 @@ def code_storage(q: QuantizedArray) -> CodeStorage:
     >>> report.bits, report.entropy, report.huffman, report.nbytes, report.huffman_nbytes
     (2, 1.75, 1.75, 18, 22)
     """
+    refuse_elsewhere(q, "code_storage: q")
     if not isinstance(q, QuantizedArray):
         raise TypeError(f"code_storage: q is {type(q).__name__}, expected a QuantizedArray")
     bits = q.format.bits

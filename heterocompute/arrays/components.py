@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base.container import numpy_dtype
-from ..formats import Format, has_pattern
+from ..formats import Float, Format, Sparse, has_pattern
 from .layout import Entry
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "entry_of",
     "layout_of",
     "rows_stand_alone",
+    "stored_format",
     "values_of",
 ]
 
@@ -101,6 +102,16 @@ def bits_of_long_rows(fmt: Format) -> float:
     shape = (1, 1 << 20)
     parts = component_layout(fmt, shape, (1,)).values()
     return 8 * sum(dtype.itemsize * math.prod(size) for dtype, size in parts) / math.prod(shape)
+
+
+def stored_format(fmt: Format, values: str | None) -> Format:
+    """Return the format whose codes are stored: of a pattern alone that of its values, which may have 16 bits.
+
+    `values` is the name of the dtype of the component of that name, None where there is none.
+    """
+    if values is None or values == "float32" or not has_pattern(fmt):
+        return fmt
+    return Sparse(Float(VALUES[values]), fmt.n, fmt.m)
 
 
 def rows_stand_alone(fmt: Format, width: int) -> bool:

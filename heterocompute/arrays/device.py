@@ -178,6 +178,15 @@ class DeviceArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         raise TypeError(f"an array on {self.device} has no values on the CPU: call to_numpy() for a copy")
 
+    def __copy__(self) -> DeviceArray:
+        return self.transposed(range(self.ndim))
+
+    def __deepcopy__(self, memo: Any) -> DeviceArray:
+        raise TypeError(f"copy: the array is on {self.device}, expected one on the CPU: call to_numpy() first")
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        raise TypeError(f"pickle: the array is on {self.device}, expected one on the CPU: call to_numpy() first")
+
     def __repr__(self) -> str:
         return f"DeviceArray({self.dtype}, shape={self.shape}, device='{self.device}')"
 
@@ -295,7 +304,9 @@ def _from_dlpack(value: Any, name: str, stream: int | None) -> DeviceArray:
     if kind not in (_CUDA, _CUDA_MANAGED):
         raise TypeError(f"{name}: DLPack gives memory of another kind of device, expected CUDA")
     if (code, bits) not in _FLOATS:
-        raise TypeError(f"{name} has another dtype, expected float16, bfloat16, float32 or float64")
+        kinds = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+        given = f"{kinds.get(code, 'a type of DLPack of ')}{bits}"
+        raise TypeError(f"{name} has dtype {given}, expected float16, bfloat16, float32 or float64")
     dtype = _bfloat16() if code == 4 else np.dtype(_FLOATS[code, bits])
     strides = tuple(step * dtype.itemsize for step in items)
     return DeviceArray(owner, address, shape, dtype, strides, number, stream or DEFAULT_STREAM)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import _heterocompute as _core
@@ -58,6 +58,10 @@ class DevicePrepacked(DeviceQuantizedArray):
 
     def _transposed(self) -> DevicePrepacked:
         return DevicePrepacked(self.source.T, self._panels, self._prepack)
+
+    def _remade(self, components: Mapping[str, Any], shape: Sequence[int], axis: Sequence[int]) -> Any:
+        """Return what the source would: the panels are those of all rows."""
+        return self.source._remade(components, shape, axis)
 
     def to(self, device: Any) -> Any:
         """Copy the components to another device, and prepack them there.

@@ -8,10 +8,11 @@ from typing import Any, Self
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..base.errors import unsupported
 from ..base.texts import counted
 from ..formats import Format
 from .base import PackedArray
-from .components import component_layout, core_format
+from .components import component_layout, core_format, layout_of, stored_format
 from .dense import as_float_dtype
 from .device import DEFAULT_STREAM, DeviceArray, device_number
 
@@ -79,6 +80,18 @@ class DeviceQuantizedArray(PackedArray):
         """The transposed array; the components are shared. Two dimensions only."""
         return self._transposed()
 
+    def __getitem__(self, index: Any) -> Self:
+        """Return one index or a slice of axis 0, where that is no reduction axis; components are views."""
+        return self._at(index, self._format, layout_of(self._format, self._shape, self._axis), self._cut)
+
+    def _cut(self, part: DeviceArray, each: int, indices: slice) -> DeviceArray:
+        rows = range(self._shape[0])[indices]
+        if rows.step != 1:
+            raise ValueError("only an int or a slice without a step on a CUDA device; call to('cpu') for other indices")
+        address = part.address + rows.start * each * part.strides[0]
+        shape = (len(rows) * each, *part.shape[1:])
+        return DeviceArray(part, address, shape, part.dtype, part.strides, part.number, part.stream)
+
     def to(self, device: Any) -> Any:
         """Copy the components to another device.
 
@@ -115,7 +128,10 @@ class DeviceQuantizedArray(PackedArray):
         if wanted not in (np.float32, np.float64):
             raise NotImplementedError(f"dequantize: dtype is {wanted.name}, a CUDA device writes float32 or float64")
         out = DeviceArray.empty(self._shape, wanted, self.number, self.stream)
-        _core.cuda_dequantize(self.number, self.stream, None, self._packed(), out.view)
+        try:
+            _core.cuda_dequantize(self.number, self.stream, None, self._packed(), out.view)
+        except NotImplementedError as problem:
+            raise unsupported("dequantize", problem) from None
         return out
 
     def _packed(self) -> tuple[Any, ...]:
@@ -123,8 +139,13 @@ class DeviceQuantizedArray(PackedArray):
         try:
             return self._seen
         except AttributeError:
-            addresses = {name: part.address for name, part in self._components.items()}
-            self._seen: tuple[Any, ...] = core_format(self._format), self._shape, self._axis, addresses
+            parts = self._components
+            addresses = {name: part.address for name, part in parts.items()}
+            stored = self._format
+            if "values" in parts:
+                stored = stored_format(stored, parts["values"].dtype.name)
+                addresses["codes"] = addresses["values"]
+            self._seen: tuple[Any, ...] = core_format(stored), self._shape, self._axis, addresses
             return self._seen
 
     def __eq__(self, other: object) -> bool:

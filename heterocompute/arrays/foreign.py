@@ -15,7 +15,17 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..base.values import shown
 
-__all__ = ["Unreadable", "alike", "as_exported", "as_foreign", "exports_dlpack", "on_cpu", "refuse_unreadable"]
+__all__ = [
+    "Unreadable",
+    "alike",
+    "as_exported",
+    "as_foreign",
+    "exports_dlpack",
+    "is_elsewhere",
+    "on_cpu",
+    "refuse_elsewhere",
+    "refuse_unreadable",
+]
 
 
 class Unreadable(TypeError):
@@ -136,13 +146,13 @@ def refuse_unreadable(value: Any, name: str) -> None:
         raise TypeError(f"{name} is {_kind(value)}, expected an array: pass one of the arrays of its get_weights()")
     if isinstance(value, (list, tuple)):
         first = next(iter(value), None)
-        if exports_dlpack(first) and not isinstance(first, np.ndarray):
+        if (exports_dlpack(first) or is_elsewhere(first)) and not isinstance(first, np.ndarray):
             raise TypeError(
                 f"{name} is {_kind(value)} of {len(value)}, the first {_kind(first)}, expected one array: "
                 "pass one at a time, or stack them (torch.stack, jax.numpy.stack)"
             )
         return
-    _refuse_place(value, name)
+    refuse_elsewhere(value, name)
     if getattr(value, "requires_grad", False) is True:
         w = name.rpartition(": ")[2]  # the argument alone
         raise Unreadable(
@@ -151,17 +161,28 @@ def refuse_unreadable(value: Any, name: str) -> None:
         )
 
 
-def _refuse_place(value: Any, name: str) -> None:
+def is_elsewhere(value: Any) -> bool:
+    """Tell whether a value is an array, packed or not, in other memory than that of the CPU."""
+    if isinstance(value, np.ndarray):
+        return False
     if exports_dlpack(value):
-        elsewhere = not on_cpu(value)
-    else:
-        elsewhere = hasattr(value, "__cuda_array_interface__")
-    if not elsewhere:
+        return not on_cpu(value)
+    return hasattr(value, "__cuda_array_interface__") or str(getattr(value, "device", "cpu")).startswith("cuda")
+
+
+def refuse_elsewhere(value: Any, name: str) -> None:
+    """Raise Unreadable where a value is an array, packed or not, in other memory than that of the CPU."""
+    if not is_elsewhere(value):
         return
     device = shown(str(getattr(value, "device", "another device")))
     if device == "'meta'":
         raise Unreadable(f"{name} is {_kind(value)} on the device 'meta', which has no values: load them first")
-    copies = {"cpu": "pass .cpu() of it", "get": "pass .get() of it"}  # of torch, of CuPy
+    copies = {  # of torch, of CuPy, of Numba, of packed arrays
+        "cpu": "pass .cpu() of it",
+        "get": "pass .get() of it",
+        "copy_to_host": "pass .copy_to_host() of it",
+        "to": "pass .to('cpu') of it",
+    }
     how = next((text for method, text in copies.items() if callable(getattr(value, method, None))), None)
     raise Unreadable(
         f"{name} is {_kind(value)} on {device}, expected an array in the memory of the CPU: "

@@ -18,6 +18,7 @@ from .base import PackedArray
 from .dense import as_array
 from .device_prepacked import DevicePrepacked, prepack_on_device
 from .device_quantized import DeviceQuantizedArray
+from .foreign import refuse_elsewhere
 from .quantized import QuantizedArray
 
 __all__ = ["Prepacked", "PrepackedFilters", "prepack"]
@@ -262,6 +263,7 @@ def prepack(w: Any) -> Any:
 
 
 def _filters(w: Any) -> PrepackedFilters:
+    refuse_elsewhere(w, "prepack: w")
     if w is None or isinstance(w, (PackedArray, str, bytes)) or np.isscalar(w):
         raise TypeError(f"prepack: w is {shown(w)}, expected a QuantizedArray, or filters of floats")
     array = as_array(w.source if isinstance(w, PrepackedFilters) else w, "prepack: w")

@@ -20,12 +20,13 @@ from ..base import runtime
 from ..base.float_env import converted
 from ..base.texts import counted
 from ..base.values import shown
-from ..formats import Float, Format, Sparse, format as parse_format, has_pattern
+from ..formats import Format, format as parse_format, has_pattern
 from .base import PackedArray
 from .bits import pack, rows_at_once, unpack
-from .components import VALUES, component_layout, core_format, entry_of, layout_of, values_of
+from .components import component_layout, core_format, entry_of, layout_of, stored_format, values_of
 from .dense import FLOATS, as_float_dtype, normalize_axes
 from .device_quantized import on_device
+from .foreign import refuse_elsewhere
 from .layout import Entry, Plain
 from .metadata import check_metadata
 from .stored import check_source, wrong_part
@@ -132,6 +133,7 @@ class QuantizedArray(PackedArray):
             raise ValueError(f"{kind}: got components {got}, {format} has {sorted(layout)}")
         for name, (dtype, wanted) in layout.items():
             part = self._components[name]
+            refuse_elsewhere(part, f"{kind}: component {name}")
             if not isinstance(part, np.ndarray):
                 raise TypeError(f"{kind}: component {name} is {type(part).__name__}, expected an ndarray")
             if part.dtype != dtype or part.shape != wanted:
@@ -167,10 +169,8 @@ class QuantizedArray(PackedArray):
     @property
     def _stored_format(self) -> Format:
         """Return the format whose codes are stored: of a pattern alone that of its values, which may have 16 bits."""
-        values, fmt = self._components.get("values"), self._format
-        if values is None or values.dtype == np.float32 or not has_pattern(fmt):
-            return fmt
-        return Sparse(Float(VALUES[values.dtype.name]), fmt.n, fmt.m)
+        values = self._components.get("values")
+        return stored_format(self._format, None if values is None else values.dtype.name)
 
     def _packed(self) -> tuple[Any, ...]:
         """Return what the C core takes for a packed array."""
@@ -377,22 +377,11 @@ class QuantizedArray(PackedArray):
 
     def __getitem__(self, index: Any) -> Self:
         """Return one index or a slice of axis 0, where that is no reduction axis; components are views."""
-        if 0 in self._axis:
-            raise ValueError("axis 0 is a reduction axis; call dequantize() to index the values")
-        if not self._format.splits_into_rows:
-            raise ValueError(f"rows of {self._format} share blocks of scales; call dequantize() to index the values")
-        rows, one = self._rows_of(index)
-        count, per_index = self._shape[0], prod(n for a, n in enumerate(self._shape) if a not in self._axis and a > 0)
-        layout = layout_of(self._format, self._shape, self._axis)
-        parts = {}
-        for name, part in self._components.items():
-            if layout[name][2]:
-                outer = part.reshape(count, per_index, *part.shape[1:])[rows]
-                part = outer.reshape(outer.shape[0] * per_index, *part.shape[1:])
-            parts[name] = part
-        if one:
-            return self._remade(parts, self._shape[1:], [a - 1 for a in self._axis])
-        return self._remade(parts, (len(range(*rows.indices(count))), *self._shape[1:]), self._axis)
+        return self._at(index, self._format, layout_of(self._format, self._shape, self._axis), self._cut)
+
+    def _cut(self, part: Array, each: int, indices: slice) -> Array:
+        outer = part.reshape(self._shape[0], each, *part.shape[1:])[indices]
+        return outer.reshape(outer.shape[0] * each, *part.shape[1:])
 
     def _values(self) -> Array:
         return self.dequantize()

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Refused", "refusals"]
+__all__ = ["TO_CPU", "Refused", "refusals", "unsupported"]
 
 Index = tuple[int, ...]
+TO_CPU = "copy the arguments to the CPU (.to('cpu') of packed arrays, .get() or .cpu() of others)"
 
 
 class Refused(ValueError):
@@ -52,6 +53,12 @@ def refusals(**arguments: tuple[str, Any]) -> Iterator[None]:
         value = repr(error.value).removesuffix(".0")
         wanted = f", {error.text}" if error.text else ""
         raise ValueError(f"{words} has {value} at index {_index(array, error.index, error.value)}{wanted}") from None
+
+
+def unsupported(name: str, problem: NotImplementedError) -> NotImplementedError:
+    """Return the error of a call that the kernels of a device lack, with its name and the way to the CPU."""
+    reason = str(problem).removesuffix(": use the CPU")
+    return NotImplementedError(f"{name}: {reason}: {TO_CPU}")
 
 
 def _index(array: np.ndarray[Any, Any], index: Index, value: float) -> Index:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.bits import pack, rows_at_once, unpack
+from ..arrays.foreign import refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
 from ..arrays.unpacked import code_geometry
 from ..base.float_env import counts_subnormals
@@ -154,6 +155,7 @@ def log_add(a: QuantizedArray, b: QuantizedArray, *, format: str | Format | None
 
 def _result(name: str, a: Any, b: Any, wanted: Any) -> Log:
     for side, q in (("a", a), ("b", b)):
+        refuse_elsewhere(q, f"{name}: {side}")
         if not isinstance(q, QuantizedArray):
             raise TypeError(f"{name}: {side} is {shown(q)}, expected a QuantizedArray of log numbers")
         if q.format.form.codes != "log":

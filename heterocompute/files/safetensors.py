@@ -17,7 +17,7 @@ import numpy as np
 from ..arrays.base import PackedArray
 from ..arrays.bitmap import BitmapArray
 from ..arrays.eie import EIEArray
-from ..arrays.foreign import as_exported, exports_dlpack
+from ..arrays.foreign import as_exported, exports_dlpack, refuse_elsewhere
 from ..arrays.layout import COMPONENTS, FIELDS, KEY, SINGLE, VERSION, Entry, as_path, save_arrays
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
@@ -221,6 +221,7 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
         if not isinstance(array, (PackedArray, np.ndarray)) and exports_dlpack(array):
             array = arrays[name] = as_exported(array, f"save: tensor {quoted(name)}")
         if not isinstance(array, (PackedArray, np.ndarray, np.generic)):
+            refuse_elsewhere(array, f"save: tensor {quoted(name)}")
             raise TypeError(f"save: tensor {quoted(name)} is {type(array).__name__}, expected an array")
     if layout is not None:
         if layout in LAYOUTS:

@@ -5,6 +5,8 @@ Under ``hc.use(backend="cuda")`` arrays of the CPU are copied to the device firs
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.base import PackedArray
-from ..arrays.components import component_layout, core_format
+from ..arrays.components import component_layout, core_format, stored_format
 from ..arrays.dense import as_array, check_dimensions, normalize_axes
 from ..arrays.device import DEFAULT_STREAM, DeviceArray, as_device, c_strides, in_callers_library, is_on_device
 from ..arrays.device_quantized import DeviceQuantizedArray
@@ -20,7 +22,7 @@ from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..base.cuda import has_device
-from ..base.errors import Refused, refusals
+from ..base.errors import TO_CPU, Refused, refusals, unsupported
 from ..base.texts import counted
 from ..base.values import shown
 from ..formats import Float, Format, Sparse, has_pattern
@@ -29,9 +31,11 @@ from .arguments import as_format
 __all__ = [
     "answer_of",
     "copied_bytes",
+    "described",
     "gathered",
     "goes_to_device",
     "on_their_device",
+    "refusals_there",
     "refuse_row",
     "settle",
     "target_of",
@@ -94,6 +98,16 @@ def on_their_device(value: Any, made: Any, name: str, number: int | None, stream
     return DeviceArray.from_numpy(as_array(value, name), number or 0, DEFAULT_STREAM if stream is None else stream)
 
 
+@contextmanager
+def refusals_there(name: str, fmt: Any) -> Iterator[None]:
+    """Let what the core refuses on a device name the caller, its format, and the way to the CPU."""
+    try:
+        with refusals(format=(f"{name}: {fmt}", None)):
+            yield
+    except NotImplementedError as problem:
+        raise unsupported(name, problem) from None
+
+
 def settle(number: int, stream: int, *operands: Any) -> None:
     """Wait for a call if an operand belongs to another stream, on which its memory may be freed."""
     if any(value is not None and value.stream != stream for value in operands):
@@ -105,7 +119,7 @@ def _refuse_options(name: str, fmt: Format, clip: Any, importance: Any = None) -
         if value is not None:
             given = shown(value) if option == "clip" else "given"
             raise NotImplementedError(
-                f"{name}: {option} is {given}, expected None: there is no CUDA kernel for it with {fmt}; use the CPU"
+                f"{name}: {option} is {given}, expected None: there is no CUDA kernel for it with {fmt}; {TO_CPU}"
             )
 
 
@@ -134,7 +148,7 @@ def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importan
 
 
 def _quantized(x: DeviceArray, fmt: Format, axes: tuple[int, ...], name: str) -> DeviceQuantizedArray:
-    with refusals(format=(f"quantize: {fmt}", None)):
+    with refusals_there("quantize", fmt):
         q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
         row = _core.cuda_quantize(x.number, x.stream, None, x.view, q._packed())
     refuse_row(row, name, x.shape, axes, fmt)
@@ -145,11 +159,11 @@ def _nonzeros(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str) -> 
     """Return the nonzeros of a pattern, quantized if the format says so."""
     plain, caller = Sparse(Float("fp32"), fmt.n, fmt.m), name.partition(":")[0]
     if fmt.is_plain and x.dtype != np.float32:
-        raise NotImplementedError(f"{name} has dtype {x.dtype}, expected float32: the CUDA kernel writes float32")
+        raise NotImplementedError(f"{name} has dtype {x.dtype}, expected float32 on a CUDA device: {TO_CPU}")
     layout = component_layout(plain, x.shape, axes, "float32")
     parts = {key: DeviceArray.empty(size, of, x.number, x.stream) for key, (of, size) in layout.items()}
     values, positions = parts["values"], parts["metadata"]
-    with refusals(format=(f"{caller}: {fmt}", None)):
+    with refusals_there(caller, fmt):
         row = _core.cuda_prune(
             *(x.number, x.stream, None, x.view, fmt.n, fmt.m, axes, values.address, positions.address)
         )
@@ -171,7 +185,7 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
     if pattern is None or scores is not None:
         raise NotImplementedError(
             f"{name} is for a CUDA device, whose kernel keeps N of M by magnitude, expected that and no scores: "
-            "use it on the CPU"
+            f"{TO_CPU}"
         )
     found, number = gathered("prune", w=w)
     x = on_their_device(w, found.get("w"), name, number)
@@ -187,7 +201,7 @@ def round_by_chance_on_device(w: Any, fmt: Format, axis: Any, clip: Any, levels:
     x = on_their_device(w, found.get("w"), name, number)
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     out = DeviceArray.empty(x.shape, np.float32, x.number, x.stream)
-    with refusals(format=(f"fake_quantize: {fmt}", None)):
+    with refusals_there("fake_quantize", fmt):
         q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
         row = _core.cuda_round_by_chance(x.number, x.stream, None, x.view, q._packed(), levels, seed, out.view)
     refuse_row(row, name, x.shape, axes, fmt)
@@ -205,10 +219,14 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     inputs = () if _is_in_place(x, given) else (x,)  # the kernels read each value before they write it
     target = target_of(out, given, x.shape, "fake_quantize", x.number, x.stream, inputs)
+    kept = _nonzeros(x, fmt, axes, name) if has_pattern(fmt) else None
     try:
-        row = _core.cuda_fake_quantize(x.number, x.stream, None, x.view, core_format(fmt), axes, target.view)
-    except Refused:
-        with refusals(format=(f"fake_quantize: {fmt}", None)):
+        if kept is not None:
+            row = _core.cuda_dequantize(x.number, x.stream, None, kept._packed(), target.view)
+        else:
+            row = _core.cuda_fake_quantize(x.number, x.stream, None, x.view, core_format(fmt), axes, target.view)
+    except (NotImplementedError, Refused):
+        with refusals_there("fake_quantize", fmt):
             raise
     if target.stream != x.stream:
         settle(x.number, x.stream, target)
@@ -219,9 +237,7 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
 def matmul_on_device(a: Any, b: Any, activations: Any, out: Any) -> Any:
     """Multiply arrays on a device, as `matmul`: b is quantized."""
     if not isinstance(b, (QuantizedArray, DeviceQuantizedArray)):
-        raise NotImplementedError(
-            "matmul: b is not quantized, expected a quantized b: CUDA kernels multiply no dense one; use CuPy or torch"
-        )
+        raise _not_quantized("matmul", "b", b)
     if b.ndim != 2 or b.axis != (0,):
         raise NotImplementedError(
             f"matmul: b has shape {b.shape} and axis {b.axis}, expected two dimensions and axis (0,) on a CUDA device, "
@@ -233,9 +249,7 @@ def matmul_on_device(a: Any, b: Any, activations: Any, out: Any) -> Any:
 def linear_on_device(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> Any:
     """Apply a linear layer on a device, as `linear`: w is quantized."""
     if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)):
-        raise NotImplementedError(
-            "linear: w is not quantized, expected a quantized w: CUDA kernels multiply no dense one; use CuPy or torch"
-        )
+        raise _not_quantized("linear", "w", w)
     if w.ndim != 2 or w.axis != (1,):
         raise ValueError(f"linear: w has shape {w.shape} and axis {w.axis}, expected two dimensions and axis (1,)")
     return _product(x, w, bias, activations, out, "linear", ("x", "w"))
@@ -274,7 +288,7 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     if runtime.one_order() and prod(left.shape[:-1]) > FEW:
         raise NotImplementedError(
             f"{name}: {words[0]} has {prod(left.shape[:-1])} rows, expected at most {FEW} under hc.use(order='one'): "
-            "CUDA kernels use another order of sums for more; use the CPU"
+            f"CUDA kernels use another order of sums for more; {TO_CPU}"
         )
     target = target_of(out, given, (*left.shape[:-1], n), name, left.number, stream, (left, weights, added))
     rows, to = left, target
@@ -294,14 +308,24 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
             to.view,
             runtime.device_order(),
         )
-    except Refused:
-        with refusals(format=(f"{name}: {fmt}", None)):
+    except (NotImplementedError, Refused):
+        with refusals_there(name, fmt):
             raise
     settle(left.number, stream, weights, added, target)
     if row >= 0:
         assert fmt is not None
         refuse_row(row, x_name, left.shape, (left.ndim - 1,), fmt)
     return answer_of(target, x, out)
+
+
+def _not_quantized(name: str, word: str, value: Any) -> NotImplementedError:
+    """Return the error of a right operand that CUDA kernels do not multiply."""
+    if isinstance(value, PackedArray):
+        return NotImplementedError(f"{name}: {word} is {value._named()}, which has no CUDA kernels: {TO_CPU}")
+    return NotImplementedError(
+        f"{name}: {word} is not quantized, expected a quantized {word}: CUDA kernels multiply no dense one; quantize "
+        f"{word}, or use CuPy or torch"
+    )
 
 
 def _bias(added: DeviceArray, n: int, name: str) -> DeviceArray:
@@ -382,17 +406,19 @@ def kernels_of(x: Any, w: Any, activations: Any, caller: str) -> list[str]:
     dtype, shape = ("float32", x.shape) if is_packed else (x.dtype.name, x.shape)
     rows = shape if len(shape) > 1 else (1, *shape)
     size = 8 if dtype == "float64" else 4
-    given = _described(x) if is_packed else (0, dtype, rows, c_strides(rows, size if dtype[-2:] != "16" else 2))
+    given = described(x) if is_packed else (0, dtype, rows, c_strides(rows, size if dtype[-2:] != "16" else 2))
     answer = (*rows[:-1], w.shape[0])
     core = None if fmt is None else core_format(fmt)
-    with refusals(format=(f"{caller}: {fmt}", None)):
+    with refusals_there(caller, fmt):
         out = 0, "float32", answer, c_strides(answer, 4)
         _, steps = _core.cuda_steps(
-            "matmul", (0, 0, None, given, is_packed, core, _described(w), 0, out, runtime.device_order())
+            "matmul", (0, 0, None, given, is_packed, core, described(w), 0, out, runtime.device_order())
         )
     return [step[0] for step in steps]
 
 
-def _described(q: Any) -> tuple[Any, ...]:
+def described(q: Any) -> tuple[Any, ...]:
     """Return a packed array, on a device or not, as a plan accepts it."""
-    return core_format(q.format), q.shape, q.axis, dict.fromkeys(q.components, 0)
+    values = q.components.get("values")
+    stored = stored_format(q.format, None if values is None else values.dtype.name)
+    return core_format(stored), q.shape, q.axis, dict.fromkeys((*q.components, "codes"), 0)

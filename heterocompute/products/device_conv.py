@@ -12,11 +12,11 @@ from ..arrays.components import core_format
 from ..arrays.device import c_strides
 from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.quantized import QuantizedArray
-from ..base.errors import Refused, refusals
+from ..base.errors import TO_CPU, Refused
 from ..base.texts import counted
 from ..base.values import shown
 from .arguments import as_format
-from .device import answer_of, gathered, on_their_device, refuse_row, settle, target_of
+from .device import answer_of, described, gathered, on_their_device, refusals_there, refuse_row, settle, target_of
 from .window import Window, as_window
 
 __all__ = ["conv2d_on_device", "convolution_kernels", "convolution_window"]
@@ -42,13 +42,14 @@ def conv2d_on_device(
     name = "conv2d"
     if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)):
         raise NotImplementedError(
-            "conv2d: w is not quantized, expected quantized filters: CUDA kernels have no dense convolution; use torch"
+            "conv2d: w is not quantized, expected quantized filters: CUDA kernels have no dense convolution; quantize "
+            "w along (2, 3, 1), or use torch"
         )
     if w.ndim != 4 or w.axis != (2, 3, 1):
         raise ValueError(f"conv2d: w has shape {w.shape} and axis {w.axis}, expected four dimensions and (2, 3, 1)")
     if algorithm not in ("auto", "direct"):
         raise NotImplementedError(
-            f"conv2d: algorithm is {shown(algorithm)}, expected 'auto' or 'direct' on a CUDA device: use the CPU"
+            f"conv2d: algorithm is {shown(algorithm)}, expected 'auto' or 'direct' on a CUDA device: {TO_CPU}"
         )
     fmt = None if activations is None else as_format(activations, "conv2d: activations")
     found, number = gathered(name, x=x, w=w, bias=bias, out=out)
@@ -80,8 +81,8 @@ def conv2d_on_device(
         row = _core.cuda_conv2d(
             *(image.number, stream, None, nchw.view, core, filters._packed(), core_window, relu, address, to.view)
         )
-    except Refused:
-        with refusals(format=(f"conv2d: {fmt}", None)):
+    except (NotImplementedError, Refused):
+        with refusals_there("conv2d", fmt):
             raise
     settle(image.number, stream, filters, added, target)
     if row >= 0:
@@ -129,6 +130,5 @@ def convolution_kernels(
         (0, x.dtype.name, shape, c_strides(shape, x.dtype.itemsize)),
         (0, "float32", answer, c_strides(answer, 4)),
     )
-    packed = core_format(w.format), w.shape, w.axis, dict.fromkeys(w.components, 0)
-    _, steps = _core.cuda_steps("conv2d", (0, 0, None, given, fmt, packed, core_window, relu, 0, to))
+    _, steps = _core.cuda_steps("conv2d", (0, 0, None, given, fmt, described(w), core_window, relu, 0, to))
     return [step[0] for step in steps], prod(answer)

@@ -11,6 +11,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
+from ..arrays.foreign import refuse_elsewhere
 from ..base import runtime
 from ..base.float_env import counts_subnormals
 
@@ -71,6 +72,7 @@ def error(w: Any, q: Any) -> Error:
     """
     x = as_array(w, "error: w")
     packed = isinstance(q, PackedArray)
+    refuse_elsewhere(q, "error: q")
     y = q if packed else as_array(q, "error: q")
     if x.shape != y.shape:
         raise ValueError(f"error: w has shape {x.shape} and q has shape {y.shape}")

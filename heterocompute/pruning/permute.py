@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .. import _heterocompute as _core
 from ..arrays.dense import as_array, as_single, normalize_axes, refuse_infinite
+from ..arrays.foreign import refuse_elsewhere
 from ..arrays.sparse import pattern_of
 from ..base import runtime
 from ..base.float_env import counts_subnormals
@@ -131,6 +132,7 @@ def permute_linear(
            [1., 2.]], dtype=float32), array([[6., 5.]], dtype=float32), True)
     """
     left, right = as_array(first, "permute_linear: first"), as_array(second, "permute_linear: second")
+    refuse_elsewhere(permutation, "permute_linear: permutation")
     try:
         order = np.asarray(permutation)
     except (TypeError, ValueError):  # rows of different lengths

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, refuse_infinite
+from ..arrays.foreign import refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
@@ -83,6 +84,7 @@ def error(w: Any, q: Any, h: Any, axis: Any = None) -> OutputError:
     0.2
     """
     x = as_array(w, "error: w")
+    refuse_elsewhere(q, "error: q")
     given = q.axis if isinstance(q, QuantizedArray) and axis is None else layer_axis(x.ndim, axis, "error")
     axes = tuple(a % x.ndim for a in (given if isinstance(given, tuple) else (given,)))
     if isinstance(q, QuantizedArray) and q.axis == axes:

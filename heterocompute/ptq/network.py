@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_array
-from ..arrays.foreign import as_exported, exports_dlpack
+from ..arrays.foreign import as_exported, exports_dlpack, refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back, counts_subnormals
 from ..base.modules import is_module
@@ -71,8 +71,10 @@ def chosen_arrays(arrays: Mapping[str, Any], include: Any, exclude: Any, name: s
     plain = {}
     for key, value in arrays.items():
         if not isinstance(value, PackedArray):
+            words = f"{name}: weights[{shown(key)}]"
+            refuse_elsewhere(value, words)
             lent = exports_dlpack(value) and not isinstance(value, np.ndarray)
-            plain[key] = as_exported(value, f"{name}: weights[{shown(key)}]") if lent else np.asarray(value)
+            plain[key] = as_exported(value, words) if lent else np.asarray(value)
     chosen = select({key: (value.dtype.name, value.shape) for key, value in plain.items()}, include, exclude)
     return {key: as_array(plain[key], f"{name}: {key}") for key in chosen}
 

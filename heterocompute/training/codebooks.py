@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dense import as_array
+from ..arrays.foreign import refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
 from ..arrays.unpacked import code_geometry, row_codes
 from ..base.float_env import counts_subnormals
@@ -121,6 +122,7 @@ def codebook_step(q: QuantizedArray, grad: Any, lr: float) -> QuantizedArray:
 
 
 def _codebook_format(q: Any, name: str) -> Format:
+    refuse_elsewhere(q, f"{name}: q")
     if not isinstance(q, QuantizedArray) or not q.format.learns_codebook:
         kind = f"an array of {q.format}" if isinstance(q, QuantizedArray) else type(q).__name__
         raise TypeError(f"{name}: q is {kind}, expected an array of a codebook format such as cb4")

@@ -18,13 +18,14 @@ def rounded_on_device(
     w: Any, fmt: Format, axis: Any, clip: Any, rounding: str, seed: int, scale: Any
 ) -> tuple[Any, Callable[[Any], Any]]:
     """Round an array on a device, as `heterocompute.training.fake_quantize`."""
-    if scale is not None or has_pattern(fmt) or bounds_of(fmt, clip) is not None:
+    base, by_chance = fmt.base if has_pattern(fmt) else fmt, rounding == "stochastic"
+    if scale is not None or bounds_of(base, clip) is not None or (by_chance and base is not fmt):
         what = "scale is given" if scale is not None else f"fmt is {fmt}"
         raise NotImplementedError(
             f"fake_quantize: {what}, expected a format whose gradient passes everywhere and no scale on a CUDA device: "
             "use interop.torch, or the CPU"
         )
-    if rounding == "stochastic":
+    if by_chance:
         y = round_by_chance_on_device(w, fmt, axis, clip, levels_of(fmt), seed)
     else:
         y = fake_quantize_on_device(w, fmt, axis, clip, None)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dense import as_array, normalize_axes
-from ..arrays.foreign import alike
+from ..arrays.foreign import alike, refuse_elsewhere
 from ..base.float_env import counts_subnormals
 from ..base.values import as_real, shown
 from ..formats import Format
@@ -243,6 +243,7 @@ def mask_flips(old: Any, new: Any) -> float:
 
 
 def _mask(mask: Any, name: str) -> Array:
+    refuse_elsewhere(mask, name)
     found = np.asarray(mask)
     if found.dtype != np.bool_:
         raise TypeError(f"{name} has dtype {found.dtype}, expected bool")

@@ -189,6 +189,15 @@ int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, void *) {
     return memcpy(to, (const void *)from, bytes), SUCCESS;
 }
 
+int cuMemcpyDtoDAsync_v2(address to, address from, size_t bytes, void *) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    size_t offset;
+    if (!find(to, bytes, &offset) || !find(from, bytes, &offset) || (to < from + bytes && from < to + bytes))
+        return INVALID_VALUE;
+    const unlocked now;
+    return memcpy((void *)to, (const void *)from, bytes), SUCCESS;
+}
+
 int cuStreamSynchronize(void *) {
     return is_captured() ? CAPTURED : (waits++, fault.empty() ? SUCCESS : LAUNCH_FAILED);
 }

@@ -48,9 +48,11 @@ static hc_view with_groups(const hc_view *x, int64_t groups) {
 static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc_packed *packed,
                             const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_conv_floats p = {.conv = *conv, .x = x->data, .x_dtype = x->dtype};
-    hc_status status = hc_cuda_refuse(&packed->format, geometry, false, error);
+    hc_format whole = packed->format;
+    whole.n = whole.m = 0;
+    hc_status status = hc_cuda_refuse(&whole, geometry, false, error);
     if (status == HC_OK)
-        status = hc_cuda_decode_rows(packed, geometry, workspace, plan, &p.w, error);
+        status = hc_cuda_decode_whole(packed, geometry, workspace, plan, &p.w, error);
     if (status != HC_OK)
         return status;
     for (int i = 0; i < 4; i++)

@@ -11,18 +11,13 @@
 
 #include <string.h>
 
-/* Addresses of the planners and modules, for tests that run the kernels on the host. */
-PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
-    (void)self, (void)unused;
-    return Py_BuildValue(
-        "{sNsNsNsNsNsNsNsNsNsNsNsN}", "prepack", PyLong_FromVoidPtr((void *)hc_cuda_plan_prepack), "layer",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention", PyLong_FromVoidPtr((void *)hc_cuda_plan_attention),
-        "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize),
-        "dequantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
-        "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
+/* n arguments, or one more: the address of thresholds. */
+static int parse_start_of_rounding(PyObject *args, int n, hc_cuda_call *call) {
+    const int more = PyTuple_GET_SIZE(args) == AFTER_START + n + 1;
+    if (!hc_cuda_parse_start(args, n + more, call))
+        return 0;
+    call->thresholds = more ? (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, n)) : NULL;
+    return !PyErr_Occurred();
 }
 
 /* (..., x, packed) */
@@ -37,12 +32,12 @@ static int parse_quantize(PyObject *args, hc_cuda_call *call) {
     return !call->allocate;
 }
 
-/* (..., x, format, axes, out) */
+/* (..., x, format, axes, out[, thresholds]) */
 static int parse_fake_quantize(PyObject *args, hc_cuda_call *call) {
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS];
     hc_error error;
-    if (!hc_cuda_parse_start(args, 4, call) || !hc_cuda_parse_view(argument(args, 0), &call->x) ||
+    if (!parse_start_of_rounding(args, 4, call) || !hc_cuda_parse_view(argument(args, 0), &call->x) ||
         !hc_parse_format(argument(args, 1), &call->format) ||
         !hc_parse_axes(argument(args, 2), call->axes, &call->n_axes) ||
         !hc_cuda_parse_view(argument(args, 3), &call->out))
@@ -189,15 +184,15 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     return answer;
 }
 
-/* cuda_round_by_chance(..., x, packed, (levels or None, fraction, least, low, high), seed, out): packed is where x is quantized
- * to, for its scales. */
+/* cuda_round_by_chance(..., x, packed, (levels or None, fraction, least, low, high), seed, out[, thresholds]): packed is where x
+ * is quantized to, for its scales. */
 PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args) {
     (void)self;
     hc_cuda_call call;
     PyObject *table;
     hc_view levels;
     hc_held held = {.count = 0};
-    if (!hc_cuda_parse_start(args, 5, &call) || !hc_cuda_parse_view(argument(args, 0), &call.x) ||
+    if (!parse_start_of_rounding(args, 5, &call) || !hc_cuda_parse_view(argument(args, 0), &call.x) ||
         !hc_cuda_parse_packed(argument(args, 1), &call.packed) || !hc_cuda_parse_view(argument(args, 4), &call.out) ||
         !PyTuple_Check(argument(args, 2)) ||
         !PyArg_ParseTuple(argument(args, 2), "Odddd", &table, &call.levels.fraction, &call.levels.least,
@@ -236,6 +231,10 @@ PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args) {
     call.metadata = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 5));
     if (PyErr_Occurred())
         return NULL;
+    const int last = call.n_axes > 0 ? call.axes[call.n_axes - 1] : 0;
+    call.out = call.x; /* what becomes NaN where the caller does not wait */
+    call.out.data = call.values;
+    call.out.shape[last] = hc_ceil_div(call.x.shape[last], hc_max(call.m, 1)) * call.n;
     call.what = PRUNE;
     call.checks = true;
     return hc_cuda_finish_call(&call);

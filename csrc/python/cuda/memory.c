@@ -1,4 +1,5 @@
-/* The binding of CUDA: the driver, memory of a device, copies and waits. Functions with a device and a stream begin with both. */
+/* The binding of CUDA: the driver, memory of a device, copies and waits; the planners, for tests. Functions with a device and a
+ * stream begin with both. */
 #include "python/cuda/raise.h"
 
 #include "python/call.h"
@@ -40,6 +41,20 @@ PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args) {
         Py_XDECREF(bytes);
     }
     return found;
+}
+
+/* Addresses of the planners and modules, for tests that run the kernels on the host. */
+PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    return Py_BuildValue(
+        "{sNsNsNsNsNsNsNsNsNsNsNsN}", "prepack", PyLong_FromVoidPtr((void *)hc_cuda_plan_prepack), "layer",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention", PyLong_FromVoidPtr((void *)hc_cuda_plan_attention),
+        "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize),
+        "dequantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
+        "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
 }
 
 PyObject *hc_cuda_allocate_method(PyObject *self, PyObject *args) {
@@ -85,6 +100,21 @@ PyObject *hc_cuda_copy_method(PyObject *self, PyObject *args) {
     else status = hc_cuda_download(device, buffer.buf, address, buffer.len, at, &error);
     Py_END_ALLOW_THREADS PyBuffer_Release(&buffer);
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise_driver(status, &error);
+}
+
+/* cuda_move(device, stream, address, address of what is copied there, bytes) */
+PyObject *hc_cuda_move_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int device;
+    unsigned long long stream, to, from;
+    long long bytes;
+    if (!PyArg_ParseTuple(args, "iKKKL", &device, &stream, &to, &from, &bytes))
+        return NULL;
+    hc_error error;
+    hc_status status;
+    Py_BEGIN_ALLOW_THREADS status = hc_cuda_move(device, (void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes,
+                                                 (void *)(uintptr_t)stream, &error);
+    Py_END_ALLOW_THREADS return status == HC_OK ? Py_NewRef(Py_None) : hc_raise_driver(status, &error);
 }
 
 PyObject *hc_cuda_wait_method(PyObject *self, PyObject *args) {

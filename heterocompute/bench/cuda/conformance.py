@@ -11,6 +11,8 @@ import numpy as np
 from ...arrays.device import DeviceArray
 from ...arrays.prepacked import prepack
 from ...products.conv import conv2d
+from ...products.layers import gelu, layer_norm, rms_norm, softmax, swiglu
+from ...products.layers.attention import KVCache, attention
 from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
 from ...pruning.prune import prune
@@ -27,7 +29,8 @@ CODECS = (*INTEGERS, "int4-g16-asym", "vsq8-g64", "mxfp8_e4m3", "fp8_e4m3fn-row"
 CHANCES = ("int8", "vsq4-g16-s4", "mxfp4", "nf4-g64")
 PATTERNS = ("2:4", "1:3", "int8+2:4", "vsq4-g16-s4+2:4")
 DTYPES: tuple[Any, ...] = (np.float32, np.float16, ml_dtypes.bfloat16, np.float64)
-SPARSE = ("int8+2:4", "int8+1:4")  # their products with floats have no kernel
+SPARSE = ("int8+2:4", "int8+1:4")
+CACHES = (None, "int8", "vsq4-g16-s4")
 SHAPES = ((1, 64), (5, 96), (33, 256), (200, 1024))  # rows and columns of x
 TILES = (1, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 300)  # rows of x: each tile of the matmul kernels, and one more
 CONVOLUTIONS: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
@@ -72,12 +75,22 @@ class Comparison:
         there, bias_there, q = DeviceArray.from_numpy(x), DeviceArray.from_numpy(bias), quantize(w, text)
         moved = q.to("cuda")
         others = ("int8", "vsq4-g16-s4") if text in (*INTEGERS, *SPARSE, "q4_1") else ()
-        for activations in others if text in SPARSE else (None, *others):
+        for activations in (None, *others):
             what = f"{activations} {text} {x.shape} {w.shape}"
             wanted = linear(x, q, bias, activations)
             self.same("linear", what, linear(there, moved, bias_there, activations), wanted)
             if activations:
                 self.same("prepacked", what, linear(there, prepack(moved), bias_there, activations), wanted)
+
+    def cache(self, text: str | None, tokens: int) -> None:
+        """Compare a cache of keys and values, and attention over it."""
+        here, there = (KVCache(text, heads=2, width=64) for _ in range(2))
+        for n in (tokens, 1, 20, 1):  # 16 tokens have memory at first
+            k, v, q = self.values(1, 2, n, 64), self.values(1, 2, n, 64), self.values(1, 4, min(n, 2), 64)
+            wanted = attention(q, *here.add(0, k, v))
+            kept = there.add(0, DeviceArray.from_numpy(k), DeviceArray.from_numpy(v))
+            y = attention(DeviceArray.from_numpy(q), *kept)
+            self.same("attention", f"{text} {n} of {here.length} tokens", y, np.ascontiguousarray(wanted))
 
     def steps(self) -> Iterator[str]:
         """Compare everything, a part at a time, and yield what comes next."""
@@ -105,14 +118,26 @@ class Comparison:
                 self.same("stochastic rounding", f"{text} {seed}", found, wanted)
         yield "patterns"
         for text in PATTERNS:
-            there = DeviceArray.from_numpy(x)
-            self.same_parts("patterns", text, quantize(there, text), quantize(x, text))
+            there, q = DeviceArray.from_numpy(x), quantize(x, text)
+            moved: Any = quantize(there, text)
+            self.same_parts("patterns", text, moved, q)
+            self.same("patterns", f"{text} values", moved.dequantize(), q.dequantize())
+            for rows in (x[:3], np.repeat(x, 3, 0)[:40]):
+                y = linear(DeviceArray.from_numpy(rows), moved)
+                self.same("linear", f"None {text} {rows.shape} {x.shape}", y, linear(rows, q))
         self.same_parts("patterns", "prune 2:4", prune(DeviceArray.from_numpy(x), "2:4"), prune(x, "2:4"))
+        yield "layers of transformers and caches"
+        for layer in (rms_norm, layer_norm, softmax, swiglu, gelu):
+            given = (x, x[::-1].copy()) if layer is swiglu else (x,)
+            y = layer(*map(DeviceArray.from_numpy, given))
+            self.same("layers", layer.__name__, y, layer(*given))
+        for cache_format in CACHES:
+            self.cache(cache_format, 3 if self.options.quick else 300)
         yield "convolutions"
         for shape, filters, options in CONVOLUTIONS:
             image, w, bias = self.values(*shape), self.values(*filters), self.values(filters[0])
             there, bias_there = DeviceArray.from_numpy(image), DeviceArray.from_numpy(bias)
-            for text in ("int8", "vsq4-g16-s4", "int4-g32"):
+            for text in ("int8", "vsq4-g16-s4", "int4-g32", "int8+2:4"):
                 q = quantize(w, text, (2, 3, 1))
                 for activations in (None, "int8"):
                     algorithm = "auto" if activations else "direct"

@@ -83,8 +83,8 @@ class PackedMultiheadAttention(torch.nn.MultiheadAttention):
             if torch.compiler.is_compiling() or not weight.format.splits_into_rows:
                 found.append(linear(x, weight, bias).split(n, -1)[i])
             else:
-                part = weight.array()[i * n : (i + 1) * n]
-                found.append(linear(x, part, biases[i], activations=weight.activations))
+                part: Any = weight[i * n : (i + 1) * n]
+                found.append(linear(x, part, biases[i]))
         return found
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:

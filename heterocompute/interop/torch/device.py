@@ -9,22 +9,27 @@ A call that waits for nothing cannot raise for a value: an answer is NaN where t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 
 from ... import _heterocompute as _core
-from ...arrays.components import component_layout, core_format
+from ...arrays.components import component_layout, core_format, stored_format
 from ...arrays.device import DEFAULT_STREAM
 from ...base.cuda import devices
-from ...base.errors import refusals
+from ...base.errors import refusals, unsupported
 from ...base.runtime import device_order
 from ...base.texts import counted
-from ...formats import Format, has_pattern
+from ...base.values import shown
+from ...formats import Float, Format, Sparse, has_pattern
 from ...products.arguments import as_format
 from ...products.device_conv import convolution_window
+from ...products.quantize import fake_quantize
 from ...products.window import as_window
 from ...training.passing import bounds_of
 from ...training.stochastic import levels_of
@@ -54,7 +59,7 @@ def product(x: Any, q: Packed, activations: str) -> Any:
     if x.dim() == 1:
         rows = *rows[:2], (1, k), (0, *rows[3])
         answer = *answer[:2], (1, n), (0, *answer[3])
-    with refusals(format=(f"linear: {fmt}", None)):
+    with _refusals("linear", fmt):
         core = None if fmt is None else core_format(fmt)
         _core.cuda_matmul(*_start(x), rows, False, core, _packed(q, x), 0, answer, device_order())
     return y
@@ -69,7 +74,7 @@ def convolved(x: Any, q: Packed, window: Any, activations: str) -> Any:
     y = x.new_empty((x.shape[0], q[1][0], *where.answer), dtype=torch.float32)
     if y.numel() == 0:
         return y
-    with refusals(format=(f"conv2d: {fmt}", None)):
+    with _refusals("conv2d", fmt):
         core = None if fmt is None else core_format(fmt)
         _core.cuda_conv2d(*_start(x), _view(x), core, _packed(q, x), core_window, False, 0, _view(y))
     return y
@@ -80,44 +85,138 @@ def decoded(q: Packed) -> Any:
     first = next(iter(q[3].values()))
     y = first.new_empty(q[1], dtype=torch.float32)
     if y.numel():
-        _core.cuda_dequantize(*_start(first), _packed(q, first), _view(y))
+        with _refusals("dequantize", q[0]):
+            _core.cuda_dequantize(*_start(first), _packed(q, first), _view(y))
     return y
 
 
 def rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
     """Return the rounded values in the dtype of t, and the factor of their gradient: no values stand for 1."""
-    if clip is not None or has_pattern(fmt):
-        what = f"fmt is {fmt}" if clip is None else "clip is given"
-        raise NotImplementedError(
-            f"fake_quantize: {what}, expected no pattern and no clip on a CUDA device: pass .cpu() of t"
-        )
+    if has_pattern(fmt):
+        y, note = _of_pattern(t, fmt, axes, clip, rounding, seed)
+    else:
+        y, note = _rounded(t, fmt, axes, clip, rounding, seed)
+    return y.to(t.dtype), t.new_empty(0, dtype=torch.uint8) if note is None else note
+
+
+def _rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
+    """Return the rounded values and the factor of their gradient as float32, None for 1."""
     levels: Any = levels_of(fmt) if rounding == "stochastic" else None
     if levels is not None and not fmt.form.has_scales:
         raise NotImplementedError(
             f"fake_quantize: fmt is {fmt}, expected a format with scales for stochastic rounding on a CUDA device: "
             "pass .cpu() of t"
         )
-    y, bounds = t.new_empty(t.shape, dtype=torch.float32), bounds_of(fmt, None)
-    with refusals(format=(f"fake_quantize: {fmt}", None)):
+    y, bounds = t.new_empty(t.shape, dtype=torch.float32), bounds_of(fmt, clip)
+    taken = None if clip is None or t.numel() == 0 else Clip(t, fmt, axes, clip)
+    more = () if taken is None else (taken.thresholds.data_ptr(),)
+    with _refusals("fake_quantize", fmt):
         if t.numel() and levels is None:
-            _core.cuda_fake_quantize(*_start(t), _view(t), core_format(fmt), axes, _view(y))
+            _core.cuda_fake_quantize(*_start(t), _view(t), core_format(fmt), axes, _view(y), *more)
         elif t.numel():
-            layout = component_layout(fmt, tuple(t.shape), axes)
-            kinds = {name: prod(size) * of.itemsize for name, (of, size) in layout.items()}
-            parts = {name: t.new_empty(max(nbytes, 1), dtype=torch.uint8) for name, nbytes in kinds.items()}
+            parts = _parts(t, component_layout(fmt, tuple(t.shape), axes))
             scales = _packed((fmt, tuple(t.shape), axes, parts), t)
-            _core.cuda_round_by_chance(*_start(t), _view(t), scales, levels, seed, _view(y))
+            _core.cuda_round_by_chance(*_start(t), _view(t), scales, levels, seed, _view(y), *more)
+    if taken is not None:
+        y = y.masked_fill(taken.is_refused, float("nan"))
     if bounds is None:
-        note = t.new_empty(0, dtype=torch.uint8)
-    else:
-        single = t.to(torch.float32)
-        note = single.ge(bounds[0]).logical_and(single.le(bounds[1])).to(torch.float32)
-    return y.to(t.dtype), note
+        return y, None
+    low, high = bounds if taken is None else (taken.expanded().mul(bounds[0]), taken.expanded())
+    single = t.to(torch.float32)
+    return y, single.ge(low).logical_and(single.le(high)).to(torch.float32)
+
+
+def _of_pattern(t: Any, fmt: Any, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
+    """Round what a pattern keeps; the gradient passes where nothing is kept."""
+    shape, plain = tuple(t.shape), Sparse(Float("fp32"), fmt.n, fmt.m)
+    layout = component_layout(plain, shape, axes)
+    rows, columns = layout["values"][1]
+    values = t.new_empty((rows, columns), dtype=torch.float32)
+    metadata = t.new_empty(layout["metadata"][1], dtype=torch.uint8)
+    with _refusals("fake_quantize", fmt):
+        if t.numel():
+            addresses = values.data_ptr(), metadata.data_ptr()
+            _core.cuda_prune(*_start(t), _view(t), fmt.n, fmt.m, axes, *addresses)
+
+    def spread(kept: Any) -> Any:
+        """Return kept values among zeros; all are NaN if one is, of a value that the format lacks."""
+        y = t.new_empty(shape, dtype=torch.float32)
+        if t.numel():
+            packed = core_format(plain), shape, axes, {"codes": kept.data_ptr(), "metadata": metadata.data_ptr()}
+            _core.cuda_dequantize(*_start(t), packed, _view(y))
+            y = y.masked_fill(kept.isnan().any(), float("nan"))
+        return y
+
+    if fmt.is_plain:
+        if clip is not None:
+            raise ValueError(f"fake_quantize: clip is {shown(clip)}, but {fmt} has no scale")
+        return spread(values), None
+    count = fmt.stored_length(shape[axes[-1]])
+    segments = values.reshape((rows, columns // max(count, 1), count))
+    rounded_segments, note = _rounded(segments, fmt.base, (1, 2), clip, rounding, seed)
+    y = spread(rounded_segments)
+    return y, None if note is None else spread(note.mul(-1.0).add(1.0)).mul(-1.0).add(1.0)
+
+
+def _parts(t: Any, layout: Mapping[str, Any]) -> dict[str, Any]:
+    """Return memory for the components of a layout, as bytes."""
+    return {
+        name: t.new_empty(max(prod(size) * of.itemsize, 1), dtype=torch.uint8) for name, (of, size) in layout.items()
+    }
+
+
+class Clip:
+    """The threshold of each group: a fraction of its largest magnitude. All of it is computed by PyTorch."""
+
+    def __init__(self, t: Any, fmt: Format, axes: tuple[int, ...], clip: Any) -> None:
+        check_clip(fmt, clip)
+        if isinstance(clip, str) or fmt.form.shared:
+            raise NotImplementedError(
+                f"fake_quantize: clip is {shown(clip)} with {fmt}, expected a fraction and scales of rows or groups on "
+                "a CUDA device: pass .cpu() of t"
+            )
+        self.order = [*(axis for axis in range(t.dim()) if axis not in axes), *axes]
+        self.shape = [t.shape[axis] for axis in self.order]
+        length, runs = t.shape[axes[-1]], prod(t.shape[axis] for axis in axes[:-1])
+        if not fmt.group:
+            length, runs = length * runs, 1
+        self.group, self.length = fmt.group or length, length
+        values = t.permute(self.order).to(torch.float64 if t.dtype is torch.float64 else torch.float32)
+        values = values.reshape((t.numel() // (length * runs), runs, length))
+        self.is_refused = values.isfinite().all().logical_not()
+        magnitudes = values.clamp(0.0) if fmt.form.is_unsigned else values.abs()
+        missing = -length % self.group
+        if missing:
+            magnitudes = torch.nn.functional.pad(magnitudes, (0, missing))
+        largest = magnitudes.reshape((len(values), runs, -1, self.group)).amax(3).to(torch.float32)
+        thresholds = largest.to(torch.float64).mul(float(clip)).to(torch.float32)
+        self.thresholds = thresholds.nan_to_num(0.0, 0.0).contiguous()  # (rows, runs, groups of a run)
+
+    def expanded(self) -> Any:
+        """Return the threshold of each value."""
+        each = self.thresholds.repeat_interleave(self.group, 2).narrow(2, 0, self.length).reshape(self.shape)
+        return each.permute(sorted(range(len(self.order)), key=self.order.__getitem__))
+
+
+@lru_cache(maxsize=256)
+def check_clip(fmt: Format, clip: Any) -> None:
+    """Raise the error of the CPU where a format takes no clip."""
+    fake_quantize(np.zeros((1, max(fmt.group or 1, 1)), np.float32), fmt, -1, clip)
 
 
 def passed(g: Any, note: Any) -> Any:
     """Return the gradient that passes, in the dtype of g."""
     return g.to(torch.float32).mul(note).to(g.dtype)
+
+
+@contextmanager
+def _refusals(name: str, fmt: Any) -> Iterator[None]:
+    """Let what the core refuses name the caller, its format, and the way to the CPU."""
+    try:
+        with refusals(format=(f"{name}: {fmt}", None)):
+            yield
+    except NotImplementedError as problem:
+        raise unsupported(name, problem) from None
 
 
 def _start(t: Any) -> tuple[int, int, Callable[[int], int]]:
@@ -148,4 +247,7 @@ def _packed(q: Packed, near: Any) -> tuple[Any, ...]:
         raise TypeError(
             f"interop.torch: the packed weight is on {wrong[0]}, expected {near.device}: move the model there"
         )
-    return core_format(fmt), shape, axis, {name: part.data_ptr() for name, part in parts.items()}
+    addresses = {name: part.data_ptr() for name, part in parts.items()}
+    if "values" in parts:
+        fmt, addresses["codes"] = stored_format(fmt, NAMES[parts["values"].dtype]), addresses["values"]
+    return core_format(fmt), shape, axis, addresses

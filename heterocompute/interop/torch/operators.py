@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,13 +24,14 @@ import torch
 from ...arrays.components import VALUES, component_layout, layout_of
 from ...arrays.dense import as_array, normalize_axes
 from ...arrays.quantized import QuantizedArray
+from ...base.values import shown
 from ...products.arguments import as_format
 from ...products.conv import conv2d
 from ...products.matmul import linear as product, matmul
 from ...training.passing import note_of, passed, rounded
 from . import device
 
-__all__ = ["array_of", "axes_text", "defined", "described", "functions", "is_plain", "parts_of", "rows_of"]
+__all__ = ["array_of", "axes_text", "defined", "described", "functions", "is_plain", "parts_of", "rows_of", "sliced"]
 
 
 Pair = tuple[int, int]
@@ -75,6 +77,30 @@ def on_device(parts: Sequence[Any], text: str) -> device.Packed:
     """Return a packed weight on a CUDA device as `device` takes it; it shares the memory of contiguous tensors."""
     fmt, shape, axis, _, kinds = _about(text)
     return fmt, shape, axis, {name: part.detach().contiguous() for name, part in zip(kinds, parts, strict=True)}
+
+
+def sliced(parts: Sequence[Any], text: str, index: Any) -> tuple[list[Any], str]:
+    """Return an index or a slice of the first dimension of a packed weight; the memory is shared."""
+    fmt, shape, axis, dtype, kinds = _about(text)
+    if 0 in axis or not fmt.splits_into_rows:
+        raise ValueError(
+            f"interop.torch: rows of {fmt} along axis {axis} share scales: call dequantize() of the weight"
+        )
+    is_one = not isinstance(index, slice)
+    rows = range(shape[0])[index : index + 1 or None] if is_one else range(shape[0])[index]
+    if (is_one and len(rows) != 1) or rows.step != 1:
+        raise IndexError(
+            f"interop.torch: index {shown(index)} of a packed weight, expected one of {shape[0]} or a slice"
+        )
+    each = prod(n for a, n in enumerate(shape) if a > 0 and a not in axis)
+    layout = layout_of(fmt, shape, axis)
+    found = [
+        part[rows.start * each : rows.stop * each] if layout[name][2] else part
+        for name, part in zip(kinds, parts, strict=True)
+    ]
+    size = shape[1:] if is_one else (len(rows), *shape[1:])
+    about = {"format": str(fmt), "shape": size, "axis": [a - is_one for a in axis], "dtype": dtype}
+    return found, json.dumps(about)
 
 
 def array_of(parts: Sequence[Any], text: str) -> QuantizedArray:

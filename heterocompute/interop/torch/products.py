@@ -20,7 +20,7 @@ from ...formats import Format
 from ...products.arguments import as_format
 from ...products.conv import conv2d as core_conv2d
 from ...products.matmul import linear as core_linear
-from .operators import PLAIN, described, is_plain, parts_of, rows_of
+from .operators import PLAIN, is_plain, rows_of
 from .rounding import OPS, check_tensor
 from .weights import PRODUCTS, PackedPart, PackedWeight
 
@@ -287,7 +287,7 @@ def _constant(q: Any) -> tuple[list[torch.Tensor], str]:
     if isinstance(q, PackedWeight):
         return q.parts(), q.text
     if isinstance(q, PackedPart):
-        return list(parts_of(q.q).values()), described(q.q)
+        return q.constant()
     found: tuple[list[torch.Tensor], str] = OPS.constant_of(q)
     return found
 

@@ -21,7 +21,7 @@ from ...base.values import shown
 from ...formats import Format, format as parse_format
 from ...products.arguments import as_format
 from .device import decoded
-from .operators import array_of, described, on_device, parts_of
+from .operators import array_of, described, on_device, parts_of, sliced
 
 __all__ = ["PRODUCTS", "PackedPart", "PackedWeight", "restored"]
 
@@ -124,8 +124,11 @@ class PackedWeight(torch.nn.Module):
         return self.shape if dim is None else self.shape[dim]
 
     def __getitem__(self, index: Any) -> PackedPart:
-        """Return one of stacked matrices, as modules of experts take it."""
-        return PackedPart(self.array()[int(index)], self.activations)
+        """Return one of stacked matrices, as modules of experts take it, or some rows of a matrix."""
+        at = index if isinstance(index, slice) else int(index)
+        if self.device.type == "cpu":
+            return PackedPart(self.array()[at], self.activations)
+        return PackedPart(sliced(self.parts(), self.text, at), self.activations)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -187,13 +190,26 @@ class PackedWeight(torch.nn.Module):
 
 
 class PackedPart:
-    """A matrix of a packed weight of several, for `torch.nn.functional.linear`."""
+    """A part of a packed weight, for `torch.nn.functional.linear`; it shares the memory of the weight.
 
-    def __init__(self, q: QuantizedArray, activations: str | None) -> None:
-        self.q, self.activations, self.shape = q, activations, torch.Size(q.shape)
+    Parameters
+    ----------
+    part : QuantizedArray or (list of torch.Tensor, str)
+        On the CPU, or components on a device and their text.
+    activations : str or None
+    """
+
+    def __init__(self, part: QuantizedArray | tuple[list[torch.Tensor], str], activations: str | None) -> None:
+        self._part, self.activations = part, activations
+        self.shape = torch.Size(json.loads(part[1])["shape"] if isinstance(part, tuple) else part.shape)
+
+    def constant(self) -> tuple[list[torch.Tensor], str]:
+        """Return the part as operators take it."""
+        part = self._part
+        return part if isinstance(part, tuple) else (list(parts_of(part).values()), described(part))
 
     def array(self) -> QuantizedArray:
-        return self.q
+        return array_of(*self._part) if isinstance(self._part, tuple) else self._part
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -9,17 +9,20 @@ import numpy as np
 
 from ... import _heterocompute as _core
 from ...arrays.components import layout_of, rows_stand_alone
-from ...arrays.device import DeviceArray
+from ...arrays.device import DeviceArray, is_on_device
 from ...arrays.device_quantized import DeviceQuantizedArray
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
+from ...base.cuda import has_device
 from ...base.float_env import counts_subnormals
 from ...base.texts import counted
 from ...base.values import as_int, as_real, check_flag, shown
 from ...formats import Format, has_pattern
 from ..arguments import FloatArray, as_format
+from ..device import settle
 from ..quantize import quantize
-from .device import attention_there, heads_there, in_batches, in_library_of_first, is_there
+from .device import TOGETHER, attention_there, heads_there, in_batches, in_library_of_first, is_there
+from .device_cache import DeviceTokens, tokens_there
 from .transformer import as_floats
 
 __all__ = ["KVCache", "attention"]
@@ -32,7 +35,7 @@ MAX_LAYERS = 1 << 16  # each has lists of its own
 class Kept(NamedTuple):
     """Rows of keys or values of a `KVCache`: a packed array (tokens, batch, heads, width)."""
 
-    packed: QuantizedArray
+    packed: Any  # a QuantizedArray, or one on a device
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -40,9 +43,9 @@ class Kept(NamedTuple):
         tokens, batch, heads, width = self.packed.shape
         return batch, heads, tokens, width
 
-    def dequantize(self) -> FloatArray:
+    def dequantize(self) -> Any:
         """Return the values, float32 (batch, heads, tokens, width)."""
-        return self.packed.dequantize().transpose(1, 2, 0, 3)
+        return _by_heads(self.packed.dequantize())
 
 
 @counts_subnormals
@@ -179,8 +182,16 @@ def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], A
     return sizes, (packed._packed(), steps, (sizes[0] * sizes[1], sizes[2], sizes[3])), packed
 
 
+def _by_heads(tokens: Any) -> Any:
+    """Return an array (tokens, batch, heads, width) as (batch, heads, tokens, width); the memory is shared."""
+    order = (1, 2, 0, 3)
+    return tokens.transposed(order) if isinstance(tokens, DeviceArray) else tokens.transpose(order)
+
+
 class KVCache:
     """Store the keys and values of all tokens so far, in float32 or packed in a format.
+
+    The first tokens decide where the memory is: on the CPU, or on their CUDA device.
 
     Parameters
     ----------
@@ -237,6 +248,7 @@ class KVCache:
                 )
             self._parts = {name: (dtype, shape[1:]) for name, (dtype, shape, _) in layout.items()}
         self._memory: list[list[Any]] = [[None, None] for _ in range(self.layers)]  # (tokens, batch, heads, width)
+        self._there: tuple[int, int] | None = None  # device and stream of the memory
         self._held = [0] * self.layers  # tokens in memory
         self._seen = [0] * self.layers
 
@@ -244,6 +256,11 @@ class KVCache:
     def length(self) -> int:
         """Return the number of tokens added to the last layer."""
         return self._seen[-1]
+
+    @property
+    def device(self) -> str:
+        """Return ``"cpu"``, or the device of the tokens, such as ``"cuda:0"``."""
+        return "cpu" if self._there is None else f"cuda:{self._there[0]}"
 
     @property
     def nbytes(self) -> int:
@@ -259,18 +276,26 @@ class KVCache:
         ----------
         layer : int
         k, v : array_like, shape (batch, heads, tokens, width)
+            On the CPU, or in float32, float16 or bfloat16 on the CUDA device of the tokens so far.
 
         Returns
         -------
         tuple
-            Keys and values of all tokens in memory, for `attention`. Valid until the next call for this layer.
+            Keys and values of all tokens in memory, for `attention`. Valid until the next call for this layer. They
+            are on the device of k and v, with the bytes of those on the CPU.
 
         Raises
         ------
         ValueError
             The shapes do not match, or the format cannot represent a NaN or infinity.
+        TypeError
+            k and v are not on the device of the tokens so far.
+        NotImplementedError
+            k and v are on a device, which has no kernel for the format or the dtype.
         """
         i = as_int(layer, "KVCache.add: layer", 0, self.layers - 1)
+        if self._there is not None or ((is_on_device(k) or is_on_device(v)) and has_device()):
+            return self._add_there(i, k, v)
         parts = [
             np.asarray(as_floats(one, name) if not _is_plain(one) else one)
             for one, name in ((k, "KVCache.add: k"), (v, "KVCache.add: v"))
@@ -286,12 +311,39 @@ class KVCache:
         self.advance(i, n)
         return self._kept(memory[0], begin + n), self._kept(memory[1], begin + n)
 
+    def _add_there(self, i: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """Append tokens on a device."""
+        if self._there is None and any(self._seen):
+            raise TypeError(f"KVCache.add: k or v is on a CUDA device and the cache on the CPU, {TOGETHER}")
+        number, stream = self._there or (None, None)
+        given = tokens_there(k, v, number, stream, (self.batch, self.heads, self.width))
+        number, stream = there = given[0].number, stream or given[0].stream
+        begin, n, memory = self._held[i] - self._too_old(i), given[0].shape[2], self._memory[i]
+        made = []
+        for old, new, name in zip(memory, given, "kv", strict=True):
+            held = 0 if old is None else old.sizes[0]
+            if old is None or begin + n > held or begin < self._held[i]:
+                tokens = held if begin + n <= held else max(begin + n, 2 * begin, 16)
+                longer = DeviceTokens(self._parts, (tokens, self.batch, self.heads, self.width), number, stream)
+                old = longer if old is None else longer.filled_from(old, self._held[i] - begin, self._held[i])
+            if new.size:
+                old.write(new, begin, self.format, f"KVCache.add: {name}")
+            made.append(old)
+        settle(number, stream, *given)
+        self._there, self._memory[i], self._held[i] = there, made, begin
+        self.advance(i, n)
+        found = [one.first(begin + n, self.format) for one in made]
+        k_kept, v_kept = (_by_heads(one) if self.format is None else Kept(one) for one in found)
+        return k_kept, v_kept
+
     def room(self, layer: int, n: int) -> tuple[int, list[Any]]:
         """Reserve memory for n more tokens of a layer; return the number of tokens, and the arrays of keys and values.
 
         Each array has shape (tokens, batch, heads, width) and is packed if the cache has a format. Its first tokens are
-        filled. The caller fills the next ones, then calls `advance`.
+        filled. The caller fills the next ones, then calls `advance`. The memory is on the CPU.
         """
+        if self._there is not None:
+            raise TypeError(f"KVCache.room: the cache is on {self.device}, expected one on the CPU: use add")
         self._drop(layer)
         begin, memory = self._held[layer], self._memory[layer]
         if memory[0] is None or memory[0].shape[0] < begin + n:
@@ -330,15 +382,19 @@ class KVCache:
         sizes = (tokens, self.batch, self.heads, self.width)
         return Kept(QuantizedArray._trusted(found, self.format, sizes, (3,), "float32"))
 
-    def _drop(self, layer: int) -> None:
-        """Forget tokens that no query will see: whole tiles, so that what is left is summed as before."""
+    def _too_old(self, layer: int) -> int:
+        """Return the number of tokens that no query will see: whole tiles, so that what is left is summed as before."""
         window = self.windows[layer]
         if window is None:
-            return
+            return 0
         old = self._held[layer] - (window - 1)
-        if old < max(window, TILE):  # seldom, so that moving costs little
+        return 0 if old < max(window, TILE) else old - old % TILE  # seldom, so that moving costs little
+
+    def _drop(self, layer: int) -> None:
+        """Forget tokens that no query will see."""
+        old = self._too_old(layer)
+        if not old:
             return
-        old -= old % TILE
         for whole in self._memory[layer]:
             for name in self._parts:
                 held = _parts_of(whole, name)

@@ -13,9 +13,14 @@ from ... import _heterocompute as _core
 from ...arrays.device import DeviceArray, as_device, c_strides, in_callers_library, is_on_device
 from ...arrays.device_quantized import DeviceQuantizedArray
 from ...base.cuda import has_device
+from ...base.errors import unsupported
 
 __all__ = ["attention_there", "floats_there", "heads_there", "in_library_of_first", "is_there", "layer_there"]
 
+TOGETHER = (
+    "expected all on one device: copy the others there (.to('cuda') of a packed array or a tensor, cupy.asarray of an "
+    "ndarray), or all to the CPU (.to('cpu'), .cpu(), .get())"
+)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -35,8 +40,10 @@ def floats_there(x: Any, name: str) -> DeviceArray | None:
 def layer_there(name: str, kind: int, x: Any, weight: Any, bias: Any, more: tuple[Any, ...]) -> DeviceArray:
     """Compute a layer; `more` is epsilon, half, repeat, turns and pairs."""
     given = [one for one in (x, weight, bias) if one is not None]
-    if not all(isinstance(one, DeviceArray) and one.number == x.number for one in given):
-        raise TypeError(f"{name}: an argument is not on {x.device}, expected all on one device")
+    for one in given:
+        if not isinstance(one, DeviceArray) or one.number != x.number:
+            place = one.device if isinstance(one, DeviceArray) else "the CPU"
+            raise TypeError(f"{name}: x is on {x.device} and another argument on {place}, {TOGETHER}")
     for one in given:
         if one.stream != x.stream:
             _core.cuda_wait(one.number, one.stream)
@@ -45,7 +52,10 @@ def layer_there(name: str, kind: int, x: Any, weight: Any, bias: Any, more: tupl
         n = x.shape[-1]
         addresses = [0 if one is None else one.address for one in (x, weight, bias, y)]
         sizes: Any = (kind, x.size // n, n, *addresses, *more)
-        _core.cuda_layer(x.number, x.stream, None, *sizes)
+        try:
+            _core.cuda_layer(x.number, x.stream, None, *sizes)
+        except NotImplementedError as problem:
+            raise unsupported(name, problem) from None
     if any(one.stream != x.stream for one in given):
         _core.cuda_wait(x.number, x.stream)
     return y
@@ -94,15 +104,16 @@ def attention_there(q: Any, kept: tuple[Any, Any], cores: tuple[Any, Any], *opti
     for name, one in given.items():
         if not is_there(one) or one.number != number:
             place = one.device if is_there(one) else "the CPU"
-            raise TypeError(
-                f"attention: {name} is on {place} and another argument on cuda:{number}, expected all on one device"
-            )
+            raise TypeError(f"attention: {name} is on {place} and another argument on cuda:{number}, {TOGETHER}")
     others = [one for one in kept if one.stream != q.stream]
     for one in others:
         _core.cuda_wait(one.number, one.stream)
     out = DeviceArray.empty(q.shape, np.float32, number, q.stream)
     if out.size:
-        _core.cuda_attention(number, q.stream, None, q.view, *cores, out.view, *options)
+        try:
+            _core.cuda_attention(number, q.stream, None, q.view, *cores, out.view, *options)
+        except NotImplementedError as problem:
+            raise unsupported("attention", problem) from None
     if others:
         _core.cuda_wait(number, q.stream)  # before their memory may be freed
     return out

@@ -18,7 +18,7 @@ from ...base import runtime
 from ...base.float_env import converted, counts_subnormals
 from ...base.values import as_real, check_flag, shown
 from ..arguments import FloatArray
-from .device import floats_there, in_library_of_first, layer_there
+from .device import TOGETHER, floats_there, in_library_of_first, layer_there
 
 __all__ = ["as_floats", "gelu", "layer_norm", "rms_norm", "rope", "softmax", "swiglu"]
 
@@ -295,7 +295,7 @@ def _layer(
         more = added, half, repeat, turns, pairs
         return layer_there(name, kind, xs, weight, bias, more)
     if isinstance(weight, DeviceArray) or isinstance(bias, DeviceArray):
-        raise TypeError(f"{name}: x is on the CPU and another argument on a device, expected all on one device")
+        raise TypeError(f"{name}: x is on the CPU and another argument on a device, {TOGETHER}")
     out = np.empty(xs.shape, np.float32)
     n = xs.shape[-1]
     rows = xs.size // n if n else 0
