@@ -143,7 +143,7 @@ def _row(
             *_, function, arguments = calls[path]
             begin = time.process_time_ns()
             function(*arguments)
-            turns[path].append(time.process_time_ns() - begin)
+            turns[path].append(max(time.process_time_ns() - begin, 1))  # a clock may stand still
         least = min(map(min, turns.values()))
         left = [path for path in left if not _is_known(turns[path], least)]
     times = {path: min(taken) for path, taken in turns.items()}
