@@ -33,6 +33,21 @@ INLINE void load_block(const float *minima, int64_t ld, __m512 *block) {
     transpose(block);
 }
 
+/* The chains of n_lines lines, 1 to LINES, over the next segments, at most the 16 of a block. */
+INLINE void add_block(int n_lines, int64_t steps, int64_t ld, const float *x_scales, const float *sums,
+                      const __m512 *block, __m512 *acc) {
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        if (i >= steps)
+            break;
+#pragma GCC unroll 4
+        for (int line = 0; line < n_lines; line++) {
+            const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(x_scales[line * ld + i]), block[i]);
+            acc[line] = _mm512_fmadd_ps(scale, _mm512_set1_ps(sums[line * ld + i]), acc[line]);
+        }
+    }
+}
+
 /* Few lines, 1 to LINES: chains wait for themselves, and the next block is transposed meanwhile. */
 INLINE void add_few(int n_lines, int64_t n, int64_t ld, const float *x_scales, const float *sums, const float *minima,
                     float *out) {
@@ -43,17 +58,7 @@ INLINE void add_few(int n_lines, int64_t n, int64_t ld, const float *x_scales, c
     for (int64_t s = 0; s < n; s += 16) {
         __m512 block[16];
         load_block(minima + s, ld, block);
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; i++) {
-            if (s + i >= n)
-                break;
-#pragma GCC unroll 4
-            for (int line = 0; line < n_lines; line++) {
-                const int64_t at = line * ld + s + i;
-                const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(x_scales[at]), block[i]);
-                acc[line] = _mm512_fmadd_ps(scale, _mm512_set1_ps(sums[at]), acc[line]);
-            }
-        }
+        add_block(n_lines, n - s, ld, x_scales + s, sums + s, block, acc);
     }
 #pragma GCC unroll 4
     for (int line = 0; line < n_lines; line++)
@@ -90,23 +95,14 @@ void hc_gemv_minima_avx512(int64_t n, int64_t ld, int64_t n_lines, const float *
     }
 }
 
-/* The chains of n_lines lines, 1 or LINES, go on with the 16 segments of a block, or fewer. */
-INLINE void add_block(int n_lines, int64_t steps, int64_t ld, const float *x_scales, const float *sums,
-                      const __m512 *block, float *out) {
+/* `add_block` with chains that lie in memory. */
+INLINE void add_stored(int n_lines, int64_t steps, int64_t ld, const float *x_scales, const float *sums,
+                       const __m512 *block, float *out) {
     __m512 acc[LINES];
 #pragma GCC unroll 4
     for (int line = 0; line < n_lines; line++)
         acc[line] = _mm512_loadu_ps(out + line * 16);
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) {
-        if (i >= steps)
-            break;
-#pragma GCC unroll 4
-        for (int line = 0; line < n_lines; line++) {
-            const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(x_scales[line * ld + i]), block[i]);
-            acc[line] = _mm512_fmadd_ps(scale, _mm512_set1_ps(sums[line * ld + i]), acc[line]);
-        }
-    }
+    add_block(n_lines, steps, ld, x_scales, sums, block, acc);
 #pragma GCC unroll 4
     for (int line = 0; line < n_lines; line++)
         _mm512_storeu_ps(out + line * 16, acc[line]);
@@ -121,8 +117,8 @@ void hc_gemv_minima_halves_avx512(int64_t n, int64_t ld, int64_t n_lines, const 
         load_halves(rows, s, (__mmask16)(0xffffu >> (16 - steps)), block);
         int64_t line = 0;
         for (; line + LINES <= n_lines; line += LINES)
-            add_block(LINES, steps, ld, x_scales + line * ld + s, sums + line * ld + s, block, out + line * 16);
+            add_stored(LINES, steps, ld, x_scales + line * ld + s, sums + line * ld + s, block, out + line * 16);
         for (; line < n_lines; line++)
-            add_block(1, steps, ld, x_scales + line * ld + s, sums + line * ld + s, block, out + line * 16);
+            add_stored(1, steps, ld, x_scales + line * ld + s, sums + line * ld + s, block, out + line * 16);
     }
 }
