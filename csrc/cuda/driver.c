@@ -7,7 +7,7 @@
 
 /* Values of cuda.h, which a build does not need. */
 enum { OUT_OF_MEMORY = 2, NO_BINARY = 209, UNSUPPORTED_PTX = 222 };
-enum { COMPUTE_MAJOR = 75, COMPUTE_MINOR = 76, HAS_MEMORY_POOLS = 115 };
+enum { MULTIPROCESSORS = 16, COMPUTE_MAJOR = 75, COMPUTE_MINOR = 76, HAS_MEMORY_POOLS = 115 };
 enum { POINTER_MEMORY_TYPE = 2, POINTER_DEVICE = 9, MEMORY_OF_DEVICE = 2 };
 enum { MAX_DYNAMIC_SHARED_BYTES = 8, PLAIN_SHARED_BYTES = 48 << 10, MAX_MODULES = 32, MAX_KERNELS = 256 };
 #define PARAMS_POINTER ((void *)1)
@@ -146,26 +146,36 @@ hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *er
         result = cu.attribute(&description->major, COMPUTE_MAJOR, handle);
     if (result == 0)
         result = cu.attribute(&description->minor, COMPUTE_MINOR, handle);
+    if (result == 0)
+        result = cu.attribute(&description->multiprocessors, MULTIPROCESSORS, handle);
     description->bytes = (int64_t)bytes;
     return result ? fail_at(result, "asking for a device", error) : HC_OK;
 }
 
-static int architectures[HC_CUDA_MAX_DEVICES];
-
-int hc_cuda_architecture(int device) {
-    hc_cuda_device description;
+/* The description of a device, asked for once; zeros where there is no such device. */
+static hc_cuda_device described(int device) {
+    static hc_cuda_device known[HC_CUDA_MAX_DEVICES];
+    hc_cuda_device found = {.major = 0};
     hc_error error;
+    if (device < 0 || device >= HC_CUDA_MAX_DEVICES)
+        return found;
     hc_mutex_lock(&mutex);
-    int found = device >= 0 && device < HC_CUDA_MAX_DEVICES ? architectures[device] : 0;
+    found = known[device];
     hc_mutex_unlock(&mutex);
-    if (!found && hc_cuda_describe(device, &description, &error) == HC_OK) {
-        found = description.major * 10 + description.minor;
+    if (!found.major && hc_cuda_describe(device, &found, &error) == HC_OK) {
         hc_mutex_lock(&mutex);
-        architectures[device] = found;
+        known[device] = found;
         hc_mutex_unlock(&mutex);
     }
     return found;
 }
+
+int hc_cuda_architecture(int device) {
+    const hc_cuda_device found = described(device);
+    return found.major * 10 + found.minor;
+}
+
+int hc_cuda_multiprocessors(int device) { return described(device).multiprocessors; }
 
 /* The context of a device, made on first use; the mutex is held. */
 static hc_status make_context(int device, hc_error *error) {

@@ -46,8 +46,9 @@ enum { HC_CUDA_MAX_STEPS = 12 };
 typedef struct {
     int n;
     int64_t workspace_bytes;
-    int32_t architecture; /* 90: of compute capability 9.0; said before planning, 0: any */
-    bool device_order;    /* likewise: sums of floats may take the order of the matrix units (hc_gemm_bf16) */
+    int32_t architecture;    /* 90: of compute capability 9.0; said before planning, 0: any */
+    int32_t multiprocessors; /* likewise, 0: those of an H100 */
+    bool device_order;       /* likewise: sums of floats may take the order of the matrix units (hc_gemm_bf16) */
     hc_cuda_step step[HC_CUDA_MAX_STEPS];
 } hc_cuda_plan;
 

@@ -35,6 +35,7 @@ void hc_load_16(float to[4], const void *from);
 void hc_copy_16(void *shared, const void *global);
 void hc_copy_16_or_zeros(void *shared, const void *global, bool is_there);
 void hc_copy_commit();
+void hc_store_16(void *shared, const void *from);
 void hc_host_copy_wait(int pending);
 template <int N> static inline void hc_copy_wait() { hc_host_copy_wait(N); }
 static inline void hc_atomic_max(uint32_t *at, uint32_t value) { *at = *at > value ? *at : value; }

@@ -93,7 +93,7 @@ int cuDeviceGetCount(int *count) { return *count = getenv("FAKE_DRIVER_EMPTY") ?
 int cuDeviceGet(int *device, int number) { return *device = number, number < N_DEVICES ? SUCCESS : INVALID_VALUE; }
 int cuDeviceGetName(char *name, int bytes, int) { return strncpy(name, "fake device", bytes), SUCCESS; }
 int cuDeviceTotalMem_v2(size_t *bytes, int) { return *bytes = limit(), SUCCESS; }
-int cuDeviceGetAttribute(int *value, int attribute, int) { return *value = attribute == 75 ? 8 : attribute == 115, SUCCESS; }
+int cuDeviceGetAttribute(int *value, int attribute, int) { return *value = attribute == 75 ? 8 : attribute == 16 ? 108 : attribute == 115, SUCCESS; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &contexts[device], SUCCESS; }
 int cuCtxPushCurrent_v2(void *context) { return depth < 16 ? stack[depth++] = context, SUCCESS : NO_CONTEXT; }
 int cuCtxPopCurrent_v2(void **context) { return depth ? *context = stack[--depth], SUCCESS : NO_CONTEXT; }

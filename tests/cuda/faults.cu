@@ -75,7 +75,7 @@ static void multiply(const fault_params &p, int shift) {
     hc_wgmma_s8(c, a + (threadIdx.x >= 64 ? (uint64_t)shift : 0), a + 512, false);
     hc_wgmma_commit();
     if (waits)
-        hc_wgmma_wait<0>();
+        hc_wgmma_wait<0>(c);
     p.out[threadIdx.x % 64] = (float)c[0];
 }
 HC_KERNEL(shared_memory_without_fence, fault_params, 128) { multiply<false, true, true>(p, 0); }
@@ -86,7 +86,7 @@ HC_KERNEL(other_layout, fault_params, 128) {
     int32_t c[64] = {};
     hc_wgmma_fence();
     hc_wgmma_s8(c, 0, 0, false);
-    hc_wgmma_wait<0>();
+    hc_wgmma_wait<0>(c);
     p.out[threadIdx.x % 64] = (float)c[0];
 }
 
@@ -100,7 +100,8 @@ HC_KERNEL(races, fault_params, 64) {
 
 HC_KERNEL(is_sound, fault_params, 64) {
     float *shared = (float *)hc_shared();
-    hc_copy_16(shared + threadIdx.x % 16 * 4, p.in + threadIdx.x % 16 * 4);
+    if (threadIdx.x < 16)
+        hc_copy_16(shared + threadIdx.x * 4, p.in + threadIdx.x * 4);
     hc_copy_commit();
     hc_copy_wait<0>();
     hc_barrier();

@@ -17,7 +17,7 @@ HC_KERNEL(hc_check_90a, hc_cuda_check, 128) {
     for (int k = 0; k < HC_ATOM_PITCH; k += 32)
         hc_wgmma_s8(c, a + k / 16, b + k / 16, k > 0);
     hc_wgmma_commit();
-    hc_wgmma_wait<0>();
+    hc_wgmma_wait<0>(c);
 #pragma unroll
     for (int i = 0; i < 64; i++)
         p.out[(warp * 16 + lane / 4 + i / 2 % 2 * 8) * 128 + i / 4 * 8 + lane % 4 * 2 + i % 2] = (uint32_t)c[i];
