@@ -80,7 +80,7 @@ struct warp {
 };
 
 struct entry {
-    const char *name;
+    const char *name, *file;
     size_t params_bytes;
     unsigned threads;
     hc_host_kernel_fn *run;
@@ -269,8 +269,9 @@ void run_block(const std::vector<unsigned> &order) {
 
 } // namespace
 
-hc_host_kernel::hc_host_kernel(const char *name, size_t params_bytes, unsigned threads, hc_host_kernel_fn *run) {
-    kernels().push_back({name, params_bytes, threads, run});
+hc_host_kernel::hc_host_kernel(const char *name, const char *file, size_t params_bytes, unsigned threads,
+                               hc_host_kernel_fn *run) {
+    kernels().push_back({name, file, params_bytes, threads, run});
 }
 
 unsigned char *hc_shared() { return shared.data() + GUARD_BYTES; }
@@ -635,6 +636,15 @@ uint32_t hc_shuffle_xor(uint32_t value, int mask) {
     const uint32_t in[2] = {value, (uint32_t)mask};
     hc_host_collective(exchange_xor, "shuffle", in, sizeof in, &value, 4);
     return value;
+}
+
+bool hc_cuda_host_is_in(const char *kernel, const char *module) {
+    for (const entry &one : kernels())
+        if (strcmp(one.name, kernel) == 0) {
+            const char *slash = strrchr(one.file, '/'), *stem = slash ? slash + 1 : one.file;
+            return strncmp(stem, module, strlen(module)) == 0 && strcmp(stem + strlen(module), ".cu") == 0;
+        }
+    return false;
 }
 
 const char *hc_cuda_host_launch(const char *kernel, const uint32_t grid[3], const uint32_t block[3], uint32_t bytes,

@@ -19,13 +19,13 @@ extern hc_dim3 threadIdx, blockIdx, blockDim, gridDim; /* of the fibre that runs
 typedef void hc_host_kernel_fn(const void *params);
 /* A kernel of this program, by its name. */
 struct hc_host_kernel {
-    hc_host_kernel(const char *name, size_t params_bytes, unsigned threads, hc_host_kernel_fn *run);
+    hc_host_kernel(const char *name, const char *file, size_t params_bytes, unsigned threads, hc_host_kernel_fn *run);
 };
 
 #define HC_DEVICE
 #define HC_KERNEL(name, type, threads, ...)                                                                            \
     static void name(const type &p);                                                                                   \
-    static const hc_host_kernel name##_entry(#name, sizeof(type), threads,                                             \
+    static const hc_host_kernel name##_entry(#name, __BASE_FILE__, sizeof(type), threads,                              \
                                              [](const void *params) { name(*(const type *)params); });                 \
     static void name(const type &p)
 

@@ -2,7 +2,7 @@
 
     time of a call = sum over its kernels of max(bytes / bandwidth, operations / (rate * efficiency of the waves))
 
-The bytes are those that a kernel must read and write once. On Hopper `mma.sync` has MMA_SHARE of the peak rate and
+The bytes are those that a kernel must read and write once. Shared memory limits the rate of some kernels (SHARED). On Hopper `mma.sync` has MMA_SHARE of the peak rate and
 `wgmma` has WGMMA_SHARE: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv
 2402.13499). Launches take no time.
 """
@@ -31,8 +31,20 @@ REGISTERS = {
     "hc_gemm_s8_128": 122,
     "hc_gemm_nibbles_128": 128,
     "hc_gemm_24_64": 136,
-    "hc_gemm_90a_nibbles": 153,
-    "hc_gemm_90a": 128,
+    "hc_gemm_90a_nibbles_folded_256": 194,
+    "hc_gemm_90a_nibbles_folded": 116,
+    "hc_gemm_90a_nibbles_grouped": 206,
+    "hc_gemm_90a_folded_256": 176,
+    "hc_gemm_90a_folded": 102,
+    "hc_gemm_90a_grouped": 167,
+}
+# KiB of shared memory that a block reads and writes for 128 bytes of k, over those that pass, 128 bytes a clock, while
+# its matrix units multiply: operands of both warpgroups, copies that arrive, and codes that are read and decoded
+SHARED = {
+    "hc_gemm_90a_nibbles_folded_256": 160 / 128,
+    "hc_gemm_90a_nibbles": 96 / 64,
+    "hc_gemm_90a_folded_256": 128 / 128,
+    "hc_gemm_90a": 80 / 64,
 }
 CODECS = ("int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64")
 VALUES = (65536, 1024)
@@ -155,7 +167,8 @@ def _arithmetic(chip: Device, step: Step, operations: float) -> float:
     """Return the seconds that the arithmetic of a kernel takes, with the waves of its blocks; 0 of a codec."""
     kernel, grid, threads, shared = step
     if kernel.startswith("hc_gemm_90a"):
-        rate = chip.peak("int8") * WGMMA_SHARE
+        shares = (share for name, share in SHARED.items() if kernel.startswith(name))
+        rate = chip.peak("int8") * min(WGMMA_SHARE, 1 / next(shares))
     elif kernel.startswith("hc_gemm_"):
         rate = chip.peak("int8", sparse=kernel.startswith("hc_gemm_24")) * MMA_SHARE
     elif kernel.startswith(("hc_sgemm", "hc_gemv")):
