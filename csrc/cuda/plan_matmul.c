@@ -220,7 +220,7 @@ static hc_cuda_step *add_warpgroups(const hc_cuda_gemm *gemm, bool is_nibbles, h
     const bool is_wide = is_folded && wide * 8 <= narrow * 5;
     const int columns = is_wide ? 256 : 128, side = columns * HOPPER_STEP;
     const int places = !is_nibbles ? 0 : is_folded ? 3 : 2; /* of decoded stages */
-    const int stage = HOPPER_ROWS * HOPPER_STEP + (is_nibbles ? side / 2 : side);
+    const int stage = HOPPER_ROWS * HOPPER_STEP + (is_nibbles ? 0 : side);
     return hc_cuda_add_step(plan, "warpgroup_90a", KERNELS[is_nibbles][is_wide ? 2 : gemm->mode], rows,
                             hc_ceil_div(gemm->n, columns), 256, HOPPER_STAGES * stage + places * side, params_bytes);
 }

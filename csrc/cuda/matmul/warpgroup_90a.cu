@@ -1,8 +1,8 @@
 /* Integer matmul of many rows on the matrix units that a warpgroup of sm_90a shares: gemm.cu with other instructions.
  *
  * A block computes 128 x N, each of its two warpgroups 64 x N. A stage is 128 bytes of k of both sides, in swizzled atoms
- * (wgmma.h): x, then w. Weights of 4 bits arrive packed; while products of a stage run, those of the next become bytes, in one
- * of some places behind all stages.
+ * (wgmma.h): x, then w. Weights of 4 bits go through registers; while products of a stage run, those of the next become bytes,
+ * in one of some places behind all stages.
  *
  *   folded   products of a stage run on while those of the next begin: a stage is free two steps later
  *   grouped  sums are read at the end of each segment: a stage is free one step later
@@ -63,57 +63,58 @@ template <int N, int PLACES> struct bytes {
 
     HC_DEVICE bytes(const params &p, int64_t column) : w(p.w, column, p.n, p.ld), ld(p.ld) {}
     HC_DEVICE void load(unsigned char *to, int step) const { w.load(to, step, ld); }
-    HC_DEVICE void decode(const unsigned char *, int) {}
+    HC_DEVICE void fetch(int) {}
+    HC_DEVICE void decode(int) const {}
     static HC_DEVICE const unsigned char *operand(const unsigned char *stage, int) { return stage; }
 };
 
-/* N rows of codes of 4 bits. A thread copies and decodes the same pieces: 32 codes of some rows a stage. */
+/* N rows of codes of 4 bits, 32 codes of some rows a thread and stage: from memory to registers, and a step later to bytes. */
 template <int N, int PLACES> struct codes {
     typedef hc_cuda_gemm_s4 params;
     typedef pieces<N, STEP / 32> own;
-    enum { STAGE_BYTES = N * STEP / 2, COPIES = own::COPIES };
+    enum { STAGE_BYTES = 0, COPIES = own::COPIES };
     const own w, group_scales;
     const int64_t row_bytes;
     const bool has_scales;
     const int place[2];
-    uint32_t scales[COPIES]; /* two of 4 bits, of the next stage that is decoded */
+    float words[COPIES][4];  /* of the next stage that is decoded */
+    uint32_t scales[COPIES]; /* two of 4 bits */
 
     HC_DEVICE codes(const params &p, int64_t column)
         : w(p.w, column, p.n, p.w_stride, 16), group_scales(p.group_scales, column, p.n, p.group_scales_stride, 1),
           row_bytes(p.w_row_bytes), has_scales(p.group_scales != NULL),
           place{hc_atom_place(own::line(), own::piece() * 2), hc_atom_place(own::line(), own::piece() * 2 + 1)} {
-        load_scales(0);
+        fetch(0);
     }
-    HC_DEVICE void load_scales(int step) {
-        const int at = step * (STEP / 32);
-        const bool is_there = has_scales && (at + own::piece()) * 16 < row_bytes;
+    HC_DEVICE void fetch(int step) {
+        const int next = step * (STEP / 32);
+        const bool is_there = (next + own::piece()) * 16 < row_bytes;
+        const int at = is_there ? next : 0; /* codes behind the last are any, times 0 */
+        const unsigned char *codes = w.from + at * 16, *of_groups = group_scales.from + at;
 #pragma unroll
-        for (int i = 0; i < COPIES; i++)
-            scales[i] = is_there ? group_scales.from[at + (int64_t)group_scales.offset[i]] : 0x11;
+        for (int i = 0; i < COPIES; i++) {
+            hc_load_16(words[i], codes + w.offset[i]);
+            scales[i] = !is_there ? 0 : has_scales ? of_groups[group_scales.offset[i]] : 0x11;
+        }
     }
-    HC_DEVICE void load(unsigned char *to, int step) const {
-        w.load(to + threadIdx.x * 16, THREADS * 16, step, row_bytes);
-    }
-    /* This thread's pieces of a stage, which have arrived. */
-    HC_DEVICE void decode(const unsigned char *stage, int step) {
+    HC_DEVICE void load(unsigned char *, int) const {}
+    HC_DEVICE void decode(int step) const {
         unsigned char *to = (unsigned char *)operand(NULL, step);
 #pragma unroll
         for (int i = 0; i < COPIES; i++) {
-            alignas(16) uint32_t words[4], bytes[8];
-            memcpy(words, __builtin_assume_aligned(stage + ((int)threadIdx.x + i * THREADS) * 16, 16), 16);
+            alignas(16) uint32_t bytes[8];
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const uint32_t scale = j < 2 ? scales[i] & 15 : scales[i] >> 4;
-                hc_decode_nibbles(words[j], scale, scale, bytes + j * 2);
+                hc_decode_nibbles(hc_f32_bits(words[i][j]), scale, scale, bytes + j * 2);
             }
 #pragma unroll
             for (int half = 0; half < 2; half++)
                 hc_store_16(to + place[half] + i * (own::EACH * HC_ATOM_PITCH), bytes + half * 4);
         }
-        load_scales(step + 1);
     }
     static HC_DEVICE const unsigned char *operand(const unsigned char *, int step) {
-        return hc_shared() + STAGES * (X_BYTES + STAGE_BYTES) + step % PLACES * (N * STEP);
+        return hc_shared() + STAGES * X_BYTES + step % PLACES * (N * STEP);
     }
 };
 
@@ -178,12 +179,14 @@ static inline HC_DEVICE void many_rows(const typename weights_of<N, 2>::params &
         hc_copy_commit();
     }
     hc_copy_wait<AHEAD - 1>();
-    w.decode(hc_shared() + X_BYTES, 0);
+    w.decode(0);
     int64_t segment = 0, rest = p.length;
     bool adds = false;
     for (int step = 0; step < steps; step++) {
         hc_fence_shared();
         hc_barrier();
+        if (step + 1 < steps)
+            w.fetch(step + 1);
         const unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
         const uint64_t a = hc_descriptor(hc_shared_address(stage + half * (X_BYTES / 2)));
         const uint64_t b = hc_descriptor(hc_shared_address(weights::operand(stage + X_BYTES, step)));
@@ -217,9 +220,12 @@ static inline HC_DEVICE void many_rows(const typename weights_of<N, 2>::params &
         }
         hc_copy_commit();
         hc_copy_wait<AHEAD - 1>();
+        if constexpr (PENDING > 0)
+            hc_wgmma_wait<PENDING>(dots);
         if (step + 1 < steps)
-            w.decode(hc_shared() + (step + 1) % STAGES * STAGE_BYTES + X_BYTES, step + 1);
-        hc_wgmma_wait<PENDING>(dots);
+            w.decode(step + 1);
+        if constexpr (PENDING == 0)
+            hc_wgmma_wait<0>(dots);
     }
     hc_wgmma_wait<0>(dots);
     hc_copy_wait<0>();

@@ -39,11 +39,10 @@ REGISTERS = {
     "hc_gemm_90a_grouped": 167,
 }
 # KiB of shared memory that a block reads and writes for 128 bytes of k, over those that pass, 128 bytes a clock, while
-# its matrix units multiply: operands of both warpgroups, copies that arrive, and codes that are read and decoded
+# its matrix units multiply: operands of both warpgroups, and bytes that arrive
 SHARED = {
-    "hc_gemm_90a_nibbles_folded_256": 160 / 128,
-    "hc_gemm_90a_nibbles": 96 / 64,
     "hc_gemm_90a_folded_256": 128 / 128,
+    "hc_gemm_90a_nibbles_folded_256": 128 / 128,
     "hc_gemm_90a": 80 / 64,
 }
 CODECS = ("int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64")
