@@ -49,7 +49,7 @@ struct product {
 enum { VISIBLE, IN_FLIGHT, ARRIVED, FENCED }; /* to matrix units */
 struct piece {
     int state = VISIBLE;
-    int written = -1, read = -1; /* epochs */
+    int written = -1, read = -1;     /* epochs */
     unsigned writer = 0, reader = 0; /* a thread, a warp */
     int products = 0;                /* that read it now */
 };
@@ -550,8 +550,7 @@ static void hold(const product &one, int change) {
     size_t number;
     for (int row = 0; row < 64 + one.columns; row++)
         for (int half = 0; half < 2; half++) {
-            piece *at =
-                piece_at(row < 64 ? operand_at(one.a, row, half) : operand_at(one.b, row - 64, half), &number);
+            piece *at = piece_at(row < 64 ? operand_at(one.a, row, half) : operand_at(one.b, row - 64, half), &number);
             if (!at)
                 continue;
             if (change > 0 && at->state == ARRIVED)

@@ -2,9 +2,9 @@
 #include "cuda/matmul/wgmma.h"
 
 struct layout_params {
-    uint32_t *out;      /* of each thread */
-    const uint32_t *in; /* an image of shared memory, on 16 bytes */
-    int32_t bytes, a, b;  /* of the image; where the operands begin */
+    uint32_t *out;       /* of each thread */
+    const uint32_t *in;  /* an image of shared memory, on 16 bytes */
+    int32_t bytes, a, b; /* of the image; where the operands begin */
 };
 
 template <int N> static void multiply_image(const layout_params &p) {

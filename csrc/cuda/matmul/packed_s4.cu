@@ -48,7 +48,7 @@ template <int TILES, int STAGES> struct few_rows {
         const int64_t w_row = hc_min(column + lane / 4, p.n - 1), stages = p.ld / STAGE_K;
         const uint8_t *w = p.w + w_row * p.w_stride;
         const uint8_t *group_scales = p.group_scales ? p.group_scales + w_row * p.group_scales_stride : NULL;
-        int32_t dots[TILES][4] = {};
+        alignas(16) int32_t dots[TILES][4] = {};
         for (int64_t i = 0; i < STAGES - 1; i++) {
             if (i < stages)
                 load(p, row, w, i);
@@ -83,8 +83,8 @@ template <int TILES, int STAGES> struct few_rows {
         int32_t (*others)[TILES * 4] = (int32_t (*)[TILES * 4]) hc_shared();
         if (slice > 0)
 #pragma unroll
-            for (int i = 0; i < TILES * 4; i++)
-                others[threadIdx.x][i] = dots[i / 4][i % 4];
+            for (int i = 0; i < TILES; i++)
+                hc_store_16(others[threadIdx.x] + i * 4, dots[i]);
         hc_barrier();
         if (slice > 0)
             return;
