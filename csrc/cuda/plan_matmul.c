@@ -314,7 +314,9 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
         status = hc_cuda_form_of(&a, &w, &form, error);
     if (status != HC_OK)
         return status;
-    if (w.geometry.rows > MOST_ROWS || !has_even_rows(out))
+    /* a block that adds minima has a float of each segment in shared memory */
+    const bool has_room = !form.has_minima || form.segments <= HC_CUDA_SHARED_BYTES / (int64_t)sizeof(float);
+    if (w.geometry.rows > MOST_ROWS || !has_even_rows(out) || !has_room)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply arrays of these shapes: use the CPU");
     const bool is_few =
         form.mode == HC_INT_FOLDED && !form.is_wide && a.geometry.rows <= NIBBLES_MOST && reads_pieces(&w);
