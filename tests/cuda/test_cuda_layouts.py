@@ -140,7 +140,11 @@ def test_registers_of_ldmatrix(ran: tuple[Array, Array]) -> None:
 class Params(ctypes.Structure):
     """layout_params of layouts.cu."""
 
-    _fields_ = [("out", ctypes.c_void_p), ("given", ctypes.c_void_p), *[(n, ctypes.c_int32) for n in ("bytes", "a", "b")]]
+    _fields_ = [
+        ("out", ctypes.c_void_p),
+        ("given", ctypes.c_void_p),
+        *[(n, ctypes.c_int32) for n in ("bytes", "a", "b")],
+    ]
 
 
 def launch(kernel: str, threads: int, image: Array, words: int, a: int = 0, b: int = 0) -> Array:
