@@ -169,7 +169,7 @@ def swizzled(offset: Array, bits: int = 3, base: int = 4, shift: int = 3) -> Arr
 
 
 def canonical(rows: int, atom_bytes: int) -> Array:
-    """Return the offset of byte k of a row in the K-major layout B128: Swizzle<3,4,3> o ((8,m),(T,2)):((8T,SBO),(1,T))."""
+    """Return the offset of byte k of a row: ((8,m),(T,2)):((8T,SBO),(1,T)), K-major, before its swizzle."""
     t = 16
     return offsets((8, rows // 8), (8 * t, atom_bytes))[:, None] + offsets((t, 2), (1, t))[None, :]
 
