@@ -59,7 +59,7 @@ def test_warpgroups_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
 
 
 @pytest.mark.parametrize("w_text", ["int8", "int4", "vsq4-g16-s4"])
-@pytest.mark.parametrize(("m", "n", "k"), [(128, 200, 96), (131, 400, 704)])
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 200, 64), (131, 400, 704)])
 @pytest.mark.sweep(every=3)
 def test_tiles_of_256_columns_give_the_bits_of_the_cpu(w_text: str, m: int, n: int, k: int) -> None:
     rng = np.random.default_rng(0)

@@ -89,7 +89,8 @@ template <int N, int PLACES> struct codes {
     HC_DEVICE void fetch(int step) {
         const int next = step * (STEP / 32);
         const bool is_there = (next + own::piece()) * 16 < row_bytes;
-        const int at = is_there ? next : 0; /* codes behind the last are any, times 0 */
+        const int at =
+            is_there ? next : -own::piece(); /* codes behind the last are those of the first piece, times 0 */
         const unsigned char *codes = w.from + at * 16, *of_groups = group_scales.from + at;
 #pragma unroll
         for (int i = 0; i < COPIES; i++) {

@@ -3,8 +3,8 @@
     time of a call = sum over its kernels of max(bytes / bandwidth, operations / (rate * efficiency of the waves))
 
 The bytes are those that a kernel must read and write once. Shared memory limits the rate of some kernels (SHARED). On
-Hopper `mma.sync` has MMA_SHARE of the peak rate and `wgmma` has WGMMA_SHARE: Luo et al., "Benchmarking and Dissecting the
-Nvidia Hopper GPU Architecture" (arXiv 2402.13499). Launches take no time.
+Hopper `mma.sync` has MMA_SHARE of the peak rate and `wgmma` has WGMMA_SHARE: Luo et al., "Benchmarking and Dissecting
+the Nvidia Hopper GPU Architecture" (arXiv 2402.13499). Launches take no time.
 """
 
 from __future__ import annotations
