@@ -188,6 +188,7 @@ LAYOUTS = {
         not_written("torchao"),
         torchao.array_from,
         ("._weight_qdata",),
+        values_from=torchao.values_from,
         blocks_from=torchao.blocks_from,
         ends=torchao.ENDS,
         is_whole=True,
