@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from foreign_cases import INT4, in_tiles, torchao_int4 as layer
 
 import heterocompute as hc
 from heterocompute.arrays.layout import save_arrays
@@ -17,61 +18,7 @@ from heterocompute.files.checkpoint import dequantize_checkpoint
 from heterocompute.files.convert import convert_checkpoint
 
 Array = np.ndarray[Any, Any]
-RNG = np.random.default_rng(5)
-HALVES, WORDS, TILES = "Int4Tensor", "Int4PlainInt32Tensor", "Int4TilePackedTo4dTensor"
-
-
-def in_tiles(codes: Array, inner: int) -> Array:
-    """Pack codes as one thread after another does: PyTorch, native/cuda/int4mm.cu, matrix_to_m16n8k16_Bint4_layout.
-
-    Its input are bytes (out, in / 2) with even columns in the high halves.
-    """
-    n, k = codes.shape
-    given = codes[:, ::2] << 4 | codes[:, 1::2]
-    out = np.zeros((-(-n // 8), k // (inner * 16), 32, inner // 2), np.uint32)
-    for n_tile in range(out.shape[0]):
-        for outer in range(out.shape[1]):
-            for lane in range(32):
-                for tile in range(0, inner, 2):
-                    row, base = n_tile * 8 + lane // 4, (outer * inner + tile) * 8
-                    first = base + lane % 4
-                    v = [int(given[row, at]) if row < n else 0 for at in (first, first + 4, first + 8, first + 12)]
-                    low = sum((byte & 15) << (16 + 4 * i) for i, byte in enumerate(v))
-                    out[n_tile, outer, lane, tile // 2] = low | sum((byte >> 4) << (4 * i) for i, byte in enumerate(v))
-    return out.view(np.int32)
-
-
-def layer(
-    kind: str, shape: tuple[int, int], group: int, dtype: Any, zeros: str = "floats", inner: int = 8
-) -> tuple[dict[str, Array], dict[str, Any], Array]:
-    """Return the tensors of a layer, its metadata, and its values in float32."""
-    rows, columns = shape
-    codes = RNG.integers(1 if zeros == "none" else 0, 16, shape).astype(np.uint8)
-    scales = RNG.uniform(0.001, 0.1, (rows, columns // group)).astype(np.float32).astype(dtype)
-    added = RNG.normal(0, 0.1, scales.shape).astype(np.float32).astype(dtype)
-    if zeros in ("none", "zero"):
-        added[:] = 0
-    points = RNG.integers(0, 16, scales.shape).astype(np.int8)
-    prefix = "fc._weight_"
-    if kind == TILES:
-        padded = -(-rows // 8) * 8, -(-columns // 1024) * 1024 if inner == 8 else columns
-        given = np.pad(codes, ((0, padded[0] - rows), (0, padded[1] - columns)), constant_values=9)
-        both = np.ones((padded[1] // group, padded[0], 2), dtype)
-        both[: columns // group, :rows] = np.stack([scales.T, added.T], -1)
-        tensors = {f"{prefix}qdata": in_tiles(given, inner), f"{prefix}scale_and_zero": both}
-    else:
-        signed = codes ^ 8 if kind == HALVES else codes
-        stored = np.asarray(signed[:, ::2] | signed[:, 1::2] << 4, np.uint8)
-        zero = added if kind == HALVES else points
-        tensors = {f"{prefix}qdata": stored.view(np.int8 if kind == HALVES else np.int32),
-                   f"{prefix}scale": np.ascontiguousarray(scales.T),
-                   f"{prefix}zero_point": np.ascontiguousarray(zero.T)}  # fmt: skip
-    wide = [np.repeat(part.astype(np.float32), group, 1) for part in (scales, added, points)]
-    values = (codes - np.float32(8)) * wide[0] + wide[1]
-    if kind == WORDS:
-        values = (codes - wide[2]) * wide[0]
-    said = {"block_size": [1, group], "shape": list(shape)}
-    return tensors, {"_type": kind, "_data": said, "_tensor_data_names": ["qdata"]}, values
+HALVES, WORDS, TILES = INT4
 
 
 def written(path: Path, tensors: dict[str, Array], said: dict[str, Any]) -> Path:

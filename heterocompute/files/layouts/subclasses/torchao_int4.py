@@ -8,8 +8,8 @@
                               scale_and_zero float (groups, out, 2)
 
 value = (code - 8) scale + zero in float32, of Int4PlainInt32Tensor (code - zero) scale. Rows and columns of tiles are
-padded. Lane l of 32 holds row l / 4. Its word holds columns 2 (l % 4) + 8 p + h of two tiles, p = 0 to 3 and h = 0, 1, in
-the bits 4 p + 16 h. torchao 0.18, quantize_/workflows/int4; PyTorch, native/cuda/int4mm.cu,
+padded. Lane l of 32 holds row l / 4. Its word holds columns 2 (l % 4) + 8 p + h of two tiles, p = 0 to 3, h = 0 and 1,
+in the bits 4 p + 16 h. torchao 0.18, quantize_/workflows/int4; PyTorch, native/cuda/int4mm.cu,
 matrix_to_m16n8k16_Bint4_layout.
 """
 
@@ -152,14 +152,15 @@ def array_of(weight: Weight) -> QuantizedArray | None:
     if not np.isfinite(biases).all():
         return None
     stored = linear.Codes(pack(codes, BITS), BITS, codes.shape[1])
-    parts = (scales, halves) if scales.dtype == np.float16 and np.array_equal(halves, biases) else (wide, biases)
-    q = with_biases(stored, *parts, group)
+    is_half = scales.dtype == np.float16 and np.array_equal(halves, biases)
+    q = with_biases(stored, scales if is_half else wide, halves if is_half else biases, group)
     return q if q is not None and _is_same(q, weight) else None
 
 
 def _is_same(q: QuantizedArray, weight: Weight) -> bool:
-    step = rows_at_once(*weight.codes.shape, AT_ONCE)
-    some = (slice(i, i + step) for i in range(0, len(weight.codes), step))
+    rows, columns = weight.codes.shape
+    step = rows_at_once(rows, columns, AT_ONCE)
+    some = (slice(i, i + step) for i in range(0, rows, step))
     return all(np.array_equal(q[one].dequantize(), weight.rows(one)) for one in some)
 
 
