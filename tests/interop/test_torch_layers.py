@@ -287,6 +287,15 @@ def test_a_module_that_reads_a_weight_multiplies_by_the_packed_one():
     assert torch.equal(found(x), found.fc(x)) and found.fc.weight.size(0) == 8
     with pytest.raises(TypeError, match=said.ADDMM_A_WEIGHT_IS_PACKED_EXPECTED):
         found(x, lambda x, w, b: torch.addmm(b, x, w))
+    for how, words in (
+        (lambda w: w.squeeze(0), "squeeze: a weight is packed"),
+        (lambda w: w.T, "T: a weight is packed"),
+        (lambda w: w[None, :2], "indexing: a weight is packed"),
+        (lambda w: w.nothing, "no attribute"),
+    ):
+        with pytest.raises((AttributeError, TypeError), match=words):
+            found(x, lambda x, w, b, how=how: how(w))
+    assert not hasattr(found.fc.weight, "T") and not hasattr(found.fc.weight, "nothing")
 
 
 def test_stacked_experts_multiply_matrix_by_matrix():
@@ -321,3 +330,11 @@ def test_stacked_experts_multiply_matrix_by_matrix():
     assert "up_proj.codes" in state and same_bits(
         ht.load_packed(plain, state)(x, chosen).numpy(), found(x, chosen).numpy()
     )
+
+
+def test_a_float64_table_answers_in_float64():
+    net = nn.Sequential(nn.Embedding(9, 32), nn.LayerNorm(32), nn.Linear(32, 4)).double()
+    small = ht.convert(net, "int8")
+    ids = torch.tensor([[1, 8]])
+    assert small[0](ids).dtype == torch.float64 and small(ids).dtype == torch.float64
+    assert torch.equal(small[0](ids), small[0].weight.dequantize()[ids].double())

@@ -167,7 +167,7 @@ def load_packed(
     full = dict(state)
     chosen, weights = [], []
     for layer in sorted(found, key=lambda layer: layer.name not in names):  # layers without names in the file come last
-        if layer.packed is not None:
+        if layer.packed is not None or layer.name in state:  # floats: a tied layer that has no packed form
             continue
         parts = {k[len(layer.name) + 1 :]: part for k, part in state.items() if k.startswith(f"{layer.name}.")}
         key = _identity(layer)
