@@ -291,6 +291,8 @@ def test_a_module_that_reads_a_weight_multiplies_by_the_packed_one():
         (lambda w: w.squeeze(0), "squeeze: a weight is packed"),
         (lambda w: w.T, "T: a weight is packed"),
         (lambda w: w[None, :2], "indexing: a weight is packed"),
+        (lambda w: w @ x, "matmul: a weight is packed"),
+        (lambda w: 2 * w, "mul: a weight is packed"),
         (lambda w: w.nothing, "no attribute"),
     ):
         with pytest.raises((AttributeError, TypeError), match=words):

@@ -205,6 +205,20 @@ class PackedWeight(torch.nn.Module):
         return f"{self.format}, shape={tuple(self.shape)}, {self.nbytes} bytes{more}"
 
 
+def _refused(name: str) -> Any:
+    """Return an operator that Python looks up in the class, and PyTorch does not see."""
+
+    def operator(self: PackedWeight, *_: Any) -> Any:
+        raise TypeError(f"{name}: {NEEDED}, {LEFT_OUT}")
+
+    return operator
+
+
+for _name in ("add", "sub", "mul", "truediv", "matmul"):
+    setattr(PackedWeight, f"__{_name}__", _refused(_name))
+    setattr(PackedWeight, f"__r{_name}__", _refused(_name))
+
+
 class PackedPart:
     """A part of a packed weight, for `torch.nn.functional.linear`; it shares the memory of the weight.
 
