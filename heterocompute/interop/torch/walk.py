@@ -191,6 +191,7 @@ KNOWN = {  # the forward pass of a class -> kind of its weights
     **{getattr(torch.nn, f"ConvTranspose{n}d"): f"conv_transpose{n}d" for n in (1, 2, 3)},
 }
 READ_BY = {"LinearCrossEntropyLoss": "linear"}  # modules that read the weight of a child and do not call the child
+SPELLED_OUT = ("FalconLinear",)  # classes of transformers whose own forward pass is that of their base
 PROJECTIONS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
@@ -199,7 +200,8 @@ def _kind_of(module: Any, attribute: str, shape: tuple[int, ...]) -> Kind:
     title = type(module).__name__
     for base, kind in KNOWN.items():
         if isinstance(module, base) and attribute in (PROJECTIONS if kind == "attention" else ("weight",)):
-            if type(module).forward is not base.forward and not hasattr(module, "rounded"):
+            own = type(module).forward is not base.forward and title not in SPELLED_OUT
+            if own and not hasattr(module, "rounded"):
                 return title, (), f"{title} has a forward pass of its own"
             return _of_kind(kind, module, shape)
     if title == "Conv1D" and attribute == "weight" and hasattr(module, "nf") and len(shape) == 2:
