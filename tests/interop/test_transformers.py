@@ -68,6 +68,15 @@ def test_recipes_and_patterns(folder):
     assert isinstance(model.lm_head, ht.PackedLinear) and isinstance(model.model.embed_tokens, ht.PackedEmbedding)
 
 
+def test_what_convert_packed_is_not_saved_as_floats(folder, tmp_path):
+    """`from_pretrained` would find no weights in the folder, and make some by chance."""
+    small = ht.convert(read(folder), "int8")
+    for model in (small, small.model, ht.load_packed(read(folder), small.state_dict())):
+        with pytest.raises(ValueError, match="save_pretrained: the model was packed by convert.* expected torch.save"):
+            model.save_pretrained(tmp_path)
+        assert not list(tmp_path.glob("*.safetensors"))
+
+
 def test_tied_weights_stay_floats(folder, tmp_path):
     config = transformers.AutoConfig.from_pretrained(folder)
     config.tie_word_embeddings = True

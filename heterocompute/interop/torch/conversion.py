@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -114,7 +114,7 @@ def convert(
         raise ValueError(f"convert: no layer is left to pack: {_why_none(found)}")
     weights = packed_weights(chosen, activations, method)
     picked = [layer for layer, _ in chosen]
-    return replaced(model if inplace else copied(model, picked), picked, weights)
+    return unsaved(replaced(model if inplace else copied(model, picked), picked, weights))
 
 
 def load_packed(
@@ -183,7 +183,7 @@ def load_packed(
             full.update({f"{layer.name}.{part}": value for part, value in same[key].state_dict().items()})
     if not inplace:
         model = copied(model, chosen)
-    model = replaced(model, chosen, weights)
+    model = unsaved(replaced(model, chosen, weights))
     model.load_state_dict(full, strict, assign=any(one.is_meta for one in model.parameters()))
     return model
 
@@ -269,6 +269,24 @@ def replaced(model: Any, chosen: list[Layer], weights: list[PackedWeight]) -> An
         if type(module).forward is torch.nn.MultiheadAttention.forward:
             if any(isinstance(one, (Packed, PackedWeight)) for one in module._modules.values()):
                 module.__class__ = PackedMultiheadAttention
+    return model
+
+
+class _Unsaved:
+    """A conversion of weights that transformers undoes in `save_pretrained`, before it writes them."""
+
+    def reverse_transform(self) -> NoReturn:
+        raise ValueError(
+            "save_pretrained: the model was packed by convert, and its folder would not say so: expected "
+            "torch.save(model.state_dict(), file) and load_packed, or a model of from_pretrained with HeteroConfig"
+        )
+
+
+def unsaved(model: Any) -> Any:
+    """Let the models of transformers in a model refuse to be saved as models of floats; return the model."""
+    for module in model.modules():
+        if hasattr(type(module), "save_pretrained") and hasattr(module, "config"):
+            module._weight_conversions = [_Unsaved()]
     return model
 
 
