@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -163,24 +164,27 @@ def load_packed(
     for name in names:
         if name not in known:
             raise ValueError(f"load_packed: state has the packed weight {unknown(name, known, 'weight of the model')}")
+    parts_of: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
+    for key, part in state.items():
+        name, _, end = key.rpartition(".")
+        parts_of[name][end] = part
     same: dict[tuple[Any, ...], PackedWeight] = {}
     full = dict(state)
     chosen, weights = [], []
     for layer in sorted(found, key=lambda layer: layer.name not in names):  # layers without names in the file come last
         if layer.packed is not None or layer.name in state:  # floats: a tied layer that has no packed form
             continue
-        parts = {k[len(layer.name) + 1 :]: part for k, part in state.items() if k.startswith(f"{layer.name}.")}
-        key = _identity(layer)
-        if "format" in parts and key not in same:
+        parts, identity = parts_of.get(layer.name, {}), _identity(layer)
+        if "format" in parts and identity not in same:
             q, activations = restored(parts, layer.name)
             wanted = packed_shape(layer)
             if tuple(q.shape) != wanted:
                 raise ValueError(f"load_packed: {layer.name} has shape {tuple(q.shape)}, expected {wanted}")
-            same[key] = PackedWeight(q, activations)
-        if key in same:
+            same[identity] = PackedWeight(q, activations)
+        if identity in same:
             chosen.append(layer)
-            weights.append(same[key])
-            full.update({f"{layer.name}.{part}": value for part, value in same[key].state_dict().items()})
+            weights.append(same[identity])
+            full.update({f"{layer.name}.{part}": value for part, value in same[identity].state_dict().items()})
     if not inplace:
         model = copied(model, chosen)
     model = unsaved(replaced(model, chosen, weights))
