@@ -28,6 +28,7 @@ LAYOUTS = (
     "quanto",
     "torchao",
     *INT4,
+    "torchao-mx",
     "eetq",
     "fp8-stack",
     "mlx-biases",
@@ -54,6 +55,12 @@ def seed_of(layout):
         return torchao("IntxUnpackedToInt8Tensor", (16, 64), (1, 32), "float32", 4, True)[:2]
     if layout in INT4:
         tensors, said, _ = torchao_int4(layout, (16, 64), 32, "float32", "floats", 2)
+        return tensors, {"quant_method": "torchao", "metadata": {"fc.weight": said}}
+    if layout == "torchao-mx":
+        parts = hc.quantize(W, "nvfp4").components
+        tensors = {"fc._weight_qdata": parts["codes"], "fc._weight_per_tensor_scale": parts["coarse"]}
+        tensors["fc._weight_scale"] = parts["scales"].view(numpy_dtype("float8_e4m3fn"))
+        said = {"_type": "NVFP4Tensor", "_data": {"block_size": 16, "is_swizzled_scales": False}}
         return tensors, {"quant_method": "torchao", "metadata": {"fc.weight": said}}
     if layout == "eetq":
         codes = np.random.default_rng(1).integers(-127, 128, (64, 64)).astype(np.int8)

@@ -6,7 +6,8 @@
     metadata, NAME.weight    {"_type": "Int8Tensor", "_data": {"block_size": [high, wide], ...}}
 
 value = (code - zero point) scale in float32, before torchao rounds it to the dtype of the weight. Packed int4 is read
-by `torchao_int4`. torchao 0.18, prototype/safetensors/safetensors_support.py, quantization/quantize_/workflows.
+by `torchao_int4`, MX and NVFP4 by `torchao_mx`. torchao 0.18, prototype/safetensors/safetensors_support.py,
+quantization/quantize_/workflows.
 """
 
 from __future__ import annotations
@@ -22,12 +23,18 @@ from ....base.values import shown
 from ....formats import Int
 from .. import linear, scaled
 from ..linear import Array, no_format
-from . import torchao_int4
+from . import torchao_int4, torchao_mx
 
 __all__ = ["ENDS", "array_from", "blocks_from", "is_described", "values_from"]
 
 NAME = "torchao"
-ENDS = ("._weight_qdata", "._weight_scale", "._weight_zero_point", "._weight_scale_and_zero")
+ENDS = (
+    "._weight_qdata",
+    "._weight_scale",
+    "._weight_zero_point",
+    "._weight_scale_and_zero",
+    "._weight_per_tensor_scale",
+)
 INTEGERS = tuple(f"int{bits}" for bits in range(1, 9))
 # The type of a tensor -> dtypes of its codes.
 TYPES: dict[str, tuple[str, ...]] = {
@@ -35,6 +42,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "Int8Tensor": ("int8",),
     "IntxUnpackedToInt8Tensor": ("int8",),
 }
+KINDS = (*TYPES, *torchao_int4.KINDS, *torchao_mx.KINDS)
 
 
 def is_described(prefix: str, metadata: Mapping[str, str]) -> bool:
@@ -43,15 +51,17 @@ def is_described(prefix: str, metadata: Mapping[str, str]) -> bool:
 
 
 def _said(prefix: str, metadata: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
-    """Return the type of a weight and its attributes, in which `block_size` are two numbers of values."""
+    """Return the type of a weight and its attributes; `block_size` are two numbers of values, of MX and NVFP4 any."""
     name = f"{prefix}.weight"
     if name not in metadata:
         raise ValueError(f"{name}: the metadata of the file do not describe it, expected those of torchao")
     said = strict_json(metadata[name])
     kind, data = (said.get(key) for key in ("_type", "_data")) if isinstance(said, Mapping) else (None, None)
-    if not isinstance(kind, str) or kind not in (*TYPES, *torchao_int4.KINDS) or not isinstance(data, Mapping):
+    if not isinstance(kind, str) or kind not in KINDS or not isinstance(data, Mapping):
         what = f"{name} is a tensor of type {shown(kind)}, which is not read here"
-        raise ValueError(f"{what}: expected {', '.join((*TYPES, *torchao_int4.KINDS))}, or the original")
+        raise ValueError(f"{what}: expected {', '.join(KINDS)}, or the original")
+    if kind in torchao_mx.KINDS:
+        return kind, data
     block = data.get("block_size")
     if not isinstance(block, list) or len(block) != 2 or any(type(n) is not int or not 1 <= n < 1 << 31 for n in block):
         raise ValueError(f"{name}: block_size is {shown(block)}, expected two numbers of values")
@@ -99,11 +109,14 @@ def _codes_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, An
 def _int4_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> torchao_int4.Weight | None:
     """Return a weight of packed int4, None for others."""
     kind, data = _said(prefix, config["metadata"])
-    return torchao_int4.weight_of(prefix, kind, data, tensors, ENDS) if kind in torchao_int4.KINDS else None
+    return torchao_int4.weight_of(prefix, kind, data, tensors, ENDS[:4]) if kind in torchao_int4.KINDS else None
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
     """Return one matrix with scales of rows, groups, or one; float8 with scales of blocks."""
+    kind, data = _said(prefix, config["metadata"])
+    if kind in torchao_mx.KINDS:
+        return torchao_mx.array_of(prefix, kind, data, tensors, (*ENDS[:2], ENDS[4]))
     four = _int4_in(prefix, tensors, config)
     if four is not None:
         if (q := torchao_int4.array_of(four)) is None:
@@ -129,7 +142,7 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
     """Return codes with scales of blocks; None of others."""
-    if _said(prefix, config["metadata"])[0] in torchao_int4.KINDS:
+    if _said(prefix, config["metadata"])[0] not in TYPES:
         return None
     weight, _ = _codes_in(prefix, tensors, config)
     return None if scaled.format_of(weight) is not None else (weight, weight.codes.shape, None)
