@@ -340,3 +340,32 @@ def test_a_float64_table_answers_in_float64():
     ids = torch.tensor([[1, 8]])
     assert small[0](ids).dtype == torch.float64 and small(ids).dtype == torch.float64
     assert torch.equal(small[0](ids), small[0].weight.dequantize()[ids].double())
+
+
+class TextScaledWordEmbedding(nn.Embedding):
+    """As Gemma's: the class stays, and the head shares its packed table."""
+
+    def forward(self, ids):
+        return super().forward(ids) * 8
+
+
+def test_a_table_with_a_scale_of_its_class_is_packed():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = TextScaledWordEmbedding(50, 32), nn.Linear(32, 50, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, ids):
+            return self.head(self.table(ids))
+
+    plain, ids = Net(), torch.tensor([[1, 49]])
+    small = ht.convert(plain, "int4-g32")
+    assert {layer.kind for layer in ht.layers(small)} == {"embedding_own", "linear"}
+    assert small.table.weight is small.head.weight and type(small.table) is TextScaledWordEmbedding
+    assert torch.equal(small.table(ids), small.table.weight.dequantize()[ids] * 8)
+    assert torch.equal(torch.compile(small, backend="aot_eager", fullgraph=True)(ids), small(ids))
+    assert torch.equal(ht.load_packed(plain, small.state_dict())(ids), small(ids))
+    assert [row["reason"] for row in ht.summary(small).records()] == ["", "tied to table.weight"]
+    with pytest.raises(TypeError, match="embedding: max_norm changes the rows"):
+        nn.functional.embedding(ids, small.table.weight, max_norm=1.0)
