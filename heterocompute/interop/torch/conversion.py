@@ -12,7 +12,7 @@ import torch
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import quoted
 from ...base.values import shown
-from ...files.selection import patterns, unknown
+from ...files.selection import escaped, patterns, unknown
 from ...formats import Format
 from ...formats.base import or_words
 from ...products.arguments import as_format
@@ -92,7 +92,9 @@ def convert(
     if method == "gptq":
         wanted_formats: Any = recipe
         heard = rounded_network(model, calibration, wanted_formats, include=include, exclude=exclude, held=False)
-        recipe = {**recipe_of(heard), **recipe}
+        unknown_use = {escaped(layer.name) for layer in found if layer.problem}  # such as routers of experts
+        packable = {name: q for name, q in recipe_of(heard).items() if name not in unknown_use}
+        recipe = {**packable, **recipe}
     wanted, unwanted = patterns(include), patterns(exclude)
     check_matches(model, found, (*wanted, *unwanted, *(recipe if list(recipe) != ["*"] else ())), "convert")
     if activations is not None:
