@@ -61,6 +61,20 @@ def test_values_are_those_of_the_definition(
     assert row["status"] in ("equal", "closed form")
 
 
+def test_zeros_far_below_a_scale_are_values(tmp_path: Path) -> None:
+    """zero - 8 scale, the minimum of a group of `affine4`, has more bits than float32."""
+    tensors, said, values = layer(TILES, (24, 1024), 64, BF16)
+    tensors["fc._weight_scale_and_zero"][0, 0] = 0.1, 1e-8
+    path = written(tmp_path / "a.safetensors", tensors, said)
+    with pytest.raises(ValueError, match="rounded otherwise have no format here"):
+        hc.load(path, layout="torchao")
+    dequantize_checkpoint(path, tmp_path / "b.safetensors")
+    found = hc.load(tmp_path / "b.safetensors")["fc.weight"]
+    scale, zero = (np.float32(BF16(part)) for part in (0.1, 1e-8))
+    assert np.array_equal(found[1:], values[1:]) and np.array_equal(found[0, 64:], values[0, 64:])
+    assert set(found[0, :64]) <= {np.float32((code - 8) * scale) + zero for code in range(16)}
+
+
 def test_words_go_to_other_layouts(tmp_path: Path) -> None:
     tensors, said, values = layer(WORDS, (64, 128), 32, "float16", "points")
     path = written(tmp_path / "a.safetensors", tensors, said)

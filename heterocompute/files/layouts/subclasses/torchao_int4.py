@@ -1,13 +1,10 @@
 """torchao's packed int4: two codes in a byte, words of eight codes, or the tiles of tinygemm's tensor cores.
 
-    Int4Tensor                qdata int8 (out, in / 2): code + 8 of even columns in the low half ^ 8; signed
-                              scale, zero_point float (groups, out)
-    Int4PlainInt32Tensor      qdata int32 (out, in / 8): eight codes, the first in the lowest bits
-                              scale float, zero_point int8 (groups, out)
-    Int4TilePackedTo4dTensor  qdata int32 (out / 8, in / 16 t, 32, t / 2), t = 2, 4 or 8 tiles of 16 columns
-                              scale_and_zero float (groups, out, 2)
+    Int4Tensor                qdata int8 (out, in / 2): code ^ 8, even columns in the low half; float scale, zero_point
+    Int4PlainInt32Tensor      qdata int32 (out, in / 8), the first code in the lowest bits; int8 zero_point
+    Int4TilePackedTo4dTensor  qdata int32 (out / 8, in / 16 t, 32, t / 2), t = 2, 4 or 8 tiles; float scale_and_zero
 
-value = (code - 8) scale + zero in float32, of Int4PlainInt32Tensor (code - zero) scale. Rows and columns of tiles are
+value = (code - 8) scale + zero in float32, of Int4PlainInt32Tensor (code - zero) scale; both (groups, out). Tiles are
 padded. Lane l of 32 holds row l / 4. Its word holds columns 2 (l % 4) + 8 p + h of two tiles, p = 0 to 3, h = 0 and 1,
 in the bits 4 p + 16 h. torchao 0.18, quantize_/workflows/int4; PyTorch, native/cuda/int4mm.cu,
 matrix_to_m16n8k16_Bint4_layout.
