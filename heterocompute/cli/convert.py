@@ -28,8 +28,8 @@ from .rewriting import IN_LAYOUT, add_files, add_input_and_output, options_of_fi
 __all__ = ["register"]
 
 LAYOUTS = (
-    "heterocompute, compressed-tensors, gptq, gptq-v1, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet, onnx, "
-    "onnx-matmulnbits or gguf"
+    "heterocompute, compressed-tensors, gptq, gptq-v1, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet, eetq, "
+    "onnx, onnx-matmulnbits or gguf"
 )
 
 

@@ -13,7 +13,9 @@ from .rewriting import add_files, add_input_and_output, options_of_files, rewrit
 
 __all__ = ["register"]
 
-LAYOUTS = "compressed-tensors, gptq, gptq-v1, awq, bitsandbytes, fp8, modelopt, mlx, onnx, onnx-matmulnbits or gguf"
+LAYOUTS = (
+    "compressed-tensors, gptq, gptq-v1, awq, bitsandbytes, fp8, modelopt, mlx, eetq, onnx, onnx-matmulnbits or gguf"
+)
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:

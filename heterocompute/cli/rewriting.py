@@ -35,7 +35,7 @@ __all__ = [
 
 CHECKPOINT = f"checkpoint: {READABLE}"
 IN_LAYOUT = (
-    "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet, hqq, "
+    "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet, eetq, hqq, "
     "quanto or torchao"
 )
 

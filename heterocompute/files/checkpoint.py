@@ -268,7 +268,7 @@ def dequantize_checkpoint(
         As in `quantize_checkpoint`.
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"hqq"``, ``"quanto"`` or ``"torchao"``.
+        ``"mlx"``, ``"bitnet"``, ``"eetq"``, ``"hqq"``, ``"quanto"`` or ``"torchao"``.
         The program that has packed what `in_path` holds, as of `load`; by default the one that its configuration
         names, if any. GPTQ's columns may lie in the order of their activations (``desc_act``) here, and what no format
         here holds is read too, such as FP8 with a scale for each block. Weights are decoded twice, first for their
@@ -389,7 +389,7 @@ def inspect(
         As in `quantize_checkpoint`.
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"hqq"``, ``"quanto"`` or ``"torchao"``.
+        ``"mlx"``, ``"bitnet"``, ``"eetq"``, ``"hqq"``, ``"quanto"`` or ``"torchao"``.
         As in `dequantize_checkpoint`: weights as that program knows them, not the tensors that stand for them.
 
     Returns

@@ -267,8 +267,8 @@ def open_checkpoint(path: str | os.PathLike[str], layout: str | None = None) -> 
         - GGUF (4-bit and similar blocks need ``heterocompute[gguf]`` and are decoded to float32).
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"hqq"``, ``"quanto"``, ``"torchao"``, ``"onnx"``, ``"onnx-matmulnbits"`` or
-        ``"gguf"``.
+        ``"mlx"``, ``"bitnet"``, ``"eetq"``, ``"hqq"``, ``"quanto"``, ``"torchao"``, ``"onnx"``,
+        ``"onnx-matmulnbits"`` or ``"gguf"``.
         As in `load`: return the weights of that program as packed arrays.
 
     Returns
@@ -314,8 +314,8 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     path : str or os.PathLike
     layout : str, optional
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"hqq"``, ``"quanto"``, ``"torchao"``, ``"onnx"``, ``"onnx-matmulnbits"`` or
-        ``"gguf"``.
+        ``"mlx"``, ``"bitnet"``, ``"eetq"``, ``"hqq"``, ``"quanto"``, ``"torchao"``, ``"onnx"``,
+        ``"onnx-matmulnbits"`` or ``"gguf"``.
         Load the packed weights of that program, or of `save` with this layout, as packed arrays. Settings are read from
         config.json or from the metadata. GGUF blocks without a format in this package, such as IQ2_S, are decoded to
         float32.

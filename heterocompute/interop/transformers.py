@@ -58,8 +58,7 @@ class HeteroConfig(QuantizationConfigMixin):
         Patterns. Only matching layers are packed.
     exclude : str or iterable of str, optional
         Patterns of layers that stay float. Default: the output layer and embedding tables, as for other quantizers of
-        transformers. Pass ``[]`` to pack these too. Tied weights always stay float.
-        transformers. Pass ``[]`` to pack these too. Tied weights always stay floats.
+        transformers. Pass ``[]`` to pack these too. Tied weights and weights that parametrizations compute stay float.
 
     Raises
     ------
@@ -125,12 +124,10 @@ class HeteroQuantizer(HfQuantizer):
 
     def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
         """Drop the record of how packed weights were read: they are written as they are."""
-        conversions = [
-            one
-            for one in getattr(model, "_weight_conversions", None) or []
-            if not any(isinstance(step, _Unpack) for step in getattr(one, "operations", ()))
+        packed = [f"{name}.format" for name in self._chosen]
+        model._weight_conversions = [
+            one for one in getattr(model, "_weight_conversions", None) or [] if not _changes(one, packed)
         ]
-        model._weight_conversions = conversions
         for name, (layer, _fmt) in self._chosen.items():
             if not isinstance(getattr(model.get_submodule(layer.path), layer.attribute), PackedWeight):
                 raise ValueError(f"from_pretrained: the file holds no {'packed ' * self.pre_quantized}{quoted(name)}")
@@ -231,6 +228,18 @@ class _Unpack(ConversionOps):
         raise NotImplementedError("packed weights are written as they are")
 
 
+def _changes(conversion: Any, names: list[str]) -> bool:
+    """Tell whether saving would undo a conversion of floats, such as experts in one tensor, on packed weights."""
+    steps = getattr(conversion, "operations", ())
+    if any(isinstance(step, _Unpack) for step in steps):
+        return True
+    try:
+        undone = conversion.reverse_transform() if steps else None
+    except (NotImplementedError, ValueError):  # saving raises it again, for the tensors that it is about
+        return False
+    return undone is not None and any(undone.rename_source_key(name)[1] is not None for name in names)
+
+
 def chosen(model: PreTrainedModel, config: HeteroConfig) -> dict[str, tuple[Layer, Format]]:
     """Return the layers of a model that a config packs, by the name of the weight, and their formats.
 
@@ -253,12 +262,15 @@ def chosen(model: PreTrainedModel, config: HeteroConfig) -> dict[str, tuple[Laye
         fmt = (of_layer(layer) or (None,))[0]
         if fmt is None or layer.problem or layer.name in tied or excluded(layer):
             continue
+        if layer.module._parameters.get(layer.attribute) is None:  # the file holds what the weight is computed from
+            continue
         if config.exclude is None and (layer.path in heads or layer.kind.startswith("embedding")):
             continue
         if not wanted or included(layer):
             found[layer.name] = layer, fmt
     if not found:
-        raise ValueError("from_pretrained: HeteroConfig leaves no layer to pack")
+        why = next((f": {quoted(layer.name)}: {layer.problem}" for layer in layers if layer.problem), "")
+        raise ValueError(f"from_pretrained: HeteroConfig leaves no layer to pack{why}")
     return found
 
 

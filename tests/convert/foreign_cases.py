@@ -82,3 +82,84 @@ def torchao(
     values = (codes.astype(np.float32) - spread(zeros)) * spread(scales)
     metadata = {"fc.weight": {"_type": kind, "_data": data, "_tensor_data_names": ["qdata", "scale"]}}
     return tensors, {"quant_method": "torchao", "metadata": metadata}, values
+
+
+INT4 = ("Int4Tensor", "Int4PlainInt32Tensor", "Int4TilePackedTo4dTensor")
+
+
+def in_tiles(codes: Array, inner: int) -> Array:
+    """Pack codes as one thread after another does: PyTorch, native/cuda/int4mm.cu, matrix_to_m16n8k16_Bint4_layout.
+
+    Its input are bytes (out, in / 2) with even columns in the high halves.
+    """
+    n, k = codes.shape
+    given = codes[:, ::2] << 4 | codes[:, 1::2]
+    out = np.zeros((-(-n // 8), k // (inner * 16), 32, inner // 2), np.uint32)
+    for n_tile in range(out.shape[0]):
+        for outer in range(out.shape[1]):
+            for lane in range(32):
+                for tile in range(0, inner, 2):
+                    row, base = n_tile * 8 + lane // 4, (outer * inner + tile) * 8
+                    first = base + lane % 4
+                    v = [int(given[row, at]) if row < n else 0 for at in (first, first + 4, first + 8, first + 12)]
+                    low = sum((byte & 15) << (16 + 4 * i) for i, byte in enumerate(v))
+                    out[n_tile, outer, lane, tile // 2] = low | sum((byte >> 4) << (4 * i) for i, byte in enumerate(v))
+    return out.view(np.int32)
+
+
+def torchao_int4(
+    kind: str, shape: tuple[int, int], group: int, dtype: Any, zeros: str = "floats", inner: int = 8
+) -> tuple[dict[str, Array], dict[str, Any], Array]:
+    """Return the tensors of a layer, its metadata, and its values in float32."""
+    rows, columns = shape
+    codes = RNG.integers(1 if zeros == "none" else 0, 16, shape).astype(np.uint8)
+    scales = RNG.uniform(0.001, 0.1, (rows, columns // group)).astype(np.float32).astype(dtype)
+    # zeros far below a scale are not exact in `affine4`
+    added = (scales.astype(np.float32) * RNG.integers(-40, 41, scales.shape) / 32).astype(dtype)
+    if zeros in ("none", "zero"):
+        added[:] = 0
+    points = RNG.integers(0, 16, scales.shape).astype(np.int8)
+    prefix = "fc._weight_"
+    if kind == INT4[2]:
+        padded = -(-rows // 8) * 8, -(-columns // 1024) * 1024 if inner == 8 else columns
+        given = np.pad(codes, ((0, padded[0] - rows), (0, padded[1] - columns)), constant_values=9)
+        both = np.ones((padded[1] // group, padded[0], 2), dtype)
+        both[: columns // group, :rows] = np.stack([scales.T, added.T], -1)
+        tensors = {f"{prefix}qdata": in_tiles(given, inner), f"{prefix}scale_and_zero": both}
+    else:
+        signed = codes ^ 8 if kind == INT4[0] else codes
+        stored = np.asarray(signed[:, ::2] | signed[:, 1::2] << 4, np.uint8)
+        zero = added if kind == INT4[0] else points
+        tensors = {f"{prefix}qdata": stored.view(np.int8 if kind == INT4[0] else np.int32),
+                   f"{prefix}scale": np.ascontiguousarray(scales.T),
+                   f"{prefix}zero_point": np.ascontiguousarray(zero.T)}  # fmt: skip
+    wide = [np.repeat(part.astype(np.float32), group, 1) for part in (scales, added, points)]
+    values = (codes - np.float32(8)) * wide[0] + wide[1]
+    if kind == INT4[1]:
+        values = (codes - wide[2]) * wide[0]
+    said = {"block_size": [1, group], "shape": list(shape)}
+    return tensors, {"_type": kind, "_data": said, "_tensor_data_names": ["qdata"]}, values
+
+
+def eetq(codes: Array) -> Array:
+    """Return codes (in, out) as EETQ stores them, step by step.
+
+    FasterTransformer, cutlass_preprocessors.cc: permute_B_rows_for_mixed_gemm, subbyte_transpose,
+    interleave_column_major_tensor, add_bias_and_interleave_int8s_inplace, for 8 bits on sm75 and later.
+    """
+    rows, columns = codes.shape
+    permuted = np.empty_like(codes)
+    for base in range(0, rows, 16):
+        for row in range(16):
+            permuted[base + row] = codes[base + 8 * (row % 4 // 2) + row % 2 + 2 * (row // 4)]
+    words = np.ascontiguousarray(permuted.T).view(np.uint32)  # (out, in / 4)
+    high = rows // 4
+    out = np.zeros(columns * high, np.uint32)
+    for column in range(columns):
+        for base in range(0, high, 16):
+            for row in range(base, min(high, base + 16)):
+                place = 2 * base + 16 * (column % 2) + row % 16
+                out[column // 2 * high * 2 + place] = words[column, row]
+    biased = (out.view(np.int8).astype(np.int16) + 128).astype(np.uint8).reshape(-1, 4)
+    biased[:, [1, 2]] = biased[:, [2, 1]]
+    return biased.reshape(rows, columns).view(np.int8)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from foreign_cases import bitnet, fp8_blocks, hqq, torchao
+from foreign_cases import INT4, bitnet, eetq, fp8_blocks, hqq, torchao, torchao_int4
 
 import heterocompute as hc
 from heterocompute.arrays.layout import save_arrays
@@ -27,6 +27,9 @@ LAYOUTS = (
     "hqq",
     "quanto",
     "torchao",
+    *INT4,
+    "torchao-mx",
+    "eetq",
     "fp8-stack",
     "mlx-biases",
     "fp8",
@@ -50,6 +53,19 @@ def seed_of(layout):
         return {"fc.weight._data": codes, "fc.weight._scale": np.ones((16, 1), "f4")}, {"quant_method": "quanto"}
     if layout == "torchao":
         return torchao("IntxUnpackedToInt8Tensor", (16, 64), (1, 32), "float32", 4, True)[:2]
+    if layout in INT4:
+        tensors, said, _ = torchao_int4(layout, (16, 64), 32, "float32", "floats", 2)
+        return tensors, {"quant_method": "torchao", "metadata": {"fc.weight": said}}
+    if layout == "torchao-mx":
+        parts = hc.quantize(W, "nvfp4").components
+        tensors = {"fc._weight_qdata": parts["codes"], "fc._weight_per_tensor_scale": parts["coarse"]}
+        tensors["fc._weight_scale"] = parts["scales"].view(numpy_dtype("float8_e4m3fn"))
+        said = {"_type": "NVFP4Tensor", "_data": {"block_size": 16, "is_swizzled_scales": False}}
+        return tensors, {"quant_method": "torchao", "metadata": {"fc.weight": said}}
+    if layout == "eetq":
+        codes = np.random.default_rng(1).integers(-127, 128, (64, 64)).astype(np.int8)
+        tensors = {"fc.weight": eetq(codes), "fc.weight_scales": np.ones(64, np.float16)}
+        return tensors, {"quant_method": "eetq", "weights": "int8"}
     if layout == "fp8-stack":
         return fp8_blocks((2, 32, 64), 16, 32)[:2]
     if layout == "mlx-biases":

@@ -1,4 +1,4 @@
-"""torchao: 8-bit tensors, and integers stored in 8 bits, are read as torchao decodes them; packed int4 is refused."""
+"""torchao: 8-bit tensors, and integers stored in 8 bits, are read as torchao decodes them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_integers_go_to_other_layouts(tmp_path: Path) -> None:
 
 BLOCK = {"block_size": [1, 128]}
 REFUSED = [
-    ({"_type": "Int4Tensor", "_data": BLOCK}, {}, "tensor of type 'Int4Tensor', which is not read here"),
+    ({"_type": "Int4PreshuffledTensor", "_data": BLOCK}, {}, "type 'Int4PreshuffledTensor', which is not read here"),
     ({"_type": ["x"], "_data": BLOCK}, {}, "not read here"),
     (None, {}, "already quantized, by torchao|no weight is quantized"),
     ({"_type": INT, "_data": {"block_size": [1, 0]}}, {}, "block_size is"),

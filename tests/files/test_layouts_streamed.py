@@ -15,9 +15,9 @@ from heterocompute.files.layouts.layout import LAYOUTS
 RANDOM = np.random.default_rng(3)
 WEIGHTS = {
     "embed.weight": RANDOM.standard_normal((5, 64)).astype(ml_dtypes.bfloat16),
-    "fc.weight": RANDOM.standard_normal((32, 128)).astype(ml_dtypes.bfloat16),
-    "fc.bias": np.ones(32, np.float32),
-    "out.weight": RANDOM.standard_normal((32, 64)).astype(np.float32),
+    "fc.weight": RANDOM.standard_normal((64, 128)).astype(ml_dtypes.bfloat16),
+    "fc.bias": np.ones(64, np.float32),
+    "out.weight": RANDOM.standard_normal((64, 64)).astype(np.float32),
 }
 PLACES = [
     ("compressed-tensors", "int4-g32"), ("compressed-tensors", "int8"), ("compressed-tensors", "int3-g32-asym"),
@@ -25,7 +25,7 @@ PLACES = [
     ("gptq", "int3-g32-asym-f16"), ("gptq", "int8-f16"), ("gptq-v1", "int4-g32-asym-f16"),
     ("awq", "int4-g32-asym-f16"), ("bitsandbytes", "nf4-g64"),
     ("fp8", "fp8_e4m3fn-tensor"), ("modelopt", "nvfp4"), ("modelopt", "fp8_e4m3fn-tensor"), ("mlx", "int4-g64-f16"),
-    ("mlx", "mxfp4"), ("compressed-tensors", "fp8_e4m3fn-row"),
+    ("mlx", "mxfp4"), ("compressed-tensors", "fp8_e4m3fn-row"), ("eetq", "int8-f16"),
 ]  # fmt: skip
 
 

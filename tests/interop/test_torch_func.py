@@ -121,3 +121,11 @@ def test_compiled_derivatives_are_right_or_refused():
         torch.compile(along, backend="eager", fullgraph=True)(W)
     torch.compiler.reset()
     assert torch.equal(torch.compile(along, backend="eager")(W), along(W)) and (along(W) != 0).any()
+
+
+def test_tables_are_read_by_batches_of_indices():
+    table = ht.PackedEmbedding(hc.quantize(W.numpy(), "int4-g32"))
+    ids = torch.tensor([[0, 2], [1, 1], [2, 0]])
+    for dim in (0, 1):
+        found = torch.func.vmap(table, in_dims=dim)(ids)
+        assert torch.equal(found, torch.stack([table(one) for one in ids.unbind(dim)]))

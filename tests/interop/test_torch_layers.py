@@ -287,6 +287,17 @@ def test_a_module_that_reads_a_weight_multiplies_by_the_packed_one():
     assert torch.equal(found(x), found.fc(x)) and found.fc.weight.size(0) == 8
     with pytest.raises(TypeError, match=said.ADDMM_A_WEIGHT_IS_PACKED_EXPECTED):
         found(x, lambda x, w, b: torch.addmm(b, x, w))
+    for how, words in (
+        (lambda w: w.squeeze(0), "squeeze: a weight is packed"),
+        (lambda w: w.T, "T: a weight is packed"),
+        (lambda w: w[None, :2], "indexing: a weight is packed"),
+        (lambda w: w @ x, "matmul: a weight is packed"),
+        (lambda w: 2 * w, "mul: a weight is packed"),
+        (lambda w: w.nothing, "no attribute"),
+    ):
+        with pytest.raises((AttributeError, TypeError), match=words):
+            found(x, lambda x, w, b, how=how: how(w))
+    assert not hasattr(found.fc.weight, "T") and not hasattr(found.fc.weight, "nothing")
 
 
 def test_stacked_experts_multiply_matrix_by_matrix():
@@ -321,3 +332,40 @@ def test_stacked_experts_multiply_matrix_by_matrix():
     assert "up_proj.codes" in state and same_bits(
         ht.load_packed(plain, state)(x, chosen).numpy(), found(x, chosen).numpy()
     )
+
+
+def test_a_float64_table_answers_in_float64():
+    net = nn.Sequential(nn.Embedding(9, 32), nn.LayerNorm(32), nn.Linear(32, 4)).double()
+    small = ht.convert(net, "int8")
+    ids = torch.tensor([[1, 8]])
+    assert small[0](ids).dtype == torch.float64 and small(ids).dtype == torch.float64
+    assert torch.equal(small[0](ids), small[0].weight.dequantize()[ids].double())
+
+
+class TextScaledWordEmbedding(nn.Embedding):
+    """As Gemma's: the class stays, and the head shares its packed table."""
+
+    def forward(self, ids):
+        return super().forward(ids) * 8
+
+
+def test_a_table_with_a_scale_of_its_class_is_packed():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = TextScaledWordEmbedding(50, 32), nn.Linear(32, 50, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, ids):
+            return self.head(self.table(ids))
+
+    plain, ids = Net(), torch.tensor([[1, 49]])
+    small = ht.convert(plain, "int4-g32")
+    assert {layer.kind for layer in ht.layers(small)} == {"embedding_own", "linear"}
+    assert small.table.weight is small.head.weight and type(small.table) is TextScaledWordEmbedding
+    assert torch.equal(small.table(ids), small.table.weight.dequantize()[ids] * 8)
+    assert torch.equal(torch.compile(small, backend="aot_eager", fullgraph=True)(ids), small(ids))
+    assert torch.equal(ht.load_packed(plain, small.state_dict())(ids), small(ids))
+    assert [row["reason"] for row in ht.summary(small).records()] == ["", "tied to table.weight"]
+    with pytest.raises(TypeError, match="embedding: max_norm changes the rows"):
+        nn.functional.embedding(ids, small.table.weight, max_norm=1.0)

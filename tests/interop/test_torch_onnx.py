@@ -131,3 +131,13 @@ def test_what_onnx_has_no_place_for_is_said(tmp_path):
         with pytest.raises(error, match=words):
             ht.export_onnx(model, example, path)
     assert not path.exists()
+
+
+def test_a_table_that_scales_its_rows_is_exported(tmp_path):
+    class ScaledWordEmbedding(nn.Embedding):
+        def forward(self, ids):
+            return super().forward(ids) * 8
+
+    small, ids = ht.convert(nn.Sequential(ScaledWordEmbedding(50, 32), nn.Linear(32, 4)), "int4-g32"), torch.arange(6)
+    ht.export_onnx(small, ids, tmp_path / "scaled.onnx")
+    assert np.allclose(run(tmp_path / "scaled.onnx", ids)[0], small(ids).detach(), rtol=1e-5, atol=1e-5)

@@ -231,6 +231,27 @@ def test_other_dtypes_are_heard():
     assert np.array_equal(found["weight"].matrix, of(x.float()))
 
 
+class Router(torch.nn.Module):
+    """As those of experts in transformers: a class that multiplies by a weight of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, 16))
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.weight)
+
+
+def test_weights_that_have_no_packed_form_are_not_in_the_way_of_calibration():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), Router())
+    small = ht.convert(model, "int4-g16", method="gptq", calibration=inputs(8, 16))
+    assert isinstance(small[0], ht.PackedLinear) and type(small[1].weight) is torch.nn.Parameter
+    rounded = hc.ptq.quantize(model, inputs(8, 16), "int4-g16")
+    with pytest.raises(ValueError, match="'1.weight' is rounded, but cannot be packed: how Router uses weight"):
+        ht.convert(model, rounded)
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

@@ -66,6 +66,25 @@ def test_a_state_goes_into_a_model_that_is_not_converted(activations):
         ht.load_packed(other, state)
 
 
+class Scaled(nn.Embedding):
+    """The embedding of Gemma and BART: a class with a forward pass of its own, whose table the head shares."""
+
+    def forward(self, ids):
+        return super().forward(ids) * 8
+
+
+def test_a_packed_head_is_loaded_next_to_its_float_table():
+    net = Tied()
+    net.table = Scaled(*net.table.weight.shape)
+    net.head.weight = net.table.weight
+    small = ht.convert(net, "int4-g4")
+    state = small.state_dict()
+    assert "head.weight.codes" in state and "table.weight" in state
+    again = ht.load_packed(net, state)
+    assert type(again.table.weight) is nn.Parameter and set(again.state_dict()) == set(state)
+    assert all(torch.equal(part, state[name]) for name, part in again.state_dict().items())
+
+
 def test_safetensors_holds_a_tied_weight_once(tmp_path):
     safetensors = pytest.importorskip("safetensors.torch")
     torch.manual_seed(0)

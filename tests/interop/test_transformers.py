@@ -68,6 +68,15 @@ def test_recipes_and_patterns(folder):
     assert isinstance(model.lm_head, ht.PackedLinear) and isinstance(model.model.embed_tokens, ht.PackedEmbedding)
 
 
+def test_what_convert_packed_is_not_saved_as_floats(folder, tmp_path):
+    """`from_pretrained` would find no weights in the folder, and make some by chance."""
+    small = ht.convert(read(folder), "int8")
+    for model in (small, small.model, ht.load_packed(read(folder), small.state_dict())):
+        with pytest.raises(ValueError, match="save_pretrained: the model was packed by convert.* expected torch.save"):
+            model.save_pretrained(tmp_path)
+        assert not list(tmp_path.glob("*.safetensors"))
+
+
 def test_tied_weights_stay_floats(folder, tmp_path):
     config = transformers.AutoConfig.from_pretrained(folder)
     config.tie_word_embeddings = True
@@ -75,6 +84,53 @@ def test_tied_weights_stay_floats(folder, tmp_path):
     model = read(tmp_path, quantization_config=HeteroConfig("int8", exclude=[]))
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert isinstance(model.model.layers[0].mlp.up_proj, ht.PackedLinear)
+
+
+def sizes(**more):
+    return {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "vocab_size": 100, **more}  # fmt: skip
+
+
+def read_and_read_again(model, tmp_path, inputs, **options):
+    """Return a model that is packed as it is read; it is the packed original, and the same after it is saved."""
+    model.eval().save_pretrained(tmp_path / "plain")
+    small = type(model).from_pretrained(tmp_path / "plain", quantization_config=HeteroConfig("int8", **options))
+    packed = [layer.name for layer in ht.layers(small) if layer.packed is not None]
+    small.save_pretrained(tmp_path / "small")
+    again = type(model).from_pretrained(tmp_path / "small")
+    with torch.no_grad():
+        first, *others = (one(inputs)[0] for one in (ht.convert(model, "int8", include=packed), small, again))
+    assert all(torch.equal(first, one) for one in others)
+    return small
+
+
+@pytest.mark.parametrize("exclude", [None, ["*experts*"]])
+def test_experts_are_saved_as_they_are_packed(tmp_path, exclude):
+    """transformers undoes the conversions of the files of experts when it saves, which it cannot do to codes."""
+    torch.manual_seed(0)
+    config = transformers.MixtralConfig(**sizes(num_local_experts=4, num_key_value_heads=2))
+    small = read_and_read_again(transformers.MixtralForCausalLM(config), tmp_path, IDS, exclude=exclude)
+    kind = type(small.model.layers[1].mlp.experts.gate_up_proj)
+    assert kind is (ht.PackedWeight if exclude is None else torch.nn.Parameter)
+
+
+def test_split_matrices_are_saved_as_they_are_packed(tmp_path):
+    torch.manual_seed(0)
+    config = transformers.Dinov2Config(**sizes(image_size=32, patch_size=8, use_swiglu_ffn=True))
+    read_and_read_again(transformers.Dinov2Model(config), tmp_path, torch.randn(1, 3, 32, 32))
+
+
+def test_weights_that_are_computed_stay_floats(tmp_path):
+    torch.manual_seed(0)
+    config = transformers.Wav2Vec2Config(
+        **sizes(vocab_size=32), conv_dim=(32, 32), conv_stride=(5, 2), conv_kernel=(10, 3), num_feat_extract_layers=2,
+        num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=4,
+    )  # fmt: skip
+    small = read_and_read_again(transformers.Wav2Vec2Model(config), tmp_path, torch.randn(1, 400))
+    assert type(small.encoder.pos_conv_embed.conv.weight) is torch.Tensor
+    config = transformers.FalconConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=100)
+    small = read_and_read_again(transformers.FalconForCausalLM(config), tmp_path / "falcon", IDS)
+    assert isinstance(small.transformer.h[0].mlp.dense_h_to_4h, ht.PackedLinear)
 
 
 def test_lora_trains_on_top(folder):
@@ -101,7 +157,7 @@ def test_lora_trains_on_top(folder):
         (lambda: HeteroConfig("int9000"), "int9000"),
         (lambda: HeteroConfig("int8", activation="int8"), "HeteroConfig: there is no option 'activation', expected"),
         (lambda: HeteroConfig("int8", include="*heads"), "from_pretrained: pattern '[*]heads', which is not a weight"),
-        (lambda: HeteroConfig({"*": None}), "from_pretrained: HeteroConfig leaves no layer to pack"),
+        (lambda: HeteroConfig({"*": None}), "from_pretrained: HeteroConfig leaves no layer to pack$"),
     ],
 )
 def test_bad_configs_are_one_sentence(folder, config, sentence):

@@ -128,7 +128,7 @@ CONFIGS: dict[str, tuple[Any, str]] = {
         {**made.CONFIG, "rope_scaling": {"rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 1}},
         "high_freq_factor is 1, expected more than low_freq_factor",
     ),
-    "method": ({**made.CONFIG, "quantization_config": {"quant_method": "eetq"}}, "quant_method is 'eetq', which"),
+    "method": ({**made.CONFIG, "quantization_config": {"quant_method": "aqlm"}}, "quant_method is 'aqlm', which"),
 }  # fmt: skip
 
 

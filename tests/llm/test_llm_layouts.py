@@ -103,7 +103,7 @@ def test_experts_of_other_programs_are_opened(layout: str, fmt: str, tmp_path: P
 @pytest.mark.parametrize(
     ("tensors", "said", "words"),
     [
-        ({}, {"quant_method": "eetq"}, "quant_method is 'eetq', which is not read; expected compressed-tensors"),
+        ({}, {"quant_method": "aqlm"}, "quant_method is 'aqlm', which is not read; expected compressed-tensors"),
         ({"model.layers.0.mlp.up_proj.W_q": np.ones((96, 8), np.uint8),
           "model.layers.0.mlp.up_proj.scale": np.ones((96, 1), np.float32)}, None, "is already quantized, by HQQ"),
         ({"model.layers.0.mlp.up_proj.weight_packed": np.ones((96, 8), np.int32)},

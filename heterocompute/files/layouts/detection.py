@@ -28,7 +28,7 @@ SIGNS = (
     ("hqq", (".W_q", ".zero", ".scale", ".shape", ".packing")),
     ("mlx", (".scales", ".weight")),
     ("quanto", (".weight._scale", ".weight._data")),
-    ("torchao", ("._weight_qdata", "._weight_scale")),
+    ("torchao", ("._weight_qdata",)),
 )
 
 

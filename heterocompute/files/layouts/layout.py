@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
-from . import bitnet, compressed_tensors, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4
+from . import bitnet, compressed_tensors, eetq, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4
 from .configuration import KEY
 from .linear import Parts, not_written
 from .subclasses import quanto, torchao
@@ -188,6 +188,7 @@ LAYOUTS = {
         not_written("torchao"),
         torchao.array_from,
         ("._weight_qdata",),
+        values_from=torchao.values_from,
         blocks_from=torchao.blocks_from,
         ends=torchao.ENDS,
         is_whole=True,
@@ -203,6 +204,15 @@ LAYOUTS = {
         (".weight_scale",),
         ends=bitnet.ENDS,
         depends_on_values=bitnet.depends_on_values,
+    ),
+    "eetq": Layout(
+        eetq.layout_of,
+        eetq.parts_of,
+        eetq.config_of,
+        eetq.array_from,
+        eetq.MARKS,
+        ends=eetq.ENDS,
+        is_whole=True,
     ),
 }
 # The method that a configuration names -> the layout that reads it; also the layouts that are only written.

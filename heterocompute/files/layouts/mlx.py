@@ -27,7 +27,7 @@ from ...formats import GGML, MX, NVFP4, Affine, Format, Int
 from .forms import AT_ONCE, integers_of
 from .linear import ROWS, Array, Codes, Packed, Parts, array_of, codes_in, no_format, one_of, prefix_of, refuse, words
 
-__all__ = ["ENDS", "array_from", "config_of", "files_of", "layout_of", "parts_of", "values_from"]
+__all__ = ["ENDS", "array_from", "config_of", "files_of", "layout_of", "parts_of", "values_from", "with_biases"]
 
 NAME = "mlx"
 ENDS = (".weight", ".scales", ".biases")
@@ -155,8 +155,16 @@ def _affine(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
     return codes_in(stored.view(np.int32), ROWS, bits, rows, count), scales, biases, group
 
 
-def _array_of(codes: Codes, scales: Array, biases: Array, group: int) -> QuantizedArray | None:
-    """Return the array that holds a weight of integers, None where no format does."""
+def with_biases(codes: Codes, scales: Array, biases: Array, group: int) -> QuantizedArray | None:
+    """Return the array of values code x scale + bias, None if no format has these values.
+
+    Parameters
+    ----------
+    codes : Codes
+    scales, biases : ndarray, (out, groups)
+        Floats of one dtype. If it is float32, product and sum are rounded to float32.
+    group : int
+    """
     points = _points(scales, biases, codes.bits)
     kind = "f16" if scales.dtype == np.float16 else "f32"
     if points is not None:
@@ -228,7 +236,7 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
     group, bits, mode = _said(prefix, config)
     if mode != "affine":
         return _floats_of(prefix, tensors, mode)
-    q = _array_of(*_affine(prefix, tensors, config))
+    q = with_biases(*_affine(prefix, tensors, config))
     if q is None:
         raise ValueError(f"{prefix}.biases: biases that are not multiples of the scales {no_format(NAME)}")
     return q
@@ -255,7 +263,7 @@ def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
     if _said(prefix, config)[2] != "affine":
         return None
     codes, scales, biases, group = _affine(prefix, tensors, config)
-    if _array_of(codes, scales, biases, group) is not None:
+    if with_biases(codes, scales, biases, group) is not None:
         return None
     values = _values(codes, scales, biases, group, slice(None))
     said = f"{codes.bits} bits and {scales.dtype.name} biases in groups of {group}"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import quoted
 from ...base.values import shown
-from ...files.selection import patterns, unknown
+from ...files.selection import escaped, patterns, unknown
 from ...formats import Format
 from ...formats.base import or_words
 from ...products.arguments import as_format
@@ -91,7 +92,9 @@ def convert(
     if method == "gptq":
         wanted_formats: Any = recipe
         heard = rounded_network(model, calibration, wanted_formats, include=include, exclude=exclude, held=False)
-        recipe = {**recipe_of(heard), **recipe}
+        unknown_use = {escaped(layer.name) for layer in found if layer.problem}  # such as routers of experts
+        packable = {name: q for name, q in recipe_of(heard).items() if name not in unknown_use}
+        recipe = {**packable, **recipe}
     wanted, unwanted = patterns(include), patterns(exclude)
     check_matches(model, found, (*wanted, *unwanted, *(recipe if list(recipe) != ["*"] else ())), "convert")
     if activations is not None:
@@ -114,7 +117,7 @@ def convert(
         raise ValueError(f"convert: no layer is left to pack: {_why_none(found)}")
     weights = packed_weights(chosen, activations, method)
     picked = [layer for layer, _ in chosen]
-    return replaced(model if inplace else copied(model, picked), picked, weights)
+    return unsaved(replaced(model if inplace else copied(model, picked), picked, weights))
 
 
 def load_packed(
@@ -163,27 +166,30 @@ def load_packed(
     for name in names:
         if name not in known:
             raise ValueError(f"load_packed: state has the packed weight {unknown(name, known, 'weight of the model')}")
+    parts_of: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
+    for key, part in state.items():
+        name, _, end = key.rpartition(".")
+        parts_of[name][end] = part
     same: dict[tuple[Any, ...], PackedWeight] = {}
     full = dict(state)
     chosen, weights = [], []
     for layer in sorted(found, key=lambda layer: layer.name not in names):  # layers without names in the file come last
-        if layer.packed is not None:
+        if layer.packed is not None or layer.name in state:  # floats: a tied layer that has no packed form
             continue
-        parts = {k[len(layer.name) + 1 :]: part for k, part in state.items() if k.startswith(f"{layer.name}.")}
-        key = _identity(layer)
-        if "format" in parts and key not in same:
+        parts, identity = parts_of.get(layer.name, {}), _identity(layer)
+        if "format" in parts and identity not in same:
             q, activations = restored(parts, layer.name)
             wanted = packed_shape(layer)
             if tuple(q.shape) != wanted:
                 raise ValueError(f"load_packed: {layer.name} has shape {tuple(q.shape)}, expected {wanted}")
-            same[key] = PackedWeight(q, activations)
-        if key in same:
+            same[identity] = PackedWeight(q, activations)
+        if identity in same:
             chosen.append(layer)
-            weights.append(same[key])
-            full.update({f"{layer.name}.{part}": value for part, value in same[key].state_dict().items()})
+            weights.append(same[identity])
+            full.update({f"{layer.name}.{part}": value for part, value in same[identity].state_dict().items()})
     if not inplace:
         model = copied(model, chosen)
-    model = replaced(model, chosen, weights)
+    model = unsaved(replaced(model, chosen, weights))
     model.load_state_dict(full, strict, assign=any(one.is_meta for one in model.parameters()))
     return model
 
@@ -269,6 +275,24 @@ def replaced(model: Any, chosen: list[Layer], weights: list[PackedWeight]) -> An
         if type(module).forward is torch.nn.MultiheadAttention.forward:
             if any(isinstance(one, (Packed, PackedWeight)) for one in module._modules.values()):
                 module.__class__ = PackedMultiheadAttention
+    return model
+
+
+class _Unsaved:
+    """A conversion of weights that transformers undoes in `save_pretrained`, before it writes them."""
+
+    def reverse_transform(self) -> NoReturn:
+        raise ValueError(
+            "save_pretrained: the model was packed by convert, and its folder would not say so: expected "
+            "torch.save(model.state_dict(), file) and load_packed, or a model of from_pretrained with HeteroConfig"
+        )
+
+
+def unsaved(model: Any) -> Any:
+    """Let the models of transformers in a model refuse to be saved as models of floats; return the model."""
+    for module in model.modules():
+        if hasattr(type(module), "save_pretrained") and hasattr(module, "config"):
+            module._weight_conversions = [_Unsaved()]
     return model
 
 

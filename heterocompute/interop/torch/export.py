@@ -108,7 +108,7 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
 
 def _check(name: str, weight: PackedWeight, module: Any) -> None:
     """Raise ValueError where ONNX has no place for a weight or its activations."""
-    if not isinstance(module, (Packed, PackedMultiheadAttention)):
+    if not isinstance(module, (Packed, PackedMultiheadAttention, torch.nn.Embedding)):
         raise ValueError(f"export_onnx: {quoted(name)} is of {type(module).__name__}, expected layers, not experts")
     fmt = weight.format
     signed = weight.array()[:1].codes().dtype == np.int8 if fmt.splits_into_rows else False

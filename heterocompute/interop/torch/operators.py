@@ -461,7 +461,7 @@ def _register_batches(made: SimpleNamespace) -> None:
 
     made.fake_quantize.register_vmap(round_each)
     made.pass_gradient.register_vmap(pass_each)
-    for operator in (made.linear, made.linear_backward):
+    for operator in (made.linear, made.linear_backward, made.rows):
         operator.register_vmap(lambda _, dims, x, *more, operator=operator: (operator(x.movedim(dims[0], 0), *more), 0))
 
     def images_at_once(info: Any, dims: Any, x: Any, *more: Any, operator: Any) -> tuple[Any, int]:

@@ -324,4 +324,13 @@ def _linear_as_called(input: Any, weight: Any, bias: Any = None) -> Any:
     return linear(input, weight, bias)
 
 
+def _embedding_as_called(
+    input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None, *_: Any, **_more: Any
+) -> Any:
+    if max_norm is not None:
+        raise TypeError("embedding: max_norm changes the rows of a table, expected None with a packed weight")
+    return embedding(input, weight, weight.dtype)
+
+
 PRODUCTS[torch.nn.functional.linear] = _linear_as_called
+PRODUCTS[torch.nn.functional.embedding] = _embedding_as_called

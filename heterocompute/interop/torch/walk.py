@@ -38,8 +38,9 @@ class Layer:
     module : torch.nn.Module
         The module that holds the weight.
     kind : str
-        ``linear``, ``conv2d``, ``conv_transpose2d``, ``embedding``, ``embedding_bag``, ``attention`` (a projection),
-        ``experts`` (stacked matrices), or the class name of an unknown module.
+        ``linear``, ``conv2d``, ``conv_transpose2d``, ``embedding``, ``embedding_bag``, ``embedding_own`` (a table
+        whose class stays), ``attention`` (a projection), ``experts`` (stacked matrices), or the class name of an
+        unknown module.
     shape : tuple of int
         Shape of the weight.
     axis : tuple of int
@@ -156,7 +157,8 @@ def _of_module(path: str, module: Any) -> Iterator[Layer]:
 
     for attribute, weight in module._modules.items():
         if isinstance(weight, PackedWeight):
-            kind = getattr(module, "kind", "attention" if attribute in PROJECTIONS else "experts")
+            kind = getattr(module, "kind", OWN_TABLE if isinstance(module, torch.nn.Embedding) else "experts")
+            kind = "attention" if attribute in PROJECTIONS else kind
             yield Layer(named(attribute), path, attribute, module, kind, tuple(weight.shape), weight.axis, "", weight)
     for attribute in _weights_of(module):
         shape = tuple(getattr(module, attribute).shape)
@@ -191,6 +193,9 @@ KNOWN = {  # the forward pass of a class -> kind of its weights
     **{getattr(torch.nn, f"ConvTranspose{n}d"): f"conv_transpose{n}d" for n in (1, 2, 3)},
 }
 READ_BY = {"LinearCrossEntropyLoss": "linear"}  # modules that read the weight of a child and do not call the child
+# Tables of transformers whose class changes indices or rows around the look-up (Gemma, BART, OPT): the module stays.
+OWN_TABLE, OWN_TABLES = "embedding_own", ("ScaledWordEmbedding", "LearnedPositionalEmbedding")
+SPELLED_OUT = ("FalconLinear",)  # classes of transformers whose own forward pass is that of their base
 PROJECTIONS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
@@ -199,7 +204,10 @@ def _kind_of(module: Any, attribute: str, shape: tuple[int, ...]) -> Kind:
     title = type(module).__name__
     for base, kind in KNOWN.items():
         if isinstance(module, base) and attribute in (PROJECTIONS if kind == "attention" else ("weight",)):
-            if type(module).forward is not base.forward and not hasattr(module, "rounded"):
+            if kind == "embedding" and title.endswith(OWN_TABLES):
+                kind, base = OWN_TABLE, type(module)
+            own = type(module).forward is not base.forward and title not in SPELLED_OUT
+            if own and not hasattr(module, "rounded"):
                 return title, (), f"{title} has a forward pass of its own"
             return _of_kind(kind, module, shape)
     if title == "Conv1D" and attribute == "weight" and hasattr(module, "nf") and len(shape) == 2:

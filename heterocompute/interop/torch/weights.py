@@ -26,6 +26,11 @@ from .operators import array_of, described, on_device, parts_of, sliced
 __all__ = ["PRODUCTS", "PackedPart", "PackedWeight", "restored"]
 
 
+# Errors of modules that compute with a weight and do not call its layer, as those of Mamba and DETR do.
+NEEDED = "a weight is packed, expected a tensor: call dequantize() of it"
+LEFT_OUT = "or exclude its layer from convert (exclude='*NAME')"
+
+
 class PackedWeight(torch.nn.Module):
     """A weight in a number format that replaces a parameter.
 
@@ -67,7 +72,7 @@ class PackedWeight(torch.nn.Module):
             raise TypeError(f"PackedWeight: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
         fmt = None if activations is None else str(as_format(activations, "PackedWeight: activations"))
         self.activations = fmt
-        self.dtype = getattr(torch, q.source_dtype if q.source_dtype != "float64" else "float32")
+        self.dtype = getattr(torch, q.source_dtype)
         self._described = None
         self._become(q)
 
@@ -125,10 +130,21 @@ class PackedWeight(torch.nn.Module):
 
     def __getitem__(self, index: Any) -> PackedPart:
         """Return one of stacked matrices, as modules of experts take it, or some rows of a matrix."""
-        at = index if isinstance(index, slice) else int(index)
+        try:
+            at = index if isinstance(index, slice) else int(index)
+        except (TypeError, ValueError):
+            raise TypeError(f"indexing: {NEEDED}, use a number or a slice, {LEFT_OUT}") from None
         if self.device.type == "cpu":
             return PackedPart(self.array()[at], self.activations)
         return PackedPart(sliced(self.parts(), self.text, at), self.activations)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_") or not hasattr(torch.Tensor, name):
+                raise
+            raise AttributeError(f"{name}: {NEEDED}, {LEFT_OUT}") from None
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -189,6 +205,20 @@ class PackedWeight(torch.nn.Module):
         return f"{self.format}, shape={tuple(self.shape)}, {self.nbytes} bytes{more}"
 
 
+def _refused(name: str) -> Any:
+    """Return an operator that Python looks up in the class, and PyTorch does not see."""
+
+    def operator(self: PackedWeight, *_: Any) -> Any:
+        raise TypeError(f"{name}: {NEEDED}, {LEFT_OUT}")
+
+    return operator
+
+
+for _name in ("add", "sub", "mul", "truediv", "matmul"):
+    setattr(PackedWeight, f"__{_name}__", _refused(_name))
+    setattr(PackedWeight, f"__r{_name}__", _refused(_name))
+
+
 class PackedPart:
     """A part of a packed weight, for `torch.nn.functional.linear`; it shares the memory of the weight.
 
@@ -225,7 +255,7 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
     if found is None:
         name = getattr(func, "__name__", shown(func))
         known = ", ".join(sorted(one.__name__ for one in PRODUCTS))
-        raise TypeError(f"{name}: a weight is packed, expected a tensor: call dequantize() of it, or use {known}")
+        raise TypeError(f"{name}: {NEEDED}, use {known}, {LEFT_OUT}")
     return found(*args, **kwargs)
 
 

@@ -5,9 +5,9 @@
     NAME._weight_zero_point  int8, as the scales
     metadata, NAME.weight    {"_type": "Int8Tensor", "_data": {"block_size": [high, wide], ...}}
 
-value = (code - zero point) scale in float32, before torchao rounds it to the dtype of the weight. Packed int4 is
-refused, because torchao writes and decodes it on GPUs alone.
-torchao 0.18, prototype/safetensors/safetensors_support.py, quantization/quantize_/workflows.
+value = (code - zero point) scale in float32, before torchao rounds it to the dtype of the weight. Packed int4 is read
+by `torchao_int4`, MX and NVFP4 by `torchao_mx`. torchao 0.18, prototype/safetensors/safetensors_support.py,
+quantization/quantize_/workflows.
 """
 
 from __future__ import annotations
@@ -22,12 +22,19 @@ from ....base.json_text import strict_json
 from ....base.values import shown
 from ....formats import Int
 from .. import linear, scaled
-from ..linear import Array
+from ..linear import Array, no_format
+from . import torchao_int4, torchao_mx
 
-__all__ = ["ENDS", "array_from", "blocks_from", "is_described"]
+__all__ = ["ENDS", "array_from", "blocks_from", "is_described", "values_from"]
 
 NAME = "torchao"
-ENDS = ("._weight_qdata", "._weight_scale", "._weight_zero_point")
+ENDS = (
+    "._weight_qdata",
+    "._weight_scale",
+    "._weight_zero_point",
+    "._weight_scale_and_zero",
+    "._weight_per_tensor_scale",
+)
 INTEGERS = tuple(f"int{bits}" for bits in range(1, 9))
 # The type of a tensor -> dtypes of its codes.
 TYPES: dict[str, tuple[str, ...]] = {
@@ -35,6 +42,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "Int8Tensor": ("int8",),
     "IntxUnpackedToInt8Tensor": ("int8",),
 }
+KINDS = (*TYPES, *torchao_int4.KINDS, *torchao_mx.KINDS)
 
 
 def is_described(prefix: str, metadata: Mapping[str, str]) -> bool:
@@ -42,29 +50,33 @@ def is_described(prefix: str, metadata: Mapping[str, str]) -> bool:
     return f"{prefix}.weight" in metadata
 
 
-def _said(prefix: str, metadata: Mapping[str, str]) -> tuple[str, tuple[int, int], int]:
-    """Return the type of a weight, the rows and columns that share a scale, and the bits of its integers."""
+def _said(prefix: str, metadata: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
+    """Return the type of a weight and its attributes; `block_size` are two numbers of values, of MX and NVFP4 any."""
     name = f"{prefix}.weight"
     if name not in metadata:
         raise ValueError(f"{name}: the metadata of the file do not describe it, expected those of torchao")
     said = strict_json(metadata[name])
     kind, data = (said.get(key) for key in ("_type", "_data")) if isinstance(said, Mapping) else (None, None)
-    if not isinstance(kind, str) or kind not in TYPES or not isinstance(data, Mapping):
+    if not isinstance(kind, str) or kind not in KINDS or not isinstance(data, Mapping):
         what = f"{name} is a tensor of type {shown(kind)}, which is not read here"
-        raise ValueError(f"{what}: expected {', '.join(TYPES)}, or the original")
+        raise ValueError(f"{what}: expected {', '.join(KINDS)}, or the original")
+    if kind in torchao_mx.KINDS:
+        return kind, data
     block = data.get("block_size")
     if not isinstance(block, list) or len(block) != 2 or any(type(n) is not int or not 1 <= n < 1 << 31 for n in block):
         raise ValueError(f"{name}: block_size is {shown(block)}, expected two numbers of values")
-    target: Any = data.get("target_dtype") if kind == "IntxUnpackedToInt8Tensor" else {"_data": "int8"}
-    dtype = target.get("_data") if isinstance(target, Mapping) else None
-    if dtype not in INTEGERS:
-        raise ValueError(f"{name}: target_dtype is {shown(target)}, expected {', '.join(INTEGERS)}")
-    return kind, (block[0], block[1]), int(dtype.removeprefix("int"))
+    return kind, data
 
 
 def _codes_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[scaled.Codes, int]:
-    """Return the codes and scales of a weight, and the bits of its integers."""
-    kind, (high, wide), bits = _said(prefix, config["metadata"])
+    """Return the codes and scales of a weight of 8 bits, and the bits of its integers."""
+    kind, data = _said(prefix, config["metadata"])
+    high, wide = data["block_size"]
+    target: Any = data.get("target_dtype") if kind == "IntxUnpackedToInt8Tensor" else {"_data": "int8"}
+    dtype = target.get("_data") if isinstance(target, Mapping) else None
+    if dtype not in INTEGERS:
+        raise ValueError(f"{prefix}.weight: target_dtype is {shown(target)}, expected {', '.join(INTEGERS)}")
+    bits = int(dtype.removeprefix("int"))
     codes, scales, points = (
         tensors[f"{prefix}{ENDS[0]}"],
         tensors[f"{prefix}{ENDS[1]}"],
@@ -94,8 +106,22 @@ def _codes_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, An
     return scaled.Codes(codes, scales.reshape(blocks), points, (min(high, rows), min(wide, columns))), bits
 
 
+def _int4_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> torchao_int4.Weight | None:
+    """Return a weight of packed int4, None for others."""
+    kind, data = _said(prefix, config["metadata"])
+    return torchao_int4.weight_of(prefix, kind, data, tensors, ENDS[:4]) if kind in torchao_int4.KINDS else None
+
+
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
     """Return one matrix with scales of rows, groups, or one; float8 with scales of blocks."""
+    kind, data = _said(prefix, config["metadata"])
+    if kind in torchao_mx.KINDS:
+        return torchao_mx.array_of(prefix, kind, data, tensors, (*ENDS[:2], ENDS[4]))
+    four = _int4_in(prefix, tensors, config)
+    if four is not None:
+        if (q := torchao_int4.array_of(four)) is None:
+            raise ValueError(f"{prefix}.weight: zero points whose values are rounded otherwise {no_format(NAME)}")
+        return q
     weight, bits = _codes_in(prefix, tensors, config)
     codes, scales, points, (high, wide) = weight
     least = -(1 << (bits - 1))
@@ -116,5 +142,13 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
     """Return codes with scales of blocks; None of others."""
+    if _said(prefix, config["metadata"])[0] not in TYPES:
+        return None
     weight, _ = _codes_in(prefix, tensors, config)
     return None if scaled.format_of(weight) is not None else (weight, weight.codes.shape, None)
+
+
+def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
+    """Return the float32 values of packed int4 that no format here holds, what it is, its bytes; None of others."""
+    four = _int4_in(prefix, tensors, config)
+    return None if four is None or torchao_int4.array_of(four) is not None else torchao_int4.values_of(four)
