@@ -118,7 +118,7 @@ typedef struct {
     hc_row_floats_fn *scales, *minima; /* of stored_form's row_scales; neither declines */
 } hc_format_simd;
 
-const hc_format_ops *hc_format_find(int32_t family); /* NULL: no such line */
+const hc_format_ops *hc_format_find(int32_t family); /* NULL: formats.def has no such family */
 
 /* The format as data, without its pattern; form->codes says if it is unstated. */
 hc_stored_form hc_form_of(const hc_format *format);

@@ -1,4 +1,4 @@
-/* Primitives of AVX-512 that make codes of values. A unit is one register.
+/* Primitives of AVX-512 that convert values to codes. A unit is one register.
  *
  * Small floats: adding 2^(e + 23 - m) to a magnitude with exponent e (at least the smallest normal one) rounds it to m
  * bits, RNE, in the low bits of the sum. The addend also has the code of 2^e in these bits, so the low bits of the sum
@@ -21,7 +21,7 @@ static inline __m512i magnitude_i32x16(__m512i x, int which) {
 
 static inline __m512i max_of_halves(__m512i low, __m512i high) { return _mm512_max_epi32(low, high); }
 
-/* Lane i of the answer is the largest lane of v[i]. */
+/* Lane i of the result is the largest lane of v[i]. */
 static inline __m512i transposed_max(const __m512i v[16]) {
     __m512i pair[8], quad[4];
 #pragma GCC unroll 8
