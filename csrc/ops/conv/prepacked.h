@@ -1,6 +1,6 @@
 /* Filters as the panels of one kernel, packed once for many convolutions: those of `direct`, or transformed filters of
  * Winograd's algorithms or the Fourier transform. They are used if they match, otherwise filters are packed in the
- * call; bits are the same. */
+ * call. The results are bitwise identical. */
 #ifndef HC_PREPACKED_FILTERS_H
 #define HC_PREPACKED_FILTERS_H
 

@@ -4,7 +4,7 @@
  * k is walked in KC blocks. A KC block is cut into segments: one for FLOATS and FOLDED, for GROUPED the columns between
  * two group boundaries of either side. Segments begin at a step of kr values in every panel and are padded with zeros.
  *
- *   panel p, limb d:  panels + (p * limbs + d) * limb_bytes, laid out as kernels/kernel.h says
+ *   panel p, limb d:  panels + (p * limbs + d) * limb_bytes, in the layout of kernels/gemm/gemm.h
  *   its scales, segment s:  scales + (p * n_segments + s) * tile      init: ((p * limbs + d) * n_segments + s) * tile
  */
 #ifndef HC_PACK_H
