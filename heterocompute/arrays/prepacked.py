@@ -1,4 +1,4 @@
-"""Weights prepared for many products: `prepack`, and the arrays that it returns."""
+"""Weights prepared for many matmuls: `prepack`, and the arrays that it returns."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Prepacked(QuantizedArray):
         return turned
 
     def _remade(self, components: Mapping[str, Any], shape: Sequence[int], axis: Sequence[int]) -> Any:
-        """Return what the source would: panels of other rows would have to be packed anew."""
+        """Return the result of the source, without panels: panels of other rows would have to be packed again."""
         return self.source._remade(components, shape, axis)
 
     def to(self, device: Any) -> Any:
