@@ -5,7 +5,7 @@
     MXFP4   E8M0 byte, 16 bytes as of Q4_0                               mxfp4
     NVFP4   4 E4M3 bytes, 32 bytes: 8 for 16 values, j low, j + 8 high   nvfp4; its float32 is a tensor of its own
 
-The types of `GGML` are blocks of ggml as they are (ggml_blocks.py). ggml, src/ggml-common.h, lines 194, 251, 214, 221.
+The types of `GGML` are blocks of ggml as they are (blocks.py). ggml, src/ggml-common.h, lines 194, 251, 214, 221.
 A code for -0 is written as 0, as ggml has it, which decodes both to 0.
 """
 

@@ -1,4 +1,4 @@
-"""torchao's tensors of 8 bits and of integers stored in 8 bits, flattened for safetensors; read alone.
+"""torchao's 8-bit tensors and integers stored in 8 bits, flattened for safetensors; reading only.
 
     NAME._weight_qdata       int8, float8_e4m3fn or float8_e5m2 (out, in)
     NAME._weight_scale       float (out / high, in / wide), or one
@@ -6,7 +6,7 @@
     metadata, NAME.weight    {"_type": "Int8Tensor", "_data": {"block_size": [high, wide], ...}}
 
 value = (code - zero point) scale in float32, before torchao rounds it to the dtype of the weight. Packed int4 is
-refused, because torchao writes and decodes it on GPUs alone.
+refused, because torchao writes and decodes it only on GPUs.
 torchao 0.18, prototype/safetensors/safetensors_support.py, quantization/quantize_/workflows.
 """
 
@@ -29,7 +29,7 @@ __all__ = ["ENDS", "array_from", "blocks_from", "is_described"]
 NAME = "torchao"
 ENDS = ("._weight_qdata", "._weight_scale", "._weight_zero_point")
 INTEGERS = tuple(f"int{bits}" for bits in range(1, 9))
-# The type of a tensor -> dtypes of its codes.
+# Type of a tensor -> dtypes of its codes.
 TYPES: dict[str, tuple[str, ...]] = {
     "Float8Tensor": ("float8_e4m3fn", "float8_e5m2"),
     "Int8Tensor": ("int8",),
@@ -38,7 +38,7 @@ TYPES: dict[str, tuple[str, ...]] = {
 
 
 def is_described(prefix: str, metadata: Mapping[str, str]) -> bool:
-    """Tell whether the metadata of a file say what the tensors of a layer are."""
+    """Tell whether the metadata of a file describe the tensors of a layer."""
     return f"{prefix}.weight" in metadata
 
 
@@ -95,7 +95,7 @@ def _codes_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, An
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one matrix with scales of rows, groups, or one; float8 with scales of blocks."""
+    """Return one matrix with scales per row, per group, or one scale; float8 with scales per block."""
     weight, bits = _codes_in(prefix, tensors, config)
     codes, scales, points, (high, wide) = weight
     least = -(1 << (bits - 1))
@@ -115,6 +115,6 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
 
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return codes with scales of blocks; None of others."""
+    """Return codes with scales per block; otherwise None."""
     weight, _ = _codes_in(prefix, tensors, config)
     return None if scaled.format_of(weight) is not None else (weight, weight.codes.shape, None)
