@@ -1,4 +1,4 @@
-"""torchao: 8-bit tensors, and integers stored in 8 bits, are read as torchao decodes them; packed int4 is refused."""
+"""torchao: 8-bit tensors and integers stored in 8 bits are read like torchao decodes them; packed int4 is refused."""
 
 from __future__ import annotations
 

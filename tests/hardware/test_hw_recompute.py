@@ -1,4 +1,4 @@
-"""Recomputation cuts where it takes least: against exhaustion, and the sum that block inputs give."""
+"""Recomputation chooses the cuts with the least memory, as in an exhaustive search, and the sum for block inputs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def chain(rng: random.Random, length: int) -> Network:
 
 
 def by_hand(network: Network, count: int) -> int:
-    """All cuts: values that are used behind a cut are kept once, a segment holds the others."""
+    """Try all cuts: values that are used after a cut are kept once, a segment holds the others."""
     flows = network.flows
     size = {flow.name: flow.output_elements for flow in flows[:-1]} | {flows[-1].name: 0, "input": 0}
     best = sum(size.values())

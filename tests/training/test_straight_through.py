@@ -1,4 +1,4 @@
-"""Gradients through rounding, each against its formula; stochastic rounding by counter; the small functions."""
+"""Gradients through rounding equal their formulas; stochastic rounding by counter; small functions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_beyond_the_threshold_the_gradient_is_zero(text):
 
 
 def test_what_saturates_at_the_bound_keeps_its_gradient():
-    """The threshold itself, and everything that rounds to the last code from inside, is in range."""
+    """The threshold itself, and all values inside that round to the last code, are in range."""
     for scale in np.float32([0.1, 0.3, 1.7, 3e-20, 7e8]):
         w = np.float32([[1, -1, 0.99, 0.5, -0.25]]) * scale
         for text in ("int4", "int3", "int8-asym", "int4-g32-f16"):
