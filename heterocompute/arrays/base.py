@@ -50,7 +50,7 @@ class PackedArray(NDArrayOperatorsMixin):
         names = [name for of_base in slots for name in ([of_base] if isinstance(of_base, str) else of_base)]
         cls._copied = tuple(name for name in names if name not in _OWN)
 
-    # What a subclass says.
+    # What a subclass defines.
 
     def _values(self) -> Array:
         """Return all values."""
@@ -112,7 +112,7 @@ class PackedArray(NDArrayOperatorsMixin):
         )  # an array without values on a device
         raise TypeError(f"{name} is {self._named()}; take its {self._decoder} first{more}")
 
-    # What all have.
+    # What all arrays share.
 
     def _named(self) -> str:
         kind = type(self).__name__

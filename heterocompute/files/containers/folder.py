@@ -60,7 +60,7 @@ def weight_map(path: str) -> dict[str, str]:
     Raises
     ------
     ValueError
-        It is none.
+        The file is not an index.
     """
     prefix = f"{printable(path)}: "
     try:

@@ -26,7 +26,7 @@ __all__ = ["GgufParts", "whole"]
 
 NUMBER, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")
 NAME = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", re.DOTALL)
-MAX_PARTS = 512  # all are open
+MAX_PARTS = 512  # all are open at once
 
 
 def whole(part: Gguf) -> Gguf:

@@ -91,7 +91,7 @@ def unpruned(module: Any, name: str) -> Any:
 
 
 class Reading:
-    """A QuantLinear for code that reads its weight: the weight is rounded, all else is the module's."""
+    """A QuantLinear for code that reads its weight: the weight is rounded, everything else is the module's."""
 
     def __init__(self, source: Any) -> None:
         self.source = source

@@ -44,7 +44,7 @@ class Way(NamedTuple):
 
 
 def _check_names(net: LanguageModel, weights: Any) -> None:
-    """Refuse weights that take no tensor's place."""
+    """Refuse weights that replace no tensor."""
     if not isinstance(weights, Mapping):
         raise TypeError(f"weights is {shown(weights)}, expected a mapping of tensors' names to arrays")
     unknown = next((name for name in weights if name not in net.weights), None)

@@ -57,7 +57,7 @@ def block_of(fmt: Format) -> int:
 
 
 def has_place(fmt: Any) -> bool:
-    """Tell whether ggml has blocks of a format."""
+    """Tell whether ggml has blocks for a format."""
     return blocks_name(fmt) is not None
 
 
@@ -206,7 +206,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
         if model is not None and (plain.ndim == 1 or plain.dtype == np.float64):
             plain = converted(plain, np.float32)  # llama.cpp has vectors of float32 only
             plain = plain + np.float32(1) if name in model.plus_one else plain
-        plain = np.ascontiguousarray(plain if order is None else plain[order])  # of 0 dimensions: 1
+        plain = np.ascontiguousarray(plain if order is None else plain[order])  # 0 dimensions become 1
         stored[name] = ("BF16", plain.view(np.uint8)) if plain.dtype.name == "bfloat16" else (None, plain)
     with replacing(path) as temporary, naming(os.fspath(path)):
         writer = gguf.GGUFWriter(temporary, "none" if model is None else model.architecture)
