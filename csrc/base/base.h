@@ -1,6 +1,6 @@
 /* Types that all folders share: sizes, status, assertions, and the resources of one call. A status has a code for the
  * program and a message for the reader. The message names the argument, its value and the expected value. It is written
- * once, where the check fails.
+ * once, by the check that fails.
  */
 #ifndef HC_BASE_H
 #define HC_BASE_H

@@ -216,8 +216,8 @@ class PackedArray(NDArrayOperatorsMixin):
     def _at(self, index: Any, fmt: Any, layout: Mapping[str, Any], cut: Callable[[Any, int, slice], Any]) -> Self:
         """Return one index or a slice of axis 0.
 
-        `layout` is that of the components, and ``cut(part, rows, indices)`` returns those of a part with so many rows
-        an index.
+        `layout` is that of the components. ``cut(part, rows, indices)`` returns the indices of a part that has `rows`
+        rows per index.
         """
         if 0 in self._axis:
             raise ValueError(f"axis 0 is a reduction axis; call {self._decoder} to index the values")

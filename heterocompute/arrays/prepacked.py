@@ -24,7 +24,7 @@ from .quantized import QuantizedArray
 __all__ = ["Prepacked", "PrepackedFilters", "prepack"]
 
 Array = np.ndarray[Any, Any]
-# Of filters, by what tells them from others: their capsule, its bytes, and the instruction sets they were packed for.
+# Panels of filters, by key: their capsule, its bytes, and the instruction sets that they were packed for.
 Panels = dict[bytes, tuple[Any, int, int]]
 
 

@@ -94,8 +94,8 @@ class QuantizedArray(PackedArray):
     True
     """
 
-    # What products found once: `_seen`, the components as the core takes them, which it keeps and checks
-    # (csrc/python/direct.c), `_turned`, the transposed array, and `_text`, the name that tuned choices have it under.
+    # Kept by the first matmul: `_seen`, the components in the core's form, which it checks
+    # (csrc/python/direct.c), `_turned`, the transposed array, and `_text`, its name in the keys of tuned choices.
     __slots__ = ("_format", "_seen", "_source_dtype", "_text", "_turned")
 
     _format: Format

@@ -204,7 +204,7 @@ class Reader(Tensors):
             self._fail("is an empty file")
         if size < 8 + 2 or not 2 <= length <= min(size - 8, MAX_HEADER):
             self._file.seek(0)
-            found = what_it_is(self._file.read(FIRST_BYTES)) if length > MAX_HEADER else None  # else it may be cut
+            found = what_it_is(self._file.read(FIRST_BYTES)) if length > MAX_HEADER else None  # else: perhaps truncated
             if found:
                 self._fail(f"is no safetensors file, it {found}")
             self._fail(f"not a safetensors file, or cut off: header of {counted(length, 'byte')} in a file of {size}")

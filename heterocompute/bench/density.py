@@ -2,7 +2,7 @@
 
 For a matrix with a given share of nonzero values it times the product with one vector and with many. Every time
 includes packing the activations and writing the answer in rows; the weights are encoded beforehand. The break-even
-density is where a candidate takes as long as OpenBLAS takes for the dense matrix, interpolated between the measurements
+density is that at which a candidate is as fast as OpenBLAS on the dense matrix, interpolated between the measurements
 on logarithmic axes.
 """
 

@@ -34,7 +34,7 @@ class Peer:
     ----------
     name : str
     kind : str
-        ``"int8"`` quantizes its input, ``"int8 codes"`` takes it quantized, ``"4 bit"``, ``"bf16"``.
+        ``"int8"`` quantizes its input, ``"int8 codes"`` gets it quantized, ``"4 bit"``, ``"bf16"``.
     products : list of callable
         One per copy of the weights; its argument is the result of `prepare`, its result has the library's own type.
     error : float

@@ -55,7 +55,7 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
         place = index_in(place)
     with open_regular(place) as file:
         kind = kind_of(file.read(FIRST_BYTES) or b"", place)
-    return READERS.get("" if kind is None else kind.name, Reader)(place)  # whose error describes other files
+    return READERS.get("" if kind is None else kind.name, Reader)(place)  # Reader's error describes other files
 
 
 def _open_part(path: str) -> Tensors:

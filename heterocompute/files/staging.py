@@ -102,7 +102,7 @@ class Staging:
             )
 
     def source(self, in_path: str | os.PathLike[str]) -> Located | None:
-        """Return what the checkpoint was before parts of it were deleted, or None if it was not to be deleted.
+        """Return the checkpoint's description before parts of it were deleted, or None if it was not to be deleted.
 
         Raises
         ------
@@ -305,7 +305,7 @@ class Staging:
 
 
 def _called(shard: Shard, said: Sequence[str], folder: str) -> str | None:
-    """Return what the file of a shard is called, among the names in a manifest, or None if it is missing."""
+    """Return the name of a shard's file among the names in a manifest, or None if it is missing."""
     digest, *names = said
     if digest != shard.digest:
         return None

@@ -1,4 +1,4 @@
-"""Choosing by measurement: `tune` times every path that a call could take, and keeps the fastest for this machine."""
+"""Choosing by measurement: `tune` times every possible path of a call, and keeps the fastest for this machine."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ logs      the same with sign * 2^(-(e_a + e_b) / gamma) in place of a_q b_q, con
 floats    S = round(S + sum of a b over the step), exact inside, or aligned to the largest exponent and cut first
 
 A row is cut at every boundary of either operand's groups; a step is `chunk` values of such a segment, or all of it.
-Integer scales and one scale a row: y = float32((float64(g_a) float64(g_b)) * (float64(S) * unit)). Float32 scales for
+Integer scales and one scale per row: y = float32((float64(g_a) float64(g_b)) * (float64(S) * unit)). Float32 scales for
 groups: after each segment, y = fma(float32(s_a s_b), float32(float64(S) * unit), y) and S is 0 again. Plain and slow.
 """
 

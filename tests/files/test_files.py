@@ -16,7 +16,7 @@ from heterocompute.base.container import DTYPES, Reader, numpy_dtype
 from heterocompute.base.writer import Writer
 from heterocompute.files.safetensors import save
 
-# Of every family, one without and one with what makes groups short.
+# From every family, one format without and one with short groups.
 FORMATS = ["int8", "int4-g16", "int3-g5-asym-f16", "int24", "vsq4-g16-s4", "vsq4-g16-s4-tensor", "vsq3u-g5"]
 FORMATS += [text for family in hc.Format.families() if family.family not in ("int", "vsq") for text in family.examples]
 

@@ -71,7 +71,7 @@ def test_blocks_and_scales_in_several_parts(tmp_path):
         assert {row["name"]: row["format"] for row in hc_inspect(part)} == {"fc.weight": "nvfp4", "up.weight": "q4_k"}
     summary = dequantize_checkpoint(part, tmp_path / "plain.safetensors")
     stored = {row["name"]: row["bytes"] for row in hc_inspect(part)}
-    assert {row["name"]: row["bytes_before"] for row in summary["tensors"]} == stored  # not of what they stand for
+    assert {row["name"]: row["bytes_before"] for row in summary["tensors"]} == stored  # not of the values
     assert summary["bytes_before"] == sum(stored.values()) < summary["bytes"]
     assert same_bits(hc.load(tmp_path / "plain.safetensors")["fc.weight"], plain["fc.weight"])
 

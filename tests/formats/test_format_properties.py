@@ -157,7 +157,7 @@ def test_no_other_code_is_nearer(text: str, x: np.ndarray) -> None:
         error = np.where(row < 0, 0, error)
     nearest = np.abs(row.astype(np.float64)[:, None] - levels(fmt, row)).min(axis=1)
     nearest = np.where(row < 0, np.inf, nearest) if getattr(fmt, "unsigned", False) else nearest
-    # Quotients and products are rounded at 2^-53, scales are what they are.
+    # Quotients and products are rounded at 2^-53, stored scales are exact.
     assert (error <= nearest + 2.0**-48 * np.abs(row).max()).all()
 
 

@@ -15,7 +15,7 @@ from heterocompute.reference.formats.ggml.storage import blocks_of, parts_of
 
 Array = np.ndarray[Any, Any]
 TYPES = hc.GGML.examples
-# SQNR in dB of what ggml 0.13.1 makes of 64 x 4096 values of default_rng(0).standard_normal
+# SQNR in dB of ggml 0.13.1's encoding of 64 x 4096 values of default_rng(0).standard_normal
 GGML_DB = {"q2_k": 10.546, "q3_k": 16.425, "q4_k": 22.917, "q5_k": 28.830, "q6_k": 35.013, "iq4_nl": 22.357,
            "iq4_xs": 22.292}  # fmt: skip
 

@@ -159,7 +159,7 @@ def test_this_cpu_by_the_model_by_its_plan_and_by_the_clock() -> None:
     assert found["path"] == plan.chosen and found["measured_seconds"] > 0
     predicted = next(row.predicted_ms for row in plan.candidates if row.path == plan.chosen)
     assert predicted is not None and found["predicted_seconds"] == predicted / 1e3
-    traffic = 64 * (128 + 4) + 16 * (128 + 64)  # int8 weights with a float32 scale a row, int8 in and out
+    traffic = 64 * (128 + 4) + 16 * (128 + 64)  # int8 weights with a float32 scale per row, int8 in and out
     assert found["bound_seconds"] == pytest.approx(max(2 * 16 * 64 * 128 / 4e11, traffic / 1e10))
     assert found["share"] == found["bound_seconds"] / found["measured_seconds"]
     with pytest.raises(ValueError, match=said.N_IS_0):

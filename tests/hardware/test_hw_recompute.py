@@ -18,8 +18,8 @@ XL = gpt("gpt2_xl", 1600, 48, 25, 1024, 1024)  # 1.56e9 parameters
 def test_gpt2_of_1558_million_parameters_keeps_block_inputs_and_one_block() -> None:
     assert XL.params == pytest.approx(1.558e9, rel=1e-3)
     width = 32 * 1024 * 1600 * 2  # bytes of one activation of the whole batch in 16 bits
-    # Inside a block: 9 activations of the model's width (its output is the next input), 2 of four times, and 25 heads'
-    # scores twice.
+    # Inside a block: 9 activations of the model's width (its output is the next input), 2 of four times the width, and
+    # the scores of 25 heads twice.
     block = 9 * width + 2 * 4 * width + 2 * 25 * 1024 * 1024 * 32 * 2
     inputs = 48 * width
     found = {n: hw.memory.training(XL, batch=32, dtype="bf16", recompute=n).intermediates for n in (0, 1, 24, 48, 97)}

@@ -127,8 +127,8 @@ def multiply(x, w, q, fmt, activations, bias, form):
 
 
 def product(x, a: Encoded | None, weights: Encoded, vectors: int, is_packed: bool) -> np.ndarray:
-    """(rows of x, rows of weights); `a` is what x is quantized to, before the product if it is packed; a matrix meets
-    `vectors` rows."""
+    """Return (rows of x, rows of weights). `a` is x quantized, before the matmul if `is_packed`. `vectors`: the number
+    of rows that one matrix multiplies."""
     if a is not None and a.integers and weights.integers:
         if row_scaled(a) and row_scaled(weights):
             return last_scaling(integer_rows(a) @ integer_rows(weights).T, a.outer, weights.outer)

@@ -106,8 +106,8 @@ def few_vectors(x, w: Encoded) -> np.ndarray:
 
 
 def bound(a, b) -> tuple[np.ndarray, np.ndarray]:
-    """The exact product of rows, and how far a float32 sum may lie from it in any order: a rounding for each of k terms
-    and each of k sums, and one more.
+    """Return the exact product of rows, and the error bound of a float32 sum in any order: a rounding for each of k
+    terms and each of k sums, and one more.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     share = (2 * a.shape[1] + 1) * 2.0**-24

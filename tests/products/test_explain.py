@@ -58,7 +58,7 @@ def test_paths_by_operands_and_rows(isa: str) -> None:
         assert chosen(x, quarter.T) == chosen(quarter, x.T) == "gemm-nonzeros"
         assert chosen(x, vsq.T, "int8") in ("rows", "lanes", "gemm")  # scales fold into the codes
         assert chosen(x, hc.quantize(w, "int8").T, "int8") in ("rows", "lanes", "gemm")
-        assert chosen(x, int8.T, "int8") in ("lanes", "gemm")  # a float32 scale a group
+        assert chosen(x, int8.T, "int8") in ("lanes", "gemm")  # a float32 scale per group
         assert chosen(x, codebook.T, "int8") == "gemm"
         assert chosen(hc.quantize(x, "int8"), vsq.T) in ("rows", "lanes", "gemm")
         assert chosen(x, vsq.T, "int8+2:4") in ("rows", "lanes", "gemm", "gemm-nonzeros")

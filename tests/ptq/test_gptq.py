@@ -75,7 +75,7 @@ def test_independent_inputs_give_plain_rounding(fmt: str, w: Any) -> None:
     elif fmt.endswith("-dq") or (fmt.startswith("vsq") and "-s" in fmt and "refit" not in fmt):
         # plain rounding computes codes with scales before these are rounded
         assert hc.error(w, q).mse <= hc.error(w, plain).mse
-    elif fmt.startswith(("fp", "mxfp", "nvfp")):  # which keep the sign of what is rounded to 0
+    elif fmt.startswith(("fp", "mxfp", "nvfp")):  # they keep the sign of values rounded to 0
         assert (q.dequantize() == plain.dequantize()).all()
     else:
         assert q == plain

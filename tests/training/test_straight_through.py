@@ -99,7 +99,7 @@ def test_stochastic_rounding_takes_a_neighbour_and_its_mean_is_the_value(text):
     inside = (low <= w) & (w <= high) & (high > low)
     p = np.where(inside, (w - low) / np.where(high > low, high - low, 1), 0)
     deviation = np.sqrt(np.maximum(p * (1 - p), 1e-3) / 60) * (high - low)
-    rounded = np.abs(w) * 2.0**-24  # the value itself, to float32: what is left of int24
+    rounded = np.abs(w) * 2.0**-24  # the value itself, to float32: the remaining error of int24
     assert (np.abs(many.mean(0, dtype=np.float64) - w)[inside] <= (6 * deviation + rounded)[inside]).all()
     assert all(len(np.unique(column)) <= 2 for column in many.reshape(60, -1).T)
     if not isinstance(fmt, hc.VSQ):  # whose codes are taken before the scales are rounded

@@ -85,7 +85,7 @@ def build(folder: Path, root: Path) -> Path:
 
 
 def install(folder: Path, wheel: Path) -> Path:
-    """Unpack the wheel and what it and its tests import, built for aarch64."""
+    """Unpack the wheel and the imports of it and its tests, built for aarch64."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = [*project["dependencies"], "pytest>=8", "hypothesis", "safetensors", "threadpoolctl"]
     site = folder / "site"

@@ -61,7 +61,7 @@ int hc_platform_processors(void);
  * process's list of groups, `mount` the folder of all groups. */
 int hc_quota_processors(const char *groups, const char *mount);
 
-/* The processor of this thread, or -1 where hc_leave_cpu does nothing. */
+/* The processor of this thread, or -1 if hc_leave_cpu does nothing. */
 int hc_this_cpu(void);
 
 /* Linux may wake a worker on the processor of the calling thread and leave both there for milliseconds while other

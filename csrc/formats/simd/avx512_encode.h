@@ -124,7 +124,8 @@ static inline __attribute__((always_inline)) bool simd_floats(const float *x, co
             apart = _mm512_ternarylogic_epi32(apart, sum, _mm512_castps_si512(more), 0xf6); /* apart | (sum ^ more) */
         }
         const __m512i sign = _mm512_srli_epi32(_mm512_castps_si512(quotient), 32 - type.bits);
-        unit[i] = _mm512_ternarylogic_epi32(magnitude, sum, sign, 0xca); /* sum where magnitude has ones, else sign */
+        unit[i] =
+            _mm512_ternarylogic_epi32(magnitude, sum, sign, 0xca); /* the magnitude bits of sum, the rest of sign */
     }
     const __m512i lanes = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i bytes =

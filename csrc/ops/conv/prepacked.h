@@ -11,7 +11,7 @@ const float *hc_prepacked_panels_of(const hc_convolution *conv, const hc_filter_
 /* Scales of filters, for integers only. */
 const float *hc_prepacked_filter_scales(const hc_convolution *conv);
 
-/* What an algorithm fills. */
+/* Allocates prepacked filters; the algorithm fills the panels and scales. */
 hc_status hc_prepacked_filters_new(const hc_convolution *conv, const hc_filter_form *form,
                                    hc_prepacked_filters **prepacked, hc_error *error);
 float *hc_prepacked_panels_to(hc_prepacked_filters *prepacked);

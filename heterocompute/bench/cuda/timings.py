@@ -63,7 +63,7 @@ def _ratio(row: Row, least: list[float], seconds: list[float], goal: str, factor
 
 
 def _torch() -> Any:
-    """Return PyTorch if it has CUDA, else None."""
+    """Return PyTorch if it has CUDA, otherwise None."""
     try:
         import torch  # optional
     except ImportError:

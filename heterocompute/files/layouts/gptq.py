@@ -161,7 +161,7 @@ def _of_module(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _group_of(
     prefix: str, config: Mapping[str, Any], count: int, scales: Array, rows: int, key: str = "group_size"
 ) -> int | None:
-    """Return the inputs that share a scale, None of all of a row: what the configuration says."""
+    """Return how many inputs share a scale, None for a whole row, as the configuration states."""
     said = config.get(key)
     if said is not None and (type(said) is not int or (said < 1 and said != -1)):
         raise ValueError(f"{prefix}: {key} is {shown(said)}, expected a number of inputs, or -1")

@@ -193,7 +193,7 @@ for _rank, (_, _text) in enumerate(SIGNS):
 
 
 def _stem(name: str, part: _Part, dtype: str) -> str | None:
-    """Return what a name begins with, None if it has another end or another dtype."""
+    """Return a name without this end; None if it has another end or another dtype."""
     if not name.endswith(part.ending) or (part.dtypes is not None and dtype not in part.dtypes):
         return None
     stem = name[: len(name) - len(part.ending)]

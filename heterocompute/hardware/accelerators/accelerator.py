@@ -1,4 +1,4 @@
-"""An accelerator: its stores from the outermost in, what may spread over its multipliers, its clock.
+"""An accelerator: its stores from the outermost in, the loops that may spread over its multipliers, its clock.
 
 A machine of the literature is one value of one class. `Store` is a level of `hw.Arch`, in bytes instead of words, so
 that one description serves every number format. It includes the loops that the machine may run at that level: its

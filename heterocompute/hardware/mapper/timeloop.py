@@ -462,7 +462,7 @@ def _underscored(value: Any, where: str) -> dict[str, Any]:
 
 
 def _number(value: Any, where: str) -> float:
-    """A number; YAML 1.1 takes 1e-9 for text."""
+    """Return a number; YAML 1.1 reads 1e-9 as text."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):

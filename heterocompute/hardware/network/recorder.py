@@ -111,7 +111,7 @@ class Recorder:
         return self.torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
 
     def _note_kept(self) -> None:
-        """Give each node what autograd has saved of its memory; the output of the network counts elsewhere."""
+        """Add to each node the parts of its memory that autograd saved; the output of the network counts elsewhere."""
         kept = dict.fromkeys([None, INPUT, *(node.name for node in self.nodes)], (0, 0))
         output = self.root(self.nodes[-1].name) if self.nodes else INPUT
         outputs = {memory for memory, owner in self.owners.items() if owner == output}

@@ -86,7 +86,7 @@ class Ear:
         self._called.clear()
 
     def copied(self, source: Any, copy: Any) -> None:
-        """Take a copy of a weight for the weight."""
+        """Treat a copy of a weight as the weight."""
         found = self._known.get(source.data_ptr()) if source.dim() > 1 else None
         same = found is not None and (source.shape, source.stride()) == (found[1].shape, found[1].stride())
         if found is not None and same and copy.data_ptr() not in self._known:

@@ -55,7 +55,7 @@ class Product:
         activations : Format or None
         """
         made = self._made
-        if made[0] is not stored:  # a transposed array keeps what was prepared for it
+        if made[0] is not stored:  # a transposed array keeps its prepared panels
             w = turned(stored, self.weight.order)
             made = self._made = (stored, as_image(w) if self.kind == "Conv" and w.ndim == 3 else w)
         w = made[1]

@@ -104,7 +104,7 @@ class Run:
         return self.normed(self._through(range(self.shape.layers), self.embedded(ids)))
 
     def _through(self, layers: range, x: FloatArray) -> FloatArray:
-        """Run consecutive layers: as many as possible in one call of the C core, the others step by step."""
+        """Run consecutive layers: as many as possible in one call of the C core, the rest step by step."""
         turns, is_plain = self._turns(x.shape[1]), self._is_plain()
         at, end = layers.start, layers.stop
         while at < layers.stop:

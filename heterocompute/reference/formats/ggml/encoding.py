@@ -1,4 +1,4 @@
-"""The encoding of ggml's blocks: five types as ggml encodes them, the others by a search of least squares.
+"""The encoding of ggml's blocks: five types as ggml encodes them, the rest by a search of least squares.
 
 float32 throughout, operation by operation, no fma; sums index ascending, one accumulator. A value counts as its
 float32, cut to +-2^40, which no block reaches, and 0 below 2^-40, where every block is 0. H(v) is the float16 nearest
