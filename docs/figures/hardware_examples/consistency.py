@@ -11,7 +11,7 @@ from heterocompute import hardware as hw
 
 
 def database() -> Iterator[Example]:
-    """Checks of the table of devices."""
+    """The table of devices."""
     for name, dtype in (("a100-sxm-80gb", "int8"), ("h100-sxm", "fp16"), ("h100-pcie", "int8"), ("a30", "int8")):
         yield Example(
             f"{name}, {dtype}: sparse rate, 10^12/s", lambda n=name, d=dtype: 2 * hw.device(n).peak(d) / 1e12,
@@ -28,7 +28,7 @@ def database() -> Iterator[Example]:
 
 
 def splits() -> Iterator[Example]:
-    """Checks of sums and products of parts."""
+    """Sums and products of parts."""
     for a, b in (("k20x", "a100-sxm-40gb"), ("v100-sxm2", "h100-sxm"), ("k20x", "b200")):
         yield Example(
             f"{a} to {b}: gain", lambda x=a, y=b: math.prod(hw.explain_gain(x, y)["factors"].values()),
