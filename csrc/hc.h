@@ -34,9 +34,9 @@ typedef struct {
     const struct hc_prepacked *prepacked; /* panels that hc_prepack packed from this array, or NULL */
 } hc_packed;
 
-/* The integers of a packed array as the panels of one kernel: products of many rows then decode nothing. Panels are
- * used if they match (integers on both sides, the same kernel chosen, all of k in one KC block), otherwise the array
- * itself; bits are the same. *prepacked is NULL if the format has no integers. */
+/* The integers of a packed array as the panels of one kernel, so that matmuls of large batches do not decode. A matmul
+ * uses the panels if they match (integers on both sides, the same kernel chosen, all of k in one KC block), otherwise
+ * the array itself. The results are bitwise identical. *prepacked is NULL if the format has no integers. */
 typedef struct hc_prepacked hc_prepacked;
 hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **prepacked, hc_error *error);
 int64_t hc_prepacked_bytes(const hc_prepacked *prepacked);
@@ -49,10 +49,10 @@ typedef struct {
     double value;
 } hc_clip;
 
-/* Either side of a product: a view of float values, or a packed array. */
+/* Either side of a matmul: a view of float values or a packed array. One of the two pointers is NULL. */
 typedef struct {
-    const hc_view *dense;    /* one of the two */
-    const hc_packed *packed; /* is not NULL */
+    const hc_view *dense;
+    const hc_packed *packed;
 } hc_operand;
 
 /* Formats of this build, by number; false past the end. */
@@ -81,20 +81,20 @@ hc_status hc_prune(const hc_run *run, const hc_view *x, const hc_view *scores, i
 
 /* x -> packed->components, whose memory has the layout of hc_layout. Error messages begin with `name` ("quantize"). */
 hc_status hc_quantize(const hc_run *run, const hc_view *x, const hc_clip *clip, hc_packed *packed, hc_error *error);
-/* The same with weights of the squared errors of a learned codebook or a search. importance has x's shape and finite
- * values that are not negative; NULL: all are 1. */
+/* hc_quantize with weights for the squared errors that a learned codebook or a search minimizes. importance: x's shape,
+ * finite values that are not negative; NULL: all are 1. */
 hc_status hc_quantize_weighted(const hc_run *run, const hc_view *x, const hc_clip *clip, const hc_view *importance,
                                hc_packed *packed, hc_error *error);
 /* out: float32 or float64 of the packed shape, any strides. */
 hc_status hc_dequantize(const hc_run *run, const hc_packed *packed, const hc_view *out, hc_error *error);
-/* Indices [first, first + count) of axis 0, into an out of that shape. Both are multiples of hc_slab_step, or first +
- * count is the end. */
+/* Dequantizes indices [first, first + count) of axis 0 into an out of that shape. first is a multiple of hc_slab_step.
+ * So is count, unless first + count is the end. */
 hc_status hc_dequantize_slab(const hc_run *run, const hc_packed *packed, int64_t first, int64_t count,
                              const hc_view *out, hc_error *error);
 int64_t hc_slab_step(const hc_packed *packed);
-/* The values at which a gradient passes a rounding: low * T <= x <= high * T, where T is the group's threshold of clip,
- * or 1. Bit i % 8 of byte i / 8 of a row is column i of the format's rows, (rows, ceil(padded / 8)). factor: NULL, or
- * float32 of x's shape, 1 for these values and (bound / x) for all others. */
+/* Marks the values at which a gradient passes a rounding: low * T <= x <= high * T, where T is the group's threshold of
+ * clip, or 1. bits: (rows, ceil(padded / 8)); bit i % 8 of byte i / 8 of a row is column i of the format's rows.
+ * factor: NULL, or float32 of x's shape, 1 for marked values and (bound / x) for all others. */
 typedef struct {
     float low, high;
     uint8_t *bits;
@@ -102,11 +102,11 @@ typedef struct {
 } hc_inside;
 hc_status hc_inside_bytes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
                           int64_t *rows, int64_t *bytes, hc_error *error);
-/* Quantize and dequantize block by block; out is float32 of x's shape, any strides, and may be x itself. inside, if not
- * NULL, is filled meanwhile. Formats with a pattern are not supported. */
+/* Quantizes and dequantizes block by block. out: float32 of x's shape, any strides; it may be x itself. inside: filled
+ * in the same pass, or NULL. Formats with a pattern are not supported. */
 hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
                            const hc_clip *clip, const hc_inside *inside, const hc_view *out, hc_error *error);
-/* out = g if the bit is set, otherwise 0; float32 of the shape that was rounded, any strides. */
+/* out = g if the value's bit is set, otherwise 0. Both: float32 of the rounded array's shape, any strides. */
 hc_status hc_keep_inside(const hc_run *run, const hc_view *g, const hc_format *format, int n_axes, const int *axes,
                          const uint8_t *bits, const hc_view *out, hc_error *error);
 /* The levels of a format before scaling. With n > 0: a table of n ascending levels. With n = 0: from low to high,
@@ -183,8 +183,8 @@ hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_e
 hc_error_sums hc_compared(const hc_error_state *state);
 
 /* out[..., i, j] = sum_k a[..., i, k] * b[..., k, j]  with the leading dimensions of numpy.matmul, ndim >= 2 each (the
- * binding adds and removes the axis of a vector); bias (n) is added last or NULL. activations: the format that
- * the dense operand takes on the fly, or NULL. Working memory: under 64 MiB, whatever the size. */
+ * binding adds and removes the axis of a vector). bias: (n), added last, or NULL. activations: the format in which the
+ * dense operand is quantized block by block, or NULL. Working memory: under 64 MiB for every size. */
 hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
                     const hc_view *bias, const hc_view *out, hc_error *error);
 
@@ -206,14 +206,14 @@ typedef struct {
     int (*get_threads)(void);
     const char *core;
 } hc_blas;
-/* NULL: there is no BLAS. Only the first call has an effect. */
+/* Sets the BLAS of the process; NULL: there is none. Only the first call has an effect. */
 void hc_blas_use(const hc_blas *blas);
-bool hc_blas_looked(void); /* whether it was called */
-/* The speed of its kernels relative to ours with these instruction sets. */
+bool hc_blas_looked(void); /* whether hc_blas_use was called */
+/* Speed of the BLAS relative to the kernels of this library for these instruction sets. */
 typedef enum { HC_BLAS_NONE = 0, HC_BLAS_EQUAL, HC_BLAS_SLOWER } hc_blas_speed;
 hc_blas_speed hc_blas_speed_of(uint32_t isa);
 
-/* The shape of that result. The error message begins with `name`. */
+/* The shape of the result of hc_matmul. The error message begins with `name`. */
 hc_status hc_matmul_shape(const char *name, int a_ndim, const int64_t *a, int b_ndim, const int64_t *b, int *ndim,
                           int64_t shape[HC_MAX_DIMS], hc_error *error);
 
@@ -277,7 +277,7 @@ void hc_run_layer(const hc_run *run, const hc_layer *layer);
  * floats there. causal: a query sees no later token; window > 0: it sees only the last `window` tokens up to its own;
  * cap > 0: scores are cap tanh(s / cap). Steps of q and out (batch, head, token) in floats. */
 typedef struct {
-    const hc_packed *packed; /* or NULL */
+    const hc_packed *packed; /* NULL: the values are at `data` */
     const float *data;
     int64_t step[3];
 } hc_kept;
@@ -402,10 +402,10 @@ enum { HC_MAX_ALGORITHMS = 24 };
 typedef struct {
     int n, chosen; /* -1: out is empty */
     struct {
-        const char *reason; /* why not, or NULL */
-        const char *what;   /* it does */
-        const char *id;     /* ORDER_symbol of its line in ops/conv/algorithms.def */
-        double seconds;     /* an estimate in one thread */
+        const char *reason; /* why the algorithm refuses, or NULL */
+        const char *what;   /* description of the algorithm */
+        const char *id;     /* ORDER_symbol of its entry in ops/conv/algorithms.def */
+        double seconds;     /* an estimate for one thread */
         double work[6];     /* the counts of the estimate, in the order of hc_conv_work (ops/conv/convolution.h) */
         int64_t bytes;      /* working memory, at most */
         bool admitted;      /* its error is small enough to be chosen by default */
@@ -415,12 +415,12 @@ hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operan
                             const hc_window *window, const hc_conv_options *options, const hc_format *activations,
                             const hc_view *out, hc_conv_explanation *explanation, hc_error *error);
 
-/* Filters as the panels or transforms that the algorithm of these arguments packs in each call. They are used if they
- * match, otherwise w itself; bits are the same. NULL if the algorithm packs none. The form identifies the panels of one
- * w. It is all 0 if there are none. */
+/* Filters as the panels or transforms that the algorithm for these arguments otherwise packs in each call. hc_conv2d
+ * uses them if they match, otherwise w itself. The results are bitwise identical. *prepacked is NULL if the algorithm
+ * packs nothing. The form identifies the panels of one w. Its fields are 0 if there are no panels. */
 typedef struct {
     int64_t kernel, groups, m, height, width, down, across;
-    int64_t panels, panel_floats; /* of a group, of a panel */
+    int64_t panels, panel_floats; /* panels of a group; floats of a panel */
 } hc_filter_form;
 typedef struct hc_prepacked_filters hc_prepacked_filters;
 hc_status hc_form_of_filters(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
@@ -432,11 +432,12 @@ hc_status hc_prepack_filters(const hc_run *run, const hc_view *x, const hc_opera
 int64_t hc_prepacked_filters_bytes(const hc_prepacked_filters *prepacked);
 void hc_prepacked_filters_free(hc_prepacked_filters *prepacked);
 
-/* The same without the products of zeros: float32 sums over r, s, c ascending of the pairs in which neither value is 0
- * (ops/outer.c). w is a view of floats, groups and dilation are 1. Working memory: under 64 MiB for every size. */
+/* Convolution without the products of zeros: float32 sums over r, s, c ascending of the pairs in which neither value is
+ * 0 (ops/sparse/outer.c). w is a view of floats, groups and dilation are 1. Working memory: under 64 MiB for every
+ * size. */
 hc_status hc_conv2d_outer(const hc_run *run, const hc_view *x, const hc_view *w, const hc_window *window,
                           const hc_view *out, hc_error *error);
-/* Counts of an array of multipliers like SCNN's for this convolution (ops/outer_counts.c). out_size: height and
+/* Counts of an array of multipliers like SCNN's for this convolution (ops/sparse/outer_counts.c). out_size: height and
  * width. */
 typedef struct {
     int64_t rows, columns;        /* of the grid of cells, each with a tile of the image */
@@ -450,9 +451,9 @@ hc_status hc_count_outer(const hc_run *run, const hc_view *x, const hc_view *w, 
                          const int64_t out_size[2], const hc_outer_machine *machine, hc_outer_counts *counts,
                          hc_error *error);
 
-/* Contiguous items of 1, 2, 4 or 8 bytes as a bitmap and the items in which any bit is set (ops/bitmap.c). Bit i % 8 of
- * byte i / 8 is item i, bits after the last are 0. `mark` fills the bitmap and counts, `keep` copies the marked items,
- * `place` is the inverse. HC_VALUE if `kept` is not the number of set bits. */
+/* Contiguous items of 1, 2, 4 or 8 bytes as a bitmap and the nonzero items (ops/sparse/bitmap.c). Bit i % 8 of byte i /
+ * 8 is item i, bits after the last are 0. `mark` fills the bitmap and counts, `compress` copies the marked items,
+ * `expand` is the inverse. HC_VALUE if `kept` is not the number of set bits. */
 hc_status hc_bitmap_mark(const hc_run *run, int bytes, int64_t count, const void *items, uint8_t *bitmap, int64_t *kept,
                          hc_error *error);
 hc_status hc_bitmap_compress(const hc_run *run, int bytes, int64_t count, const void *items, const uint8_t *bitmap,
@@ -467,11 +468,11 @@ hc_status hc_bitmap_expand(const hc_run *run, int bytes, int64_t count, const ui
 hc_status hc_permute(const hc_run *run, int64_t rows, int64_t columns, int64_t ld, const int16_t *scores, int n, int m,
                      int64_t groups, int32_t *order, int64_t *exchanges, hc_error *error);
 
-/* Products as given hardware accumulates them; heterocompute/reference/emulation.py is the definition. Both operands
- * are rows over k, C-contiguous. A packed array as codes (rows, columns), scales (rows, groups) and one factor per
- * row: */
+/* Matmuls as given hardware accumulates them; heterocompute/reference/emulation.py is the definition. Both operands are
+ * rows over k, C-contiguous. hc_terms splits a packed array into codes (rows, columns), scales (rows, groups) and one
+ * factor per row. */
 typedef struct {
-    bool integers, groups, integer_scales; /* codes are integers; there are scales; the scales are integers, too */
+    bool integers, groups, integer_scales; /* codes are integers; groups have scales; these scales are integers */
 } hc_terms_kind;
 hc_status hc_terms(const hc_run *run, const hc_packed *packed, float *codes, float *scales, float *row_scale,
                    hc_terms_kind *kind, hc_error *error);
@@ -480,12 +481,12 @@ hc_status hc_terms(const hc_run *run, const hc_packed *packed, float *codes, flo
 typedef struct {
     int64_t rows, columns, group, groups;
     const int32_t *codes, *integer_scales;
-    const float *float_scales; /* both sides or neither */
+    const float *float_scales; /* both sides have them, or neither */
 } hc_code_rows;
 enum { HC_LOG_SUMS = 2047 };
 typedef struct {
     int bits;             /* of the accumulator; 0: float64, for log numbers */
-    bool saturates;       /* else it wraps */
+    bool saturates;       /* the accumulator saturates; otherwise it wraps */
     int64_t chunk;        /* values of a step; 0: a whole segment */
     bool mitchell;        /* products of integers by Mitchell's logarithms */
     int scale_shift;      /* bits that are cut from a product of integer scales, RNE */
@@ -503,7 +504,7 @@ typedef struct {
     int precision, smallest;
     int64_t chunk;        /* products of a step */
     int aligned_bits;     /* of the addends, from the largest exponent down; 0: the sum of a step is exact */
-    bool cuts, truncates; /* addends, sums; else RNE */
+    bool cuts, truncates; /* addends are cut, sums are truncated; otherwise both are RNE */
     int smallest_input;   /* as `smallest`, of the inputs */
     int lowest;           /* aligned: lower bound of the largest exponent */
 } hc_float_sum;
@@ -516,7 +517,7 @@ hc_status hc_emulate_floats(const hc_run *run, int64_t m, int64_t n, int64_t k, 
 typedef struct {
     double work; /* operations (shuffle: instructions), or bytes */
     uint64_t sum;
-    const char *isa; /* of the kernel line that ran */
+    const char *isa; /* of the kernel that ran */
 } hc_limit_result;
 hc_status hc_limit(const hc_run *run, const char *what, const void *data, int64_t amount, hc_limit_result *result,
                    hc_error *error);

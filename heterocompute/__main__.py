@@ -1,4 +1,4 @@
-"""``python -m heterocompute`` is the command ``heterocompute``."""
+"""Runs the command ``heterocompute`` for ``python -m heterocompute``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the tests share: formats of the table, instruction sets of this machine, data by seed, guarded buffers."""
+"""Shared code of the tests: example formats, instruction sets of this machine, data by seed, guarded buffers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from heterocompute import _heterocompute as core, reference
 from heterocompute.base import writer
 from heterocompute.cli import command as cli
 
-HANG = 600  # seconds after which a process that takes one is taken for hanging, however busy the machine is
+HANG = 600  # seconds after which a process of about one second counts as hanging, even on a busy machine
 
 FORMATS = [text for family in hc.Format.families() for text in family.examples]
 
@@ -45,7 +45,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[Any, st
 
 
 def run_until(step: int, call: Callable[[], object]) -> bool:
-    """Run in a child that is killed at a step, any call that changes files; return whether it came to its end."""
+    """Run in a child that is killed at the n-th call that changes files; return whether the child finished."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] == 0
@@ -75,7 +75,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 
 def takes(fmt: hc.Format, value: float, clip: Any = None) -> bool:
-    """Tell whether the definition of the format takes this value, with this clip."""
+    """Tell whether the definition of the format accepts this value with this clip."""
     try:
         reference.quantize(np.array([value]), fmt, 0, clip)
     except ValueError:
@@ -84,10 +84,10 @@ def takes(fmt: hc.Format, value: float, clip: Any = None) -> bool:
 
 
 def isas(*prefixes: str) -> list[str]:
-    """Every instruction set that this machine has, scalar first; no wider than HETEROCOMPUTE_ISA where that is set.
+    """Return the instruction sets of this machine, scalar first, up to HETEROCOMPUTE_ISA if that is set.
 
-    With prefixes only those with which other kernel lines are picked than with the ones before, among the families
-    whose names begin so.
+    With prefixes, return only the sets that select other kernels than the sets before, among the families whose names
+    begin with a prefix.
     """
     widest = os.environ.get("HETEROCOMPUTE_ISA")
     names = list(core.isa_names(core.cpu_isa() & (core.isa_mask(widest) if widest else ~0)))
@@ -105,7 +105,7 @@ CODING = ("encode_", "values_", "codes_", "integers_")
 
 
 def reals(shape: Any, seed: int = 0, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
-    """Normal data with some exact zeros and some large values."""
+    """Return normal data with some exact zeros and some large values."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(shape) * np.exp(rng.standard_normal(shape))
     x[rng.random(shape) < 0.05] = 0
@@ -149,7 +149,7 @@ FLOAT_MODES = {
 
 @contextmanager
 def float_mode(name: str) -> Iterator[None]:
-    """Let this thread compute as a library has set it that was linked with -ffast-math, or that called fesetround."""
+    """Set the float mode of this thread, as libraries linked with -ffast-math or fesetround do."""
     if platform.machine() not in ("x86_64", "aarch64") or not sys.platform.startswith("linux"):
         pytest.skip("the position of these bits is known for glibc only")
     libm = ctypes.CDLL("libm.so.6")
@@ -162,14 +162,14 @@ def float_mode(name: str) -> Iterator[None]:
     try:
         yield
         assert libm.fegetenv(found) == 0
-        assert found[word] & ~0x3F == changed[word] & ~0x3F  # the lowest are flags that operations raise
+        assert found[word] & ~0x3F == changed[word] & ~0x3F  # the lowest bits are flags that operations set
     finally:
         assert libm.fesetenv(saved) == 0
 
 
 @contextmanager
 def flushing() -> Iterator[None]:
-    """Let this thread take subnormal numbers for zeros, as a library linked with -ffast-math does."""
+    """Make this thread treat subnormal numbers as zeros, like a library linked with -ffast-math."""
     with float_mode("flush"):
         assert not (np.float32([1e-40]) * np.float32(2)).any()
         yield
@@ -177,7 +177,7 @@ def flushing() -> Iterator[None]:
 
 
 def same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Tell whether two arrays are equal to the bit, the sign of zero included."""
+    """Tell whether two arrays are bitwise equal, including the sign of zero."""
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
@@ -193,7 +193,7 @@ def check_forms(image: Any, filters: Any, bias: Any, plain: Any, arguments: dict
 
 
 def write_raw(path: str, header: Any, data: bytes = b"", length: int | None = None) -> None:
-    """Write a safetensors file of this header, which may be anything."""
+    """Write a safetensors file with any header."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text) if length is None else length) + text + data)
@@ -207,7 +207,7 @@ def read_raw(path: str) -> tuple[Any, bytes]:
 
 
 def assert_refused(path: str, *words: str) -> None:
-    """Loading raises one line that names the file and holds the words."""
+    """Assert that loading raises one line that names the file and contains the words."""
     with pytest.raises(ValueError) as caught:
         hc.load(path)
     message = str(caught.value)

@@ -1,5 +1,6 @@
-"""Operations on odd shapes, one after the other, to be run with tests/c/preload/guarded_heap.c: what reads or writes
-beside its scratch memory kills the process, and the last line printed is the call that did.
+"""Operations on odd shapes, to be run with tests/c/preload/guarded_heap.c.
+
+An access outside of scratch memory kills the process; the last printed line is the call that did it.
 
 python tests/scratch_sweep.py [--seconds 10] [--seed N]
 """
@@ -23,7 +24,7 @@ COLUMNS = [1, 2, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 129, 200, 257, 
 
 
 def weights_format(draw: random.Random) -> str:
-    """Return a format, of three in five with a pattern where it takes one."""
+    """Return a format; three of five have a pattern if the format supports one."""
     text = draw.choice(FORMATS)
     if draw.random() < 0.4 or ":" in text:
         return text
@@ -36,7 +37,7 @@ def weights_format(draw: random.Random) -> str:
 
 
 def product(draw: random.Random, data: np.random.Generator) -> None:
-    """Quantize, multiply in each of the ways, and decode."""
+    """Quantize, multiply with all kinds of operands, and decode."""
     text, act = weights_format(draw), draw.choice(ACTIVATIONS)
     n, k, m = draw.choice([1, 3, 5, 16, 17, 33]), draw.choice(COLUMNS), draw.choice([1, 1, 2, 3, 4, 5, 8, 9, 13, 17])
     print(f"linear: w {text} {(n, k)}, {m} rows, activations {act}", flush=True)
@@ -65,7 +66,7 @@ def convolution(draw: random.Random, data: np.random.Generator) -> None:
 
 
 def compressed(draw: random.Random, data: np.random.Generator) -> None:
-    """Compress and multiply what is mostly zeros."""
+    """Compress and multiply arrays of mostly zeros."""
     n, k, m, density = draw.choice([1, 5, 33]), draw.choice(COLUMNS), draw.choice([1, 3, 8, 9, 40]), draw.random() / 2
     print(f"compressed: {(n, k)}, {m} rows, density {density:.2f}", flush=True)
     w = np.where(data.random((n, k)) < density, data.standard_normal((n, k)), 0).astype(np.float32)
@@ -83,7 +84,7 @@ def compressed(draw: random.Random, data: np.random.Generator) -> None:
 
 
 def emulated(draw: random.Random, data: np.random.Generator) -> None:
-    """Multiply as given hardware would."""
+    """Multiply like given hardware."""
     n, k = draw.choice([1, 5]), draw.choice(COLUMNS[:16])
     accumulator = draw.choice(["int32", "int16-sat", "int24-wrap", "fp16", "fp32"])
     print(f"emulate.matmul: {(n, k)}, {accumulator}", flush=True)

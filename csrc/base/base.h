@@ -1,6 +1,6 @@
 /* Types that all folders share: sizes, status, assertions, and the resources of one call. A status has a code for the
  * program and a message for the reader. The message names the argument, its value and the expected value. It is written
- * once, where the check fails.
+ * once, by the check that fails.
  */
 #ifndef HC_BASE_H
 #define HC_BASE_H
@@ -51,7 +51,7 @@ hc_status hc_refuse(hc_error *error, const char *argument, const char *text);
 hc_status hc_refuse_value(hc_error *error, const char *argument, int ndim, const int64_t *index, double value,
                           const char *text);
 
-/* Device of memory: HC_HOST, or the number of a device, which the routes for this device know
+/* Device of memory: HC_HOST, or the number of a device, which the routes of that device interpret
  * (ops/route/routes.def). */
 enum { HC_HOST = 0 };
 
@@ -63,7 +63,7 @@ typedef struct {
     /* 1 + the number of the route that a call uses if that route does not refuse (hc_route_name); 0: the fastest */
     int route;
     int device;     /* device on which a call with routes computes */
-    bool one_order; /* one order of sums for every number of rows: a row has the same bits as alone */
+    bool one_order; /* one order of sums for every batch size: a row's result does not depend on the other rows */
 } hc_run;
 
 /* HC_ASSUME: the caller's duty. HC_ASSERT: an invariant of the core. Both are checked in debug and sanitizer builds

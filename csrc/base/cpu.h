@@ -42,7 +42,7 @@ uint32_t hc_cpu_processor(void);
 int hc_processors(void);
 
 /* Number of threads of a call. `wanted` 0 stands for all processors, or for one if there are so few multiply-adds or
- * values that a second thread never pays. */
+ * values that a second thread is never faster. */
 int hc_threads_for(int wanted, double work);
 
 #endif

@@ -25,20 +25,20 @@ typedef enum {
     HC_SCALE_INTEGER, /* 1 to 2^scale_bits - 1, or 0 */
     HC_SCALE_E8M0,    /* 2^(byte - 127) */
     HC_SCALE_E4M3,
-    HC_SCALE_DOUBLE, /* a float32 for 256 integers around a mean, over all rows; see row_scales */
-    HC_SCALE_OWN,    /* see row_scales; scale_bits: of the integers that it multiplies, or 0 */
+    HC_SCALE_DOUBLE, /* mean + float32 * integer, one float32 for 256 integers, over all rows; see row_scales */
+    HC_SCALE_OWN,    /* see row_scales; scale_bits: width of the integers that the scale multiplies, or 0 */
     HC_N_SCALE_KINDS
 } hc_scale_kind;
 typedef enum {
     HC_SECOND_NONE = 0,
     HC_SECOND_ROW,   /* HC_COARSE, one float32, multiplies the row's folded sum */
-    HC_SECOND_SCALE, /* it multiplies each scale: s = float32(scale * coarse) */
+    HC_SECOND_SCALE, /* HC_COARSE multiplies each scale: s = float32(scale * coarse) */
     HC_N_SECOND_KINDS
 } hc_second_kind;
 /* A float32 for each group of a row. */
 typedef void hc_row_floats_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                               int64_t row, float *out);
-/* c of a code. */
+/* The value c of a code. */
 typedef double hc_level_fn(const hc_format *format, uint32_t code);
 /* Fields that do not apply are 0. */
 typedef struct {
@@ -46,35 +46,35 @@ typedef struct {
     hc_code_kind codes;
 
     /* HC_CODES_INTEGER */
-    bool is_signed;       /* two's complement, else unsigned */
-    bool has_zero_points; /* one a group, `bits` wide */
-    bool has_minima;      /* value = s * c + minimum of the group: in products with integers only */
+    bool is_signed;       /* two's complement; otherwise unsigned */
+    bool has_zero_points; /* one per group, `bits` wide */
+    bool has_minima;      /* value = s * c + minimum of the group; applies only to matmuls with integers */
     bool is_nearest;      /* the scale of a row is s = float32(absmax / largest code), codes are clip(RNE(x / s)) */
     int fraction_bits;
-    int32_t lowest, largest; /* codes that encoding makes */
+    int32_t lowest, largest; /* range of the codes that encoding produces */
 
     /* HC_CODES_FLOAT */
     int precision,
         smallest;      /* bits of the significand, including the leading 1; exponent of the smallest normal float */
-    float maximum;     /* the largest finite one */
+    float maximum;     /* the largest finite float */
     int lift;          /* codes of fewer than 8 bits, shifted up by `lift`, are floats of 8 bits */
-    int exponent_bits; /* of floats of 6 and 8 bits */
+    int exponent_bits; /* width of the exponent, for floats of 6 and 8 bits */
     int special_bits;  /* an 8-bit float with all of these bits set is infinity if its fraction is 0, otherwise NaN */
     int e2_bits; /* fraction bits of a float with two exponent bits, which hc_e2_integer converts to an integer; or 0 */
 
     /* HC_CODES_FLOAT, HC_CODES_TABLE, HC_CODES_LOG */
-    hc_level_fn *level; /* of codes of up to 8 bits */
-    float table[16];    /* 4 bits: c by code */
-    int steps;          /* HC_CODES_LOG: steps of an octave */
+    hc_level_fn *level; /* value of a code, for codes of up to 8 bits */
+    float table[16];    /* value of each code, for codes of 4 bits */
+    int steps;          /* HC_CODES_LOG: steps per octave */
 
     /* HC_CODES_LEARNED */
     int code_values; /* consecutive values that one code covers */
 
     hc_scale_kind scale;
-    int scale_bits; /* of HC_SCALE_INTEGER and HC_SCALE_OWN */
+    int scale_bits; /* width of the integers of HC_SCALE_INTEGER and HC_SCALE_OWN */
     hc_row_floats_fn *row_scales;
     hc_second_kind second;
-    bool is_shared; /* one coarse scale, or one codebook, is for the whole array */
+    bool is_shared; /* the whole array has one coarse scale, or one codebook */
 } hc_stored_form;
 
 /* Whether codes are integers without a table. */

@@ -27,7 +27,7 @@ typedef struct {
     int32_t bits;
     int32_t group; /* 0: one group for the whole row */
     int32_t option[HC_N_OPTIONS];
-    int32_t n, m; /* n of every m values along a run are kept, the others are 0; m = 0: all are kept */
+    int32_t n, m; /* n of every m values along a run are kept, the rest are 0; m = 0: all are kept */
 } hc_format;
 
 /* Bits of the position of a nonzero in its block of m. */

@@ -1,4 +1,4 @@
-/* Status sentences and overflow-checked sizes. */
+/* Fills errors, and multiplies sizes with a check for overflow. */
 #include "base/base.h"
 
 #include <stdarg.h>

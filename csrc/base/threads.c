@@ -1,6 +1,6 @@
 /* The pool. Workers sleep on a condition. Each thread gets the same share of a job at each call, since its earlier
  * results are in its caches; a thread that has finished helps the others. Waking a sleeping thread takes as long as a
- * small product, and milliseconds on virtual processors, and products often follow each other closely. So a waiting
+ * small matmul, and milliseconds on virtual processors, and matmuls often follow each other closely. So a waiting
  * thread polls for SPIN_NS first, unless there are more threads than processors. */
 #include "base/threads.h"
 #include "base/float_env.h"
@@ -20,7 +20,7 @@ typedef struct {
     hc_task *task;
     void *context;
     int n_threads, cpu; /* processor of the caller */
-    hc_share *share;    /* one a thread */
+    hc_share *share;    /* one per thread */
 } hc_job;
 
 static struct {
@@ -33,7 +33,7 @@ static struct {
     atomic_ullong generation; /* counts jobs, so that a worker sees a new one */
     hc_job *job;
     atomic_int running;             /* workers inside the job */
-    hc_share share[HC_MAX_THREADS]; /* of the job; kept here, since the caller's stack may be small */
+    hc_share share[HC_MAX_THREADS]; /* of the job; not on the caller's stack, which may be small */
 } pool = {.owner = HC_MUTEX_INIT, .mutex = HC_MUTEX_INIT, .wake = HC_CONDITION_INIT, .done = HC_CONDITION_INIT};
 
 static void take_tasks(hc_job *job, int thread) {
@@ -113,7 +113,7 @@ static void work(int thread) {
         pool.running++;
         hc_mutex_unlock(&pool.mutex);
         take_tasks(job, thread);
-        const int n_threads = job->n_threads; /* the job ends with the last thread */
+        const int n_threads = job->n_threads; /* read now: `job` is invalid once the last thread has finished */
         lock();
         if (--pool.running == 0)
             hc_condition_signal(&pool.done);

@@ -12,7 +12,7 @@
 #include <float.h>
 #include <math.h>
 
-/* Before a loop of a few turns, which the compiler of CUDA would unroll many times. */
+/* Stands before a loop of few iterations. Without it nvcc unrolls the loop many times. */
 #ifdef __CUDACC__
 #define HC_SHORT_LOOP _Pragma("unroll 1")
 #else

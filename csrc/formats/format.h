@@ -47,7 +47,7 @@ typedef int64_t hc_decode_codes_fn(const hc_format *format, const hc_geometry *g
 typedef void hc_learn_fn(const hc_format *format, float *values, double *weights, int64_t n, void *scratch,
                          float *codebook);
 
-/* What shares a learned codebook. */
+/* The values that share a learned codebook: a row or the whole array. */
 typedef enum { HC_LEARN_NONE = 0, HC_LEARN_ROW, HC_LEARN_TENSOR } hc_learning;
 
 /* Clipping: the threshold is taken over |x| or max(x, 0) of a group, or over |x| of the whole array (each group then
@@ -118,7 +118,7 @@ typedef struct {
     hc_row_floats_fn *scales, *minima; /* of stored_form's row_scales; neither declines */
 } hc_format_simd;
 
-const hc_format_ops *hc_format_find(int32_t family); /* NULL: no such line */
+const hc_format_ops *hc_format_find(int32_t family); /* NULL: formats.def has no such family */
 
 /* The format as data, without its pattern; form->codes says if it is unstated. */
 hc_stored_form hc_form_of(const hc_format *format);

@@ -49,7 +49,7 @@ typedef struct {
     int64_t order[HC_MAP_LEVELS];
 } hc_map_choice;
 
-/* `first` is the objective, `second` breaks ties: cycles, or energy where the objective is delay. */
+/* `first` is the objective, `second` breaks ties: cycles, or energy if the objective is delay. */
 typedef struct {
     double energy, cycles, first, second;
 } hc_map_cost;

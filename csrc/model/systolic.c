@@ -41,7 +41,8 @@ static void pulse_down(const array *cells, double *x, const double *edge) {
     memcpy(x, edge, (size_t)cells->cols * sizeof *x);
 }
 
-/* One fold with stationary values: still[r][c] = fixed(k0 + r, c0 + c), and stream row t gives sum t of every column. */
+/* One fold with stationary values: still[r][c] = fixed(k0 + r, c0 + c), and stream row t gives sum t of every
+ * column. */
 static void fold_stationary(array *cells, double *edge, const matrix *fixed, const matrix *stream, int64_t k0,
                             int64_t c0, double *out, int64_t out_row, int64_t out_col, hc_systolic_run *run) {
     const int64_t rows = cells->rows, cols = cells->cols, length = stream->n_rows;

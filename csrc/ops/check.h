@@ -44,7 +44,7 @@ typedef struct {
  * this array. */
 hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, hc_error *error);
 
-/* Shape and reduction axes of a dense or packed operand of a product. */
+/* Shape and reduction axes of a dense or packed operand of a matmul. */
 typedef struct {
     int ndim;
     int64_t shape[HC_MAX_DIMS];

@@ -23,7 +23,7 @@ import numpy as np
 
 
 class Kind(NamedTuple):
-    """What costs are of: their folder, the counts of hc_work or hc_conv_work, and how C numbers what has them."""
+    """A kind of costs: its folder, the counts of hc_work or hc_conv_work, and C's numbers of paths or algorithms."""
 
     folder: Path
     counts: tuple[str, ...]

@@ -1,4 +1,4 @@
-/* What formats say of themselves, and the tables of formats and kernels, for those who only see hc.h. */
+/* Properties of formats, and the tables of formats and kernels, as hc.h declares them. */
 #include "formats/format.h"
 #include "hc.h"
 #include "kernels/kernel.h"

@@ -11,7 +11,7 @@
 enum {
     PIECES = 16,           /* per thread, of a loop on registers */
     BLOCK_BYTES = 1 << 20, /* large compared with a page, small compared with the bytes that a benchmark reads */
-    AHEAD_BYTES = 4096,    /* measured best for the products as well (Zen 4, 2026-11) */
+    AHEAD_BYTES = 4096,    /* measured best for matmuls as well (Zen 4, 2026-11) */
 };
 
 typedef struct {

@@ -1,4 +1,4 @@
-/* Sums of inputs and their factor. The update of the trailing part is a product over descending depth, the order of an
+/* Sums of inputs and their factor. The update of the trailing part is a matmul over descending depth, the order of an
  * unblocked factorization, so blocks change no bit.
  */
 #include "base/threads.h"

@@ -56,7 +56,7 @@ hc_status hc_ptq_score(const hc_run *run, const hc_ptq_grid *grid, const double 
                        hc_error *error);
 
 /* Column order[j] is rounded from w_j + sum over i < j of (w_i - value_i) * factor[i][j], i ascending; from w_j alone
- * where `factor` is NULL. With `choice`, which may be NULL, the mask is chosen at the start of each block: the n
+ * if `factor` is NULL. With `choice`, which may be NULL, the mask is chosen at the start of each block: the n
  * columns with the largest gain weight * (x^2 - (x - value)^2) are kept, the earlier in the order if gains are equal. x
  * is the value that would be rounded at that moment. Removed values have code 0. */
 hc_status hc_ptq_columns(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *factor,

@@ -1,4 +1,4 @@
-/* A product in tiles. Both sides are packed: matrices of this folder have rows of 2^n bytes, whose columns would all
+/* A matmul in tiles. Both sides are packed: matrices of this folder have rows of 2^n bytes, whose columns would all
  * share a few cache sets. Partial tiles go through a tile of their own. The depth ascends for every item of c, so no
  * bit depends on tiles.
  */

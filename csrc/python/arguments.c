@@ -230,7 +230,7 @@ int hc_parse_clip(PyObject *object, hc_clip *clip) {
     return 1;
 }
 
-/* An entry of a dict. The reference is taken before another thread can remove the entry; NULL if there is none. */
+/* A new reference to an entry of a dict, safe from threads that remove the entry; NULL if there is none. */
 static PyObject *held_entry(PyObject *dict, const char *key, hc_held *held) {
 #if PY_VERSION_HEX >= 0x030d0000
     PyObject *object;

@@ -23,7 +23,8 @@ int hc_parse_axes(PyObject *object, int *axes, int *count);
 #define HC_PREPACKED_CAPSULE "heterocompute.prepacked"
 #define HC_PREPACKED_FILTERS_CAPSULE "heterocompute.prepacked_filters"
 
-/* (format, shape, axes, components[, capsule of prepack]); components' dtypes, shapes and strides are checked against the layout. */
+/* (format, shape, axes, components[, capsule of prepack]); components' dtypes, shapes and strides are checked against
+ * the layout. */
 int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed *packed, hc_held *held);
 /* (isa mask, threads or 0 for all processors[, path[, route[, one order]]]); `settings` does not resolve 0 threads */
 int hc_parse_settings(PyObject *object, hc_run *run);

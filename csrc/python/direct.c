@@ -1,5 +1,5 @@
-/* Products of plain arguments in one step: float arrays of NumPy's own type, and packed arrays, whose view is kept on
- * the array. If an argument is anything else, or is invalid, the result is None and nothing has happened. The general
+/* Matmuls of plain arguments in one step: float arrays of NumPy's own type, and packed arrays, whose view is kept on
+ * the array. If an argument is anything else, or is invalid, the call returns None without side effects. The general
  * path (heterocompute/products/matmul.py) then handles the call: it knows all kinds of arguments and every error
  * message.
  */

@@ -1,4 +1,4 @@
-/* The binding of the emulated products: arrays whose type, shape and order are checked here. */
+/* The binding of the emulated matmuls: arrays whose type, shape and order are checked here. */
 #include "python/arguments.h"
 #include "python/methods.h"
 

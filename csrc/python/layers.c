@@ -61,7 +61,7 @@ PyObject *hc_layer_method(PyObject *self, PyObject *args) {
     layer.repeat = repeat;
     layer.turns = turns;
     layer.pairs = pairs;
-    hc_error error = {.status = HC_OK}; /* a layer has none */
+    hc_error error = {.status = HC_OK}; /* layers cannot fail */
     hc_status status;
     HC_WITHOUT_GIL((hc_run_layer(&run, &layer), HC_OK));
     return hc_finish(status, &error, &held);

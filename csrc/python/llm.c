@@ -75,11 +75,11 @@ static bool follows(const hc_operand *a, const hc_operand *b) {
     return true;
 }
 
-/* Weights that multiply the same input and are adjacent in memory are multiplied as one: n of them from `first` on, as
+/* Joins weights that multiply the same input and are adjacent in memory to one weight: n of them from `first` on, as
  * `joined`. */
 static void join(hc_llm_layer *layer, hc_side *side, hc_llm_weight first, int n, hc_llm_weight joined) {
     hc_operand *weight = layer->weight + first;
-    if (weight[n].packed || weight[n].dense) /* the model has them as one weight */
+    if (weight[n].packed || weight[n].dense) /* the model stores them as one weight */
         return;
     int64_t rows = 0;
     for (int i = 0; i < n; i++) {

@@ -27,7 +27,7 @@ PyObject *hc_explain_conv2d_method(PyObject *self, PyObject *args);
 PyObject *hc_conv_algorithms_method(PyObject *self, PyObject *args);
 PyObject *hc_prepack_method(PyObject *self, PyObject *args);
 
-/* cuda.c */
+/* cuda/ */
 PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused);
 PyObject *hc_cuda_open_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args);

@@ -18,7 +18,7 @@ static PyObject *check_format(PyObject *self, PyObject *argument) {
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
 
-/* The fields of hc_stored_form that mean something outside of the core; kinds by name. */
+/* Fields of hc_stored_form that other parts of the package use; kinds are converted to names. */
 static PyObject *stored_form(PyObject *self, PyObject *argument) {
     static const char *const codes[HC_N_CODE_KINDS] = {"unstated", "integer", "float", "table", "log", "learned"};
     static const char *const scales[HC_N_SCALE_KINDS] = {"none", "f32",  "f16",    "integer",
@@ -160,7 +160,7 @@ static PyObject *slab_step(PyObject *self, PyObject *packed_object) {
     return PyLong_FromLongLong(hc_slab_step(&packed));
 }
 
-/* The state is the bytes of an hc_error_state, none before the first values. */
+/* Adds the errors of two arrays to a state: the bytes of an hc_error_state, empty before the first values. */
 static PyObject *compare(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *x_object, *y_object;
@@ -468,8 +468,9 @@ static int exec_module(PyObject *module) {
     return 0;
 }
 
-/* Python 3.11 refuses slots that it does not know, and one extension serves all versions: PyInit adds the others. */
-enum { MULTIPLE_INTERPRETERS = 3 }; /* Py_mod_multiple_interpreters, of which NULL says: not supported */
+/* One extension serves all versions of Python, and Python 3.11 rejects unknown slots. So PyInit adds the newer
+ * slots. */
+enum { MULTIPLE_INTERPRETERS = 3 }; /* Py_mod_multiple_interpreters; the value NULL stands for "not supported" */
 
 static PyModuleDef_Slot SLOTS[] = {
     {Py_mod_exec, exec_module},

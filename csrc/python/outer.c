@@ -72,7 +72,7 @@ static bool parse_items(PyObject *object, bool writable, void **data, int64_t *c
     return true;
 }
 
-/* (run, items, bitmap, values, what): what is 0 for mark, 1 for keep, 2 for place. */
+/* (run, items, bitmap, values, what): what is 0 for mark, 1 for compress, 2 for expand. */
 PyObject *hc_bitmap_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *objects[3];

@@ -1,4 +1,4 @@
-/* The binding of products: parse -> view -> release the GIL -> call -> status. */
+/* The binding of matmuls and convolutions: parse -> view -> release the GIL -> call -> status. */
 #include "python/call.h"
 #include "python/methods.h"
 

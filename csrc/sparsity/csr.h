@@ -9,7 +9,7 @@ int64_t hc_csr_look_starts(const hc_csr *csr);
 
 /* Stored values of some rows with valid starts. */
 typedef struct {
-    bool inside;    /* all indices lie in [0, columns) */
+    bool inside;    /* all indices are in [0, columns) */
     bool ascending; /* no index is below the preceding index of its row */
 } hc_csr_indices;
 hc_csr_indices hc_csr_look(const hc_csr *csr, int64_t first_row, int64_t rows);

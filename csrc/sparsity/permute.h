@@ -15,7 +15,7 @@
  *   order    (groups * m): the column at each position, -1 for empty positions; changed in place
  *   1 <= n < m <= 32
  *
- * Memory: 4 * (n + 2 * m + 1) * ld bytes a thread. */
+ * Memory: 4 * (n + 2 * m + 1) * ld bytes per thread. */
 int64_t hc_permute_sweep(int n_threads, int64_t rows, int64_t ld, const int16_t *scores, int n, int m, int64_t groups,
                          int32_t *order);
 

@@ -1,7 +1,7 @@
 """Fill the tables of benchmarks.md from what `heterocompute bench` measured: python docs/figures/benchmarks.py FILES
 
-The files are those of `heterocompute bench --json`; several, each with other benchmarks or threads, are joined. Only
-what stands between `<!-- NAME -->` and `<!-- / -->` is written again; a table without new figures stays as it is.
+The files are outputs of `heterocompute bench --json`. Several files with different benchmarks or threads are combined.
+Only the text between `<!-- NAME -->` and `<!-- / -->` is replaced; a table without new results is unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Rows = dict[str, Row]  # by name
 
 
 class Target(NamedTuple):
-    """One line of the table of targets; without `work` it goes on with the line before."""
+    """One row of the table of targets; without `work` it continues the row above."""
 
     work: str
     wanted: str
@@ -173,7 +173,7 @@ RATIOS = {
 
 
 def measured(figures: Figures, title: str, milliseconds: float = 1e3, unit: str = "ms") -> str:
-    """Make the table of one benchmark: time, rate and ratios with one thread, the time and the gain with two."""
+    """Make the table of one benchmark: time, rate and ratios with one thread, time and speedup with two."""
     one, two = figures.rows(title), figures.rows(title, 2)
     keys = [key for key in RATIOS if any(key in row for row in one.values())]
     rows = []
@@ -216,7 +216,7 @@ def batches(figures: Figures) -> str:
 
 
 def points(figures: Figures) -> str:
-    """Make the table of the products of few rows: milliseconds by rows, and how they compare with the best peer."""
+    """Make the table of small batches: milliseconds by rows, and the ratios to the best other library."""
     one = figures.rows(POINTS)
     by_work: dict[tuple[int, int, str], Rows] = {}
     for row in one.values():

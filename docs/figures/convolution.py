@@ -1,7 +1,7 @@
 """Write docs/conv-roofline.svg and the tables of convolutions in docs/benchmarks.md: python docs/figures/convolution.py
 
-Without an argument it measures, `heterocompute bench conv --json`; with the file of such a run it draws that again.
-The picture is of one thread and one image; a table that was not measured stays as it is.
+Without an argument the script runs `heterocompute bench conv --json`; with the output file of a run it draws that run.
+The picture shows one thread and one image. A table without new results is unchanged.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from heterocompute.report.roofline import roofline_svg
 PICTURE, PAGE = DOCS / "conv-roofline.svg", DOCS / "benchmarks.md"
 WIDTH, HEIGHT = 760, 420
 PRODUCTS = "Products and limits"
-# Of the page's tables; --markdown prints them. im2col: what implicit computes, never faster.
+# Algorithms in the page's tables; --markdown prints all. im2col computes the same as implicit and is never faster.
 LEFT_OUT = ("seconds", "rate", "unit", "intensity", "of_limit", "im2col")
 
 
 def roof(report: dict[str, Any]) -> dict[str, Any]:
-    """Return what `roofline_svg` draws: a convolution reuses what it reads, a GEMV does not."""
+    """Return the data for `roofline_svg`: a convolution reuses its operands, a GEMV does not."""
     products = next(table for table in report["tables"] if table["title"] == PRODUCTS and table["threads"] == 1)
     limits = {row["name"]: row["rate"] * 1e9 for row in products["rows"]}
     peak, bandwidth = limits["float32 FMA"], max(rate for name, rate in limits.items() if name.startswith("read"))

@@ -16,13 +16,13 @@ from heterocompute.report.palette import FAMILIES, GREY, SERIES
 
 PICTURE, PAGE = DOCS / "density.svg", DOCS / "compressed.md"
 MARKS = dict(zip(("N:M", "CSR", "EIE", "EIE, 0.35 of x", "CSR, SciPy"), (*SERIES[:4], FAMILIES["plain"]), strict=True))
-OWN, SHOWN = "dense, own", 0.1  # the density whose times the table has
+OWN, SHOWN = "dense, own", 0.1  # the density whose times are in the table
 
 Table = dict[str, Any]
 
 
 def tables_of(path: Path, title: str) -> list[Table]:
-    """Return the tables of one thread whose titles begin so, one vector first."""
+    """Return the tables of one thread with titles that begin so, in the order of the number of vectors."""
     report = json.loads(path.read_text())["benchmarks"]["density"]
     found = [table for table in report["tables"] if table["threads"] == 1 and table["title"].startswith(title)]
     return sorted(found, key=lambda table: table["shape"][0])
@@ -34,7 +34,7 @@ def vectors(table: Table) -> str:
 
 
 def draw(times: list[Table], evens: list[Table]) -> None:
-    """Draw time relative to the dense product against density, one column for each number of vectors."""
+    """Draw the time relative to the dense matmul against density, with one column per number of vectors."""
     drawn = figure(10.5, 4.8)
     for axes, of, even in zip(drawn.subplots(1, len(times), sharey=True), times, evens, strict=True):
         axes.axhline(1, color=GREY, linewidth=1.2)
@@ -56,7 +56,7 @@ def draw(times: list[Table], evens: list[Table]) -> None:
 
 
 def words(times: list[Table], evens: list[Table]) -> str:
-    """Return the break-even densities, and milliseconds at one density, as Markdown."""
+    """Return the break-even densities, and the milliseconds at one density, as Markdown."""
     heads = [f"{vectors(of)}: {what}" for of in times for what in ("break-even", f"ms at {SHOWN}")]
     lines = []
     for family in ("dense, OpenBLAS", OWN, *MARKS):
@@ -64,7 +64,7 @@ def words(times: list[Table], evens: list[Table]) -> str:
         for of, even in zip(times, evens, strict=True):
             rows = {row["density"]: row for row in of["rows"] if row["family"] == family}
             found: dict[str, Any] = next((row for row in even["rows"] if row["name"] == family), {})
-            beyond = found.get("break_even") == max(rows, default=None)  # faster wherever it was measured
+            beyond = found.get("break_even") == max(rows, default=None)  # faster at all measured densities
             even_at = f"{'≥ ' * beyond}{found['break_even']:.2f}" if "break_even" in found else "none"
             cells.append(even_at if found else "")
             at = rows.get(SHOWN) or (rows.get(1.0) if family.startswith("dense") else None)

@@ -1,8 +1,8 @@
 """Draw docs/emulate.svg: python docs/figures/emulate.py
 
-Layer fc1 of the shipped network on its held-out images: 599 rows of 256 activations after a ReLU, 64 filters. Left:
-codes of 8 and 4 bits, each product added to an accumulator of so many bits. Right: VS-Quant with products of scales of
-so many bits. SQNR is that of the layer's output against float64, so that every curve ends at the error of its format.
+Layer fc1 of the built-in network on its held-out images: 599 rows of 256 activations after a ReLU, 64 filters. Left:
+codes of 8 and 4 bits, against the bits of the accumulator. Right: VS-Quant, against the bits of the products of scales.
+SQNR is that of the layer's output relative to float64, so that every curve ends at the error of its format.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCALES = [
 
 
 def layer() -> tuple[np.ndarray, np.ndarray]:
-    """Return what fc1 multiplies."""
+    """Return the operands of fc1."""
     net = hc.zoo.digits()
     x = net.test_x
     for name, stride in (("conv1", 1), ("conv2", 2), ("conv3", 2)):
@@ -45,7 +45,7 @@ def text(x: float, y: float, words: str, more: str = "") -> str:
 
 
 def curve(axes: Axes, row: int, words: str, points: dict[int, float]) -> list[str]:
-    """Return a curve, its marks and its line of the legend."""
+    """Return a curve, its marks and its entry in the legend."""
     mark: Mark = SERIES[row]
     places = [axes.place(bits, max(decibel, 0)) for bits, decibel in points.items()]
     path = " ".join(f"{x},{y}" for x, y in places)

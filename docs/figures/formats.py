@@ -1,6 +1,6 @@
 """Draw the picture of each family in docs/formats/ but `log`: python docs/figures/formats.py
 
-SQNR of the shipped network's weights as bars, with the stored bits of a value behind each.
+SQNR of the built-in network's weights as bars, each with the stored bits per value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WIDTH, LEFT, RIGHT, TOP, STEP = 760, 150, 130, 36, 24
 
 
 def bars(texts: list[str]) -> str:
-    """Return the picture of these formats, best first, each in the colour of its family."""
+    """Return the picture of these formats, best first, in the colours of their families."""
     rows = [row for row in hc.study(hc.zoo.digits().weights, texts).table if row["format"] in texts]
     rows.sort(key=lambda row: -row["sqnr_db"])
     height, top_db = TOP + STEP * len(rows) + 8, max(row["sqnr_db"] for row in rows)

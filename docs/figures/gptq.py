@@ -1,10 +1,11 @@
-"""Time `hc.ptq.gptq` beside the published GPTQ in PyTorch: python docs/figures/gptq.py [--size K] [--rounds N]
+"""Time `hc.ptq.gptq` and the published GPTQ in PyTorch: python docs/figures/gptq.py [--size K] [--rounds N]
 
-One weight of K x K to int4-g32, all threads that this process may use, all candidates once in each round. The peer is
-`fasterquant` of github.com/IST-DASLab/gptq (Frantar et al., ICLR 2023) with its defaults, natural order and scales of
-the largest magnitude as columns reach a group, on the grid of `int4-g32`: float32, two Cholesky factors and an inverse,
-128 columns at a time. It has no descent, so ours runs without as well, and beside it with what it does by default.
-Prints medians of seconds, medians of the ratios inside a round, errors under H, and the factor against LAPACK's.
+One weight of K x K to int4-g32, with all threads of this process; each round runs all candidates once. The other
+implementation is `fasterquant` of github.com/IST-DASLab/gptq (Frantar et al., ICLR 2023) with its defaults: natural
+order, scales from the largest magnitude when columns reach a group, on the grid of `int4-g32`, float32, two Cholesky
+factors and an inverse, 128 columns at a time. It has no descent, so `hc.ptq.gptq` is timed without descent, and also
+with its defaults. Prints medians of seconds, medians of the ratios within a round, errors under H, and the time of the
+factor relative to LAPACK's.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 
 def published(w: Array, h: Array) -> Array:
-    """Round as `fasterquant` does; return the values."""
+    """Round like `fasterquant`; return the values."""
     left, matrix = torch.tensor(w), torch.tensor(h, dtype=torch.float32)
     columns, scale = len(matrix), torch.ones(len(w))
     diagonal = torch.arange(columns)
@@ -51,7 +52,7 @@ def published(w: Array, h: Array) -> Array:
 
 
 def problem(k: int) -> tuple[Array, Array]:
-    """Return a weight, and a Hessian of inputs that go together."""
+    """Return a weight, and a Hessian of correlated inputs."""
     rng = np.random.default_rng(0)
     mix = rng.standard_normal((k // 8, k))
     x = rng.standard_normal((2 * k, k // 8)) @ mix / np.sqrt(k / 8) + rng.standard_normal((2 * k, k)) / 2
@@ -60,14 +61,14 @@ def problem(k: int) -> tuple[Array, Array]:
 
 
 def factor(h: Array) -> Array:
-    """Factor as `gptq` does."""
+    """Factor like `gptq`."""
     matrix, pivots = h.copy(), np.empty(len(h))
     assert core.ptq_factor(runtime.run(), matrix, pivots) < 0
     return matrix
 
 
 def main() -> None:
-    """Do what the head of this file says."""
+    """Measure, and print the results."""
     parser = options(__doc__)
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=3)

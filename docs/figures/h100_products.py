@@ -1,7 +1,7 @@
-"""Products on a GPU beside `hw.roofline`: python docs/figures/h100_products.py, with a torch that has CUDA.
+"""Compare matmuls on a GPU with `hw.roofline`: python docs/figures/h100_products.py, with a torch that has CUDA.
 
-A product is captured in a CUDA graph, with as many copies of the weights as exceed the L2 cache, again and again until
-a replay takes some 20 ms; its time is the median of 7 replays by CUDA events. cell: ms at the roof, ms measured, share.
+A CUDA graph repeats a matmul until a replay takes about 20 ms. The copies of the weights exceed the L2 cache. A time is
+the median of 7 replays by CUDA events. A cell has the ms of the roofline, the measured ms, and their ratio.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from heterocompute import hardware as hw
 
 ROWS, SIZES = (1, 16, 64, 128, 512, 2048, 8192), (4096, 8192)
 L2, REPLAY, REPLAYS, CALLS = 200e6, 0.02, 7, 400  # bytes of all copies, seconds, ..., at most in a replay
-# Name, dtype and format of the roof, bytes of a stored weight.
+# Name, dtype and format of the roofline, bytes per stored weight.
 KINDS = {
     "bf16": ("bf16", None, 2),
     "fp16": ("fp16", None, 2),
@@ -32,7 +32,7 @@ KINDS = {
 
 
 def seconds(torch: Any, calls: list[Callable[[], Any]]) -> float:
-    """Return the median of one call."""
+    """Return the median seconds of one call."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def timed(run: Callable[[], Any]) -> float:
@@ -59,7 +59,7 @@ def seconds(torch: Any, calls: list[Callable[[], Any]]) -> float:
 
 
 def products(torch: Any, kind: str, x: Any, weights: list[Any]) -> list[Callable[[], Any]]:
-    """Return a call for each copy of the weights (n, k), or of what cuSPARSELt made of them."""
+    """Return a call for each copy of the weights (n, k), or of their compressed form by cuSPARSELt."""
     one = torch.ones((), device="cuda")
     if kind.startswith("int8,"):
         return [lambda w=w: torch._int_mm(x, w.t()) for w in weights]
@@ -74,7 +74,7 @@ def products(torch: Any, kind: str, x: Any, weights: list[Any]) -> list[Callable
 
 
 def measured(torch: Any, sizes: tuple[int, ...], rows: tuple[int, ...]) -> dict[str, float]:
-    """Return seconds by kind, rows and size; what a library refuses is absent."""
+    """Return seconds by kind, rows and size, without the calls that a library refuses."""
     found: dict[str, float] = {}
     types = {"bf16": torch.bfloat16, "fp16": torch.float16, "int8": torch.int8, "fp8": torch.float8_e4m3fn}
     for n in sizes:
@@ -104,7 +104,7 @@ def measured(torch: Any, sizes: tuple[int, ...], rows: tuple[int, ...]) -> dict[
 
 
 def table(found: dict[str, float], n: int, rows: tuple[int, ...]) -> str:
-    """Return Markdown: times at the roof and on the clock."""
+    """Return times of the roofline and measured times as Markdown."""
     lines = []
     for kind, (dtype, pattern, _) in KINDS.items():
         cells = []

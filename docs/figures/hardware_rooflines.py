@@ -9,7 +9,7 @@ from heterocompute.report.roofline import roofline_svg
 
 PICTURE = DOCS / "hardware-roofline.svg"
 DEVICE, DTYPE = "h100-sxm", "fp16"
-# Label, network, tokens at hand, batch, format of the weights.
+# Label, network, tokens in the cache, batch, format of the weights.
 POINTS = [
     ("llama_7b, a token, int4-g128-f16", "llama_7b", 1024, 1, "int4-g128-f16"),
     ("llama_7b, a token", "llama_7b", 1024, 1, None),

@@ -1,6 +1,6 @@
 """Write docs/hardware-silicon.svg and the table of docs/hardware-silicon.md: python docs/figures/hardware_silicon.py
 
-Accuracy of the shipped network, measured here and now, against energy and area of a multiply-add, modelled.
+Measured accuracy of the built-in network against the modelled energy and area of a multiply-add.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PAIRS = [
     ("mxfp4", "mxfp4"), ("nvfp4", "nvfp4"), ("cb4", "fp16"), ("cb3", "fp16"), ("nf4-g64", "fp16"),
     ("log8-8", "log8-8"), ("log5-2", "int8"), ("log4-1", "int8"),
 ]  # fmt: skip
-SHARED = 256  # products of two log numbers that share a conversion, in a row of its own
+SHARED = 256  # products of two log numbers that share a conversion; such a pair has its own row
 WIDTH, HEIGHT, TOP, SIZE = 860, 400, 62, 13
-FLOOR = 0.004  # the smallest share of errors that is drawn; the scale is that of errors, logarithmic
+FLOOR = 0.004  # the smallest error rate that is drawn; the axis is logarithmic in the error rate
 PERCENTS = (99.5, 99, 95, 90, 50)
-# Those that have their names if there is room, the first before the others.
+# Points that get a name if there is room, in the order of priority.
 NAMED = (
     "fp32 x fp32", "int8 x int8", "int4 x int4", "vsq2-g16-s4 x int8", "int2 x int8", "int3 x int8", "nvfp4 x nvfp4",
     "int4-g16 x int8", "cb3 x fp16", "log4-1 x int8", "nf4-g64 x fp16", "mxfp4 x mxfp4", "log8-8 x log8-8",
@@ -37,7 +37,7 @@ NAMED = (
 
 
 def measure() -> list[dict[str, Any]]:
-    """Return a row a pair: accuracy on the held-out digits, pJ and um2."""
+    """Return one row per pair of formats: accuracy on the held-out digits, pJ and um2."""
     net = hc.zoo.digits()
     found = [{"weights": "fp32", "activations": "fp32", "accuracy": net.accuracy(net.weights),
               "cost": hw.mac("fp32", "fp32", 32)}]  # fmt: skip
@@ -73,7 +73,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def errors() -> Scale:
-    """Return the axis of accuracies: the share of errors, logarithmic, few of them on top."""
+    """Return the axis of accuracies: logarithmic in the error rate, with few errors at the top."""
     span = -log10(FLOOR)
 
     def position(accuracy: float) -> float:
@@ -86,7 +86,7 @@ def errors() -> Scale:
 
 
 def picture(rows: list[dict[str, Any]]) -> str:
-    """Two panels, energy and area to the right on a logarithmic scale, accuracy upwards."""
+    """Return two panels: accuracy against energy and against area, on logarithmic scales."""
     height = HEIGHT + TOP
     lines = [
         text(4, 18, "Accuracy on held-out digits, by the format of the weights", weight=600),

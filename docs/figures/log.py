@@ -1,8 +1,8 @@
 """Draw docs/formats/log.svg: python docs/figures/log.py
 
-SQNR of the shipped network's weights against gamma, for codes of 4 to 8 bits, with uniform integers of the same bits as
-dashes. More steps an octave make each value finer and the range smaller; where the range becomes too small, the small
-weights are lost and the curve falls.
+SQNR of the built-in network's weights against gamma, for codes of 4 to 8 bits, with uniform integers of the same bits
+as dashes. More steps per octave make each value finer and the range smaller. If the range becomes too small, small
+weights become zero and the curve falls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draw docs/mapping.svg and print the figures of mapping.md: python docs/figures/mapping.py"""
+"""Draw docs/mapping.svg and print the numbers of mapping.md: python docs/figures/mapping.py"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heterocompute.report.palette import GREY, SERIES
 
 
 def eyeriss(words: int = 54 * 1024) -> hw.Arch:
-    """An array like Eyeriss' with the relative energies of ISCA 2016: one 16-bit multiply-add is 1."""
+    """Return an array like that of Eyeriss with the relative energies of ISCA 2016: one 16-bit multiply-add is 1."""
     return hw.Arch(
         [
             hw.Level("DRAM", read=200.0, write=200.0, update=200.0),
@@ -30,7 +30,7 @@ CONV3 = hw.Problem.conv2d(c=256, k=384, p=13, q=13, r=3, s=3)
 
 
 def speed() -> None:
-    """Print how many mappings a thread counts in a second of its own time."""
+    """Print the mappings that a thread evaluates per second of its processor time."""
     laid = nest(CONV3, eyeriss(), hw.Mapping({"DRAM": list(CONV3.dims.items())}))
     found = model.Model(laid, dataflow.space(CONV3, eyeriss(), laid.keeps), "energy")
     walk = core.map_walk(found.ints, found.reals, found.first_choice(), 1, 10**9)
@@ -57,7 +57,7 @@ PARTS = ("arithmetic", "register files", "global buffer", "DRAM")
 
 
 def draw(bars: list[tuple[str, list[float]]]) -> None:
-    """Draw one stacked bar a size; middle greys and hues read on light and dark pages."""
+    """Draw one stacked bar per size, in colours that are legible on light and dark pages."""
     colours = dict(zip(PARTS, (GREY, *(mark.color for mark in SERIES)), strict=False))
     left, top, row, scale = 76, 56, 30, 26
     height = top + row * len(bars) + 34

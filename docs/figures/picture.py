@@ -1,7 +1,7 @@
 """Draw accuracy.svg, the picture of the README: python docs/figures/picture.py
 
-Accuracy of the shipped network against the bits that its weights take, measured here and now with `hc.study`. The
-colours are those of all pictures, which read on a light and on a dark page.
+Accuracy of the built-in network against the bits of its weights, measured with `hc.study`. The colours are those of all
+pictures and are legible on light and dark pages.
 """
 
 from __future__ import annotations

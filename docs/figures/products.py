@@ -1,7 +1,7 @@
-"""Measure products, fill the tables of benchmarks.md, draw docs/figures/products.svg: python docs/figures/products.py
+"""Measure matmuls, fill the tables of benchmarks.md, draw docs/figures/products.svg: python docs/figures/products.py
 
-Runs `heterocompute bench gemv gemm --json`; with FIGURES.json, what that printed before, it measures nothing. Needs the
-extra `plot`, and an idle machine to measure on.
+Runs `heterocompute bench gemv gemm --json`. With FIGURES.json, the output of an earlier run, it measures nothing. Needs
+the extra `plot`, and an idle machine for measurements.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def rows_of(path: Path) -> list[Row]:
 
 
 def draw(rows: list[Row]) -> None:
-    """Draw the time of a product against its rows, a field for each shape of the weights."""
+    """Draw the time of a matmul against its rows, with one panel per shape of the weights."""
     shapes = list(dict.fromkeys(tuple(row["shape"][1:]) for row in rows))
     drawn = figure(10.5, 6.4)
     fields = drawn.subplots(2, -(-len(shapes) // 2), sharex=True, squeeze=False).flat
@@ -64,7 +64,7 @@ def draw(rows: list[Row]) -> None:
 
 
 def main() -> None:
-    """Measure where no file is given, fill, draw."""
+    """Measure unless a file is given, fill the tables, and draw."""
     if len(sys.argv) > 2:
         sys.exit(__doc__)
     path = Path(sys.argv[1]) if len(sys.argv) == 2 else FIGURES

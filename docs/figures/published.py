@@ -1,4 +1,4 @@
-"""Write docs/published.md, the page of published figures: python docs/figures/published.py"""
+"""Write docs/published.md, the page of published results: python docs/figures/published.py"""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def kinds() -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with four digits, a whole one with all of them."""
+    """Return a number with four digits, or all digits of an integer."""
     return f"{value:,.0f}" if abs(value) >= 1e5 and value == round(value) else four_digits(value)
 
 
 def line(one: PublishedFigure) -> str:
-    """Return a figure as a row of a table."""
+    """Return a published result as a row of a table."""
     names = [f"{name} " if name else "" for name in one.printed]
     printed = ", ".join(name + as_written(text) for name, text in zip(names, one.printed.values(), strict=True))
     here = ", ".join(f"{name} {number(row['modelled'])}".strip() for name, row in one.rows.items()) or "-"

@@ -1,6 +1,6 @@
 """Measure every format, draw docs/ranking.svg, fill tables of ranking.md and README: python docs/figures/ranking.py
 
-`python docs/figures/ranking.py --draw` measures nothing: it draws again what the table of ranking.md says.
+`python docs/figures/ranking.py --draw` measures nothing: it draws the table of ranking.md.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ README = (
     ("nvfp4", 'hc.NVFP4()', "4-bit floats, an 8-bit float for every 16, a float32 in all; `-4over6`"),
     ("q4_0", 'hc.GGML("q4_0")', "llama.cpp's blocks of 32; `iq4_nl`; of 256 with scales inside: `q2_k` to `q6_k`"),
 )  # fmt: skip
-STEP = 20 * math.log10(2)  # what a bit is worth, dB
+STEP = 20 * math.log10(2)  # dB per bit
 SIZE, ROW, TOP = 14, 400, 84  # of letters, of a row of panels, of the legend
-# Left, width, stored bits from and to, dB from and to: all, and the crowd of 4 to 5 bits.
+# Left edge, width, range of stored bits, range of dB: all formats, and those of 4 to 5 bits.
 PANELS = ((0, 440, (0.8, 9.2), (-16.5, 0.5)), (440, 520, (3.93, 4.87), (-9.0, -2.6)))
 WIDTH = 960
 
@@ -57,13 +57,13 @@ def decibels(row: dict[str, Any]) -> str:
 
 
 def crowded(x: float, y: float) -> bool:
-    """Tell whether the panel to the right has the point."""
+    """Tell whether the right panel shows the point."""
     _, _, across, up = PANELS[1]
     return across[0] < x < across[1] and up[0] < y < up[1]
 
 
 def panel(rows: list[dict[str, Any]], theory: list[dict[str, Any]], kind: str, words: str, which: int) -> list[str]:
-    """Return one panel: SQNR less 6.02 dB a bit, so that formats of all sizes stand side by side."""
+    """Return one panel: SQNR minus 6.02 dB per bit, so that formats of all sizes are comparable."""
     _, width, across, up = PANELS[which]
     points = [(bits_of(row, kind), row.get(f"{kind}_db"), row["name"]) for row in rows]
     points = [(x, y - STEP * x, name) for x, y, name in points if y is not None]
@@ -76,7 +76,7 @@ def panel(rows: list[dict[str, Any]], theory: list[dict[str, Any]], kind: str, w
     for name, dash in (("Lloyd-Max", ' stroke-dasharray="5 4"'), ("rate-distortion", "")):
         line = [(r["bits"], r[f"{kind}_db"]) for r in theory if r["name"].startswith(name) and f"{kind}_db" in r]
         line = [(x, y - STEP * x) for x, y in line]
-        if which == 1:  # of the straight lines between whole bits what the panel shows
+        if which == 1:  # the visible part of the lines between whole bits
             line = between(line, across)
         corners = [chart.at(x, y) for x, y in line if up[0] <= y <= up[1] + 0.5]
         if corners:
@@ -90,7 +90,7 @@ def panel(rows: list[dict[str, Any]], theory: list[dict[str, Any]], kind: str, w
 
 
 def between(line: list[tuple[float, float]], ends: tuple[float, float]) -> list[tuple[float, float]]:
-    """Return the part of a line between two places."""
+    """Return the part of a line between two positions."""
 
     def at(x: float) -> float:
         (a, b), (c, d) = next(pair for pair in zip(line, line[1:], strict=False) if pair[0][0] <= x <= pair[1][0])
@@ -101,7 +101,7 @@ def between(line: list[tuple[float, float]], ends: tuple[float, float]) -> list[
 
 
 def draw(rows: list[dict[str, Any]], theory: list[dict[str, Any]]) -> None:
-    """Draw a row of panels for each kind of numbers below a legend of the families."""
+    """Draw one row of panels per kind of numbers below a legend of the families."""
     height = TOP + ROW * len(KINDS)
     lines = [
         text(4, 20, "SQNR less 6.02 dB for each stored bit: higher is better at equal bits", weight=600),
@@ -128,7 +128,7 @@ def draw(rows: list[dict[str, Any]], theory: list[dict[str, Any]]) -> None:
 
 
 def ranked(rows: list[dict[str, Any]]) -> str:
-    """Return the rows as Markdown, the least loss against the Gaussian bound at equal bits first."""
+    """Return the rows as Markdown, sorted by the loss against the Gaussian bound at equal bits."""
     heads = [
         "format",
         "bits",
@@ -177,7 +177,7 @@ def main() -> None:
     measured, theory = measure(Options(quick=False, threads=[1], name="formats"))
     fill(DOCS / "ranking.md", "table", ranked(measured["rows"]))
     fill(DOCS.parent / "README.md", "formats", readme_table(measured["rows"]))
-    draw(stored(), theory["rows"])  # the digits that the table has, so that --draw draws the same
+    draw(stored(), theory["rows"])  # drawn from the digits of the table, so that --draw gives the same picture
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Print what docs/ptq.md says of rounding without data and of the bound: python docs/figures/rounding.py"""
+"""Print the numbers of docs/ptq.md about rounding without data and the bound: python docs/figures/rounding.py"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DAMPING = 0.01
 
 
 def main() -> None:
-    """Do what the head of this file says."""
+    """Compute and print the numbers."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((64, 4096), dtype=np.float32)
     for fmt in FORMATS:

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: options, tables in pages, times, axes and pictures."""
+"""Shared code of the scripts in this folder: options, tables in pages, times, axes and pictures."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ GRID = f'stroke="{GREY}" stroke-opacity="0.25"'
 
 
 def options(head: str | None) -> argparse.ArgumentParser:
-    """Return a parser that says the first line of a script's head."""
+    """Return a parser whose description is the first line of a script's docstring."""
     return argparse.ArgumentParser(description=(head or "").split("\n")[0])
 
 
 def measured(*names: str) -> bytes:
-    """Run benchmarks with the BLAS kernels that the machine chooses, and return their JSON."""
+    """Run benchmarks with the BLAS kernels for this machine, and return their JSON."""
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
     command = [sys.executable, "-m", "heterocompute", "bench", *names, "--json"]
     return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
@@ -33,7 +33,7 @@ def measured(*names: str) -> bytes:
 def interleaved(
     calls: Mapping[str, Callable[[], Any]], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Return seconds of each call, all calls once in each round: what else runs there meets all of them."""
+    """Return the seconds of each call. Every round runs all calls once, so that other load affects all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
@@ -53,14 +53,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def filled(text: str, name: str, words: str, ends: tuple[str, str] = ("begin", "end")) -> str:
-    """Return a page's text with other words between two marks."""
+    """Return a page's text with new text between two marks."""
     begin, end = (f"<!-- {name} {one} -->" for one in ends)
     head, rest = text.split(f"{begin}\n")
     return f"{head}{begin}\n{words}\n{end}{rest.split(f'{chr(10)}{end}')[1]}"
 
 
 def fill(page: Path, name: str, words: str, ends: tuple[str, str] = ("begin", "end")) -> None:
-    """Write a page again with other words between two marks."""
+    """Replace the text between two marks of a page."""
     page.write_text(filled(page.read_text(encoding="utf-8"), name, words, ends), encoding="utf-8")
 
 
@@ -83,14 +83,14 @@ class Axes:
     y: tuple[float, float]
 
     def place(self, x: float, y: float) -> tuple[float, float]:
-        """Return where a point lies in the picture."""
+        """Return the position of a point in the picture."""
         (x_low, x_high), (y_low, y_high) = self.x, self.y
         across = self.left + (x - x_low) / (x_high - x_low) * (self.right - self.left)
         up = self.bottom - (y - y_low) / (y_high - y_low) * (self.bottom - self.top)
         return round(across, 1), round(up, 1)
 
     def ticks(self, ys: Mapping[float, str], xs: Mapping[float, str]) -> list[str]:
-        """Return grid lines with their words to the left, and words below."""
+        """Return grid lines with labels on the left, and labels below."""
         lines = []
         for value, words in ys.items():
             x, y = self.place(self.x[0], value)
@@ -106,7 +106,7 @@ class Axes:
 
 
 def figure(width: float, height: float) -> Any:
-    """Return a figure in the style of all pictures, which read on light and on dark pages."""
+    """Return a figure in the style of all pictures, which are legible on light and dark pages."""
     from matplotlib import rcParams
     from matplotlib.figure import Figure
 
@@ -133,5 +133,5 @@ def plain_axes(axes: Any) -> None:
 
 
 def save(drawn: Any, path: Path) -> None:
-    """Write a figure, the same bytes each time."""
+    """Write a figure; the same figure gives the same bytes."""
     drawn.savefig(path, metadata={"Date": None}, transparent=True)

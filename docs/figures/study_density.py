@@ -1,9 +1,9 @@
 """Write docs/study-density.svg and print its table: python docs/figures/study_density.py (two minutes)
 
-`python docs/figures/study_density.py --draw` measures nothing: it draws again what the table of study.md says.
+`python docs/figures/study_density.py --draw` measures nothing: it draws the table of study.md.
 
-The digits network, pruned ever further, its convolutions and its linear layers apart: accuracy as it is then, and after
-20 epochs of training with the mask fixed.
+The digits network at decreasing densities, with convolutions and linear layers pruned separately: accuracy after
+pruning, and after 20 epochs of training with a fixed mask.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from runner import DOCS, table
 import heterocompute as hc
 
 PICTURE = DOCS / "study-density.svg"
-EPOCHS, BASE = 20, 0.9950  # the accuracy of the network as it came
+EPOCHS, BASE = 20, 0.9950  # the accuracy of the unpruned network
 KINDS = ("convolution", "linear")
 
 
 def stored() -> hc.DensityStudy:
-    """Return the study whose table study.md has."""
+    """Return the study of the table in study.md."""
     base = {"layers": None, "structure": None, "pattern": None, "retrained": None, "density": 1.0, "accuracy": BASE}
     rows: list[dict[str, Any]] = [base]
     words = (DOCS / "study.md").read_text(encoding="utf-8")

@@ -15,13 +15,13 @@ WIDTH, HEIGHT = 760, 340
 
 
 def feeding() -> str:
-    """The first steps of an input pipeline whose workers are too few."""
+    """Return a picture of the first steps of an input pipeline with too few workers."""
     run = hw.pipeline(step=0.05, read=0.02, decode=0.13, copy=0.01, workers=2, pinned=True, metrics=0.004)
     return run.to_svg(steps=8)
 
 
 def growth() -> str:
-    """Operations of trainings: counted here, and printed."""
+    """Return a plot of the operations of trainings: counted by the package, and published."""
     dots = []
     rows = hw.multi.growth()
     works = [hw.published(name)[0] for name in ("openai-2018/work", "gpt3-2020/work")]
@@ -38,7 +38,7 @@ def growth() -> str:
 
 
 def reductions() -> str:
-    """How long the sum of gradients takes on 1,024 A100, over its size."""
+    """Return a plot of the time of summing gradients on 1,024 A100 against their size."""
     pod = hw.multi.fabric("dgx-a100", 1024)
     sizes = [10.0**power for power in range(3, 11)]
     dots = []
@@ -53,7 +53,7 @@ def reductions() -> str:
 
 
 def scaling() -> str:
-    """How much of the devices training keeps, in three ways."""
+    """Return a plot of the efficiency of training on many devices, for three strategies."""
     dots = []
     rows = hw.multi.scaling("gpt3_175b", "a100-sxm-80gb", hw.multi.fabric("dgx-a100", 1024), batch=64)
     for mark, way in zip(SERIES, ("data", "tensor", "pipeline"), strict=False):
@@ -77,7 +77,7 @@ PICTURES = {
 
 
 def pictures() -> dict[Path, str]:
-    """Return the pictures by their files."""
+    """Return the pictures by file name."""
     return {DOCS / name: draw() for name, draw in PICTURES.items()}
 
 

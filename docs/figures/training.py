@@ -1,9 +1,9 @@
 """Print the tables of docs/training.md: python docs/figures/training.py [--fashion FOLDER | --speed THREADS]
 
-The shipped digits network is rounded or pruned and then trained for some epochs on its own training images, three
-seeds: by the gradients of heterocompute.training, and the same training without them. FOLDER has the four files
-of Fashion-MNIST (Debian: dataset-fashion-mnist, in /usr/share/datasets), for a perceptron that is trained first.
---speed: rounding and its gradient, of 2048 x 2048 values, against PyTorch's; needs torch.
+The built-in digits network is rounded or pruned and then trained for some epochs on its training images, with three
+seeds: with the gradients of heterocompute.training, and without them. FOLDER has the four files of Fashion-MNIST
+(Debian: dataset-fashion-mnist, in /usr/share/datasets), for a perceptron that is trained first. --speed: the time of
+rounding 2048 x 2048 values with its gradient, relative to PyTorch; needs torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PERCEPTRON = {"fc1": (128, 784), "fc2": (10, 128)}
 
 
 class Perceptron:
-    """What `train` asks of a network, on Fashion-MNIST."""
+    """The network for Fashion-MNIST, with the interface that `train` needs."""
 
     batch = 128
     layers = PERCEPTRON
@@ -65,7 +65,7 @@ def axis_of(w: Any) -> Any:
 
 
 def changed(weights: dict[str, Any], fmt: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the rounded matrices and filters, biases as they are, and how a gradient comes back through each."""
+    """Return the rounded matrices and filters, unchanged biases, and the function of each that returns its gradient."""
     values, back = dict(weights), {}
     for name, w in weights.items():
         if w.ndim > 1:
@@ -74,7 +74,7 @@ def changed(weights: dict[str, Any], fmt: str) -> tuple[dict[str, Any], dict[str
 
 
 def train(net: Any, fmt: str, epochs: int, seed: int, ours: bool, decay: float) -> float:
-    """Train the weights before rounding; without our gradients those after it, rounded once more at the end."""
+    """Train the unrounded weights; without our gradients, train the rounded weights and round them again at the end."""
     weights = {name: w.copy() for name, w in net.weights.items()}
     steps = steps_of(len(net.train_x), net.batch, epochs)
     adam = {name: Adam(w.shape) for name, w in weights.items()}
@@ -93,7 +93,7 @@ def train(net: Any, fmt: str, epochs: int, seed: int, ours: bool, decay: float) 
 
 
 def speed(threads: int) -> None:
-    """Print medians of a rounding and its gradient, processor time in ms, and times of it that PyTorch's takes."""
+    """Print the median processor time of rounding and its gradient in ms, and the ratio of PyTorch's time to it."""
     import torch
     from torch.ao.quantization import FakeQuantize, MovingAveragePerChannelMinMaxObserver
 

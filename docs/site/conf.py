@@ -58,7 +58,7 @@ numpydoc_class_members_toctree = False
 numpydoc_xref_param_type = True
 numpydoc_xref_ignore = "all"  # except the names of external.WORDS and of our public classes
 numpydoc_xref_aliases = external.aliases(reference.public_objects())
-autodoc_typehints = "none"  # numpydoc has them in words
+autodoc_typehints = "none"  # numpydoc's sections state the types
 autodoc_member_order = "bysource"
 add_module_names = False
 default_role = "literal"  # names in docstrings: numpydoc has them in single backquotes
@@ -68,4 +68,4 @@ intersphinx_mapping = external.inventories(HERE / "reference")
 
 
 def setup(app: object) -> None:
-    """Nothing: Sphinx asks for it."""
+    """Do nothing; Sphinx requires this function."""

@@ -1,7 +1,7 @@
 """Links from types in docstrings to the pages of Python, NumPy and PyTorch, without a download.
 
 Sphinx reads the names that another project documents from its inventory file, which it downloads. The site is built
-offline, so that this module writes small inventories of the few names that docstrings use.
+offline, so this module writes small inventories of the few names that docstrings use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 PYTHON = "https://docs.python.org/3/"
 NUMPY = "https://numpy.org/doc/stable/"
 TORCH = "https://docs.pytorch.org/docs/stable/"
-#: Of each project: its address, and per name the kind of the object and its page.
+#: Project -> its address, and per name the kind of the object and its page.
 PROJECTS = {
     "python": (PYTHON, {
         "None": ("py:data", "library/constants.html#None"),

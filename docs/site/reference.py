@@ -1,4 +1,4 @@
-"""Write the reference: a page per public object, and a table per subject.
+"""Write the reference: one page per public object, and one table per subject.
 
 Subjects follow from the module in which an object is defined, so a new public name has a page without an edit here.
 """
@@ -87,7 +87,7 @@ def summary(one: Any) -> str:
 
 
 def used_in(path: str, pages: dict[Path, str]) -> list[Path]:
-    """Return the pages whose text has the name."""
+    """Return the pages whose text contains the name."""
     pattern = re.compile(re.escape(short(path)) + r"\b(?!\.)")
     return [page for page, text in pages.items() if pattern.search(text)]
 

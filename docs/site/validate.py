@@ -1,7 +1,7 @@
 """Check the docstrings of all public objects by numpydoc's rules: python docs/site/validate.py
 
-A function needs a summary that begins with a verb and ends with a period, its parameters, what it returns, and an
-example. A class needs a summary; the fields of a class that only the package makes are listed as attributes.
+A function needs a summary that begins with a verb and ends with a period, its parameters, its return value, and an
+example. A class needs a summary. Fields of a class that only the package constructs are listed as attributes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CLASS = {"GL08", "SS03"}
 
 
 def main() -> int:
-    """Print what is wrong, and return how much."""
+    """Print the faults, and return their number."""
     found, objects = [], list(public_objects())
     for path, one in objects:
         rules = CLASS if inspect.isclass(one) else FUNCTION

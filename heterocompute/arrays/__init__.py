@@ -1,1 +1,1 @@
-"""Arrays as they are stored: quantized, sparse, in EIE's storage, as a bitmap, and prepared for many products."""
+"""Stored arrays: quantized, sparse, in EIE's storage, as a bitmap, and prepacked for many matmuls."""

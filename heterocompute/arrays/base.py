@@ -50,7 +50,7 @@ class PackedArray(NDArrayOperatorsMixin):
         names = [name for of_base in slots for name in ([of_base] if isinstance(of_base, str) else of_base)]
         cls._copied = tuple(name for name in names if name not in _OWN)
 
-    # What a subclass says.
+    # What a subclass defines.
 
     def _values(self) -> Array:
         """Return all values."""
@@ -112,7 +112,7 @@ class PackedArray(NDArrayOperatorsMixin):
         )  # an array without values on a device
         raise TypeError(f"{name} is {self._named()}; take its {self._decoder} first{more}")
 
-    # What all have.
+    # What all arrays share.
 
     def _named(self) -> str:
         kind = type(self).__name__
@@ -216,8 +216,8 @@ class PackedArray(NDArrayOperatorsMixin):
     def _at(self, index: Any, fmt: Any, layout: Mapping[str, Any], cut: Callable[[Any, int, slice], Any]) -> Self:
         """Return one index or a slice of axis 0.
 
-        `layout` is that of the components, and ``cut(part, rows, indices)`` returns those of a part with so many rows
-        an index.
+        `layout` is that of the components. ``cut(part, rows, indices)`` returns the indices of a part that has `rows`
+        rows per index.
         """
         if 0 in self._axis:
             raise ValueError(f"axis 0 is a reduction axis; call {self._decoder} to index the values")

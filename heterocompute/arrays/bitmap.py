@@ -1,4 +1,4 @@
-"""BitmapArray: one bit an element and the elements that are not zero, as NVDLA stores weights and activations."""
+"""BitmapArray: one bit per element and the nonzero elements, as NVDLA stores weights and activations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["BitmapArray", "encode_bitmap"]
 Array = np.ndarray[Any, Any]
 
 _MARK, _COMPRESS, _EXPAND = 0, 1, 2
-_TEXT = "bitmap"  # what stands for a format in a file
+_TEXT = "bitmap"  # the format string of bitmaps in files
 
 
 def _raw(array: Array) -> Array:
@@ -143,7 +143,7 @@ class BitmapArray(PackedArray):
         return dense
 
     def __getitem__(self, index: Any) -> BitmapArray:
-        """Return one index or a slice of axis 0; the values are views where the slice has no gaps."""
+        """Return one index or a slice of axis 0; the values are views if the slice has no gaps."""
         if not self._shape:
             raise IndexError("a BitmapArray without dimensions has no axis to index")
         rows, one = self._rows_of(index)
@@ -160,7 +160,7 @@ class BitmapArray(PackedArray):
         return self._remade({"bitmap": np.packbits(bits, bitorder="little"), "values": values}, shape, ())
 
     def _bits(self, begin: int, end: int) -> Array:
-        """Return the bits of elements from `begin` up to `end`, a byte each."""
+        """Return the bits of elements `begin` to `end` - 1, one byte each."""
         stored = np.ascontiguousarray(self._components["bitmap"][begin // 8 : -(-end // 8)])
         found: Array = np.unpackbits(stored, bitorder="little")[begin % 8 :][: end - begin]
         return found
@@ -175,7 +175,7 @@ class BitmapArray(PackedArray):
             yield np.zeros(1, values.dtype)
 
     def _as_floats(self, name: str) -> Array:
-        return self.to_dense()  # nothing is lost in it
+        return self.to_dense()  # the conversion is exact
 
     def _kind(self) -> object:
         return _TEXT
@@ -224,7 +224,7 @@ class BitmapArray(PackedArray):
 
 
 def _given(a: Any) -> Array:
-    """Return any array, of whatever type it is: the memory of a tensor as it lies there."""
+    """Return an array of any type as an ndarray; tensors of other libraries share their memory."""
     if isinstance(a, QuantizedArray):
         return as_array(a, "encode_bitmap: a")
     if exports_dlpack(a) and not isinstance(a, np.ndarray):
@@ -232,7 +232,7 @@ def _given(a: Any) -> Array:
             return as_exported(a, "encode_bitmap: a")
         except Unreadable:
             raise
-        except TypeError:  # what DLPack has no type for
+        except TypeError:  # DLPack has no such type
             if not hasattr(a, "__array__"):
                 raise
     elif not isinstance(a, PackedArray):

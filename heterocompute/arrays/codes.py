@@ -1,4 +1,4 @@
-"""The codes of an array: row by row, and what they would take as a Huffman code."""
+"""The codes of an array: row by row, and their size as a Huffman code."""
 
 from __future__ import annotations
 

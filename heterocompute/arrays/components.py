@@ -1,4 +1,4 @@
-"""What an array of a format, shape and axis is stored as: its components, and what a file says of it."""
+"""Component layout of an array, from its format, shape and axis, and its description in a file."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = [
     "values_of",
 ]
 
-# Dtypes that `values` of a pattern alone may have -> the format whose codes their bits are.
+# Dtypes of `values` in a pattern without a format -> the format whose codes have the same bits.
 VALUES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def core_format(fmt: Format) -> tuple[Any, ...]:
-    """Return a format as the C core takes it."""
+    """Return a format in the form that the C core accepts."""
     if has_pattern(fmt):
         return core_format(fmt.base), fmt.n, fmt.m
     return (fmt.family, *fmt.core_params())
@@ -59,7 +59,7 @@ def component_layout(
 
 
 def values_of(dtype: str) -> str:
-    """Return what a pattern alone stores the values of an array as: its dtype, of float64 float32."""
+    """Return the dtype of the values of a pattern without a format: the array's own if it can be stored, or float32."""
     return dtype if dtype in VALUES else "float32"
 
 
@@ -105,9 +105,9 @@ def bits_of_long_rows(fmt: Format) -> float:
 
 
 def stored_format(fmt: Format, values: str | None) -> Format:
-    """Return the format whose codes are stored: of a pattern alone that of its values, which may have 16 bits.
+    """Return the format whose codes are stored. For a pattern without a format it is the format of its values.
 
-    `values` is the name of the dtype of the component of that name, None where there is none.
+    `values` is the dtype of the component `values`, or None if there is none. It may have 16 bits.
     """
     if values is None or values == "float32" or not has_pattern(fmt):
         return fmt
@@ -115,14 +115,14 @@ def stored_format(fmt: Format, values: str | None) -> Format:
 
 
 def rows_stand_alone(fmt: Format, width: int) -> bool:
-    """Tell whether every component has a part for each row: no scale, codebook or pattern that rows share."""
+    """Tell whether every component has a part for each row, so that rows share no scale, codebook or pattern."""
     return not has_pattern(fmt) and all(per_row for _, _, per_row in layout_of(fmt, (1, width), (1,)).values())
 
 
 def layout_of(
     fmt: Format, shape: Sequence[int], axis: Sequence[int], values: str = "float32"
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]:
-    """Return component -> (dtype, shape, whether it has a part for each row); a pattern alone has `values`."""
+    """Return component -> (dtype, shape, whether it has a part per row). A pattern without a format has `values`."""
     layout = _core.layout(core_format(fmt), tuple(shape), tuple(axis))
     if not (has_pattern(fmt) and fmt.is_plain):
         return layout

@@ -1,4 +1,4 @@
-"""Arrays in the memory of a CUDA device: those of other libraries, read where they lie, and our own.
+"""Arrays in the memory of a CUDA device: those of other libraries, read in place, and our own.
 
 Other libraries are never imported: an array is recognized by ``__dlpack__`` and ``__cuda_array_interface__``.
 """
@@ -130,7 +130,7 @@ class DeviceArray:
 
     @property
     def view(self) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
-        """The array as the C core accepts it."""
+        """Return the array in the form that the C core accepts."""
         if self._view is None:
             name = "float32" if self.dtype.char == "f" else self.dtype.name
             self._view = self.address, name, self.shape, self.strides
@@ -166,7 +166,7 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """Lend the memory; the values are complete for `stream` when it is not the stream of the array."""
+        """Lend the memory; the values are complete for `stream` if that is not the array's stream."""
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("DeviceArray: __dlpack__ makes no copy; call to_numpy() for values on the CPU")
         if stream != -1 and (stream or DEFAULT_STREAM) != self.stream:
@@ -320,7 +320,7 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 def torch_stream(value: Any) -> int:
-    """Return the current stream of PyTorch for its tensors, else the default stream."""
+    """Return the current stream of PyTorch for its tensors, otherwise the default stream."""
     if not _is_torch(value):
         return DEFAULT_STREAM
     return int(sys.modules["torch"].cuda.current_stream(value.device).cuda_stream) or DEFAULT_STREAM

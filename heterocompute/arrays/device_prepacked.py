@@ -1,4 +1,4 @@
-"""DevicePrepacked: weights on a CUDA device, with what its matmuls of integers read in their place."""
+"""DevicePrepacked: weights on a CUDA device, with the panels that integer matmuls read instead of the components."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["DevicePrepacked", "prepack_on_device"]
 
 
 class DevicePrepacked(DeviceQuantizedArray):
-    """A DeviceQuantizedArray that also stores what its integer matmuls read. Returned by `prepack`.
+    """A DeviceQuantizedArray that also stores the panels of its integer matmuls. Returned by `prepack`.
 
     It is accepted wherever its source is, with bitwise identical results. Matmuls with activations that have several
     scales per row read the components. So do all other functions.
@@ -60,7 +60,7 @@ class DevicePrepacked(DeviceQuantizedArray):
         return DevicePrepacked(self.source.T, self._panels, self._prepack)
 
     def _remade(self, components: Mapping[str, Any], shape: Sequence[int], axis: Sequence[int]) -> Any:
-        """Return what the source would: the panels are those of all rows."""
+        """Return the result of the source, without panels: these belong to all rows."""
         return self.source._remade(components, shape, axis)
 
     def to(self, device: Any) -> Any:
@@ -88,7 +88,7 @@ class DevicePrepacked(DeviceQuantizedArray):
 
 
 def prepack_on_device(w: DeviceQuantizedArray, prepack: Callable[[Any], Any]) -> DevicePrepacked:
-    """Prepack weights on a device, without waiting for it; `prepack` does so where they are moved to."""
+    """Prepack weights on a device, without waiting for the device; `prepack` calls this after moving the weights."""
     source = w.source if isinstance(w, DevicePrepacked) else w
     made: list[DeviceArray] = []
 

@@ -81,7 +81,7 @@ class DeviceQuantizedArray(PackedArray):
         return self._transposed()
 
     def __getitem__(self, index: Any) -> Self:
-        """Return one index or a slice of axis 0, where that is no reduction axis; components are views."""
+        """Return one index or a slice of axis 0, unless it is a reduction axis; components are views."""
         return self._at(index, self._format, layout_of(self._format, self._shape, self._axis), self._cut)
 
     def _cut(self, part: DeviceArray, each: int, indices: slice) -> DeviceArray:
@@ -135,7 +135,7 @@ class DeviceQuantizedArray(PackedArray):
         return out
 
     def _packed(self) -> tuple[Any, ...]:
-        """Return what the C core takes for a packed array on a device; the components stay where they are."""
+        """Return the C core's arguments for a packed array on a device; components are not copied."""
         try:
             return self._seen
         except AttributeError:

@@ -1,6 +1,6 @@
-"""Arrays of other libraries: read where they lie by DLPack, or refused with a sentence that says what to pass instead.
+"""Arrays of other libraries: read in place by DLPack, or refused with a message that says what to pass instead.
 
-Frameworks are never imported: what has the attributes of their objects is taken as one.
+No framework is imported: objects are recognized by their attributes.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = [
 
 
 class Unreadable(TypeError):
-    """An array of another library as it must not be read: elsewhere than on the CPU, or one that records gradients."""
+    """An array of another library that must not be read: not on the CPU, or one that records gradients."""
 
 
 def exports_dlpack(value: Any) -> bool:
-    """Tell whether a value is an array of another library, which lends its memory by DLPack."""
+    """Tell whether a value is an array of another library that shares its memory by DLPack."""
     return hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic)
 
 
@@ -54,13 +54,13 @@ def alike(answer: np.ndarray[Any, Any], given: Any) -> Any:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(given, getattr(torch, "Tensor", ())):
         return answer
-    if answer.dtype.name == "bfloat16":  # which PyTorch takes from NumPy as integers alone
+    if answer.dtype.name == "bfloat16":  # PyTorch accepts bfloat16 from NumPy only as integers
         return torch.from_numpy(answer.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(answer)
 
 
 def on_cpu(value: Any) -> bool:
-    """Tell whether an object with ``__dlpack_device__`` is in the memory of the CPU; a meta tensor is nowhere."""
+    """Tell whether an object with ``__dlpack_device__`` is in CPU memory; a meta tensor has no memory."""
     try:
         return bool(value.__dlpack_device__()[0] == 1)
     except (BufferError, RuntimeError, TypeError, ValueError):
@@ -68,7 +68,7 @@ def on_cpu(value: Any) -> bool:
 
 
 def as_exported(value: Any, name: str) -> np.ndarray[Any, Any]:
-    """Return the array of another library as an ndarray, of whatever dtype; TypeError where it lends none."""
+    """Return an array of another library as an ndarray of any dtype; TypeError if it does not share its memory."""
     refuse_unreadable(value, name)
     try:
         return _from_dlpack(value)
@@ -77,13 +77,13 @@ def as_exported(value: Any, name: str) -> np.ndarray[Any, Any]:
 
 
 def as_foreign(value: Any, name: str, wanted: str) -> np.ndarray[Any, Any]:
-    """Return what is neither an ndarray nor packed as an ndarray: by DLPack, else as NumPy takes it."""
+    """Return a value that is neither an ndarray nor packed as an ndarray: by DLPack, otherwise by NumPy."""
     if exports_dlpack(value):
         return as_exported(value, name)
     refuse_unreadable(value, name)
     try:
         array: np.ndarray[Any, Any] | None = np.asarray(value)
-    except (AttributeError, RuntimeError, TypeError, ValueError):  # rows of different lengths, a list in itself
+    except (AttributeError, RuntimeError, TypeError, ValueError):  # rows of unequal length, recursive lists
         array = None
     if array is None or array.dtype.kind == "O":
         raise TypeError(f"{name} is {shown(value)}, expected {wanted}")
@@ -91,10 +91,10 @@ def as_foreign(value: Any, name: str, wanted: str) -> np.ndarray[Any, Any]:
 
 
 def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
-    """Return the array behind ``__dlpack__``, bfloat16 included, which NumPy itself does not take."""
+    """Return the array behind ``__dlpack__``, including bfloat16, which NumPy itself does not accept."""
     if (
         hasattr(value, "is_neg") and value.is_neg()
-    ):  # a view whose memory holds the negative values; DLPack does not say
+    ):  # a view whose memory has the negated values; DLPack does not report this
         if not hasattr(value, "resolve_neg"):
             raise TypeError("its values are those of the memory negated: pass .resolve_neg() of it")
         value = value.resolve_neg()
@@ -154,7 +154,7 @@ def refuse_unreadable(value: Any, name: str) -> None:
         return
     refuse_elsewhere(value, name)
     if getattr(value, "requires_grad", False) is True:
-        w = name.rpartition(": ")[2]  # the argument alone
+        w = name.rpartition(": ")[2]  # only the argument
         raise Unreadable(
             f"{name} is {_kind(value)} that requires a gradient, which would be lost here: pass {w}.detach(); "
             "to train through rounding, heterocompute.interop.torch.fake_quantize (docs/training.md)"
@@ -162,7 +162,7 @@ def refuse_unreadable(value: Any, name: str) -> None:
 
 
 def is_elsewhere(value: Any) -> bool:
-    """Tell whether a value is an array, packed or not, in other memory than that of the CPU."""
+    """Tell whether a value is an array, packed or not, that is not in CPU memory."""
     if isinstance(value, np.ndarray):
         return False
     if exports_dlpack(value):
@@ -171,7 +171,7 @@ def is_elsewhere(value: Any) -> bool:
 
 
 def refuse_elsewhere(value: Any, name: str) -> None:
-    """Raise Unreadable where a value is an array, packed or not, in other memory than that of the CPU."""
+    """Raise Unreadable if a value is an array, packed or not, that is not in CPU memory."""
     if not is_elsewhere(value):
         return
     device = shown(str(getattr(value, "device", "another device")))

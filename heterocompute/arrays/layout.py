@@ -42,14 +42,14 @@ class Entry:
     Attributes
     ----------
     format : Format or str
-        Its text stands in the file.
+        The file holds its text.
     shape, axis : tuple of int
     dtype : str
         NumPy's name of the dtype that was packed.
     components : mapping of str to (str, tuple of int)
         NumPy's name of the dtype, and the shape.
     kind : type or None
-        The class of the array, where a file says it.
+        The class of the array, if the file names it.
     """
 
     format: Any
@@ -160,7 +160,7 @@ def as_path(path: Any, name: str) -> str:
     Raises
     ------
     TypeError
-        No path.
+        The value is not a path.
     ValueError
         The value is not the name of a file.
     """

@@ -1,4 +1,4 @@
-"""Weights prepared for many products: `prepack`, and the arrays that it returns."""
+"""Weights prepared for many matmuls: `prepack`, and the arrays that it returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .quantized import QuantizedArray
 __all__ = ["Prepacked", "PrepackedFilters", "prepack"]
 
 Array = np.ndarray[Any, Any]
-# Of filters, by what tells them from others: their capsule, its bytes, and the instruction sets they were packed for.
+# Panels of filters, by key: their capsule, its bytes, and the instruction sets that they were packed for.
 Panels = dict[bytes, tuple[Any, int, int]]
 
 
@@ -96,7 +96,7 @@ class Prepacked(QuantizedArray):
         return turned
 
     def _remade(self, components: Mapping[str, Any], shape: Sequence[int], axis: Sequence[int]) -> Any:
-        """Return what the source would: panels of other rows would have to be packed anew."""
+        """Return the result of the source, without panels: panels of other rows would have to be packed again."""
         return self.source._remade(components, shape, axis)
 
     def to(self, device: Any) -> Any:

@@ -1,7 +1,7 @@
 """QuantizedArray: the components of a packed array, its format and its shape.
 
-Components are plain NumPy arrays over (rows, ...): bit-packed ``codes``, ``scales``, ``coarse``, ``zero_points``
-as the format has them. Nothing here knows bits; the C core encodes and decodes.
+Components are plain NumPy arrays over (rows, ...): bit-packed ``codes``, ``scales``, ``coarse``, ``zero_points``,
+depending on the format. The C core encodes and decodes; this module does not interpret bits.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
         if any(isinstance(n, (bool, np.bool_)) for n in shape):
             raise TypeError
         sizes = tuple(operator.index(n) for n in shape)
-    except (TypeError, ValueError, NotImplementedError):  # the latter two: what cannot be iterated after all
+    except (TypeError, ValueError, NotImplementedError):  # the latter two: objects whose iteration fails
         raise TypeError(f"{kind}: shape is {shown(shape)}, expected a tuple of ints") from None
     if min(sizes, default=0) < 0:
         raise ValueError(f"{kind}: shape is {shown(sizes)}, expected no size below 0")
@@ -57,7 +57,7 @@ def _as_codes(values: Array) -> Array:
     """Return rows of floats as rows of bytes."""
     if not values.size:
         return np.empty((values.shape[0], values.itemsize * values.shape[1]), np.uint8)
-    if values.strides[1] != values.itemsize:  # a row of one value, seen in some other order
+    if values.strides[1] != values.itemsize:  # a row of one value in another memory order
         values = np.ascontiguousarray(values)
     return values.view(np.uint8)
 
@@ -94,8 +94,8 @@ class QuantizedArray(PackedArray):
     True
     """
 
-    # What products found once: `_seen`, the components as the core takes them, which it keeps and checks
-    # (csrc/python/direct.c), `_turned`, the transposed array, and `_text`, the name that tuned choices have it under.
+    # Kept by the first matmul: `_seen`, the components in the core's form, which it checks
+    # (csrc/python/direct.c), `_turned`, the transposed array, and `_text`, its name in the keys of tuned choices.
     __slots__ = ("_format", "_seen", "_source_dtype", "_text", "_turned")
 
     _format: Format
@@ -152,7 +152,7 @@ class QuantizedArray(PackedArray):
         axis: Sequence[int],
         source_dtype: str,
     ) -> Self:
-        """Make an array of components that were made here: there is nothing to check."""
+        """Make an array of components that this package made, without checks."""
         array = object.__new__(cls)
         array._components, array._format, array._source_dtype = dict(components), format, source_dtype
         array._shape, array._axis = tuple(shape), tuple(axis)
@@ -168,12 +168,12 @@ class QuantizedArray(PackedArray):
 
     @property
     def _stored_format(self) -> Format:
-        """Return the format whose codes are stored: of a pattern alone that of its values, which may have 16 bits."""
+        """Return the format whose codes are stored; for a pattern without a format, that of its values."""
         values = self._components.get("values")
         return stored_format(self._format, None if values is None else values.dtype.name)
 
     def _packed(self) -> tuple[Any, ...]:
-        """Return what the C core takes for a packed array."""
+        """Return the C core's arguments for a packed array."""
         parts = self._components
         if "values" in parts:
             parts = {**parts, "codes": _as_codes(parts["values"])}
@@ -334,7 +334,7 @@ class QuantizedArray(PackedArray):
         return values
 
     def _codes(self) -> Array:
-        """Return the codes as unsigned integers of `shape`; a view where they are whole bytes."""
+        """Return the codes as unsigned integers of `shape`; a view if codes are whole bytes."""
         bits, axis = self._format.bits, self._axis
         others = [a for a in range(self.ndim) if a not in axis]
         length = self._shape[axis[-1]]
@@ -354,7 +354,7 @@ class QuantizedArray(PackedArray):
         return values.transpose(np.argsort(order))
 
     def _along(self, axis: tuple[int, ...]) -> Self:
-        """Return the same values in rows along other axes; for formats whose values need no row."""
+        """Return the same values in rows along other axes, for formats without components per row."""
         if axis == self._axis or has_pattern(self._format) or not self._format.form.any_axis:
             return self
         others = [a for a in range(self.ndim) if a not in axis]
@@ -376,7 +376,7 @@ class QuantizedArray(PackedArray):
         return turned
 
     def __getitem__(self, index: Any) -> Self:
-        """Return one index or a slice of axis 0, where that is no reduction axis; components are views."""
+        """Return one index or a slice of axis 0, unless it is a reduction axis; components are views."""
         return self._at(index, self._format, layout_of(self._format, self._shape, self._axis), self._cut)
 
     def _cut(self, part: Array, each: int, indices: slice) -> Array:
@@ -475,7 +475,7 @@ class QuantizedArray(PackedArray):
 
 
 def _levels_of(form: Any) -> list[float]:
-    """Return what each code stands for, before scales: of a learned codebook the code itself."""
+    """Return the value of each code before scaling; for a learned codebook, the code itself."""
     if form.levels:
         return [0.0 if math.isnan(level) else level for level in form.levels]
     count = 1 << form.bits

@@ -204,7 +204,7 @@ class SparseArray(QuantizedArray):
     @classmethod
     @counts_subnormals
     def _masked(cls, w: Any, mask: Any, pattern: Any, axis: Any, names: tuple[str, str, str]) -> SparseArray:
-        """Do what `from_mask` does; names: of the function, and of what its w and mask are there."""
+        """Do what `from_mask` does; `names` are those of the function and of its w and mask, for errors."""
         name, values_name, mask_name = names
         n, m = pattern_of(pattern, name)
         values = as_array(w, f"{name}: {values_name}")

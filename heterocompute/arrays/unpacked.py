@@ -1,4 +1,4 @@
-"""The contents of a packed array, one number a value: codes, scales, zero points, minima.
+"""The contents of a packed array, one number per value: codes, scales, zero points, minima.
 
 No format is decoded here. A scale is the core's decoded value of the code for 1 (`StoredForm.one`), so each format's
 scales are defined in one place.
@@ -63,7 +63,7 @@ def zero_points_of(q: Any) -> Array:
 
 @counts_subnormals
 def scales_of(q: Any, dtype: Any) -> Array:
-    """Return the scale of each value: what the code of the element 1 decodes to."""
+    """Return the scale of each value: the decoded value of the code for 1."""
     fmt, parts = q.format, dict(q.components)
     runs, _, padded, _ = code_geometry(q)
     if "values" in parts:
@@ -87,7 +87,7 @@ def scales_of(q: Any, dtype: Any) -> Array:
 
 @counts_subnormals
 def minima_of(q: Any) -> Array:
-    """Return what is added to each value after scaling, float32: the decoded value of code 0; zeros without minima."""
+    """Return the minimum that is added to each scaled value, float32: the value of code 0; zeros without minima."""
     if "minima" not in q.components:
         return np.zeros(q.shape, np.float32)
     parts = {**q.components, "codes": np.zeros_like(q.components["codes"])}

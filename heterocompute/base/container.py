@@ -4,8 +4,8 @@
     header    JSON {"__metadata__": {str: str}, name: {"dtype", "shape", "data_offsets": [begin, end]}}
     data      the tensors' bytes, one after another, without holes
 
-Own code, because the package `safetensors` writes only what is all in memory, and needs the names of dtypes
-that NumPy lacks. https://github.com/huggingface/safetensors describes the format.
+The package `safetensors` is not used: it writes only tensors that are all in memory, and needs names of dtypes that
+NumPy lacks. https://github.com/huggingface/safetensors describes the format.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .tensors import CHUNK as CHUNK, Info as Info, Tensors
 from .texts import counted, file_name, printable, quoted, sentence
 from .values import shown
 
-# Name in the file -> (name in NumPy, bits a value). Largest first: a writer that keeps this order aligns all.
+# Name in the file -> (name in NumPy, bits per value). Largest first: written in this order, all tensors are aligned.
 DTYPES = {
     "C64": ("complex64", 64),
     "F64": ("float64", 64),
@@ -151,10 +151,10 @@ class Reader(Tensors):
         return self._read(name, self._new(name))
 
     def lent(self, name: str) -> NDArray[Any]:
-        """Read one tensor, into memory that the next call uses again: the system need not clear it."""
+        """Read one tensor into memory that the next call reuses, which saves the system the clearing."""
         wanted = self.info(name).nbytes
         if self._lent is None or self._lent.size < wanted:
-            self._lent = None  # before there are two
+            self._lent = None  # free the old memory before the new one is allocated
             self._lent = self._new(name)
         return self._read(name, self._lent[:wanted])
 
@@ -170,7 +170,7 @@ class Reader(Tensors):
         return self.values(data, dtype, name).reshape(info.shape)
 
     def parts(self, name: str) -> Iterator[NDArray[Any]]:
-        """Yield a tensor's values, some at a time and flat, each part in the place of the one before it."""
+        """Yield a tensor's values in flat parts; each part overwrites the previous one."""
         dtype = self._numpy_dtype(name)
         for piece in self.chunks(name):
             yield self.values(np.frombuffer(piece, np.uint8), dtype, name)
@@ -182,7 +182,7 @@ class Reader(Tensors):
         return numpy_dtype(dtype)
 
     def chunks(self, name: str) -> Iterable[memoryview]:
-        """Yield a tensor's bytes, a piece at a time; each piece is overwritten by the next."""
+        """Yield a tensor's bytes in pieces; each piece is overwritten by the next."""
         info = self.info(name)
         buffer = memoryview(bytearray(min(CHUNK, info.nbytes)))
         for begin in range(0, info.nbytes, CHUNK):
@@ -204,7 +204,7 @@ class Reader(Tensors):
             self._fail("is an empty file")
         if size < 8 + 2 or not 2 <= length <= min(size - 8, MAX_HEADER):
             self._file.seek(0)
-            found = what_it_is(self._file.read(FIRST_BYTES)) if length > MAX_HEADER else None  # else it may be cut off
+            found = what_it_is(self._file.read(FIRST_BYTES)) if length > MAX_HEADER else None  # else: perhaps truncated
             if found:
                 self._fail(f"is no safetensors file, it {found}")
             self._fail(f"not a safetensors file, or cut off: header of {counted(length, 'byte')} in a file of {size}")
@@ -239,7 +239,7 @@ class Reader(Tensors):
         numpy_name, bits = DTYPES[dtype]
         if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(is_count(n) for n in shape):
             self._fail(f"tensor {quoted(name)} has the illegal shape {shown(shape)}")
-        # NumPy refuses overflow also where another dimension is 0.
+        # NumPy refuses overflow even if another dimension is 0.
         if math.prod(n for n in shape if n) * bits >= 2**63:
             self._fail(f"tensor {quoted(name)} has the shape {shown(shape)}, whose size overflows")
         if not isinstance(offsets, list) or len(offsets) != 2 or not all(is_count(n) for n in offsets):

@@ -1,4 +1,4 @@
-"""The CUDA driver, opened on first use: the devices, or why there are none. Importing opens nothing."""
+"""The CUDA driver, opened on first use: its devices, or the reason why there are none. Importing opens nothing."""
 
 from __future__ import annotations
 

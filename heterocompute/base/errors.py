@@ -1,4 +1,4 @@
-"""What the compiled core refuses, said in the words of the caller; every such sentence is made here."""
+"""Error messages for what the C core refuses, with the names of the caller's arguments."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def refusals(**arguments: tuple[str, Any]) -> Iterator[None]:
 
 
 def unsupported(name: str, problem: NotImplementedError) -> NotImplementedError:
-    """Return the error of a call that the kernels of a device lack, with its name and the way to the CPU."""
+    """Return the error of a call without kernels for the device; it names the call and the copy to the CPU."""
     reason = str(problem).removesuffix(": use the CPU")
     return NotImplementedError(f"{name}: {reason}: {TO_CPU}")
 
 
 def _index(array: np.ndarray[Any, Any], index: Index, value: float) -> Index:
-    """Return the index of a value, of which the core may have seen another view: the first that is equal."""
+    """Return the index of the first value that is equal; the core may have seen another view of the array."""
     if len(index) == array.ndim and all(i < n for i, n in zip(index, array.shape, strict=True)):
         found = float(array[index])
         if found == value or found != found and value != value:

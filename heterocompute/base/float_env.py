@@ -1,7 +1,7 @@
 """NumPy's arithmetic in the float environment of the C core, whatever a library has set in this thread.
 
-A library that is linked with ``-ffast-math``, or ``torch.set_flush_denormal``, makes the processor take subnormal
-numbers for zeros, in NumPy too; ``fesetround`` lets it round up or down. The C core saves, clears and restores those
+A library that is linked with ``-ffast-math``, or ``torch.set_flush_denormal``, makes the processor treat subnormal
+numbers as zeros, in NumPy too; ``fesetround`` makes it round up or down. The C core saves, clears and restores those
 bits around each call. Public functions that compute with NumPy or with Python's floats are marked with
 `counts_subnormals`; they call functions of the user by `call_back`.
 """

@@ -21,7 +21,7 @@ def is_command() -> bool:
 
 
 def _module() -> str:
-    """Return what follows the interpreter's option -m, which may stand behind others (-Im, -X dev -m)."""
+    """Return the argument of the interpreter's option -m, which may follow others (-Im, -X dev -m)."""
     given = iter(sys.orig_argv[1:])
     for text in given:
         at = min((i for i in map(text.find, "mXW") if i > 0), default=0)

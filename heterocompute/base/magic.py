@@ -31,15 +31,15 @@ class Kind(NamedTuple):
     Attributes
     ----------
     name : str
-        Of its reader in `files/opening.py`; empty where there is none.
+        The name of its reader in `files/opening.py`; empty if there is none.
     words : str
-        What an error calls it.
+        Its name in errors.
     how : str
-        What reads it, or what to do instead.
+        The function that reads it, or what to do instead.
     fits : callable
-        From the first bytes and the file's name to whether it is of this kind.
+        Whether a file is of this kind, from its first bytes and its name.
     brief : str
-        What the help of commands calls it.
+        Its name in the help of commands.
     endings : dict of str to str
         Endings of such files, and the layout of `save` that writes one.
     """

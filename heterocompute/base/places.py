@@ -1,7 +1,7 @@
-"""Places of files: paths of this machine, and URLs of object stores and hubs, which fsspec reads and writes.
+"""Locations of files: local paths, and URLs of object stores and hubs, which fsspec reads and writes.
 
-A store has no renaming and no folders of its own: an object appears under its name when all of it is there. Everything
-that is done with a URL is done here. Errors of a store, of any type, become an OSError of one sentence.
+A store cannot rename and has no folders: an object appears under its name when it is complete. Only this module
+accesses URLs. Errors of a store, of any type, become an OSError with a message of one sentence.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ def is_file(path: str) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    """Tell whether there is a folder of that name; of a store, whether some object's name begins with it."""
+    """Tell whether there is a folder of that name; in a store, whether the name of an object begins with it."""
     return (_info(path) or {}).get("type") == "directory" if is_url(path) else os.path.isdir(path)
 
 
 def names_in(folder: str) -> list[str]:
-    """Return the names of the files and folders in a folder, in order; of a store also none."""
+    """Return the sorted names of the files and folders in a folder; in a store the list may be empty."""
     if not is_url(folder):
         return sorted(os.listdir(folder))
     with _answering(folder):
@@ -110,7 +110,7 @@ def make_folder(folder: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Delete a file that is there."""
+    """Delete an existing file."""
     if not is_url(path):
         os.unlink(path)
         return
@@ -120,7 +120,7 @@ def remove(path: str) -> None:
 
 
 def upload(local: str, url: str) -> None:
-    """Write a file of this machine under a URL, which has all of it or nothing."""
+    """Write a local file to a URL, completely or not at all."""
     with _answering(url):
         fs, place = _store(url)
         fs.put_file(local, place)
@@ -128,7 +128,7 @@ def upload(local: str, url: str) -> None:
 
 
 def put(url: str, content: bytes) -> None:
-    """Write some bytes under a URL, which has all of them or nothing."""
+    """Write bytes to a URL, completely or not at all."""
     with _answering(url):
         fs, place = _store(url)
         fs.pipe_file(place, content)
@@ -146,7 +146,7 @@ def content_of(path: str) -> bytes:
 
 
 def state_of_url(url: str) -> tuple[int, int, str]:
-    """Return the size of an object and what changes with its content: its ETag, its time, whatever the store says."""
+    """Return the size of an object and a value that changes with its content, such as an ETag or a time."""
     with _answering(url):
         fs, place = _store(url)
         fs.invalidate_cache(place.rpartition("/")[0])
@@ -155,7 +155,7 @@ def state_of_url(url: str) -> tuple[int, int, str]:
 
 
 def open_url(url: str, buffered: bool = True) -> Any:
-    """Open an object to read its bytes, by requests of what is asked for.
+    """Open an object for reading; each read requests only the bytes it returns.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def open_url(url: str, buffered: bool = True) -> Any:
 
 
 def size_of(file: Any) -> int:
-    """Return the bytes of a file that is open."""
+    """Return the size of an open file in bytes."""
     raw = getattr(file, "raw", file)
     return raw.size if isinstance(raw, _Object) else os.fstat(file.fileno()).st_size
 
@@ -196,7 +196,7 @@ def read_at(file: Any, view: memoryview, begin: int) -> int:
 
 
 class _Object(io.RawIOBase):
-    """An object of a store as a file: each read is a request, so that threads share nothing."""
+    """An object of a store as a file. Each read is a request of its own, so that threads share no state."""
 
     def __init__(self, url: str) -> None:
         self._url, self._at = url, 0
@@ -236,7 +236,7 @@ class _Object(io.RawIOBase):
             return 0
         with _answering(self._url):
             data = self._fs.cat_file(self._place, start=begin, end=begin + count)
-        if len(data) > count:  # a store that cannot send a part sends all
+        if len(data) > count:  # a store that does not support ranges sends the whole object
             raise OSError(f"{_printable(self._url)}: the store does not send parts of files: copy it to this machine")
         view[: len(data)] = data
         return len(data)
@@ -270,7 +270,7 @@ def _store(url: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _answering(url: str) -> Iterator[None]:
-    """Let what a store raises be an OSError that names the URL."""
+    """Convert errors of a store to an OSError that names the URL."""
     try:
         yield
     except FileNotFoundError:

@@ -38,7 +38,7 @@ class Steps:
 
 
 def notebook_bar(name: str, total: int) -> Progress | None:
-    """Return a function that moves a tqdm bar; None outside notebooks, and where tqdm is not installed."""
+    """Return a function that moves a tqdm bar; None outside notebooks, or if tqdm is not installed."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if not hasattr(shell, "kernel"):
         return None

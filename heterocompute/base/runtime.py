@@ -337,7 +337,7 @@ def asked_route() -> int:
 
 
 def _dense() -> str:
-    """Return where dense float32 products go, and why."""
+    """Return the path of dense float32 matmuls, and the reason."""
     settings, blas = _settings.get(), open_blas()
     if settings.route == OWN or blas is None:
         own = (settings.blas or _environment().blas) == "own"

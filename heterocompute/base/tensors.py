@@ -1,4 +1,4 @@
-"""What every file of tensors offers: names, dtypes and shapes at once, one tensor when it is asked for."""
+"""The interface of files of tensors: names, dtypes and shapes when a file is opened, each tensor on access."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHUNK = 16 << 20
 
 @dataclass(frozen=True)
 class Info:
-    """What a file says of one tensor: `dtype` by NumPy's name, `shape`, `nbytes`, `begin` in the data."""
+    """Description of one tensor in a file: NumPy's name of the dtype, shape, bytes, and offset `begin` in the data."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -28,7 +28,7 @@ class Info:
 
 
 class Tensors:
-    """A file of tensors, or several that are one.
+    """A file of tensors, or several files that form one.
 
     A kind of file sets the attributes and defines `tensor`.
 
@@ -39,13 +39,13 @@ class Tensors:
         In the order of the file.
     metadata : dict of str to str
     skipped : dict of str to str
-        What stands in the file and is not a tensor of a dtype that is known here -> what it is.
+        Entries that are not tensors of a known dtype, each with a description.
     others : collection of str
         Paths of further files that hold data of tensors.
     axes : mapping of str to tuple of int
-        Reduction axes of the tensors of which the file says what multiplies by them.
+        Reduction axes of the tensors for which the file says which operator multiplies by them.
     quantized : str or None
-        What the file says that shows tensors to be codes, not weights; "" where it says that none are.
+        Evidence in the file that tensors are codes instead of weights; "" if the file says that none are.
     """
 
     path: str
@@ -64,7 +64,7 @@ class Tensors:
         self.close()
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open files."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._infos
@@ -83,35 +83,35 @@ class Tensors:
             self._fail(f"no tensor {quoted(name)}")
 
     def format_of(self, name: str) -> str | None:
-        """Return the format of a tensor that is stored as codes, though it is read as values; None of others."""
+        """Return the format of a tensor that is stored as codes and read as values; None for other tensors."""
         return None
 
     def stored_bytes(self, name: str) -> int:
-        """Return how many bytes of the file a tensor takes."""
+        """Return the number of bytes of a tensor in the file."""
         return self.info(name).nbytes
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """Read one tensor into an array of its own; bfloat16 and float8 as the dtypes of ml_dtypes."""
+        """Read one tensor into a new array; bfloat16 and float8 have the dtypes of ml_dtypes."""
         raise NotImplementedError
 
     def lent(self, name: str) -> NDArray[Any]:
-        """Read one tensor, into memory that the next call may use again: as fast as it can be had."""
+        """Read one tensor into memory that the next call may reuse; the fastest way to read."""
         return self.tensor(name)
 
     def shared(self, name: str) -> NDArray[Any]:
-        """Read one tensor; those that share memory in the file may share it here, so that all take no more than it."""
+        """Read one tensor; tensors that share memory in the file may share it here, too, which saves memory."""
         return self.tensor(name)
 
     def same(self, name: str) -> Hashable:
-        """Return what two names have in common that are one array in the file."""
+        """Return a key that is the same for all names of one array in the file."""
         return name
 
     def parts(self, name: str) -> Iterator[NDArray[Any]]:
-        """Yield a tensor's values, some at a time and flat."""
+        """Yield a tensor's values in flat parts."""
         yield self.tensor(name).reshape(-1)
 
     def chunks(self, name: str) -> Iterable[memoryview]:
-        """Yield a tensor's bytes in C order, little end first, a piece at a time."""
+        """Yield a tensor's bytes in C order, little-endian, in pieces."""
         array = self.tensor(name)
         flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
         for begin in range(0, flat.size, CHUNK):

@@ -61,7 +61,7 @@ def quoted(name: str) -> str:
 
 
 def one_line(message: str) -> str:
-    """Return a message without its line ends and control characters, its middle left out where it is very long."""
+    """Return a message without its line ends and control characters, and without its middle if it is very long."""
     lines = shortened(message, MAX_MESSAGE).splitlines()
     return shortened(" ".join(printable(line.strip()) for line in lines if line.strip()), MAX_MESSAGE)
 

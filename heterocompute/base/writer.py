@@ -150,7 +150,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def _place_of(path: str | os.PathLike[str]) -> str:
-    """Return where a file is, through links."""
+    """Return the path of a file, with links resolved."""
     name = file_name(path)
     return absolute(name) if is_url(name) else os.path.realpath(name)
 

@@ -1,9 +1,10 @@
 """Convolutions of ResNet-50, VGG-16 and MobileNetV2, and filters of other sizes: every algorithm, and the peers.
 
-A row is a layer: `auto` against the fastest of our algorithms, the best peer (torch in either layout, onnxruntime) and
-the float32 limit of the same run, and int8 against torch's int8, both from floats to floats, unless its sums are wrong.
-``candidates`` in the JSON has the rate of each. Operations a byte count the images, the filters and the answer once.
-The last tables are products under the same roof, and where Winograd and the Fourier transform begin to pay.
+A row is a layer. It compares `auto` with the fastest of our algorithms, the best peer (torch in either layout,
+onnxruntime) and the float32 limit of the same run; and int8 with torch's int8, both from floats to floats, unless
+torch's sums are wrong. ``candidates`` in the JSON has the rate of each. Operations per byte count the images, the
+filters and the result once. The last tables show matmuls under the same roof, and the sizes from which Winograd and the
+Fourier transform pay.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Layer(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what a table calls it."""
+        """Return the layer's name in a table."""
         step = f"/{self.stride}" * (self.stride > 1)
         depthwise = " depthwise" * (self.groups > 1)
         return f"{self.network} {self.r}x{self.r}{step}{depthwise} {self.c}@{self.size} to {self.k}"
@@ -111,7 +112,7 @@ def measure(options: Options) -> list[Table]:
 
 
 def layers_table(options: Options, threads: int, batch: int) -> Table:
-    """Return a row a layer."""
+    """Return one row per layer."""
     rows = []
     for layer in QUICK_LAYERS if options.quick else LAYERS:
         options.say(f"{layer.name}, batch {batch}, {threads} threads")
@@ -267,8 +268,8 @@ def _int8_peer(
 def sound(peers: list[Candidate], where: str, options: Options) -> list[Candidate]:
     """Return the peers whose results are right, and print which are left out.
 
-    Some sum two products of bytes in 16 bits, which saturate, where the processor has no dot product of bytes: a fault
-    of theirs on that machine, and no reason to measure nothing.
+    On processors without a dot product of bytes, some add two products of bytes in 16 bits, which saturate: a fault
+    of theirs, and no reason to skip the measurement.
     """
     right = []
     for peer in peers:

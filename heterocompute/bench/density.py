@@ -2,7 +2,7 @@
 
 For a matrix with a given share of nonzero values it times the product with one vector and with many. Every time
 includes packing the activations and writing the answer in rows; the weights are encoded beforehand. The break-even
-density is where a candidate takes as long as OpenBLAS takes for the dense matrix, interpolated between the measurements
+density is that at which a candidate is as fast as OpenBLAS on the dense matrix, interpolated between the measurements
 on logarithmic axes.
 """
 
@@ -44,7 +44,7 @@ class Csr:
 
     @classmethod
     def of(cls, w: Array) -> Csr:
-        """Store what is not zero."""
+        """Store the nonzeros."""
         starts = np.concatenate([[0], np.cumsum(np.count_nonzero(w, axis=1))])
         row, column = np.nonzero(w)
         return cls(starts, column.astype(np.int32), w[row, column], (len(w), w.shape[1]))
@@ -126,7 +126,7 @@ def _peer(x: Array, w: Csr, density: float) -> Candidate | None:
     except ImportError:
         return None
     matrix = csr_array((w.data, w.indices, w.indptr.astype(np.int32)), shape=w.shape)
-    columns = np.ascontiguousarray(x.T)  # as it is fastest
+    columns = np.ascontiguousarray(x.T)  # its fastest layout
 
     def check() -> None:
         expect_close(PEER, matrix @ columns, linear(x, w).T, 1e-5)

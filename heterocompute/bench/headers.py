@@ -1,6 +1,6 @@
 """The time to open a file, or to refuse it: ordinary headers, and headers made to take long.
 
-Each is opened at two sizes. `growth` is the time per byte of the large one over that of the small one: 1 if time grows
+Each is opened at two sizes. `growth` is the time per byte of the larger one over that of the smaller: 1 if time grows
 in proportion to the file, the ratio of the sizes if it grows with their square.
 """
 

@@ -1,6 +1,6 @@
-"""The time of ``import heterocompute`` over that of ``import numpy``, each in a fresh process, in turn.
+"""The time of ``import heterocompute`` over that of ``import numpy``, each in a new process, interleaved.
 
-Bytecode of both lies in a folder of its own that a first import fills, so that what counts is not who compiled what.
+A first import fills a separate folder with the bytecode of both, so that compilation is not measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CODE = "import time; begin = time.perf_counter(); import {}; print(time.perf_cou
 
 
 def measure(options: Options) -> list[Table]:
-    """Measure both imports in turn; the median of the ratios."""
+    """Measure both imports, interleaved; return the median of the ratios."""
     seconds: dict[str, list[float]] = {name: [] for name in MODULES}
     options.say("fresh processes")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,8 @@
 """How times are taken: results first, then a warm-up, then rounds in which every candidate has its turn.
 
-A ratio is the median over the rounds of the ratio inside a round, so that what disturbs the machine for a while
-disturbs both sides. A turn repeats a short candidate until it takes SAMPLE_SECONDS. With one thread the clock is the
-processor time of this process, so that what others take does not count; with more it is the clock on the wall, and
-each turn begins with a pause.
+A ratio is the median over the rounds of the ratio inside a round, so a disturbance of the machine affects both sides. A
+turn repeats a short candidate until it lasts SAMPLE_SECONDS. With one thread the clock is the processor time of this
+process, which excludes other processes; with more it is wall-clock time, and each turn begins with a pause.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for."""
+    """Options from the command line."""
 
     quick: bool
     threads: list[int]
@@ -57,7 +56,7 @@ class Candidate:
     run : callable
         One repetition.
     work : float
-        What one repetition does, in the candidate's unit: operations or bytes.
+        Work of one repetition, in the candidate's unit: operations or bytes.
     unit : str
         Of the rate, ``"GFLOP/s"``, ``"GOP/s"``, ``"GB/s"``: 1e9 of `work` a second.
     check : callable
@@ -144,7 +143,7 @@ class Times:
         return max(timed, key=self.rate) if timed else None
 
     def row(self, name: str, **ratios: float | None) -> Row:
-        """Return a candidate's row: its median time and rate, and these ratios where they are known."""
+        """Return a candidate's row: its median time and rate, and these ratios if they are known."""
         candidate = self.candidates[name]
         row = {"name": name, "seconds": self.median(name), "rate": self.rate(name) / 1e9, "unit": candidate.unit}
         return {**row, **{key: value for key, value in ratios.items() if value is not None}, **candidate.details}
@@ -157,7 +156,7 @@ def expect_equal(name: str, found: Array, wanted: Array) -> None:
 
 
 def expect_close(name: str, found: Array, wanted: Array, relative: float) -> None:
-    """Raise if the norm of the difference is more than this part of the norm of what was wanted."""
+    """Raise if the norm of the difference exceeds this part of the norm of the expected values."""
     difference = np.linalg.norm(found.astype(np.float64) - wanted) / np.linalg.norm(wanted)
     if not difference <= relative:
         raise CheckFailed(

@@ -38,7 +38,7 @@ Call = Callable[[], Any]
 
 
 def measure(options: Options) -> list[Table]:
-    """Measure each model at each size with each thread count; nothing where torch is missing."""
+    """Measure each model at each size with each thread count; nothing if torch is missing."""
     torch = installed("torch")
     if torch is None:
         options.say("torch is missing")

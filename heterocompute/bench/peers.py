@@ -34,15 +34,15 @@ class Peer:
     ----------
     name : str
     kind : str
-        ``"int8"`` quantizes its input, ``"int8 codes"`` takes it quantized, ``"4 bit"``, ``"bf16"``.
+        ``"int8"`` quantizes its input, ``"int8 codes"`` gets it quantized, ``"4 bit"``, ``"bf16"``.
     products : list of callable
-        One for each copy of the weights; takes what `prepare` returns, returns the answer in the library's own type.
+        One per copy of the weights; its argument is the result of `prepare`, its result has the library's own type.
     error : float
-        How far the answer may be from the float32 product, as a part of its norm.
+        Allowed distance from the float32 result, relative to its norm.
     prepare : callable
-        Makes of the activations what is not timed.
+        Prepares the activations; not timed.
     answer : callable
-        Makes of an answer a float array (m, n).
+        Converts a result to a float array (m, n).
     """
 
     name: str
@@ -54,7 +54,7 @@ class Peer:
 
 
 def installed(name: str) -> Any:
-    """Return a module, or None where it is missing or cannot be loaded here."""
+    """Return a module, or None if it is missing or cannot be loaded here."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,6 +1,6 @@
 """Plans compared with measured times: all paths of many products, all algorithms of many convolutions.
 
-A row is a product or a convolution: the path that was chosen, the fastest one, and the ratio of their times. The
+A row is a matmul or a convolution: the chosen path, the fastest one, and the ratio of their times. The
 tables also hold `costs`: the times of all paths, with their counts of work. `write_costs` writes them, and
 ``csrc/ops/fit_costs.py`` makes estimates of them. Images are quantized: for floats, shapes alone choose.
 HETEROCOMPUTE_ISA leaves instruction sets out.

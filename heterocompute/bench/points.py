@@ -88,7 +88,7 @@ def _sgemm(blas: Blas, x: Array, w: Array, exact: Array, some: slice, threads: i
 
 
 def _peer(peer: Peer, x: Array, w: Array, exact: Array, some: slice) -> Candidate:
-    """Make a candidate whose work is checked: some columns of x times w, up to the rounding to integers."""
+    """Return a candidate with a check of some columns of x times w, up to the rounding to integers."""
     prepared = peer.prepare(x)
 
     def run() -> Any:

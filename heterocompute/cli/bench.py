@@ -1,4 +1,4 @@
-"""`heterocompute bench`: the kernels on this machine, measured."""
+"""`heterocompute bench`: measurements of the kernels on this machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The command line: parse, call one function, show what it returned.
+"""The command line: parses the arguments, calls one function, and shows the result.
 
-Exit codes: 0, 1 (failed), 2 (usage), 130 (interrupted). Errors are one line on stderr, those of usage below the usage
-of the subcommand. Long work runs on a second thread, so that Ctrl-C is seen at once, also in a long call of the core.
+Exit codes: 0, 1 (failed), 2 (usage), 130 (interrupted). Errors are one line on stderr; usage errors follow the usage of
+the subcommand. Long work runs on a second thread, so that Ctrl-C works at once, even during a long call of the core.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from .parts import UsageError, note, note_lines, open_streams, refuse_closed_out
 
 __all__ = ["UsageError", "main"]
 
-# The rooms of the commands, in the order of the help. Each has ``register(command)``; ``command(name, run, text,
-# *examples)`` adds a parser with its help and returns it, for the arguments; ``run(arguments)`` returns the exit code.
+# The modules of the commands, in the order of the help. Each defines ``register(command)``. There ``command(name, run,
+# text, *examples)`` adds a parser with its help and returns it. ``run(arguments)`` returns the exit code.
 ROOMS = (study, language, formats, quantize, ptq, search, prune, dequantize, convert, finish, inspect, bench, hardware,
          map, accelerators, reproduce, explore, info, completion)  # fmt: skip
 
-# What names a file to write, and one to read, in any command.
+# The options that name a file to write, and those that name a file to read, in any command.
 WRITTEN = {
     "csv": "--csv",
     "html": "--html",
@@ -69,7 +69,7 @@ READ |= {"device_file": "--device-file", "study_file": "--study", "models": "MOD
 
 
 class _Help(argparse.HelpFormatter):
-    """Breaks the lines of a description, and leaves those of the examples."""
+    """Wraps the lines of a description, but not those of the examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("example:") else super()._fill_text(text, width, indent)
@@ -87,18 +87,18 @@ class _Parser(argparse.ArgumentParser):
             sys.stdout.flush()
 
     def error(self, message: str) -> NoReturn:
-        if "invalid choice" in message or "unrecognized" in message:  # argparse quotes a word whole
+        if "invalid choice" in message or "unrecognized" in message:  # argparse quotes the whole word
             message = re.sub(r"[^\s']{81,}", lambda word: shortened(word[0], 80), message)
         self.show_error(message)
         sys.exit(2)
 
     def show_error(self, message: str) -> None:
-        """Print the usage of this command, and below it in one line what was wrong."""
+        """Print the usage of this command, and below it the error in one line."""
         note_lines(self.format_usage().rstrip())
         note(f"{self.prog}: {message} (see {self.prog} --help)")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, and let the parser that meets an unknown option refuse it: of a subcommand, not the whole one."""
+        """Parse. An unknown option is refused by the subcommand's parser, so that its usage is shown."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [option for option in self._option_string_actions if option.startswith("--")]
@@ -149,7 +149,7 @@ def _run(argv: Sequence[str] | None) -> int:
         try:
             parser.parse_args(given, arguments)
         except SystemExit as end:
-            if is_closed and not end.code:  # nobody sees the help
+            if is_closed and not end.code:  # the help cannot be shown
                 refuse_closed_output()
             raise
         if is_closed and (getattr(arguments, "json", False) or not any(vars(arguments).get(key) for key in WRITTEN)):
@@ -164,7 +164,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except UsageError as error:
         arguments.parser.show_error(str(error))
         return 2
-    except BrokenPipeError:  # the reader of a pipe has seen enough
+    except BrokenPipeError:  # the reader of the pipe has closed it
         pass
     except OSError as error:
         prefix = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
@@ -177,19 +177,19 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _without(name: str, given: Sequence[str], text: str) -> str:
-    """Leave out the command's name before a sentence, unless it may be that of a file which was given."""
+    """Remove the command's name from the start of a message, unless a file of that name was given."""
     return text if given.count(name) > 1 else text.removeprefix(f"{name}: ")
 
 
 def _with_file(arguments: argparse.Namespace, text: str) -> str:
-    """Put the file that a command reads before a sentence that does not begin with it."""
+    """Prefix a message with the file that the command reads, unless the message begins with it."""
     given = (getattr(arguments, key, None) for key in ("input", "file", "model"))
     path = next((one for one in given if isinstance(one, str)), None)
     return text if path is None or text.startswith(printable(path)) else f"{path}: {text}"
 
 
 def _check_files(arguments: argparse.Namespace) -> None:
-    """Find out before any work that a result could not be written, or would replace what is read."""
+    """Raise before any work if a result cannot be written, or would replace a file that is read."""
     given = {key: path for key, path in vars(arguments).items() if key in {**READ, **WRITTEN} and path is not None}
     files = [(key, path) for key, paths in given.items() for path in (paths if isinstance(paths, list) else [paths])]
     for key, path in files:
@@ -198,7 +198,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
     for key, path in files:
         if key not in WRITTEN:
             continue
-        if path == "-":  # it would be a file of that name
+        if path == "-":  # it would become the name of a file
             name = WRITTEN[key]
             raise UsageError(f"{name} is '-', expected the path of a file; --json prints on standard output")
         for other_key, other in files:
@@ -215,7 +215,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
 
 
 def _check_figure(path: str) -> None:
-    """Find out before any work that matplotlib is missing, or does not know the suffix of a figure."""
+    """Raise before any work if matplotlib is missing, or does not support the suffix of a figure."""
     from ..report.plot import new_figure  # 300 ms of matplotlib
 
     suffix = os.path.splitext(path)[1][1:].lower()
@@ -224,7 +224,7 @@ def _check_figure(path: str) -> None:
 
 
 def _is_part_of(path: str, folder: Any) -> bool:
-    """Tell whether a file to write is there, in a folder that is read, and no report of an earlier run."""
+    """Tell whether a file to write exists in a folder that is read, and is not a report of an earlier run."""
     if not (isinstance(folder, str) and os.path.isdir(folder) and os.path.isfile(path)) or path.endswith(REPORTS):
         return False
     return is_same_file(os.path.dirname(os.path.realpath(path)), folder)
@@ -232,10 +232,10 @@ def _is_part_of(path: str, folder: Any) -> bool:
 
 def _check_output(path: str, folder: bool) -> None:
     if folder and is_url(path):
-        return  # the store says what is wrong
+        return  # the store reports errors itself
     if os.path.isdir(path):
         if folder:
-            return  # where it is empty
+            return  # the writer checks that the folder is empty
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     check_regular(path)
     above = os.path.dirname(os.path.realpath(path))
@@ -256,7 +256,7 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str, *examples: str) -> _Parser:
         lines = "".join(f"\n  heterocompute {example}" for example in examples)
-        brief = text.replace("%", "%%")  # of these three texts the first alone is a template
+        brief = text.replace("%", "%%")  # argparse expands % in `help`, but not in the other two texts
         added: _Parser = commands.add_parser(name, help=brief, description=text, epilog=f"example:{lines}")
         added.set_defaults(run=run, parser=added, whole=parser)
         added.add_argument("--json", action="store_true", help="print one JSON object on stdout, nothing else")

@@ -101,7 +101,7 @@ def _devices(arguments: argparse.Namespace) -> int:
     without = [row["name"] for row in rows if all(row[key] is None for key in FIGURES)]
     rows = [row for row in rows if row["name"] not in without]
     shown = [("fp32", "fp32"), ("16", "16 bit"), ("int8", "int8"), ("fp8", "fp8"), ("int4", "int4")]
-    for row in rows:  # chips with both have the same rate for both, others have one of them
+    for row in rows:  # chips with both types have the same rate for both; some have one of them
         row["peak.16"] = row["peak.fp16"] or row.get("peak.bf16")
     columns = [Column("name", "device"), Column("year", "year", _plain, leaves=5)]
     columns += [
@@ -249,7 +249,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
 
 
 def shape_of(text: str | None) -> tuple[int, ...] | None:
-    """Return the shape that --input writes."""
+    """Return the shape in --input."""
     if text is None:
         return None
     parts = [part.strip() for part in text.replace("x", ",").split(",")]
@@ -302,7 +302,7 @@ def show(
     drawn : str
         A picture for the page, as HTML.
     """
-    if arguments.html and title:  # else its page is written
+    if arguments.html and title:  # without --html there is no page
         from ..report.files import write_text  # 5 ms
 
         write_text(arguments.html, _page(title, summary, columns, rows, drawn))

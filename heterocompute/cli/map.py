@@ -1,4 +1,4 @@
-"""`heterocompute map`: count a mapping, or look for one."""
+"""`heterocompute map`: evaluates a mapping, or searches one."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     problem, arch, mapping = _inputs(arguments)
     result = None
     if mapping is None or arguments.search or arguments.dataflow:
-        if not can_steer(sys.stderr):  # there search shows a bar
+        if not can_steer(sys.stderr):  # on terminals, search shows a progress bar
             note("heterocompute map: searching")
         result = search(
             problem,
@@ -144,7 +144,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _inputs(arguments: argparse.Namespace) -> tuple[Problem, Arch, Mapping | None]:
-    """Return the problem, the machine and the mapping of the files and options; None for a mapping that is searched."""
+    """Return the problem, the machine and the mapping of the files and options; None if the mapping is searched."""
     from ..hardware import read_yaml  # 60 ms
 
     found = read_yaml(*arguments.files)

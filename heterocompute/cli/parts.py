@@ -1,7 +1,7 @@
-"""What the subcommands share: usage errors, texts of formats, output, the bar, work that Ctrl-C stops.
+"""Shared code of the subcommands: usage errors, format strings, output, the progress bar, work that Ctrl-C stops.
 
-What is printed may hold names of strangers, and the streams may be closed or full: `say`, `note`, `say_words`
-and `print_table` are the only ways to the terminal.
+Printed text may contain names from untrusted files, and streams may be closed or full. So only `say`, `note`,
+`say_words` and `print_table` write to the terminal.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Result = TypeVar("Result")
 
 
 STDOUT = "standard output"
-SHORT = 1.25  # times the bits per value of long rows: from there on a tensor is named
-MORE = ("--json",)  # where the columns are that a narrow terminal leaves out
+SHORT = 1.25  # a tensor is named if it needs this many times the bits per value of long rows
+MORE = ("--json",)  # options that show the columns that a narrow terminal omits
 
 
 class UsageError(Exception):
@@ -43,7 +43,7 @@ class UsageError(Exception):
 
 
 def interruptible(work: Callable[[], Result]) -> Result:
-    """Run on another thread: the main thread sees Ctrl-C at once and ends the process, files cleaned up."""
+    """Run on another thread, so that Ctrl-C reaches the main thread at once; it removes files and ends the process."""
     answer: list[Result] = []
     failure: list[BaseException] = []
 
@@ -63,7 +63,7 @@ def interruptible(work: Callable[[], Result]) -> Result:
         ProgressBar.stop_all()
         remove_temporaries()
         note("interrupted")
-        os._exit(130)  # the worker may be in a call that takes long
+        os._exit(130)  # the worker may be in a long call
     if failure:
         raise failure[0]
     return answer[0]
@@ -71,7 +71,7 @@ def interruptible(work: Callable[[], Result]) -> Result:
 
 @contextlib.contextmanager
 def tidy() -> Iterator[None]:
-    """Inside the ``with`` block a process that is told to end removes its unfinished files first."""
+    """Inside the ``with`` block, a terminated process removes its unfinished files before it ends."""
 
     def end(number: int, frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)
@@ -113,7 +113,7 @@ def add_patterns(parser: argparse.ArgumentParser) -> None:
 
 
 def add_format(parser: argparse.ArgumentParser, words: str, parse: Callable[[str], Any] = parse_format) -> None:
-    """Add --format, which is one; --formats is the same, so that nobody has to know which command takes several."""
+    """Add --format with one format. --formats is an alias, because some commands accept several formats."""
     one = functools.partial(one_format, parse=parse)
     parser.add_argument("--format", "--formats", dest="format", type=one, metavar="F", help=words)
 
@@ -141,14 +141,14 @@ def one_format(text: str, parse: Callable[[str], Any] = parse_format) -> Any:
 
 
 def format_list(text: str) -> list[Any]:
-    """Return the formats of an argument with commas."""
+    """Return the formats of a comma-separated argument."""
     plain = ("none", "fp32")
     parts = [part.strip() for part in text.split(",")]
     return [part if part in plain else one_format(part) for part in parts]
 
 
 def recipe_of(path: str | None, parse: Callable[[str], Any] = parse_format) -> dict[str, Any] | None:
-    """Return what --recipe says; `parse` turns a text into a format, or what else may stand there."""
+    """Return the recipe of --recipe; `parse` converts each value, usually to a format."""
     from ..files.recipes import parse_recipe, read_recipe  # 18 ms
 
     if path is None:
@@ -175,7 +175,7 @@ def open_streams() -> bool:
     """
     is_closed = sys.stdout is None
     if None in (sys.stdin, sys.stdout, sys.stderr):
-        while (place := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free
+        while (place := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest free number
             pass
         os.close(place)
     if sys.stderr is None:
@@ -186,19 +186,19 @@ def open_streams() -> bool:
     encoding = (
         "ascii" if next(filter(None, said), None) in ("C", "POSIX") and not os.environ.get("PYTHONUTF8") else None
     )
-    for stream in (sys.stdout, sys.stderr):  # a tensor's name must not fail on a narrow encoding
+    for stream in (sys.stdout, sys.stderr):  # names of tensors must not fail in a narrow encoding
         with contextlib.suppress(AttributeError):
             stream.reconfigure(encoding=encoding or stream.encoding, errors="backslashreplace")  # type: ignore[union-attr]
     return is_closed
 
 
 def refuse_closed_output() -> NoReturn:
-    """Raise OSError where a command that writes no file has no standard output either."""
+    """Raise OSError if a command without an output file has no standard output either."""
     raise OSError(errno.EBADF, "closed; redirect it to /dev/null to show nothing", STDOUT)
 
 
 def silence(stream: Any) -> None:
-    """Redirect a closed stream to the null device, or flushing it at exit would fail again."""
+    """Redirect a closed stream to the null device; otherwise flushing it at exit fails again."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -207,7 +207,7 @@ def silence(stream: Any) -> None:
 
 @contextlib.contextmanager
 def standard_output() -> Iterator[None]:
-    """Let a failure to print name standard output, which the system does not."""
+    """Add the name of standard output to errors of printing, in which the system leaves it out."""
     try:
         yield
     except OSError as error:
@@ -222,12 +222,12 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print one line on standard error; where nobody can read it, that is no failure."""
+    """Print one line on standard error; errors of printing are ignored."""
     note_lines(one_line(text))
 
 
 def note_skipped(path: str, skipped: Mapping[str, str]) -> None:
-    """Print one line on standard error where tensors of a file cannot be read: how many, and some of them."""
+    """Print one line on standard error if tensors of a file cannot be read: their number and some names."""
     if skipped:
         some = ", ".join(f"{quoted(name)} ({what})" for name, what in list(skipped.items())[:3])
         more = ", ..." if len(skipped) > 3 else ""
@@ -235,7 +235,7 @@ def note_skipped(path: str, skipped: Mapping[str, str]) -> None:
 
 
 def note_instead(path: str, summary: Mapping[str, Any]) -> None:
-    """Print one line on standard error where tensors took another format than was asked for: how many, and some."""
+    """Print one line on standard error if tensors got another format than requested: their number and some names."""
     instead = summary.get("instead", {})
     if instead:
         became = {row["name"]: row["format"] for row in summary["tensors"]}
@@ -247,7 +247,7 @@ def note_instead(path: str, summary: Mapping[str, Any]) -> None:
 
 
 def note_unloadable(arguments: argparse.Namespace) -> None:
-    """Print one line on standard error, before anything is written, where no runtime will load the output."""
+    """Print one line on standard error, before anything is written, if no runtime can load the output."""
     if getattr(arguments, "layout", None) != "gguf":
         return
     from ..files.opening import reader_of  # 18 ms
@@ -259,13 +259,13 @@ def note_unloadable(arguments: argparse.Namespace) -> None:
 
 
 def note_tensors_alone(path: str, reason: str | None) -> None:
-    """Print one line on standard error with the reason why no runtime will load a file of tensors."""
+    """Print one line on standard error with the reason why no runtime can load a file of tensors."""
     if reason is not None:
         note(f"{printable(path)}: no runtime will load this file, which holds tensors alone: {reason}")
 
 
 def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False) -> None:
-    """Print one line on standard error where the program of --layout needs more than was written."""
+    """Print one line on standard error if the program of --layout needs more files than were written."""
     from ..files.configuration import lacking  # 18 ms
     from ..files.layouts.layout import LAYOUTS  # 18 ms
 
@@ -276,7 +276,7 @@ def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False)
 
 
 def note_short(path: str, summary: Mapping[str, Any]) -> None:
-    """Print one line on standard error where short rows or groups need many bits per value: how many, and some."""
+    """Print one line on standard error if short rows or groups need many bits per value: number and some names."""
     found = []
     for row in summary["tensors"]:
         try:
@@ -294,7 +294,7 @@ def note_short(path: str, summary: Mapping[str, Any]) -> None:
 
 
 def note_lines(text: str) -> None:
-    """Print lines of ours on standard error."""
+    """Print several lines on standard error."""
     try:
         print(fitting(text, sys.stderr.encoding), file=sys.stderr, flush=True)
     except (OSError, ValueError):
@@ -302,13 +302,13 @@ def note_lines(text: str) -> None:
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], more: Sequence[str] = MORE) -> None:
-    """Print a table, as `report.table` says."""
+    """Print a table, formatted by `report.table`."""
     with standard_output():
         table.print_table(columns, rows, more=more)
 
 
 def say_words(text: str) -> None:
-    """Print a sentence, broken between words where a terminal ends."""
+    """Print a sentence, wrapped at the width of the terminal."""
     with standard_output():
         table.say_words(text)
 
@@ -329,14 +329,14 @@ def plain_json(value: Any) -> Any:
 
 
 class ProgressBar:
-    """A bar on a terminal; elsewhere a plain line now and then. Everything on stderr."""
+    """A progress bar on a terminal, otherwise an occasional plain line; always on stderr."""
 
     _active: list[ProgressBar] = []
 
     def __init__(self, verb: str, path: str) -> None:
         self._title = f"{verb} {printable(shortened(os.path.basename(path)))}"
         self._bar: Any = None
-        self._room = 0  # for a tensor's name beside the bar
+        self._room = 0  # width for a tensor's name next to the bar
         self._last = -math.inf
 
     def __enter__(self) -> ProgressBar:

@@ -1,4 +1,4 @@
-"""`heterocompute ptq`: a checkpoint rounded under what its layers are given."""
+"""`heterocompute ptq`: a checkpoint rounded for the inputs of its layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands share that write a checkpoint again: quantize, prune, dequantize."""
+"""Shared by the commands that rewrite a checkpoint: quantize, prune, dequantize."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def add_workers(parser: argparse.ArgumentParser, words: str) -> None:
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
-    """Add what says by whom and into which files a checkpoint is written."""
+    """Add the options for the workers and the output files of a checkpoint."""
     add_workers(parser, "who writes the files of a folder")
     parser.add_argument(
         "--shard-size",
@@ -78,7 +78,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 
 
 def options_of_files(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what the options of `add_files` say."""
+    """Return the values of the options of `add_files`."""
     return {key: getattr(arguments, key) for key in ("workers", "resume", "shard_size", "part")}
 
 
@@ -100,7 +100,7 @@ def _one_part(text: str) -> str:
 
 
 def say_part(arguments: argparse.Namespace, summary: dict[str, Any]) -> bool:
-    """Say that a part is written and how the output is made of all, or return False where all is written."""
+    """Print that a part is written and how to join all parts; return False if everything is written."""
     if "part" not in summary:
         return False
     output = printable(arguments.output)
@@ -119,13 +119,13 @@ def _one_size(text: str) -> int:
 
 
 def rewrite(arguments: argparse.Namespace, done: str, work: Callable[..., Any], change: Any, recipe: Any) -> int:
-    """Write a checkpoint again with a change of the tensors that the arguments select, and say what came of it."""
+    """Rewrite a checkpoint with the selected tensors changed, and print a summary."""
     patterns = {"include": arguments.include, "exclude": arguments.exclude, "recipe": recipe, "needed": True}
     return summarize(arguments, done, lambda *paths, progress: work(*paths, change, progress=progress, **patterns))
 
 
 def summarize(arguments: argparse.Namespace, done: str, work: Callable[..., Any]) -> int:
-    """Run what writes a checkpoint again, and say what came of it."""
+    """Run a function that rewrites a checkpoint, and print its summary."""
     note_unloadable(arguments)
     with ProgressBar(arguments.command, arguments.input) as progress:
         summary = interruptible(lambda: work(arguments.input, arguments.output, progress=progress.update))

@@ -1,4 +1,4 @@
-"""`heterocompute search`: which tensor gets which format, within budgets."""
+"""`heterocompute search`: assigns a format to each tensor within budgets."""
 
 from __future__ import annotations
 

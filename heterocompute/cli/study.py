@@ -1,4 +1,4 @@
-"""`heterocompute study`: formats, or with --density how few weights are enough."""
+"""`heterocompute study`: compares formats, or with --density fractions of nonzero weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NETWORKS = ("digits", "adder")  # functions of heterocompute.zoo
 NOT_WITH_DENSITY = ("workers", "formats", "activations", "recipe", "device", "device_file", "emulate", "seeds", "data",
                     "labels", "methods", "calibration", "evaluate")  # fmt: skip
 NOT_WITH_TEXT = ("density", "retrain", "data", "labels", "calibration", "evaluate")
-EXAMPLES = 256  # of those that a network that ships was trained on, to calibrate by
+EXAMPLES = 256  # training examples of a built-in network that are used for calibration
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -134,13 +134,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json({**result.to_dict(), "run": _run_of(arguments)})
     with standard_output():
-        places = {} if arguments.density else {"more_layers": ("--html", "--json")}  # a CSV file holds formats alone
+        places = {} if arguments.density else {"more_layers": ("--html", "--json")}  # a CSV file has only formats
         result.show(more=("--csv", "--json"), **places)
     return 0
 
 
 def _run_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what another run needs to find the same: version, machine and the arguments that were given."""
+    """Return the data to reproduce a run: version, machine and given arguments."""
     from ..bench.machine import machine  # 8 ms
 
     given = {key: value for key, value in vars(arguments).items() if value not in (None, False, [])}
@@ -181,7 +181,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
 
 
 def _check_weights_usage(arguments: argparse.Namespace) -> None:
-    """Check the options of a study of weights that no text judges."""
+    """Check the options of a study of weights without a text."""
     if "gptq" in (arguments.methods or ()) and arguments.calibration is None and arguments.model is not None:
         raise UsageError("--methods gptq needs --calibration, the inputs of the layers: x.npz or module:function")
     if (arguments.data is None) != (arguments.labels is None):
@@ -272,7 +272,7 @@ def calibrated(arguments: argparse.Namespace, weights: Any, axis: Any = None) ->
 
 
 class Held(dict[str, Any]):
-    """The arrays of a checkpoint, and along what the file says that some are summed."""
+    """The arrays of a checkpoint, and the reduction axes that the file states for some of them."""
 
     axes: Mapping[str, tuple[int, ...]]
 
@@ -336,7 +336,7 @@ def _is_onnx(model: str | None) -> bool:
 
 
 def _onnx(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    """Return the network of an ONNX file that examples judge, and along what its weights are summed."""
+    """Return the network of an ONNX file, evaluated on examples, and the reduction axes of its weights."""
     from ..interop.onnx_run import OnnxNetwork  # 20 ms
 
     network = OnnxNetwork(arguments.model, _array(arguments.data), _array(arguments.labels))

@@ -23,7 +23,7 @@ _LOG_SUMS, LOG_ZERO, _LOG_SIGN = 2047, 512, 10  # as in csrc/hc.h; LOG_ZERO is l
 
 @dataclass(frozen=True)
 class Codes:
-    """Rows of codes over k, leading dimensions in front; scales (rows, groups), one kind or none; a factor a row."""
+    """Rows of codes over k, leading dimensions first; scales (rows, groups) of one kind or none; one factor per row."""
 
     codes: Array
     group: int
@@ -38,7 +38,7 @@ class Codes:
         return self.integer_scales is not None or self.float_scales is not None
 
     def joining_scales(self) -> Array:
-        """What multiplies a code beside an operand with float32 scales; saturates as a decoded value does."""
+        """Return the codes' factors if the other operand has float32 scales; they saturate like decoded values."""
         if self.float_scales is not None:
             return self.float_scales
         scales = self.row_scale.astype(np.float64)[..., None]
@@ -233,7 +233,7 @@ def _table_bits(conversion: Any, gamma: int) -> int:
 
 
 def _scale_rounding(scale_product_bits: Any, left: Codes, right: Codes, joined: bool) -> tuple[int, int]:
-    """Return the bits that a product of integer scales loses and its largest value, 0 where it is exact."""
+    """Return the bits that a product of integer scales loses and its largest value, 0 if it is exact."""
     bits = as_integer(scale_product_bits, "scale_product_bits", range(2, 17))
     if bits is None:
         return 0, 0
@@ -263,7 +263,7 @@ def _fraction_bits(fraction_bits: Any, model: Model, longest: int) -> int:
 
 
 def _powers(gamma: int, table_bits: int, fraction: int | None) -> Array:
-    """Return the power that each sum of exponents stands for; given a fraction, in units of 2^-fraction, truncated."""
+    """Return the power of each sum of exponents; given a fraction, in units of 2^-fraction, truncated."""
     table = np.append(Log(8, gamma).form.levels[:gamma], 0.5)  # 2^(-r / gamma)
     sums = np.arange(LOG_ZERO)
     r = -sums % gamma

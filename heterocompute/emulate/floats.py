@@ -49,7 +49,7 @@ def multiply_floats(model: Model, a: Any, b: Any, shape: tuple[int, ...]) -> Arr
 
 
 def rounded_to(values: Array, inputs: str) -> Array:
-    """Return values as the type would hold them."""
+    """Return values rounded to a type."""
     if inputs == "fp16":
         return values.astype(np.float16).astype(np.float32)
     if inputs == "tf32":

@@ -222,7 +222,7 @@ def _model(emulate: str) -> tuple[dict[str, Any], Model]:
 
 
 def _held(side: Any, inputs: str) -> Array:
-    """Return what an instruction multiplies: the values, rounded to its type."""
+    """Return an instruction's operand: the values rounded to its type."""
     values = side.dequantize() if isinstance(side, QuantizedArray) else side
     with np.errstate(over="ignore"):  # infinite values are refused afterwards
         return rounded_to(values.astype(np.float32, copy=False), inputs)

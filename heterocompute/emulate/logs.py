@@ -1,7 +1,7 @@
 """Log numbers by hardware without a multiplier: products add exponents, sums look up log2(1 + 2^-d) in a table.
 
-Arrays stay codes and scales throughout. Tables and thresholds are made with decimal arithmetic, so every machine gets
-the same bytes.
+Arrays stay codes and scales throughout. Tables and thresholds are computed with decimal arithmetic, so that they are
+the same on every machine.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def log_add(a: QuantizedArray, b: QuantizedArray, *, format: str | Format | None
             e = e * (out.gamma // q.format.form.steps) + offset[first:last, :, None]
             sides.append((sign, e, zero | (parts[len(sides)][first:last, :, None] == 0)))
         (sign_a, e_a, zero_a), (sign_b, e_b, zero_b) = sides
-        far = 1 << 30  # the exponent of zero: past every distance of the tables
+        far = 1 << 30  # the exponent of zero: beyond every distance of the tables
         e_a, e_b = np.where(zero_a, far, e_a), np.where(zero_b, far, e_b)
         first_is_larger = e_a <= e_b
         e = np.minimum(e_a, e_b)
@@ -178,7 +178,7 @@ def _result(name: str, a: Any, b: Any, wanted: Any) -> Log:
 
 
 def _check_stored(name: str, a: QuantizedArray, b: QuantizedArray) -> None:
-    """Raise for scales that `quantize` never makes: a file or a caller's own components may hold them."""
+    """Raise for scales that `quantize` never produces, but that a file or a caller's own components may contain."""
     for side, q in (("a", a), ("b", b)):
         scales = q.components["scales"]
         if not (np.isfinite(scales) & (scales >= 0)).all():
@@ -193,7 +193,7 @@ def _check_scales(name: str, scales: Array, nonzero: Array) -> None:
 
 
 def _exponents(q: QuantizedArray, first: int, last: int) -> tuple[Array, Array, Array]:
-    """Return sign, exponent and whether it is zero, (rows, groups, values of a group), of some rows."""
+    """Return sign, exponent and whether the value is zero, (rows, groups, values of a group), of some rows."""
     runs, _, padded, _ = code_geometry(q)
     bits = q.format.bits
     stored = unpack(q.components["codes"][first:last], bits, runs * padded).astype(np.int32)
@@ -206,7 +206,7 @@ def _exponents(q: QuantizedArray, first: int, last: int) -> tuple[Array, Array, 
 def _codes(out: Log, sign: Array, e: Array, zero: Array) -> Array:
     none = (1 << (out.bits - 1)) - 1
     last = none - 1
-    kept = np.where(zero | (e > last + out.gamma), none, np.minimum(e, last))  # an octave below the last is half of it
+    kept = np.where(zero | (e > last + out.gamma), none, np.minimum(e, last))  # smaller values are 0
     return (sign << (out.bits - 1) | kept).astype(np.uint8)
 
 
@@ -217,7 +217,7 @@ def _build(out: Log, like: QuantizedArray, scales: Array, rows: Any) -> Quantize
     step = rows_at_once(count, width, _BLOCK)
     for first in range(0, count if width else 0, max(step, 1)):
         last = min(first + step, count)
-        codes = np.where(scales[first:last, :, None] == 0, np.uint8(0), rows(first, last))  # as quantize writes zeros
+        codes = np.where(scales[first:last, :, None] == 0, np.uint8(0), rows(first, last))  # as quantize
         packed[first:last] = pack(codes.reshape(last - first, width), out.bits)
     return QuantizedArray({"codes": packed, "scales": scales}, out, like.shape, like.axis)
 
@@ -226,7 +226,7 @@ def _build(out: Log, like: QuantizedArray, scales: Array, rows: Any) -> Quantize
 def _tables(gamma: int) -> tuple[Array, Array]:
     """Return gamma log2(1 + 2^(-d / gamma)) and gamma log2(1 - 2^(-d / gamma)) as nearest integers, by d.
 
-    Both end where all that follows is 0. Entry 0 of the second is not used: equal numbers cancel.
+    Both end before the entries that are all 0. Entry 0 of the second is not used: equal numbers cancel.
     """
     plus, minus = [], [0]
     with localcontext() as context:
@@ -249,14 +249,14 @@ def _nearest(value: Decimal) -> int:
 
 @cache
 def _thresholds(gamma: int) -> Array:
-    """Return 2^((j + 1/2) / gamma) for j = 0 .. gamma - 1: between them a mantissa from 1 to 2 is nearest to step j."""
+    """Return 2^((j + 1/2) / gamma), j = 0 .. gamma - 1: the thresholds between steps for a mantissa from 1 to 2."""
     with localcontext() as context:
         context.prec = 50
         return np.array([float(Decimal(2) ** ((Decimal(j) + Decimal("0.5")) / gamma)) for j in range(gamma)])
 
 
 def _steps_below(larger: Array, scale: Array, gamma: int) -> Array:
-    """Return gamma log2(larger / scale) as the nearest integer; 0 where a scale is 0."""
+    """Return gamma log2(larger / scale) as the nearest integer; 0 if a scale is 0."""
     known = (scale != 0) & (larger != 0)
     ratio = np.divide(larger.astype(np.float64), scale, out=np.ones(scale.shape), where=known)
     mantissa, exponent = np.frexp(ratio)

@@ -91,7 +91,7 @@ class Model:
 
     @property
     def inputs(self) -> str | None:
-        """The type of floats that an instruction multiplies; None for any float32."""
+        """Return the type of floats that an instruction multiplies; None for any float32."""
         if self.instruction is None or self.kind != "floats":
             return None
         return INSTRUCTIONS[self.instruction].inputs

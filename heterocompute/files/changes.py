@@ -1,4 +1,4 @@
-"""What becomes of one tensor of a checkpoint: plain data that another process can be sent, and that is called there."""
+"""The change of one tensor of a checkpoint: plain data that can be sent to another process and called there."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ Plain = tuple[str, tuple[int, ...]]  # NumPy's name of the dtype, shape
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of one tensor.
+    """The change of one tensor.
 
     Attributes
     ----------
     format : str
-        As the summary shows it.
+        The format that the summary shows.
     stored : Entry, (str, tuple of int), or mapping of str to the latter
         A packed array, a plain one by NumPy's name of its dtype and its shape, or several of these by name.
     make : callable
-        From what the checkpoint holds, an ndarray or a packed array, to what is written.
+        Converts the array of the checkpoint, an ndarray or a packed array, to what is written.
     instead_of : str
-        The format that was asked for where it is another one, else "".
+        The requested format if it differs, otherwise "".
     """
 
     format: str
@@ -67,7 +67,7 @@ def packed(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, 
     """
     if isinstance(fmt, Zeros):
         return Change(str(fmt), (dtype, shape), _Zeroed(fmt.pattern, axes))
-    dtype = "float32" if dtype in SMALL_FLOATS else dtype  # as `quantize` takes them
+    dtype = "float32" if dtype in SMALL_FLOATS else dtype  # `quantize` reads these as float32
     if entry is not None and not has_pattern(fmt):
         fmt = Sparse(fmt, entry.format.n, entry.format.m)
     alone = has_pattern(fmt) and fmt.is_plain and entry is None
@@ -77,7 +77,7 @@ def packed(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, 
 
 
 def in_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
-    """Return the change to blocks of GGUF; rows that hold no whole ones take what `save_gguf` gives them."""
+    """Return the change to blocks of GGUF; rows that are not whole blocks get the type that `save_gguf` uses."""
     if entry is not None or not has_place(fmt) or axes != (len(shape) - 1,) or shape[-1] % block_of(fmt) == 0:
         return packed(fmt, axes, shape, dtype, entry)
     found = fitting(fmt, shape)
@@ -88,7 +88,7 @@ def in_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: st
 
 
 def in_whole_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
-    """Return the change to blocks of GGUF, or raise ValueError where rows hold no whole ones."""
+    """Return the change to blocks of GGUF; ValueError if rows are not whole blocks."""
     change = in_blocks(fmt, axes, shape, dtype, entry)
     if change.instead_of:
         raise ValueError(f"rows of {shape[-1]} values, {fmt} has blocks of {block_of(fmt)}: {change.format} fits")
@@ -96,20 +96,20 @@ def in_whole_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dty
 
 
 def rounded(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
-    """Return the change to what `packed` would decode to, in the dtype that there was."""
+    """Return the change to the decoded values of `packed`, in the original dtype."""
     made = packed(fmt, axes, shape, dtype, entry)
     found = "float32" if dtype in SMALL_FLOATS else dtype
     return Change(made.format, (found, shape), _Plain(found, made.make))
 
 
 def decoded(entry: Entry, dtype: str | None) -> Change:
-    """Return the change of a packed array to a plain one."""
+    """Return the change of a packed array to a plain array."""
     found = dtype or (entry.dtype if entry.dtype in FILE_NAMES else "float32")
     return Change(str(entry.format), (found, entry.shape), _Plain(found))
 
 
 def plain(said: str, shape: tuple[int, ...], dtype: str | None) -> Change:
-    """Return the change of a weight that its reader decodes, which was stored as the format `said`."""
+    """Return the change of a weight that its reader decodes; it was stored in the format `said`."""
     found = dtype or "float32"
     return Change(said, (found, shape), _Plain(found))
 
@@ -120,12 +120,12 @@ def cast(wanted: Dtype, axes: tuple[int, ...], shape: tuple[int, ...], dtype: st
 
 
 def in_layout(layout: str, name: str, change: Change) -> Change:
-    """Return the change to the tensors that stand for a weight in another program's layout.
+    """Return the change to the tensors that represent a weight in another program's layout.
 
     Raises
     ------
     ValueError
-        The layout has no place for it.
+        The layout does not support the weight.
     """
     if not isinstance(change.stored, Entry):
         return change
@@ -186,7 +186,7 @@ class _Zeroed:
 
     def __call__(self, array: NDArray[Any]) -> NDArray[Any]:
         text, axes = self.pattern, self.axes
-        # Rows that know nothing of each other are pruned some at a time.
+        # If rows do not depend on each other, they are pruned in blocks.
         alone = ":" not in text and 0 not in axes and array.size
         block = max(1, BLOCK * len(array) // array.size) if alone else max(1, len(array))
         for first in range(0, len(array), block):
@@ -194,20 +194,20 @@ class _Zeroed:
             try:
                 part[~mask_of(part, text, axes, None, "prune")] = 0
             except ValueError:
-                mask_of(array, text, axes, None, "prune")  # says where in all of the tensor
+                mask_of(array, text, axes, None, "prune")  # raises with the index in the whole tensor
                 raise
         return array
 
 
 def as_plain(array: Any, dtype: str) -> NDArray[Any]:
-    """Return the values of a packed array in a dtype; ValueError where that makes an infinity of a number."""
+    """Return the values of a packed array in a dtype; ValueError if a finite value becomes infinite."""
     double = isinstance(array, QuantizedArray) and dtype == "float64"
     values: NDArray[Any] = array.dequantize(np.float64) if double else np.asarray(array)
     with np.errstate(over="ignore"):
         plain = converted(values, numpy_dtype(dtype))
     if plain.dtype != values.dtype and plain.dtype.itemsize <= values.dtype.itemsize:
         before, after = values.reshape(-1), plain.reshape(-1)
-        for first in range(0, before.size, BLOCK):  # masks of all would be half of the output
+        for first in range(0, before.size, BLOCK):  # a mask of all values would take half of the output's memory
             some = slice(first, first + BLOCK)
             beyond = np.isinf(after[some]) & np.isfinite(before[some])
             if beyond.any():

@@ -366,7 +366,7 @@ def _chosen(
 
 
 def _refuse_packed(reader: Tensors, held: Mapping[str, Entry | None], patterns: bool) -> None:
-    """Raise ValueError where a packed array is held, but for those of a pattern alone if they may stand there."""
+    """Raise ValueError if there is a packed array; arrays of a pattern alone may be allowed."""
     refuse_layout(reader)
     for name, entry in held.items():
         if entry is not None:

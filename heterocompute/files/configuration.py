@@ -1,4 +1,4 @@
-"""`config.json` of an output folder: the entries that a loader of quantized weights reads, and what it still lacks."""
+"""`config.json` of an output folder: the entries that a loader of quantized weights reads, and the missing ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whole checkpoints from one layout to another, without rounding: `convert_checkpoint`.
 
 Each weight is read twice. The first time it is converted, its tensors are read back, and the values of both are
-compared; what is not the same is refused before anything is written. The second time it is converted and written.
+compared; a difference is refused before anything is written. The second time it is converted and written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PLAIN_GGUF = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i
 
 
 class NotRepresentable(ValueError):
-    """Some weights have no place in the layout, and nothing is written.
+    """The layout cannot represent some weights, and nothing is written.
 
     `summary` is that of `convert_checkpoint`. `nearest` is a format to which all of these weights can be rounded, or
     "".
@@ -179,7 +179,7 @@ def convert_checkpoint(
 
 
 def _nearest_of(layout: str, refused: list[dict[str, Any]]) -> str:
-    """Return the nearest format of most weights that a layout has a place for with all of them, "" without one."""
+    """Return the commonest nearest format with which the layout can represent all weights; "" if there is none."""
     for text, _ in Counter(row["nearest"] for row in refused if row["nearest"]).most_common():
         fmt = parse_format(text)
         if all(refusal_of(layout, row["name"], tuple(row["shape"]), fmt) is None for row in refused):
@@ -212,7 +212,7 @@ class _Made:
         if isinstance(self.target, str):
             return weight.values(numpy_dtype(self.target))
         made = self.weight(weight)
-        weight.release()  # before there are three
+        weight.release()  # otherwise there would be three copies
         return entry_in(made)[1] if self.layout == OURS else parts_of(self.layout, self.name, made)
 
 
@@ -224,7 +224,7 @@ def _change(layout: str, name: str, plan: Plan) -> Change:
 def _config(
     layout: str, plans: Mapping[str, Plan], named: Mapping[str, Any], changes: Mapping[str, Change], plain: list[str]
 ) -> dict[str, Any]:
-    """Return what goes into config.json, `named` first; weights that became plain values count as such."""
+    """Return the entries for config.json, `named` first; weights that became plain values count as plain."""
     formats = {name: plan.target for name, plan in plans.items() if not isinstance(plan.target, str)}
     values = [name for name, plan in plans.items() if isinstance(plan.target, str)]
     is_ordered = any(plan.is_ordered for plan in plans.values())
@@ -254,7 +254,7 @@ def _row(reader: Weights, name: str, plan: Plan | None, layout: str) -> dict[str
 
 
 class _Lazy(Mapping[str, Any]):
-    """The arrays of a checkpoint as they are written, each made when it is asked for."""
+    """The arrays of a checkpoint as they are written, each made on access."""
 
     def __init__(self, reader: Weights, layout: str, plans: Mapping[str, Plan]) -> None:
         self._reader, self._layout, self._plans = reader, layout, plans
@@ -307,7 +307,7 @@ class _Named(Mapping[str, Any]):
 
 
 def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str, Plan]) -> dict[str, Any]:
-    """Write one file; return what the summary says of it."""
+    """Write one file; return its entries for the summary."""
     arrays = _Lazy(reader, layout, plans)
     if layout != "gguf":
         export(out_path, dict(arrays), layout)
@@ -332,7 +332,7 @@ def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str
 def _model_in(reader: Weights) -> tuple[Model | None, str | None]:
     """Return the language model of a folder of Hugging Face, or why llama.cpp would not load it.
 
-    Both are None where the keys of a GGUF file are kept.
+    Both are None if the keys of a GGUF file are kept.
     """
     if reader.keys:
         return None, None

@@ -1,4 +1,4 @@
-"""The last step of an output that several runs have written in parts: `finish_checkpoint`."""
+"""The last step of an output that several runs wrote in parts: `finish_checkpoint`."""
 
 from __future__ import annotations
 

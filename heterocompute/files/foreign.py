@@ -1,4 +1,4 @@
-"""A checkpoint that another program has quantized: its weights as plain float32 tensors, or as they are stored."""
+"""Checkpoints quantized by other programs: their weights as plain float32 tensors, or as they are stored."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Foreign(Tensors):
         return weight.values()
 
     def format_of(self, name: str) -> str | None:
-        """Return the format that a weight is stored in, None of a plain tensor."""
+        """Return the format in which a weight is stored, None for a plain tensor."""
         if name not in self._weights:
             return None
         self.info(name)
@@ -100,7 +100,7 @@ class Foreign(Tensors):
 
 
 def _metadata_left(reader: Tensors, layout: str) -> dict[str, str]:
-    """Return the metadata of a file that do not describe how its weights are stored."""
+    """Return the metadata that do not describe how weights are stored."""
     if layout in LAYOUTS and LAYOUTS[layout].reads_metadata:
         return {key: value for key, value in reader.metadata.items() if key == "format"}
     return {key: value for key, value in reader.metadata.items() if key not in (KEY, PACKED)}
@@ -209,11 +209,11 @@ class Weights(Tensors):
         return self._last[1]
 
     def know(self, name: str, info: Info, said: str) -> None:
-        """Take in what another reader of the same file found out about a weight."""
+        """Store what another reader of the same file found about a weight."""
         self._infos[name], self._said[name] = info, said
 
     def said(self, name: str) -> str:
-        """Return what a tensor is stored as."""
+        """Return a description of how a tensor is stored."""
         if name not in self.weights:
             return self.info(name).dtype
         if name not in self._said:
@@ -238,12 +238,12 @@ class Weights(Tensors):
         return self.tensor(name) if self._model is not None else self._reader.lent(name)
 
     def chunks(self, name: str) -> Iterable[memoryview]:
-        """Yield a tensor's bytes; a plain one is not read whole."""
+        """Yield a tensor's bytes in pieces; a plain tensor is not read as a whole."""
         return super().chunks(name) if name in self.weights or self._model is not None else self._reader.chunks(name)
 
 
 def _renamed(reader: Tensors) -> Renamed | None:
-    """Return a language model of llama.cpp under the names of Hugging Face, None where a file is not known as one."""
+    """Return a language model of llama.cpp under the names of Hugging Face, None for other files."""
     if not isinstance(reader, Gguf):
         return None
     try:
@@ -253,7 +253,7 @@ def _renamed(reader: Tensors) -> Renamed | None:
 
 
 def _in_rows(read: Callable[[], Weight], rows: NDArray[Any] | None) -> Weight:
-    """Read a weight with its rows in another order."""
+    """Return a weight with its rows in another order."""
     weight = read()
     if rows is None:
         return weight
@@ -264,7 +264,7 @@ def _in_rows(read: Callable[[], Weight], rows: NDArray[Any] | None) -> Weight:
 
 
 def _layout_of(reader: Tensors) -> str:
-    """Return the layout in which a file has its weights."""
+    """Return the layout of the weights of a file."""
     if entries(reader)[0]:
         return OURS
     if isinstance(reader, Gguf):
@@ -282,7 +282,7 @@ def _layout_of(reader: Tensors) -> str:
 
 
 def _weights_of(reader: Tensors, layout: str) -> tuple[list[str], dict[str, Callable[[], Weight]], list[str]]:
-    """Return the plain tensors of a file, how each weight is read, and all of their names in order."""
+    """Return the plain tensors of a file, a reader for each weight, and all names in order."""
     if layout == OURS:
         held = dict(contents(reader, entries(reader)[0]))
         weights: dict[str, Callable[[], Weight]] = {
@@ -310,7 +310,7 @@ def _ours(reader: Tensors, name: str, entry: Any) -> Weight:
 
 
 def _of_packed(array: Any, said: str) -> Weight:
-    """Return the weight of an array of this package, or its values where it is not quantized along its last axis."""
+    """Return the weight of an array of this package, or its values if it is not quantized along its last axis."""
     if isinstance(array, QuantizedArray) and array.ndim > 1 and array.axis == (array.ndim - 1,):
         return of_array(array)
     along = f" along axes {array.axis}" if isinstance(array, QuantizedArray) else ""

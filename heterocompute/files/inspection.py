@@ -24,7 +24,7 @@ BLOCK = 1 << 20
 def plain_row(reader: Tensors, name: str) -> dict[str, Any]:
     """Return the description of a plain tensor."""
     info = reader.info(name)
-    packed = DTYPES[FILE_NAMES[info.dtype]][1] < 8  # no array, and neither NaN nor infinity
+    packed = DTYPES[FILE_NAMES[info.dtype]][1] < 8  # values without an array dtype, which have no NaN or infinity
     low, high, n_nan = (None, None, 0) if packed else _range(reader.parts(name))
     return _row(name, info.dtype, info.shape, reader.format_of(name), reader.stored_bytes(name), low, high, n_nan)
 
@@ -61,7 +61,7 @@ def _row(
 
 @counts_subnormals
 def _range(parts: Iterable[NDArray[Any]]) -> tuple[float | None, float | None, int]:
-    """Return the least value, the greatest and the number of NaN; None where there is no value or no order."""
+    """Return the smallest value, the largest and the number of NaN; None without values or for unordered dtypes."""
     low, high, n_nan = math.inf, -math.inf, 0
     ordered = False
     for part in parts:

@@ -1,4 +1,4 @@
-"""What an unfinished output records about itself in `OUT.partial/manifest.json`, which is read like any untrusted file.
+"""The record of an unfinished output in `OUT.partial/manifest.json`, which is read like any untrusted file.
 
     {"version", "program", "consume", "parts", "beside": [name], "shards": [[digest, name, ...]],
      "source": {"path", "metadata", "tensors", "states"}}
@@ -77,7 +77,7 @@ def _check(found: Any) -> None:
 
 
 def _check_source(source: Any, consume: bool) -> None:
-    """Check what is said of the checkpoint that is read; `consume`: its files are deleted."""
+    """Check the entry of the checkpoint that is read; `consume`: its files are deleted."""
     if not isinstance(source, dict) or source.keys() != {"path", "metadata", "tensors", "states"}:
         raise ValueError("source does not have the expected fields")
     metadata, tensors, states = source["metadata"], source["tensors"], source["states"]
@@ -159,7 +159,7 @@ def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[st
     if not strange and os.path.lexists(wanted):
         known = weight_map(wanted)
         strange = [files[name] for name in files if known.get(name) != where[name]]
-    elif not strange:  # the index goes last
+    elif not strange:  # the index is deleted last
         strange = [file for file in said["states"] if os.path.lexists(file)]
     strange += [file for file in said["states"] if os.path.islink(file)]
     if strange:

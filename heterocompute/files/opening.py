@@ -1,4 +1,4 @@
-"""Checkpoints of any kind: one lazy mapping of names to arrays, whatever program wrote the file."""
+"""Checkpoints of any kind, from any program, as a lazy mapping of names to arrays."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
         place = index_in(place)
     with open_regular(place) as file:
         kind = kind_of(file.read(FIRST_BYTES) or b"", place)
-    return READERS.get("" if kind is None else kind.name, Reader)(place)  # which says what a file of no kind is
+    return READERS.get("" if kind is None else kind.name, Reader)(place)  # Reader's error describes other files
 
 
 def _open_part(path: str) -> Tensors:
@@ -64,7 +64,7 @@ def _open_part(path: str) -> Tensors:
     return reader_of(path)
 
 
-# The readers of the kinds of files in base/magic.py.
+# Kind of file in base/magic.py -> its reader.
 READERS: Mapping[str, Callable[[str], Tensors]] = {
     "safetensors": Reader,
     "folder": partial(Folder, open_part=_open_part),
@@ -78,13 +78,13 @@ READERS: Mapping[str, Callable[[str], Tensors]] = {
 
 
 class Place(NamedTuple):
-    """Where a checkpoint is, and how it is read."""
+    """The path of a checkpoint and its layout."""
 
     path: str
     layout: str | None
 
     def opened(self) -> Checkpoint:
-        """Open it."""
+        """Open the checkpoint."""
         return open_checkpoint(self.path, self.layout)
 
 
@@ -115,7 +115,7 @@ class Checkpoint(Mapping[str, Any]):
         return self._reads[name]()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the path: whoever unpickles it opens the checkpoint again, where that path leads to the same files."""
+        """Pickle the path. Unpickling opens the checkpoint again, if the path has the same files there."""
         self._check_open()
         return open_checkpoint, place_of(self)
 
@@ -195,7 +195,7 @@ class Checkpoint(Mapping[str, Any]):
             raise ValueError(f"{printable(self.path)}: {error}") from None
 
     def close(self) -> None:
-        """Close the file; reading an array afterwards raises ValueError."""
+        """Close the file. Reading an array afterwards raises ValueError."""
         self._closed = True
         self._reader.close()
 
@@ -210,7 +210,7 @@ class Checkpoint(Mapping[str, Any]):
 
 
 def place_of(checkpoint: Checkpoint) -> Place:
-    """Return the path and the layout, with which any process that sees the path opens the checkpoint."""
+    """Return the path and the layout, from which any process with access to the path can open the checkpoint."""
     return Place(absolute(checkpoint.path), checkpoint._layout)
 
 

@@ -1,4 +1,4 @@
-"""Plain types: the floats of 16 and 32 bits that a checkpoint holds as a dtype of their own, not as packed codes."""
+"""Plain types: floats of 16 and 32 bits that a checkpoint stores with their dtype, not as packed codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 @dataclass(frozen=True)
 class Plain:
-    """Values in a dtype of floats, by NumPy's name."""
+    """A plain type, with NumPy's name of its dtype."""
 
     dtype: str
 

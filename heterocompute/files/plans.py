@@ -1,4 +1,4 @@
-"""The target of each weight of a conversion, and the proof that it has the same values there: `plans_of`.
+"""Finds the target of each weight of a conversion, and verifies that it has the same values there: `plans_of`.
 
 A weight is converted, and its tensors are read back. If they have other values, the next target is tried. A weight
 without a target is rounded to the format of `lossy`, or refused with the reason.
@@ -43,8 +43,8 @@ from .shards import about
 
 __all__ = ["CLOSED", "COPIED", "LOSSY", "REFUSED", "Plan", "plans_of"]
 
-GROUPS = 64  # of weights that workers compare: opening a checkpoint takes time
-# The embedding of a language model, of which loaders other than these want plain values.
+GROUPS = 64  # tasks of workers; each opens the checkpoint, which takes time
+# The embedding of a language model. Loaders of other layouts than QUANTIZED_TABLES expect plain values.
 TABLE, QUANTIZED_TABLES = "embed_tokens.weight", ("mlx",)
 EQUAL, CLOSED, LOSSY, COPIED, REFUSED = "equal", "closed form", "lossy", "copied", "not representable"
 
@@ -72,14 +72,14 @@ def plans_of(
     progress: Progress | None,
     workers: Workers,
 ) -> dict[str, Plan]:
-    """Return the plan of each weight of a checkpoint; `reader` knows their shapes then."""
+    """Return the plan of each weight of a checkpoint. Afterwards `reader` has the shapes of all weights."""
     if is_alone(workers) or (has_one_format(layout) and not isinstance(rounding, Format)):
         return _planned(reader, layout, rounding, progress)
     return _planned_by(workers, in_path, reader, layout, rounding, progress)
 
 
 def _planned(reader: Weights, layout: str, rounding: Format | str | None, progress: Progress | None) -> dict[str, Plan]:
-    """Return what becomes of each weight; `reader` knows their shapes then."""
+    """Return the plan of each weight, without workers."""
     names = [name for name in reader.names if name in reader.weights]
     common: list[Target] | None = None
     plans: dict[str, Plan] = {}
@@ -109,7 +109,7 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
 
 
 def _as_plain(layout: str, name: str, reader: Weights) -> Plan | None:
-    """Return the plan of a weight that becomes plain values with nothing lost, None of others.
+    """Return the plan of a weight that becomes plain values exactly, None for other weights.
 
     These are codes of a plain type, and the embedding of a model whose names change: loaders expect plain values there.
     """
@@ -126,7 +126,7 @@ def _as_plain(layout: str, name: str, reader: Weights) -> Plan | None:
 
 @dataclass(frozen=True)
 class _Some:
-    """Weights of a checkpoint, each of which becomes what it becomes alone: work that any process can do."""
+    """Weights of a checkpoint whose plans do not depend on each other: work that any process can do."""
 
     path: str
     source: str
@@ -137,7 +137,7 @@ class _Some:
 
 @counts_subnormals
 def _plans_of_some(some: _Some) -> list[tuple[str, Plan, Info, str]]:
-    """Return the plans of some weights, and what the reader knows of each then."""
+    """Return the plans of some weights, and the data that the reader has about each of them."""
     with weights_reader(some.path, some.source, renames=some.layout in LAYOUTS) as reader:
         found = []
         for name in some.names:
@@ -159,7 +159,7 @@ def _planned_by(
     rounding: Format | str | None,
     progress: Progress | None,
 ) -> dict[str, Plan]:
-    """As `_planned`, by workers."""
+    """Return the plan of each weight, with workers."""
     names = [name for name in reader.names if name in reader.weights]
     step = -(-len(names) // GROUPS)
     path = absolute(file_name(in_path))
@@ -178,7 +178,7 @@ def _planned_by(
 def _in_common(
     reader: Weights, layout: str, names: list[str], options: list[Target], rounding: Format | str | None
 ) -> dict[str, Plan]:
-    """Return the plans of weights that must have one format: the first option that all of them have."""
+    """Return the plans of weights that must have one format: the first option that all of them support."""
     best: dict[str, Plan] = {}
     for option in options:
         plans: dict[str, Plan] = {}
@@ -203,7 +203,7 @@ def _in_common(
 
 
 def _plan(layout: str, name: str, reader: Weights, options: list[Target], rounding: Format | str | None) -> Plan:
-    """Return what becomes of a weight: the first option whose tensors decode to its values, else rounding."""
+    """Return the plan of a weight: the first option whose tensors decode to its values, otherwise rounding."""
     reasons = []
     for option in options:
         try:
@@ -229,10 +229,10 @@ def _plan(layout: str, name: str, reader: Weights, options: list[Target], roundi
 
 
 def _proven(layout: str, name: str, reader: Weights, option: Target) -> Plan:
-    """Return the plan to make a weight an option; ValueError where a program would find other values.
+    """Return the plan that converts a weight to an option; ValueError if a program would read other values.
 
-    At most two of these are in memory at a time: the weight, what it is converted to, the tensors that are written, and
-    what is read from them. So the last is compared by a digest of the values.
+    At most two of these are in memory at a time: the weight, the converted weight, the tensors that are written, and
+    the weight that is read back. So the last is compared by a digest of its values.
     """
     weight = reader.weight(name)
     status = EQUAL if str(option) == weight.said else CLOSED
@@ -256,7 +256,7 @@ def _proven(layout: str, name: str, reader: Weights, option: Target) -> Plan:
 
 
 def _refuse_different(pairs: Iterable[tuple[Weight, Weight]]) -> None:
-    """Raise ValueError with the first value of a weight that another one does not have."""
+    """Raise ValueError that names the first value in which two weights differ."""
     for before, after in pairs:
         where = differs(before, after)
         if where is not None:
@@ -266,7 +266,7 @@ def _refuse_different(pairs: Iterable[tuple[Weight, Weight]]) -> None:
 
 
 def _planned_as(layout: str, name: str, made: Weight, plan: Plan) -> Plan:
-    """Return a plan with what is stored."""
+    """Return a plan completed with what is stored."""
     if layout == OURS:
         entry, array = entry_in(made)
         return replace(plan, stored=entry, nbytes=array.nbytes)
@@ -277,6 +277,6 @@ def _planned_as(layout: str, name: str, made: Weight, plan: Plan) -> Plan:
 
 
 def _with_parts(plan: Plan, parts: Mapping[str, Any], is_ordered: bool) -> Plan:
-    """Return a plan with the tensors that are stored."""
+    """Return a plan completed with the stored tensors."""
     stored = {key: (part.dtype.name, part.shape) for key, part in parts.items()}
     return replace(plan, stored=stored, nbytes=sum(part.nbytes for part in parts.values()), is_ordered=is_ordered)

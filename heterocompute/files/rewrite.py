@@ -1,7 +1,7 @@
-"""A checkpoint written again, one tensor in memory at a time: what changes is made, the rest is copied byte for byte.
+"""A checkpoint rewritten, one tensor in memory at a time: changed tensors are made, the rest is copied byte for byte.
 
-The size of everything is known before anything is made. So it is known into which files it goes, and each is work of
-its own, which any thread, process or machine can do.
+All sizes are known before any tensor is made, and with them the contents of each output file. So each file is a
+separate task that any thread, process or machine can do.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ from .work import USUAL, Work, part_with, size_of
 
 __all__ = ["Choose", "check_paths", "check_places", "rewrite", "rewrite_in"]
 
-# What a checkpoint holds: its plain tensors, and the packed arrays -> changes by name.
+# From a checkpoint's plain tensors and packed arrays to the changes by name.
 Choose = Callable[[Tensors, Held], Mapping[str, Change]]
 
 SUFFIX = ".safetensors"
 
 
 def check_paths(in_path: str | os.PathLike[str], out_path: str | os.PathLike[str], layout: str | None = None) -> None:
-    """Raise ValueError where a checkpoint would be written into itself, or under the name of another kind of file."""
+    """Raise ValueError if a checkpoint would be written into itself, or under the name of another kind of file."""
     place = printable(file_name(out_path))
     if is_same_file(in_path, out_path):
         raise ValueError(f"{place}: is the input itself")
@@ -88,7 +88,7 @@ def check_places(layout: str | None, weights: Mapping[str, Entry]) -> None:
             LAYOUTS[layout].layout_of(name, entry)
         described(layout, {name: entry.format for name, entry in weights.items()}, [])
         return
-    with tempfile.TemporaryDirectory() as folder:  # files of other kinds have no shorter way to know than one row
+    with tempfile.TemporaryDirectory() as folder:  # other kinds of files can only be checked with a row
         for name, entry in weights.items():
             n = len(entry.shape)
             along = {one % n for one in entry.axis}
@@ -176,7 +176,7 @@ def rewrite(
     staging = None if out.endswith(SUFFIX) and not is_folder(out) else staging_of(out)
     if work.part is not None and staging is None:
         raise ValueError(f"{printable(out)}: is the name of one file, and parts write a folder")
-    left = staging.source(in_path) if staging else None  # where an earlier run has deleted parts of the checkpoint
+    left = staging.source(in_path) if staging else None  # if an earlier run has deleted parts of the checkpoint
     with left or source(in_path) as opened:
         if work.consume:
             _refuse_consuming(opened, out)
@@ -193,10 +193,10 @@ def rewrite(
         if describe:
             said = {key: json.dumps(value) for key, value in more.items() if value is not None and key == CONFIG}
             metadata |= {"format": "pt"} | said
-        layout_of(reader.path, reader.info, held, changes, metadata)  # no name twice, in all files together
+        layout_of(reader.path, reader.info, held, changes, metadata)  # refuses a name that occurs twice in all files
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
-        is_described = any(value is not None for value in more.values())  # in config.json, which only a folder has
+        is_described = any(value is not None for value in more.values())  # in config.json, which only folders have
         is_several = work.consume or left is not None or work.part is not None
         is_several = is_several or _is_folder(in_path, out_path, total["bytes"], limit, is_described)
         states = staging.states if staging else {}
@@ -219,7 +219,7 @@ def rewrite(
                     staging.discard()
                 raise
         if work.consume and os.path.exists(reader.path):
-            os.unlink(reader.path)  # the index of what is not there
+            os.unlink(reader.path)  # the index of the deleted files
     if finished:
         finished()
     if is_several and staging is not None:
@@ -290,7 +290,7 @@ def _rewrite_whole(
 def model_for(layout: str | None, reader: Tensors) -> tuple[Model | None, str | None]:
     """Return the language model that a file of a layout describes, or why no runtime will load the file.
 
-    Both are None where the layout describes no models.
+    Both are None if the layout describes no models.
     """
     if layout != "gguf":
         return None, None
@@ -302,7 +302,7 @@ def model_for(layout: str | None, reader: Tensors) -> tuple[Model | None, str | 
 
 @contextmanager
 def naming_file(reader: Tensors) -> Iterator[None]:
-    """Put the file before a sentence about its tensors that does not begin with it."""
+    """Prefix errors about tensors with the file, unless they begin with it."""
     prefix = f"{printable(reader.path)}: "
     try:
         yield
@@ -311,7 +311,7 @@ def naming_file(reader: Tensors) -> Iterator[None]:
 
 
 def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
-    """Raise ValueError where the output would replace a file that is read."""
+    """Raise ValueError if the output would replace a file that is read."""
     for file in {reader.path, *reader.files.values(), *reader.others}:
         if is_same_file(file, out_path):
             raise ValueError(f"{printable(os.fspath(out_path))}: is a file of the input, {quoted(reader.path)}: it "
@@ -328,7 +328,7 @@ def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None, is_des
 
 
 def _refuse_consuming(opened: Tensors, out: str) -> None:
-    """Raise ValueError where files of the checkpoint cannot be deleted one by one, or not without a loss."""
+    """Raise ValueError if the checkpoint's files cannot be deleted one by one without a loss."""
     where = printable(opened.path)
     if is_url(opened.path) or is_url(out):
         raise ValueError(f"{where}: consume deletes files of this machine: expected paths, not URLs")
@@ -358,7 +358,7 @@ def _run_missing(
     total: Mapping[str, int],
     progress: Progress | None,
 ) -> None:
-    """Write the shards that are not there yet, and give the output its name."""
+    """Write the missing shards, and give the output its name."""
     todo = [shard for shard in missing if not exists(shard.path)]
     done = total["bytes_before"] - sum(shard.source_bytes for shard in todo)
     _run(work, todo, done, total["bytes_before"], progress)
@@ -391,7 +391,7 @@ def _run_part(
 def _summary(
     in_path: Any, out_path: Any, rows: list[dict[str, Any]], held: Mapping[str, Entry | None], opened: Tensors
 ) -> dict[str, Any]:
-    """Say what was read and written, in bytes of the files: blocks that were read as values are smaller than these."""
+    """Return what was read and written, in bytes of the files; blocks that were read as values are smaller."""
     rows = [{**row, "bytes_before": stored_bytes_of(opened, row["name"], held[row["name"]])} for row in rows]
     total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
     paths = {"input": os.fspath(in_path), "output": os.fspath(out_path)}
@@ -411,7 +411,7 @@ def _row(reader: Located, name: str, entry: Any, change: Change | None) -> dict[
 
 
 def _run(work: Work, shards: Sequence[Shard], done: int, total: int, progress: Progress | None) -> None:
-    """Write shards by the workers, and say how far they are: here tensor by tensor, elsewhere file by file."""
+    """Write shards with the workers and report progress: tensor by tensor here, file by file elsewhere."""
 
     def shifted(begin: int) -> Progress | None:
         return None if progress is None else lambda now, _, name: progress(begin + now, total, name)

@@ -1,8 +1,8 @@
-"""Packed arrays, and plain ones beside them, read from safetensors files and written there.
+"""Reads and writes packed arrays, and plain arrays next to them, in safetensors files.
 
-`heterocompute.arrays.layout` says how they lie there. An EIEArray has the format "eie-pP", of P elements, a BitmapArray
-"bitmap". Nothing in a file is believed: dtypes and shapes of the components are computed again from format, shape and
-axis, and their contents are checked.
+`heterocompute.arrays.layout` describes the storage. An EIEArray has the format "eie-pP" with P elements, a BitmapArray
+"bitmap". The content of a file is not trusted: dtypes and shapes of the components are computed from format, shape and
+axis, and the components are checked.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
 
 
 def contents(reader: Tensors, found: Mapping[str, Entry]) -> list[tuple[str, Entry | None]]:
-    """List what a file holds: packed arrays with their entry, plain ones with None, in the order of the file."""
+    """List the arrays of a file in its order: packed arrays with their entry, plain arrays with None."""
     owner = {f"{name}.{key}": name for name, entry in found.items() for key in entry.components}
     names = dict.fromkeys(owner.get(name, name) for name in reader.names)
     return [(name, found.get(name)) for name in names]

@@ -3,7 +3,7 @@
 A model is seen here as names with a dtype and a shape, so that the same rules serve arrays in memory (study)
 and files on disk (checkpoint). Default: float tensors with at least two dimensions; the reduction axes are
 (2, 3, 1) of a convolution weight (K, C, R, S), (2, 1) of one of signals (K, C, S), and the last axis of any other.
-Files that say what multiplies by a tensor decide for themselves. Patterns are fnmatch globs: ``*``, ``?``, ``[abc]``;
+Files that state the operators of their tensors override this. Patterns are fnmatch globs: ``*``, ``?``, ``[abc]``;
 ``[*]``, ``[?]`` and ``[[]`` are these characters themselves.
 """
 

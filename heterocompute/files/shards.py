@@ -1,7 +1,7 @@
-"""One file of a checkpoint that is written again: all that is needed to make it, so that any process can.
+"""One output file of a rewritten checkpoint, with all data that a process needs to write it.
 
-A shard knows the tensors that it holds, what becomes of each, and in which files they are; it opens these alone.
-Tensors go to shards in the order of the source, each shard as full as it may be, so that a shard needs few files.
+A shard has its tensors, the change of each, and the source files that they are in; it opens only these. Tensors are
+assigned to shards in the order of the source, and each shard is filled up to the limit, so that it needs few files.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ State = tuple[int, int, str]
 NOWHERE: State = (-1, 0, "")
 SAMPLES, SAMPLE_BYTES = 16, 4096
 MAX_RECEIPT = 1 << 26
-HEAD = "__metadata__"  # in a receipt; no tensor can be called so
-Held = Mapping[str, Entry | None]  # what a checkpoint holds: packed arrays with their entry, plain ones with None
+HEAD = "__metadata__"  # a key of receipts; no tensor can have this name
+Held = Mapping[str, Entry | None]  # arrays of a checkpoint: packed ones with their entry, plain ones with None
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Shard:
     source : str
         The checkpoint, in errors.
     tensors : tuple of (str, Entry or None, Change or None)
-        Names, what they are, and what becomes of them; None is copied.
+        Name, entry of a packed array, and change; without a change the tensor is copied.
     infos : dict of str to Info
         Of all their components.
     files : dict of str to str
@@ -71,12 +71,12 @@ class Shard:
     states : dict of str to (int, int, str)
         Bytes, time of change (ns) and a digest of samples of these files.
     metadata : dict of str to str
-        Beside what describes packed arrays.
+        Metadata besides the description of packed arrays.
     receipts : str
-        The folder where it is said what was written, "" where it is not. Then the file is on the disk when it has its
-        name, and a file that has the name already is this one.
+        Folder of the receipts of written files, "" for none. With receipts, a file is on the disk before it appears
+        under its name, and an existing file of that name is this shard.
     frees : dict of str to tuple of str
-        Files of the source -> the shards that need them. Each is deleted when all these are there.
+        Source file -> the shards that need it. It is deleted when all of them are written.
     source_of : callable
         Opens these files.
     """
@@ -100,12 +100,12 @@ class Shard:
 
     @property
     def source_bytes(self) -> int:
-        """The bytes of the source that are done when it is."""
+        """Bytes of the source that this shard reads, for the progress."""
         return sum(info.nbytes for info in self.infos.values())
 
     @functools.cached_property
     def digest(self) -> str:
-        """What tells this shard from one of another checkpoint, or with other options."""
+        """Digest that differs for shards of other checkpoints or with other options."""
         states = sorted((os.path.basename(file), *state) for file, state in self.states.items())
         changes = [(name, repr(change)) for name, _, change in self.tensors]
         said = json.dumps([__version__, self.layout(), changes, states])
@@ -113,7 +113,7 @@ class Shard:
 
     @property
     def receipt(self) -> str:
-        """The file that says what was written: the CRC-32 of each tensor."""
+        """Path of the receipt, which has the CRC-32 of each written tensor."""
         return os.path.join(self.receipts, f"{self.digest}.json")
 
     def is_whole(self, path: str) -> bool:
@@ -134,12 +134,12 @@ class Shard:
 
 
 def sums_in(receipt: str) -> dict[str, Any]:
-    """Return what a receipt says: the CRC-32 of each tensor, and under `HEAD` that of all before the tensors.
+    """Return the content of a receipt: the CRC-32 of each tensor, and under `HEAD` that of the bytes before them.
 
     Raises
     ------
     ValueError
-        It is none.
+        The file is not a receipt.
     """
     sums = strict_json(read_small(receipt, MAX_RECEIPT))
     if not isinstance(sums, dict):
@@ -148,7 +148,7 @@ def sums_in(receipt: str) -> dict[str, Any]:
 
 
 def whole_file(path: str, receipt: str) -> dict[str, Info] | None:
-    """Return the tensors of a file that has the bytes its receipt says, None where it has others or is not there."""
+    """Return the tensors of a file that matches its receipt, None if it does not match or does not exist."""
     try:
         sums = sums_in(receipt)
         if os.path.islink(path):
@@ -175,7 +175,7 @@ def _sum_of(file: IO[bytes], count: int) -> int:
 
 
 def located(reader: Tensors, source: Callable[[str], Tensors] = reader_of) -> Located:
-    """Return the tensors of a checkpoint by the files in which they are, which `source` opens."""
+    """Return the tensors of a checkpoint with the files that they are in; `source` opens these files."""
     if isinstance(reader, Located):
         return reader
     infos = {name: reader.info(name) for name in reader.names}
@@ -199,14 +199,14 @@ def _components(name: str, entry: Entry | None) -> list[str]:
 
 
 def _stored(info: Callable[[str], Info], name: str, entry: Entry | None, change: Change | None) -> dict[str, Any]:
-    """Return what stands for an array afterwards, by name: a packed array, or plain ones."""
+    """Return the stored result of an array by name: a packed array, or plain ones."""
     if change is not None and isinstance(change.stored, Mapping):
         return dict(change.stored)
     return {name: change.stored if change else entry or (info(name).dtype, info(name).shape)}
 
 
 def parts_after(info: Callable[[str], Info], name: str, entry: Entry | None, change: Change | None) -> dict[str, Any]:
-    """Return what is stored for an array afterwards: dtypes and shapes by name."""
+    """Return dtypes and shapes of the stored result of an array, by name."""
     (key, one), *more = _stored(info, name, entry, change).items()
     if isinstance(one, Entry):
         return {f"{key}.{part}": layout for part, layout in one.components.items()}
@@ -220,7 +220,7 @@ def layout_of(
     changes: Mapping[str, Change],
     metadata: Mapping[str, str],
 ) -> tuple[dict[str, tuple[str, tuple[int, ...]]], dict[str, str]]:
-    """Return tensors and metadata for `Writer` of what is held, after the changes.
+    """Return tensors and metadata for `Writer`, for the given arrays after their changes.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def layout_of(
                     raise ValueError(f"two tensors would be called {quoted(key)}")
                 tensors[key] = one
         packed = any(isinstance(one, Entry) for one in tensors.values())
-        kept = {key: value for key, value in metadata.items() if key != KEY}  # what was in it is said anew
+        kept = {key: value for key, value in metadata.items() if key != KEY}  # KEY describes the new arrays
         found, described = file_layout(tensors, metadata=kept)
     except ValueError as error:
         raise ValueError(f"{printable(path)}: {error}") from None
@@ -305,7 +305,7 @@ def file_names(count: int) -> list[str]:
 
 
 def placed(shards: Sequence[Shard], paths: Sequence[str], receipts: str = "", consume: bool = False) -> list[Shard]:
-    """Return the shards with the paths of their files, of their receipts, and with what each may delete."""
+    """Return the shards with the paths of their files and receipts, and the source files that each may delete."""
     needs: dict[str, list[str]] = {}
     for shard, path in zip(shards, paths, strict=True):
         for file in shard.states:
@@ -322,7 +322,7 @@ def placed(shards: Sequence[Shard], paths: Sequence[str], receipts: str = "", co
 
 
 def state_of(file: str) -> State:
-    """Return the bytes, the time of change and a digest of samples of a file, `NOWHERE` of one that is not there.
+    """Return the bytes, the time of change and a digest of samples of a file, `NOWHERE` for a missing file.
 
     Copies and archives may keep times, and fine-tuned checkpoints have equal sizes.
     """
@@ -353,26 +353,26 @@ def write_shard(shard: Shard, progress: Progress | None = None) -> int:
     int
         Bytes of the source that are done with it.
     """
-    if not (shard.receipts and exists(shard.path)):  # a pool may run what a worker had done before it was lost
+    if not (shard.receipts and exists(shard.path)):  # a pool may repeat a task that a lost worker had finished
         _write(shard, progress)
     free(shard)
     return shard.source_bytes
 
 
 def free(shard: Shard) -> None:
-    """Delete the files of the source that no shard needs any longer.
+    """Delete the source files that no shard needs any longer.
 
     Raises
     ------
     ValueError
-        One is not what the shards were made from.
+        A file has changed since the shards were planned.
     """
     for file, needed in shard.frees.items():
         if all(map(os.path.exists, needed)):
             state = state_of(file)
             if state not in (NOWHERE, shard.states[file]):
                 raise ValueError(f"{printable(file)}: changed after it was read, and is not deleted")
-            with contextlib.suppress(FileNotFoundError):  # another worker was faster
+            with contextlib.suppress(FileNotFoundError):  # another worker deleted it
                 os.unlink(file)
 
 
@@ -388,7 +388,7 @@ def _write(shard: Shard, progress: Progress | None) -> None:
                 _write_one(reader, writer, name, entry, change)
                 done += bytes_of(reader, name, entry)
             _check_states(shard)
-            if shard.receipts:  # before the file has its name
+            if shard.receipts:  # before the file appears under its name
                 sums = {**writer.sums, HEAD: zlib.crc32(laid_out(stored, metadata)[0])}
                 write_whole(shard.receipt, json.dumps(sums, ensure_ascii=False))
 
@@ -415,13 +415,13 @@ def _write_one(reader: Tensors, writer: Writer, name: str, entry: Entry | None, 
 
 
 def write_whole(path: str, content: str | bytes) -> None:
-    """Write a small file, which has its name when it is on the disk."""
+    """Write a small file, which appears under its name when it is on the disk."""
     if is_url(path):
         put(path, content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
         return
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, f".heterocompute-{os.urandom(8).hex()}.tmp")
-    with open(temporary, "xb") as file:  # through no link
+    with open(temporary, "xb") as file:  # does not follow a link
         file.write(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
@@ -431,7 +431,7 @@ def write_whole(path: str, content: str | bytes) -> None:
 
 @contextmanager
 def about(reader: Tensors, name: str) -> Iterator[None]:
-    """Put file and tensor before the message of an error that does not name them."""
+    """Prefix errors that do not name the file and the tensor with both."""
     prefix = f"{printable(reader.path)}: "
     try:
         yield

@@ -1,6 +1,6 @@
 """A folder of shards in the making: it has another name until it is complete, and finished shards are found again.
 
-    OUT.partial/manifest.json   the shards by file name and digest; what the source was, where it is being deleted
+    OUT.partial/manifest.json   the shards by file name and digest; the source, if it is being deleted
     OUT.partial/done/           a receipt for each shard: sums of what was written
     OUT.partial/out/            becomes OUT by one renaming
 
@@ -102,7 +102,7 @@ class Staging:
             )
 
     def source(self, in_path: str | os.PathLike[str]) -> Located | None:
-        """Return what the checkpoint was before parts of it were deleted, or None where none were to be.
+        """Return the checkpoint's description before parts of it were deleted, or None if it was not to be deleted.
 
         Raises
         ------
@@ -305,7 +305,7 @@ class Staging:
 
 
 def _called(shard: Shard, said: Sequence[str], folder: str) -> str | None:
-    """Return what the file of a shard is called, of the names that a manifest says, or None where it is not there."""
+    """Return the name of a shard's file among the names in a manifest, or None if it is missing."""
     digest, *names = said
     if digest != shard.digest:
         return None

@@ -28,7 +28,7 @@ def staging_of(out_path: str | os.PathLike[str]) -> Staging:
 
 
 class StoreStaging(Staging):
-    """As `Staging`, of a URL."""
+    """Like `Staging`, for a URL."""
 
     def __init__(self, out_path: str | os.PathLike[str]) -> None:
         super().__init__(out_path)

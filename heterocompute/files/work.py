@@ -1,4 +1,4 @@
-"""How a checkpoint is written: by which workers, into files of which size, and which part of it by this run."""
+"""Options for writing a checkpoint: the workers, the size of files, and the part that this run writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Work:
-    """Who writes a checkpoint, into which files: see `checkpoint.quantize_checkpoint`."""
+    """Options for writing a checkpoint: see `checkpoint.quantize_checkpoint`."""
 
     workers: Workers = None
     resume: bool = True
@@ -39,7 +39,7 @@ class Work:
     def __post_init__(self) -> None:
         object.__setattr__(self, "part", None if self.part is None else part_of(self.part, self.caller))
         object.__setattr__(self, "workers", checked_workers(self.workers, self.caller))
-        for name in ("resume", "consume"):  # a text such as "no" must not delete anything
+        for name in ("resume", "consume"):  # a string such as "no" must not delete anything
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{self.caller}: {name} is {shown(getattr(self, name))}, expected True or False")
         if self.part is not None and self.consume:
@@ -108,5 +108,5 @@ def part_of(text: Any, caller: str) -> tuple[int, int]:
 
 
 def part_with(i: int, n_shards: int, count: int) -> int:
-    """Return the number of the part that writes a shard: neighbours are of one part, since they need the same files."""
+    """Return the number of the part that writes a shard; neighbouring shards share files, so they are in one part."""
     return i * count // n_shards + 1

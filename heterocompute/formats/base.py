@@ -18,18 +18,18 @@ MAX_GROUP = 2**31 - 1
 
 @dataclass(frozen=True)
 class StoredRules:
-    """What the components of a format may hold; products rely on it, and files are checked for it.
+    """The values that a format's components may hold; matmuls rely on it, and files are checked for it.
 
     Attributes
     ----------
     unused_code : int or None
         A code, as an unsigned number, that encoding never writes.
     padding : int or None
-        The code in the padding of a short group, where there are no zero points (which are it); None is anything.
+        The code in the padding of a short group; with zero points, those are it. None: any code.
     largest_scale : int
-        Of scales that are whole bytes.
+        Largest scale, if scales are whole bytes.
     negative : bool
-        Whether scales and what is added to values may be negative.
+        Whether scales and minima may be negative.
     """
 
     unused_code: int | None = None

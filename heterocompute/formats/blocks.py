@@ -14,19 +14,19 @@ class Kind(NamedTuple):
     Attributes
     ----------
     number : int
-        As the C core counts them.
+        The kind's number in the C core.
     bits : int
-        Of a code.
+        Bits of a code.
     signed : bool
-        Codes are two's complement; else from 0 on.
+        Whether codes are two's complement; otherwise they start at 0.
     group, block : int
-        Values that share a scale, and values of a block.
+        Values that share a scale, and values per block.
     scale_bits : int
-        Of the integer scales of a block's groups; 0: a group is a block, and its scale a float16.
+        Bits of the integer scales of a block's groups; 0: a group is a block, with a float16 scale.
     has_minimum : bool
-        A group has a minimum beside its scale, and stored like it.
+        Whether a group has a minimum, stored like its scale.
     has_levels : bool
-        Codes are indices of 16 levels.
+        Whether codes are indices of 16 levels.
     """
 
     number: int

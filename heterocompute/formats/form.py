@@ -13,35 +13,35 @@ __all__ = ["StoredForm", "form_of"]
 
 @dataclass(frozen=True)
 class StoredForm:
-    """What the components of a format mean: value = s * c, of c by the kind of the codes and s = scale * coarse.
+    """The meaning of a format's components: value = s * c, with c from the kind of codes and s = scale * coarse.
 
     Attributes
     ----------
     bits : int
-        Of a code.
+        Bits of a code.
     codes : {"integer", "float", "table", "log", "learned", "unstated"}
         Integers; floats; entries of a table that all arrays share; signed powers of ``2 ** (-1 / steps)``; entries of a
-        codebook. Unstated: the format does not say, and whatever needs it is refused.
+        codebook. Unstated: the format does not say, and functions that need it refuse the format.
     signed, zero_points, minima : bool
-        Of integers: two's complement; c = code - zero point; value = s * c + minimum of the group.
+        For integers: two's complement; c = code - zero point; value = s * c + minimum of the group.
     fraction_bits : int
-        Of integers: c is the code divided by 2 to so many.
+        For integers: c is the code / 2^fraction_bits.
     lowest, largest : int
-        Of integers: the codes that encoding makes.
+        For integers: the range of codes that encoding makes.
     precision, smallest : int
-        Of floats: bits of the significand, the leading 1 among them; the exponent of the smallest normal float.
+        For floats: bits of the significand, with the leading 1; the exponent of the smallest normal float.
     maximum : float
-        Of floats: the largest finite one.
+        For floats: the largest finite value.
     steps : int
-        Of logs: steps of an octave.
+        For logs: steps per octave.
     code_values : int
-        Of codebooks: consecutive values that one code covers.
+        For codebooks: consecutive values that one code covers.
     levels : tuple of float
-        Of floats, tables and logs of up to 8 bits: c by code. Else empty.
+        For floats, tables and logs of up to 8 bits: c by code. Otherwise empty.
     scale : {"none", "f32", "f16", "integer", "e8m0", "e4m3", "double", "own"}
         Type of the scale of a group, or of a row. Double: integers that share a float32 over all rows. Own: of blocks.
     scale_bits : int
-        Of integer scales, and of the integers in blocks.
+        Bits of integer scales, and of the integers in blocks.
     second : {"none", "row", "scale"}
         The coarse scale: it multiplies the sum of a row, or each scale with one rounding to float32.
     shared : bool

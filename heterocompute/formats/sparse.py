@@ -1,4 +1,4 @@
-"""N:M patterns on any number format: of every M values along a row N are kept."""
+"""N:M patterns on any number format: N of every M values along a row are kept."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Sparse(Format):
 
     @property
     def learns_codebook(self) -> bool:
-        """Return False: a codebook under a pattern is not learned or trained alone."""
+        """Return False: a codebook under a pattern is not learned or trained separately."""
         return False
 
     @property

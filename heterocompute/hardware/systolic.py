@@ -1,6 +1,6 @@
 """Systolic arrays: cycles, utilisation and traffic by formula, and a simulation of the moving data to check them.
 
-An array of R x C cells takes a product in folds. With Sr x Sc stationary values and T vectors that stream through,
+An array of R x C cells computes a matmul in folds. With Sr x Sc stationary values and T vectors that stream through,
 
     weights or inputs stationary   (2 R + C + T - 2) cycles x ceil(Sr / R) ceil(Sc / C) folds
     outputs stationary             (R + C + T - 2)   cycles x ceil(Sr / R) ceil(Sc / C) folds

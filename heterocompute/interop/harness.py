@@ -24,7 +24,7 @@ from ..zoo.llm.several import continued, drawn
 __all__ = ["Answers", "harness_model", "register"]
 
 NAME = "heterocompute"
-MOST_NEW = 256  # tokens of a generated answer, if the task does not say
+MOST_NEW = 256  # tokens of a generated answer, unless the task sets a number
 IGNORED = ("batch_size", "max_batch_size", "device")  # arguments that the command passes to every model
 
 
@@ -67,7 +67,7 @@ class Answers:
         self._way = Way(weights, activations, kv_cache)
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Return (log-likelihood, whether it is what greedy decoding gives) of each (context, continuation)."""
+        """Return (log-likelihood, whether greedy decoding gives it) of each (context, continuation)."""
         pairs = [self._pair(*request.args) for request in requests]
         found: list[tuple[float, bool]] = [(0.0, True)] * len(pairs)
         alike: dict[bytes, list[int]] = {}  # answers of one token share their context
@@ -96,7 +96,7 @@ class Answers:
 
     @property
     def _prefix(self) -> int:
-        """The token before a text without a context."""
+        """Return the token before a text without a context."""
         begin = self.net.tokens.begin
         return begin if begin is not None else min(self.net.tokens.ends, default=0)
 
@@ -171,7 +171,7 @@ class _Answer:
 
     @property
     def text(self) -> str:
-        """The answer up to a text at which the task says to stop."""
+        """Return the answer up to the task's stop text."""
         text = str(self._net.tokens.decode(self._tokens))
         for stop in self._stops:
             text = text.split(stop)[0]

@@ -1,8 +1,8 @@
 """JAX: rounding with a gradient and products with packed weights, inside of jit, grad and vmap; pytrees as weights.
 
 The host computes (pure_callback), with the gradient of `heterocompute.training.fake_quantize` (custom_vjp). `named` and
-`rebuilt` are the two ways between a pytree of parameters and weights by name, which studies, searches and rounding
-take. JAX is imported when a function is called.
+`rebuilt` convert between a pytree of parameters and weights by name, the form for studies, searches and rounding. JAX
+is imported when a function is called.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def rebuilt(params: Any, weights: Mapping[str, Any]) -> Any:
 
 
 def _leaves(params: Any, name: str) -> tuple[list[tuple[str, Any]], Any]:
-    """Return the leaves of a pytree with their names, empty of what is no array, and its structure."""
+    """Return the leaves of a pytree with their names (empty for leaves that are not arrays), and its structure."""
     leaves, tree = _jax(name)[0].tree_util.tree_flatten_with_path(params)
     found = []
     for path, leaf in leaves:

@@ -1,8 +1,8 @@
-"""An ONNX model evaluated with our convolutions and products: `run_onnx`, and the network that a study judges.
+"""Evaluates an ONNX model with the convolutions and matmuls of this package: `run_onnx`, and a network for studies.
 
-The graph is cut at Conv, Gemm and MatMul of a weight, which are computed here. onnxruntime runs the parts between them,
-each as a session that is made once. Without formats and activations one session runs the whole model. onnx's reference
-evaluator takes the place of onnxruntime where that is missing or refuses a graph.
+The graph is cut at Conv, Gemm and MatMul with a weight, which this package computes. onnxruntime runs the parts between
+them, each in a session that is created once. Without formats and activations, one session runs the whole model. onnx's
+reference evaluator replaces onnxruntime if that is missing or refuses a graph.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def __dir__() -> list[str]:
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[dict[str, Array], Mapping[str, Any] | None, Any], list[Any]]
-OLDEST = 7  # onnxruntime has the operators of this opset and later ones
+OLDEST = 7  # the oldest opset that onnxruntime supports
 MODERN = 21
 
 
@@ -153,17 +153,17 @@ class OnnxNetwork:
         self._outputs = [text_of(one.name) for one in proto.graph.output]
         self._network = Network(proto, self._folder, References(self._folder))
         Cut(proto.graph, self._network)
-        # a weight that two layers sum along two axes is not quantized
+        # a weight that two layers reduce along different axes is not quantized
         self._axes = {name: next(iter(axes)) for name, axes in self._network.axes.items() if len(axes) == 1}
         self.axis = {name: axes if len(axes) > 1 else axes[0] for name, axes in self._axes.items()}
-        self._ways: dict[tuple[bool, int], Run] = {}  # with products of ours or without, by the number of threads
+        self._ways: dict[tuple[bool, int], Run] = {}  # by whether this package multiplies, and the number of threads
         self._x, self._labels = x, labels
         if x is not None:
             self._check_examples()
 
     @cached_property
     def weights(self) -> Weights:
-        """The constants that are multiplied by, read when they are asked for."""
+        """The constants that operators multiply by, read on access."""
         found = Weights({name: self._network.array(name) for name in self._axes})
         found.axes = self._axes
         return found
@@ -217,7 +217,7 @@ class OnnxNetwork:
         else:
             try:
                 return dict(zip(self._outputs, way(feeds, weights, fmt), strict=True))
-            except Refused:  # by a branch that was not taken before
+            except Refused:  # in a branch that no earlier call took
                 pass
         refused = None
         for make in self._kinds(own):
@@ -230,7 +230,7 @@ class OnnxNetwork:
             except ValueError:
                 if refused is None:
                     raise
-                break  # onnx's evaluator cannot either: the reason of onnxruntime counts
+                break  # onnx's evaluator fails, too: report the error of onnxruntime
             self._ways[key] = way
             return dict(zip(self._outputs, answers, strict=True))
         raise ValueError(f"{self._place}: not an ONNX model that can be evaluated: {refused}")
@@ -271,7 +271,7 @@ class OnnxNetwork:
             session = sessions.whole(self._proto.SerializeToString() if source is None else source)
         except Refused:
             raise
-        except Exception:  # protobuf's own, of more than 2 GB
+        except Exception:  # protobuf's own error for more than 2 GB
             raise Refused("the model is larger than 2 GB") from None
         return lambda feeds, weights, activations: [sessions.plain(one) for one in session.run(self._outputs, feeds)]
 
@@ -325,7 +325,7 @@ class OnnxNetwork:
         right = 0
         batch = self._batch
         fixed = next(iter(next(iter(self._inputs.values())).sizes), None)
-        batch = fixed or batch  # a model of so many examples at a time
+        batch = fixed or batch  # a model may have a fixed number of examples
         for begin in range(0, len(self._x), batch):
             part = self._x[begin : begin + batch]
             n_examples = len(part)
@@ -351,7 +351,7 @@ class OnnxNetwork:
             refuse_infinite(self._x, "OnnxNetwork: x")
 
     def _refuse_codes(self) -> None:
-        """Raise ValueError where operators decode constants: what is multiplied by is rounded already."""
+        """Raise ValueError if operators decode constants: the weights are quantized already."""
         if self._codes is not None:
             raise ValueError(f"{self._place}: {quantized_already(self._codes)}")
 
@@ -375,12 +375,12 @@ class Input:
         self._has_shape = kind.HasField("shape")
 
     def checked(self, value: Any) -> Any:
-        """Return a value as the model wants it; ValueError or TypeError where it does not fit."""
+        """Return a value in the dtype and shape of the model; ValueError or TypeError if it does not fit."""
         dtype = self.dtype
         if dtype is None:
             return value
         array = np.asarray(value)
-        if dtype.kind == "O":  # texts
+        if dtype.kind == "O":  # strings
             array = array.astype(object)
         elif array.dtype != dtype:
             if not np.can_cast(array.dtype, dtype, "same_kind"):

@@ -5,7 +5,7 @@
 >>> model = AutoModel.from_pretrained("model-folder", quantization_config=config)  # doctest: +SKIP
 
 Each weight is packed when it is read, before the next is read. `save_pretrained` writes codes and scales, and
-`from_pretrained` reads them back as they are, in a process that has imported this module.
+`from_pretrained` reads them back unchanged, in a process that has imported this module.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class HeteroQuantizer(HfQuantizer):
         self._chosen = chosen(model, self.quantization_config)
 
     def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
-        """Drop the record of how packed weights were read: they are written as they are."""
+        """Drop the record of how packed weights were read: they are written unchanged."""
         packed = [f"{name}.format" for name in self._chosen]
         model._weight_conversions = [
             one for one in getattr(model, "_weight_conversions", None) or [] if not _changes(one, packed)

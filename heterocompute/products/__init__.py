@@ -1,1 +1,1 @@
-"""Computations with arrays: quantizing, matrix products, convolutions, and the path that each takes."""
+"""Computations with arrays: quantizing, matrix products, convolutions, and the path of each."""

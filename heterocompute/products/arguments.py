@@ -114,7 +114,7 @@ def _same_place(a: Array, b: Array) -> bool:
 
 
 def _distinct(array: Array) -> bool:
-    """Tell whether no two elements can lie at one address: strides, sorted, step over each other."""
+    """Tell whether no two elements can have the same address, from the sorted strides."""
     dims = sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1)
     reach = array.itemsize
     for stride, n in dims:

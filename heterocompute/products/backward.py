@@ -189,7 +189,7 @@ def _convolve(
     x: Array, w: Array, stride: tuple[int, int], before: tuple[int, int], dilation: tuple[int, int], groups: int,
     target: FloatArray,
 ) -> None:  # fmt: skip
-    """Fill `target` with as many windows as it has; pixels outside x are 0."""
+    """Compute all windows of `target`; pixels outside x are 0."""
     run = runtime.run()
     strict = True  # one chain of fused multiply-adds, for every algorithm
     _core.conv2d(run, core_view(x), core_view(w), None, stride, before, dilation, groups, None, target, None, strict)
@@ -257,5 +257,5 @@ def _channels_last(nchw: Array) -> Array:
 
 
 def _images_last(nchw: Array) -> Array:
-    """(N, C, H, W) -> (C, N, H, W), whose second axis is contiguous."""
+    """Return (N, C, H, W) as (C, N, H, W), whose second axis is contiguous."""
     return np.ascontiguousarray(converted(nchw, np.float32).transpose(1, 2, 3, 0)).transpose(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""Weights as columns of rows, the way that csrc/ptq/ reads them: a column is one input of all rows."""
+"""Weights as columns of rows, the layout that csrc/ptq/ reads: a column is one input of all rows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Array = np.ndarray[Any, Any]
 
 
 def to_columns(x: Array, axis: tuple[int, ...], dtype: Any = np.float64) -> Array:
-    """Return an array as (columns, rows), a copy where it is not that; the columns are the axes in the order given."""
+    """Return an array as (columns, rows), copied if necessary; the columns are the given axes in their order."""
     others = [a for a in range(x.ndim) if a not in axis]
     columns = prod(x.shape[a] for a in axis)
     rows = prod(x.shape[a] for a in others)
     turned = x.transpose(*axis, *others)
-    if x.ndim > 2:  # whose axes need not merge
+    if x.ndim > 2:  # its axes may not merge without a copy
         turned = turned.astype(dtype, order="C")
     return np.ascontiguousarray(turned.reshape(columns, rows), dtype=dtype)
 

@@ -163,16 +163,16 @@ def conv2d(
 
 
 class Call(NamedTuple):
-    """A convolution whose arguments are right.
+    """A convolution with checked arguments.
 
     Attributes
     ----------
     image : ndarray
-        x as it came.
+        x as the caller passed it.
     result : ndarray
-        What conv2d returns.
+        The array that conv2d returns.
     core : tuple
-        The arguments of the core's functions.
+        Arguments of the core's functions.
     """
 
     image: Any

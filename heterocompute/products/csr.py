@@ -24,7 +24,7 @@ from .quantize import rounded
 
 __all__ = ["compressed_product"]
 
-FEW = 8  # vectors that are multiplied by stored entries of EIE one after the other
+FEW = 8  # up to this many vectors, EIE's entries multiply one after the other
 
 Rows = tuple[int, Array, Array, Array]  # columns, starts, indices, values of compressed rows
 
@@ -205,7 +205,7 @@ def compressed_product(
 
 
 def _rounded(dense: Any, activations: Any, axis: int, name: str) -> Any:
-    """Return the dense operand as `activations` rounds it."""
+    """Return the dense operand rounded to `activations`."""
     if activations is None:
         return dense
     if isinstance(dense, QuantizedArray):

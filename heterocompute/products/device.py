@@ -1,6 +1,6 @@
-"""Calls whose arrays are in the memory of a CUDA device: checks, and the calls of the core. Answers stay on the device.
+"""Calls with arrays in the memory of a CUDA device: checks, and the calls of the core. Results stay on the device.
 
-Under ``hc.use(backend="cuda")`` arrays of the CPU are copied to the device first, and their answers back.
+Under ``hc.use(backend="cuda")`` arrays of the CPU are copied to the device first, and results back.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ __all__ = [
 
 _FLOAT32 = np.dtype(np.float32)
 
-FEW = 8  # rows that have an order of their own, HC_GEMV_MOST of the core
+FEW = 8  # most rows with the order of sums of GEMV, HC_GEMV_MOST of the core
 
 
 def goes_to_device(*values: Any) -> bool:
-    """Tell whether a call is one of a CUDA device: an argument is there, or `use` says so.
+    """Tell whether a call runs on a CUDA device: an argument is there, or `use` selects it.
 
-    Without a device that this build can use, arrays of other libraries are refused as those of any other device.
+    Without a usable device, arrays of other libraries are refused like those of any other device.
     """
     if runtime.backend_device() is not None:
         return True
@@ -62,7 +62,7 @@ def is_there(value: Any) -> bool:
 
 
 def gathered(caller: str, **values: Any) -> tuple[dict[str, Any], int | None]:
-    """Return the arguments that are on a device, each read once, and that device, else the device of `use`.
+    """Return the arguments that are on a device, each read once, and that device, otherwise the device of `use`.
 
     ValueError if the arguments are on several devices.
     """
@@ -81,7 +81,7 @@ def gathered(caller: str, **values: Any) -> tuple[dict[str, Any], int | None]:
 
 
 def on_their_device(value: Any, made: Any, name: str, number: int | None, stream: int | None = None) -> Any:
-    """Return an argument on a device, `made` if it is there; arrays of the CPU are copied there if `use` says so."""
+    """Return an argument on a device: `made` if it is there; arrays of the CPU are copied if `use` selects a device."""
     if made is not None:
         if stream is not None and made.stream != stream:
             _core.cuda_wait(made.number, made.stream)
@@ -100,7 +100,7 @@ def on_their_device(value: Any, made: Any, name: str, number: int | None, stream
 
 @contextmanager
 def refusals_there(name: str, fmt: Any) -> Iterator[None]:
-    """Let what the core refuses on a device name the caller, its format, and the way to the CPU."""
+    """Add the caller, its format and the copy to the CPU to errors of the core on a device."""
     try:
         with refusals(format=(f"{name}: {fmt}", None)):
             yield
@@ -194,7 +194,7 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
 
 
 def round_by_chance_on_device(w: Any, fmt: Format, axis: Any, clip: Any, levels: tuple[Any, ...], seed: int) -> Any:
-    """Round an array on a device to the levels of a format, by chance, with the scales of its quantization."""
+    """Round an array on a device stochastically to the levels of a format, with the scales of its quantization."""
     name = "fake_quantize: w"
     _refuse_options("fake_quantize", fmt, clip)
     found, number = gathered("fake_quantize", w=w)
@@ -261,7 +261,7 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     fmt = None if activations is None else as_format(activations, f"{name}: activations")
     is_usual = type(x) is DeviceArray and type(w) is DeviceQuantizedArray and bias is None and out is None
     if is_usual and x.number == w.number:
-        left, weights, given, added = x, w, None, None  # as below, without the search
+        left, weights, given, added = x, w, None, None  # the values of the loop below for the most common call
         if weights.stream != left.stream:
             _core.cuda_wait(weights.number, weights.stream)
     else:
@@ -319,7 +319,7 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
 
 
 def _not_quantized(name: str, word: str, value: Any) -> NotImplementedError:
-    """Return the error of a right operand that CUDA kernels do not multiply."""
+    """Return the error for a right operand that CUDA kernels do not support."""
     if isinstance(value, PackedArray):
         return NotImplementedError(f"{name}: {word} is {value._named()}, which has no CUDA kernels: {TO_CPU}")
     return NotImplementedError(
@@ -345,7 +345,7 @@ def target_of(
     stream: int,
     inputs: tuple[Any, ...],
 ) -> DeviceArray:
-    """Return the array that an answer is written to: a new one, or `out`, `made` if it is there, after its checks."""
+    """Return the array for the result: a new one, or `out` after its checks (`made` if it is on the device)."""
     if made is None:
         if out is not None and runtime.backend_device() is None:
             raise TypeError(f"{name}: out is in the memory of the CPU, expected an array on cuda:{number}")
@@ -371,18 +371,18 @@ def target_of(
 
 
 def _is_in_place(x: DeviceArray, made: Any) -> bool:
-    """Tell whether an answer is written just where x is."""
+    """Tell whether the result has the same memory as x."""
     return isinstance(made, DeviceArray) and (made.address, made.strides, made.dtype) == (x.address, x.strides, x.dtype)
 
 
 def _end(array: DeviceArray) -> int:
-    """Return the address after the last value, of strides that are not negative."""
+    """Return the address after the last value, for strides that are not negative."""
     reach = sum((n - 1) * max(step, 0) for n, step in zip(array.shape, array.strides, strict=True))
     return array.address + reach + array.dtype.itemsize
 
 
 def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:
-    """Return an answer where the caller's array is: on the device, or copied to the CPU."""
+    """Return a result on the device of the caller's array: unchanged, or copied to the CPU."""
     if out is None:
         if type(given) is DeviceArray:
             return target
@@ -393,7 +393,7 @@ def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:
 
 
 def copied_bytes(x: Any, w: Any, answer: int) -> tuple[int, int]:
-    """Return the bytes that a product copies to the device and back."""
+    """Return the bytes that a matmul copies to the device and back."""
     at_home = [value for value in (x, w) if not is_there(value)]
     back = 0 if is_there(x) else answer
     return sum(value.nbytes for value in at_home), back
@@ -418,7 +418,7 @@ def kernels_of(x: Any, w: Any, activations: Any, caller: str) -> list[str]:
 
 
 def described(q: Any) -> tuple[Any, ...]:
-    """Return a packed array, on a device or not, as a plan accepts it."""
+    """Return a packed array, on a device or not, in the form that a plan accepts."""
     values = q.components.get("values")
     stored = stored_format(q.format, None if values is None else values.dtype.name)
     return core_format(stored), q.shape, q.axis, dict.fromkeys((*q.components, "codes"), 0)

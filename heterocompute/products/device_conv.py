@@ -92,7 +92,7 @@ def conv2d_on_device(
 
 
 def convolution_window(window: Window, channels: int, filters: tuple[int, ...]) -> CoreWindow:
-    """Return a window as the core accepts it, after the check of the channels."""
+    """Return a window in the form that the core accepts, after a check of the channels."""
     if channels != filters[1] * window.groups or filters[0] % window.groups:
         raise ValueError(
             f"conv2d: x has {counted(channels, 'channel')} and w {filters[0]} filters of {filters[1]} with "
@@ -116,7 +116,7 @@ def convolution_kernels(
     relu: bool = False,
     accuracy: Any = "default",
 ) -> tuple[list[str], int]:
-    """Return the kernels of a convolution in the order of their launches, and the values of its answer.
+    """Return the kernels of a convolution in the order of their launches, and the number of values of its result.
 
     x is an ndarray or a DeviceArray; NotImplementedError if there are no kernels.
     """

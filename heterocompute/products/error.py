@@ -1,4 +1,4 @@
-"""How far an array is from its quantized form: `error`."""
+"""The error between an array and its quantized form: `error`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BLOCK = 1 << 22  # values decoded at a time
 
 @dataclass(frozen=True)
 class Error:
-    """Report how far an array is from the original.
+    """Report the difference between an array and the original.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The path of a product or a convolution, and the reasons: from the same code that would compute it."""
+"""The path of a matmul or convolution and the reasons for it, from the code that would compute it."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ _ZEROS = "; the zeros of activations={fmt} are multiplied too: only pruned weigh
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way that a product might go.
+    """One possible path of a call.
 
     Attributes
     ----------
     path : str
     predicted_ms : float or None
-        Milliseconds in one thread, by the measures of this class of machines, or by a measurement on a part of the
-        operands; None of a path that is not taken for another reason than its time.
+        Milliseconds in one thread, from the measurements of this class of machines or of a part of the operands; None
+        if the path is excluded for another reason than its time.
     reason : str
-        What it does, of the chosen one; else why it is not taken.
+        What the chosen path does, or why another path is not chosen.
     measured_ms : float or None
-        Where `tune` has measured it on this machine.
+        Milliseconds that `tune` measured on this machine, if it did.
     """
 
     path: str
@@ -167,7 +167,7 @@ class Asked(NamedTuple):
     ----------
     explanation : Explanation
     key : str
-        Of the call among the times that are kept; "" where there is one way alone.
+        The call's key in the file of tuned times; "" if there is only one path.
     function : str
     blas : bool
         Whether a BLAS can compute it.

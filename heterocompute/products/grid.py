@@ -34,7 +34,7 @@ _BLOCK = 1 << 20  # codes packed at a time
 
 @dataclass(frozen=True)
 class Scales:
-    """Which scales a format can store.
+    """The scales that a format can store.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Scales:
     table, unit : ndarray of float64 or None
         Ascending, above 0; (rows,).
     free : bool
-        Whether one scale may change and the others stay.
+        Whether one scale can change while the others stay.
     shared : bool
         One scale for all rows.
     """
@@ -113,7 +113,7 @@ class Grid:
 
     @property
     def stored_group(self) -> Array:
-        """The group of each column that is stored."""
+        """Return the group of each stored column."""
         return self.group if self.pattern is None else self.pattern.group
 
     @property

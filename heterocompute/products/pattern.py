@@ -17,13 +17,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Pattern:
-    """Which columns an array with N:M keeps, and how the kept ones are stored.
+    """The columns that an array with N:M keeps, and how they are stored.
 
     Attributes
     ----------
     fmt : Sparse
     shape, axis
-        Of the array; those of the grid are of what is kept, (rows, runs, kept of a run).
+        Of the array; those of the grid are of the kept values, (rows, runs, kept values per run).
     block : ndarray of int32, (columns,)
         The block of each column.
     group : ndarray of int32, (kept columns,)

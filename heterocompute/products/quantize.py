@@ -106,7 +106,7 @@ def quantize(
         return s
     given = None if importance is None else as_array(importance, "quantize: importance")
     part, stored, along = (x, fmt, axes) if s is None else _segments(s, fmt)
-    whole = x if s is None else s.to_dense  # whose indices errors name
+    whole = x if s is None else s.to_dense  # errors name its indices
     named = {"w": ("quantize: w", whole), "importance": ("quantize: importance", given)}
     with refusals(**named, format=(f"quantize: {stored}", None)):
         q = nearest(part, stored, along, None if searches else core_clip(clip, "quantize"), given)
@@ -135,7 +135,7 @@ def _segments(s: SparseArray, fmt: Format) -> tuple[Array, Format, tuple[int, ..
 
 
 def _as_nonzeros(q: QuantizedArray, s: SparseArray, fmt: Format) -> QuantizedArray:
-    """Return rounded segments as an array like the one that they come from, whose indices it shares."""
+    """Return rounded segments as an array like their source, which shares its indices."""
     parts = {**q.components, "metadata": s.components["metadata"]}
     return QuantizedArray._trusted(parts, fmt, s.shape, s.axis, s.source_dtype)
 
@@ -181,7 +181,7 @@ def fake_quantize(
 
 
 def rounded(x: Array, fmt: Format, axes: tuple[int, ...], name: str) -> FloatArray:
-    """Return the dense operand of a product as `activations` rounds it; `name` is its name in errors."""
+    """Return the dense operand of a matmul rounded to `activations`; `name` is its name in errors."""
     if runtime.one_order() and not all(per_row for _, _, per_row in layout_of(fmt, (1, 1), (1,)).values()):
         raise ValueError(
             f"{name.partition(':')[0]}: activations is a format with a scale or codebook for the whole array, expected "

@@ -31,7 +31,7 @@ WIDE = tuple((30 - i) / 20 for i in range(21))  # 1.5 ... 0.5: includes the larg
 POWERS = (1.0, 0.5, 2.0)
 COARSE = tuple(
     (20 - i) / 20 for i in range(9)
-)  # factors of the largest scale: below 1 a few values saturate, and the others have finer steps
+)  # factors of the largest scale: below 1 a few values saturate, and the rest have finer steps
 
 
 def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
@@ -102,7 +102,7 @@ def _two_levels(grid: Grid, w: Array, weight: Array) -> Grid:
 
 
 def _double(grid: Grid) -> Grid:
-    """Return the grid with its scales as double quantization stores them: those of an array with them as its maxima."""
+    """Return the grid with its scales as double quantization stores them: as for an array with them as its maxima."""
     w = np.zeros((grid.rows, len(grid.stored_group)))
     w[:, np.searchsorted(grid.stored_group, np.arange(len(grid.scale)))] = grid.scale.T
     others = [n for a, n in enumerate(grid.shape) if a not in grid.axis]
@@ -150,7 +150,7 @@ def rounded_best(q: QuantizedArray, x: Array) -> QuantizedArray:
 
 
 def _blocks(q: QuantizedArray, x: Array) -> Iterator[tuple[slice | None, QuantizedArray, Array]]:
-    """Yield rows of both, some at a time since columns are float64, twice the array; None where it stays whole."""
+    """Yield rows of both, some at a time since columns are float64, twice the array; None if it stays whole."""
     form = q.format.form
     if not q.format.splits_into_rows or (form.shared and form.second == "row"):  # rows share a scale that is searched
         yield None, q, x

@@ -1,4 +1,4 @@
-"""Choosing by measurement: `tune` times every path that a call could take, and keeps the fastest for this machine."""
+"""Choosing by measurement: `tune` times every possible path of a call, and keeps the fastest for this machine."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -
 
 
 def _ways(found: Asked) -> list[str]:
-    """Return the candidates that can run: those with an estimate, those of a BLAS only where it takes the operands."""
+    """Return the candidates that can run: those with an estimate, those of a BLAS only if it supports the operands."""
     explained = found.explanation
     ways = [one.path for one in explained.candidates if one.predicted_ms is not None or one.path == explained.chosen]
     if found.blas and not runtime.asked_route() and tuned.BLAS not in ways:
@@ -97,7 +97,7 @@ def _ways(found: Asked) -> list[str]:
 
 
 def _measured(name: str, call: dict[str, Any], ways: list[str], budget: float) -> dict[str, float]:
-    """Return the shortest time in milliseconds of each path that takes these operands."""
+    """Return the shortest time in milliseconds of each path that supports these operands."""
     function = FUNCTIONS[name]
     call = {**call, "out": np.empty_like(function(**call))}
     clock = time.process_time if runtime.get_num_threads() == 1 else time.perf_counter

@@ -24,7 +24,7 @@ BLAS = "OpenBLAS"
 MOST = 10_000  # products per machine and version; the oldest are removed
 
 _found: dict[str, dict[str, dict[str, Any]]] = {}  # by file: product -> {"choice", "ms"}
-listeners: list[Callable[[], None]] = []  # called when a choice may have changed, for caches of choices
+listeners: list[Callable[[], None]] = []  # called when a choice may have changed, so that caches are cleared
 
 
 def tuning_file() -> Path:

@@ -1,1 +1,1 @@
-"""The values of an array that pruning keeps: by patterns, shares, blocks and scores, and the order of channels."""
+"""Pruning: the kept values by patterns, shares, blocks and scores, and the order of channels."""

@@ -1,4 +1,4 @@
-"""Which order of columns lets an N:M pattern keep more: `permute_channels`, and its use on two layers."""
+"""Searches an order of columns in which an N:M pattern keeps more: `permute_channels`, and its use on two layers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..base.values import shown
 
 __all__ = ["permute_channels", "permute_linear"]
 
-_TOP = 32767  # of the integer scores that the search compares
+_TOP = 32767  # largest of the integer scores that the search compares
 # Comparisons of one value with another that a search may make: until no exchange helps, and after random ones; and the
 # rows that it looks at.
 _WORK = {"fast": (10**11, 10**8), "thorough": (10**12, 10**10)}
 _ROWS = {"fast": 1024, "thorough": None}
 _TRIES = {"fast": 100, "thorough": 10_000}  # orders to start from
-_KICKS = 3  # exchanges at random before the search goes on from the best order so far
+_KICKS = 3  # random exchanges before the search continues from the best order so far
 
 
 @counts_subnormals
@@ -174,7 +174,7 @@ def _scores(magnitude: NDArray[np.float32]) -> NDArray[np.int16]:
 def _search(
     scores: NDArray[np.int16], rows: int, n: int, m: int, order: NDArray[np.int32], work: tuple[int, int], tries: int
 ) -> NDArray[np.int32]:
-    """Sweep to a fixed point, then again from random exchanges of the best, until the work is done."""
+    """Sweep to a fixed point, then repeat from random exchanges of the best order, until the work is spent."""
     run = runtime.run()
     groups = len(order) // m
     sweep = groups * (groups - 1) // 2 * rows * (2 * m * m + 4 * m * (n + 2))
@@ -205,7 +205,7 @@ def _kept_scores(scores: NDArray[np.int16], order: NDArray[np.int32], n: int, m:
 
 
 def _kept(magnitude: NDArray[np.float32], order: NDArray[np.int64], n: int, m: int) -> float:
-    """Return the kept sum in float64."""
+    """Return the sum of the kept scores in float64."""
     total = 0.0
     columns = magnitude.shape[1]
     for first in range(0, columns, m):

@@ -208,7 +208,7 @@ def _columns(values: Array, axes: tuple[int, ...]) -> int:
 
 
 def _ranks(measured: Array, signed: bool) -> Array:
-    """Return scores as float32, in which they are compared; of values, the magnitudes."""
+    """Return scores as float32, in which they are compared; without scores, the magnitudes of the values."""
     with np.errstate(over="ignore"):
         return (np.abs(measured) if signed else measured).astype(np.float32, copy=False)
 
@@ -229,7 +229,7 @@ def _largest(rows: Array, share: Fraction) -> Array:
 
 
 def _place(flags: Array, before: int) -> int:
-    """Return the index of the flag that is set and has `before` others in front of it."""
+    """Return the index of the set flag that follows `before` other set flags."""
     for first in range(0, len(flags), _AT_ONCE):
         part = flags[first : first + _AT_ONCE]
         found = int(np.count_nonzero(part))

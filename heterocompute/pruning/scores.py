@@ -24,7 +24,7 @@ def __dir__() -> list[str]:
 Array = np.ndarray[Any, Any]
 
 _AT_ONCE = 1 << 18  # values that are converted to float64 at a time
-_BLOCK = 128  # columns that are pruned before the others are corrected, as in the paper
+_BLOCK = 128  # columns pruned before the later ones are corrected, as in the paper
 
 
 def _floats(value: Any, name: str) -> Array:

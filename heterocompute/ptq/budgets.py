@@ -1,4 +1,4 @@
-"""What a tensor in a format adds to each kind of budget: bytes, time measured here, time and energy modelled."""
+"""The cost of a tensor in a format, by kind of budget: bytes, time measured here, modelled time and energy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint rounded under what was gathered of its layers' inputs, one tensor in memory at a time."""
+"""Rounds a checkpoint for gathered layer inputs, with one tensor in memory at a time."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def round_checkpoint(
     layout: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """As `quantize_checkpoint`, of arguments that are checked, and beside parts that are there already."""
+    """Do the work of `quantize_checkpoint` for checked arguments, next to parts of an earlier run."""
     texts = formats if isinstance(formats, Mapping) else {"*": formats}
     match = FirstMatch(
         {
@@ -172,7 +172,7 @@ def round_checkpoint(
                 str(fmt), entry, Rounding(name, hessians, fmt, entry, options, parts, found)
             )
         check_places(layout, entries)
-        if not is_alone(work.workers):  # each layer is work of its own; what follows finds them all done
+        if not is_alone(work.workers):  # each layer is a task; the code below finds their results
             layers = [Layer(absolute(reader.path), name, roundings[name].make) for name in changes]
             rounded = in_workers(work.workers, round_one, layers, "ptq")
             for done, (i, _) in enumerate(rounded):
@@ -181,12 +181,12 @@ def round_checkpoint(
         return changes
 
     def tidy() -> None:
-        for name in roundings.keys() - found.keys():  # in files that an earlier run has finished
+        for name in roundings.keys() - found.keys():  # in files that an earlier run finished
             with reader_of(in_path) as reader:
                 roundings[name].make(reader.tensor(name))
         parts.remove()
 
-    writing = replace(work, workers=None)  # which takes the parts of the layers
+    writing = replace(work, workers=None)  # it reads the results of the layers
     summary = rewrite_in(layout, in_path, out_path, choose, progress, writing, tidy)
     for row in summary["tensors"]:
         row |= found.get(row["name"], {})
@@ -194,16 +194,16 @@ def round_checkpoint(
 
 
 class Known(Mapping[str, Any]):
-    """Hessians, or paths of them, of which it is known what decides them."""
+    """Hessians, or their paths, with a known identity of their data."""
 
     def identity(self, name: str) -> Any:
-        """Return what tells a Hessian from others, without making it."""
+        """Return the identity of a Hessian without computing it."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One tensor of a checkpoint, and what rounds it: work that any process can do."""
+    """One tensor of a checkpoint and its rounding: work that any process can do."""
 
     path: str
     name: str
@@ -212,20 +212,20 @@ class Layer:
 
 @counts_subnormals
 def round_one(layer: Layer) -> None:
-    """Round one layer, and keep the result among the parts."""
+    """Round one layer, and store the result among the parts."""
     with reader_of(layer.path) as reader, about(reader, layer.name):
         layer.rounding.part(reader.tensor(layer.name))
 
 
 def layer_of(name: str, shape: tuple[int, ...], axes: Any) -> tuple[int, ...]:
-    """Return the reduction axes of a layer's weight, those given or the usual ones."""
+    """Return the reduction axes of a layer's weight: the given axes, or the usual ones."""
     found = layer_axis(len(shape), axes, f"quantize_checkpoint: {shown(name)}")
     return tuple(axis % len(shape) for axis in (found if isinstance(found, tuple) else (found,)))
 
 
 @dataclass(eq=False, repr=False)
 class Rounding:
-    """What rounds a tensor under its Hessian, which is read or made then, or finds it rounded."""
+    """Rounds a tensor for its Hessian, which is read or computed on demand, or finds the result of an earlier run."""
 
     name: str
     hessians: Mapping[str, Any]
@@ -236,11 +236,11 @@ class Rounding:
     found: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Return what tells it from others: files of an earlier run are taken by it."""
+        """Return its identity, by which files of an earlier run are reused."""
         return f"Rounding({(self.name, str(self.format), sorted(self.options.items()), self._identity)!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs: of the Hessians this tensor's alone."""
+        """Return the data that another process needs, with only this tensor's Hessian."""
         hessians = self.hessians
         if not isinstance(hessians, Known):
             given = hessians[self.name]
@@ -249,7 +249,7 @@ class Rounding:
 
     @functools.cached_property
     def _identity(self) -> Any:
-        """What tells the Hessian from others, without making it."""
+        """Return the identity of the Hessian without computing it."""
         if isinstance(self.hessians, Known):
             return self.hessians.identity(self.name)
         given = self.hessians[self.name]
@@ -282,7 +282,7 @@ class Rounding:
 
 
 def _is_part(report: Any, q: Any, entry: Entry) -> bool:
-    """Tell whether what a file holds is a result for such a tensor."""
+    """Tell whether the content of a file is a result for such a tensor."""
     if not isinstance(q, QuantizedArray) or not isinstance(report, np.ndarray):
         return False
     alike = (q.format, q.shape, q.axis) == (entry.format, entry.shape, entry.axis)
@@ -290,7 +290,7 @@ def _is_part(report: Any, q: Any, entry: Entry) -> bool:
 
 
 def _key(name: str, w: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], options: Mapping[str, Any]) -> str:
-    """Return a name of everything that decides a result."""
+    """Return a key of all data that determine a result."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(repr((__version__, name, str(fmt), axes, w.shape, w.dtype.name, sorted(options.items()))).encode())
     cross = () if h.cross is None else (h.cross,)

@@ -1,4 +1,4 @@
-"""What rounding costs at a layer's output."""
+"""The error of rounding at a layer's output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OutputError:
 
 
 def layer_axis(ndim: int, axis: Any, name: str) -> Any:
-    """Return the reduction axes of a weight: those given, the last of a matrix, (2, 3, 1) of a convolution's."""
+    """Return the reduction axes of a weight: the given axes, the last axis of a matrix, (2, 3, 1) of a convolution."""
     if axis is not None:
         return axis
     if ndim not in (2, 4):
@@ -94,7 +94,7 @@ def error(w: Any, q: Any, h: Any, axis: Any = None) -> OutputError:
 
 
 def layer_error(x: Array, q: QuantizedArray, h: Any) -> OutputError:
-    """Return what rounding a checked weight costs, of an array with its axes; sentences are those of `error`."""
+    """Return the output error of a checked weight, for an array with its axes; messages are those of `error`."""
     return _lost(x, q.axis, q, decoded_rows(q), h)
 
 

@@ -40,17 +40,17 @@ _HARDER = 10.0  # factor of the damping if a matrix does not factor
 
 @dataclass(frozen=True)
 class Rounding:
-    """A rounded weight, and how it came about.
+    """A rounded weight, and the statistics of its rounding.
 
     Attributes
     ----------
     q : QuantizedArray
     damping : float
-        The share that was used: what was asked for, or more where the matrix did not factor with that.
+        The damping that was used: the requested one, or more if the matrix did not factor with it.
     dead : int
         Inputs that were always 0, whose weights are rounded alone.
     changed : tuple of int
-        Codes that each sweep changed.
+        Number of codes that each sweep changed.
     """
 
     q: QuantizedArray

@@ -29,8 +29,8 @@ LARGEST = 1024  # largest order, a matrix of 1 MiB
 # rotated weight must be rotated back by the same matrix.
 FIRST = (12, 20, 24, 32, 44, 48, 60, 68, 72, 80, 84, 104, 108, 128, 132, 140, 152, 164, 168, 180, 28, 36, 76, 124, 148)
 
-# The first rows of four circulants, by 4 n: bit i is set where value i is -1. Found by a search of rows that some
-# multiplier of the integers modulo n leaves as they are.
+# The first rows of four circulants, by 4 n: bit i is set if value i is -1. Found by a search among rows that are
+# unchanged by some multiplier of the integers modulo n.
 CIRCULANTS = {
     92: (0x53DBCA, 0x6581A6, 0xB99D0, 0x423C42),
     116: (0xCD3F2CC, 0x653F298, 0x53A1728, 0x1045E882),

@@ -1,4 +1,4 @@
-"""Sums over a layer's inputs, which calibration keeps in their place."""
+"""Sums over a layer's inputs, which calibration keeps instead of the inputs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The multiple-choice knapsack: one choice per item, least loss within one budget or several, with a proof.
 
-The Lagrangian ``min sum loss + l (cost - budget)`` is a lower bound of every answer; at the best l it is the bound of
+The Lagrangian ``min sum loss + l (cost - budget)`` is a lower bound of every solution; at the best l it is the bound of
 the linear relaxation. The reduced cost of a choice is its cost above the least of its item under that l; an answer
 better than the best known one cannot have choices whose reduced costs sum to more than the gap. So items are joined one
 after the other, keeping only undominated states within the gap: a branch and bound whose nodes of one level are in an
@@ -37,11 +37,11 @@ class Solution:
     choice : tuple of int
     loss : float
     costs : tuple of float
-        Of each budget.
+        Cost in each budget.
     bound : float
         No answer within the budgets has less loss.
     proven : bool
-        Whether this is an optimum, to the rounding of float64; else it lies at most ``loss - bound`` above.
+        Whether this is an optimum, up to float64 rounding; otherwise the optimum is at most ``loss - bound`` lower.
     """
 
     choice: tuple[int, ...]
@@ -169,7 +169,7 @@ def _price(cost: Array, loss: Array, budget: float) -> float:
 
 
 def _begun(cost: Array, loss: Array, paid: Array, limit: Array) -> Array | None:
-    """Return a choice within the budgets, with the rest spent on the largest gains; None if none was found."""
+    """Return a choice within the budgets, with the remainder spent on the largest gains; None if none was found."""
     items = np.arange(len(loss))
     for factor in (1.0, 1 + 1e-12, 1.03, 1.1, 1.3, 2.0, 8.0, 1e6):
         choice = (loss + factor * paid).argmin(axis=1)

@@ -20,7 +20,7 @@ _SUMS = 1 << 20  # items of sums at a time
 
 @dataclass
 class Part:
-    """Some rows of a weight, those of one group of a convolution or all: their grid, floats, inputs and codes."""
+    """Some rows of a weight (of one group of a convolution, or all): their grid, floats, inputs and codes."""
 
     rows: slice
     grid: Grid

@@ -1,4 +1,4 @@
-"""Whole networks: `calibrate` gathers what each layer is given, `quantize` rounds every layer under it."""
+"""Whole networks: `calibrate` gathers the inputs of each layer, `quantize` rounds every layer for its inputs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def chosen_arrays(arrays: Mapping[str, Any], include: Any, exclude: Any, name: s
 
 
 def tied(arrays: Mapping[str, Any]) -> dict[str, str]:
-    """Return the first name of the memory of each array, for all of its names."""
+    """Return, for each name, the first name of an array with the same memory."""
     first: dict[Any, str] = {}
     found = {}
     for name, value in arrays.items():
@@ -154,7 +154,7 @@ def calibrate(
 def _heard(
     arrays: Mapping[str, Any], call: Evaluate, listening: Mapping[str, Array], twins: Mapping[str, str]
 ) -> Calibration:
-    """Run a network once in which some of its weights listen."""
+    """Run a network once while some of its weights record their inputs."""
     recorders: dict[str, Recorder] = {}
     for name, array in listening.items():
         recorders[name] = Recorder.of(array, name, recorders.get(twins[name]))
@@ -380,7 +380,7 @@ def _round(
     method: str,
     how: Options,
 ) -> tuple[QuantizedArray, dict[str, Any]]:
-    """Round one weight, and say how that went. A weight that was trained in the format stays as it is."""
+    """Round one weight, and return a report. A weight that was trained in the format is unchanged."""
     held = ("held_before", "held_after") if judge is not None else ()
     if isinstance(value, QuantizedArray) and (value.format, value.axis) == (fmt, axis):
         lost = dict.fromkeys(("before", "after", *held), inf)
@@ -399,7 +399,7 @@ def _round(
 
 
 def _formats_of(formats: Any, names: Iterable[str]) -> FirstMatch[Format | None]:
-    """Return the format of each name; one that means no tensor is refused."""
+    """Return the format of each name; ValueError for an entry that matches no tensor."""
     texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: formats")}
     check_patterns(names, texts)
     return FirstMatch(

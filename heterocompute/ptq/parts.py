@@ -1,8 +1,8 @@
 """Parts of an output that is not complete: files in the folder OUT.parts, each with a receipt.
 
     OUT.parts/KEY.safetensors   a Hessian, or a tensor that is rounded
-    OUT.parts/KEY.json          what a run of the network heard: the axes of each tensor that it listened to
-    OUT.parts/KEY.sum           of each of these: its bytes and their CRC-32
+    OUT.parts/KEY.json          the record of a run of the network: the axes of each tensor whose inputs were recorded
+    OUT.parts/KEY.sum           the receipt of each of these files: number of bytes and CRC-32
 
 A key covers everything that determines the content, so that no part of another checkpoint or of other options is
 reused. A file gets its name only after it and its receipt are on the disk; a file that is not such a part, or whose

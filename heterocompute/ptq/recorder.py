@@ -43,7 +43,7 @@ class Recorder(np.ndarray[Any, Any]):
 
     @property
     def heard(self) -> tuple[tuple[int, ...], Hessian] | None:
-        """The reduction axes with which the weight was used, and the Hessian; None if it was not used.
+        """Return the reduction axes with which the weight was used, and the Hessian; None if it was not used.
 
         Raises
         ------
@@ -62,7 +62,7 @@ class Recorder(np.ndarray[Any, Any]):
         return getattr(ufunc, method)(*plain, **options)
 
     def _hear(self, axis: int, x: Any, window: tuple[Any, ...] | None) -> None:
-        """Take what a product reports: see `heterocompute.products.arguments.tell`."""
+        """Add the operand that a matmul reports: see `heterocompute.products.arguments.tell`."""
         if self._sums is None:
             return
         inputs = x if isinstance(x, np.ndarray) else x.dequantize()

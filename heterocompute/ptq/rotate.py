@@ -2,7 +2,7 @@
 
     x' = x H;  the weights that read x have their columns rotated, those that write to it their rows
 
-A norm's weight goes into the weights behind it, since only then the norm and H change places.
+A norm's weight is multiplied into the weights after it, since only then do the norm and H commute.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def rotate(net: Any, seed: int = 0) -> Any:
 
 
 class Made(Mapping[str, FloatArray]):
-    """Arrays by name; each is made on first use and kept."""
+    """Arrays by name, each made on first use and cached."""
 
     def __init__(self, makes: Mapping[str, Callable[[], FloatArray]]) -> None:
         self._makes, self._held = dict(makes), dict[str, FloatArray]()

@@ -243,7 +243,7 @@ def _effects(
     rounder: _Rounder,
     step: Steps,
 ) -> tuple[dict[str, float], float]:
-    """Return what a unit of error of each tensor costs, and the metric of the exact weights."""
+    """Return the loss per unit of error of each tensor, and the metric of the exact weights."""
     alphas: dict[str, float] = {}
     step("evaluate")
     exact = judge(arrays)
@@ -274,7 +274,7 @@ def _solved(costs: Mapping[str, Array], losses: Array, bounds: Mapping[str, floa
 class _Rounder:
     """Rounds tensors by the best available method: `gptq` with a Hessian, the scale search, or plainly.
 
-    Each tensor is rounded once to each format: what is judged and chosen later is kept packed.
+    Each tensor is rounded once to each format, and the packed arrays are kept for later evaluation.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""A checkpoint rounded under what its layers are given: a layer in memory at a time, and on from where it was ended.
+"""Rounds a checkpoint for its layer inputs, with one layer in memory at a time; an interrupted run can continue.
 
-What is done is kept in OUT.parts, see `parts`, until OUT is whole.
+Results are stored in OUT.parts, see `parts`, until OUT is complete.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = ["quantize_streamed"]
 
 Array = np.ndarray[Any, Any]
 Formats = Mapping[str, Format | str | None]
-AT_ONCE = 1 << 30  # bytes of the Hessians that one run of the network gathers, but for one that is larger alone
+AT_ONCE = 1 << 30  # bytes of the Hessians that one run of the network gathers, unless a single one is larger
 MAX_HEARD = 1 << 26
 WANTED = "expected an .npz file of arrays (inputs, features) by the names of tensors"
 
@@ -141,7 +141,7 @@ def quantize_streamed(
 
 
 def _refuse_hopeless(layout: str, reader: Tensors, formats: Mapping[str, Format]) -> None:
-    """Raise ValueError where no weight, summed along its usual axis, has a place in a layout."""
+    """Raise ValueError if a layout supports no weight, reduced along its usual axis."""
     problem: ValueError | None = None
     for name, fmt in formats.items():
         info = reader.info(name)
@@ -159,7 +159,7 @@ def _refuse_hopeless(layout: str, reader: Tensors, formats: Mapping[str, Format]
 
 @contextlib.contextmanager
 def about(reader: Tensors) -> Iterator[None]:
-    """Put the file before a sentence about its tensors."""
+    """Prefix a message about tensors with the file."""
     try:
         yield
     except ValueError as error:
@@ -167,21 +167,21 @@ def about(reader: Tensors) -> Iterator[None]:
 
 
 class _Heard(dict[str, str], Known):
-    """The files of Hessians by the names of tensors; `axes`: those along which each is summed."""
+    """The files of Hessians by the names of tensors; `axes`: the reduction axes of each tensor."""
 
     def __init__(self, paths: Mapping[str, str], axes: dict[str, tuple[int, ...]]) -> None:
         super().__init__(paths)
         self.axes = axes
 
     def identity(self, name: str) -> Any:
-        """Return the key of the file, which is the same where it is made anew."""
+        """Return the key of the file, which is the same if the file is computed again."""
         return os.path.basename(self[name])
 
 
 class Inputs(Known):
-    """The Hessians of what an .npz file holds, each made when it is asked for.
+    """The Hessians of the inputs in an .npz file, each computed on access.
 
-    Weights are matrices; `axes` has those whose inputs are not summed along their last axis.
+    Weights are matrices. `axes` has those that are not reduced along their last axis.
     """
 
     def __init__(self, path: str, plain: Mapping[str, Any], axes: Mapping[str, tuple[int, ...]] | None = None) -> None:
@@ -241,7 +241,7 @@ class Inputs(Known):
 
 
 class _Listener(Mapping[str, Any]):
-    """The weights as the function gets them, each read when it is asked for; some of them listen."""
+    """The weights that the function receives, each read on access; some of them record their inputs."""
 
     def __init__(
         self, reader: Tensors, held: Mapping[str, Any], call: Callable[[Any], Any], parts: Parts, known_as: str
@@ -282,7 +282,7 @@ class _Listener(Mapping[str, Any]):
         return self._parts.path(digest.hexdigest(), suffix)
 
     def _listen(self, names: list[str]) -> dict[str, tuple[int, ...]]:
-        """Run the network with weights that listen; return the axes of those that were multiplied."""
+        """Run the network with recording weights; return the axes of those that were multiplied."""
         done = self._file("heard", names, "json")
         if (known := self._known(done, names)) is not None:
             return known
@@ -304,7 +304,7 @@ class _Listener(Mapping[str, Any]):
         return answer
 
     def _known(self, done: str, names: list[str]) -> dict[str, tuple[int, ...]] | None:
-        """Return what an earlier run has heard, None where it did not come so far."""
+        """Return the Hessians of an earlier run, None if it ended before."""
         if not self._parts.has(done):
             return None
         try:
@@ -326,7 +326,7 @@ class _Listener(Mapping[str, Any]):
         return answer if all(self._parts.has(self.path(name)) for name in answer) else None
 
     def at_once(self, names: list[str], progress: Progress | None) -> dict[str, tuple[int, ...]]:
-        """Listen to all, as many in a run of the network as have Hessians of `AT_ONCE`."""
+        """Record the inputs of all weights; each run of the network gathers Hessians of up to `AT_ONCE` bytes."""
         groups: list[list[str]] = [[]]
         size = 0
         for name in names:
@@ -346,7 +346,7 @@ class _Listener(Mapping[str, Any]):
         return found
 
     def in_turn(self, formats: Mapping[str, Any], progress: Progress | None) -> dict[str, tuple[int, ...]]:
-        """Listen to one after the other, those before it rounded."""
+        """Record the inputs of one weight after the other, with the previous weights rounded."""
         self._key = repr((self._key, [(name, str(fmt)) for name, fmt in formats.items()]))
         found: dict[str, tuple[int, ...]] = {}
         for i, (name, fmt) in enumerate(formats.items()):
@@ -364,7 +364,7 @@ class _Listener(Mapping[str, Any]):
         return found
 
     def check_twins(self, formats: Mapping[str, Any]) -> None:
-        """Refuse two formats for one array."""
+        """Raise ValueError for two formats of one array."""
         for name, fmt in formats.items():
             if formats.get(self._twins[name], fmt) != fmt:
                 raise ValueError(

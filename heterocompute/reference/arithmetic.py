@@ -1,7 +1,7 @@
 """The arithmetic that every format and product shares, each rule in one function.
 
 A scale is a float32, a quotient is a float64, a decoded value is rounded to float32 once and saturates.
-The products' float sums are chains of fused multiply-adds: fma(x, y, z) = float32(x * y + z), rounded once.
+Float sums of matmuls are chains of fused multiply-adds: fma(x, y, z) = float32(x * y + z), rounded once.
 """
 
 from __future__ import annotations

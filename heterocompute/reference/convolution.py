@@ -95,7 +95,7 @@ def conv2d(
 
 
 class _Windows:
-    """Which pixels each output pixel sees."""
+    """The input pixels of each output pixel."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _Windows:
         )
 
     def rows(self, images: Array) -> Array:
-        """(N, H, W, C) -> (N * P * Q, R * S * C), zeros in the padding."""
+        """Return (N, H, W, C) as (N * P * Q, R * S * C), with zeros in the padding."""
         padded = np.pad(images, ((0, 0), *self.padding, (0, 0)))
         p, q = self.size
         taps = []

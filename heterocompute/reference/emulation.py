@@ -5,7 +5,7 @@ logs      the same with sign * 2^(-(e_a + e_b) / gamma) in place of a_q b_q, con
 floats    S = round(S + sum of a b over the step), exact inside, or aligned to the largest exponent and cut first
 
 A row is cut at every boundary of either operand's groups; a step is `chunk` values of such a segment, or all of it.
-Integer scales and one scale a row: y = float32((float64(g_a) float64(g_b)) * (float64(S) * unit)). Float32 scales for
+Integer scales and one scale per row: y = float32((float64(g_a) float64(g_b)) * (float64(S) * unit)). Float32 scales for
 groups: after each segment, y = fma(float32(s_a s_b), float32(float64(S) * unit), y) and S is 0 again. Plain and slow.
 """
 
@@ -139,7 +139,7 @@ def mitchell(x: int, y: int) -> int:
     if x == 0 or y == 0:
         return 0
     i, j = abs(x).bit_length() - 1, abs(y).bit_length() - 1
-    fractions = (abs(x) - (1 << i) << j) + (abs(y) - (1 << j) << i)  # of both logarithms, times 2^(i + j)
+    fractions = (abs(x) - (1 << i) << j) + (abs(y) - (1 << j) << i)  # sum of the logarithms' fractions, times 2^(i + j)
     magnitude = (1 << (i + j)) + fractions if fractions < 1 << (i + j) else 2 * fractions
     return magnitude if (x < 0) == (y < 0) else -magnitude
 
@@ -294,7 +294,7 @@ def _at(scales: Array | None, row: int, group: int) -> Any:
 
 
 def _float_scales(side: Rows) -> Array:
-    """What multiplies a code beside an operand with float32 scales; saturates as a decoded value does."""
+    """Return the factors of the codes if the other operand has float32 scales; they saturate like decoded values."""
     scales = side.integer_scales if side.float_scales is None else side.float_scales
     scales = np.ones((len(side.codes), 1)) if scales is None else scales
     if side.float_scales is None:

@@ -4,7 +4,7 @@ One dimension: y = v - mean(v); W, P = prefix sums of w and w y, values ascendin
 
     gain_1(j) = P_j^2 / W_j     gain_t(j) = max_i gain_(t-1)(i) + (P_j - P_i)^2 / (W_j - W_i), the smallest i of ties
 
-is what t centroids take from the squares around the mean, for clusters that end at the places i < ... < j.
+is the reduction of the squared error around the mean by t centroids, for clusters that end at the places i < ... < j.
 """
 
 from __future__ import annotations
@@ -124,10 +124,10 @@ def clusters(weight: Array, moment: Array, k: int) -> Array:
 
 
 def _best(weight: Array, moment: Array, gain: Array, first: Array, last: Array, j: Array) -> tuple[Array, Array]:
-    """Return for every j the i of first .. last with the largest gain, the smallest of equals, and that gain.
+    """Return for every j the i of first .. last with the largest gain, the smallest i if gains are equal, and the gain.
 
-    A gain that is NaN, 0 / 0 of weights that are lost in the sum of those before them, counts as -1. Where that made
-    the bounds cross, first is the only i.
+    A NaN gain (0 / 0, if weights vanish in the sum of the preceding weights) counts as -1. If the bounds cross for this
+    reason, first is the only i.
     """
     if not len(j):
         return j, j.astype(np.float64)
@@ -306,5 +306,5 @@ def _sum(values: Array) -> float:
 
 
 def _mean(v: Array, w: Array) -> float:
-    """Return the weighted mean; of one value alone, that value."""
+    """Return the weighted mean; a single value is returned unchanged."""
     return float(v[0]) if v[0] == v[-1] else _sum(w * v) / _sum(w)

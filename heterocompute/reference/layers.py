@@ -60,7 +60,7 @@ def rms_norm(x: FloatArray, weight: FloatArray | None = None, epsilon: float = 1
 def layer_norm(
     x: FloatArray, weight: FloatArray | None = None, bias: FloatArray | None = None, epsilon: float = 1e-5
 ) -> FloatArray:
-    """Return the same of x - mean(x), plus bias."""
+    """Return rms_norm of x - mean(x), plus bias."""
     return _normed(x - (summed(x) / F(x.shape[-1]))[..., None], weight, bias, epsilon)
 
 
@@ -94,7 +94,7 @@ def gelu(x: FloatArray, up: FloatArray | None = None) -> FloatArray:
 
 
 def rope(x: FloatArray, cosine: FloatArray, sine: FloatArray, pairs: bool = False) -> FloatArray:
-    """Return x whose pairs of values are turned."""
+    """Return x with rotated pairs of values."""
     half, y = cosine.shape[-1], x.copy()
     first, second = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if pairs else (slice(half), slice(half, 2 * half))
     a, b = x[..., first], x[..., second]
@@ -121,7 +121,7 @@ def attention(
 def _attended(
     q: FloatArray, k: FloatArray, v: FloatArray, first: int, last: int, scale: np.float32, cap: float | None
 ) -> FloatArray:
-    """Return the answer of one query that sees keys from first to before last."""
+    """Return the attention of one query that sees keys first .. last - 1."""
     largest, total = F(-np.inf), F(0)
     answer: FloatArray = np.zeros(v.shape[1], F)
     with np.errstate(all="ignore"):

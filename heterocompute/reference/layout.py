@@ -1,8 +1,8 @@
-"""Rows, groups and bits: where each value of an array lies in the packed components.
+"""Rows, groups and bits: the position of each value of an array in the packed components.
 
-One row = one index of the axes that are not named, in C order. Within a row the named axes follow in the
-order given: `runs` runs of `run_length` values, a run being the last named axis. Groups never cross a run; a
-short tail is a group of its own, padded to the full length.
+One row = one index of the axes that are not named, in C order. A row has the values of the named axes in the given
+order: `runs` runs of `run_length` values, where a run is the last named axis. Groups never cross a run; a short tail is
+a group of its own, padded to the full length.
 
     shape (K, C, R, S), axis (2, 3, 1), group 16:   rows = K, runs = R * S, run_length = C,
     groups_per_run = ceil(C / 16), groups = runs * groups_per_run
@@ -25,7 +25,7 @@ from .arithmetic import Array
 
 @dataclass(frozen=True)
 class Geometry:
-    """The sizes of a packed array; ``group=None`` is one group for the whole row, whatever its runs."""
+    """The sizes of a packed array; ``group=None`` is one group for the whole row, with any number of runs."""
 
     rows: int
     runs: int
@@ -37,14 +37,14 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Terms:
-    """A packed array as factors: value = row_scale * (group_scale * code), padded codes being 0.
+    """A packed array as factors: value = row_scale * (group_scale * code); padded codes are 0.
 
     Attributes
     ----------
     codes : ndarray of int64 or float64, (rows, groups, group)
-        Signed, zero points subtracted; of floats, logs and codebooks the value of the code.
+        Signed, with zero points subtracted; for floats, logs and codebooks the value of the code.
     group_scale : ndarray (rows, groups) or None
-        int64 for two levels, float32 for one, None where a group has no scale of its own.
+        int64 for two levels, float32 for one level, None without group scales.
     row_scale : ndarray of float32, (rows,) or None
     """
 

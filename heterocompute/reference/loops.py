@@ -1,4 +1,4 @@
-"""Convolution and its gradients as the seven loops that the literature starts from, nothing left out.
+"""Convolution and its gradients as the seven loops of the literature, with nothing left out.
 
 Loops 1 to 7 are those of Sze, Chen, Yang, Emer, "Efficient Processing of Deep Neural Networks: A Tutorial and Survey",
 Proc. IEEE 105 (12), 2017, section IV, with the letters of Timeloop: images n, filters k, rows p and columns q of the

@@ -1,11 +1,10 @@
 """A mapping run step by step with real buffers, as a check of the counts of `hardware.evaluate`.
 
 Every instance of every level holds a box of words with their values. At each step a box moves as its loops define:
-words that leave it are written back, new ones are fetched from the level above, which must hold them. Siblings below
-one parent whose offsets are equal at every level between share one fetch, and their results are added on the way up.
-The multipliers keep nothing, except directly below a fan-out: a word that neighbours share stays with them until they
-need another. A word of the output that an instance meets for the first time starts from zero and is not read. Slow: for
-about 1e5 steps.
+words that leave it are written back, new words are fetched from the level above, which must hold them. Siblings below
+one parent with equal offsets at all levels in between share one fetch, and their results are added on the way up. The
+multipliers keep nothing, except directly below a fan-out: a word that neighbours share stays until they need another.
+An output word that is new to an instance starts from zero and is not read. Slow: meant for about 1e5 steps.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Run:
     counts : dict of (int, str) to Counts
         By level, outer to inner, and tensor.
     steps : int
-        In time.
+        Steps in time.
     output : dict of tuple of int to int
         The result, word by word.
     """
@@ -173,7 +172,7 @@ class _Machine:
                     self.counts[level, tensor] = Counts(tile, dict(zeros), dict(zeros), dict(zeros))
 
     def box(self, tensor: str, level: int, start: dict[str, int]) -> Any:
-        """Words of a tile that begins at these indices."""
+        """Return the words of a tile that begins at these indices."""
         size = self.sizes[level]
         ranges = []
         for axis in self.tensors[tensor]:

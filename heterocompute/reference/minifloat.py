@@ -24,11 +24,11 @@ class FloatType:
     Attributes
     ----------
     bits : int
-        Of a stored code.
+        Bits of a stored code.
     fraction_bits, bias : int
         m and bias of the equation.
     largest, infinity, nan : int
-        Codes without sign and without `low_zeros`; None for what the type does not have.
+        Codes without sign and without `low_zeros`; None if the type has no such value.
     low_zeros : int
         Zero bits at the low end of a stored code.
     """
@@ -43,7 +43,7 @@ class FloatType:
 
     @property
     def maximum(self) -> float:
-        """The largest finite value."""
+        """Return the largest finite value."""
         return float(decode(self, np.array(self.largest << self.low_zeros)))
 
 
@@ -87,7 +87,7 @@ def encode(kind: FloatType, x: Array, saturate: bool = True) -> Array:
     finite = np.where(np.isfinite(x), np.abs(x), 0.0)
     least = 1 - kind.bias
     exponent = np.where(finite == 0, least, np.maximum(np.frexp(finite)[1] - 1, least)).astype(np.int64)
-    # In units of the last place, which below the smallest normal number is that of the subnormals.
+    # In units of the last place; below the smallest normal number, that of the subnormals.
     units = np.rint(np.ldexp(finite, (kind.fraction_bits - exponent).astype(np.int32))).astype(np.int64)
     code = ((exponent - least) << kind.fraction_bits) + units
     beyond = next(code for code in (kind.infinity, kind.nan, kind.largest) if code is not None)

@@ -1,10 +1,10 @@
 """Convolution over nonzeros and its counts on an array of multipliers, in plain NumPy, as defined.
 
 Parashar et al., "SCNN: An Accelerator for Compressed-sparse Convolutional Neural Networks", ISCA 2017 (arXiv
-1708.04485), sections 3 and 4. Where the paper is silent (the order of operands in a step, the hash of the banks, what a
-conflict costs), the choice is made here: weights of a step lie in the order r, s, k, those of x in the order y, x; the
-value of filter k of the group (from 0) at (p, q) of the answer is in bank (k + F (q + reach p)) mod banks; a bank takes
-one product a cycle, nothing queues.
+1708.04485), sections 3 and 4. The paper does not state the order of operands in a step, the hash of the banks and the
+cost of a conflict. They are defined here: the weights of a step are in the order r, s, k, the values of x in the order
+y, x; the value of filter k of the group (from 0) at (p, q) of the output is in bank (k + F (q + reach p)) mod banks; a
+bank accepts one product per cycle, and there are no queues.
 """
 
 from __future__ import annotations

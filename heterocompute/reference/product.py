@@ -27,7 +27,7 @@ GEMV_VECTORS = 8
 
 
 class Packed(NamedTuple):
-    """A quantized array for the products here; anything with these four attributes serves."""
+    """A quantized array for the matmuls here; any object with these four attributes works."""
 
     components: dict[str, Array]
     format: Any
@@ -57,13 +57,13 @@ class Columns:
     Attributes
     ----------
     integers : ndarray of int64, (rows, columns), or None
-        group_scale * code where both are integers; row_scale times it is the value.
+        group_scale * code if both are integers; the value is row_scale times that.
     row_scale : ndarray of float32, (rows,), or None
     codes : ndarray of int64, (rows, columns)
     scale : ndarray of float32, (rows, columns)
-        What multiplies a code beside an operand with float32 scales; saturates as a decoded value does.
+        Factors of the codes if the other operand has float32 scales; they saturate like decoded values.
     minima : Columns or None
-        Codes of 1 and what is added to each value, as scale.
+        Codes of 1, with the minima as scales.
     starts : ndarray of bool, (columns,)
         Where a group starts.
     """

@@ -1,8 +1,8 @@
 """Rounding under the inputs of a layer: the sums, factors, loops and sweeps of ``csrc/ptq/``, in the same order.
 
-Weights w are (columns, rows) of float64, a column being one input of all rows. A grid is what the core takes: (rows,
+Weights w are (columns, rows) of float64, a column being one input of all rows. A grid has the core's form: (rows,
 groups, group of each column, scale (groups, rows), zero points or None, low, high, levels or None, thresholds or None,
-mask or None, whether it is float32): what the mask (columns, rows) does not keep is 0, float32's codes are its bits.
+mask or None, whether it is float32): values that the mask (columns, rows) excludes are 0, float32's codes are its bits.
 Sums with an entry of H or of its factor are chains of fused multiply-adds, in all others product and sum are rounded;
 their order is that of the loops here.
 """

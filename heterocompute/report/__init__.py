@@ -1,1 +1,1 @@
-"""Tables, pages and figures from plain lists of dicts. Nothing here imports the rest of the package."""
+"""Tables, pages and figures from plain lists of dicts. This package imports nothing from the rest of heterocompute."""

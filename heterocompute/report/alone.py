@@ -1,7 +1,7 @@
-"""Which layer hurts: a table, a sentence and a picture of layers that are rounded one at a time.
+"""The effect of rounding single layers: a table, a sentence and a picture of layers that are rounded one at a time.
 
 `rows` are those of `Study.alone`: ``name``, ``format``, ``method`` and the numbers of `evaluate`; `base` is the row of
-the unrounded network. Nothing here imports the rest of the package.
+the unrounded network. This module imports nothing from the rest of the package.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def losses(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> list[tu
 
 
 def _pivot(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> tuple[list[str], list[str], dict[Any, Any]]:
-    """Return names, the most harmful first, formats, and the metric by both."""
+    """Return the names (the largest loss first), the formats, and the metric by name and format."""
     ordered = losses(rows, base, metric, higher)
     names = list(dict.fromkeys(row["name"] for _, row in ordered))
     formats = list(dict.fromkeys(labelled(row["format"], row.get("method")) for row in rows))

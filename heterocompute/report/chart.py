@@ -17,7 +17,7 @@ FONT = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
 
 
 def picture(width: float, height: float, title: str, lines: Sequence[str], size: float = 13) -> str:
-    """Return a whole SVG file of these parts, in the letters and the grey of all pictures."""
+    """Return a whole SVG file of these parts, in the font and grey of all pictures."""
     head = (
         f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'font-family="{FONT}" font-size="{size}" fill="{GREY}">'
@@ -76,7 +76,7 @@ class Chart:
         self.left = 14 + max((text_width(text, self.size) for _, text in self.y.ticks), default=20.0)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Return the pixel of a place on the axes."""
+        """Return the pixel of a position on the axes."""
         return self.across(x), self.down(y)
 
     def across(self, x: float) -> float:
@@ -122,7 +122,7 @@ class Chart:
         leaders: bool = True,
         radius: float = 4.5,
     ) -> str:
-        """Return the picture; as `inside`, with a frame around."""
+        """Return the picture; with `inside`, in a frame."""
         return "".join([self.head(), *self.inside(dots, named, front, under, rails, leaders, radius), "</svg>"])
 
     def inside(

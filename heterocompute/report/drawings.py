@@ -1,4 +1,4 @@
-"""Pictures of the pages of commands: a scatter with two logarithmic axes, and bars. Plain values in, SVG out."""
+"""Pictures for the pages of commands, as SVG from plain values: a scatter plot with two logarithmic axes, and bars."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_BARS = 24
 
 
 class Point(NamedTuple):
-    """A dot: its place, its name and the format that chooses its mark; no format: the first mark."""
+    """A dot: its position, its name, and the format that selects its mark; without a format, the first mark."""
 
     x: float
     y: float

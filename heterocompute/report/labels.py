@@ -1,4 +1,4 @@
-"""Names beside dots: none overlaps another name or a dot, or lies nearer to another dot than to its own.
+"""Names beside dots: none overlaps another name or a dot, or is nearer to another dot than to its own.
 
 Greedy, in the given order: eight places around the dot, then places further away with a line that leads to it. A name
 for which no place is found is left out. All lengths have one unit, y grows downwards, a box is (left, top, right,
@@ -118,7 +118,7 @@ def place(
 
 
 def _candidates(x: float, y: float, r: float, width: float, size: float, leaders: bool) -> list[tuple[Box, Any]]:
-    """Return boxes around a dot, the best first, with the line that leads to each."""
+    """Return boxes around a dot, the best first, each with its leader line."""
     height, near, slant = (ASCENT + DESCENT) * size, r + GAP, 0.75 * r + GAP / 2
     middle = y - height / 2
     corners = [

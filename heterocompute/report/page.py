@@ -12,7 +12,7 @@ from typing import Any
 from .chart import outline
 from .palette import Mark, css
 
-LONG = 40  # letters of a cell of text, from which on it is broken between words
+LONG = 40  # letters of a text cell from which it is broken between words
 Cell = tuple[str, Any]  # the displayed value, and the value for sorting
 
 
@@ -57,7 +57,7 @@ def section(heading: str, words: str, inside: str, name: str = "") -> str:
 
 
 def tiles(found: Iterable[tuple[str, str]]) -> str:
-    """Return the few figures that answer most questions: (figure, what it is)."""
+    """Return the figures that answer most questions: (figure, description)."""
     inside = "".join(
         f'<div class="tile"><b>{html.escape(value)}</b><span>{html.escape(words)}</span></div>'
         for value, words in found

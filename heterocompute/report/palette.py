@@ -26,7 +26,7 @@ class Mark(NamedTuple):
 
 
 def _regular(count: int, turn: float = 90.0, inner: float | None = None) -> Points:
-    """Return a regular polygon; with `inner` a star, whose inner corners lie so far out."""
+    """Return a regular polygon; with `inner` a star, whose inner corners have this radius."""
     radii = [1.0] * count if inner is None else [1.0, inner] * count
     step = 360 / len(radii)
     angles = [math.radians(turn + i * step) for i in range(len(radii))]

@@ -85,7 +85,7 @@ def new_figure(width: float, height: float) -> Any:
 def scatter(
     axes: Any, figure: Any, rows: Sequence[Row], judge: Judge, title: str | None = None, axis: str = AXIS
 ) -> None:
-    """Draw a metric of rows against bits, with names and the front; without a title of its own also the legend."""
+    """Draw a metric of rows against bits, with names and the Pareto front; without a title also the legend."""
     axes.grid(True, color="#8885", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.set_xscale("log", base=2)
@@ -139,7 +139,7 @@ def marker_of(mark: Mark) -> Any:
 
 
 def _legend(figure: Any, axes: Any, rows: Sequence[Row], stairs: bool) -> None:
-    """Below the axes, where it covers nothing."""
+    """Draw the legend below the axes, where it covers nothing."""
     present = {family(row["format"]) for row in rows}
     for name, mark in FAMILIES.items():
         if name in present:
@@ -159,7 +159,7 @@ def _legend(figure: Any, axes: Any, rows: Sequence[Row], stairs: bool) -> None:
 def write_names(
     figure: Any, axes: Any, dots: Sequence[Dot], named: Sequence[int], front: Sequence[tuple[float, float]]
 ) -> None:
-    """Write names where they have a place, once the layout stands; lengths are points."""
+    """Write names where they do not overlap, after the layout is final; lengths are in points."""
     figure.draw_without_rendering()
     unit = 72 / figure.dpi
     x, y = (axes.transData.transform([(dot.x, dot.y) for dot in dots]) * unit).T

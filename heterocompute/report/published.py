@@ -1,4 +1,4 @@
-"""The page of published figures: counts by status, a picture of factors, the table."""
+"""The page of published results: counts by status, a plot of factors, the table."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SCRIPT = "tellRows((i) => data[i]);"
 
 
 def alike(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[int]]:
-    """Return the rows of each place under the roof, to a hundredth of a decade, since networks repeat their layers."""
+    """Return the rows at each position under the roof, to a hundredth of a decade: networks repeat their layers."""
     found: dict[tuple[Any, ...], list[int]] = {}
     for i, row in enumerate(rows):
         if row["intensity"] and row["operations"]:
@@ -33,7 +33,7 @@ def alike(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[int]]:
 
 
 def dots_of(rows: Sequence[Row]) -> tuple[list[Dot], list[int]]:
-    """Return one dot for all layers at a place, named by the first and a count, and the order of the names."""
+    """Return one dot for all layers at a position, named by the first and a count, and the order of the names."""
     dots, taken = [], []
     for members in alike(rows).values():
         row = rows[members[0]]

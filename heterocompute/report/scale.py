@@ -1,4 +1,4 @@
-"""Axes: where a value stands, and the round values that are written beside it."""
+"""Axes: the position of a value, and the round values written along it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 Ticks = list[tuple[float, str]]
 
 MAX_TICKS = 18  # of an axis of distances
-CROWD = 0.15  # half of the values so near the best one, of the range: a linear axis would hide them
+CROWD = 0.15  # share of the range: half of the values so near the best would overlap on a linear axis
 DECADES = 30.0  # the largest over the smallest from which an axis is logarithmic
 
 
@@ -118,7 +118,7 @@ def from_best(values: Sequence[float], higher: bool) -> Scale:
 
 
 def _ticks_from_best(best: float, sign: float, floor: float, end: float) -> Ticks:
-    """In every stretch of the axis the value of the fewest digits that lies there."""
+    """Return for every stretch of the axis the value of the fewest digits in it."""
     found: Ticks = []
     step = (1.1 * end) / MAX_TICKS or 1.0
     at = -0.04 * end
@@ -143,10 +143,10 @@ def _roundest(low: float, high: float) -> tuple[float, str]:
 
 
 def for_metric(values: Sequence[float], higher: bool) -> Scale:
-    """Return the axis that shows most of these values apart.
+    """Return the axis that separates most of these values.
 
-    Logarithmic where less is better and they reach over decades, from the best where half of them crowd there, else
-    linear.
+    Logarithmic if less is better and they span decades; the distance from the best if half of them are close to it;
+    otherwise linear.
     """
     positive = [v for v in values if v > 0]
     if not higher and min(values) >= 0 and positive and max(positive) >= DECADES * min(positive):

@@ -15,18 +15,18 @@ Row = dict[str, Any]
 
 METRIC = "predicted loss"
 MIX, OTHERS = "this mix", "another mix"
-NAMELESS = " "  # of the family "mixed", with no name beside its dot
+NAMELESS = " "  # the family "mixed", without a name next to its dot
 MAX_BARS = 60
 HEADS = ("tensor", "format", "method", "bits", "bytes", "relative error", "alpha", "loss", "share of the loss")
 
 
 def rows_of(found: Mapping[str, Any]) -> tuple[list[Row], list[int]]:
-    """Return points as rows of a study: formats in all tensors, this mix, mixes for other budgets, and where."""
+    """Return points as rows of a study: formats in all tensors, this mix, and mixes for other budgets."""
     points = [(one["format"], one["bits"], one["predicted"]) for one in found["uniform"]]
     points.append((MIX, found["bits"], found["predicted"]))
     points += [(NAMELESS, one["bits"], one["predicted"]) for one in found["pareto"]]
     rows = [{"format": fmt, "activations": None, "bits": bits, METRIC: lost} for fmt, bits, lost in points]
-    # The front has the best mixes of some budgets; this mix, and a format in all tensors, may be as good as those.
+    # The front has the best mixes of some budgets. This mix, or a format in all tensors, may be as good as they are.
     front: list[int] = []
     for i in sorted(range(len(points)), key=lambda i: (points[i][1], points[i][2])):
         if not front or points[i][2] < points[front[-1]][2]:

@@ -37,7 +37,7 @@ LEAVES = {"bytes": 1004, "speed": 1003, "seconds": 1002, "sqnr_db": 1001, "outpu
 TIME_WORDS = "time: one product of every tensor with one row, the weights in memory and in no cache, in one thread"
 MAX_TEXT_LAYERS = 12
 MAX_TEXT_ROWS = 30
-SMALL_BYTES = 1 << 20  # of float32: below, a product takes as long as the call, for every format
+SMALL_BYTES = 1 << 20  # of float32: a smaller matmul takes as long as the call itself, for every format
 
 
 def worst_first(layers: Sequence[Row]) -> list[str]:
@@ -52,7 +52,7 @@ def worst_first(layers: Sequence[Row]) -> list[str]:
 
 
 def layer_key(layers: Sequence[Row]) -> str:
-    """Return what tensors are judged by: their layers' outputs where all are known, else the weights."""
+    """Return the column that judges tensors: their layers' outputs if all are known, otherwise the weights."""
     return "output_db" if layers and all("output_db" in row for row in layers) else "sqnr_db"
 
 
@@ -84,7 +84,7 @@ def shortly(rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
 
 
 def number(value: Any, digits: int = 2) -> str:
-    """Return a fixed number of decimals, more where those would all be 0, and a dash for None."""
+    """Return a fixed number of decimals, more if those would all be 0, and a dash for None."""
     if value is None:
         return "–"
     if 0 < abs(value) < 0.5 * 10**-digits:
@@ -178,7 +178,7 @@ def layer_table(layers: Sequence[Row]) -> tuple[list[Column], list[Row], int]:
 
 
 def pivot(layers: Sequence[Row]) -> tuple[list[str], list[str], dict[tuple[str, str], Any]]:
-    """Names worst first, formats (and methods) that lose something, and dB by both."""
+    """Return names worst first, formats (and methods) that lose something, and dB by both."""
     lossy = [row for row in layers if row["format"] != "fp32"]
     key = layer_key(lossy)
     found = {(row["name"], labelled(row["format"], row.get("method"))): row[key] for row in lossy}
@@ -248,14 +248,14 @@ def show(
 
 
 def _told(rows: Sequence[Row], chosen: Collection[int]) -> list[int]:
-    """Return the rows of a terminal: all, or of many those without activations, and the front."""
+    """Return the rows for a terminal: all, or if they are many, the front and the rows without activations."""
     if len(rows) <= MAX_TEXT_ROWS:
         return list(range(len(rows)))
     return [i for i, row in enumerate(rows) if i in chosen or not row.get("activations") or row["format"] == "fp32"]
 
 
 def time_words(rows: Sequence[Row]) -> str:
-    """Return what the time is, and of small weights that it says little."""
+    """Return a description of the time, with a warning if the weights are small."""
     held = rows[0]["bytes"] if rows else 0
     if rows and all(row.get("seconds") is None for row in rows):
         return "no times: several workers measured the tensors"
@@ -270,7 +270,7 @@ def row_name(row: Row) -> str:
 
 
 def captured(print_: Callable[[Any], None]) -> str:
-    """Return what a function prints on the console that it is given, without colours."""
+    """Return the text that a function prints on the console passed to it, without colours."""
     out = io.StringIO()
     console = terminal(out)
     console.width = width_of(sys.stdout)
@@ -370,7 +370,7 @@ def within_reach(rows: Sequence[Row], metric: str, higher: bool) -> tuple[list[R
 
 
 def _losses(row: Row, metric: str, higher: bool) -> list[float]:
-    """Return what decides between rows of one size, less is better: the metric, then kl, then decibels."""
+    """Return the key that orders rows of one size, less is better: the metric, then kl, then decibels."""
     found = []
     for key in (metric, "kl", *reversed(DECIBELS)):
         value = row.get(key, 0.0)  # a missing column decides nothing

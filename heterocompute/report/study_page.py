@@ -192,7 +192,7 @@ def dots_of(rows: Sequence[Row], judge: Judge) -> tuple[list[Dot], list[int]]:
 
 
 def corners(dots: Sequence[Dot], judge: Judge) -> list[tuple[float, float]]:
-    """Return where the front has its corners."""
+    """Return the corners of the front."""
     places = {dot.row: (dot.x, dot.y) for dot in dots}
     return [places[i] for i in judge.front if i in places]
 
@@ -226,7 +226,7 @@ def figures(rows: Sequence[Row], judge: Judge, hidden: bool, first: int | None =
 
 
 def _drawable(one: Row) -> Row:
-    """Levels as positions in 0..999 of the picture; levels at the same position are drawn once."""
+    """Return levels as positions in 0..999 of the picture; levels at the same position are drawn once."""
     scale = 999 / (2 * one["range"])
     levels = {
         fmt: [
@@ -239,7 +239,7 @@ def _drawable(one: Row) -> Row:
 
 
 def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: bool) -> list[tuple[str, str]]:
-    """The few figures that answer most questions: (figure, what it is)."""
+    """Return the figures that answer most questions: (figure, description)."""
     tensors = {row["name"]: math.prod(row["shape"]) for row in layers}
     base = rows[0]
     found = [
@@ -267,7 +267,7 @@ def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: 
 class View(NamedTuple):
     """Rows that differ in one thing only, drawn as formats are: ``format`` is the cache or the accumulator.
 
-    `of` names what the rows differ in; `title` and `axis` are words of the picture.
+    `of` names the column in which the rows differ; `title` and `axis` are words of the picture.
     """
 
     of: str
@@ -278,7 +278,7 @@ class View(NamedTuple):
 
     @property
     def advice(self) -> tuple[str, str]:
-        """The recommendation, and the reason."""
+        """Return the recommendation and the reason."""
         good, near = within_reach(self.rows, self.judge.metric, self.judge.higher)
         best = min(good, key=lambda row: row["bits"], default=self.rows[0])
         if best["bits"] >= self.rows[0]["bits"]:
@@ -317,7 +317,7 @@ def _same(row: Row, other: Row) -> bool:
 
 
 def _widest(emulated: Sequence[Row], rows: Sequence[Row]) -> Row | None:
-    """Return the row with exact sums whose formats have the most emulations, the first among equals."""
+    """Return the row with exact sums whose formats have the most emulations; the first among equals."""
     best, most = None, 0
     for row in rows:
         if row.get("emulate") or "accumulator_bits" not in row:

@@ -1,9 +1,9 @@
 """Tables for the terminal, all with the same rule for narrow ones. Imports nothing of ours.
 
 On a terminal, columns are left out until the table fits: those with the highest nonzero `leaves` first, equal ones
-together. A line below names them, and where they can be found. No name and no number is cut: a name that is too long
-for the remaining columns has a line of its own above its figures. Without a terminal the table is whole. If the stream
-cannot show them, lines, dots and dashes are ASCII; nothing is bold with NO_COLOR or on a dumb terminal.
+together. A line below names them and tells how to see them. No name or number is cut: a name that is too long for the
+remaining columns has its own line above its figures. Without a terminal the table is whole. If the stream cannot show
+lines, dots and dashes, they are ASCII; nothing is bold with NO_COLOR or on a dumb terminal.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Column(NamedTuple):
     Attributes
     ----------
     key : str
-        Of the rows.
+        Key in the rows.
     title : str
     write : callable
-        How a value is written.
+        Function that formats a value.
     leaves : int
-        0: never; of the others the highest leaves first.
+        Order in which columns are left out, the highest first; 0: never.
     left : bool
-        A text, which begins at the left; the first column always does.
+        Whether it is left-aligned text; the first column always is.
     """
 
     key: str
@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
 
 def clean(text: str) -> str:
-    """Return a name as one line that cannot steer a terminal, with its middle left out where it is endless."""
+    """Return a name as one line that cannot steer a terminal, with its middle left out if it is very long."""
     if len(text) > MAX_TEXT:
         text = f"{text[: MAX_TEXT // 2 - 2]}...{text[1 - MAX_TEXT // 2 :]}"
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

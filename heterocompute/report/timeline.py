@@ -1,4 +1,4 @@
-"""Who does what when: bars on lanes over a line of time, as SVG, from plain dicts."""
+"""Timelines: bars on lanes over time, as SVG, from plain dicts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _bar(x: float, y: float, width: float, height: float, color: str, hint: str 
 
 
 def _order(lane: str) -> tuple[bool, str, int]:
-    """Workers by number first, then the rest by name from the back: copy stands above device."""
+    """Sort key of lanes: workers by number, then the others by name, descending, so that copy is above device."""
     words = lane.rsplit(" ", 1)
     numbered = len(words) == 2 and words[1].isdigit()
     return not numbered, words[0], int(words[1]) if numbered else 0

@@ -12,7 +12,7 @@ __all__ = ["count_alone", "judge_alone"]
 
 
 def count_alone(entries: Sequence[Entry], names: Sequence[str]) -> int:
-    """Return how many evaluations `judge_alone` takes."""
+    """Return how many evaluations `judge_alone` needs."""
     return sum(entry.of(name).fmt is not None for entry in entries for name in names)
 
 

@@ -106,7 +106,7 @@ def by_methods(entries: list[Entry], methods: list[str | None]) -> list[Entry]:
 
 
 def hessians_of(hessians: Any, names: list[str], needed: bool) -> dict[str, Any]:
-    """Return the Hessian of each studied tensor that has one; all have one where they are needed."""
+    """Return the Hessian of each studied tensor that has one; if they are needed, all must have one."""
     if hessians is None:
         return {}
     if not isinstance(hessians, Mapping):
@@ -158,7 +158,7 @@ def emulations_of(emulate: Any, evaluate: Any) -> list[str | None]:
 def plan_of(
     entries: list[Entry], kinds: list[Format | None], emulations: list[str | None], lengths: dict[str, int]
 ) -> list[list[tuple[int, Format | None, str | None]]]:
-    """Return for each entry its rows: the index of the activations, they, the emulation where it takes all tensors."""
+    """Return for each entry its rows: index of the activations, activations, emulation if it supports all tensors."""
 
     @functools.cache
     def fits(text: str, kind: Format | None, fmt: Format | None, length: int) -> bool:

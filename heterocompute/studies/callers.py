@@ -136,7 +136,7 @@ def evaluator(
 
 
 class noted:
-    """Add a note to an error of the caller's function that says what the function was given."""
+    """Add a note to an error of the caller's function that names its arguments."""
 
     def __init__(self, given: str) -> None:
         self.given = given

@@ -1,9 +1,9 @@
-"""How `heterocompute.study` judges a language model by a text: formats of weights, of activations and of the KV cache.
+"""`heterocompute.study` of a language model on a text: formats of weights, of activations and of the KV cache.
 
-Format by format, all matrices are quantized, and the text goes once through the network as stored and through every
-combination of activations and KV cache: memory holds the network and one format of it. All combinations of a format
-share the logits of the stored network. For `gptq` the text goes through layer by layer: memory holds the Hessians of
-one layer.
+For each format, all matrices are quantized. The text runs once through the stored network, and once through every
+combination of activations and KV cache. Memory holds the network and one format of it. All combinations of a format
+share the logits of the stored network. For `gptq` the text runs layer by layer, and memory holds the Hessians of one
+layer.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from .source import named
 __all__ = ["hessians_by_layer", "is_language_model", "study_text"]
 
 FORMATS = "q8_0 int8 int4-g32 int4-g32-f16 vsq4-g16-s4 mxfp4 nvfp4 vsq3-g16-s4".split()
-FEW = 1000  # tokens: below, perplexities of formats differ by chance
-CALIBRATION = 2048  # tokens of the text that `gptq` is given at most, which are then not evaluated
+FEW = 1000  # with fewer tokens, perplexities of formats differ by chance
+CALIBRATION = 2048  # most tokens for the calibration of `gptq`; they are not evaluated
 
 
 def is_language_model(weights: Any) -> bool:
-    """Tell whether a value is a language model: it has `weights`, `tokens`, and judges ways to run it by a text."""
+    """Tell whether a value is a language model: it has `weights` and `tokens`, and evaluates formats on a text."""
     return all(hasattr(weights, name) for name in ("weights", "tokens", "judged", "matrices"))
 
 
@@ -71,7 +71,7 @@ def study_text(
     emulate: Any = None,
     per_layer: bool = False,
 ) -> Study:
-    """Do what `heterocompute.study` describes of a language model."""
+    """Do the work of `heterocompute.study` for a language model."""
     if text is None:
         raise ValueError("study: text is None, expected the text that judges the language model")
     kinds, caches = activations_of(activations), caches_of(kv_cache)
@@ -89,11 +89,11 @@ def study_text(
     emulations = emulations_of(emulate, net.judged)
     lengths = {name: net.weights[name].shape[-1] for name in names} if emulate is not None else {}
     plan = plan_of([_whole(entry, net, lengths) for entry in entries], kinds, emulations, lengths)
-    each = len(names) + bool(per_layer)  # steps of an entry that rounds
+    each = len(names) + bool(per_layer)  # steps of an entry that quantizes
     step = Steps(sum(each * bool(entry.formats) + 1 for entry in entries), progress)
     clock = _Times()
     rows, layers, alone = [], [], []
-    states: dict[int, Any] = {}  # of the network as stored
+    states: dict[int, Any] = {}  # states of the stored network
     for entry, allowed in zip(entries, plan, strict=True):
         ways = [(i, kind, cache, text) for i, kind, text in allowed for cache in caches]
         made, found = {}, []
@@ -124,7 +124,7 @@ def study_text(
                     "emulate": emulated,
                     "retrained": None,
                     **_pooled(found, i),
-                    **({} if emulated is None else {"seconds": None}),  # there is no time of that hardware
+                    **({} if emulated is None else {"seconds": None}),  # times of emulated hardware are unknown
                     **{key: finite(value) for key, value in numbers.items()},
                     "kv_bits": bits,
                     **({} if emulate is None else {"accumulator_bits": emulated and accumulator_bits(emulated)}),
@@ -141,7 +141,7 @@ def study_text(
                 alone.append({**named_row, **{key: finite(value) for key, value in numbers.items()}})
     step.finish()
     for row in rows:
-        row["seconds"] = row.pop("seconds")  # the last of the columns that every study has
+        row["seconds"] = row.pop("seconds")  # moves the column to the end of those that every study has
     shapes = {name: tuple(net.weights[name].shape) for name in names}
     wanted = {name: [way.fmt for entry in entries if (way := entry.of(name)).fmt is not None] for name in names}
     notes = notes_on(shapes, {name: (len(shape) - 1,) for name, shape in shapes.items()}, wanted)
@@ -153,7 +153,7 @@ def study_text(
 
 
 def _divided(ids: Any) -> tuple[Any, Any]:
-    """Return the tokens that calibrate and those that are evaluated: weights fitted to a text predict it too well."""
+    """Return the tokens for calibration and for evaluation: weights fitted to a text would predict it too well."""
     count = min(CALIBRATION, len(ids) // 2)
     if count < 2:
         raise ValueError(
@@ -164,7 +164,7 @@ def _divided(ids: Any) -> tuple[Any, Any]:
 
 
 def _whole(entry: Entry, net: Any, lengths: Mapping[str, int]) -> Entry:
-    """Return an entry with the formats of the tensors that it leaves as stored, for what emulations multiply."""
+    """Return an entry completed with the formats of the tensors that it does not change, which emulations multiply."""
     stored = {name: getattr(net.weights[name], "format", None) for name in lengths if entry.of(name).fmt is None}
     return replace(entry, formats={**{escaped(name): fmt for name, fmt in stored.items()}, **entry.formats})
 
@@ -188,18 +188,18 @@ def caches_of(kv_cache: Any) -> list[Format | None]:
 
 
 def bits_of_cache(fmt: Format | None, width: int) -> float:
-    """Return the stored bits per value of keys and values, each head's quantized along its width."""
+    """Return the stored bits per value of keys and values, which are quantized along the width of each head."""
     if fmt is None:
         return 32.0
-    rows = 1024  # so that what all rows share counts for little
+    rows = 1024  # many rows, so that components that all rows share are negligible
     layout = component_layout(fmt, (rows, width), (1,))
     return 8 * sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout.values()) / (rows * width)
 
 
 def hessians_by_layer(net: Any, names: Iterable[str], ids: Any) -> Iterator[dict[str, Any]]:
-    """Yield what matrices are given by the beginning of a text, layer by layer, and at last the output.
+    """Yield the Hessians of matrices for the beginning of a text, layer by layer, and finally of the output.
 
-    Memory: the states of the text, and of one layer the weights as float32 and the Hessians.
+    Memory: the states of the text, and the float32 weights and Hessians of one layer.
     """
     tokens = [some for some, _ in net.windows(ids[:CALIBRATION], stride=None)]
     wanted, listed = set(names), net.roles
@@ -223,7 +223,7 @@ def hessians_by_layer(net: Any, names: Iterable[str], ids: Any) -> Iterator[dict
 
 
 def _heard(net: Any, names: list[str], call: Callable[[Any], None]) -> dict[str, Any]:
-    """Run a part of the network in which some matrices listen; None for those that nothing was multiplied with."""
+    """Run a part of the network while some matrices record their inputs; None for those that were not multiplied."""
     if not names:
         call(None)
         return {}
@@ -238,7 +238,7 @@ class _Hessians:
         self._layers, self._held = hessians_by_layer(net, names, ids), dict[str, Any]()
 
     def of(self, name: str, method: str | None) -> Any:
-        """Return the Hessian of a matrix where the method takes one; the next call is for it or one behind it."""
+        """Return the Hessian of a matrix if the method needs one. Calls must follow the order of the matrices."""
         if method != "gptq":
             return None
         while name not in self._held:
@@ -247,13 +247,13 @@ class _Hessians:
 
 
 def _by_layer(net: Any, names: list[str]) -> list[str]:
-    """Return names with those of the tables at the end, where the network multiplies by them."""
+    """Return names with those of the tables at the end, because the network multiplies by them last."""
     tables = set(net.tables)
     return [name for name in names if name not in tables] + [name for name in names if name in tables]
 
 
 class _Times:
-    """Times of products with one row; tensors of one shape and format take the same time."""
+    """Times of matmuls with one row; tensors with the same shape and format take the same time."""
 
     def __init__(self) -> None:
         self._clock = Clock()

@@ -1,7 +1,7 @@
-"""Tables of papers on a network of yours: the formats, patterns or machines of a paper, measured or modelled there.
+"""Tables of papers for your own network: the formats, patterns or machines of a paper, measured or modelled.
 
-What is measured is accuracy (or, of a file without examples, the error of the weights); silicon, machines and training
-memory are modelled by heterocompute.hardware.
+Accuracy is measured, or the error of the weights for a file without examples. heterocompute.hardware models silicon,
+machines and training memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CALIBRATION = 128  # examples
 
 @dataclass(frozen=True)
 class PaperTable:
-    """What `reproduce_paper` found.
+    """The result of `reproduce_paper`.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class PaperTable:
 
     @property
     def texts(self) -> set[str]:
-        """Keys of the columns that hold words."""
+        """Keys of the columns with text."""
         return {key for key in self.columns if any(isinstance(row[key], str) for row in self.table)}
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class PaperTable:
 
 @dataclass(frozen=True)
 class _Subject:
-    """A network, what judges it, and inputs to calibrate by."""
+    """A network, its evaluation, and inputs for calibration."""
 
     name: str
     network: Any  # with weights and evaluate, or the path of a file
@@ -205,7 +205,7 @@ def _vs_quant(subject: _Subject, tell: Progress) -> Any:
 
 
 def _formats_table(subject: _Subject, formats: Sequence[str], tell: Progress) -> list[dict[str, Any]]:
-    """Return a row a format that weights and activations share, beside fp32."""
+    """Return one row per format that weights and activations share, next to fp32."""
     base, rows = hw.mac("int8", "int8"), []
     for i, text in enumerate(("fp32", *formats)):
         tell(i, len(formats) + 1, text)
@@ -310,7 +310,7 @@ def _deep_compression(subject: _Subject, tell: Progress) -> Any:
 
 
 def _entropy(values: Array) -> float:
-    """Bits of a value."""
+    """Return the entropy in bits per value."""
     _, counts = np.unique(values, return_counts=True)
     shares = counts / max(values.size, 1)
     return float(-(shares * np.log2(shares)).sum()) if values.size else 0.0
@@ -356,7 +356,7 @@ def _mixed_precision(model: str, tell: Progress) -> Any:
 
 
 MEASURED = (_vs_quant, _mx, _gptq, _nm_sparsity, _deep_compression)
-#: Topic of the published figures, and what makes the table.
+#: Topic of the published results, and the function that computes the table.
 PAPERS: dict[str, tuple[str, Callable[..., Any]]] = {
     "vs-quant": ("vs-quant", _vs_quant),
     "mx": ("formats", _mx),

@@ -59,7 +59,6 @@ class Study(Tabular):
     notes : list of str
         Warnings on tensors that do not suit some formats: scales shared by fewer than 8 values, and groups that do not
         divide the rows.
-        that do not divide the rows.
     """
 
     table: list[dict[str, Any]]
@@ -147,13 +146,13 @@ class Study(Tabular):
 
     @property
     def _judges(self) -> list[Judge]:
-        """What can be drawn against bits: the numbers of `evaluate`, but for the spread of seeds, and SQNR."""
+        """Return the columns to draw against bits: the numbers of `evaluate`, without the spread of seeds, and SQNR."""
         spread = ("_lowest", "_highest")
         numbers = [*self.metrics, *(key for key in reversed(report.DECIBELS) if self.table and key in self.table[0])]
         return [self._judge(name) for name in numbers if not name.endswith(spread)]
 
     def _views(self, metric: str | None = None) -> list[View]:
-        """The other plots: the metric against the bits of the KV cache and of accumulators."""
+        """Return the other plots: the metric against the bits of the KV cache and of accumulators."""
         name = self._metric if metric is None else metric
 
         def judge(rows: list[dict[str, Any]]) -> Judge:
@@ -238,7 +237,7 @@ class Study(Tabular):
 
     @property
     def _advice(self) -> list[tuple[str, str]]:
-        """The recommendation, and the reason: a format, and a KV cache and an accumulator if there are several."""
+        """Return the recommendation and its reason: a format, and a KV cache and accumulator if there are several."""
         first = report.advice(self.table, self._metric, more_is_better(self._metric)) if self.table else None
         return [best for best in (first, *(view.advice for view in self._views())) if best is not None]
 

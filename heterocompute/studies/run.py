@@ -139,7 +139,7 @@ def run(
         asked_of = partial(Tensor, kinds=tuple(kinds), keeps=call is not None)
         tensors = [asked_of(name, source.of(name), axes[name], tuple(wanted[name]), known.get(name)) for name in names]
         measured: dict[tuple[str, Way], Measured] = {}
-        packed: dict[tuple[str, Way], QuantizedArray] = {}  # what took long to round, and is judged later
+        packed: dict[tuple[str, Way], QuantizedArray] = {}  # slowly rounded arrays that are judged later
         pictures = []
         for name, (of_ways, slow, picture) in zip(names, _answers(who, tensors, source, step), strict=True):
             measured |= {(name, way): one for way, one in of_ways.items()}
@@ -163,7 +163,7 @@ def run(
 
 
 def _answers(who: Workers, tensors: list[Tensor], source: Source, step: Steps) -> list[Any]:
-    """Return what was measured of each tensor."""
+    """Return the measurements of each tensor."""
     if is_alone(who):
         clock = Clock()
         return [tensor.measured(source.load(tensor.name), clock, step) for tensor in tensors]
@@ -177,7 +177,7 @@ def _answers(who: Workers, tensors: list[Tensor], source: Source, step: Steps) -
 
 @dataclass(frozen=True)
 class _Judge:
-    """What the rows of all entries need: the weights as they came, and the functions that round, train and judge."""
+    """What all rows need: the original weights, and the functions that round, train and judge."""
 
     names: list[str]
     everything: dict[str, Any]
@@ -188,7 +188,7 @@ class _Judge:
     step: Steps
 
     def rows(self, entry: Entry, kinds: list[Kind], chosen: list[Measured], twice: bool) -> Iterator[dict[str, Any]]:
-        """Yield the rows of an entry, by what was measured of its tensors; `twice`: also after training."""
+        """Yield the rows of an entry from the measurements of its tensors; `twice`: also after training."""
         replaced = dict(self.everything)
         for name in self.names if self.call else ():
             way = entry.of(name)
@@ -217,9 +217,9 @@ class _Judge:
         }  # fmt: skip
         row = {"format": entry.text, **names_of_row, **_pooled(chosen, i)}
         if text is not None:
-            row["seconds"] = None  # there is no time of that hardware
+            row["seconds"] = None  # the hardware's time is unknown
         if retrained:
-            row["output_db"] = None  # the inputs are others too
+            row["output_db"] = None  # the inputs have changed as well
         row.update(self.modelled([one.matrix for one in chosen], kind))
         if self.call:
             given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
@@ -269,7 +269,7 @@ def _pooled(chosen: list[Measured], i: int) -> dict[str, Any]:
 
 
 def _mean(found: list[dict[str, float | None]]) -> dict[str, float | None]:
-    """Return what evaluate returned, of several trainings the mean, the lowest and the highest."""
+    """Return the numbers of evaluate; for several trainings, the mean, the lowest and the highest."""
     if len(found) == 1:
         return found[0]
     row: dict[str, float | None] = {}

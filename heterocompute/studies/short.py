@@ -12,7 +12,7 @@ from ..formats import Format
 __all__ = ["notes_on"]
 
 FEWEST = 8  # values per scale: below, a float32 scale takes 4 or more bits of each value
-PADDING = 1.05  # times the bits of rows of whole groups, from which on a tensor is named
+PADDING = 1.05  # times the bits of rows of whole groups: above this, a tensor is named
 SHOWN = 3
 
 

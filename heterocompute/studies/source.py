@@ -23,16 +23,16 @@ Array = np.ndarray[Any, Any]
 class Source:
     """Names, dtypes and shapes of the weights, and one tensor at a time.
 
-    Of a file that says what multiplies by its tensors (`axes`) those alone are weights; the rest stays beside them.
+    If a file names the operands of matmuls (`axes`), only those are weights; the rest stays unchanged.
 
     Attributes
     ----------
     names : list of str
-        Of all arrays.
+        Names of all arrays.
     infos : dict of str to (str, tuple of int)
-        Dtype and shape of those that are not packed.
+        Dtype and shape of the arrays that are not packed.
     axes : mapping of str to tuple of int
-        What the file says of some.
+        Reduction axes that the file states.
     """
 
     def __init__(self, weights: Any, stack: ExitStack) -> None:
@@ -63,7 +63,7 @@ class Source:
         return {name: (array.dtype.name, array.shape) for name, array in self._plain.items()}
 
     def original(self, name: str) -> Any:
-        """Return an array as it came."""
+        """Return an array unchanged."""
         return self._arrays[name]
 
     def load(self, name: str) -> Array:
@@ -71,7 +71,7 @@ class Source:
         return as_array(self._plain[name] if name in self._plain else self._arrays[name], name)
 
     def of(self, name: str) -> Any:
-        """Return what another process needs to load a tensor of `infos`: its array, or the path of its checkpoint."""
+        """Return what another process needs to load a tensor of `infos`: its array or the path of its checkpoint."""
         if isinstance(self._arrays, Checkpoint):
             return place_of(self._arrays)
         return self._plain[name] if name in self._plain else self._arrays[name]

@@ -1,6 +1,6 @@
-"""The main job: many formats on the same weights, and what each costs and keeps. How it is done: run.py.
+"""`study`: compares many formats on the same weights, by size, error, accuracy and time. run.py does the work.
 
-The package imports this file at once, for the function of its name, so it imports nothing that takes time.
+``import heterocompute`` imports this file for its function, so it imports nothing that takes time.
 """
 
 from __future__ import annotations

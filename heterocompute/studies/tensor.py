@@ -28,12 +28,12 @@ from .source import loaded, named
 __all__ = ["Measured", "Tensor", "bits_of", "measured_alone"]
 
 HISTOGRAM_BINS = 81
-HISTOGRAM_VALUES = 1 << 17  # enough for a picture, whatever the tensor's size
+HISTOGRAM_VALUES = 1 << 17  # enough for a picture of any tensor
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One tensor in one format; `seconds` has one value for each kind of activations."""
+    """One tensor in one format; `seconds` has one value per kind of activations."""
 
     row: dict[str, Any]
     size: int
@@ -46,10 +46,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor and what is measured of it: work that any process can do.
+    """One tensor and its measurements: work that any process can do.
 
-    `source`: the array, or the path and the layout of its checkpoint. `keeps`: whether to return what took long to
-    round.
+    `source`: the array, or the path and the layout of its checkpoint. `keeps`: whether to return weights that took long
+    to round.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Tensor:
     def measured(
         self, w: NDArray[Any], clock: Clock | None, step: Callable[[str], None]
     ) -> tuple[dict[Way, Measured], dict[Way, QuantizedArray], dict[str, Any]]:
-        """Return what was measured of each way, what took long to round, and the picture."""
+        """Return the measurements of each format, the weights that took long to round, and the picture."""
         found, packed = {}, {}
         with named(self.name):
             subject = _Subject(self.name, w, self.axis, clock, self.hessian)
@@ -77,13 +77,13 @@ class Tensor:
 
 @counts_subnormals
 def measured_alone(tensor: Tensor) -> Any:
-    """Measure one tensor where others are measured at the same time: without times, which would be theirs too."""
+    """Measure one tensor while others are measured: without times, which the others would disturb."""
     w = loaded(tensor.source, tensor.name)
     return tensor.measured(w, None, lambda text: None)
 
 
 class _Subject:
-    """One tensor as the matrix (rows, reduction) of its product."""
+    """One tensor as the matrix (rows, reduction) of its matmul."""
 
     @counts_subnormals
     def __init__(self, name: str, w: NDArray[Any], axis: tuple[int, ...], clock: Clock | None, h: Any = None) -> None:
@@ -102,7 +102,7 @@ class _Subject:
         self.shown = 0
         if w.size:
             self.x = np.random.default_rng(0).standard_normal((1, self.columns), dtype=np.float32)
-            # the row of middling size stands for all in pictures
+            # pictures show the row of median size
             largest = np.maximum(self.matrix.max(axis=1), -self.matrix.min(axis=1))
             self.shown = int(np.argsort(largest, kind="stable")[self.rows // 2])
         self.by_row = others == [0]
@@ -113,7 +113,7 @@ class _Subject:
         w, fmt, q = self.w, way.fmt, None
         operand: Any = self.matrix
         stored, sqnr_db, noise, output_db = w.nbytes, None, 0.0, None
-        if fmt is not None and not w.size:  # however many empty rows there are
+        if fmt is not None and not w.size:  # with any number of empty rows
             layout = component_layout(fmt, w.shape, self.axis).values()
             stored = sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout)
         elif fmt is not None:
@@ -127,7 +127,7 @@ class _Subject:
             self.levels[labelled(str(fmt), way.method)] = np.unique(row).tolist()
             if self.h is not None:
                 output_db = finite(output_error(w, q, self.h, self.axis).output_db)
-        if fmt not in self.times:  # the same for every method
+        if fmt not in self.times:  # times are the same for every method
             times: list[float | None] = [None] * len(kinds)
             self.times[fmt] = [*self.clock.seconds(self.x, operand, kinds)] if w.size and self.clock else times
         seconds = self.times[fmt]
@@ -146,7 +146,7 @@ class _Subject:
         return Measured(row, w.size, self.signal, noise, seconds, matrix, self.h is not None), q
 
     def _as_matrix(self, q: QuantizedArray) -> QuantizedArray:
-        """The same codes as a matrix; quantized again where a group would go on into the next window position."""
+        """Return the same codes as a matrix; quantized again if a group would extend into the next window position."""
         shape = (self.rows, self.columns)
         if component_layout(q.format, shape, (1,)) == component_layout(q.format, q.shape, q.axis):
             return QuantizedArray(q.components, q.format, shape, (1,))
@@ -154,11 +154,11 @@ class _Subject:
 
     @counts_subnormals
     def picture(self) -> dict[str, Any]:
-        """Histogram of the values, and the levels that one row takes in each format."""
+        """Return a histogram of the values, and the levels of one row in each format."""
         values = self.matrix.reshape(-1)
-        values = values[:: max(1, values.size // HISTOGRAM_VALUES)].astype(np.float64)  # so that bins have room
+        values = values[:: max(1, values.size // HISTOGRAM_VALUES)].astype(np.float64)  # distinct bins
         reach = 0.0
-        if values.size:  # wide enough for the row and nearly all values, not for a far outlier
+        if values.size:  # wide enough for the row and nearly all values, but not for a far outlier
             row = self.matrix[self.shown]
             reach = max(float(np.abs(row).max(initial=0.0)) * 1.05, float(np.percentile(np.abs(values), 99.5)))
         reach = reach or 1.0

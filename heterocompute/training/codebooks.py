@@ -130,7 +130,7 @@ def _codebook_format(q: Any, name: str) -> Format:
 
 
 def _values(q: QuantizedArray, padded: Array) -> Array:
-    """Bring (rows, runs, padded values of a run) into q's shape, without the padding."""
+    """Return (rows, runs, padded values of a run) in q's shape, without the padding."""
     others = [a for a in range(q.ndim) if a not in q.axis]
     order = [*others, *q.axis]
     real = padded[:, :, : code_geometry(q)[1]]

@@ -22,7 +22,7 @@ ROW_RATE, TENSOR_RATE = 1e-3, 3e-4  # the best of a few tried values by training
 
 
 def steps_of(examples: int, batch: int, epochs: int) -> int:
-    """How many batches `batches` returns."""
+    """Return how many batches `batches` yields."""
     return epochs * -(-examples // batch)
 
 

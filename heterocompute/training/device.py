@@ -1,4 +1,4 @@
-"""Rounding with a gradient for arrays on a CUDA device: formats whose gradient passes everywhere."""
+"""Rounding with a gradient for arrays on a CUDA device, for formats whose gradient passes everywhere."""
 
 from __future__ import annotations
 

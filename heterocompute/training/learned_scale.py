@@ -1,8 +1,8 @@
 """Integers whose scales are trained: LSQ, Esser et al., "Learned Step Size Quantization", ICLR 2020.
 
 t = w / s, y = s * clip(RNE(t), -Q, Q), Q = 2^(b-1) - 1
-dy/dw = 1 where abs(t) <= Q, else 0
-dy/ds = RNE(t) - t where abs(t) <= Q, else Q of t's sign; times 1 / sqrt(values of a group * Q)
+dy/dw = 1 if abs(t) <= Q, otherwise 0
+dy/ds = RNE(t) - t if abs(t) <= Q, otherwise Q with t's sign; times 1 / sqrt(values of a group * Q)
 """
 
 from __future__ import annotations

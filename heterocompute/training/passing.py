@@ -1,4 +1,4 @@
-"""Rounded values with a note of where their gradient passes: one bit per value, written in the same pass, or nothing.
+"""Rounded values with a note of where the gradient passes: a bit per value, written in the same pass, or nothing.
 
     low * T <= w <= high * T          T the threshold of w's group, 1 without a clip; w as float32
 
@@ -36,7 +36,7 @@ SLACK, SLACK_F16 = 2.0**-23, 2.0**-10
 
 
 def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
-    """Return (low, high) of the equation above; None where the gradient passes everywhere."""
+    """Return (low, high) of the equation above; None if the gradient passes everywhere."""
     form = fmt.form
     if form.codes == "unstated":
         raise ValueError(f"fake_quantize: {fmt} has codes of an unstated kind, so that its range is unknown")
@@ -116,7 +116,7 @@ def _searched(x: Array, q: QuantizedArray) -> Array:
 def _of_pattern(
     x: Array, fmt: Sparse, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
 ) -> tuple[Array, Array | None]:
-    """Round the values that a pattern keeps; the gradient passes where none is kept."""
+    """Round the values that a pattern keeps; the gradient passes at the pruned values."""
     noted = note_of(fmt, clip, x.shape, axes) is not None
     if rounding == "nearest" and not noted:
         return fake_quantize(x, fmt, axes, clip), None

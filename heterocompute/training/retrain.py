@@ -171,7 +171,7 @@ class _Weights:
 
 
 class _Codebook:
-    """Values of a codebook, whose codes stay."""
+    """Values of a codebook whose codes stay."""
 
     def __init__(self, q: QuantizedArray) -> None:
         self._q = q

@@ -1,4 +1,4 @@
-"""Stochastic rounding by counter: chance.py defines it, the C core does it."""
+"""Stochastic rounding by counter: chance.py defines it, the C core computes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHOLE = 2.0**30  # m = e: integers
 
 
 def as_seed(seed: Any) -> int:
-    """Return a seed that is one.
+    """Return a valid seed.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Rounding inside a training loop: the rounded values, and the gradient of what was rounded.
+"""Rounding inside a training loop: the rounded values, and the gradient of the original values.
 
-Straight through (Bengio et al., arXiv 1308.3432): the gradient of a value is that of its rounded value where the value
-lies in the format's range, and 0 beyond. The range is decided on the value before rounding, bounds included: a value
-that rounds to the last code keeps its gradient.
+Straight through (Bengio et al., arXiv 1308.3432): the gradient of a value is that of its rounded value if the value is
+in the format's range, otherwise 0. The value before rounding decides, and the bounds are included, so a value that
+rounds to the last code keeps its gradient.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Network: 3x3 convolutions 1 -> 32, 32 -> 64 (stride 2), 64 -> 64 (stride 2), lin
 Training: Adam, cosine learning rate, softmax cross-entropy, random shifts, turns and sizes. The same seed writes the
 same bytes with any number of threads. The file that ships was trained when NumPy multiplied: other bytes, equally good
 (0.9950 of the held-out images both).
-Takes about half a minute; needs scikit-learn.
+Needs about half a minute, and scikit-learn.
 """
 
 from __future__ import annotations

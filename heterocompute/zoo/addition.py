@@ -2,7 +2,7 @@
 
 x (n, 60), digits one-hot -> fc1 -> 128 -> ReLU -> fc2 -> 128 -> ReLU -> fc3 -> 4 digits of 10 logits.
 29,480 parameters.
-Digits run from the ones up: those of a, then those of b; of the sum, four. One carry may change all four.
+Digits are ordered from the ones up: those of a, then those of b; the sum has four. One carry may change all four.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The layers of the networks that ship: shapes of the weights in order, strides of the convolutions."""
+"""The layers of the built-in networks: shapes of the weights in order, strides of the convolutions."""
 
 from __future__ import annotations
 

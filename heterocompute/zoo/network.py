@@ -1,6 +1,6 @@
 """Shared by the networks that ship: weights, examples, and a forward pass that accepts any kind of operand.
 
-Layers with ReLU between, 3 x 3 convolutions padded by one and then linear ones; which, says `layers.py`.
+Layers with ReLU between: 3 x 3 convolutions padded by one, then linear layers; `layers.py` lists them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arguments that are odd or hostile: subclasses, sizes beyond the machine, NaN in activations, out= of other kinds."""
+"""Odd or hostile arguments: subclasses, sizes beyond the machine's memory, NaN in activations, invalid out=."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HUGE = 2**70
 
 
 class Liar(np.ndarray[Any, Any]):
-    """An array whose attributes do not say what its memory is."""
+    """An array whose attributes do not describe its memory."""
 
     @property  # type: ignore[misc]
     def shape(self) -> tuple[int, ...]:
@@ -149,7 +149,7 @@ def test_a_child_forked_while_threads_multiply_can_multiply() -> None:
             with hc.use(threads=2):
                 hc.linear(x, q, activations="int8")
 
-    def choose() -> None:  # what `use` says is worked out anew each time: a lock held there stays closed in the child
+    def choose() -> None:  # `use` is evaluated in each call: a lock that is held there stays locked in the child
         while not done.is_set():
             with hc.use(threads=2):
                 hc.linear(x[:1, :16], small)

@@ -139,7 +139,7 @@ def test_wrong_components_are_refused() -> None:
     "fmt", [*FORMATS, "int8+2:4", "int4-g2+2:8", "cb4-d2+4:8", "cb2-g6+3:5", "log4-1+1:32", "mxfp4+4:32"]
 )
 def test_the_first_group_shows_its_codes(fmt: str) -> None:
-    """Every code that is stored of the first group of the first row, and nothing behind it."""
+    """The page shows every code of the first group of the first row, and no other code."""
     known = hc.format(fmt)
     for length in (1, 3, 70):
         q = hc.quantize(reals((2, length), 5), fmt)
@@ -155,7 +155,7 @@ def test_the_first_group_shows_its_codes(fmt: str) -> None:
 
 
 class _Exporter:
-    """Something that is no ndarray but speaks DLPack or `__array__`."""
+    """An object that is not an ndarray but supports DLPack or `__array__`."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array

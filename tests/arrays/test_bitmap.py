@@ -1,4 +1,4 @@
-"""Bitmaps: every type exact to the bit, NumPy's own packbits as the definition, and what is refused."""
+"""Bitmaps: every type is stored exactly, NumPy's packbits is the definition, and invalid arguments are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZES = [0, 1, 7, 8, 9, 63, 64, 65, 1000, 32768, 32769, 70_001]
 
 
 def sample(size: int, dtype: Any, density: float, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Random bits: for floats NaNs and denormals as well."""
+    """Return random bits, which include NaN and subnormals for floats."""
     rng = np.random.default_rng(seed)
     wide = np.dtype(dtype).itemsize
     raw = rng.integers(0, 256, (size, wide), np.uint8)

@@ -1,4 +1,4 @@
-"""Arrays of other libraries: what their capsules may say, what is refused, and who frees the memory."""
+"""Arrays of other libraries: valid and refused capsules, and the owner that frees the memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
 
 class Foreign:
-    """An array of a library that writes its own capsules; counts how often it was asked to free one."""
+    """An array of a library that writes its own capsules; counts the calls that free one."""
 
     def __init__(self, array: np.ndarray[Any, Any], code: int = FLOAT, **fields: Any) -> None:
         self.array, self.freed = array, 0
@@ -56,7 +56,7 @@ class Foreign:
         )
 
     def _free(self, _: Any) -> None:
-        self.freed += int("1")  # Python code, which would stumble over an exception that is set
+        self.freed += int("1")  # Python code, which fails if an exception is pending
 
     def __dlpack__(self, **options: object) -> object:
         return _new_capsule(ctypes.addressof(self.tensor), b"dltensor", None)
@@ -100,7 +100,7 @@ def test_so_are_those_of_integers(code: int, bits: int) -> None:
 
 
 def test_memory_is_freed_while_an_exception_is_on_its_way() -> None:
-    foreign = Foreign(np.zeros(8, np.float32), shape=(2, -4))  # NumPy refuses it when the memory is already ours
+    foreign = Foreign(np.zeros(8, np.float32), shape=(2, -4))  # NumPy refuses it after the memory was taken over
     with pytest.raises(TypeError, match=said.NEGATIVE_DIMENSIONS):
         hc.quantize(foreign, "int8")
     assert foreign.freed == 1
@@ -133,7 +133,7 @@ def test_more_dimensions_than_the_core_has_are_named() -> None:
 
 
 class Negated(Foreign):
-    """As torch's views whose memory holds the negative values (the imaginary part of a conjugate)."""
+    """Like torch's views whose memory has the negated values (the imaginary part of a conjugate)."""
 
     def is_neg(self) -> bool:
         return True
@@ -141,7 +141,7 @@ class Negated(Foreign):
 
 class Resolvable(Negated):
     def resolve_neg(self) -> Foreign:
-        self.resolved = Foreign(-self.array)  # its memory lives as long as this, whatever the capsule says
+        self.resolved = Foreign(-self.array)  # its memory lives as long as this object, independent of the capsule
         return self.resolved
 
 

@@ -1,4 +1,4 @@
-"""EIE's storage, its products and the cycles of its machine, against their definition."""
+"""EIE's storage, its matmuls and the cycles of its machine, compared with their definition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ISAS = isas("csr", "eie", "pack_x32")
 
 
 def pruned(shape: tuple[int, ...], density: float, seed: int = 0, levels: int = 0) -> np.ndarray[Any, Any]:
-    """Zeros and, of so many different values (0: any), the rest."""
+    """Return zeros and nonzeros; the nonzeros have a given number of different values (0: any)."""
     rng = np.random.default_rng(seed)
     values = rng.integers(1, levels + 1, shape) - levels / 2 - 0.25 if levels else rng.standard_normal(shape)
     return np.where(rng.random(shape) < density, values, 0).astype(np.float32)
@@ -141,7 +141,7 @@ def test_more_vectors_meet_all_entries_in_order(vectors: int) -> None:
             assert same_bits(hc.linear(x, e), wanted)
             assert same_bits(hc.matmul(e, x.T), np.ascontiguousarray(wanted.T))
     one = np.stack([hc.linear(row, e) for row in x])
-    assert np.array_equal(one, wanted)  # skipping changes nothing but, where numbers vanish, the sign of a zero
+    assert np.array_equal(one, wanted)  # skipping only changes the sign of a zero if numbers underflow
 
 
 def test_bias_activations_and_out() -> None:
@@ -216,7 +216,7 @@ def test_it_behaves_as_an_array() -> None:
     entries = e.components["entries"].copy()
     other = hc.EIEArray({**e.components, "entries": entries}, e.shape)
     entries[:] = 255
-    assert other == e  # what can be written to is copied
+    assert other == e  # writable arrays are copied
 
 
 def test_bad_arguments_are_named() -> None:
@@ -355,7 +355,7 @@ def test_what_takes_floats_decodes_nothing_silently() -> None:
     for call in calls:
         with pytest.raises(TypeError, match=said.IS_AN_EIEARRAY_TAKE):
             call()
-    with pytest.raises(ValueError, match=said.NO_FLOAT_TENSOR):  # it stays beside the rest, as a QuantizedArray does
+    with pytest.raises(ValueError, match=said.NO_FLOAT_TENSOR):  # it is copied, like a QuantizedArray
         hc.study({"a": e}, ["int8"])
     assert hc.error(w, e).max_abs == 0
 

@@ -1,4 +1,4 @@
-"""Arrays without a value, of however many rows or columns: an answer or a sentence, at once."""
+"""Arrays without values, with any number of rows or columns: a result or an error message, at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHAPES = [(2**40, 0), (3, 2**50, 0), (0, 2**59), (2**40, 0, 3), (0, 2**40, 2), (
 
 
 def grants_any_memory() -> bool:
-    """Tell whether the system promises memory that it does not have (and then ends the process that uses it)."""
+    """Tell whether the system overcommits memory (and then kills the process that uses it)."""
     try:
         return Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "1"
     except OSError:

@@ -1,4 +1,4 @@
-"""What is no array that can be read here is called by what it is, and the sentence says what to pass instead."""
+"""Objects that are not readable arrays are named in the error, with the argument to pass instead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import heterocompute as hc
 X = reals((4, 32))
 Q = hc.quantize(X, "int8")
 
-# Every public function that takes arrays, by what its sentence calls the argument.
+# Every public function that accepts arrays, by the name of the argument in its messages.
 TAKES: dict[str, Callable[[Any], Any]] = {
     "quantize: w": lambda a: hc.quantize(a, "int8"),
     "quantize: importance": lambda a: hc.quantize(X, "cb4", importance=a),
@@ -48,7 +48,7 @@ TAKES: dict[str, Callable[[Any], Any]] = {
 
 
 class Tensor:
-    """As an array of another library, on the CPU unless it is said otherwise."""
+    """An array of another library, on the CPU by default."""
 
     device = "cpu"
     requires_grad = False
@@ -76,21 +76,21 @@ class Distant(Tensor):
 
 
 class Module:
-    """As torch.nn.Module."""
+    """A stand-in for torch.nn.Module."""
 
     def state_dict(self) -> dict[str, Tensor]:
         return {"fc.weight": Tensor()}
 
 
 class Layer:
-    """As a layer of Keras."""
+    """A stand-in for a layer of Keras."""
 
     def get_weights(self) -> list[np.ndarray[Any, Any]]:
         return [X]
 
 
 class Tracer:
-    """As what jax.jit calls a function with."""
+    """A stand-in for the arguments of a function inside jax.jit."""
 
     def __array__(self, *_: object, **__: object) -> np.ndarray[Any, Any]:
         raise TypeError("no values yet")
@@ -106,7 +106,7 @@ class CuPy:
 
 @pytest.fixture(autouse=True)
 def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let arrays of a GPU be refused on a machine with one, too."""
+    """Make arrays of a GPU be refused even on a machine with a GPU."""
     monkeypatch.setenv("HETEROCOMPUTE_CUDA_DRIVER", "/nonexistent/libcuda.so.1")
 
 
@@ -173,9 +173,9 @@ def test_torch() -> None:
     module = torch.nn.Linear(32, 4)
     for name, call in TAKES.items():
         assert sentence(call, module.weight).startswith(f"{name} is a Parameter that requires a gradient")
-        with torch.no_grad():  # what is asked to be learned is refused all the same
+        with torch.no_grad():  # tensors that require a gradient are refused nevertheless
             assert "pass" in sentence(call, module.weight)
-        if not name.startswith("study"):  # takes modules; beside other weights, what is no array stays as it is
+        if not name.startswith("study"):  # study accepts modules, and ignores entries that are not arrays
             assert "is a Linear, expected an array" in sentence(call, module)
     assert "on the device 'meta', which has no values" in sentence(TAKES["quantize: w"], torch.ones(2, device="meta"))
     assert "torch.stack" in sentence(TAKES["quantize: w"], [module.weight, module.weight])

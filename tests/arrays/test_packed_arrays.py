@@ -1,4 +1,4 @@
-"""What every array of stored components does alike: copies, pickles, files, slices, products, and nothing silently."""
+"""Common behaviour of all arrays of stored components: copies, pickles, files, slices, matmuls, and errors."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_slices_of_a_bitmap_begin_at_any_bit(shape: tuple[int, ...], dtype: str)
 
 
 class Labelled(hc.QuantizedArray):
-    """A class of a user, with an attribute of its own."""
+    """A user's subclass with an additional attribute."""
 
     label = "none"
 

@@ -1,4 +1,4 @@
-"""Arrays some rows at a time: the same bits as all at once."""
+"""Arrays processed some rows at a time have the same bits as the whole array."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CASES = [
 
 
 def module(name: str) -> Any:
-    """A module, which may be behind a function of its name."""
+    """Return a module, which a function of the same name may hide."""
     return importlib.import_module(f"heterocompute.{name}")
 
 

@@ -1,4 +1,4 @@
-"""Pruning and SparseArray: what stays, how it is stored, and what is refused."""
+"""Pruning and SparseArray: the choice of nonzeros, their storage, and refused arguments."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_bits_and_density() -> None:
     assert (s.n, s.m, s.density) == (2, 4, 0.5)
     assert s.nbytes == 16 * 32 * 4 + 16 * 8
     assert s.bits_per_value == 17.0
-    # formats.md, section 9: 20 of 32 bits for int8 at 2:4, and one scale a row
+    # formats.md, section 9: 20 of 32 bits for int8 at 2:4, and one scale per row
     q = hc.quantize(s, "int8")
     assert q.nbytes == 16 * (32 + 8 + 4)
 
@@ -160,7 +160,7 @@ def test_a_block_of_both_infinities_has_no_score() -> None:
             ValueError, match=f"^{prune.__name__}: the block of scores from row 1, column 2 on has both"
         ):
             prune(w, "block:1x2:75%", scores=scores)
-    wide = np.ones((3, 2**21), np.float32)  # more than is summed at a time
+    wide = np.ones((3, 2**21), np.float32)  # more values than one block of the sum
     wide[2, -2:] = inf, -inf
     with pytest.raises(ValueError, match=said.FROM_ROW_2_COLUMN_2097150):
         hc.prune(wide, "block:2x2:50%", scores=wide)
@@ -251,7 +251,7 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     for pattern, byte in (("2:4", 0x00), ("2:4", 0x01), ("1:5", 0xFF), ("3:5", 0x00)):
         s = hc.prune(reals((2, 20), 7), pattern)
         s.components["metadata"][1, 0] = byte
-        s.to_dense()  # safe, whatever it means
+        s.to_dense()  # must be safe for any content
         hc.matmul(np.ones((12, 20), np.float32), s.T)
         hc.matmul(np.ones((1, 20), np.float32), s.T)
         path = tmp_path / "bad.safetensors"
@@ -390,7 +390,7 @@ def test_the_layout_is_that_of_torch_itself() -> None:
     torch = pytest.importorskip("torch")
     conversions = pytest.importorskip("torch.sparse._semi_structured_conversions")
     for shape in ((32, 32), (64, 96), (160, 160)):
-        # without zeros: of a block with fewer than two others torch keeps places of its own choice
+        # without zeros: in a block with fewer than two nonzeros, torch chooses which zeros to keep
         s = hc.prune((np.abs(reals(shape, 12)) + 1).astype(np.float16), "2:4")
         dense = torch.from_numpy(s.to_dense(np.float16))
         values, metadata = conversions.sparse_semi_structured_from_dense_cutlass(dense)

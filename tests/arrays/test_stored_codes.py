@@ -1,4 +1,4 @@
-"""Packed codes in the core: moved, checked, in blocks of ggml; against plain NumPy, bit for bit."""
+"""Packed codes in the core: moved, checked, in blocks of ggml; compared bitwise with plain NumPy."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_bits_above_a_code_are_left_out(bits: int) -> None:
 
 
 def places(codes: Any, bits: int) -> list[tuple[int, Any]]:
-    """How a matrix lies in memory, and those bytes by NumPy alone."""
+    """Return the storage of a matrix in memory, and its bytes computed by NumPy."""
     found = [(ROWS, words_of(codes, bits)), (ROWS, layout.pack(codes, bits)), (TURNED, words_of(codes.T, bits))]
     found.append((WORD_COLUMNS, np.ascontiguousarray(words_of(codes, bits).T)))
     if bits == 4:

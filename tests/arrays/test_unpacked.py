@@ -1,4 +1,4 @@
-"""Codes, scales and zero points, one a value: together they are the values, for every format."""
+"""Codes, scales and zero points, one per value, give the values for every format."""
 
 from __future__ import annotations
 

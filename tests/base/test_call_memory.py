@@ -1,6 +1,6 @@
-"""Memory that calls take, beside what they were given and what they return: docs/memory.md, measured.
+"""Memory of calls besides their arguments and results: the numbers of docs/memory.md, measured.
 
-One child process runs all calls, each at a size where a copy of its operand would show.
+One child process runs all calls, each with operands that are large enough for a copy to show.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sentences of errors: where infinities, overflows and clips meet, and whatever is passed to what sparsity offers."""
+"""Error messages: infinities, overflows and clips combined, and arbitrary arguments of the sparsity functions."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ PYTHONS_OWN = re.compile(
     "not iterable|as an integer|truth value|not supported between|has no attribute|subscriptable|Cannot interpret|"
     "inhomogeneous|unhashable|not callable|not understood|update sequence|scalar arrays|PathLike object, not|sub-views"
 )
-USERS = (float, len)  # called as what they are: their own errors are the caller's
+USERS = (float, len)  # callables of the user, whose own errors are passed on
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -165,7 +165,7 @@ def test_whatever_comes_the_answer_is_a_sentence(name: str) -> None:
                 text = str(error)
                 assert text and "\n" not in text and len(text) < 400, (argument, text)
                 assert not PYTHONS_OWN.search(text), (argument, text)
-            except OSError:  # of a text that is taken for a file's name
+            except OSError:  # a string is treated as a file name
                 assert argument == "weights" and isinstance(odd, (str, bytes))
 
 

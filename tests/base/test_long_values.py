@@ -1,4 +1,4 @@
-"""Messages quote at most 80 characters of a value, whichever argument of whichever public function it came as."""
+"""Messages quote at most 80 characters of a value, for every argument of every public function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heterocompute.base.values import shown
 
 LONG: list[Any] = ["x" * 50_000, "x." * 25_000, b"x" * 50_000, (1,) * 20_000, ["x" * 50_000], {"x" * 50_000: 1},
                    {"w": "x" * 50_000}, 10**4000, {"x" * 50_000}, "x" * 50_000 + "/x.npz"]  # fmt: skip
-MOST = 600  # characters of a message, the names of what there is included
+MOST = 600  # most characters of a message, including lists of known names
 
 W = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32)
 IMAGE = np.ones((1, 4, 6, 6), np.float32)
@@ -190,7 +190,7 @@ def test_every_public_function_is_among_them() -> None:
         one = getattr(hc, name)
         inside = isinstance(one, types.ModuleType)
         own = [f"{name}.{key}" for key in getattr(one, "__all__", ())] if inside else [name]
-        if name in ("hardware", "formats", "reference"):  # of their own test, or the same classes, or not ours to call
+        if name in ("hardware", "formats", "reference"):  # tested elsewhere, or not callable
             continue
         for path in own:
             found = getattr(one, path.split(".")[1]) if inside else one
@@ -207,7 +207,7 @@ def test_short_values_are_shown_whole() -> None:
 
 
 def test_values_in_messages_go_through_one_function() -> None:
-    """No f-string of ours quotes a value whole, but for texts of the package and what is cut by its own format."""
+    """No f-string of the package quotes a whole value, except strings of the package and values cut by their format."""
     folder = Path(hc.__file__).parent
     bare = [
         f"{path.relative_to(folder)}:{number}: {line.strip()}"

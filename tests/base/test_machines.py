@@ -1,4 +1,4 @@
-"""The main job with narrower instruction sets, on one core, without what POSIX has, from odd paths: the same bits."""
+"""A study with narrower instruction sets, on one core, without POSIX functions, from odd paths: the same bits."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ STUDY = [
 
 
 def study(folder: Path, before: str = "", **environment: str) -> object:
-    """Run the main job in a folder, after some Python, and return its answer without times."""
+    """Run a study in a folder, after some Python code, and return its result without times."""
     own = ("HETEROCOMPUTE_", "OPENBLAS_")  # such as a core that another processor does not have
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    # A BLAS has bits of its own for each processor.
+    # The results of a BLAS depend on the processor.
     settings = {"HETEROCOMPUTE_BLAS": "own", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
     command = [sys.executable, "-c", before + JOB, *STUDY]
     done = subprocess.run(command, cwd=folder, env={**inherited, **settings}, capture_output=True, text=True)
@@ -41,7 +41,7 @@ def study(folder: Path, before: str = "", **environment: str) -> object:
 
 
 def without_times(found: object) -> object:
-    """Leave out what differs from run to run."""
+    """Remove the entries that differ between runs."""
     if isinstance(found, dict):
         return {key: without_times(value) for key, value in found.items() if "second" not in key and key != "machine"}
     return [without_times(value) for value in found] if isinstance(found, list) else found

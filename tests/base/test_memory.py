@@ -1,7 +1,7 @@
-"""Memory that is refused: a MemoryError with a sentence, and the next call as if nothing had been.
+"""Failed allocations: a MemoryError with a message, and no effect on the next call.
 
-tests/c/allocations.c does this to every call of the core. Here it is the way up to Python: a library before the C
-library refuses the n-th `aligned_alloc`, which the core alone uses, n = 1, 2, ... until a call gets all it asks for.
+tests/c/allocations.c tests every call of the core. This file tests the path to Python: a preloaded library refuses the
+n-th `aligned_alloc`, which only the core uses, for n = 1, 2, ... until a call succeeds.
 """
 
 from __future__ import annotations

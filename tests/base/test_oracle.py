@@ -1,4 +1,4 @@
-"""The second reading of the definitions: it agrees on some cases here (on new ones in CI), and it can disagree."""
+"""The second implementation of the definitions agrees on some cases here (on new ones in CI), and can disagree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings, threads, fork, the BLAS: what a call may use, and that it changes nothing but speed."""
+"""Settings, threads, fork and the BLAS change only the speed of calls, not their results."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_several_threads_may_call_at_once() -> None:
 
 def test_a_forked_child_can_multiply() -> None:
     with hc.use(threads=4):
-        expected = product()  # the pool exists now
+        expected = product()  # the thread pool exists now
         pid = os.fork()
         if pid == 0:
             signal.alarm(HANG)  # ends it, should it hang
@@ -167,12 +167,12 @@ def test_a_forked_child_can_multiply() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_child_forked_while_a_file_is_written_can_write(tmp_path: Path) -> None:
     with files_writer.Writer(tmp_path / "parents", {"a": ("int8", (3,))}) as writer:
-        with files_writer._temporaries_lock:  # as another thread holds it while it creates its file
+        with files_writer._temporaries_lock:  # another thread would hold it while it creates its file
             child = os.fork()
             if child == 0:
                 signal.alarm(HANG)  # ends it, should it hang
                 hc.save(tmp_path / "childs", {"b": np.ones(2, np.float32)})
-                files_writer.remove_temporaries()  # not the parent's
+                files_writer.remove_temporaries()  # must not remove the parent's files
                 os._exit(0)
             assert os.waitpid(child, 0)[1] == 0
         writer.write("a", np.arange(3, dtype=np.int8))
@@ -190,7 +190,7 @@ def test_multiprocessing_workers_can_multiply(method: str) -> None:
 
 
 def test_flush_to_zero_of_the_process_changes_nothing() -> None:
-    """A library that sets the flush bits (every -ffast-math one does) must not reach our kernels."""
+    """A library that sets the flush bits, as with -ffast-math, must not affect our kernels."""
     torch = pytest.importorskip("torch")
     x = (reals((5, 64), 3) * np.float32(2.0**-130)).astype(np.float32)
     expected = hc.quantize(x, "int8"), hc.fake_quantize(x, "vsq4-g16-s4")
@@ -258,7 +258,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def test_a_product_works_within_its_memory() -> None:
-    """Beside the answer, under 64 MiB: weights whose float32 form alone would take 256 MiB."""
+    """Besides the result a matmul needs less than 64 MiB, with weights that would take 256 MiB as float32."""
     code = """
 import resource, numpy as np, heterocompute as hc
 q = hc.quantize(np.ones((1, 8192), np.float32), "vsq4-g16-s4")
@@ -291,7 +291,7 @@ def test_a_limit_on_the_blas_holds() -> None:
         hc.matmul(a, a)
         before = threads()
         assert before[0] >= 2
-        for first in (2, 1):  # a product that took one thread leaves no trace: 1 is a limit then, too
+        for first in (2, 1):  # a matmul with one thread leaves no trace: 1 is then a limit, too
             with hc.use(threads=first):
                 hc.matmul(a, a)
             with threadpoolctl.threadpool_limits(1, user_api="blas"):

@@ -1,4 +1,4 @@
-"""Scratch memory of the core ends on forbidden pages (tests/c/preload), and operations of odd shapes run in it."""
+"""Operations of odd shapes run with scratch memory that ends at inaccessible pages (tests/c/preload)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sixteen threads of Python share arrays, the pool and the caches of calls: the results of one thread."""
+"""Sixteen Python threads that share arrays, the pool and the caches of calls get the results of one thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THREADS, ROUNDS = 16, 6
 
 
 def in_threads(work: Callable[[int], Any]) -> list[Any]:
-    """Run a function on sixteen threads that begin together; return what each returned."""
+    """Run a function on sixteen threads that start together; return the result of each."""
     together, answers, failures = threading.Barrier(THREADS), [None] * THREADS, []
     before = sys.getswitchinterval()
 
@@ -82,7 +82,7 @@ def test_settings_of_a_thread_are_its_own() -> None:
 
 
 def test_threads_make_and_drop_arrays_while_others_multiply() -> None:
-    """The view of an array that calls keep is never of memory that is gone."""
+    """The cached view of an array never refers to freed memory."""
     x, w = reals((3, 64), 7), reals((8, 64), 8)
     q = hc.quantize(w, "int8")
     expected = hc.linear(x, q)

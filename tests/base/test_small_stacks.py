@@ -1,4 +1,4 @@
-"""Threads of small stacks, as musl and users' pools have them: the core keeps its arrays elsewhere."""
+"""Threads with small stacks, as in musl and users' pools: the core does not store its arrays on the stack."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What build.py calls the functions of the core, whose names ours have. */
+/* The core's allocator: build.py renames it, because the hooks below have its names. */
 void *system_alloc_aligned(int64_t bytes);
 void system_free_aligned(void *pointer);
 
-/* Which allocation from now on fails (0: none), and all after it too, or it alone. */
+/* failing: the number of the allocation that fails (0: none). for_good: all later ones fail too. */
 static atomic_llong asked, failing, held;
 static atomic_bool for_good;
 
@@ -30,12 +30,10 @@ void hc_free_aligned(void *pointer) {
     system_free_aligned(pointer);
 }
 
-enum {
-    ALIKE = 4,
-    MAX_FAMILIES = 64
-}; /* formats of a family that are tried; others ask for memory at the same places */
+/* ALIKE: how many formats of a family are tried; the rest allocate at the same places. */
+enum { ALIKE = 4, MAX_FAMILIES = 64 };
 
-/* One of the two. */
+/* A format or an operation: one of the two pointers is NULL. */
 typedef struct {
     const char *name;
     const hc_format *format;
@@ -45,7 +43,7 @@ typedef struct {
 typedef struct {
     hc_status status;
     uint64_t hash;
-    long long asked, kept; /* allocations, and how many of them were not given back */
+    long long asked, kept; /* allocations, and how many of them were not freed */
     hc_error error;
 } outcome;
 
@@ -74,11 +72,11 @@ static bool fail(const subject *of, long long number, const char *what, const ou
     return false;
 }
 
-/* Every allocation of one call or a few; of long rows of like calls some. */
+/* The next allocation to fail: each of the first 24, then ever fewer, since long runs repeat the same calls. */
 static long long after(long long number) { return number < 24 ? number + 1 : number + number / 2; }
 
 static bool fail_each(const subject *of, long long *tried) {
-    /* The first time, where tables that are kept are not made yet; what it leaves may be one of them. */
+    /* The first pass also builds cached tables, so memory that it leaves allocated is no leak. */
     bool passed = true;
     outcome found, good = {0};
     for (long long number = 1;; number = after(number)) {
@@ -125,7 +123,7 @@ int allocations(void) {
     }
     for (const operation *one = OPERATIONS; one->name; one++, n_subjects++)
         passed = fail_each(&(subject){.name = one->name, .take = one->take}, &tried) && passed;
-    passed = passed && tried > 0; /* the hooks are in the way */
+    passed = passed && tried > 0; /* otherwise the hooks were never called */
     printf("%lld allocations of %d formats and operations failed, %s\n", tried, n_subjects,
            passed ? "each with a sentence" : "not all of them well");
     return !passed;

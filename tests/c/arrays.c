@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Values that bfloat16 holds, so that every dtype can carry them: random, zeros, extremes, one kind a seed. */
+/* A value that bfloat16 holds, so that every dtype can carry it: random, sometimes zero or tiny. */
 static double random_value(uint32_t *state) {
     *state = *state * 1664525u + 1013904223u;
     const uint32_t bits = *state >> 8;

@@ -4,7 +4,7 @@
 
 #include "hc.h"
 
-/* Values that bfloat16 holds; seed 0: zeros, 1: of one magnitude, else random with zeros and subnormals. */
+/* Values that bfloat16 holds. Seed 0: zeros; 1: one magnitude; otherwise random, with zeros and tiny values. */
 double *random_values(int64_t n, uint32_t seed);
 void *converted(const double *x, int64_t n, hc_dtype dtype);
 

@@ -3,9 +3,9 @@
 python tests/c/build.py OUT [--cc "CC [FLAGS ...]"] [--machine x86_64|aarch64] [--portable] [--static]
                         [MORE FLAGS ...]
 
-With --portable only the files are compiled that no instruction set has for itself, and nothing is linked.
+With --portable, only the files that do not belong to one instruction set are compiled, and nothing is linked.
 
-Sources are named as `setup.py` names them: with the flags of Python's extensions behind CC, ccache shares objects.
+Sources have the same paths as in `setup.py`: with the flags of Python's extensions after CC, ccache shares objects.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# The core's allocator gets other names, so that allocations.c stands before it.
+# The core's allocator is renamed, so that allocations.c replaces it.
 HOOKED = [f"-Dhc_{name}_aligned=system_{name}_aligned" for name in ("alloc", "free")]
 
 
 def main() -> None:
-    """Compile each source with the flags that setup.py has for its suffix, and link."""
+    """Compile each source with the flags of setup.py for its suffix, and link."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out")
     parser.add_argument("--cc", default=os.environ.get("CC", "cc"))
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def run(command: list[str]) -> None:
-    """Run a compiler; its complaint is on the screen already."""
+    """Run a compiler; it prints its errors itself."""
     if subprocess.run(command, cwd=ROOT).returncode:
         sys.exit(f"failed: {' '.join(command)}")
 

@@ -1,4 +1,4 @@
-"""Count the inner loops of the ARM products by the models of LLVM's machine code analyser. Nothing runs.
+"""Analyse the inner loops of the ARM matmuls with the models of LLVM's machine code analyser. Nothing runs.
 
 python tests/c/count.py [--cc aarch64-linux-gnu-gcc] [--mca llvm-mca-22] [--check]
 
@@ -21,7 +21,7 @@ from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 CPUS = ("neoverse-n1", "neoverse-v1", "neoverse-v2")
-# Multiply-adds of one instruction; least share of the peak on V1 and V2, most instructions for one multiply-add.
+# Multiply-adds per instruction; least share of the peak on V1 and V2; most instructions per multiply-add.
 KINDS = {"fmla": (4, 0.95, 1.25), "sdot": (16, 0.95, 1.25), "smmla": (32, 0.85, 1.72)}
 KERNELS = {
     "gemm_f32_neon": "fmla",
@@ -34,7 +34,7 @@ ITERATIONS = 200
 
 
 def main() -> None:
-    """Print a table of the loops; with --check, fail where one is below its bound."""
+    """Print a table of the loops; with --check, fail if one is below its bound."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cc", default="aarch64-linux-gnu-gcc")
     parser.add_argument("--mca", default="llvm-mca-22")
@@ -102,7 +102,7 @@ def inner_loop(lines: list[str], kind: str) -> list[str]:
 
 
 def alone(kind: str, count: int) -> list[str]:
-    """Return so many multiply-adds that wait for nothing but their own chain."""
+    """Return a number of multiply-adds in independent chains."""
     types = ("4s", "4s", "4s") if kind == "fmla" else ("4s", "16b", "16b")
     return [f"{kind} v{i % 28}.{types[0]}, v30.{types[1]}, v31.{types[2]}" for i in range(count)]
 
@@ -115,7 +115,7 @@ def analyse(mca: str, cpu: str, code: list[str]) -> subprocess.CompletedProcess[
 
 
 def cycles_of(mca: str, cpu: str, code: list[str]) -> float:
-    """Return the cycles that one turn of a loop takes in the model."""
+    """Return the cycles per iteration of a loop in the model."""
     done = analyse(mca, cpu, code)
     cycles = re.search(r"Total Cycles:\s+(\d+)", done.stdout)
     if done.returncode or not cycles:

@@ -1,4 +1,4 @@
-"""Build the runner for systems that no test machine has, by the clang of zig (`pip install ziglang`).
+"""Build the runner for systems without a test machine, with the clang of zig (`pip install ziglang`).
 
 python tests/c/cross.py FOLDER TARGET ...     aarch64-macos, x86_64-macos, x86_64-windows-gnu; with +portable behind it
                                               without the files of instruction sets, compiled and not linked

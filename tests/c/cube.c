@@ -1,4 +1,4 @@
-/* What cube.h says. */
+/* The program of cube.h. */
 #include "cube.h"
 #include "arrays.h"
 #include "guard.h"
@@ -33,7 +33,7 @@ int cube(int n_arguments, char **arguments) {
         status = HC_VALUE;
     if (status == HC_OK)
         status = hc_quantize(&run, &w, &absmax, &packed, &error);
-    packed.axes[0] = 0; /* its transpose: the same rows */
+    packed.axes[0] = 0; /* now the transpose; the stored rows are unchanged */
     const hc_operand left = {.dense = &x}, right = {.packed = packs ? &packed : NULL, .dense = packs ? NULL : &w};
     for (int i = atoi(arguments[1]); status == HC_OK && i > 0; i--)
         status = hc_matmul(&run, &left, &right, packs ? &int8 : NULL, NULL, &out, &error);

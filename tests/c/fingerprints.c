@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of weights and vectors; of patterns enough for a block of rows at once and what is left. */
+/* Numbers of weight rows and of vectors. With a pattern: enough for one block of rows and a remainder. */
 enum { ROWS = 5, FEW = 3, MANY = 12, PATTERN_ROWS = 35, PATTERN_MANY = 20 };
 
 void add_bytes(uint64_t *hash, const void *data, int64_t bytes) {
@@ -41,7 +41,7 @@ bool read_format(char *line, char **text, hc_format *format) {
     return true;
 }
 
-/* Values that are kept, then quantized; the other components are those of the format without the pattern. */
+/* Prunes, then quantizes the kept values; except for the metadata, components are as without the pattern. */
 static hc_status encode_pattern(const hc_run *run, const hc_view *w, hc_packed *packed, hc_error *error) {
     static const hc_clip ABSMAX = {HC_CLIP_ABSMAX, 0};
     const int n = packed->format.n, m = packed->format.m;
@@ -60,8 +60,8 @@ static hc_status encode_pattern(const hc_run *run, const hc_view *w, hc_packed *
     return status == HC_OK ? hc_quantize(run, &kept_view, &ABSMAX, &kept, error) : status;
 }
 
-/* Products with few and many vectors, the second half with activations quantized on the way, all of them also with
- * panels made before: the same bits. `packed` is the transpose of what was quantized: the same rows. */
+/* Matmuls with few and with many vectors, without and with quantized activations, without and with prepacked panels.
+ * `packed` is the transpose of the quantized array: its stored rows are the same. */
 static hc_status products(const hc_run *run, const hc_packed *packed, uint64_t *hash, hc_error *error) {
     const int64_t k = packed->shape[0], rows = packed->shape[1];
     const int64_t few = packed->format.m ? 1 : FEW, many = packed->format.m ? PATTERN_MANY : MANY;
@@ -85,7 +85,7 @@ static hc_status products(const hc_run *run, const hc_packed *packed, uint64_t *
     return status;
 }
 
-/* Every pixel of two images of 2 x 3 by filters of 1 x 1: the rows of `packed`, along their channels. */
+/* 1 x 1 convolutions of two images of 2 x 3 pixels; the filters are the rows of `packed`. */
 static hc_status convolutions(const hc_run *run, const hc_packed *packed, uint64_t *hash, hc_error *error) {
     enum { N = 2, H = 2, W = 3 };
     const int64_t filters = packed->shape[0], channels = packed->shape[1];
@@ -111,7 +111,7 @@ static hc_status convolutions(const hc_run *run, const hc_packed *packed, uint64
     return status;
 }
 
-/* Quantize and dequantize in one, with every kind of threshold that the format takes. */
+/* hc_fake_quantize with every kind of clipping that the format accepts. */
 static hc_status in_one(const hc_run *run, const hc_format *format, const hc_view *w, uint64_t *hash, hc_error *error) {
     static const hc_clip CLIPS[] = {{HC_CLIP_ABSMAX, 0}, {HC_CLIP_PERCENTILE, 90}, {HC_CLIP_OCTAV, 0}};
     const int axis = 1;
@@ -123,7 +123,7 @@ static hc_status in_one(const hc_run *run, const hc_format *format, const hc_vie
         const hc_view out = view_of(values, HC_F32, 2, w->shape);
         const hc_status status = hc_fake_quantize(run, w, &plain, 1, &axis, &CLIPS[i], NULL, &out, error);
         if (status == HC_VALUE && i > 0)
-            continue; /* no scale that a threshold could change */
+            continue; /* the format has no scale that clipping could change */
         if (status != HC_OK)
             return status;
         add_bytes(hash, values, size * 4);
@@ -166,7 +166,7 @@ hc_status fingerprint(const hc_run *run, const hc_format *format, int64_t k, uin
     return products(run, &packed, hash, error);
 }
 
-/* A line of output: the same numbers for every instruction set, or what went wrong. */
+/* Prints a line: the fingerprint that all instruction sets share, or the error. */
 typedef hc_status fingerprint_fn(const hc_run *run, const void *of, uint64_t *hash, hc_error *error);
 static bool print_fingerprint(const char *name, fingerprint_fn *take, const void *of) {
     const uint32_t all = hc_cpu_isa();

@@ -1,4 +1,4 @@
-"""Print every format of the package's examples, and patterns of some, as the runner of this folder reads them."""
+"""Print every format of the package's examples, some with patterns, in the form that the runner here reads."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* KEPT: blocks of one page that wait for their next use, since a system call takes longer than most checks. */
+/* KEPT: how many one-page blocks are kept for reuse, since a system call costs more than most checks. */
 enum { POISON = 0xa5, MAX_BLOCKS = 4096, KEPT = 64 };
 
 static struct {

@@ -1,4 +1,4 @@
-/* Memory that ends on a page which nobody may touch, and whose slack is watched.
+/* Memory that ends at a forbidden page, with poisoned slack around it that is checked for writes.
  *
  *   | slack, poisoned ... | the bytes asked for | slack, poisoned, or none | forbidden page |
  */
@@ -8,19 +8,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Poisoned bytes; they live until guard_release. Ends the program when there is no memory. */
+/* Poisoned bytes that last until guard_release. Exits if there is no memory. */
 void *guard_alloc(size_t bytes);
 
-/* The same, `behind` bytes before the forbidden page: at any address, for which overruns are seen where they write. */
+/* The same, ending `behind` bytes before the forbidden page, so at any address. Only writes of an overrun are seen. */
 void *guard_alloc_before(size_t bytes, size_t behind);
 
-/* Frees all; false where something wrote into a slack. */
+/* Frees all blocks; false if something wrote into a slack. */
 bool guard_release(void);
 
-/* The block that is nearest to an address; NULL where none is. */
+/* The block nearest to an address; NULL if there is none. */
 const void *guard_nearest(const void *address, size_t *bytes);
 
-/* The canary: whether one byte past the end kills a child process, and one in front or behind is seen. */
+/* Whether the guard works: a byte past the end kills a child process, and a byte in a slack is seen. */
 bool guard_works(void);
 
 #endif

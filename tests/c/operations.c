@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Weights of which about one in `one_in` is not 0. */
+/* Weights of which about one in `one_in` is nonzero. */
 static float *sparse_values(int64_t n, uint32_t seed, int one_in) {
     const double *values = random_values(n, seed);
     float *sparse = guard_alloc((size_t)n * 4);
@@ -18,7 +18,7 @@ static float *sparse_values(int64_t n, uint32_t seed, int one_in) {
     return sparse;
 }
 
-/* Every kind of pattern, runs that end within a block, by magnitude and by scores of any sign. */
+/* Patterns of every kind, rows that end inside a block, pruning by magnitude and by scores of any sign. */
 static hc_status prune(const hc_run *run, uint64_t *hash, hc_error *error) {
     static const int PATTERNS[][2] = {{1, 1},  {1, 2},  {2, 4},  {1, 4},  {3, 4},  {4, 4},   {1, 3},  {2, 5},
                                       {5, 7},  {1, 8},  {2, 8},  {4, 8},  {3, 8},  {7, 8},   {1, 16}, {2, 16},
@@ -49,7 +49,7 @@ static hc_status prune(const hc_run *run, uint64_t *hash, hc_error *error) {
     return HC_OK;
 }
 
-/* What is not 0, row by row. */
+/* The nonzeros of w as CSR. */
 static hc_csr csr_of(const float *w, int64_t rows, int64_t columns) {
     int64_t *starts = guard_alloc((size_t)(rows + 1) * sizeof *starts), stored = 0;
     int32_t *indices = guard_alloc((size_t)(rows * columns) * sizeof *indices);
@@ -134,7 +134,7 @@ static hc_status eie(const hc_run *run, uint64_t *hash, hc_error *error) {
     return HC_OK;
 }
 
-/* Items of each size, none to all of them zero, beyond one block of a thread. */
+/* Items of each size, from none to nearly all of them zero, up to more than one block per thread. */
 static hc_status bitmap(const hc_run *run, uint64_t *hash, hc_error *error) {
     static const int64_t COUNTS[] = {0, 1, 63, 64, 200, 70001};
     for (int bytes = 1; bytes <= 8; bytes *= 2)
@@ -147,7 +147,7 @@ static hc_status bitmap(const hc_run *run, uint64_t *hash, hc_error *error) {
                 for (int64_t j = 0; j < count; j++) {
                     state = state * 1664525u + 1013904223u;
                     memset(items + j * bytes, 0, (size_t)bytes);
-                    if (state >> 24 < 256u / (unsigned)one_in) /* one byte of it is enough */
+                    if (state >> 24 < 256u / (unsigned)one_in) /* one nonzero byte is enough */
                         items[j * bytes + (state >> 16) % (unsigned)bytes] = (unsigned char)(state >> 8);
                 }
                 uint8_t *bits = guard_alloc((size_t)marks);
@@ -192,7 +192,7 @@ static hc_status outer(const hc_run *run, uint64_t *hash, hc_error *error) {
     return HC_OK;
 }
 
-/* Three sweeps of the search for an order of columns. */
+/* Three sweeps of the search for a column permutation. */
 static hc_status permute(const hc_run *run, uint64_t *hash, hc_error *error) {
     enum { ROWS = 40, LD = 64, COLUMNS = 30 };
     int16_t *scores = guard_alloc(COLUMNS * LD * sizeof *scores);

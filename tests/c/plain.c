@@ -1,4 +1,4 @@
-/* The definitions, as they are written down. Needs -ffp-contract=off, as everything here. */
+/* The definitions, as docs/formats/ writes them. Needs -ffp-contract=off, like all tests here. */
 #include "plain.h"
 #include "guard.h"
 
@@ -52,7 +52,7 @@ static void vsq_codes(const hc_format *f, const double *x, int64_t n, double sca
         code[i] = code_of(x[i], scale, f->option[1] ? 0 : -top, top);
 }
 
-/* Equations 7c to 7j for the groups of one gamma: fine scales are known, coarse second. */
+/* VS-Quant's equations 7c to 7j for the groups of one gamma, from their fine scales. */
 static void vsq_coarse(const hc_format *f, int64_t groups, int32_t *step, float *scale) {
     const int32_t top = (1 << f->option[0]) - 1;
     float largest = 0;
@@ -83,7 +83,7 @@ plain_packed plain_quantize(const hc_format *format, const hc_geometry *g, const
         for (int64_t c = 0; c < g->columns; c++)
             values[r * g->padded + plain_column(g, c)] = x[r * g->columns + c];
     const bool is_vsq = format->family == PLAIN_VSQ;
-    const int32_t top = (1 << (format->bits - (format->option[1] ? 0 : 1))) - 1; /* VSQ's */
+    const int32_t top = (1 << (format->bits - (format->option[1] ? 0 : 1))) - 1; /* for VSQ */
     for (int64_t i = 0; i < g->rows * g->groups; i++) {
         p.step[i] = 1;
         if (is_vsq) {

@@ -1,5 +1,5 @@
-/* The definitions of the formats and products in plain C, one value at a time, for the runner to compare with.
- * They share no line with csrc/ but the names of its types.
+/* The definitions of the formats and matmuls in plain C, one value at a time, for the runner to compare with.
+ * They share only type names with csrc/.
  *
  * value = float32(scale * (step * code)):  step is VS-Quant's integer s_q or 1, scale is gamma or the group's.
  */
@@ -16,21 +16,21 @@ typedef struct {
     float *scale;  /* (rows, groups) */
 } plain_packed;
 
-enum { PLAIN_INT, PLAIN_VSQ }; /* the lines of formats.def */
+enum { PLAIN_INT, PLAIN_VSQ }; /* the first lines of formats.def */
 
-/* x: (rows, columns) in row order, without padding. All memory comes from guard_alloc. */
+/* x: (rows, columns) in row-major order, without padding. All memory comes from guard_alloc. */
 plain_packed plain_quantize(const hc_format *format, const hc_geometry *geometry, const double *x);
 
-/* Of padded column `column` of a row. */
+/* The value of padded column `column` of a row. */
 float plain_value(const plain_packed *packed, int64_t row, int64_t column);
 
-/* Padded column of a column. */
+/* The padded column of a column. */
 int64_t plain_column(const hc_geometry *geometry, int64_t column);
 
-/* Whether integers need no scale but the row's. */
+/* Whether the integers step * code need only one scale per row. */
 bool plain_is_folded(const plain_packed *packed);
 
-/* Products of one row with one row, each in its stated order. */
+/* Dot products of two rows, each in its documented order of operations. */
 float plain_packed_product(const plain_packed *a, int64_t i, const plain_packed *b, int64_t j);
 float plain_gemv(const float *x, const plain_packed *w, int64_t j);
 float plain_chain(int64_t k, const float *x, const float *w);

@@ -1,4 +1,4 @@
-/* Folders of control groups as Linux has them, in a temporary folder. */
+/* Control group folders as on Linux, in a temporary folder. */
 #include "quota.h"
 
 #if !defined(__linux__)
@@ -35,7 +35,7 @@ static int remove_one(const char *path, const struct stat *status, int type, str
     return remove(path);
 }
 
-/* Up to three files, the list of groups, and the number of processors. */
+/* Up to three files, the list of groups, and the expected number of processors. */
 typedef struct {
     const char *files[3][2];
     const char *groups;
@@ -45,7 +45,7 @@ typedef struct {
 static const quota_case CASES[] = {
     {{{"a/b/cpu.max", "max 100000\n"}}, "0::/a/b\n", 0},
     {{{"a/b/cpu.max", "150000 100000\n"}}, "0::/a/b\n", 2},
-    {{{"a/b/cpu.max", "400000 100000\n"}, {"a/cpu.max", "100000 100000\n"}}, "0::/a/b\n", 1}, /* the group around it */
+    {{{"a/b/cpu.max", "400000 100000\n"}, {"a/cpu.max", "100000 100000\n"}}, "0::/a/b\n", 1}, /* the parent group's */
     {{{"cpu.max", "50000 100000\n"}}, "0::/not/here\n", 1}, /* a container's own mount */
     {{{"cpu.max", "50000 100000\n"}}, "0::/\n", 1},
     {{{"cpu/c/cpu.cfs_quota_us", "300000\n"}, {"cpu/c/cpu.cfs_period_us", "100000\n"}}, "4:cpuacct,cpu:/c\n0::/\n", 3},

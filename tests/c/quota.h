@@ -1,4 +1,4 @@
-/* Whether the quotas of control groups are read as Linux writes them; true on other systems. */
+/* Whether control group quotas are read as Linux writes them; true on other systems. */
 #ifndef TEST_QUOTA_H
 #define TEST_QUOTA_H
 

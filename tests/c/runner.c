@@ -1,10 +1,10 @@
-/* The C core without Python: every format and product against the plain definitions of plain.c, in guarded memory,
- * with every ISA that the machine has, with one thread and with several. Closes with "N passed, M failed".
+/* The C core without Python: every format and matmul against the definitions of plain.c, in guarded memory, with
+ * every ISA that the machine has, with one thread and with several. The last line is "N passed, M failed".
  *
- * It needs a C compiler and nothing else, so that it can be built for another machine and run in an emulator. There
- * the argument "emulated" leaves out the fork of a process with threads, which qemu-user does not survive. With
- * "fingerprints", "allocations", "kernels" or "cube" it does what fingerprints.h, allocations.h, kernels.h or cube.h
- * says; with "stack" what fingerprints.h says in a thread whose stack is small.
+ * It needs only a C compiler, so it can be built for another machine and run in an emulator. There the argument
+ * "emulated" leaves out the fork of a process with threads, which qemu-user does not survive. The arguments
+ * "fingerprints", "allocations", "kernels" and "cube" run the programs of fingerprints.h, allocations.h, kernels.h and
+ * cube.h; "stack" runs fingerprints.h in a thread with a small stack.
  */
 #include "allocations.h"
 #include "arrays.h"
@@ -25,7 +25,7 @@ static int n_passed, n_failed;
 static bool is_emulated;
 static hc_error error;
 
-/* One line for a check that failed; the memory of a check is released with it. */
+/* Counts a check, prints a line if it failed, and releases its memory. */
 static void report(bool ok, const char *what, const char *detail) {
     ok = guard_release() && ok;
     ok ? n_passed++ : n_failed++;
@@ -66,7 +66,7 @@ static bool same_bits(const float *got, const float *wanted, int64_t n, char *de
     return true;
 }
 
-/* quantize of every dtype == the plain definition, decoded; fake_quantize gives the same. */
+/* Quantizing then dequantizing equals the plain definition; so does fake_quantize. */
 static void check_format(const hc_run *run, int f, int64_t rows, int64_t columns, uint32_t seed, hc_dtype dtype) {
     const hc_format *format = &FORMATS[f].format;
     const int64_t shape[2] = {rows, columns};
@@ -114,7 +114,7 @@ static void check_product(const hc_run *run, int a, int w, int64_t m, int64_t n,
     hc_geometry geometry;
     bool ok = make_packed(&FORMATS[w].format, 2, w_shape, 1, &axis, &packed, &geometry, &error) &&
               hc_quantize(run, &w_view, &ABSMAX, &packed, &error) == HC_OK;
-    packed.shape[0] = k; /* its transpose: the same rows */
+    packed.shape[0] = k; /* now the transpose; the stored rows are unchanged */
     packed.shape[1] = n;
     packed.axes[0] = 0;
     const hc_operand left = {.dense = &x_view}, right = {.packed = &packed};
@@ -143,7 +143,7 @@ static void check_product(const hc_run *run, int a, int w, int64_t m, int64_t n,
     report(ok, name, detail);
 }
 
-/* Both operands float32: the own tiled product. */
+/* Both operands float32: the core's own GEMM, without a BLAS. */
 static void check_dense(const hc_run *run, int64_t m, int64_t n, int64_t k) {
     const int64_t a_shape[2] = {m, k}, b_shape[2] = {k, n}, out_shape[2] = {m, n};
     char detail[400] = "";
@@ -167,7 +167,7 @@ static void check_dense(const hc_run *run, int64_t m, int64_t n, int64_t k) {
     report(same_bits(got, wanted, m * n, detail), "dense product", detail);
 }
 
-/* Filters packed along (r, s, c), images dense or quantized one row an image. 5 x 4 images, 3 x 3 taps, padding 1. */
+/* Filters packed along (r, s, c); images dense, or quantized as one row each. 5 x 4 pixels, 3 x 3 taps, padding 1. */
 static void check_convolution(const hc_run *run, int a, int w) {
     enum { N = 2, C = 5, H = 5, W = 4, K = 3, R = 3, S = 3, TAPS = R * S * C };
     const int64_t x_shape[4] = {N, C, H, W}, w_shape[4] = {K, C, R, S}, out_shape[4] = {N, K, H, W};
@@ -220,7 +220,7 @@ static void check_convolution(const hc_run *run, int a, int w) {
                          plain.step[f * geometry.groups + place / geometry.group] *
                          plain.code[f * geometry.padded + place];
         }
-        if (a >= 0) /* row-scaled integers on the left, folded ones on the right */
+        if (a >= 0) /* row-scaled integers on the left, folded integers on the right */
             sum = (float)((double)plain_x.scale[image] * (double)plain.scale[f * geometry.groups] * (double)total);
         wanted[i] = sum;
     }
@@ -228,7 +228,7 @@ static void check_convolution(const hc_run *run, int a, int w) {
     report(ok, name, detail);
 }
 
-/* formats.md, section 2: x = float32(arange(-16, 16)) * float32(0.48). */
+/* The example of docs/formats/vsq.md: x = float32(arange(-16, 16)) * float32(0.48). */
 static void check_worked_example(const hc_run *run) {
     static const int8_t CODES[32] = {-7, -7, -6, -6, -5, -5, -4, -4, -4, -3, -3, -2, -2, -1, -1, 0,
                                      0,  0,  1,  1,  2,  2,  3,  3,  4,  4,  5,  5,  6,  6,  7,  7};
@@ -274,15 +274,15 @@ static void check_refusals(const hc_run *run) {
            "sizes that overflow are seen", "hc_mul_size");
 }
 
-/* The call ended with this status, and the sentence says so. */
+/* Checks that a call ended with this status and this message. */
 static void refused(hc_status got, hc_status wanted, const char *sentence) {
     report(got == wanted && strcmp(error.text, sentence) == 0, sentence, got == HC_OK ? "the call did it" : error.text);
 }
 
-/* Memory of a device is never read: no route serves one, and other operations are for the host. */
-/* Numbers that no route serves, however many devices there are. */
+/* Device numbers that no machine has. */
 enum { FAR_DEVICE = 1000001, OTHER_DEVICE };
 
+/* The memory of a device is never read: no path serves these devices, and the remaining operations run on the host. */
 static void check_devices(const hc_run *run) {
     const int64_t shape[4] = {2, 2, 1, 1};
     const int axis = 1;
@@ -339,7 +339,7 @@ static bool multiplies(void *run) {
     return n_failed == before;
 }
 
-/* A child of a process whose pool has worked can work. */
+/* After a fork, the child can use the thread pool that the parent used. */
 static void check_fork(hc_run run) {
     multiplies(&run);
     report(child_says(multiplies, &run), "the child of a fork works", "it did not end well");
@@ -385,7 +385,7 @@ int main(int n_arguments, char **arguments) {
         return allocations();
     if (n_arguments > 1 && strcmp(arguments[1], "stack") == 0)
         return on_small_stack(
-            fingerprints); /* musl gives a thread 128 KiB, pools of users less; -1: there is no such thread */
+            fingerprints); /* musl's threads have 128 KiB, users' pools less; -1 if there is no such thread */
     if (n_arguments > 1 && strcmp(arguments[1], "kernels") == 0)
         return kernels(n_arguments - 2, arguments + 2);
     if (n_arguments > 1 && strcmp(arguments[1], "cube") == 0)

@@ -1,4 +1,4 @@
-/* Dense products and convolutions of all float types, comparisons, emulated sums, a systolic array. */
+/* Dense matmuls and convolutions of all float types, comparisons, emulated sums, a systolic array. */
 #include "arrays.h"
 #include "guard.h"
 #include "model/systolic.h"
@@ -61,7 +61,7 @@ hc_status take_compare(const hc_run *run, uint64_t *hash, hc_error *error) {
     return status;
 }
 
-/* Accumulators of 24 bits that saturate, of float16, and of tensor cores. */
+/* Emulated accumulators: float16, 24 bits, and two of tensor cores. */
 hc_status take_emulated(const hc_run *run, uint64_t *hash, hc_error *error) {
     enum { M = 5, N = 11, K = 75 };
     static const hc_float_sum SUMS[] = {{11, -14, 1, 0, false, false, -126, 0},

@@ -88,7 +88,7 @@ static int status_of_child(bool (*works)(void *context), void *context) {
 }
 
 static bool write_byte(void *address) {
-    signal(SIGSEGV, on_fault); /* a sanitizer or an emulator would report what is meant to happen */
+    signal(SIGSEGV, on_fault); /* otherwise a sanitizer or emulator would report this intended fault */
     signal(SIGBUS, on_fault);
     *(volatile unsigned char *)address = 1;
     return true;

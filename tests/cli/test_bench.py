@@ -1,4 +1,4 @@
-"""Every benchmark runs at a tiny size, its results checked by itself; no time is asserted."""
+"""Every benchmark runs at a tiny size and checks its own results; no time is asserted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ISAS = _core.isa_names(_core.cpu_isa())
 
 @pytest.fixture(scope="module")
 def reports():
-    """What every benchmark answers, run once."""
+    """Return the results of all benchmarks, run once."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         assert bench.main([], json=True, quick=True, threads=2) == 0

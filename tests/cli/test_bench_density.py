@@ -1,4 +1,4 @@
-"""The benchmark of time against density: its rows, and what is made of them."""
+"""The benchmark of time against density: its rows and their summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: what it prints and where, how it fails, and that Ctrl-C leaves nothing behind."""
+"""The command line: output on stdout and stderr, failures, and no remaining files after Ctrl-C."""
 
 import csv
 import json
@@ -48,7 +48,7 @@ def parse(text):
 
 
 def assert_one_line(stderr, *words):
-    lines = [line for line in stderr.splitlines() if "%" not in line[:60]]  # progress stands before it
+    lines = [line for line in stderr.splitlines() if "%" not in line[:60]]  # progress precedes it
     assert len(lines) == 1
     assert "Traceback" not in stderr and "\x1b" not in stderr
     for word in words:
@@ -56,7 +56,7 @@ def assert_one_line(stderr, *words):
 
 
 def assert_usage(stderr, command, *words):
-    """What the command takes, and below it one line that says what was wrong."""
+    """Assert that stderr has the usage of the command, and below it one line with the error."""
     usage, _, last = stderr.rstrip("\n").rpartition("\n")
     assert usage.startswith(f"usage: {command} ") and "\n\n" not in usage
     assert all(line.startswith("  ") for line in usage.splitlines()[1:])
@@ -124,7 +124,7 @@ def test_usage_errors_exit_with_2(capsys, arguments, words):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_usage_errors_lead_to_the_help_of_the_command(capsys, command):
-    """Also where an argument is unknown, which argparse lets the whole parser say."""
+    """This includes unknown arguments, which argparse reports with the main parser."""
     needed = {"quantize": ["a", "b"], "prune": ["a", "b"], "inspect": ["a"], "count": ["a"], "roofline": ["a", "b"]}
     needed |= {
         "dequantize": ["a", "b"],
@@ -135,7 +135,7 @@ def test_usage_errors_lead_to_the_help_of_the_command(capsys, command):
         "generate": ["a", "b"],
     }
     for arguments in ([*needed.get(command, []), "--no-such-option"], [*"abcdef"]):
-        if arguments == [*"abcdef"] and command in ("map", "bench", "explore"):  # which take any number
+        if arguments == [*"abcdef"] and command in ("map", "bench", "explore"):  # these accept any number of arguments
             continue
         code, stdout, stderr = run(capsys, command, *(["bash"] if command == "completion" else []), *arguments)
         assert code == 2 and stdout == ""
@@ -419,7 +419,7 @@ def test_a_module_of_others_is_not_the_command(monkeypatch, options, ours):
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
 @pytest.mark.parametrize("way", ["module", "script"])
 def test_interrupt_during_the_import_is_no_traceback(tmp_path, way):
-    script = tmp_path / "heterocompute"  # what the installed command holds
+    script = tmp_path / "heterocompute"  # the content of the installed command
     script.write_text("import sys\nfrom heterocompute.cli import main\nsys.exit(main())\n")
     arguments = ["-m", "heterocompute"] if way == "module" else [str(script)]
     process = subprocess.Popen(
@@ -430,7 +430,7 @@ def test_interrupt_during_the_import_is_no_traceback(tmp_path, way):
         preexec_fn=default_signals,
     )
     try:
-        for line in process.stderr:  # a module of NumPy has come, heterocompute and most of NumPy have not
+        for line in process.stderr:  # a module of NumPy is imported, but heterocompute and most of NumPy are not
             if "numpy" in line:
                 break
         process.send_signal(signal.SIGINT)
@@ -468,7 +468,7 @@ def test_a_dash_is_no_file(capsys, tmp_path, monkeypatch, arguments):
 
 
 def test_every_file_that_is_written_is_asked_for_by_a_known_name():
-    """So that a new option is refused a dash as well."""
+    """Otherwise a new option would not refuse a dash."""
     names = set()
     for command in cli._parser()._subparsers._group_actions[0].choices.values():
         names |= {action.dest for action in command._actions if action.metavar in ("PATH", "OUT")}
@@ -476,7 +476,7 @@ def test_every_file_that_is_written_is_asked_for_by_a_known_name():
 
 
 def test_every_file_that_is_read_is_asked_for_by_a_known_name():
-    """So that no new option is replaced by what a command writes."""
+    """Otherwise a command could overwrite the file of a new option."""
     names = set()
     for command in cli._parser()._subparsers._group_actions[0].choices.values():
         names |= {action.dest for action in command._actions if action.metavar in ("FILE", "IN", "MODEL", "C", "NPY")}

@@ -1,4 +1,4 @@
-"""Words of a command line that are far too long are quoted in part."""
+"""Messages quote only a part of very long words of a command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands have in common: names of options, threads, the version, the list of formats, completion in a shell."""
+"""Common properties of commands: names of options, threads, the version, the list of formats, shell completion."""
 
 import json
 import shutil
@@ -133,7 +133,7 @@ def test_tensors_that_cannot_be_read_are_named(tmp_path, capsys, command):
 def test_quantize_names_tensors_whose_scales_serve_few_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Filters of signals are one row each; a row that groups do not divide is named with what padding costs."""
+    """1-D filters are one row each. Rows that groups do not divide are named with the cost of their padding."""
     path, out = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
     rng = np.random.default_rng(0)
     shapes = {"conv1.weight": (128, 129, 3), "fc.weight": (10, 100), "experts.up": (2, 64, 8)}
@@ -149,7 +149,7 @@ def test_quantize_names_tensors_whose_scales_serve_few_values(
 
 
 def test_long_lists_are_folded(capsys):
-    """Answers first, layers and kernels that are alike in one row, ten formats before all families."""
+    """Results come first, similar layers and kernels share a row, and ten formats precede all families."""
     _, text, _ = run(capsys, "roofline", "llama_7b", "h100-sxm")
     lines = text.splitlines()
     assert lines[0].startswith("llama_7b on h100-sxm") and "block1.gate" not in text and len(lines) < 20

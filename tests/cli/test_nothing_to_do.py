@@ -1,4 +1,4 @@
-"""A command that finds nothing to do says so, exits 1 and writes nothing; a function copies, for parts of a model."""
+"""A command without work reports it, exits with 1 and writes nothing; a function copies, for parts of a model."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_commands_without_a_tensor_exit_1(tmp_path: Path, capsys: pytest.Capture
     places = {"IN": str(path), "OUT": str(out), "X": str(tmp_path / "x.npz")}
     for words in COMMANDS:
         if name.endswith(".npz") and words[0] == "dequantize":
-            continue  # which is a way to safetensors
+            continue  # this converts to safetensors
         for more in ([], ["--json"]):
             assert main([places.get(word, word) for word in words] + more) == 1
             shown = capsys.readouterr()
@@ -63,7 +63,7 @@ def test_dequantize_of_another_kind_is_a_copy(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_what_a_recipe_leaves_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a tensor that is selected the user has said that it stays, and so does one without any value."""
+    """A recipe may leave all selected tensors unchanged; tensors without values stay unchanged, too."""
     path, recipe = tmp_path / "in.safetensors", tmp_path / "r.toml"
     hc.save(path, {"a.weight": np.ones((2, 32), np.float32), "hollow": np.ones((4, 0), np.float32)})
     recipe.write_text('[formats]\n"*" = "skip"\n')

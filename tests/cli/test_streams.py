@@ -1,4 +1,4 @@
-"""Standard streams that are closed or full, disks that are full, devices and pipes where a file is wanted."""
+"""Closed or full standard streams, full disks, and devices and pipes in place of files."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def model(tmp_path):
 
 
 def shell(line, *arguments, **environment):
-    """Run the command by a shell, which closes what `line` says: "$@" stands for it."""
+    """Run the command by a shell line, in which "$@" stands for the command."""
     command = ["sh", "-c", line, "sh", sys.executable, "-m", "heterocompute", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, env={**os.environ, **environment})
     for text in (done.stdout, done.stderr):
@@ -93,7 +93,7 @@ def test_a_command_that_only_prints_needs_standard_output(model, tmp_path, line,
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
 def test_an_interrupt_at_any_moment_is_an_exit_code(model, tmp_path):
-    """From the first line of the package to the last of the interpreter, which takes signal handlers away."""
+    """From the first line of the package to the end of the interpreter, which removes signal handlers."""
     script = tmp_path / "heterocompute"
     script.write_text("import sys\nfrom heterocompute.base import interrupt\nprint(flush=True)\n"
                       "from heterocompute.cli import main\nsys.exit(main())\n")  # fmt: skip
@@ -198,7 +198,7 @@ def test_a_mapping_is_written_whole_or_not_at_all(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["in.yaml", "out.yaml"] and (tmp_path / "out.yaml").read_text() == "old"
 
 
-# Where a file is read.
+# Files that are read.
 
 READERS = {
     "inspect": lambda model, path: ["inspect", path],
@@ -253,7 +253,7 @@ KINDS = {
 }
 
 
-# Runs each line of arguments in one process, which ends by the limit of time if one of them does not.
+# Runs each line of arguments in one process, with a time limit.
 EACH = """
 import contextlib, io, json, sys
 from heterocompute.cli import command as cli

@@ -1,4 +1,4 @@
-"""Tables on terminals of any width, and without one: nothing is cut, what leaves is named, whatever the names."""
+"""Tables on terminals of any width, and without a terminal: no text is cut, and omitted columns are named."""
 
 import json
 import os
@@ -63,13 +63,13 @@ def commands(model):
 
 @pytest.fixture(scope="module")
 def whole(model):
-    """What each command prints in a pipe, whatever the environment wants."""
+    """Return the output of each command in a pipe, independent of the environment."""
     lines = commands(model)
     return dict(zip(lines, run(list(lines.values()), COLUMNS="60", FORCE_COLOR="1"), strict=True))
 
 
 def run(lines, width=None, stderr=subprocess.DEVNULL, **environment):
-    """Return what each of some commands prints on a terminal of that width, or in a pipe."""
+    """Return the output of some commands on a terminal of a width, or in a pipe."""
     command = [sys.executable, "-c", EACH, json.dumps(lines)]
     kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "LC_ALL", "LC_CTYPE")}
     environment = {**kept, "TERM": "xterm", "LANG": "C.UTF-8", **environment}
@@ -92,7 +92,7 @@ def on_a_terminal(command, width, stderr, environment):
         while True:
             try:
                 part = os.read(ours, 1 << 16)
-            except OSError:  # how Linux says that nobody writes any more
+            except OSError:  # Linux reports the closed terminal so
                 break
             if not part:
                 break
@@ -106,7 +106,7 @@ def plain(text):
 
 
 def cells(text):
-    """The words of a text that two blanks or a line's end part, which no table breaks."""
+    """Return the parts of a text that are separated by two blanks or a line end; tables do not break these."""
     return {word for line in plain(text).splitlines() for word in re.split(r"  +", line.strip())}
 
 
@@ -151,14 +151,14 @@ def test_a_pipe_gets_the_whole_table_without_escapes(whole):
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"LC_ALL": "C"}], ids=str)
 @pytest.mark.sweep(every=3)
 def test_terminals_that_can_do_little(model, environment):
-    # a bar moves the cursor, which is no colour; where it cannot, the progress is lines
+    # a bar moves the cursor, even without colour; without cursor control, progress is printed as lines
     bar = {"stderr": subprocess.STDOUT} if "NO_COLOR" not in environment else {}
     found = run(list(commands(model).values()), 80, **bar, **environment)
     assert not bar or "study digits: 100% done" in found[0]
     for text in found:
         assert "\x1b" not in text
         assert text.isascii() or "LC_ALL" not in environment
-        assert "\\u2" not in text  # our own signs are replaced, not escaped
+        assert "\\u2" not in text  # characters of the package are replaced, not escaped
 
 
 @pytest.mark.parametrize("environment", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}], ids=str)
@@ -168,7 +168,7 @@ def test_without_unicode_all_is_ascii(model, environment):
     shown = dict(zip(lines, run(list(lines.values()), **environment), strict=True))
     for text in shown.values():
         assert text.isascii() and "\\u2" not in text
-    assert r"gr\xf6\xdfe.\u91cd\u307f" in shown["inspect"]  # a name is escaped where there is no other way
+    assert r"gr\xf6\xdfe.\u91cd\u307f" in shown["inspect"]  # names are escaped if the encoding lacks a character
 
 
 def test_tables_without_rows(tmp_path, capsys):

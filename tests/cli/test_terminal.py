@@ -1,4 +1,4 @@
-"""Names of strangers on the terminal: no command prints what could steer it, or more than it can bear."""
+"""Names from untrusted files on the terminal: commands print no control sequences, and long names are cut."""
 
 import json
 import os
@@ -17,7 +17,7 @@ HOSTILE = "a\x1b[31mb\x07\r\x9b2J\u202ec\x00\x7f\u2028"
 
 
 def assert_harmless(capsys, *arguments, code=0, shows="a\\x1b[31mb\\x07\\r\\x9b2J\\u202ec\\x00\\x7f\\u2028"):
-    """Run a command; what it prints holds the name, but only characters that a terminal prints."""
+    """Run a command and assert that its output has the name, with printable characters only."""
     assert cli.main([str(argument) for argument in arguments]) == code
     found = capsys.readouterr()
     for text in (found.out, found.err):

@@ -1,4 +1,4 @@
-"""Files that cannot be meant: one sentence that names them, and what is read stays as it was."""
+"""Wrong files: one message that names them, and input files are unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of conversion share: weights saved in a layout, tensors as they are stored, rows of a summary."""
+"""Shared code of the conversion tests: weights saved in a layout, stored tensors, rows of a summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def saved(path, layout, fmt, more=None):
 
 
 def data_of(path):
-    """Return dtypes, shapes and bytes of the tensors as they are stored."""
+    """Return dtypes, shapes and bytes of the stored tensors."""
     with reader_of(path) as reader:
         found = {}
         for name in reader.names:

@@ -1,4 +1,4 @@
-"""Decoders of other programs' tensors, written from their documents, not from the package: NumPy alone, slow, plain."""
+"""Plain NumPy decoders of other programs' tensors, written from their documents, not from the package."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gptq(tensors, name, bits, version):
 
 
 def awq(tensors, name, group):
-    order = [0, 4, 1, 5, 2, 6, 3, 7]  # where value i of eight lies
+    order = [0, 4, 1, 5, 2, 6, 3, 7]  # position of value i of eight
 
     def unpacked(words):
         nibbles = words.view(np.uint32)[:, :, None] >> np.uint32(4) * np.array(order, np.uint32) & np.uint32(15)

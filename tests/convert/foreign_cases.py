@@ -1,4 +1,4 @@
-"""Checkpoints of other programs, made from their specifications: tensors, and the configuration or the values."""
+"""Checkpoints of other programs, built from their specifications: tensors, and the configuration or the values."""
 
 from __future__ import annotations
 

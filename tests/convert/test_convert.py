@@ -1,4 +1,4 @@
-"""Whole checkpoints from one layout to another: the same values, or a reason; the same bytes on the way back."""
+"""Whole checkpoints from one layout to another: the same values, or a reason; the same bytes after converting back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def converted(before, after, layout, **more):
 
 @pytest.mark.parametrize("layout, fmt", SOURCES)
 def test_there_and_back_are_the_same_bytes(tmp_path, layout, fmt):
-    """Through every layout that has the same format: the way back gives each tensor that there was."""
+    """Through every layout with the same format: converting back gives the original tensors."""
     before, back = tmp_path / "a.safetensors", tmp_path / "back.safetensors"
     arrays = saved(before, layout, fmt)
     values = arrays["fc.weight"].dequantize()
@@ -87,7 +87,7 @@ def test_blocks_of_gguf(tmp_path, kind):
 
 
 def test_what_is_not_representable(tmp_path, capsys):
-    """Nothing is written, the table says why, and what to ask for; --lossy rounds these weights alone."""
+    """Nothing is written, and the table has the reason and a suggestion; --lossy rounds only these weights."""
     pytest.importorskip("gguf")
     before, after = tmp_path / "a.gguf", tmp_path / "b.safetensors"
     arrays = {"fc.weight": hc.quantize(W, "q4_k"), "up.weight": hc.quantize(W, "q4_0"), "fc.bias": BIAS}
@@ -130,7 +130,7 @@ def test_dry_run_writes_nothing(tmp_path, capsys):
 
 
 def test_one_format_of_all_weights(tmp_path):
-    """GPTQ has one format in a file: one that all weights have is found, and else the others are named."""
+    """GPTQ has one format per file: a common format of all weights is found, otherwise the other weights are named."""
     arrays = {"a.weight": hc.quantize(W, "int4-g32-f16"), "b.weight": hc.quantize(W, "int4-g64-f16")}
     hc.save(tmp_path / "a.safetensors", arrays)
     summary = convert_checkpoint(tmp_path / "a.safetensors", tmp_path / "b.safetensors", "gptq")
@@ -151,7 +151,7 @@ def test_one_format_of_all_weights(tmp_path):
 
 
 def test_folders_of_shards(tmp_path):
-    """Configuration and tokenizer go along; a run that was ended goes on; any number of workers writes the same."""
+    """Configuration and tokenizer are copied, an interrupted run continues, and files do not depend on workers."""
     model, config = tmp_path / "model", {"hidden": 256, "quantization_config": {}}
     arrays = {f"layers.{i}.fc.weight": hc.quantize(W + i, "int4-g32-f16") for i in range(6)}
     hc.save(tmp_path / "gptq.safetensors", arrays, layout="gptq")
@@ -180,7 +180,7 @@ def test_folders_of_shards(tmp_path):
 
     def stop(done, total, name):
         calls.append(name)
-        if calls.count("layers.4.fc.weight") == 2:  # compared, and then on the way to be written
+        if calls.count("layers.4.fc.weight") == 2:  # once for the comparison, once for writing
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -219,7 +219,7 @@ def test_what_is_refused(tmp_path, capsys):
 @pytest.mark.parametrize("layout", ["onnx", "onnx-matmulnbits"])
 @pytest.mark.parametrize("fmt", ["int4-g32", "int4-g32-asym", "int8-g64", "int8", "int2-g16-asym", "int4-g64"])
 def test_onnx_is_read_back(tmp_path, layout, fmt):
-    """MatMulNBits and DequantizeLinear are read as the weights that were written, also with a short last block."""
+    """MatMulNBits and DequantizeLinear are read as the written weights, also with a short last block."""
     pytest.importorskip("onnx")
     if fmt == "int8" and layout == "onnx-matmulnbits":
         pytest.skip("no place for it")
@@ -237,7 +237,7 @@ def test_onnx_is_read_back(tmp_path, layout, fmt):
 
 
 def test_codes_of_onnx_that_lie_the_other_way(tmp_path):
-    """Weights of MatMul are (in, out) with a scale for each column: they are turned."""
+    """Weights of MatMul are (in, out) with one scale per column: they are transposed."""
     onnx = pytest.importorskip("onnx")
     codes = RNG.integers(0, 255, (64, 8)).astype(np.uint8)
     scales, zeros = RNG.random(8).astype(np.float32), RNG.integers(0, 255, 8).astype(np.uint8)
@@ -255,7 +255,7 @@ def test_codes_of_onnx_that_lie_the_other_way(tmp_path):
 
 
 def test_keys_of_gguf_stay(tmp_path):
-    """From GGUF to GGUF the header keeps its texts, numbers, flags and lists with their types."""
+    """From GGUF to GGUF the header keeps its strings, numbers, bools and lists with their types."""
     gguf = pytest.importorskip("gguf")
     keys = {"general.architecture": "llama", "general.name": "net", "llama.block_count": np.uint32(2)}
     keys |= {"llama.rope.freq_base": np.float32(1e4), "general.flag": True, "tokenizer.ggml.tokens": ["a", "ü", ""]}
@@ -270,7 +270,7 @@ def test_keys_of_gguf_stay(tmp_path):
 
 
 def test_workers_in_other_processes(tmp_path):
-    """What workers are sent can be pickled; the files are those of one worker."""
+    """The tasks of workers can be pickled, and the files are those of one worker."""
     arrays = {f"{i}.fc.weight": hc.quantize(W + i, "int4-g32-f16") for i in range(3)}
     hc.save(tmp_path / "a.safetensors", arrays, layout="gptq")
 
@@ -286,7 +286,7 @@ def test_workers_in_other_processes(tmp_path):
 
 @pytest.mark.parametrize("layout", ["fp8", "modelopt", "gpt-oss", "mlx"])
 def test_new_layouts_as_plain_tensors(tmp_path, layout):
-    """`dequantize` and `load` read them, too; nothing else takes their codes for weights."""
+    """`dequantize` and `load` read them, too; no other command treats their codes as weights."""
     path, out = tmp_path / "model.safetensors", tmp_path / "plain.safetensors"
     values = RNG.standard_normal((2, 32, 128)).astype(np.float32)
     name, q = "fc.weight", hc.quantize(W, {"fp8": "fp8_e4m3fn-tensor", "modelopt": "nvfp4"}.get(layout, "int4-g64-f16"))
@@ -303,7 +303,7 @@ def test_new_layouts_as_plain_tensors(tmp_path, layout):
 
 
 def test_rounding_to_what_has_no_place(tmp_path):
-    """A format of --lossy that the layout lacks is a reason like any other, before anything is written."""
+    """A format of --lossy that the layout lacks is reported before anything is written."""
     pytest.importorskip("gguf")
     hc.save(tmp_path / "a.safetensors", {"fc.weight": hc.quantize(W[:, :96], "nf4-g16")})
     for layout, lossy, why in (

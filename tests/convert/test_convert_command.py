@@ -1,4 +1,4 @@
-"""`heterocompute convert` as a user meets it: the options that it names, and what it says after it has written."""
+"""Messages of `heterocompute convert`: the options that it suggests, and its report after writing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_another_name_of_a_layout_has_a_nearest(tmp_path: Path, capsys: Any) -> 
 
 
 def test_the_suggestion_fits_all_weights(tmp_path: Path, capsys: Any) -> None:
-    """It has the groups of the weights, and following it is enough."""
+    """The suggested format has the groups of the weights, and the suggested command succeeds."""
     pytest.importorskip("gguf")
     weights = {f"{n}.weight": RNG.standard_normal((32, n), np.float32) for n in (128, 96, 160)}
     hc.save_gguf(tmp_path / "a.gguf", weights, types={"*": "q4_1"})

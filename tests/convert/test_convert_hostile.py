@@ -96,7 +96,7 @@ def case_of(tmp_path, layout):
 
 
 def mutated(chance, tensors, config):
-    """Return other tensors, or another configuration: values, bytes, dtypes, shapes, names."""
+    """Return tensors or a configuration with a mutation of values, bytes, dtypes, shapes or names."""
     tensors, config = dict(tensors), json.loads(json.dumps(config))
     name = chance.choice(sorted(tensors))
     array, kind = tensors[name], chance.randrange(7)
@@ -131,13 +131,13 @@ def mutated(chance, tensors, config):
 
 
 def described(said):
-    """Return the metadata of a file, where a layout has some."""
+    """Return the metadata of a file, if the layout has any."""
     metadata = said.get("metadata")
     return {name: json.dumps(one) for name, one in metadata.items()} if isinstance(metadata, dict) else {}
 
 
 def run(tmp_path, layout, count, seed):
-    """Convert mutations; return how many were read."""
+    """Convert mutations; return the number of files that were read."""
     tensors, config = case_of(tmp_path, layout)
     out, chance = tmp_path / "out.safetensors", random.Random(seed)
     (tmp_path / "m").mkdir()

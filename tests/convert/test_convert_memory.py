@@ -1,4 +1,4 @@
-"""Memory of a conversion: the largest tensor twice, whichever layout is read and written, and blocks of rows."""
+"""Memory of a conversion: twice the largest tensor, for all layouts, and blocks of rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import heterocompute as hc
 
-BLOCKS = 40 << 20  # a piece of a file, and some rows taken apart
+BLOCKS = 40 << 20  # a piece of a file, and some unpacked rows
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_a_conversion_holds_the_largest_tensor_twice(source, tmp_path, layout, l
 @pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("layout", ["mlx", "gptq"])
 def test_small_groups_have_many_scales(tmp_path, layout):
-    """Scales and biases of groups of 32 are a seventh of the weight, and are taken apart some at a time, too."""
+    """Scales and biases of groups of 32 are a seventh of the weight, so they are unpacked in blocks, too."""
     w = np.random.default_rng(0).standard_normal((24576, 4096), np.float32)
     hc.save(tmp_path / "model.safetensors", {"fc.weight": hc.quantize(w, "int4-g32-f16")})
     del w
@@ -51,7 +51,7 @@ def test_small_groups_have_many_scales(tmp_path, layout):
 
 
 def converted(before, after, layout, lossy=None):
-    """Convert one tensor; return its row, and the bytes that were needed beyond twice the tensor."""
+    """Convert one tensor; return its row, and the memory beyond twice the tensor."""
     tracemalloc.start()
     try:
         [row] = hc.convert_checkpoint(before, after, layout, lossy)["tensors"]
@@ -62,7 +62,7 @@ def converted(before, after, layout, lossy=None):
 
 
 def test_a_digest_is_that_of_the_values():
-    """0 and -0 are equal, and rows may be digested in pieces."""
+    """0 and -0 have the same digest, and rows can be digested in pieces."""
     from heterocompute.files.layouts.weight import of_array, of_values
 
     q = hc.quantize(np.random.default_rng(1).standard_normal((64, 96), np.float32), "int4-g32")

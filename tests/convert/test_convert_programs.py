@@ -1,4 +1,4 @@
-"""Checkpoints converted for other programs: the values that their packages, or decoders from their documents, find."""
+"""Checkpoints converted for other programs have the same values in their packages, or in independent decoders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heterocompute.files.convert import NotRepresentable, convert_checkpoint
 
 
 def test_a_model_that_other_programs_read(tmp_path):
-    """Decoders that are written from the layouts' documents find the values."""
+    """Decoders that are written from the layouts' documents give the same values."""
     q = {fmt: hc.quantize(W, fmt) for fmt in ("int4-g32-f16", "int4-g32-asym-f16", "nvfp4", "int5-g32-asym-f16")}
     before, after = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
 
@@ -43,7 +43,7 @@ def test_a_model_that_other_programs_read(tmp_path):
 
 
 def test_codes_of_symmetric_files_reach_the_lowest(tmp_path):
-    """GPTQ and compressed-tensors use -8 of 4 bits, which symmetric formats here do not: it stays symmetric there."""
+    """GPTQ and compressed-tensors use the 4-bit code -8, which symmetric formats here do not: it stays symmetric."""
     q = hc.quantize(W, "int4-g32-asym-f16")
     codes = RNG.integers(0, 16, W.shape).astype(np.uint8)
     packed = codes[:, ::2] | codes[:, 1::2] << 4
@@ -92,7 +92,7 @@ def test_columns_in_activation_order_stay_where_they_are(tmp_path):
 
 
 def test_stacks_of_experts(tmp_path):
-    """A stack stays one where the layout has stacks, and becomes matrices where it has not."""
+    """A stack stays a stack if the layout has stacks, otherwise it becomes matrices."""
     values = RNG.standard_normal((3, 64, 128)).astype(np.float32)
     q = hc.quantize(values, "mxfp4", axis=2)
     before, after, back = (tmp_path / f"{name}.safetensors" for name in "abc")
@@ -149,7 +149,7 @@ def test_fp8_in_blocks(tmp_path):
 
 
 def test_values_that_decide(tmp_path):
-    """Some arrays of a format have a closed form, and others do not."""
+    """Only some arrays of a format can be converted exactly, depending on their values."""
     q = hc.quantize(W, "mxfp4")
     wide = {**q.components, "scales": q.components["scales"].copy()}
     wide["scales"][0, :2] = 100, 140
@@ -175,7 +175,7 @@ def test_values_that_decide(tmp_path):
 
 
 def test_the_packages_of_the_layouts_agree(tmp_path):
-    """compressed-tensors decodes what is written for it."""
+    """compressed-tensors decodes the written tensors to the same values."""
     torch = pytest.importorskip("torch")
     packed = pytest.importorskip("compressed_tensors.compressors.pack_quantized.helpers")
     saved(tmp_path / "a.safetensors", "awq", "int4-g64-asym-f16")
@@ -199,7 +199,7 @@ def test_onnxruntime_multiplies_by_what_is_written(tmp_path):
 
 
 def test_zero_points_of_version_1(tmp_path):
-    """GPTQ of version 1 stores zero points less 1; what is written is version 2, which has a place for 0."""
+    """GPTQ version 1 stores zero points minus 1; the written files are version 2, which can represent 0."""
     q = hc.quantize(W, "int4-g32-asym-f16")
     points = q.zero_points_expanded()[:, ::32]
     model = tmp_path / "model"

@@ -1,4 +1,4 @@
-"""Versions of GPTQ: zero points as they are, or less 1."""
+"""Versions of GPTQ: zero points are stored unchanged, or minus 1."""
 
 from __future__ import annotations
 

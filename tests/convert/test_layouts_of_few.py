@@ -1,4 +1,4 @@
-"""BitNet, HQQ, biases of MLX, float zero points of onnxruntime: against decoders written from their specifications."""
+"""BitNet, HQQ, biases of MLX, float zero points of onnxruntime, compared with independent decoders."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_hqq_is_not_written(tmp_path: Path) -> None:
 
 
 def test_biases_of_any_bits_and_groups_are_packed(tmp_path: Path) -> None:
-    """Without a format for them, biases that are no multiples of scales were values."""
+    """Biases that are not multiples of scales are packed, for any bits and groups."""
     for bits, dtype in ((2, np.float16), (3, BFLOAT16), (8, np.float16), (6, BFLOAT16)):
         codes = RNG.integers(0, 1 << bits, (6, 128))
         scales, biases = (RNG.uniform(-0.1, 0.1, (6, 2)).astype(dtype) for _ in range(2))
@@ -178,7 +178,7 @@ def test_float_zero_points_of_onnxruntime(tmp_path: Path, bits: int, columns: in
     assert np.array_equal(np.asarray(found), wanted)
     summary = convert_checkpoint(tmp_path / "a.onnx", tmp_path / "b.safetensors", "heterocompute", lossy="f32")
     assert statuses(summary)["fc.weight"][2] in ("equal", "closed form")
-    if bits != 4 or dtype == np.float16:  # which onnxruntime refuses on a CPU
+    if bits != 4 or dtype == np.float16:  # onnxruntime refuses the others on a CPU
         return
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"])

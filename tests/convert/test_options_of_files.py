@@ -1,4 +1,4 @@
-"""Options that say how files are read and written: names of dtypes, axes, types of GGUF, indices of variants."""
+"""Options for reading and writing files: names of dtypes, axes, types of GGUF, indices of variants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain types, f32, f16 and bf16: stored as dtypes in every layout, alone or next to quantized weights."""
+"""Plain types f32, f16 and bf16 are stored with their dtypes in every layout, alone or next to quantized weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def out_of(path: Path, layout: str | None) -> Path:
     return path / f"out{ENDS.get(str(layout), '.safetensors')}"
 
 
-@pytest.mark.parametrize("layout", LAYOUTS[:-1])  # the last has no model without a matmul
+@pytest.mark.parametrize("layout", LAYOUTS[:-1])  # the last layout has no models without matmuls
 def test_a_plain_type_is_a_dtype_in_every_layout(layout: str | None, tmp_path: Path) -> None:
     before, after = source(tmp_path), out_of(tmp_path, layout)
     for text, dtype in NAMES.items():
@@ -51,7 +51,7 @@ def test_a_recipe_has_plain_types_and_formats(layout: str | None, tmp_path: Path
     fmt = "q8_0" if layout == "gguf" else "int8" if layout == "onnx" else "int4-g32-f16"
     recipe = {"head.*": hc.format("fp16"), "*": "int4-g32" if layout == "onnx-matmulnbits" else fmt}
     quantize_checkpoint(before, after, recipe=recipe, layout=layout)
-    if not str(layout).startswith("onnx"):  # whose weights are operators
+    if not str(layout).startswith("onnx"):  # its weights are operators
         found = hc.load(after, layout=layout)
         assert np.array_equal(found["head.weight"], W.astype(np.float16)) and found["head.weight"].dtype == np.float16
         assert str(found["fc.weight"].format) == fmt

@@ -1,4 +1,4 @@
-"""quanto: its 8-bit weights are read, its others, torchao's without metadata and EETQ's are refused by name."""
+"""quanto: 8-bit weights are read; other weights, torchao's without metadata, and EETQ's are refused by name."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 
 
 class Driver:
-    """What the fake driver counts."""
+    """Counts of the fake driver."""
 
     def __init__(self, path: str) -> None:
         self.library = ctypes.CDLL(path)

@@ -97,7 +97,7 @@ class Error(ctypes.Structure):
 
 
 class PlanHead(ctypes.Structure):
-    """What an hc_cuda_plan begins with."""
+    """The first fields of an hc_cuda_plan."""
 
     _fields_ = [
         ("n", ctypes.c_int),
@@ -178,7 +178,7 @@ def format_of(spec: hc.Format) -> Format:
 
 
 def packed(q: Any, components: dict[str, np.ndarray[Any, Any]]) -> Packed:
-    """Describe a packed array like q whose components lie in these arrays."""
+    """Describe a packed array like q whose components are these arrays."""
     made = Packed(format_of(q.format), len(q.shape))
     made.shape[: len(q.shape)] = q.shape
     made.n_axes = len(q.axis)
@@ -194,7 +194,7 @@ def packed(q: Any, components: dict[str, np.ndarray[Any, Any]]) -> Packed:
 
 
 def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True, **said: Any) -> int:
-    """Plan with the core and run on the host; return `illegal` of the state. `said`: what a plan is told before."""
+    """Plan with the core and run on the host; return `illegal` of the state. `said`: fields to set in the plan."""
     error, plan = Error(), ctypes.create_string_buffer(PLAN_BYTES)
     for name, value in said.items():
         setattr(PlanHead.from_buffer(plan), name, value)
@@ -258,7 +258,7 @@ def linear(
     prepacked: np.ndarray[Any, Any] | None = None,
     **said: Any,
 ) -> np.ndarray[Any, Any]:
-    """Return x @ w.T + bias; x is an array with `activations`, or packed. `prepacked` is what `prepack` made of w."""
+    """Return x @ w.T + bias; x is an array with `activations`, or packed. `prepacked`: w by `prepack`."""
     out = np.full((*x.shape[:-1], w.shape[0]), np.nan, np.float32)
     operand = Operand()
     described = view(x) if isinstance(x, np.ndarray) else packed(x, x.components)
@@ -272,7 +272,7 @@ def linear(
 
 
 def prepack(q: Any, order: int = 0) -> np.ndarray[Any, Any]:
-    """Return what products read of q in place of its components; no bytes where they read the components."""
+    """Return the bytes that matmuls read instead of q's components; empty if they read the components."""
     described, plan, error = packed(q, q.components), ctypes.create_string_buffer(PLAN_BYTES), Error()
     call = function_of("prepack")
     assert call(ctypes.byref(described), None, plan, ctypes.byref(error)) == 0, error.text
@@ -356,7 +356,7 @@ def conv2d(
 
 
 def check(words: np.ndarray[Any, Any], answers: np.ndarray[Any, Any], of_warpgroups: bool = False) -> None:
-    """Fill answers with what the instructions make of words."""
+    """Fill `answers` with the results of the instructions for words."""
     addresses = [ctypes.c_void_p(array.ctypes.data) for array in (words, answers)]
     architecture = 90 if of_warpgroups else 80
     run("check", *addresses, ctypes.c_bool(of_warpgroups), workspace=False, architecture=architecture)

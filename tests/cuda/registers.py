@@ -1,4 +1,4 @@
-"""Print the table of docs/cuda.md: what the compiler says of the CUDA kernels.
+"""Print the table of docs/cuda.md: the compiler's figures for the CUDA kernels.
 
     python tests/cuda/registers.py [--arch sm_90a] [source.cu ...]
 
@@ -30,7 +30,7 @@ def flags() -> list[str]:
 
 
 def compile_one(source: Path, arch: str, folder: Path) -> tuple[str, str]:
-    """Return what ptxas says and the disassembly."""
+    """Return the output of ptxas and the disassembly."""
     cubin = folder / f"{source.stem}.cubin"
     command = ["nvcc", *flags(), "-Werror", "all-warnings", f"-arch={arch}", "-Xptxas", "-v", "-cubin", str(source)]
     done = subprocess.run([*command, "-o", str(cubin)], cwd=ROOT, capture_output=True, text=True)

@@ -14,7 +14,7 @@ THREADS = 64
 
 
 def launch(kernel: str, threads: int = THREADS, shared: int = 1024, order: int = 0) -> tuple[str, np.ndarray]:
-    """Return what went wrong, and the output."""
+    """Return the error and the output."""
     library = emulated.load("faults", SOURCES)
     memory = np.arange(1, 2 * THREADS + 5, dtype=np.float32)
     first = -memory.ctypes.data % 16 // 4

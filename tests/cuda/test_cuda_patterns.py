@@ -45,7 +45,7 @@ def test_floats_times_a_pattern_give_the_bits_of_the_cpu(text: str, k: int) -> N
     there, added = q.to("cuda"), Lent(bias)
     for rows in (1, 3, 8, 9, 40):
         x = values(rows, k)
-        if rows in (3, 9):  # what is not kept meets no x
+        if rows in (3, 9):  # pruned values are never multiplied
             x[1, 5], x[0, 7] = np.inf, np.nan
         y = hc.linear(Lent(x), there, added)
         assert y.device == "cuda:0" and y.to_numpy().tobytes() == hc.linear(x, q, bias).tobytes()

@@ -1,4 +1,4 @@
-"""Emulated products: against the definition, against arithmetic done by hand, and the errors that sources state."""
+"""Emulated matmuls compared with the definition, with arithmetic by hand, and with errors that papers state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_log_codes_follow_the_levels_of_the_form():
     usual = hc.format("log4-1").form
     found = log_codes(usual)
     assert found.tolist() == [0, 1, 2, 3, 4, 5, 6, 512, *(1 << 10 | e for e in (0, 1, 2, 3, 4, 5, 6, 512))]
-    other = replace(usual, levels=usual.levels[::-1])  # a format may number its codes otherwise
+    other = replace(usual, levels=usual.levels[::-1])  # a format may number its codes differently
     assert log_codes(other).tolist() == found[::-1].tolist()
     for gamma in (2, 8, 32):
         assert (log_codes(hc.format(f"log8-{gamma}").form)[:127] == np.arange(127)).all()
@@ -81,7 +81,7 @@ def test_products_of_logs_are_the_definition(a_text, b_text):
 
 
 def awkward(shape, seed, spread):
-    """Values of very different sizes with zeros of both signs, of float32."""
+    """Return float32 values of very different sizes with zeros of both signs."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(shape) * 2.0 ** rng.integers(-spread, spread, shape)
     x[0, ::3], x[1] = -0.0, 0
@@ -116,7 +116,7 @@ def test_instructions_of_floats_are_the_definition(name):
 
 
 def held(values, inputs):
-    """Values as the type has them, in float32."""
+    """Return values rounded to the type, as float32."""
     if inputs == "tf32":
         return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     name = {"fp16": "float16", "bf16": "bfloat16", "fp8_e4m3fn": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}[inputs]
@@ -176,13 +176,13 @@ def test_a_tensor_core_has_no_minus_zero():
 
 
 def test_other_types_have_the_steps_of_the_published_models():
-    """bf16 as fp16, tf32 half as many, fp8 twice as many: addends that make a bit together, in one step or in two."""
+    """bf16 has the steps of fp16, tf32 half, fp8 twice as many: addends that sum to one bit, in one step or in two."""
     for name, steps, extra in (("a100-tf32", 4, 1), ("h100-tf32", 8, 2), ("a100-bf16", 8, 1), ("b200-e5m2", 32, 2)):
         a, b = np.zeros(2 * steps, np.float32), np.zeros(2 * steps, np.float32)
         a[0] = b[0] = 1
         down = 23 + extra
         tiny = np.float32(2.0 ** -(down // 2)), np.float32(2.0 ** -(down - down // 2))
-        count = 2**extra  # so many addends of one unit make a bit of the sum
+        count = 2**extra  # number of addends of one unit that sum to one bit
         a[1 : 1 + count], b[1 : 1 + count] = tiny
         assert matmul(a, b, instruction=f"hmma-{name}") == 1 + 2.0**-23
         a[1 : 1 + count] = b[1 : 1 + count] = 0
@@ -283,7 +283,7 @@ def test_the_multiplier_of_mitchell_errs_by_a_ninth():
 
 
 def all_log_products(gamma: int, conversion: str) -> tuple[np.ndarray, np.ndarray]:
-    """Products of all pairs of log8 codes that are not zero, emulated and exact."""
+    """Return the products of all pairs of nonzero log8 codes, emulated and exact."""
     count = 127
     codes = np.arange(count, dtype=np.uint8)
     fmt, ones = hc.Log(8, gamma), np.ones((count, 1), np.float32)
@@ -301,7 +301,7 @@ def test_conversions_of_all_pairs_of_log_codes(gamma):
     for n in range(gamma.bit_length()):
         found, exact = all_log_products(gamma, f"hybrid:{n}")
         error = found / exact - 1
-        steps = np.arange(gamma >> n) / gamma  # what the table leaves
+        steps = np.arange(gamma >> n) / gamma  # the bits that the table omits
         assert abs(error.max() - ((1 + steps) / np.exp2(steps) - 1).max()) < float32 and error.min() > -float32
         worst.append(error.max())
     assert all(after < before + float32 for before, after in pairwise(worst)) and worst[-1] < float32
@@ -354,7 +354,7 @@ def test_half_precision_stops_at_2048_and_ends_at_65504():
 
 
 def test_tensor_cores_keep_the_bits_that_were_measured():
-    """Fasi et al. 2021, section on extra bits, and Khattak and Mikaitis 2025: 0, 1 and 2 of them, cut off below."""
+    """Fasi et al. 2021, section on extra bits, and Khattak and Mikaitis 2025: 0, 1 and 2 bits, truncated below."""
     tiny = np.float16(2.0**-12)
 
     def product(addends: list[float], instruction: str) -> float:
@@ -378,7 +378,7 @@ def test_tensor_cores_keep_the_bits_that_were_measured():
 
 
 def test_sums_in_half_precision_go_to_the_nearest_of_addends_aligned_in_full():
-    """Fasi et al. 2021: addends have the width of sums in fp32; the sum is rounded, not cut, after each step."""
+    """Fasi et al. 2021: addends have the width of fp32 sums; the sum is rounded, not truncated, after each step."""
     ulp, tiny = 2.0**-10, np.float16(2.0**-12)
 
     def product(addends: list[float], instruction: str) -> float:
@@ -408,7 +408,7 @@ def test_sums_in_half_precision_go_to_the_nearest_of_addends_aligned_in_full():
 
 
 def test_fp8_keeps_13_bits_on_ada_and_h100():
-    """Sums of fp8 have 1 + 8 + 13 bits: the 14th after the point is cut from every addend and from the sum."""
+    """Sums of fp8 have 1 + 8 + 13 bits: the 14th bit after the point is truncated in every addend and in the sum."""
 
     def product(addends: list[float], instruction: str) -> float:
         a = np.array([1 if addend == 1 else 2.0**-7 for addend in addends], np.float32)

@@ -1,4 +1,4 @@
-"""Emulated products: shapes, threads, and what is refused."""
+"""Emulated matmuls: shapes, threads, and refused arguments."""
 
 from __future__ import annotations
 

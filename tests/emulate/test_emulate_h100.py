@@ -1,7 +1,8 @@
-"""What an H100 gave, bit for bit: h100.npz, some tiles of docs/figures/tensor_cores/tensor_cores.py --keep.
+"""Results of an H100 are reproduced bitwise: h100.npz, tiles of docs/figures/tensor_cores/tensor_cores.py --keep.
 
-One NVIDIA H100 80GB HBM3, driver 580.159.04, CUDA 13.0, wgmma; mma.sync gave the same. Kept are the sums that tell most
-other models apart. An array is (groups, rows of a, b or sums, values): codes of a and b, then C, then what came out.
+One NVIDIA H100 80GB HBM3, driver 580.159.04, CUDA 13.0, wgmma; mma.sync gave the same results. The file has the sums
+that distinguish most other models. An array is (groups, rows of a, b or sums, values): codes of a and b, then C, then
+the results.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ NAMES = list(dict.fromkeys(name.split()[0] for name in STORED))
 
 
 def preset_of(name: str) -> tuple[str, str]:
-    """The instruction of hc.emulate, and the type of its sum."""
+    """Return the instruction of hc.emulate, and the type of its sum."""
     kind, half = name.split("_")[1], name.endswith("_f16")
     text = "hmma-h100" if kind == "f16" else f"hmma-h100-{kind}"
     return text, "fp16" if half else hc.emulate.INSTRUCTIONS[text].accumulators[0]
 
 
 def stored(name: str, chain: bool) -> list[Any]:
-    """a, b, c and d as float32, of single instructions or of chains of them."""
+    """Return a, b, c and d as float32, for single instructions or chains."""
     k = int(name.split("_")[2][1:]) * (4 if chain else 1)
     kind, total = name.split("_")[1], np.float16 if name.endswith("_f16") else np.float32
     parts = []
@@ -47,7 +48,7 @@ def stored(name: str, chain: bool) -> list[Any]:
 
 
 def by_definition(name: str, a: Any, b: Any, c: Any, **other: Any) -> Any:
-    """One step of the definition, from C on."""
+    """Return one step of the definition that starts from C."""
     text, total = preset_of(name)
     preset = hc.emulate.INSTRUCTIONS[text]
     chosen = {"width": preset.aligned_bits, "lowest": preset.lowest.get(total), **other}
@@ -88,7 +89,7 @@ def test_what_is_stored_tells_other_models_apart(name: str) -> None:
     others: list[dict[str, Any]] = [{"width": width - 1}, {"width": width + 1}, {"width": None}]
     others += [{"roundings": (sums, cut)} for sums in ("rne", "truncate") for cut in ("rne", "truncate")]
     others.remove({"roundings": (preset.rounding(total), "truncate")})
-    if "f16_k16_f16" in name or "bf16" in name or "tf32" in name:  # products of the others never pass the end
+    if "f16_k16_f16" in name or "bf16" in name or "tf32" in name:  # products of other types do not overflow
         assert lowest is not None
         others += [{"lowest": other} for other in (None, lowest - 1, lowest + 1)]
     for other in others:
@@ -98,7 +99,7 @@ def test_what_is_stored_tells_other_models_apart(name: str) -> None:
 def test_fp8_products_of_torch_on_an_h100() -> None:
     """torch._scaled_mm (2.11.0+cu130) of 16 x 512 x 16 into float32, 6 rows and columns of it.
 
-    use_fast_accum=True is one chain; without it each 128 are a chain, and chains are added in float32.
+    use_fast_accum=True is one chain. Without it, every 128 values are a chain, and chains are added in float32.
     """
     stored = np.load(Path(__file__).with_name("h100_torch.npz"))
     a, b = (stored[name].view(ml_dtypes.float8_e4m3fn).astype(np.float32) for name in "ab")

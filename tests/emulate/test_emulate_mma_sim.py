@@ -1,4 +1,4 @@
-"""The presets of tensor cores against MMA-Sim, which its authors compared with each chip. Needs torch and mmasim."""
+"""The presets of tensor cores agree with MMA-Sim, which its authors compared with each chip. Needs torch and mmasim."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GROUPS = ("near", "wide", "all", "cancel", "large", "probe", "mixed")
 
 @pytest.mark.parametrize("text, sums", PRESETS)
 def test_presets_are_those_of_mma_sim(text: str, sums: str) -> None:
-    """All but the end of exponents of some chips, which docs/emulate.md lists."""
+    """Except for the smallest exponent of some chips, which docs/emulate.md lists."""
     chip, _, kind = text.removeprefix("hmma-").partition("-")
     kind, total = kind or "f16", "f16" if sums == "fp16" else "f32"
     model = mma_sim.model_of(chip, kind, total)

@@ -1,4 +1,4 @@
-"""Emulated convolutions with groups and dilation: the bits of the plain ones where nothing is lost, group by group."""
+"""Emulated convolutions with groups and dilation: the bits of plain convolutions if sums are exact, per group."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_wide_accumulators_give_the_bits_of_the_plain_convolution(weights: str, 
 def test_a_group_is_a_convolution_of_its_own(text: str, weights: str | None, activations: str | None) -> None:
     x, w = reals((2, 6, 7, 8), 4), reals((4, 3, 3, 3), 5)
     scaled = activations is not None
-    if scaled:  # one row an image: both halves have the same scale
+    if scaled:  # one row per image: both halves have the same scale
         x[:, 0, 0, 0] = x[:, 3, 0, 0] = 100
     options: dict[str, Any] = {"stride": 2, "padding": 1, "activations": activations, "emulate": text, "dilation": 2}
     make = (lambda part: hc.quantize(part, weights, axis=(2, 3, 1))) if weights else (lambda part: part)

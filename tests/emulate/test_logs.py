@@ -1,4 +1,4 @@
-"""Products and sums of log numbers, against exact values and decimal logarithms."""
+"""Products and sums of log numbers, compared with exact values and decimal logarithms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def made(fmt: str, shape: tuple[int, ...] = (3, 40), axis: int = -1) -> hc.Quant
 
 
 def every_pair(bits: int, gamma: int) -> tuple[hc.QuantizedArray, hc.QuantizedArray]:
-    """All pairs of codes, with the scale 1."""
+    """Return all pairs of codes, with scale 1."""
     codes = np.arange(2**bits, dtype=np.uint8)
     a, b = (np.ascontiguousarray(part.reshape(1, -1)) for part in np.meshgrid(codes, codes))
 
@@ -38,7 +38,7 @@ def every_pair(bits: int, gamma: int) -> tuple[hc.QuantizedArray, hc.QuantizedAr
 
 
 def parts(q: hc.QuantizedArray) -> list[tuple[int, int | None]]:
-    """Sign and exponent of each value, None for zero."""
+    """Return sign and exponent of each value, None for zero."""
     bits, none = q.format.bits, 2 ** (q.format.bits - 1) - 1
     return [(int(c) >> bits - 1, None if int(c) & none == none else int(c) & none) for c in q.codes().ravel()]
 

@@ -1,11 +1,11 @@
-"""Mutations of real files of every kind: each is read whole, or refused by one line that names it.
+"""Mutations of real files of every kind: each is read completely, or refused with one line that names it.
 
     python tests/files/fuzz.py 500000 [SEED] [KIND ...]
 
-The suite runs ten thousand of them (test_fuzz.py), this as many of each kind as one asks for, and others with another
-seed. What is packed is decoded too, which runs the C core; weights of other programs are read in their layout. Kinds
-take turns, and an interrupted run says how many it had of each. A case that takes more than 2 s or 200 MiB, or ends in
-anything but a sentence, is printed with the bytes of its file, and the next one follows.
+The suite runs ten thousand mutations (test_fuzz.py). This script runs any number of each kind, with other mutations for
+another seed. Packed arrays are decoded, too, which runs the C core; weights of other programs are read in their layout.
+Kinds alternate, and an interrupted run prints the number of cases of each. A case that takes more than 2 s or 200 MiB,
+or fails without a proper message, is printed with the bytes of its file, and the run continues.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ ARRAYS = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "on": np.array([Tr
 INDEX = "model.safetensors.index.json"
 LAYOUTS = {"compressed-tensors": "int3-g32-asym", "gptq": "int4-g16-f16", "awq": "int4-g16-asym-f16",
            "bitsandbytes": "nf4-g16"}  # fmt: skip
-READ_ONLY = {"eight": "compressed-tensors", "nested": "bitsandbytes", "scb": "bitsandbytes"}  # that we do not write
+READ_ONLY = {"eight": "compressed-tensors", "nested": "bitsandbytes", "scb": "bitsandbytes"}  # never written
 EXTERNAL = "external.onnx"
-SECONDS, MEMORY = 2.0, 200 << 10  # of one case; KiB, as Linux counts
+SECONDS, MEMORY = 2.0, 200 << 10  # limits per case; memory in KiB, as Linux counts
 ROUND = 500
 
 
 def seeds(folder: Path) -> dict[str, bytes]:
-    """Return the files that are mutated, by kind; what lies beside them is in the folder."""
+    """Return the files that are mutated, by kind; the folder has the files next to them."""
     found = {kind: (SAMPLES / kind).read_bytes() for kind in ("zip.pt", "legacy.pt", "small.gguf", "small.onnx")}
     for name, save in (("stored.npz", np.savez), ("deflated.npz", np.savez_compressed)):
         buffer = io.BytesIO()
@@ -66,14 +66,14 @@ def seeds(folder: Path) -> dict[str, bytes]:
     np.save(buffer, ARRAYS["w"])
     found["one.npy"] = buffer.getvalue()
     hc.save(folder / "part.safetensors", {"w": ARRAYS["w"], "q": hc.quantize(ARRAYS["w"], "int4-g2")})
-    (folder / "config.json").write_text("{}")  # where the configuration of a layout is sought that is lost
+    (folder / "config.json").write_text("{}")  # a lost configuration of a layout is searched here
     w = np.random.default_rng(0).standard_normal((32, 32), np.float32)
     for layout, fmt in LAYOUTS.items():
         hc.save(folder / layout, {"fc.weight": hc.quantize(w, fmt)}, layout=layout)
     for name, (tensors, config) in _read_only(folder, w).items():
         save_arrays(folder / name, tensors, {}, metadata={"quantization_config": json.dumps(config)})
     found["training.pt"] = _training()
-    with contextlib.suppress(ImportError):  # blocks that are read packed
+    with contextlib.suppress(ImportError):  # blocks are read as packed arrays
         blocks = {text: hc.quantize(np.tile(w[:2], 8), text) for text in (*hc.GGML.examples, "mxfp4", "nvfp4")}
         hc.save(folder / "gguf", blocks, layout="gguf")
         found["gguf"] = (folder / "gguf").read_bytes()
@@ -102,7 +102,7 @@ def seeds(folder: Path) -> dict[str, bytes]:
 
 
 def _training() -> bytes:
-    """Return a file of torch.save of what is not a tensor, with arrays of NumPy."""
+    """Return a file of torch.save with objects other than tensors, and NumPy arrays."""
     held = {"args": argparse.Namespace(lr=0.1, w=ARRAYS["w"]), "at": Path("a"), "on": {1, 2}, ("a", 1): [ARRAYS["w"].T],
             "step": np.int64(3), "names": np.array(["a", None]), "when": datetime.date(2026, 1, 1),
             "by": collections.defaultdict(list, a=[1.5]), "of": collections.deque([np.dtype("f4")])}  # fmt: skip
@@ -113,7 +113,7 @@ def _training() -> bytes:
 
 
 def _read_only(folder: Path, w: Any) -> dict[str, Any]:
-    """Return tensors and configuration of weights in layouts that are read alone."""
+    """Return tensors and configuration of weights in read-only layouts."""
     codes, few = w.astype(np.int8), np.ones((32, 1), np.float32)
     eight = {"a.weight": codes, "a.weight_scale": few, "a.weight_zero_point": few.astype(np.int8),
              "b.weight": w.astype(ml_dtypes.float8_e4m3fn), "b.weight_scale": np.ones((2, 4), np.float32)}  # fmt: skip
@@ -142,7 +142,7 @@ def _read_only(folder: Path, w: Any) -> dict[str, Any]:
 
 
 def _manifest(folder: Path) -> bytes:
-    """Return the manifest of a run that ended when it had deleted a part."""
+    """Return the manifest of a run that ended after it had deleted a part."""
     source = folder / "consumed"
     source.mkdir(exist_ok=True)
     for name, array in (("a", ARRAYS["w"]), ("b", ARRAYS["w"] * np.nan)):
@@ -155,7 +155,7 @@ def _manifest(folder: Path) -> bytes:
 
 
 def _external(folder: Path) -> bytes:
-    """Return an ONNX model whose tensor lies in a file beside it."""
+    """Return an ONNX model with a tensor in a separate file."""
     import onnx
 
     (folder / "weights.bin").write_bytes(bytes(range(64)))
@@ -212,7 +212,7 @@ def other_values(data: bytes, dice: random.Random) -> bytes:
             inside = at[key]
         if at is None:
             break
-        if isinstance(inside, str) and inside[:1] == "{" and dice.random() < 0.8:  # JSON in a text of the metadata
+        if isinstance(inside, str) and inside[:1] == "{" and dice.random() < 0.8:  # JSON in a string of the metadata
             at[key] = other_values(inside.encode(), dice).decode()
         elif dice.random() < 0.15:
             del at[key]
@@ -231,19 +231,19 @@ def read_checkpoint(path: Path) -> None:
             assert not isinstance(array, np.ndarray) or array.dtype.name == info.dtype, name
             array.to_dense() if hasattr(array, "to_dense") else np.asarray(array)
     if path.suffix == ".pt":
-        hc.load(path)  # where tensors of one storage share it
+        hc.load(path)  # tensors of one storage share memory there
     if path.name in (*LAYOUTS, "gguf"):
         for array in hc.load(path, layout=path.name).values():
             np.asarray(array)
     if path.name in (*LAYOUTS, *READ_ONLY):
-        inspect(path, layout=READ_ONLY.get(path.name, path.name))  # where columns of gptq may lie in any order
+        inspect(path, layout=READ_ONLY.get(path.name, path.name))  # columns of gptq may have any order
 
 
 def read_a_recipe(path: Path) -> None:
     found = read_recipe(path)
     try:
         FirstMatch(parse_recipe(found))("w")
-    except ValueError as error:  # which the command begins with the file
+    except ValueError as error:  # the command prefixes these with the file
         raise ValueError(f"{path}: {error}") from None
 
 
@@ -277,13 +277,13 @@ KINDS = [
 
 
 def attempt(path: Path) -> str:
-    """Read a file; what may happen is that, or a sentence."""
+    """Read a file; the only allowed failure is a proper message."""
     try:
         READERS.get(path.name, read_checkpoint)(path)
         return "read"
     except (ValueError, ImportError, OSError) as error:
         message = str(error)
-        # in a folder the sentence names the file that is wrong
+        # in a folder, the message names the wrong file
         assert str(path.parent) in message and "\n" not in message and len(message) < 3000, message
         assert isinstance(error, OSError) or message.startswith((str(path.parent), "--calibration")), message
         return "refused"
@@ -295,7 +295,7 @@ def _made(folder: Path) -> dict[str, bytes]:
 
 
 def cases(kind: str, folder: Path, seed: object, count: int, go_on: bool = False) -> Iterator[str]:
-    """Yield what became of some mutations of one kind."""
+    """Yield the results of some mutations of one kind."""
     files = _made(folder)
     dice, others, path = random.Random(f"{kind}{seed}"), list(files.values()), folder / kind
     has_values = kind.endswith((".json", ".safetensors"))
@@ -319,7 +319,7 @@ def cases(kind: str, folder: Path, seed: object, count: int, go_on: bool = False
                     raise
                 traceback.print_exc()
                 yield "failed"
-    path.write_bytes(files[kind])  # others need it
+    path.write_bytes(files[kind])  # other kinds need it
 
 
 def _peak() -> int:
@@ -327,7 +327,7 @@ def _peak() -> int:
 
 
 def main(count: int, seed: int = 0, *kinds: str) -> None:
-    """Run `count` mutations of each kind, and print what became of them and how long they took."""
+    """Run `count` mutations of each kind, and print their results and times."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name, contextlib.suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Whole checkpoints: what is selected is quantized, the rest is copied, one tensor is in memory at a time."""
+"""Whole checkpoints: selected tensors are quantized, others are copied, and one tensor is in memory at a time."""
 
 import fnmatch
 import json
@@ -49,7 +49,7 @@ def formats_of(path):
     return {row["name"]: row["format"] for row in inspect(path)}
 
 
-# What is selected, and along which axis.
+# Selection of tensors and axes.
 
 
 def test_float_matrices_are_quantized_and_the_rest_is_copied(paths):
@@ -181,7 +181,7 @@ def test_the_first_pattern_that_fits_wins_as_fnmatch_says():
 
 
 def test_a_recipe_may_name_every_tensor_of_many():
-    names = [f"model.layers.{i}.weight" for i in range(50_000)]  # every pattern tried for every name takes minutes
+    names = [f"model.layers.{i}.weight" for i in range(50_000)]  # every pattern per name would take minutes
     recipe = {**dict.fromkeys(names, "skip"), "*": "int8"}
     first = FirstMatch(parse_recipe(recipe))
     assert first(names[-1]) is None and str(first("other")) == "int8"
@@ -210,7 +210,7 @@ def test_wrong_recipe_names_its_file(tmp_path, text):
         read_recipe(path)
 
 
-# What is refused.
+# Refused arguments.
 
 
 @pytest.mark.parametrize("value, word", [(np.nan, "nan"), (-np.inf, "inf")])

@@ -1,4 +1,4 @@
-"""Checkpoints of other programs: read by what they are, lazily, the same values as their own library gives."""
+"""Checkpoints of other programs: recognized by content, read lazily, with the values of their own library."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check(path, wanted=WEIGHTS):
 
 @pytest.fixture
 def parts(tmp_path):
-    """A checkpoint in two parts, and its index."""
+    """Write a checkpoint in two parts, and its index."""
     names = list(WEIGHTS)
     where = {name: f"model-{1 + (i > 1)}.safetensors" for i, name in enumerate(names)}
     for part in sorted(set(where.values())):
@@ -55,7 +55,7 @@ def parts(tmp_path):
 def test_arrays_of_numpy(tmp_path):
     np.savez(tmp_path / "w.npz", **WEIGHTS, text=np.array(["a"]), wide=np.ones(2, np.complex128))
     assert set(check(tmp_path / "w.npz")) == {"text", "wide"}
-    np.savez_compressed(tmp_path / "w.bin", **WEIGHTS)  # by what it is, not by its name
+    np.savez_compressed(tmp_path / "w.bin", **WEIGHTS)  # recognized by content, not by name
     os.rename(tmp_path / "w.bin.npz", tmp_path / "w.bin")
     check(tmp_path / "w.bin")
     turned = np.asfortranarray(WEIGHTS["fc.weight"]).astype(">f4")
@@ -181,7 +181,7 @@ def pt(path, program, *members):
 
 
 def tensor_program(shape, strides, offset=0, count=4, properties=b""):
-    """The pickle of one tensor, opcode by opcode."""
+    """Return the pickle of one tensor, written opcode by opcode."""
 
     def number(n):
         return b"\x8a\x08" + n.to_bytes(8, "little", signed=True)
@@ -198,7 +198,7 @@ def test_tensors_stay_in_their_storage(tmp_path):
     path, data = tmp_path / "w.pt", ("m/data/0", np.arange(4, dtype=np.float32).tobytes())
     pt(path, tensor_program((2, 2), (1, 2)), data)
     check(path, {"array": np.float32([[0, 2], [1, 3]])})
-    pt(path, tensor_program((8,), (0,), 1, 4), data)  # as torch's expand
+    pt(path, tensor_program((8,), (0,), 1, 4), data)  # like torch's expand
     check(path, {"array": np.full(8, 1, np.float32)})
     bad = [((2, 2), (1, 3), 0, 4), ((2, 2), (1, 2), 1, 4), ((2**40, 2**40), (0, 0), 0, 4)]
     bad += [((2,), (1, 1), 0, 4), ((-1,), (1,), 0, 4), ((2,), (-1,), 1, 4), ((2**62, 2**62, 0), (1, 1, 1), 0, 4)]
@@ -213,7 +213,7 @@ def test_tensors_stay_in_their_storage(tmp_path):
 
 
 def test_what_torch_has_put_off_is_done(tmp_path):
-    """x.conj().imag is a tensor that is negated where it is read."""
+    """x.conj().imag is a tensor with a pending negation, which reading applies."""
     path, data = tmp_path / "w.pt", ("m/data/0", np.arange(4, dtype=np.float32).tobytes())
 
     def properties(name, value):
@@ -234,7 +234,7 @@ def test_what_torch_has_put_off_is_done(tmp_path):
 
 @pytest.mark.parametrize("deflated", [False, True])
 def test_tensors_of_one_storage_share_its_memory(tmp_path, deflated):
-    """Hundreds of views of one storage take its memory once, and are inflated once."""
+    """Hundreds of views of one storage need its memory once, and it is decompressed once."""
     for name in ("zip.pt", "legacy.pt"):
         found = hc.load(SAMPLES / name)
         assert np.shares_memory(found["parameter"], found["tied.0"]) and same_bits(found["tied.0"], GRID)
@@ -287,7 +287,7 @@ def test_archives_that_lie(tmp_path):
         archive.writestr("b.npy", data)
     twice = bytearray(path.read_bytes())
     place = twice.rindex(b"PK\1\2") + 42
-    twice[place : place + 4] = bytes(4)  # both names mean one place
+    twice[place : place + 4] = bytes(4)  # both names refer to one offset
     path.write_bytes(twice)
     with pytest.raises(ValueError, match=said.OVERLAPS_ANOTHER):
         hc.open_checkpoint(path)
@@ -333,7 +333,7 @@ def test_a_shape_of_numpy_that_is_long_makes_a_short_sentence(tmp_path):
 
 
 def test_keys_of_an_ordered_dict_that_are_tuples_are_not_hashed(tmp_path):
-    """The hash of tuples in tuples goes as deep as they are, and the process ends with the stack."""
+    """The hash of nested tuples recurs as deep as they are, which can overflow the stack."""
     pt(tmp_path / "w.pt", b"\x80\2ccollections\nOrderedDict\n](" + b")" + b"\x85" * 100_000 + b"K\1ta\x85R.")
     assert hc.load(tmp_path / "w.pt") == {}
 
@@ -402,7 +402,7 @@ def test_models_of_onnx(tmp_path):
     expected = {"w": WEIGHTS["fc.weight"], "typed": np.array([1, 2, 3], ml_dtypes.bfloat16), "on": WEIGHTS["on"]}
     expected |= {"c": WEIGHTS["ids"], "if.else_branch.b": bias, "if.then_branch.b": bias}
     assert set(check(path, expected)) == {"texts"}
-    path.write_bytes(path.read_bytes().replace(b"typed", b"typ\xff\xfe"))  # protobuf gives such a name as bytes
+    path.write_bytes(path.read_bytes().replace(b"typed", b"typ\xff\xfe"))  # protobuf returns such a name as bytes
     with hc.open_checkpoint(path) as found:
         assert same_bits(found["typ\ufffd\ufffd"], expected["typed"])
     onnx.save(model, str(path), save_as_external_data=True, location="weights.bin", size_threshold=0)

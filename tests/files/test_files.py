@@ -1,4 +1,4 @@
-"""Files: what is written comes back, others can read it, and a file is whole or absent."""
+"""Files: written arrays are read back, other programs can read them, and a file is complete or absent."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from heterocompute.base.container import DTYPES, Reader, numpy_dtype
 from heterocompute.base.writer import Writer
 from heterocompute.files.safetensors import save
 
-# Of every family, one without and one with what makes groups short.
+# From every family, one format without and one with short groups.
 FORMATS = ["int8", "int4-g16", "int3-g5-asym-f16", "int24", "vsq4-g16-s4", "vsq4-g16-s4-tensor", "vsq3u-g5"]
 FORMATS += [text for family in hc.Format.families() if family.family not in ("int", "vsq") for text in family.examples]
 
@@ -30,7 +30,7 @@ def weights(*shape):
     return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
 
 
-# What is written comes back.
+# Written arrays are read back.
 
 
 @pytest.mark.parametrize("text", FORMATS)
@@ -156,7 +156,7 @@ def test_only_arrays_with_names_are_saved(path):
     assert os.listdir(os.path.dirname(path)) == []
 
 
-# A file is whole or absent.
+# A file is complete or absent.
 
 
 def test_failure_keeps_the_old_file_and_leaves_nothing_else(path):
@@ -213,7 +213,7 @@ def test_only_regular_files_are_read_and_replaced(path, tmp_path):
 
 
 class Lent:
-    """An array of another library, as far as DLPack knows."""
+    """An array that only supports DLPack, like those of other libraries."""
 
     def __init__(self, array):
         self.array = array
@@ -240,4 +240,4 @@ def test_save_stands_beside_load(tmp_path):
     for wrong in ({"a": [1.0]}, {"a": None}):
         with pytest.raises(TypeError, match=said.SAVE_TENSOR):
             hc.save(path, wrong)
-    assert list(hc.load(path)) == ["a", "b", "c"]  # the file of before
+    assert list(hc.load(path)) == ["a", "b", "c"]  # the previous file

@@ -1,4 +1,4 @@
-"""Ten thousand mutations of files of every kind, as `fuzz.py` says; a seventh of them each time."""
+"""Ten thousand mutations of files of every kind (`fuzz.py`); each run tests a seventh of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_mutations_are_read_or_refused(kind: str, seed: int, tmp_path: Path) -> 
 
 
 def test_a_dtype_of_several_lines_is_one_line(tmp_path: Path) -> None:
-    """Found by mutation: what a file says of a dtype went into the sentence as it was."""
+    """Found by mutation: a dtype from a file was quoted in the message without escapes."""
     header = b"{'descr': '<\n4', 'fortran_order': False, 'shape': (3, 4), }".ljust(117) + b"\n"
     with zipfile.ZipFile(tmp_path / "calibration.npz", "w") as archive:
         archive.writestr("w.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(48))

@@ -1,4 +1,4 @@
-"""One part of a split GGUF stands for the model: all that lie beside it are read, and one that is missing is named."""
+"""One part of a split GGUF represents the model: all parts next to it are read, and a missing one is named."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARRAYS = {"a.weight": W, "b.weight": W * 2, "c.bias": W[0], "d.weight": W - 1, "
 
 
 def split(folder, arrays=ARRAYS, most=2, small_first=False, name="m.gguf"):
-    """Write a model as gguf itself splits it."""
+    """Write a model split by the package gguf."""
     writer = gguf.GGUFWriter(folder / name, "llama", split_max_tensors=most, small_first_shard=small_first)
     writer.add_name("tiny")
     for key, array in arrays.items():
@@ -71,7 +71,7 @@ def test_blocks_and_scales_in_several_parts(tmp_path):
         assert {row["name"]: row["format"] for row in hc_inspect(part)} == {"fc.weight": "nvfp4", "up.weight": "q4_k"}
     summary = dequantize_checkpoint(part, tmp_path / "plain.safetensors")
     stored = {row["name"]: row["bytes"] for row in hc_inspect(part)}
-    assert {row["name"]: row["bytes_before"] for row in summary["tensors"]} == stored  # not of what they stand for
+    assert {row["name"]: row["bytes_before"] for row in summary["tensors"]} == stored  # not of the values
     assert summary["bytes_before"] == sum(stored.values()) < summary["bytes"]
     assert same_bits(hc.load(tmp_path / "plain.safetensors")["fc.weight"], plain["fc.weight"])
 
@@ -98,7 +98,7 @@ def test_parts_that_are_missing_or_others(tmp_path):
     for path in (parts[0], parts[2]):
         shutil.copy(path, folder / path.name)
     (folder / parts[1].name).symlink_to(tmp_path / "elsewhere")
-    refused(folder / parts[0].name, "is missing")  # a link that leads out of the folder
+    refused(folder / parts[0].name, "is missing")  # a link to a file outside of the folder
     shutil.copy(parts[0], parts[1])
     refused(parts[2], "'m-00002-of-00003.gguf' is no part of the same model")
     parts[1].write_bytes(second[:-40])

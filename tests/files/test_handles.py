@@ -1,4 +1,4 @@
-"""What a user holds on to: a checkpoint that is closed or sent to another process, and files that cannot be written."""
+"""Open checkpoints that are closed or sent to another process, and files that cannot be written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ W = np.random.default_rng(3).standard_normal((8, 384)).astype(np.float32)
 
 @pytest.fixture
 def full() -> Any:
-    """A disk that takes so many bytes a file."""
+    """A disk that accepts a limited number of bytes per file."""
     resource = pytest.importorskip("resource")
     signal = pytest.importorskip("signal")
 
@@ -139,7 +139,7 @@ def test_names_of_a_graph_that_collide_are_refused(tmp_path: Path) -> None:
 
 
 def test_rows_of_gguf_that_hold_no_whole_blocks(tmp_path: Path, capsys: Any) -> None:
-    """The command takes the types that save_gguf takes, and says so."""
+    """The command uses the types of save_gguf, and reports them."""
     pytest.importorskip("gguf")
     rng = np.random.default_rng(2)
     arrays = {

@@ -1,4 +1,4 @@
-"""Hostile files: nothing in one is believed; what is wrong is one line that names the file, and the tensor if any."""
+"""Hostile files: their content is not trusted; errors are one line that names the file, and the tensor if any."""
 
 import json
 import struct
@@ -59,7 +59,7 @@ def test_any_wrong_byte_is_refused_or_harmless(path, flip):
             assert str(error).startswith(path + ": ") and "\n" not in str(error)
             n_refused += 1
             continue
-        for array in found.values():  # what was accepted can be used
+        for array in found.values():  # accepted arrays must be usable
             assert np.asarray(array).shape == array.shape
     assert n_refused > len(content) // 2
 
@@ -149,11 +149,11 @@ def test_packed_four_bit_floats_are_listed_but_not_loaded(path):
     assert_refused(path, "'x'", "float4_e2m1fn")
 
 
-# The description of quantized arrays is not believed either.
+# The description of quantized arrays is not trusted either.
 
 
 def edit(path, change):
-    """Rewrite a file with its description changed; components stay as they are."""
+    """Rewrite a file with a changed description and the same components."""
     header, data = read_raw(path)
     described = json.loads(header["__metadata__"]["heterocompute"])
     changed = change(described, header)
@@ -300,7 +300,7 @@ def test_two_arrays_cannot_share_a_component(path):
     save(path, {"a": array, "a.b": array})
 
     def share(described, header):
-        described["tensors"]["a"], described["tensors"]["a.b"]  # both stand there
+        described["tensors"]["a"], described["tensors"]["a.b"]  # both must exist
         header["a.b.codes"]["data_offsets"] = header["a.codes"]["data_offsets"]
 
     edit(path, share)

@@ -1,6 +1,6 @@
-"""Files that are built to take long, or much memory: each is refused, or read, at once and with a short sentence.
+"""Files that are built to take much time or memory: each is read or refused at once, with a short message.
 
-The command runs as a process with a limit of time; before there were bounds, each of these took minutes or gigabytes.
+The command runs in a process with a time limit. Without bounds, each of these files takes minutes or gigabytes.
 """
 
 import json
@@ -30,7 +30,7 @@ def path(tmp_path):
 
 
 def command(*arguments):
-    """Return (exit code, stdout, the last line of stderr) of a command in a process of its own."""
+    """Return (exit code, stdout, last line of stderr) of a command in a separate process."""
     process = subprocess.run(
         [sys.executable, "-m", "heterocompute", *map(str, arguments)], capture_output=True, text=True, timeout=HANG
     )
@@ -102,7 +102,7 @@ def test_more_values_than_tensors_can_need_are_refused_before_they_are_made(path
     assert_refused(path, "not JSON", f"more than {most} {what}", *(["'heterocompute'"] if inside else []))
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert held < 10 * len(text)  # copies of the text, never its values
+    assert held < 10 * len(text)  # copies of the text, but no values
 
 
 def test_more_texts_than_tensors_can_need_are_refused_before_they_are_made(path):
@@ -141,7 +141,7 @@ ROWS = 10**8
 
 
 def write_bomb(path, rows=ROWS):
-    """500 bytes that stand for 10^8 zeros."""
+    """Write 500 bytes that decode to 10^8 zeros."""
     e = hc.encode_csr(np.zeros((1, 1), np.float32), elements=1)
     e.save(path)
     header, data = read_raw(path)
@@ -198,7 +198,7 @@ def test_a_packed_array_is_decoded_some_rows_at_a_time(path):
     assert held < 64 << 20  # 128 MiB when it is decoded
 
 
-# Tensors without values, however many rows they have.
+# Tensors without values, with any number of rows.
 
 HOLLOW = [(2**40, 0), (0, 2**40), (2**20, 2**20, 0), (2**20, 0, 2**10, 2**10), (2**57, 0)]
 

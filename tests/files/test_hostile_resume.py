@@ -1,4 +1,4 @@
-"""An unfinished output is a file of strangers: what it says deletes nothing, and nothing of another run is taken."""
+"""An unfinished output is untrusted: its content deletes nothing, and files of other runs are not used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_folder(folder: Path, seed: int = 0, last: float = 1.0) -> Path:
         if i == 2:
             arrays[NAMES[-1]] *= last
         hc.save(folder / part, arrays)
-        os.utime(folder / part, ns=(10**18, 10**18))  # as an archive does that keeps no times
+        os.utime(folder / part, ns=(10**18, 10**18))  # like an archive that does not keep times
         where |= dict.fromkeys(arrays, part)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
     (folder / "config.json").write_text("{}")
@@ -47,7 +47,7 @@ def quantized(source: Path, out: Path, **options: Any) -> Any:
 
 @pytest.fixture
 def ended(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """A source with a NaN in its last part, an output that ended there, and its manifest."""
+    """Return a source with a NaN in its last part, an output that ended there, and its manifest."""
     source = make_folder(tmp_path / "in", last=np.nan)
     with pytest.raises(ValueError, match=said.NAN_NAN):
         quantized(source, tmp_path / "out")
@@ -56,7 +56,7 @@ def ended(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 @pytest.fixture
 def consumed(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """The same, of which the first parts are deleted."""
+    """Return the same with deleted first parts."""
     source = make_folder(tmp_path / "in", last=np.nan)
     with pytest.raises(ValueError, match=said.NAN_NAN):
         quantized(source, tmp_path / "out", consume=True)
@@ -133,7 +133,7 @@ def test_a_manifest_deletes_no_file_that_the_index_does_not_name(
             quantized(source, out, consume=True, exclude=NAMES[-1])
         assert precious.exists()
         manifest.write_text(text)
-    rewrite(manifest, "model.safetensors.index.json", "config.json")  # which would go as the index does
+    rewrite(manifest, "model.safetensors.index.json", "config.json")  # which would be deleted like the index
     with pytest.raises(ValueError, match=said.NOTHING_IS_DELETED):
         quantized(source, out, consume=True, exclude=NAMES[-1])
     assert (source / "config.json").exists()
@@ -165,7 +165,7 @@ def test_a_part_that_changed_is_read_anew(tmp_path: Path) -> None:
     data[-1] ^= 1
     first.write_bytes(bytes(data))
     os.utime(first, ns=(10**18, 10**18))
-    quantized(source, out)  # its shard is made anew: size and time say nothing
+    quantized(source, out)  # its shard is rewritten: size and time are no proof
     changed = array(1)
     changed.view(np.uint8)[-1, -1] ^= 1
     assert hc.load(out)[NAMES[1]] == hc.quantize(changed, "int8")
@@ -190,7 +190,7 @@ def test_what_a_damaged_or_foreign_shard_holds_is_not_taken(ended: tuple[Path, P
         shutil.rmtree(out)
         shutil.copytree(tmp_path / "kept", manifest.parent)
     shutil.rmtree(source)
-    shutil.copytree(tmp_path / "other", source)  # names, sizes and times are those of before
+    shutil.copytree(tmp_path / "other", source)  # names, sizes and times are the same
     quantized(source, out, exclude=NAMES[-1])
     assert hc.load(out)[NAMES[0]] == hc.quantize(array(0, seed=50), "int8")
 

@@ -1,4 +1,4 @@
-"""Weights in the layouts of other programs: the same values there, and the same array back."""
+"""Weights in the layouts of other programs: they have the same values, and are read back as the same array."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_scales_of_another_program_are_no_weights(tmp_path, capsys):
     assert main(["inspect", path, "--layout", "gptq"]) == 0
     assert "layout" not in capsys.readouterr().out
     other = tmp_path / "other.safetensors"
-    summary = dequantize_checkpoint(path, str(other))  # what its configuration names
+    summary = dequantize_checkpoint(path, str(other))  # the layout that its configuration names
     assert summary["tensors"] == dequantize_checkpoint(path, out, layout="gptq")["tensors"]
     assert other.read_bytes() == (tmp_path / "out.safetensors").read_bytes()
     assert same_bits(hc.load(out)["fc.weight"], hc.quantize(W, "int4-g32-f16").dequantize())
@@ -148,7 +148,7 @@ def test_a_layout_is_known_by_its_names_alone(tmp_path, layout, fmt):
     save_arrays(tmp_path / "b", hc.load(tmp_path / "a"), {})  # its configuration is lost
     with pytest.raises(ValueError, match=f"b: is already quantized, in the layout {layout}"):
         hc.study(tmp_path / "b", ["int8"])
-    if layout == "bitsandbytes":  # which keeps all that is needed beside the weights
+    if layout == "bitsandbytes":  # this layout stores all parameters next to the weights
         dequantize_checkpoint(tmp_path / "b", tmp_path / "c")
         assert same_bits(hc.load(tmp_path / "c")["fc.weight"], hc.quantize(W, fmt).dequantize())
     else:
@@ -168,7 +168,7 @@ def test_configurations_of_older_programs(tmp_path, layout, fmt, name, words):
     (model / "config.json").write_text('{"layers": 2}')
     (model / name).write_text(json.dumps(words))
     assert hc.load(model, layout=layout)["fc.weight"] == q
-    dequantize_checkpoint(model, out)  # by its names
+    dequantize_checkpoint(model, out)  # recognized by its names
     assert same_bits(hc.load(out)["fc.weight"], q.dequantize())
     assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors"]
     hc.study(out, ["int8"])
@@ -186,13 +186,13 @@ def test_weights_of_a_layout_that_is_not_read(tmp_path):
             call(path, out, *["int8"] * (call is quantize_checkpoint))
     with pytest.raises(ValueError, match=sentence):
         hc.study(path, ["int8"])
-    hc.save(path, {"fc.weight": W})  # what was made plain, beside the configuration that it had
+    hc.save(path, {"fc.weight": W})  # dequantized weights next to their old configuration
     quantize_checkpoint(path, out, "int8")
 
 
 def test_columns_in_the_order_of_their_activations(tmp_path):
     order = np.random.default_rng(3).permutation(128)
-    q = hc.quantize(W[:, order], "int4-g32-asym-f16")  # groups of columns that were rounded together
+    q = hc.quantize(W[:, order], "int4-g32-asym-f16")  # groups of columns in another order
     hc.save(tmp_path / "a", {"fc.weight": q}, layout="gptq")
     tensors, config = hc.load(tmp_path / "a"), hc.open_checkpoint(tmp_path / "a").metadata
     back = np.argsort(order)
@@ -210,7 +210,7 @@ def test_columns_in_the_order_of_their_activations(tmp_path):
 
 
 def test_bytes_of_gptq_and_awq(tmp_path):
-    """Word 0 of column n holds the codes of k = 0 to 7, lowest bits first; awq's those of n = 0 2 4 6 1 3 5 7."""
+    """Word 0 of column n has the codes of k = 0 to 7, lowest bits first; in awq those of n = 0 2 4 6 1 3 5 7."""
     q = hc.quantize(W, "int4-g32-asym-f16")
     hc.save(tmp_path / "g", {"fc.weight": q}, layout="gptq")
     hc.save(tmp_path / "a", {"fc.weight": q}, layout="awq")
@@ -226,7 +226,7 @@ def test_bytes_of_gptq_and_awq(tmp_path):
     assert same_bits(gptq["fc.qzeros"], words)
     assert same_bits(gptq["fc.scales"], np.ascontiguousarray(q.components["scales"].T))
     hc.save(tmp_path / "s", {"fc.weight": hc.quantize(W, "int4-g32-f16")}, layout="gptq")
-    assert (hc.load(tmp_path / "s")["fc.qzeros"] == 0x77777777).all()  # version 1: less 1
+    assert (hc.load(tmp_path / "s")["fc.qzeros"] == 0x77777777).all()  # version 1: minus 1
 
 
 def test_bytes_of_nf4(tmp_path):

@@ -1,4 +1,4 @@
-"""What a configuration says of a weight decides how it is read, and must agree with the shapes."""
+"""The configuration of a weight determines how it is read, and must agree with the shapes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_last_group_of_gptq_may_be_short(tmp_path: Path, bits: int, count: i
         found = hc.load(path, layout="gptq")["fc.weight"]
         assert same_bits(found.dequantize(), wanted) and found.format.group == min(group, count)
         assert same_bits(plain(path, "gptq"), wanted)
-    order = RNG.permutation(count)  # columns that were rounded together lie apart
+    order = RNG.permutation(count)  # columns of a group are not adjacent
     back = np.argsort(order)
     moved = tensors | {
         "fc.qweight": np.ascontiguousarray(to_words(codes[back].T, bits).T),
@@ -98,7 +98,7 @@ def test_symmetric_gptq_needs_no_zero_points(tmp_path: Path) -> None:
 def test_scales_of_gptq_keep_their_values(tmp_path: Path, dtype: str, size: float) -> None:
     tensors, codes, scales = gptq(4, 128, 64)
     other = (tensors["fc.scales"].astype(np.float32) * np.float32(size) * np.float32(1.0001)).astype(numpy_dtype(dtype))
-    tensors["fc.scales"] = other  # not as float16 has them
+    tensors["fc.scales"] = other  # not representable in float16
     found = hc.load(write(tmp_path / "a", tensors, **configured(4, 64)), layout="gptq")["fc.weight"]
     wanted = (codes.astype(np.float32) - 8) * other.astype(np.float32)[np.arange(128) // 64]
     assert same_bits(found.dequantize(), wanted.T) and str(found.format) == "int4-g64-asym"
@@ -143,7 +143,7 @@ def test_bits_that_contradict_the_words_are_refused(tmp_path: Path, stated: int,
     ({"+:.*1.*": {"bits": 8}, ".*": {"bits": 2}}, 8, 64), ({"-:.*head.*": {}, "+:.*": {"bits": 3}}, 3, 64), ({}, 4, 64),
 ])  # fmt: skip
 def test_bits_and_groups_of_one_module(tmp_path: Path, dynamic: dict[str, Any], bits: int, group: int) -> None:
-    """GPTQModel: expressions from the first character of the name, the first that fits."""
+    """GPTQModel: regular expressions that match from the start of the name; the first match counts."""
     tensors, codes, scales = gptq(bits, 128, group, name="layers.1.down")
     tensors["lm_head.weight"] = np.ones((4, 8), np.float32)
     path = write(tmp_path / "a", tensors, **configured(4, 64, dynamic=dynamic))
@@ -172,7 +172,7 @@ def test_a_module_that_dynamic_leaves_out_is_not_packed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["gptq", "gptq_v2", None])
 @pytest.mark.parametrize("sym", [True, None])
 def test_the_middle_of_symmetric_files(tmp_path: Path, bits: int, version: str | None, sym: bool | None) -> None:
-    """Version 1 stores it less 1, version 2 as it is; published files are of either kind, whatever they say."""
+    """Version 1 stores the middle minus 1, version 2 unchanged; published files may be either, whatever they state."""
     middle = 1 << (bits - 1)
     said = {key: value for key, value in configured(bits, 64, sym=sym).items() if value is not None}
     for stored in (middle - 1, middle):
@@ -197,7 +197,7 @@ def test_zero_points_of_asymmetric_files_are_those_of_their_version(tmp_path: Pa
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int64"])
 def test_words_of_other_widths(tmp_path: Path, dtype: str) -> None:
-    """GPTQModel has pack_dtype: the same bytes along in, in words of another width."""
+    """GPTQModel has pack_dtype: the same bytes along the input axis, in words of another width."""
     tensors, codes, scales = gptq(4, 128, 64)
     wide = tensors | {
         "fc.qweight": np.ascontiguousarray(np.ascontiguousarray(tensors["fc.qweight"].T).view(dtype).T),
@@ -310,7 +310,7 @@ def test_what_compressed_tensors_says_is_blamed_by_name(tmp_path: Path) -> None:
         group = config["config_groups"]["group_0"] | {"weights": weights | said}
         return write(tmp_path / "b", tensors | parts, **config | {"config_groups": {"group_0": group}})
 
-    for said in ({"strategy": None}, {"num_bits": "4"}):  # the group's size says the strategy
+    for said in ({"strategy": None}, {"num_bits": "4"}):  # the size of the group implies the strategy
         assert hc.load(changed({}, **said), layout="compressed-tensors")["e.weight"] == q
     for parts, said, words in (
         ({}, {"num_bits": None}, r"e: num_bits is None, expected an integer"),

@@ -1,4 +1,4 @@
-"""Weights that other programs store in ways of their own: the values that they have there, or a sentence."""
+"""Weights in special layouts of other programs: read with the values of the program, or refused with a message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write(path, tensors, config):
 
 
 def refused(path, layout, words):
-    """Every way of reading says the same, and leaves nothing behind."""
+    """Assert that every way of reading raises the same error, and leaves no files."""
     out = path.parent / "out.safetensors"
     for call in (
         lambda: hc.load(path, layout=layout),
@@ -83,7 +83,7 @@ def test_groups_of_mxfp4_in_another_order(tmp_path):
 ])  # fmt: skip
 @pytest.mark.parametrize("beside", [False, True])
 def test_scales_that_a_layout_does_not_read(tmp_path, layout, kind, scales, beside):
-    """Their weights are no plain ones, whether there are some in the layout beside them or not."""
+    """Their weights are not plain, with or without other weights in the layout."""
     fmt = {"compressed-tensors": "int4-g32", "gptq": "int4-g32-f16"}[layout]
     others, config = stored(tmp_path, layout, fmt)
     codes = hc.quantize(W, kind).view_ml_dtypes() if kind != "int8" else np.ones(W.shape, np.int8)
@@ -151,7 +151,7 @@ def test_levels_that_are_not_those_of_nf4(tmp_path):
 
 @pytest.mark.parametrize("fmt", ["int4-g32", "int8", "int3-g32-f16", "int8-g64-f16"])
 def test_the_lowest_code_of_compressed_tensors(tmp_path, fmt):
-    """Its program has -2^(bits - 1) in symmetric arrays too: a zero point in the middle makes a place for it."""
+    """Its program uses -2^(bits - 1) in symmetric arrays: an asymmetric array with the middle zero point holds it."""
     tensors, config = stored(tmp_path, "compressed-tensors", fmt)
     q = hc.quantize(W, fmt)
     bits, group, middle = q.format.bits, q.format.group or 128, 1 << (q.format.bits - 1)

@@ -1,4 +1,4 @@
-"""Weights of other programs in codes of 8 bits and nested NF4: the values that these programs compute from them."""
+"""Weights of other programs in 8-bit codes and nested NF4 have the values that these programs compute."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def weight_of(kind, strategy, scale, symmetric=True, lowest=False):
 
 
 def values_of(tensors, strategy):
-    """The definition: (code - zero point) scale in float32."""
+    """Return the values by definition: (code - zero point) scale in float32."""
     high, wide = {"tensor": (32, 128), "channel": (1, 128), "group": (1, 32), "block": (16, 64)}[strategy]
 
     def spread(part):
@@ -170,7 +170,7 @@ def test_groups_of_8_bits_in_another_order(tmp_path, kind, fmt):
 
 
 def mixed(tmp_path):
-    """Weights of four groups in one file, and what they are."""
+    """Return weights of four config_groups in one file, and their formats."""
     arrays = {
         "a.weight": hc.quantize(W, "int4-g32"),
         "b.weight": hc.quantize(W, "int8"),
@@ -233,7 +233,7 @@ def test_a_weight_of_no_group_or_of_two_is_refused(tmp_path):
 @pytest.mark.parametrize("scale", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("kind, strategy, symmetric", [case[:3] for case in CASES])
 def test_compressed_tensors_has_the_same_values_of_8_bits(tmp_path, kind, strategy, symmetric, scale):
-    """It computes in the dtype of the scales: ours are the same before that rounding."""
+    """It computes in the dtype of the scales; our values are equal before that rounding."""
     pytest.importorskip("compressed_tensors")
     torch = pytest.importorskip("torch")
     from compressed_tensors.compressors import NaiveQuantizationCompressor
@@ -281,7 +281,7 @@ def test_compressed_tensors_has_the_same_values_of_several_groups(tmp_path):
 
 @pytest.mark.parametrize("bits, strategy", [(4, "group"), (4, "channel"), (8, "group")])
 def test_zero_points_of_old_versions_are_not_packed(tmp_path, bits, strategy):
-    """They are signed, one int8 each, as the codes are before they are packed."""
+    """They are signed and not packed, one int8 each."""
     q = hc.quantize(W, f"int{bits}-g32-asym" if strategy == "group" else f"int{bits}-asym")
     hc.save(tmp_path / "new", {"fc.weight": q}, layout="compressed-tensors")
     tensors, group, half = hc.load(tmp_path / "new"), q.format.group or 128, 1 << (bits - 1)
@@ -337,7 +337,7 @@ INT4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_ty
 
 
 def nested(tmp_path, w, group=16, block=8, offset=0.75):
-    """NF4 with scales that are codes, and its values by the definition."""
+    """Return NF4 with quantized scales, and its values by definition."""
     rng = np.random.default_rng(4)
     q = hc.quantize(w, f"nf4-g{group}")
     hc.save(tmp_path / "plain", {"fc.weight": q}, layout="bitsandbytes")
@@ -444,7 +444,7 @@ def test_weights_that_are_changed_in_other_ways_are_refused(tmp_path, more, word
 
 @pytest.mark.parametrize("method", ["compressed-tensors", "bitsandbytes", "other"])
 def test_codes_without_scales_are_refused(tmp_path, method):
-    """They would be copied as if they were weights."""
+    """Without the refusal they would be copied like weights."""
     config = config_of(group_of("int", "channel")) | {"quant_method": method}
     tensors = {"fc.weight": np.ones((4, 8), np.int8), "norm.weight": np.ones(4, np.float32)}
     path = write(tmp_path / "a.safetensors", tensors, config)

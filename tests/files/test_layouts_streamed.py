@@ -1,4 +1,4 @@
-"""Checkpoints that are written in another program's layout, tensor by tensor: what `save` would write of them."""
+"""Checkpoints written in another program's layout, tensor by tensor, equal the files of `save`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_layout_says_its_tensors_before(tmp_path):
         "hqq",
         "quanto",
         "torchao",
-    }  # which `quantize` writes
+    }  # layouts that `quantize` writes
 
 
 @pytest.mark.parametrize("options, words", [
@@ -99,7 +99,7 @@ def test_a_configuration_is_not_believed(folder, tmp_path):
 @pytest.mark.parametrize("ending", ["", "/"])
 @pytest.mark.parametrize("config", [None, {"model_type": "llama", "hidden_size": 64}])
 def test_a_single_file_becomes_a_folder_with_its_configuration(folder, tmp_path, config, ending, capsys):
-    """`awq` and `awq/` are the same folder, and its config.json has what a loader reads."""
+    """`awq` and `awq/` are the same folder, and its config.json has the entries that loaders read."""
     (folder / "config.json").unlink()
     (folder / "notes.txt").write_text("of another program")
     if config is not None:

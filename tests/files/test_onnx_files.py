@@ -1,4 +1,4 @@
-"""ONNX files as checkpoints: those that are quantized already, and along which axes others are."""
+"""ONNX files as checkpoints: quantized files are refused, and weights of others have the axes of their operators."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def save_model(path: Path, nodes: list[Any], held: dict[str, Any]) -> Path:
 
 
 def refused(path: Path, capsys: Any) -> set[str]:
-    """Return what the commands say that take weights."""
+    """Return the messages of the commands that accept weights."""
     out, inputs = path.parent / "out.safetensors", path.parent / "x.npz"
     np.savez(inputs, w=np.ones((2, 32), np.float32))
     said = set()
@@ -83,12 +83,12 @@ def test_codes_are_found_beside_weights_and_in_branches(tmp_path, capsys):
     branch = helper.make_node("If", ["x"], ["y"], then_branch=inner, else_branch=inner)
     with pytest.raises(ValueError, match=words_said.BY_DEQUANTIZELINEAR_OF_CODES):
         hc.quantize_checkpoint(save_model(tmp_path / "m.onnx", [branch], held), tmp_path / "o.safetensors", "int4")
-    activations = [helper.make_node("DequantizeLinear", ["x", "scale"], ["y"])]  # of what comes in, no constant
+    activations = [helper.make_node("DequantizeLinear", ["x", "scale"], ["y"])]  # of the input, not of a constant
     hc.quantize_checkpoint(save_model(tmp_path / "m.onnx", activations, held), tmp_path / "o.safetensors", "int4")
 
 
 def weights_of(name: str) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
-    """Return nodes, the weights and along which axis each is summed."""
+    """Return nodes, the weights, and the reduction axis of each weight."""
     if name == "branch":
         inner_node = helper.make_node("MatMul", ["x", "w"], ["b"])
         inner = helper.make_graph([inner_node], "inner", [], [helper.make_tensor_value_info("b", FLOAT, ["n", "m"])])
@@ -122,7 +122,7 @@ def test_weights_are_quantized_along_what_the_operators_sum(tmp_path, graph):
     assert all(
         (np.asarray(found[name]) == np.asarray(hc.prune(w, "2:4", axes[name]))).all() for name, w in held.items()
     )
-    hc.quantize_checkpoint(path, out, "int4-g32", axis={"turned": 0, "w": -1})  # what is given counts, for what it fits
+    hc.quantize_checkpoint(path, out, "int4-g32", axis={"turned": 0, "w": -1})  # given axes win for their names
     found, given = hc.load(out), {**axes, "turned": 0, "w": 1}
     assert all(found[name] == hc.quantize(w, "int4-g32", axis=given[name]) for name, w in held.items())
 
@@ -145,6 +145,6 @@ def test_ptq_rounds_along_what_the_operators_sum(tmp_path, capsys):
     assert code == 0, err
     rows = hc.study({"w": w}, "int4-g32", axis=0, methods="gptq", hessians={"w": h}).to_dict()["rows"]
     assert json.loads(text)["rows"][1]["output_db"] == rows[1]["output_db"]
-    np.savez(inputs, w=x[:, :32])  # as many as there are outputs
+    np.savez(inputs, w=x[:, :32])  # as many columns as outputs
     code, _, err = run(capsys, "ptq", path, out, "--format", "int4-g32", "--calibration", inputs)
     assert code == 1 and "expected floats (inputs, features) for a tensor of (64, 32)" in err

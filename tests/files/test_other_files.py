@@ -1,4 +1,4 @@
-"""Files of other kinds, and arrays of other dtypes: read, or a sentence says what they are and what reads them."""
+"""Files of other kinds, and arrays of other dtypes: read, or refused with a message that says what reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from heterocompute.base.magic import KINDS
 from heterocompute.cli import main
 from heterocompute.files.opening import READERS
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*left out")  # tests/cli/test_nothing_to_do.py asks for it
+pytestmark = pytest.mark.filterwarnings("ignore:.*left out")  # tests/cli/test_nothing_to_do.py tests this warning
 BYTES = {
     "model.h5": (b"\x89HDF\r\n\x1a\n" + bytes(64), ["HDF5", "h5py"]),
     "model.tflite": (b"\x1c\0\0\0TFL3" + bytes(64), ["TFLite"]),

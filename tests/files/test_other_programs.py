@@ -1,4 +1,4 @@
-"""Weights in the layouts of other programs, held against what those programs make of them."""
+"""Weights in the layouts of other programs, compared with the values that these programs compute."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_filters_and_two_bits_of_onnx_have_the_same_values_and_come_back(tmp_pat
     q = hc.quantize(reals(shape, 1), fmt, axis=axis)
     hc.save(tmp_path / "w.onnx", {"fc.weight": q, "fc.bias": BIAS}, layout="onnx")
     onnx.checker.check_model(onnx.load(tmp_path / "w.onnx"))
-    with warnings.catch_warnings():  # codes of 2 and 4 bits are read, not left out
+    with warnings.catch_warnings():  # 2- and 4-bit codes are read without a warning
         warnings.simplefilter("error")
         found = hc.load(tmp_path / "w.onnx", layout="onnx")
     assert found["fc.weight"] == q and same_bits(found["fc.bias"], BIAS)
@@ -70,7 +70,7 @@ def test_filters_and_two_bits_of_onnx_have_the_same_values_and_come_back(tmp_pat
 @pytest.mark.parametrize("axis", [(1,), (3,), (0,), (2, 3, 0), (0, 1, 2, 3), (3, 1)])
 @pytest.mark.parametrize("fmt", ["int4", "int4-asym", "int8-g16", "int4-g8-asym"])
 def test_onnx_has_blocks_along_any_axis(tmp_path, fmt, axis):
-    """The axes that are read may be others; the values and the bytes of the next file are the same."""
+    """The axes that are read may differ; the values and the bytes of the next file are the same."""
     pytest.importorskip("onnx")
     q = hc.quantize(reals((6, 20, 3, 9), 1), fmt, axis=axis)
     hc.save(tmp_path / "w.onnx", {"fc.weight": q}, layout="onnx")
@@ -85,7 +85,7 @@ def test_onnx_has_blocks_along_any_axis(tmp_path, fmt, axis):
 
 
 def test_filters_of_a_convolution_in_onnxruntime(tmp_path):
-    """The nodes are moved in front of a Conv; a model as other programs write it, with a scale for each filter."""
+    """The nodes are moved in front of a Conv; and a model as other programs write it, with one scale per filter."""
     onnx = pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     q = hc.quantize(reals((4, 8, 3, 3), 1), "int8", axis=(2, 3, 1))
@@ -200,7 +200,7 @@ def test_mxfp4_of_compressed_tensors_has_the_same_values(tmp_path):
 
 @pytest.mark.parametrize("fmt", ["int4-g32-f16", "int8-f16", "int3-g64-f16", "int2-g16-f16"])
 def test_autogptq_has_the_same_values(tmp_path, fmt):
-    """A product with the unit matrix is the weight, rounded to float16 as its scales are."""
+    """A matmul with the unit matrix returns the weight, rounded to float16 like its scales."""
     torch = pytest.importorskip("torch")
     qlinear = pytest.importorskip("auto_gptq.nn_modules.qlinear.qlinear_cuda_old")
     q = hc.quantize(W, fmt)
@@ -214,7 +214,7 @@ def test_autogptq_has_the_same_values(tmp_path, fmt):
 
 @pytest.mark.parametrize("fmt", ["int4-g32-asym-f16", "int8-asym-f16", "int3-g64-asym-f16", "int4-g16-f16"])
 def test_what_autogptq_packs_is_read(tmp_path, fmt):
-    """It stores zero points less 1: without 0 among them both versions have a place for all."""
+    """It stores zero points minus 1; without a zero point 0, both versions represent all of them."""
     torch = pytest.importorskip("torch")
     qlinear = pytest.importorskip("auto_gptq.nn_modules.qlinear.qlinear_cuda_old")
     q = hc.quantize(W, fmt)
@@ -231,7 +231,7 @@ def test_what_autogptq_packs_is_read(tmp_path, fmt):
     theirs = {f"fc.{name}": np.ascontiguousarray(getattr(layer, name).numpy()) for name in ("qweight", "qzeros")}
     theirs["fc.scales"] = layer.scales.numpy().astype(np.float16)
     assert same_bits(theirs["fc.qweight"], ours["fc.qweight"]) and same_bits(theirs["fc.scales"], ours["fc.scales"])
-    assert same_bits(theirs["fc.qzeros"], ours["fc.qzeros"]) == q.format.symmetric  # else ours are version 2
+    assert same_bits(theirs["fc.qzeros"], ours["fc.qzeros"]) == q.format.symmetric  # otherwise ours is version 2
     hc.save(tmp_path / "v1", {"fc.weight": q}, layout="gptq-v1")
     assert same_bits(theirs["fc.qzeros"], hc.load(tmp_path / "v1")["fc.qzeros"])
     hc.save(tmp_path / "b", theirs)
@@ -309,7 +309,7 @@ def test_what_gguf_has_no_place_for(tmp_path):
     fp4 = hc.quantize(np.ones((2, 64), np.float32), "nvfp4")
     for write in (lambda **tensors: hc.save(tmp_path / "a", tensors, layout="gguf"),
                   lambda **tensors: hc.save_gguf(tmp_path / "a", tensors, types={})):  # fmt: skip
-        with pytest.raises(ValueError, match=words_said.AT_MOST_63_BYTES):  # what its scale is called
+        with pytest.raises(ValueError, match=words_said.AT_MOST_63_BYTES):  # the name of its scale is too long
             write(**{"w" * 60: fp4})
         for others in ({"fc.weight": fp4}, {"fc.scale": BIAS}):
             with pytest.raises(ValueError, match=words_said.I_TWO_TENSORS_WOULD_BE_CALLED):

@@ -1,4 +1,4 @@
-"""Codes and scales of other programs are no weights; what an ordinary checkpoint has beside its weights is no code."""
+"""Codes and scales of other programs are not weights; other tensors of ordinary checkpoints are not codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DTYPES = {
     "f8": "float8_e4m3fn", "e8": "float8_e8m0fnu", "f16": "float16", "bf": "bfloat16", "f32": "float32", "i8": "int8",
     "u8": "uint8", "i16": "int16", "i32": "int32", "u32": "uint32", "i64": "int64", "bool": "bool",
 }  # fmt: skip
-# Program | the tensor that shows it | name dtype shape; ...; W is (64, 128), "-" no dimension.
+# Program | the tensor that reveals it | name dtype shape; ...; W is (64, 128), "-" has no dimension.
 FOUND = """
 ComfyUI | a.scale_weight | a.weight f8 W; a.scale_weight f32 -
 ComfyUI | scaled_fp8 | a.weight f8 W; a.scale_weight f32 1; a.scale_input f32 1; scaled_fp8 f8 2
@@ -263,13 +263,13 @@ CODES = {"fc.weight": np.ones((64, 32), np.uint8), "embed.weight": np.ones((8, 6
 def test_codes_alone_are_refused_where_a_file_says_so(tmp_path: Path, name: str, said: Any, program: str) -> None:
     path, out = tmp_path / "model.safetensors", tmp_path / "out.safetensors"
     hc.save(path, CODES)
-    quantize_checkpoint(path, out, "int8")  # nothing says that the integers are codes, and they are copied
+    quantize_checkpoint(path, out, "int8")  # without evidence of codes, the integers are copied
     (tmp_path / name).write_text(json.dumps(said))
     for call in (lambda: quantize_checkpoint(path, out, "int8"), lambda: dequantize_checkpoint(path, out)):
         with pytest.raises(ValueError) as caught:
             call()
         assert f"is already quantized, by {program} with 'fc.weight', in no layout" in str(caught.value)
-    hc.save(path, {"embed.weight": CODES["embed.weight"]})  # made plain, beside what it had
+    hc.save(path, {"embed.weight": CODES["embed.weight"]})  # dequantized weights next to the old tensors
     quantize_checkpoint(path, out, "int8")
 
 

@@ -1,4 +1,4 @@
-"""GGUF files of blocks: what the package gguf and our own reader find in them, and what is refused."""
+"""GGUF files of blocks: the package gguf and our reader return the same values; invalid arrays are refused."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_a_float_does_not_hold_is_refused(tmp_path: Path, kind: str, large:
 
 
 def packed_as(text: str, w: np.ndarray[Any, Any]) -> hc.QuantizedArray:
-    """What blocks hold: 4-bit floats without -0, which ggml decodes to 0."""
+    """Return the values that blocks hold: 4-bit floats without -0, which ggml decodes to 0."""
     q = hc.quantize(w, text)
     if "fp4" not in text:
         return q
@@ -111,7 +111,7 @@ def test_the_scale_of_nvfp4_is_a_tensor_of_its_own(tmp_path: Path) -> None:
     assert scale.tolist() == [q.components["coarse"]] and theirs["fc.weight"].tensor_type.name == "NVFP4"
     values = gguf.quants.dequantize(theirs["fc.weight"].data, theirs["fc.weight"].tensor_type)
     assert np.allclose(values * scale, q.dequantize(), rtol=2**-22, atol=0)
-    found = hc.load(tmp_path / "a.gguf")  # what the weights are, not blocks without their scale
+    found = hc.load(tmp_path / "a.gguf")  # the weights, not blocks without their scale
     assert list(found) == ["fc.weight", "w"] and np.array_equal(found["fc.weight"], values * scale)
     # without one it is 1, and the values are gguf's to the bit
     for scales in ({}, {"fc.scale": np.float32([0.5])}, {"fc.scale": np.float32([1, 1])}, {"fc.scale": np.int32([1])}):
@@ -125,7 +125,7 @@ def test_the_scale_of_nvfp4_is_a_tensor_of_its_own(tmp_path: Path) -> None:
         writer.write_tensors_to_file()
         writer.close()
         if any(array.size != 1 or array.dtype != np.float32 for array in scales.values()):
-            several = hc.load(tmp_path / "b.gguf", layout="gguf")  # as any type without a format here
+            several = hc.load(tmp_path / "b.gguf", layout="gguf")  # like any type without a format here
             assert list(several) == ["fc.weight", "fc.scale"] and same_bits(several["fc.scale"], scales["fc.scale"])
             assert np.array_equal(several["fc.weight"], values)
             continue
@@ -338,7 +338,7 @@ def test_changed_bytes_of_blocks_never_stop_the_reader(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["q4_0", "q8_0", "q4_k", "mxfp4"])
 def test_blocks_are_quantized_already(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    """llama.cpp refuses to quantize them again, too; dequantize is the way."""
+    """llama.cpp refuses to quantize them again, too; `dequantize` converts them."""
     path, out, plain = tmp_path / "m.gguf", tmp_path / "o.safetensors", tmp_path / "p.safetensors"
     w = weights(4, 256)
     hc.save_gguf(path, {"a.weight": w, "w": w}, types={"w": kind, "*": "f16"})

@@ -1,4 +1,4 @@
-"""Checkpoints in shards: the same bytes whoever writes them, and however often the work is ended and begun again."""
+"""Checkpoints in shards have the same bytes for any workers and any number of interruptions."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_killed_at_any_moment_and_begun_again(source, tmp_path, first, consume):
             quantized(tmp_path / "copy", tmp_path / "out", consume=consume)  # noqa: B023
 
         finished = run_until(step, call)
-        if (tmp_path / "out").exists():  # never a half
+        if (tmp_path / "out").exists():  # never incomplete
             assert bytes_of(tmp_path / "out") == expected
         if (tmp_path / "out.partial" / "manifest.json").exists() or not (tmp_path / "out").exists():
             call()
@@ -137,7 +137,7 @@ def test_killed_at_any_moment_and_begun_again(source, tmp_path, first, consume):
         assert set(os.listdir(tmp_path / "copy")) == left
         shutil.rmtree(tmp_path / "copy")
         shutil.rmtree(tmp_path / "out")
-        shutil.rmtree(tmp_path / "out.partial", ignore_errors=True)  # empty, if that was the moment
+        shutil.rmtree(tmp_path / "out.partial", ignore_errors=True)  # it may be empty
         step += 5
     assert step > 30
 
@@ -167,7 +167,7 @@ def test_what_cannot_be_consumed(source, tmp_path):
 
 @pytest.fixture
 def broken(tmp_path):
-    """A source with a NaN in its last part, and an output of it that ended there."""
+    """Return a source with a NaN in its last part, and an output that ended there."""
     folder = make_folder(tmp_path / "in", {**WEIGHTS, "layers.7.weight": WEIGHTS["layers.7.weight"] * np.nan})
     return folder, tmp_path / "out"
 

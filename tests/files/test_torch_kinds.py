@@ -1,4 +1,4 @@
-"""Files of torch.save with tensors that are no plain views of a storage: the others are read, these are named."""
+"""Files of torch.save with tensors that are not plain views of a storage: these are named, the others are read."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def others() -> dict[str, tuple[Any, str]]:
     }
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch: nested and quantized tensors are to change
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch warns that nested and quantized tensors will change
 @pytest.mark.parametrize("legacy", LEGACY)
 def test_tensors_of_other_kinds_are_named_and_the_others_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], legacy: bool
@@ -142,7 +142,7 @@ def test_tensors_that_repeat_values_are_read(tmp_path: Path, legacy: bool) -> No
         for held in (opened, hc.load(path)):
             for name, tensor in tensors.items():
                 assert np.array_equal(held[name], tensor.numpy()) and held[name].shape == tuple(tensor.shape)
-    most = 1 << 26  # bytes that a small file may stand for
+    most = 1 << 26  # most bytes that a small file may expand to
     many = {str(i): torch.zeros(1).expand(most // 16) for i in range(6)}
     with hc.open_checkpoint(saved(tmp_path / "many.pt", many, legacy)) as opened:
         assert list(opened) == ["0", "1", "2", "3"] and list(opened.skipped) == ["4", "5"]
@@ -151,7 +151,7 @@ def test_tensors_that_repeat_values_are_read(tmp_path: Path, legacy: bool) -> No
 
 
 class Call:
-    """A global of a pickle, and what it is called with; alone it is the global itself."""
+    """A global of a pickle and the arguments of its call; without arguments, the global itself."""
 
     def __init__(self, name: str, *arguments: Any) -> None:
         self.name, self.arguments = name, arguments
@@ -177,7 +177,7 @@ def file_of(path: Path, value: Any) -> Path:
 
 
 def test_distributed_tensors_are_named(tmp_path: Path) -> None:
-    """What torch writes of a DTensor: a class, a wrapper without a storage, and a state of objects that are unknown."""
+    """torch writes a DTensor as a class, a wrapper without a storage, and a state with unknown objects."""
     kind, path = Call("torch.distributed.tensor.DTensor"), tmp_path / "m.pt"
     shell = Call("posix.system", "true")
     spec = Call("torch.distributed.tensor._dtensor_spec.DTensorSpec", Call("x.Shard", 0))
@@ -187,7 +187,7 @@ def test_distributed_tensors_are_named(tmp_path: Path) -> None:
         wrapper = Call("torch._utils._rebuild_wrapper_subclass")
         return Call("torch._tensor._rebuild_from_type_v2", wrapper, kind, made, {"_spec": spec, "grad": True} | state)
 
-    for more in ({}, {"call": shell}):  # an attribute is left out, and nothing of it is run
+    for more in ({}, {"call": shell}):  # an attribute is skipped, and none of its code runs
         with hc.open_checkpoint(file_of(path, {"d": tensor(**more), "a": 1})) as found:
             assert found.skipped == {"d": "of the class torch.distributed.tensor.DTensor (4, 4)"}
     for wrong in (

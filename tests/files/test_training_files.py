@@ -1,4 +1,4 @@
-"""Checkpoints of training hold more than tensors: what does no harm is passed over, what is not known is refused."""
+"""Training checkpoints have more than tensors: harmless objects are skipped, unknown ones are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GRID = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
 def written(path: Path, value: Any, protocol: int = 2) -> Path:
-    """Write a file as torch.save has it, of values without tensors of torch."""
+    """Write a file like torch.save, for values without torch tensors."""
     program = value if isinstance(value, bytes) else pickle.dumps(value, protocol)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("m/data.pkl", program)
@@ -189,12 +189,12 @@ def test_arrays_that_lie_are_refused(tmp_path: Path) -> None:
             assert "w.pt: " in str(error)
 
 
-DOUBLED = b"]q\x000" + b"](h\0h\0eq\x000" * 60 + b"h\0"  # whose text would have 2^60 brackets
+DOUBLED = b"]q\x000" + b"](h\0h\0eq\x000" * 60 + b"h\0"  # its repr would have 2^60 brackets
 NESTED = b"]q\x000" + b"]h\0aq\x000" * 20_000 + b"h\0"
 
 
 def test_hostile_values_stay_harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is read or refused in a moment, not in time that goes as the product of its parts."""
+    """Each is read or refused at once; the time does not grow with the product of its parts."""
     monkeypatch.setattr("heterocompute.files.containers.torch_files.MAX_LOOKS", 1 << 18)
     path = tmp_path / "w.pt"
     many = b"(" + b"K\1" * 20_000 + b"l"
@@ -237,7 +237,7 @@ def test_keys_of_storages_that_are_no_texts_are_refused(tmp_path: Path, keys: by
 
 
 def test_few_bytes_take_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes a byte or two of the file counts as many steps as it takes memory."""
+    """Opcodes of one or two bytes count as many steps as they need memory."""
     monkeypatch.setattr("heterocompute.files.containers.pickled.MAX_STEPS", 1 << 17)
     long = b"".join(b"X\0\1\0\0" + "\U0010fffe".encode() * 64 for _ in range(15))
     pair = b"](" + b"(" + long + b"tN\x86q\0" + b"h\0" * 1_000 + b"eq\1"  # keys of 10 kB, made for each pair

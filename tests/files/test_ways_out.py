@@ -1,4 +1,4 @@
-"""Packed tensors leave as plain ones, rounded values leave as such, and what is pruned stays pruned."""
+"""Packed tensors are exported as plain ones, rounded values are exported unchanged, and pruned tensors stay pruned."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_quantizing_what_is_pruned_keeps_the_pattern(paths, fmt, fake):
         assert same_bits(found["fc.weight"], hc.quantize(s, fmt).dequantize())
     else:
         assert found["fc.weight"] == hc.quantize(s, fmt) and str(found["fc.weight"].format).endswith("+2:4")
-    assert found["half"] == hc.prune(HALF, "2:4")  # not chosen: as it was
+    assert found["half"] == hc.prune(HALF, "2:4")  # not selected: unchanged
     zeros = np.asarray(found["fc.weight"]) == 0
     assert zeros[~s.mask].all()
 

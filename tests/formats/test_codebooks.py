@@ -1,4 +1,4 @@
-"""NF4 and learned codebooks: worked examples, the optimum against brute force, training, storage, hard inputs."""
+"""NF4 and learned codebooks: worked examples, the optimum by brute force, training, storage, difficult inputs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_worked_example_in_one_dimension() -> None:
 
 
 def brute_force(values: np.ndarray, weights: np.ndarray, k: int) -> Fraction:
-    """The least weighted squared error over all ways to cut the sorted values, in exact rationals."""
+    """Return the least weighted squared error over all partitions of the sorted values, in exact rationals."""
     order = np.argsort(values, kind="stable")
     v = [Fraction(float(values[i])) for i in order]
     w = [Fraction(float(weights[i])) for i in order]
@@ -89,7 +89,7 @@ def test_no_cut_of_the_values_is_better(seed: int, bits: int, weighted: bool) ->
 @pytest.mark.parametrize("n", [7, 8, 9, 17, 64, 700])
 @pytest.mark.parametrize("isa", isas("learn_"))
 def test_no_place_is_left_out_of_the_search(n: int, isa: str) -> None:
-    """The program over all i for every j finds no better clusters; every instruction set finds the same."""
+    """A search over all i for every j finds no better clusters, and every instruction set finds the same."""
     rng = np.random.default_rng(n)
     v = np.sort(np.concatenate([rng.standard_normal(n // 2), rng.laplace(5, 0.1, n - n // 2)]).astype(np.float32))
     with hc.use(isa=isa):
@@ -108,7 +108,7 @@ def test_no_place_is_left_out_of_the_search(n: int, isa: str) -> None:
 
 @pytest.mark.parametrize("isa", isas("learn_"))
 def test_importance_that_is_lost_in_a_sum_has_the_clusters_of_the_definition(isa: str) -> None:
-    """10^-10 beside 10^30 leaves a weight of 0, and a gain of 0 / 0."""
+    """10^-10 next to 10^30 gives a weight of 0, and a gain of 0 / 0."""
     for n, first in ((200, 3), (17, 2), (40, 12)):
         x, importance = np.arange(n, dtype=np.float32), np.full(n, 1e-10, np.float32)
         importance[:first] = 10.0 ** (30 + np.arange(first) % 3)
@@ -195,7 +195,7 @@ def test_hard_rows(text: str) -> None:
         codes = reference.codes(dict(q.components), q.format, q.shape, q.axis)
         if q.format.dim == 1 and q.format.group is None and len(np.unique(x)) <= 2**q.format.bits:
             assert np.array_equal(values[0], x), name
-            assert codes.max() < max(len(np.unique(x)), 1), name  # what only repeats the largest is not used
+            assert codes.max() < max(len(np.unique(x)), 1), name  # repetitions of the largest level are not used
             assert np.all(np.diff(q.components["codebook"].reshape(-1)) >= 0)
 
 
@@ -217,7 +217,7 @@ def test_groups_of_zeros_draw_no_centroid(text: str, weighted: bool) -> None:
     x[1, 4:8] = x[2, :4] = [-0.5, -0.5, 0.5, 0.5]
     importance = np.ones(x.shape) if weighted else None
     q = hc.quantize(x, text, importance=importance)
-    assert np.array_equal(q.dequantize(), x)  # two centroids are enough for -1 and 1, one for zeros would cost one
+    assert np.array_equal(q.dequantize(), x)  # two centroids represent -1 and 1; zeros must not need one
     assert same_parts(q, reference.quantize(x, hc.format(text), importance=importance))
 
 

@@ -1,4 +1,4 @@
-"""Small floats: every code and midpoint against ml_dtypes, float64 and tf32 against exact rationals, the edge rules."""
+"""Small floats: every code and midpoint as in ml_dtypes, float64 and tf32 as exact rationals, and the edge cases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ each_type = pytest.mark.parametrize("name", ML)
 
 
 def codes_of(x: np.ndarray, text: str) -> np.ndarray:
-    """The codes of a vector, by the core; the definition gives the same."""
+    """Return the codes of a vector from the core, after a comparison with the definition."""
     q = hc.quantize(x, text, axis=0)
     if x.size <= 1 << 18:
         expected = reference.quantize(x, hc.format(text), 0)
@@ -44,7 +44,7 @@ def ml_codes(x: np.ndarray, name: str) -> np.ndarray:
 
 
 def all_values(text: str) -> np.ndarray:
-    """Values of the codes 0, 1, ... of a format without scale, by the core."""
+    """Return the values of codes 0, 1, ... of a format without a scale, from the core."""
     fmt = hc.format(text)
     codes = np.arange(2**fmt.bits, dtype=np.uint32)[None]
     return hc.QuantizedArray({"codes": pack(codes, fmt.bits)}, fmt, codes.shape, (1,)).dequantize()[0]
@@ -66,7 +66,7 @@ def test_midpoints_and_their_neighbours_round_as_ml_dtypes_does(name: str) -> No
     values = all_values(name)
     values = np.unique(np.abs(values[np.isfinite(values)]))
     last_step = values[-1] - values[-2]
-    edge = values[-1] + np.float32(0.5) * last_step  # from here on, or behind it, nothing is left
+    edge = values[-1] + np.float32(0.5) * last_step  # values from here on are out of range
     middle = np.append((values[1:].astype(np.float64) + values[:-1]) / 2, edge).astype(np.float32)
     x = np.concatenate([middle, np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, np.float32(0)), values])
     x = np.concatenate([x, -x])
@@ -91,7 +91,7 @@ def test_a_million_bit_patterns_round_as_ml_dtypes_does(name: str) -> None:
 
 
 def exact_code(name: str, x: float) -> int:
-    """The code of a finite value in exact rationals; saturating."""
+    """Return the code of a finite value in exact rationals, with saturation."""
     kind = TYPES[name]
     magnitude, exponent = Fraction(abs(x)), 1 - kind.bias
     while magnitude >= Fraction(2) ** (exponent + 1):
@@ -110,7 +110,7 @@ def test_float64_is_rounded_once(name: str) -> None:
     spread = range(-kind.bias - kind.fraction_bits - 3, 2 ** (kind.bits - kind.low_zeros - kind.fraction_bits - 2))
     low, high = max(min(spread), -160), min(max(spread), 130)
     x = rng.standard_normal(400) * 2.0 ** rng.integers(low, high, 400)
-    # Halfway between two neighbours but for what float32 cannot see: two roundings would make it a tie.
+    # Halfway between two neighbours, except for bits beyond float32: two roundings would produce a tie.
     step = 2.0**-kind.fraction_bits
     middle = (1 + step * (rng.integers(0, 2**kind.fraction_bits, 60) + 0.5)) * 2.0 ** rng.integers(1, 2, 60)
     x = np.concatenate([x, middle, middle * (1 + 2.0**-50), middle * (1 - 2.0**-50), [5e-324, -5e-324, 1e300, -1e300]])

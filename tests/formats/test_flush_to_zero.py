@@ -1,4 +1,4 @@
-"""The float environment of the calling thread (flush bits, rounding direction) changes no answer of this package."""
+"""The float environment of the calling thread (flush bits, rounding direction) does not change results."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from heterocompute.training.retrain import mask_of
 
 TINY = (reals((8, 32), 1) * 2.0**-140).astype(np.float32)  # subnormal, or zero
 TINY64 = reals((8, 32), 2, np.float64) * 2.0**-1060
-SMALL64 = reals((8, 32), 3, np.float64) * 2.0**-140  # float32 holds them as subnormal numbers
-ROOTS64 = reals((8, 32), 4, np.float64) * 2.0**-530  # whose squares are subnormal
+SMALL64 = reals((8, 32), 3, np.float64) * 2.0**-140  # subnormal in float32
+ROOTS64 = reals((8, 32), 4, np.float64) * 2.0**-530  # their squares are subnormal
 ONES64 = np.ones((3, 32))
 ONES = ONES64.astype(np.float32)
 IMAGE = TINY.reshape(1, 4, 8, 8)
@@ -146,7 +146,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 
 
 def plain(value: Any) -> Any:
-    """Turn an answer into bytes, texts and containers of them, which compare by their bits."""
+    """Convert a result to bytes, strings and containers of them, which compare bitwise."""
     if isinstance(value, (hc.QuantizedArray, hc.EIEArray, hc.BitmapArray)):
         return plain(dict(value.components))
     if isinstance(value, np.ndarray):
@@ -171,7 +171,7 @@ def test_answers_stay(name: str, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", FLOAT_MODES)
 def test_random_calls(mode: str) -> None:
-    """Draw formats, patterns, dtypes and magnitudes, among them those that are subnormal or overflow."""
+    """Draw random formats, patterns, dtypes and magnitudes, including those that are subnormal or overflow."""
     draw = np.random.default_rng(list(FLOAT_MODES).index(mode))
     for _ in range(40):
         fmt, clip = draw.choice(FORMATS), (None, 0.5, "octav", "percentile:90", "search")[draw.integers(5)]
@@ -272,7 +272,7 @@ def test_a_value_that_pruning_left_out_is_seen() -> None:
 
 
 def test_the_setting_of_the_thread_comes_back() -> None:
-    with flushing():  # it checks both ends itself
+    with flushing():  # it checks the environment on entry and exit
         for wrong in (lambda: hc.prune(np.float32([np.nan]), "50%"), lambda: hc.scores.wanda(ONES, TINY[:, :3])):
             with pytest.raises(ValueError, match=said.PRUNE_W_HAS_NAN_WANDA_W):
                 wrong()
@@ -281,7 +281,7 @@ def test_the_setting_of_the_thread_comes_back() -> None:
 
 
 def test_other_threads_keep_theirs() -> None:
-    """The bits belong to a thread: one that flushes beside one that does not."""
+    """The bits belong to a thread: one thread flushes, another one does not."""
     found: dict[str, Any] = {}
     barrier = threading.Barrier(2, timeout=HANG)
 
@@ -314,7 +314,7 @@ def test_generators_are_refused() -> None:
 
 
 def test_threads_of_the_blas_begin_without_it() -> None:
-    """Where the bits are set before the first product, the threads of OpenBLAS inherit them no more than this one."""
+    """If the bits are set before the first matmul, the threads of OpenBLAS do not inherit them."""
     with flushing():
         pass
     tests = str(Path(__file__).parents[1])

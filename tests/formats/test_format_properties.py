@@ -1,8 +1,8 @@
-"""What holds for every format, on arrays that hypothesis looks for; a format's own parameters say what applies to it.
+"""Properties of every format, on arrays from hypothesis; the parameters of a format say which properties apply.
 
-Quantizing a decoded array gives the same codes, or other codes of the same values, where the largest magnitude of what
-shares a scale survives. It need not: asymmetric integers round their range, `refit` and rounded second levels choose
-codes by another scale than the largest value asks for, and a learned codebook is learned again.
+Quantizing a decoded array gives the same codes, or other codes of the same values, if the largest magnitude of the
+values that share a scale is preserved. It may not be: asymmetric integers round their range, `refit` and rounded second
+levels use another scale than that of the largest value, and codebooks are learned again.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ each_format = pytest.mark.parametrize("text", FORMATS)
 few = settings(max_examples=12, deadline=None, derandomize=True)
 COLUMNS = st.integers(1, 75)
 
-# Parameters of some families, with the values that let the largest magnitude survive.
+# Parameters of some families, with the values that preserve the largest magnitude.
 KEPT = {"refit": False, "double": False, "four_over_six": "absent", "symmetric": True}
 
 
 @st.composite
 def arrays(draw: Any, columns: Any = COLUMNS) -> np.ndarray:
-    """Rows of different sizes, zeros among them, within 2^-6 and 2^7."""
+    """Return rows of different magnitudes, with zeros, within 2^-6 and 2^7."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     shape = draw(st.integers(1, 4)), draw(columns)
     x = (
@@ -54,7 +54,7 @@ def has_scale(fmt: hc.Format) -> bool:
 
 
 def levels(fmt: hc.Format, row: np.ndarray) -> np.ndarray:
-    """Every finite value, unrounded, that a group can take beside the scales which this group has."""
+    """Return every finite value, unrounded, that a group can represent with its scales."""
     count = 2**fmt.bits
     rows = -(-count // row.size)
     q = hc.quantize(np.tile(row, (rows, 1)), fmt)
@@ -125,7 +125,7 @@ def test_powers_of_two_pass_through(text: str, x: np.ndarray, power: int) -> Non
     factor = x.dtype.type(2.0**power)
     q = hc.quantize(x, fmt)
     scales = [part for part in q.components.values() if part.dtype.kind == "f"]
-    for part in scales:  # of a stored type's normal numbers, both before and after
+    for part in scales:  # normal numbers of the stored type, both before and after
         small = np.abs(part[part != 0]) * min(float(factor), 1.0)
         assume(small.size == 0 or small.min() >= np.finfo(part.dtype).tiny)
     scaled = hc.quantize(x * factor, fmt)
@@ -138,12 +138,12 @@ def test_powers_of_two_pass_through(text: str, x: np.ndarray, power: int) -> Non
 @given(x=arrays(columns=st.integers(4, 40)))
 @pytest.mark.sweep(every=5)
 def test_no_other_code_is_nearer(text: str, x: np.ndarray) -> None:
-    """Inside the range the error is half a step at most; beyond it the outermost value is taken."""
+    """Inside the range the error is at most half a step; values beyond it get the outermost level."""
     fmt = hc.format(text)
     two_levels = getattr(fmt, "scale_bits", None) is not None and not fmt.refit
     if (
         fmt.bits > 8
-        or fmt.family == "ggml"  # which ggml's rules make, or a float32 quotient
+        or fmt.family == "ggml"  # ggml's rules, or a float32 quotient, decide these
         or two_levels
         or getattr(fmt, "double", False)
         or hasattr(fmt, "gamma")
@@ -157,7 +157,7 @@ def test_no_other_code_is_nearer(text: str, x: np.ndarray) -> None:
         error = np.where(row < 0, 0, error)
     nearest = np.abs(row.astype(np.float64)[:, None] - levels(fmt, row)).min(axis=1)
     nearest = np.where(row < 0, np.inf, nearest) if getattr(fmt, "unsigned", False) else nearest
-    # Quotients and products are rounded at 2^-53, scales are what they are.
+    # Quotients and products are rounded at 2^-53, stored scales are exact.
     assert (error <= nearest + 2.0**-48 * np.abs(row).max()).all()
 
 

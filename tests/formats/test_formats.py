@@ -1,4 +1,4 @@
-"""The grammar of formats: one text each, and errors that name the field, the value and what was wanted."""
+"""The grammar of format strings: one per format, and errors that name the field, its value and the expected one."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""The blocks of ggml: bytes and values against the package gguf, errors against what ggml's own encoders leave."""
+"""The blocks of ggml: bytes and values of the package gguf, and errors of ggml's own encoders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heterocompute.reference.formats.ggml.storage import blocks_of, parts_of
 
 Array = np.ndarray[Any, Any]
 TYPES = hc.GGML.examples
-# SQNR in dB of what ggml 0.13.1 makes of 64 x 4096 values of default_rng(0).standard_normal
+# SQNR in dB of ggml 0.13.1's encoding of 64 x 4096 values of default_rng(0).standard_normal
 GGML_DB = {"q2_k": 10.546, "q3_k": 16.425, "q4_k": 22.917, "q5_k": 28.830, "q6_k": 35.013, "iq4_nl": 22.357,
            "iq4_xs": 22.292}  # fmt: skip
 
@@ -54,7 +54,7 @@ def test_any_bytes_are_a_block_and_come_back(text: str) -> None:
 def test_any_ternary_codes_are_a_block_and_come_back(text: str) -> None:
     rng = np.random.default_rng(1)
     codes = rng.integers(-1, 2, (16, 1024))
-    scales = rng.integers(0, 0x7C00, (16, 4)).astype(np.uint16).view(np.float16)  # any that is finite
+    scales = rng.integers(0, 0x7C00, (16, 4)).astype(np.uint16).view(np.float16)  # any finite scale
     scales[:, 1] *= -1
     q = hc.quantize(codes.astype(np.float32), text)
     assert np.array_equal(q.codes(), codes)
@@ -67,7 +67,7 @@ def test_any_ternary_codes_are_a_block_and_come_back(text: str) -> None:
 
 
 def test_every_byte_of_tq1_0_decodes_as_gguf_decodes_it() -> None:
-    """13 of 256 bytes are no number that ggml writes."""
+    """ggml never writes 13 of the 256 bytes."""
     data = np.random.default_rng(2).permuted(np.tile(np.arange(256, dtype=np.uint8), (54, 1)), axis=1).T.copy()
     data[:, 52:] = np.float16(0.5).tobytes()[0], np.float16(0.5).tobytes()[1]
     q = array_of(hc.GGML("tq1_0"), data, (256, 256))

@@ -1,4 +1,4 @@
-"""Log numbers: the table by exact integers, thresholds and ties, zeros, and the errors that the format states."""
+"""Log numbers: the table from exact integers, thresholds and ties, zeros, and the errors that the format states."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def integer_root(n: int, degree: int) -> int:
 
 
 def nearest_power(numerator: int, denominator: int) -> float:
-    """Return the float64 nearest to 2^(-numerator / denominator), by integers alone."""
+    """Return the float64 nearest to 2^(-numerator / denominator), computed with integers."""
     octaves, rest = divmod(numerator, denominator)
     # 2^(54 - rest/denominator) has 54 or 55 bits before the point: more than float64 holds.
     root = integer_root(1 << (54 * denominator - rest), denominator)
@@ -121,7 +121,7 @@ def test_the_worst_relative_error_is_the_stated_one(gamma, percent):
     error = hc.quantize(x, fmt).dequantize(np.float64) / x - 1
     assert round(100 * error.max(), 3) == percent
     assert -error.min() < error.max()  # up is the worse side: down is 1 - 2^(-1/(2 gamma))
-    assert np.argmax(error) > 200_000  # at an edge, which goes to the larger magnitude
+    assert np.argmax(error) > 200_000  # at a threshold, which rounds to the larger magnitude
 
 
 def test_the_range_of_eight_bits():

@@ -1,4 +1,4 @@
-"""MX and NVFP4: the worked examples, scales by exact rationals, elements by ml_dtypes, and each edge rule."""
+"""MX and NVFP4: worked examples, scales from exact rationals, elements from ml_dtypes, and all edge cases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ each_rule = pytest.mark.parametrize("rule", RULES)
 
 
 def encoded(x: np.ndarray, text: str) -> tuple[np.ndarray, np.ndarray]:
-    """Codes (rows, padded) and scale bytes, by the core; the definition gives the same."""
+    """Return codes (rows, padded) and scale bytes from the core, after a comparison with the definition."""
     fmt = hc.format(text)
     q = hc.quantize(x, fmt)
     expected = reference.quantize(x, fmt)
@@ -65,7 +65,7 @@ def test_low_nibble_is_the_even_index() -> None:
 
 
 def exact_exponent(element: str, rule: str, absmax: float) -> int:
-    """e of a group in exact rationals."""
+    """Return e of a group in exact rationals."""
     _, fraction_bits, emax, largest = ELEMENTS[element]
     value = Fraction(absmax)
     floor = 0
@@ -89,7 +89,7 @@ def exact_exponent(element: str, rule: str, absmax: float) -> int:
 
 
 def hard_maxima(element: str) -> np.ndarray:
-    """Powers of two, the largest element and the tie of `even` at many exponents, and the floats beside them."""
+    """Return powers of two, the largest element and the tie of `even` at many exponents, and the adjacent floats."""
     _, fraction_bits, emax, largest = ELEMENTS[element]
     fixed = [1.0, largest / 2**emax, 2 - 2.0**-fraction_bits / 2, 1.5]
     base = np.array([s * 2.0**e for s in fixed for e in (-149, -140, -127, -126, -119, -20, 0, 1, 100, 126)])
@@ -260,7 +260,7 @@ def test_parameters_of_mx() -> None:
 
 
 def plain_nvfp4(x: np.ndarray, four_over_six: bool) -> tuple[list[list[int]], list[int], np.float32]:
-    """Rows of one group each, one value at a time, float32 scalars and ml_dtypes; codes, bytes, p."""
+    """Encode rows of one group each, value by value, with float32 scalars and ml_dtypes; return codes, bytes and p."""
     p = np.abs(x).max().astype(np.float32) / np.float32(2688) or np.float32(1)
     rows, scales = [], []
     for row in x:

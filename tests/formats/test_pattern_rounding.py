@@ -1,4 +1,4 @@
-"""Formats before a pattern: what is kept is rounded once, from the input's own precision, and never held as a whole."""
+"""Formats with a pattern: nonzeros are rounded once, from the input's precision, and in blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AXES: list[tuple[int, ...]] = [(2,), (0,), (1, 2), (2, 0, 1)]
 
 
 def between_floats(shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]:
-    """float64 next to what formats round at: half codes of a few bits, a little more or less than float32 can tell."""
+    """Return float64 values near rounding thresholds: half codes of few bits, off by less than a float32 step."""
     rng = np.random.default_rng(seed)
     halves = rng.integers(-15, 16, shape) / 2 * 2.0 ** rng.integers(-3, 4, shape)
     return np.asarray(halves + rng.choice([-1e-12, 0, 1e-12], shape))
@@ -31,7 +31,7 @@ def pattern_of(base: str) -> str:
 
 
 def as_kept(w: np.ndarray[Any, Any], axes: tuple[int, ...], n: int, m: int) -> tuple[Any, Any, Any]:
-    """What stays as (rows, runs, kept), by the definition, with positions and metadata."""
+    """Return the nonzeros as (rows, runs, kept) by the definition, with positions and metadata."""
     others = [a for a in range(w.ndim) if a not in axes]
     turned = np.ascontiguousarray(w.transpose([*others, *axes]))
     rows = int(np.prod([w.shape[a] for a in others]))
@@ -43,7 +43,7 @@ def as_kept(w: np.ndarray[Any, Any], axes: tuple[int, ...], n: int, m: int) -> t
 def placed(
     values: np.ndarray[Any, Any], positions: Any, w: np.ndarray[Any, Any], axes: tuple[int, ...], n: int, m: int
 ):
-    """Kept values back in w's shape, zeros between them."""
+    """Return nonzeros in w's shape, with zeros between them."""
     others = [a for a in range(w.ndim) if a not in axes]
     order = [*others, *axes]
     runs = values.shape[1]
@@ -146,7 +146,7 @@ def test_products_round_activations_as_quantize_does() -> None:
 
 
 def test_a_pattern_alone_is_float32() -> None:
-    """What stays is compared as float32, so 1 and 1 + 1e-12 tie, and stored as float32: one rounding."""
+    """Values are compared as float32, so that 1 and 1 + 1e-12 tie, and stored as float32 with one rounding."""
     w = np.float64([[1, 1 + 1e-12, 1 + 2e-12, 0]])
     assert hc.prune_mask(w, "1:4").tolist() == [[True, False, False, False]]
     assert hc.quantize(w, "int8+1:4").dequantize().tolist() == [[1, 0, 0, 0]]
@@ -211,7 +211,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     ],
 )
 def test_working_memory_is_bounded(call: str, answer: int, weights: str) -> None:
-    """A view of 512 MiB that lies in 64 KiB."""
+    """The operand is a view of 512 MiB on 64 KiB of memory."""
     view = call.replace(
         "x.reshape(-1, 16, 32, 32)", "np.lib.stride_tricks.as_strided(x, (len(x), 16, 32, 32), (0, 4096, 128, 4))"
     )

@@ -1,4 +1,4 @@
-"""quantize, dequantize, fake_quantize, error: the C core is the NumPy definition, bit for bit, on every ISA."""
+"""quantize, dequantize, fake_quantize, error: the C core equals the NumPy definition bitwise on every ISA."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_clipping_is_that_of_the_definition(text: str, clip: float | str) -> Non
 
 
 def hard_rows() -> np.ndarray:
-    """Rows where rounding is hardest: ties, tiny and huge scales, steps of one ulp around midpoints."""
+    """Return rows that are difficult to round: ties, tiny and huge scales, steps of one ulp around midpoints."""
     rows = []
     for top in (1.0, 7.0, 127.0, 3.0e38, 2.0**-126, 2.0**-140, 2.0**-149, 2.0**-149 * 40, 0.0, 1e-30):
         base = np.float32(top) * (np.arange(-63, 65, dtype=np.float64) / 64)
@@ -98,7 +98,7 @@ def test_hard_values_round_as_the_definition_says(text: str) -> None:
         for axis in (-1, 0):
             expected = reference.quantize(x.astype(dtype), fmt, axis)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the definition saturates what overflows, NumPy says so
+                warnings.simplefilter("ignore")  # NumPy warns where the definition saturates
                 values = reference.dequantize(expected, fmt, x.shape, axis % 2)
             assert np.isfinite(values).all() or not getattr(fmt, "saturate", True)
             for isa in ISAS:

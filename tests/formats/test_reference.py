@@ -1,4 +1,4 @@
-"""The NumPy definition of the formats against worked examples, and against plain Python value by value."""
+"""The NumPy definition of the formats, compared with worked examples, and with plain Python value by value."""
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +17,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 def quantized(x, text, axis=-1, clip=None):
-    """Components, stored codes, factors and values of x."""
+    """Return components, stored codes, factors and values of x."""
     x, fmt = np.asarray(x), format(text)
     components = reference.quantize(x, fmt, axis, clip)
     description = (components, fmt, x.shape, axis)
@@ -102,7 +102,7 @@ def plain_integers(fmt, groups):
 
 
 def plain_vs_quant(fmt, rows):
-    """Equations 7a to 7j for all rows, one value at a time."""
+    """Compute equations 7a to 7j for all rows, value by value."""
     largest = 2**fmt.bits - 1 if fmt.unsigned else 2 ** (fmt.bits - 1) - 1
     smallest = 0 if fmt.unsigned else -largest
 
@@ -139,7 +139,7 @@ def plain_vs_quant(fmt, rows):
 
 
 def awkward(seed, shape):
-    """Rows of very different sizes, with zeros, ties, subnormals and values near float32's largest."""
+    """Return rows of very different magnitudes, with zeros, ties, subnormals and values near float32's largest."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 6, shape)
     x[0] = rng.integers(-14, 15, shape[1]) / 2
@@ -218,7 +218,7 @@ def test_ties_go_to_even():
 
 
 def test_a_float64_quotient_is_rounded_once():
-    # In float32 x / s is exactly 2.5 and would go to 2; in float64 it lies above.
+    # In float32 x / s is exactly 2.5 and would round to 2; in float64 it is above 2.5.
     s = np.float32(1 + 2**-23)
     x = np.array([7 * float(s), 2.5 * float(s) + 2.0**-30])
     components, codes, *_ = quantized(x, "int4", axis=0)

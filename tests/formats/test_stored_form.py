@@ -1,4 +1,4 @@
-"""What a format states of itself is what its arrays hold; what it does not state is refused by a sentence."""
+"""The stated form of a format describes its arrays; functions that need an unstated form raise an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLOCKS = [text for text in FORMATS if isinstance(hc.format(text), hc.GGML) or hc
 
 
 def scales_of(q: hc.QuantizedArray, form: StoredForm) -> Array:
-    """The scales of groups, (rows, groups or 1) of float64, from the components alone."""
+    """Return the scales of groups, (rows, groups or 1) of float64, from the components."""
     parts = q.components
     coarse = parts["coarse"].astype(np.float64) if form.second != "none" else np.ones(())
     if form.scale == "none":
@@ -44,7 +44,7 @@ def scales_of(q: hc.QuantizedArray, form: StoredForm) -> Array:
 
 
 def codes_of(q: hc.QuantizedArray, form: StoredForm) -> Array:
-    """c of every value, from the components and the form alone."""
+    """Return c of every value, from the components and the form."""
     length = q.shape[1]
     group = -(-min(q.format.group or length, length) // q.format.unit) * q.format.unit
     padded = -(-length // group) * group
@@ -75,7 +75,7 @@ def test_values_are_scales_times_what_codes_stand_for(text: str) -> None:
     form = fmt.form
     q = hc.quantize(reals((5, 67), seed=3), fmt)
     wanted = q.dequantize(np.float64)
-    if form.codes == "float" and form.bits > 8:  # whose codes have no list of levels
+    if form.codes == "float" and form.bits > 8:  # their codes have no list of levels
         scale = scales_of(q, form)
         scale = scale if fmt.group is None else np.repeat(scale, fmt.group, axis=1)[:, : q.shape[1]]
         elements = q.dequantize(np.float64) / scale

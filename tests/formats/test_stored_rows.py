@@ -1,4 +1,4 @@
-"""Codes of 4 and 8 bits, decoded where they are stored: any bytes and any scales give the values of the definition."""
+"""Codes of 4 and 8 bits that are decoded in place: any bytes and any scales give the values of the definition."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def test_any_stored_rows_have_the_values_of_the_definition(fmt: str, width: int)
     for isa in isas("attend"):
         with hc.use(isa=isa, threads=2):
             found = stored.dequantize()
-        is_nan = np.isnan(found)  # whose sign and payload no format states
+        is_nan = np.isnan(found)  # formats do not state sign and payload of NaN
         assert np.array_equal(is_nan, np.isnan(wanted)) and same_bits(found[~is_nan], wanted[~is_nan]), isa

@@ -1,4 +1,4 @@
-"""A valid call of every public callable of the model side, whose arguments tests replace one at a time."""
+"""A valid call of every public callable of `hardware`; tests replace its arguments one at a time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def shapes(layer: hw.Layer, *inputs: tuple[int, ...]) -> dict[str, Call]:
     return {f"{title}.{method}": Call(of(method), names) for method in methods}
 
 
-# Values that functions return: nobody makes them by hand.
+# Values that functions return and that users do not construct.
 RESULTS = {
     "BatchSweep", "Counts", "Dispatch", "Exploration", "Files", "Found", "Fusion", "LargestBatch",
     "MacCost", "Measurement", "Overhead", "PipelineRun", "PublishedFigure", "PublishedFigures", "Roofline", "Stats",
@@ -53,12 +53,12 @@ RESULTS = {
     "systolic.Run", "systolic.Simulation", "multi.ChipletTraffic", "accelerators.AcceleratorReport",
     "accelerators.Layer", "Operand", "Quantity",
 }  # fmt: skip
-# Without arguments, or with none that is a number or a text.
+# Callables without arguments, or without numbers and strings as arguments.
 PLAIN = {
     "Add", "Concat", "Flatten", "Layer", "MatMul", "Multiply", "Softmax", "glossary", "growth", "series",
     "multi.growth", "accelerators.names", "accelerators.diannao", "accelerators.eyeriss",
     "accelerators.scnn", "accelerators.simba", "accelerators.tpu_v1",
-    "host", "state_arithmetic",  # one measures for seconds, the other registers a family for good
+    "host", "state_arithmetic",  # one measures for seconds, the other registers a family permanently
 }  # fmt: skip
 
 CALLS: dict[str, Call] = {

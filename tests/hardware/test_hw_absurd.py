@@ -1,4 +1,4 @@
-"""Absurd arguments of every public callable of the model side: an answer of finite numbers, or a sentence of ours."""
+"""Absurd arguments of every public callable of `hardware`: a finite result, or an error message of the package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ABSURD: list[Any] = [
     Fraction(1, 3), Decimal("nan"), [], (), {}, object(), 1j, b"x", set(), "\x1b[31m", float,
 ]  # fmt: skip
 LONG: list[Any] = ["x" * 50_000, (1,) * 20_000, b"x" * 50_000, {"x" * 50_000: 1}, ["x" * 50_000]]
-# What Python and NumPy say of a value that nothing has checked.
+# Messages of Python and NumPy about unchecked values.
 FOREIGN = re.compile(
     "0-d array|object is not|truth value|only integer scalar|unhashable|setting an array|expected str, bytes|"
     "object has no|not supported between|unsupported operand|to unpack|index out of|null byte|null character"
@@ -37,7 +37,7 @@ INFINITE = {"offload_break_even"}
 
 
 def places(value: Any) -> Iterator[Callable[[Any], Any]]:
-    """Yield functions that put another value in the place of this one, or of one inside."""
+    """Yield functions that replace this value, or a value inside of it."""
     yield lambda other: other
     if isinstance(value, (tuple, list)):
         for i in range(len(value)):
@@ -49,7 +49,7 @@ def places(value: Any) -> Iterator[Callable[[Any], Any]]:
 
 
 def infinite(value: Any, depth: int = 0) -> bool:
-    """Tell whether a nan or an infinity is anywhere in an answer."""
+    """Tell whether a result contains NaN or infinity."""
     if isinstance(value, (float, np.floating)):
         return not math.isfinite(value)
     if depth > 6 or isinstance(value, (str, bytes, type)):
@@ -66,7 +66,7 @@ def infinite(value: Any, depth: int = 0) -> bool:
 
 
 def wrong(name: str, arguments: dict[str, Any]) -> str | None:
-    """Call, and return what is wrong with the answer or the error."""
+    """Call, and return a description of the fault in the result or the error."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -142,5 +142,5 @@ def test_every_public_callable_is_among_them() -> None:
             assert not takes or f"{title}.{name}" in asked, f"{title}.{name}"
 
 
-# A graph's builder takes other objects; `stores` is given as a function; a page needs a path.
+# The builder of a graph accepts other objects; `stores` is a function; a page needs a path.
 LEFT = {"Attention.add_to", "Builder.build", "Accelerator.stores"}

@@ -195,7 +195,7 @@ def test_zeros_leave_dram_and_stop_the_multiplier() -> None:
 
 
 def test_weight_stationary_adds_up_one_channel_in_the_array() -> None:
-    """Over its 32 channels the sums go to the buffer and back, each costing as much as six multiply-adds."""
+    """Otherwise the sums over its 32 channels move to the buffer and back, at the cost of six multiply-adds each."""
     machine = row_stationary.dataflow_machine("ws")
     assert machine.mac_pj is not None
     (found,) = machine.report(hw.Conv2d(32, 16, 3), input_shape=(32, 14, 14)).layers
@@ -270,7 +270,7 @@ def test_scnn_skips_zeros_of_both() -> None:
 
 
 def test_scnn_and_its_rival_wait_for_the_same_dram() -> None:
-    """64 channels of 224 x 224 out of three: more than fits either, and little to multiply."""
+    """64 channels of 224 x 224 from three: more than fits on either chip, and few multiply-adds."""
     zeros = {"0.conv2d": {"W": 1.0, "I": 1.0, "O": 0.5}}
     layer = hw.Conv2d(3, 64, 3, padding=1)
     (found,) = hw.accelerators.scnn().report(layer, input_shape=(3, 224, 224), zeros=zeros).layers

@@ -1,4 +1,4 @@
-"""Energy and area of a multiply-add: the table's rows exactly, laws between them, every format, the paper beside it."""
+"""Energy and area of a multiply-add: the exact rows of the table, relations between them, every format, and a paper."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_formats_with_a_reproduced_figure_are_ranked() -> None:
 
 
 def test_log_numbers_may_share_their_conversions() -> None:
-    """Sorted by remainder: a product chooses its sum, and 8 sums are converted once for 256 products."""
+    """Products are sorted by remainder into 8 sums, which are converted once for 256 products."""
     each, shared = hw.mac("log8-8", "log8-8", 24, 16), hw.mac("log8-8", "log8-8", 24, 16, log_sharing=256)
     convert = (circuits.int_multiply(24, 8).energy + circuits.int_add(24).energy) * 8 / 256
     shift = circuits.mux(24, 25).energy
@@ -222,7 +222,7 @@ def test_an_unknown_format_names_the_nearest() -> None:
 
 
 def test_four_bit_vsq_against_eight_bit_integers_beside_the_paper() -> None:
-    """VS-Quant prints -24 % energy and -37 % area for its whole accelerator; the arithmetic alone saves more."""
+    """VS-Quant reports -24 % energy and -37 % area for the whole accelerator; the arithmetic alone saves more."""
     vsq, base = hw.mac("vsq4-g16-s4", "vsq4-g16-s4", 24, 16), hw.mac("int8", "int8", 24, 16)
     assert 100 * (vsq.energy_pj / base.energy_pj - 1) == pytest.approx(-57.3, abs=0.1)
     assert 100 * (vsq.area_um2 / base.area_um2 - 1) == pytest.approx(-56.2, abs=0.1)

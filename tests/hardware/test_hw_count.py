@@ -1,4 +1,4 @@
-"""Counting: parameters and operations of every built-in network to the last unit, in every tool's convention."""
+"""Counts: exact parameters and operations of every built-in network, in every tool's convention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import said
 from heterocompute import hardware as hw
 from heterocompute.hardware.network.builtin import published
 
-# Parameters, multiply-adds of products and convolutions (batch 1, the network's own input).
+# Parameters, multiply-adds of matmuls and convolutions (batch 1, the network's own input).
 EXACT = {
     "alexnet": (61_100_840, 714_188_480),
     "alexnet_original": (60_965_224, 724_406_816),
@@ -35,7 +35,7 @@ EXACT = {
 }
 CONVOLUTIONS = {"alexnet": 655_566_528, "alexnet_original": 665_784_864, "vgg16": 15_346_630_656}
 
-# What the tools themselves print for torchvision's and transformers' networks (see conventions.py for versions).
+# Output of the tools for torchvision's and transformers' networks (see conventions.py for versions).
 TOOLS: dict[str, dict[str, int]] = {
     "alexnet": {"thop": 714206912, "fvcore": 714197696, "ptflops": 716441128, "ptflops-aten": 714682664,
                 "torchinfo": 714682664, "torch": 1428376960, "activations": 494184},

@@ -1,4 +1,4 @@
-"""The table of chips: every figure has a source, peaks are units x clock, what a chip lacks is said by name."""
+"""The table of chips: every number has a source, peaks are units x clock, and missing features are named in errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from heterocompute.hardware.chips import host as machine
 
 ALL = hw.devices()
 
-# The names that the manual promises, and one for each row of the timeline, the accelerators and the tables.
+# The names in the manual, and one for each row of the timeline, the accelerators and the tables.
 NAMED = """k20x k80 m40 m40-24gb p4 p40 p100-sxm2 v100-sxm2 v100-pcie v100s-pcie quadro-rtx8000 t4 a100-sxm-40gb
 a100-sxm-80gb a100-pcie-80gb a800-sxm-80gb a10 a30 a40 rtx-a6000 rtx3090 l4 l40 rtx4090 rtx5090 h200-sxm mi300x
 jetson-agx-orin-64gb h100-sxm h100-pcie h100-nvl h800-sxm tpu-v1 tpu-v2 tpu-v2-8
 tpu-v3 tpu-v4 tpu-v5e ascend-310 ascend-910 ascend-910b groq-tsp diannao nvdla-full eyeriss eie scnn simba
 simba-chiplet kirin-970 xeon-platinum-8256 xeon-max-9462 alveo-u250 dgx-1-p100""".split()
 
-# Operations a byte, as printed; tpu-v1 counts a multiply-add as two, the paper's own 1350 as one.
+# Operations per byte as published; tpu-v1 counts a multiply-add as two, the paper's 1350 as one.
 RIDGES = [
     ("k20x", "fp32", 15.8), ("p100-sxm2", "fp16", 29.0), ("v100-sxm2", "fp16", 138.9),
     ("v100-sxm2", "fp16-vector", 34.9),
@@ -31,7 +31,7 @@ RIDGES = [
     ("rtx4090", "fp16-acc16", 327.7), ("tpu-v1", "int8", 2705.9),
 ]  # fmt: skip
 
-# Printed peaks that units x clock do not give, and by how much: quoted, rounded, or a clock that is only nominal.
+# Published peaks that differ from units x clock, and by how much: quoted, rounded, or with a nominal clock.
 LOOSE = {("t4", "fp32"): 0.006, ("ascend-910", "fp16"): 0.025, ("diannao", "int16"): 0.08}
 
 
@@ -257,7 +257,7 @@ def test_the_host_is_measured_once_and_kept_whole(tmp_path: Path, monkeypatch: p
     assert hw.host(threads=1).figures() == first.figures()
     assert hw.host(refresh=True, threads=1).peak("fp32") == 1e9
     kept = machine.cache_file().read_text()
-    for text in (  # not what we wrote: measured again
+    for text in (  # a changed file is measured again
         '{"figures": {"fp32": "NaN"}}',
         "[" * 100_000,
         kept.replace("1000000000.0", "1" + "0" * 400),
@@ -293,6 +293,6 @@ def test_figures_that_were_wrong_or_missing() -> None:
 
 
 def test_memory_is_what_programs_see() -> None:
-    """The sheets' 141 GB and 180 GB are binary units, less what the driver keeps, in MiB as nvidia-smi shows them."""
+    """The 141 GB and 180 GB of data sheets are binary units, minus the driver's share, in MiB as in nvidia-smi."""
     assert hw.device("h200").memory == pytest.approx(143771 * 2**20, rel=0.001)
     assert hw.device("b200").memory == pytest.approx(183359 * 2**20, rel=0.001)

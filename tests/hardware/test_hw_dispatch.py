@@ -1,4 +1,4 @@
-"""Which device runs it: every way tried, sizes at which the choice flips, copies, energy, and this machine's CPU."""
+"""Choice of devices: compared with all assignments, sizes at which the choice changes, copies, energy, and this CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAYERS = [
 
 
 def every_way(objective: str, batch: int) -> float:
-    """Try all devices for all layers of a chain: what moves before a layer is its input, or what pooling left of it."""
+    """Try all devices for all layers of a chain. The pooled input of a layer moves between devices."""
     network = hw.dispatch(LAYERS, [CPU], batch=batch, input_shape=(3, 64, 64))  # names the layers with a time
     assert [row["layer"] for row in network.plan] == ["conv1", "conv2", "fc1", "fc2"]
     shapes = [3 * 64**2, 8 * 62**2, 128, 4096, 10]
@@ -83,7 +83,7 @@ def test_the_choice_flips_where_copies_are_paid_back() -> None:
 
 
 def test_every_flip_between_doubled_sizes_is_found() -> None:
-    """A device that begins late and computes fast, one between, and the home: three regions, two flips."""
+    """A device with a long latency and high speed, one in between, and the CPU: three regions, two changes."""
     home, middle, far = (
         hw.Device(name, peak={"fp32": rate}, bandwidth=1e15, links={"pcie4": 2e18}, kind="cpu")
         for name, rate in (("home", 1e9), ("middle", 1e10), ("far", 1e12))
@@ -159,7 +159,7 @@ def test_this_cpu_by_the_model_by_its_plan_and_by_the_clock() -> None:
     assert found["path"] == plan.chosen and found["measured_seconds"] > 0
     predicted = next(row.predicted_ms for row in plan.candidates if row.path == plan.chosen)
     assert predicted is not None and found["predicted_seconds"] == predicted / 1e3
-    traffic = 64 * (128 + 4) + 16 * (128 + 64)  # int8 weights with a float32 scale a row, int8 in and out
+    traffic = 64 * (128 + 4) + 16 * (128 + 64)  # int8 weights with a float32 scale per row, int8 in and out
     assert found["bound_seconds"] == pytest.approx(max(2 * 16 * 64 * 128 / 4e11, traffic / 1e10))
     assert found["share"] == found["bound_seconds"] / found["measured_seconds"]
     with pytest.raises(ValueError, match=said.N_IS_0):

@@ -1,4 +1,4 @@
-"""Design-space exploration: every point is the machine it names, the front, workers of any kind, accuracy joined."""
+"""Design-space exploration: points, the Pareto front, workers of any kind, and accuracy from a study."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_more_hardware_is_faster_and_larger(found: Any) -> None:
 
 
 def test_accuracy_of_a_study_joins_and_the_front_is_what_nothing_beats(found: Any) -> None:
-    """Both formats of a pair must be those of the study's row, without an emulation."""
+    """Both formats of a pair must match the row of the study, without an emulation."""
     assert {row["format"]: row["accuracy"] for row in found.table} == {"int8": 0.98, "int4": 0.90}
     assert found.metrics == ("accuracy", "bits")
     front = [found.table[i] for i in found.pareto()]

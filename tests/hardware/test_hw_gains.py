@@ -1,4 +1,4 @@
-"""Overheads, the 317-fold curve, small formulas, comparisons, batch sweeps, several devices, words."""
+"""Overheads, the 317-fold curve, small formulas, comparisons, batch sweeps, several devices, wording."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_all_reduce_on_a_ring() -> None:
 
 
 def test_three_chips_side_by_side() -> None:
-    """The rows of a table that circulates, with its errors corrected: A100 600 GB/s, 4090 165 with fp32 sums."""
+    """The rows of a common table with corrected errors: A100 600 GB/s, 4090 165 with fp32 sums."""
     rows = {row["device"]: row for row in hw.compare(["h100-sxm", "a100-sxm-80gb", "rtx4090"], "llama_7b", context=512)}
     assert [hw.device(name).peak("fp16") / 1e12 for name in rows] == [989.4, 312, 165.2]
     assert all(row["bound"] == "memory" and row["fits"] for row in rows.values())

@@ -1,4 +1,4 @@
-"""The loops of layers: they hold every multiply-add, and they are what the mapper takes."""
+"""The loops of layers have every multiply-add, and are valid problems of the mapper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.nn.Modules as networks: counts equal to those of layers, of torch's own counter, and to published ones."""
+"""torch.nn.Modules as networks: counts equal those of layers, of torch's counter, and published counts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_module_counts_as_its_layers_do(like: str) -> None:
 
 
 class Block(nn.Module):  # type: ignore[misc, name-defined]
-    """A transformer's block that calls functions, ties a matrix and multiplies by a parameter."""
+    """A transformer block that calls functions, ties a matrix and multiplies by a parameter."""
 
     def __init__(self, width: int = 16, heads: int = 4, tokens: int = 50) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def test_the_same_sum_as_torchs_own_counter() -> None:
 
 
 def test_recurrent_layers_count_every_step() -> None:
-    """From a state of zeros, which comes from nowhere; a matrix that is used again adds no parameters."""
+    """The initial state of zeros needs no input, and a reused matrix adds no parameters."""
     lstm = nn.LSTM(6, 5, batch_first=True)
     found = hw.count(lstm, (7, 6))
     assert found.macs == 7 * (6 * 20 + 5 * 20)
@@ -101,7 +101,7 @@ def test_the_module_is_left_as_it_was() -> None:
 
 
 class Looks(nn.Module):  # type: ignore[misc, name-defined]
-    """Decides by a value, which there is none of without memory."""
+    """A module that branches on a value, which does not exist on the meta device."""
 
     def __init__(self) -> None:
         super().__init__()

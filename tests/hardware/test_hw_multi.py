@@ -1,4 +1,4 @@
-"""Several devices: formulas against schedules and exchanges that are simulated step by step."""
+"""Several devices: formulas compared with schedules and exchanges that are simulated step by step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ multi = hw.multi
 
 
 def ring_seconds(count: int, size: float, rate: float, latency: float) -> float:
-    """Pass pieces around a ring until each device has all of every sum, and add up the steps."""
+    """Pass pieces around a ring until each device has every sum, and return the sum of the steps."""
     have = [[{device} for _ in range(count)] for device in range(count)]  # whose part is in each piece
     seconds = 0.0
     for step in range(2 * (count - 1)):
@@ -94,7 +94,7 @@ def test_without_waiting_the_server_is_the_limit() -> None:
 
 
 def schedule(times: list[float], pieces: int, copy: float) -> float:
-    """Run pieces through stages, each of which does one at a time."""
+    """Run pieces through stages that process one piece at a time."""
     free = [0.0] * len(times)
     for _ in range(pieces):
         ready = 0.0
@@ -153,7 +153,7 @@ def test_a_network_scales_in_three_ways() -> None:
 
 
 def bytes_by_hand(c: int, k: int, pixels: int, columns: int, rows: int) -> int:
-    """Ask of every channel which chiplet needs it and which adds to it; 3 bytes a partial sum, 1 an operand."""
+    """Count, per channel, the chiplets that need it and that add to it; 3 bytes per partial sum, 1 per operand."""
     places = [(a, b) for a in range(columns) for b in range(rows)]
     inputs = sum(pixels for channel in range(c) for _, b in places if channel * rows // c == b)
     sums = sum(3 * pixels for channel in range(k) for a, b in places if channel * columns // k == a and b)
@@ -184,7 +184,7 @@ def test_more_chiplets_are_faster_until_links_bind() -> None:
 
 
 def test_collectives_add_up() -> None:
-    """An all-reduce by a ring is a reduce-scatter and an all-gather; an all-to-all sends what stays elsewhere."""
+    """A ring all-reduce is a reduce-scatter and an all-gather; an all-to-all sends all pieces except the local one."""
     both = sum(multi.collective(kind, 1e9, 8, 300e9, 1e-6) for kind in ("reduce-scatter", "all-gather"))
     assert both == pytest.approx(multi.allreduce(1e9, 8, 300e9, 1e-6))
     assert multi.collective("broadcast", 1e9, 8, 1e9, 1e-3) == pytest.approx(1.003)

@@ -1,4 +1,4 @@
-"""Absurd arguments of the model side: a sentence that names the argument, no infinity, no bare error of Python."""
+"""Absurd arguments of `hardware`: an error that names the argument, no infinity, no unformatted Python error."""
 
 from __future__ import annotations
 

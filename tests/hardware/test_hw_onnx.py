@@ -1,4 +1,4 @@
-"""ONNX graphs as exporters write them: sizes that the graph computes, transposed weights, blocks of networks."""
+"""ONNX graphs of exporters: sizes that the graph computes, transposed weights, blocks of networks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_reshape_by_computed_sizes_is_read(batch: Any, tmp_path: Path) -> None
     path = save(tmp_path / "view.onnx", nodes, held, ([batch, 3, 8, 8], [batch, 5]), {"zero": [0], "rest": [-1]})
     found = hw.count(path)
     assert found.macs == 6 * 27 * 64 + 5 * 384 and found.params == 162 + 5 * 384 + 5
-    # Channel shuffle, as in regnet's relatives: two Reshapes around a Transpose, with sizes of their own.
+    # Channel shuffle, as in relatives of RegNet: two Reshapes around a Transpose, with separate sizes.
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
         helper.make_node("Gather", ["s", "zero"], ["n"], axis=0),
@@ -58,7 +58,7 @@ def test_a_reshape_by_computed_sizes_is_read(batch: Any, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("batch", [1, 4, "N"])
 def test_a_block_of_convnext_counts(batch: Any, tmp_path: Path) -> None:
-    """Depthwise 7 x 7, normalization of the last axis, two products over (h, w, c), a scale for each channel."""
+    """Depthwise 7 x 7, normalization of the last axis, two matmuls over (h, w, c), one scale per channel."""
     width, inner = 8, 32
     nodes = [
         helper.make_node("Conv", ["x", "stem", "b0"], ["s"], kernel_shape=[4, 4], strides=[4, 4]),
@@ -90,7 +90,7 @@ def test_a_block_of_convnext_counts(batch: Any, tmp_path: Path) -> None:
 
 
 class Graph:
-    """Nodes that are named by what they make, and the constants that they take."""
+    """Nodes that are named after their outputs, and their constants."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -178,7 +178,7 @@ def test_a_vision_transformer_counts(batch: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch", [1, 4, "N"])
 def test_shifted_windows_count(batch: Any, tmp_path: Path) -> None:
-    """Swin: padding and rolls of computed sizes, windows that are folded into the batch, a table of positions."""
+    """Swin: padding and rolls with computed sizes, windows that are folded into the batch, a table of positions."""
     width, heads, window = 6, 3, 4
     g = Graph()
     x = g.moved("x", 0, 2, 3, 1)  # (n, 7, 7, width), padded to 8
@@ -224,7 +224,7 @@ def test_sizes_that_a_hostile_graph_computes_stay_small(tmp_path: Path) -> None:
 def product(
     path: Path, equation: Any, first: list[Any], second: list[Any], held: bool = False, last: Any = None
 ) -> Any:
-    """Count an einsum of two activations, the second made of the first by views, or of one and a weight."""
+    """Count an einsum of two activations, the second derived from the first by views, or of one and a weight."""
     g = Graph()
     other = "w" if held else g.add("Reshape", "x", g.ints(*second))
     y = g.add("Einsum", "x", other, equation=equation)
@@ -233,13 +233,13 @@ def product(
 
 @pytest.mark.parametrize("batch", [1, 4, "N"])
 def test_einsum_counts(batch: Any, tmp_path: Path) -> None:
-    """MaxViT's attention in windows (batch, windows, heads, positions, width), and products with weights."""
+    """MaxViT's attention in windows (batch, windows, heads, positions, width), and matmuls with weights."""
     g = Graph()
     q = g.add("Reshape", g.add("MatMul", "x", "q"), g.ints(-1, 4, 2, 9, 8))
     k = g.add("Reshape", g.add("MatMul", "x", "k"), g.ints(-1, 4, 2, 9, 8))
     scores = g.add("Softmax", g.add("Einsum", q, k, equation="B G H I D, B G H J D -> B G H I J"))
     mixed = g.add("Einsum", scores, k, equation="BGHIJ,BGHJD->BGHID")
-    heads = g.add("Einsum", mixed, "heads", equation="bghid,hdo->bgio")  # a matrix a head, summed over the heads
+    heads = g.add("Einsum", mixed, "heads", equation="bghid,hdo->bgio")  # one matrix per head, summed over the heads
     y = g.add("Einsum", "last", heads, equation="on,bgio->bgin")  # the weight first
     held = {"q": (16, 16), "k": (16, 16), "heads": (2, 8, 16), "last": (16, 5)}
     found = g.count(tmp_path / "maxvit.onnx", y, held, ([batch, 4 * 9, 16], [batch, 4, 9, 5]))

@@ -1,4 +1,4 @@
-"""Products of ONNX graphs, each against a count of its own: kinds, operands, paddings, parameters."""
+"""Matmuls of ONNX graphs, each with an independent count: kinds, operands, paddings, parameters."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ CASES: dict[str, tuple[list[Any], Arrays, list[int], int, int]] = {
 @pytest.mark.parametrize("batch", [1, 5, "N"])
 @pytest.mark.parametrize("constants", [False, True])
 def test_products_of_a_sample(name: str, batch: Any, constants: bool, tmp_path: Path) -> None:
-    """Whatever the batch, and whether the weights are initializers or nodes."""
+    """For any batch, with weights as initializers or nodes."""
     nodes, held, sample, macs, params = CASES[name]
     if constants:
         arrays = {key: one if isinstance(one, np.ndarray) else np.ones(one, np.float32) for key, one in held.items()}
@@ -94,7 +94,7 @@ def test_products_of_a_sample(name: str, batch: Any, constants: bool, tmp_path: 
 
 
 def test_quantized_convolutions_count(tmp_path: Path) -> None:
-    """Between QuantizeLinear and DequantizeLinear, and as operators of integers: scales and zero points are none."""
+    """Between QuantizeLinear and DequantizeLinear, and as integer operators: scales and zero points do not count."""
     held = {"w": np.ones((4, 3, 3, 3), np.int8), "b": np.ones(4, np.int32), "s": np.array(0.1, np.float32), "ws": (4,),
             "z": np.array(3, np.uint8), "wz": np.zeros(4, np.int8), "bz": np.zeros(4, np.int32)}  # fmt: skip
     nodes = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d"),

@@ -28,7 +28,7 @@ def test_without_workers_it_is_the_sum() -> None:
 
 @pytest.mark.parametrize("slowest", ["step", "read", "decode", "copy"])
 def test_with_everything_overlapped_it_is_the_slowest(slowest: str) -> None:
-    """Storage that serves one, workers enough that decoding is a stage of its own, pinned copies."""
+    """Storage that serves one request, enough workers that decoding is a separate stage, pinned copies."""
     workers = 40
     times = dict.fromkeys(STAGES, 0.01) | {slowest: 0.08}
     times["decode"] *= workers
@@ -178,7 +178,7 @@ def test_who_waits_longest_is_served_first() -> None:
     ids=["workers bind", "nothing overlaps", "storage binds", "copies bind"],
 )
 def test_threads_that_sleep_take_as_long(options: dict[str, Any]) -> None:
-    """Within 10 %, in one of five runs; a run in which others slept too long as well tells nothing."""
+    """Within 10 % in one of five runs; a run in which reference threads overslept, too, does not count."""
     run = hw.pipeline(step=0.04, steps=16, **options)
     found = []
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Products of torch.nn.Modules against torch's own counter, and the memory of a backward pass against autograd's."""
+"""Matmuls of torch.nn.Modules equal torch's counter, and the memory of a backward pass equals autograd's."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_operators_of_extensions_are_refused() -> None:
 
 
 def test_a_block_that_looks_at_values_hides_no_product() -> None:
-    """On memory, torch would run the whole block as one operator."""
+    """With real memory, torch would run the whole block as one operator."""
     block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     looks = Calls(lambda x, one: one(x) if float(x.sum()) < 1 else x, one=block)
     assert hw.count(looks, (5, 8)).macs == hw.count(block, (5, 8)).macs > 0
@@ -236,7 +236,7 @@ def test_weights_normalized_by_a_hook_stay_as_they_were() -> None:
 
 
 def measured(module: Any, shape: tuple[int, ...], batch: int) -> int:
-    """Bytes that autograd saves, of each memory once, without parameters, buffers, input and output."""
+    """Return the bytes that autograd saves, each memory once, without parameters, buffers, input and output."""
     saved: dict[int, int] = {}
 
     def pack(tensor: Any) -> Any:
@@ -253,7 +253,7 @@ def measured(module: Any, shape: tuple[int, ...], batch: int) -> int:
 
 
 class Heads(nn.Module):  # type: ignore[misc, name-defined]
-    """Self-attention by its products, with the views that heads need."""
+    """Self-attention as explicit matmuls, with the views for heads."""
 
     def __init__(self, width: int = 32, heads: int = 4) -> None:
         super().__init__()
@@ -275,7 +275,7 @@ class Residual(nn.Module):  # type: ignore[misc, name-defined]
 
 
 class Fused(nn.Module):  # type: ignore[misc, name-defined]
-    """Self-attention by torch's own function."""
+    """Self-attention by torch's function."""
 
     def __init__(self, width: int = 32, heads: int = 4, kv_heads: int = 4, masked: bool = False) -> None:
         super().__init__()
@@ -304,7 +304,7 @@ def cnn(inplace: bool = False) -> Any:
 
 
 class Adapted(nn.Module):  # type: ignore[misc, name-defined]
-    """A frozen layer with a pair of small trained ones beside it."""
+    """A frozen layer with a pair of small trained layers next to it."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()

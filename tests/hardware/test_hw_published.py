@@ -1,4 +1,4 @@
-"""Published figures: statuses, the rule, the page, the command; worked examples, and the pages that scripts write."""
+"""Published results: statuses, the rule, the page, the command; worked examples, and the pages that scripts write."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXAMPLES: list[Any] = WORKED["examples"]()
 
 
 def check(figure: hw.PublishedFigure) -> None:
-    """A figure that is off or has no model says why; a reason that is no longer needed goes."""
+    """A result that differs or has no model states a reason; a reason that is no longer needed must be removed."""
     unmet = figure.status in ("off", "not modelled")
     assert unmet == bool(figure.why), (figure.status, figure.rows)
     assert figure.claim and figure.source and figure.topic and figure.kind in KINDS

@@ -1,4 +1,4 @@
-"""Recomputation cuts where it takes least: against exhaustion, and the sum that block inputs give."""
+"""Recomputation chooses the cuts with the least memory, as in an exhaustive search, and the sum for block inputs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ XL = gpt("gpt2_xl", 1600, 48, 25, 1024, 1024)  # 1.56e9 parameters
 def test_gpt2_of_1558_million_parameters_keeps_block_inputs_and_one_block() -> None:
     assert XL.params == pytest.approx(1.558e9, rel=1e-3)
     width = 32 * 1024 * 1600 * 2  # bytes of one activation of the whole batch in 16 bits
-    # Inside a block: 9 activations of the model's width (its output is the next input), 2 of four times, and 25 heads'
-    # scores twice.
+    # Inside a block: 9 activations of the model's width (its output is the next input), 2 of four times the width, and
+    # the scores of 25 heads twice.
     block = 9 * width + 2 * 4 * width + 2 * 25 * 1024 * 1024 * 32 * 2
     inputs = 48 * width
     found = {n: hw.memory.training(XL, batch=32, dtype="bf16", recompute=n).intermediates for n in (0, 1, 24, 48, 97)}
@@ -49,7 +49,7 @@ def chain(rng: random.Random, length: int) -> Network:
 
 
 def by_hand(network: Network, count: int) -> int:
-    """All cuts: values that are used behind a cut are kept once, a segment holds the others."""
+    """Try all cuts: values that are used after a cut are kept once, a segment holds the others."""
     flows = network.flows
     size = {flow.name: flow.output_elements for flow in flows[:-1]} | {flows[-1].name: 0, "input": 0}
     best = sum(size.values())

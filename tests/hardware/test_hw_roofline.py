@@ -1,4 +1,4 @@
-"""Intensity, roofline, memory and fusion: published tables to their digits, and independent counts of the same."""
+"""Intensity, roofline, memory and fusion: published tables to all digits, and independent counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import heterocompute as hc
 from heterocompute import hardware as hw
 from heterocompute.hardware.network.liveness import IN_PLACE, live_elements, peak_elements
 
-# TPU v1, ISCA 2017, tables 1 and 3: multiply-adds a weight byte, measured TOPS, roof in TOPS.
+# TPU v1, ISCA 2017, tables 1 and 3: multiply-adds per weight byte, measured TOPS, roofline in TOPS.
 TPU_V1 = {
     "MLP0": (200, 12.3, 13.6),
     "MLP1": (168, 9.7, 11.4),
@@ -25,7 +25,7 @@ TPU_V1 = {
 
 
 def significant(value: float, printed: float) -> float:
-    """Round a value to the digits of a printed one."""
+    """Round a value to the digits of a published one."""
     text = f"{printed:g}"
     return round(value, len(text.partition(".")[2]))
 
@@ -240,7 +240,7 @@ def test_the_allocator_and_the_context() -> None:
 
 
 def simulated_peak(network: hw.Network) -> int:
-    """Run a network with buffers: each value is freed when nothing behind needs it."""
+    """Run a network with buffers: each value is freed when no later layer needs it."""
     flows = network.flows
     buffers = {"input": math.prod(network.input_shape)}
     peak = sum(buffers.values())
@@ -366,7 +366,7 @@ def test_sizes_and_shapes_of_other_types_are_taken_or_named() -> None:
 
 
 def test_a_sparse_matrix_times_a_vector_is_as_bound_by_memory() -> None:
-    """Of 16-bit values with 32-bit columns a nonzero is 2 operations and 6 bytes."""
+    """With 16-bit values and 32-bit columns, a nonzero is 2 operations and 6 bytes."""
     assert hw.intensity.gemv(4096, 4096, density=0.1, index_bits=32) == pytest.approx(2 / 6, rel=0.01)
     assert hw.intensity.gemv(4096, 4096, "fp16", 1.0) == hw.intensity.gemm(1, 4096, 4096)
     half = hw.intensity.gemv(4096, 4096, "int8", density=0.5, index_bits=2)

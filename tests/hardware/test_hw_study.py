@@ -1,4 +1,4 @@
-"""A study with a device: modelled time and energy, or what the arithmetic costs in silicon."""
+"""A study with a device: modelled time and energy, or the cost of the arithmetic in silicon."""
 
 from __future__ import annotations
 

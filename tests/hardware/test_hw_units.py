@@ -1,4 +1,4 @@
-"""Numbers with units: what they read, what they refuse to mix, and the ratios that are made of them."""
+"""Numbers with units: parsing, refused mixtures of units, and ratios."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_units_multiply_and_divide() -> None:
 
 
 def test_the_documents_examples() -> None:
-    """10^10 items of 10^3 operations are 10^13, at 10^12 a second ten seconds; its 100 x 10^9 would be a hundred."""
+    """10^10 items of 10^3 operations take ten seconds at 10^12 per second; 100 x 10^9 items would take a hundred."""
     assert hw.throughput(1e10, "1e3 op", "10 s").value == 1e12
     assert hw.throughput(100e9, "1e3 op", "100 s").value == 1e12
     assert str(hw.quantity("1e13 op") / hw.quantity("1e12 op/s")) == "10 s"

@@ -1,4 +1,4 @@
-"""Meters of a GPU, memory bandwidth, measuring, printed timings, and the largest batch."""
+"""Utilization meters of a GPU, memory bandwidth, measurement, published timings, and the largest batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heterocompute import hardware as hw
 
 
 def meters_by_hand(blocks: int, sms: int, each: int, warps: int, most: int) -> tuple[float, float]:
-    """Hand blocks out one by one, wave by wave, and average over multiprocessors and waves."""
+    """Assign blocks one by one, wave by wave, and average over multiprocessors and waves."""
     active = resident = waves = 0.0
     while blocks:
         load = [0] * sms
@@ -72,7 +72,7 @@ def test_what_no_launch_is() -> None:
 
 
 def ticking(times: list[float]) -> Any:
-    """A clock that shows these durations one after the other."""
+    """A clock that returns these durations one after the other."""
     marks = [value for i in range(len(times)) for value in (sum(times[:i]), sum(times[: i + 1]))]
     return iter(marks).__next__
 

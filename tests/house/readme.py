@@ -1,4 +1,4 @@
-"""The code of README.md as one shell script, as pasted into one shell from top to bottom.
+"""Print the code of README.md as one shell script, from top to bottom.
 
 python tests/house/readme.py [--installed] > readme.sh     # --installed: without the first block, which installs
 """
@@ -14,7 +14,7 @@ BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def script(installed: bool) -> str:
-    """Return the script; a Python block is a program of its own, in the same folder."""
+    """Return the script; each Python block is a separate program in the same folder."""
     blocks = [(language, code) for language, code in BLOCK.findall(README.read_text(encoding="utf-8"))]
     first, *rest = blocks
     assert first[0] == "sh" and "pip install" in first[1], "README.md begins with how to install"

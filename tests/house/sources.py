@@ -1,4 +1,4 @@
-"""The sources that the tests of structure read, and how these tests report what breaks a rule."""
+"""The sources for the tests of structure, and the report of violations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text_of(path: str) -> str:
 
 
 def circles(graph: dict[str, set[str]]) -> list[str]:
-    """The nodes that can be reached from themselves."""
+    """Return the nodes that can be reached from themselves."""
     reached = {node: set(targets) for node, targets in graph.items()}
     for middle in graph:
         for targets in reached.values():

@@ -1,4 +1,4 @@
-"""The tests pass where signals are ignored, as in `pytest &` in a script or under nohup: children inherit that."""
+"""The tests pass with ignored signals, as in `pytest &` in a script or under nohup, which children inherit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers and names of the core, read from its sources: a test a rule, which lists all that breaks it."""
+"""The layers and names of the core, read from its sources: one test per rule, which lists all violations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sources import C_FILES, ROOT, circles, name, report, text_of
 
 KERNEL_FILES = [path for path in C_FILES if path.suffix == ".c" and path.relative_to(ROOT).parts[1] == "kernels"]
 
-# A room of csrc/ and the rooms that it may include, besides its own files.
+# Folder of csrc/ -> the folders that it may include, besides its own files.
 C_ROOMS: dict[str, set[str]] = {
     "base": set(),
     "formats": {"base"},
@@ -31,7 +31,7 @@ def quoted_includes(path: Path) -> list[str]:
 
 
 def code_of(path: Path) -> str:
-    """A C source without comments."""
+    """Return a C source without comments."""
     return re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
 
 
@@ -57,7 +57,7 @@ def test_c_includes_follow_the_layers() -> None:
 
 
 def test_c_includes_run_in_no_circle() -> None:
-    """A file and its header are one place; lists of kernels, which headers read, are none."""
+    """A file and its header are one node; lists of kernels, which headers include, are no nodes."""
     places: dict[str, set[str]] = {name(path.with_suffix("")): set() for path in C_FILES}
     for path in C_FILES:
         place = name(path.with_suffix(""))
@@ -73,7 +73,7 @@ def test_checks_need_no_operation() -> None:
 
 
 def test_memory_of_the_core_comes_from_one_place() -> None:
-    """tests/c/allocations.c can refuse all of it."""
+    """So tests/c/allocations.c can refuse every allocation."""
     call = r"\b((?:m|c|re|aligned_)alloc|posix_memalign|strn?dup|free)\s*\("
     found = {name(path): re.findall(call, path.read_text()) for path in C_FILES}
     offenders = (f"{at}: {', '.join(calls)}" for at, calls in found.items() if calls and not is_platform(at))
@@ -146,7 +146,7 @@ def has_registers(path: Path) -> bool:
 
 
 def test_registers_stay_in_kernels() -> None:
-    # base/float_env.h alone touches the rounding and flush bits, which are reached through two intrinsics.
+    # Only base/float_env.h accesses the rounding and flush bits, through two intrinsics.
     intrinsic = re.compile(r"immintrin\.h|arm_neon\.h|\b_mm\d*_(?!getcsr|setcsr)\w+|\b__m(?:128|256|512)\w*")
     macro = re.compile(r"#\s*(?:el)?if.*\b(__(?:AVX|FMA|SSE|BMI|F16C|AMX|ARM_FEATURE|ARM_NEON)\w*)")
     plain = {path: path.read_text() for path in C_FILES if not has_registers(path)}
@@ -218,7 +218,7 @@ def test_c_functions_that_others_see_begin_with_hc() -> None:
 
 
 def declared_by_hand(code: str) -> list[str]:
-    """Functions that a C source declares, macros aside, without `static`: others define them."""
+    """Return the functions that a C source declares without `static`, except in macros; other files define them."""
     code = re.sub(r"^[ \t]*#(?:.*\\\n)*.*$", "", code, flags=re.MULTILINE)
     declared = r"^[ \t]*(?:extern[ \t]+)?(?:const[ \t]+)?[A-Za-z_]\w*[ \t]*\*?[ \t]*\b(hc_\w+)\([^;{}]*\)[ \t]*;"
     found = re.finditer(declared, code, re.MULTILINE)

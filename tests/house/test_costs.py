@@ -1,4 +1,4 @@
-"""The costs of paths: what the tree holds is what its script makes of the measurements."""
+"""The stored costs of paths are those that the script computes from the measurements."""
 
 from __future__ import annotations
 

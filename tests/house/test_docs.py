@@ -1,9 +1,9 @@
-"""The README and the pages of docs/: their blocks run from top to bottom and show what they say, links lead somewhere.
+"""The README and the pages of docs/: their blocks run from top to bottom with the stated results, and links exist.
 
-The ```python and ```sh blocks of a page run in its order in one folder, which holds a small checkpoint,
-model.safetensors, as a reader's own. Python blocks share their names; of ```sh those lines run that call the command
-`heterocompute`, or write a file, but for `LEFT_OUT`. A trailing comment on an expression, `1 + 1  # 2`, is its value,
-and a ```text block right after Python is what it prints; `...` stands for anything.
+The ```python and ```sh blocks of a page run in order in one folder, which has a small checkpoint, model.safetensors, in
+place of the reader's. Python blocks share their names. In ```sh blocks, lines run that call the command `heterocompute`
+or write a file, except `LEFT_OUT`. A trailing comment on an expression, `1 + 1  # 2`, is its value, and a ```text block
+right after Python is its output; `...` stands for anything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relativ
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str, str | None]]:
-    """Yield the language and text of each block of a page that runs, with what it prints, where the page shows that."""
+    """Yield the language and text of each block of a page that runs, with its output if the page shows it."""
     words = page.read_text()
     fences = list(FENCE.finditer(words))
     for i, fence in enumerate(fences):
@@ -60,7 +60,7 @@ def blocks(page: Path) -> Iterator[tuple[str, str, str | None]]:
 
 
 def run(code: str, names: dict[str, Any]) -> None:
-    """Run a block, and compare the value of each expression that has a comment behind it."""
+    """Run a block, and compare the value of each expression that has a trailing comment."""
     tokens = tokenize.generate_tokens(io.StringIO(code).readline)
     comments = {token.start[0]: token.string[1:].strip() for token in tokens if token.type == tokenize.COMMENT}
     for statement in ast.parse(code).body:
@@ -74,12 +74,12 @@ def run(code: str, names: dict[str, Any]) -> None:
 
 
 def needs(code: str, name: str) -> bool:
-    """Tell whether a block imports an optional package, or a module of ours that does."""
+    """Tell whether a block imports an optional package, or one of our modules that imports it."""
     return any(words in code for words in (f"import {name}", f"from {name}", f"interop.{name}"))
 
 
 def made(code: str) -> set[str]:
-    """Return the names that a block gives values to."""
+    """Return the names that a block assigns."""
     found = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -92,13 +92,13 @@ def made(code: str) -> set[str]:
 
 
 def used(code: str) -> set[str]:
-    """Return the names that a block reads and does not make itself."""
+    """Return the names that a block reads and does not assign itself."""
     names = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name))
     return {node.id for node in names if isinstance(node.ctx, ast.Load)} - made(code)
 
 
 def is_shown(found: str, shown: str) -> bool:
-    """Tell whether two texts are equal but for white space, the kind of quotes and `...`."""
+    """Tell whether two texts are equal, except for white space, the kind of quotes and `...`."""
 
     def plain(text: str) -> str:
         return re.sub(r"\s+", "", text).replace('"', "'")
@@ -108,7 +108,7 @@ def is_shown(found: str, shown: str) -> bool:
 
 
 def commands(block: str) -> str:
-    """Return the lines of a shell block that are run: those of the command, and files that are written in place."""
+    """Return the lines of a shell block that run: those with the command, and those that write files."""
     kept = []
     for command in re.findall(r"(?:.*<<'END'.*\n(?:.*\n)*?END\n|(?:.*\\\n)*.*\n)", block):
         plain = command.partition("#")[0].strip()
@@ -165,7 +165,7 @@ def test_every_format_has_its_page() -> None:
 
 
 def test_texts_of_formats_are_formats() -> None:
-    """What the pages call a format is one: code that begins with the letters of a family and a digit."""
+    """Code in pages that begins with the letters of a family and a digit is a valid format string."""
     text = re.compile(r"`((?:int|vsq|log|fp|bf|tf|mxfp|mxint|nvfp)\d[\w-]*)`")
     pages = [ROOT / "README.md", ROOT / "docs/formats.md", *(ROOT / "docs/formats").glob("*.md")]
     found = {name for page in pages for name in text.findall(page.read_text())}

@@ -1,4 +1,4 @@
-"""The installed package is whole, light to import, and its sources build elsewhere."""
+"""The installed package is complete and quick to import, and its sources build elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PACKAGE = Path(hc.__file__).parent
 
 
 def tracked(checkout: Path) -> list[str]:
-    """What git has of the checkout; of an unpacked sdist, which has no git, all that is no product of a build."""
+    """Return the files of the checkout in git; for an unpacked sdist without git, all files except those of a build."""
     if (checkout / ".git").exists() and shutil.which("git"):
         git = ["git", "-C", str(checkout), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listed = subprocess.run(git, capture_output=True, text=True, check=True).stdout.split("\0")
@@ -47,7 +47,7 @@ def tracked(checkout: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def sources(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources, so that the checkout stays clean."""
+    """Return a copy of the sources, so that the checkout stays clean."""
     copy = tmp_path_factory.mktemp("sources")
     for name in tracked(checkout):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def sources(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def archive(sources: Path) -> Path:
-    """The sdist."""
+    """Return the sdist."""
     done = setup_py(sources, "sdist")
     assert done.returncode == 0, done.stderr
     (found,) = (sources / "dist").glob("*.tar.gz")
@@ -160,7 +160,7 @@ def test_forms_and_workflows_parse(checkout: Path) -> None:
 
 @pytest.mark.sweep(every=0)  # ruff parses for the oldest of them, too
 def test_python_versions_agree(checkout: Path) -> None:
-    """What is promised (classifiers), allowed (requires-python) and built (cibuildwheel) are the same versions."""
+    """The classifiers, requires-python and cibuildwheel have the same versions."""
     described = tomllib.loads((checkout / "pyproject.toml").read_text())
     project, wheels = described["project"], described["tool"]["cibuildwheel"]
     text = "Programming Language :: Python :: 3."

@@ -1,4 +1,4 @@
-"""Pages in plain English: words of the field, sentences that are read once.
+"""Pages are written in plain English: words of the field, short sentences.
 
 What a script can check of how pages are written: words that have a plainer one, and long sentences. Code, tables and
 headings are left out. `OLD` are pages that were not rewritten yet; one that passes must leave the list.
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if "reference" not in page.parts]
 OLD: set[str] = set()
-#: What is not written, and what is written instead.
+#: Words to avoid, and their replacements.
 WORDS = {
     r"anew": "again, repeated",
     r"by turns": "interleaved",
@@ -49,7 +49,7 @@ def sentences(page: Path) -> list[str]:
 
 
 def flaws(page: Path) -> list[str]:
-    """Return what is wrong with a page."""
+    """Return the faults of a page."""
     found = []
     for sentence in sentences(page):
         for word, better in WORDS.items():

@@ -1,4 +1,4 @@
-"""README.md pasted from top to bottom into a shell in a clone: every block runs. `.ci/run` installs as it says, too."""
+"""Every block of README.md runs when pasted into a shell in a clone. `.ci/run` also follows its installation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heterocompute import _heterocompute
 
 @pytest.fixture
 def clone(checkout: Path, tmp_path: Path) -> Path:
-    """What `pip install -e .` makes of a clone: the sources with the core beside them, and the commands on the path."""
+    """Return a clone as after `pip install -e .`: the sources with the built core, and the commands on the path."""
     copy, commands = tmp_path / "clone", tmp_path / "bin"
     shutil.copytree(checkout / "heterocompute", copy / "heterocompute", ignore=shutil.ignore_patterns("*.so"))
     core = Path(_heterocompute.__file__)

@@ -1,4 +1,4 @@
-"""Sizes of rooms and layers of the package, read from the sources: a test a rule, which lists all that breaks it."""
+"""Sizes of folders and layers of the package, read from the sources: one test per rule, which lists all violations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from types import ModuleType
 import pytest
 from sources import C_FILES, PY_FILES, ROOT, TEST_FILES, circles, name, report
 
-# A room of heterocompute/ and the rooms that it may import, besides its own files.
+# Folder of heterocompute/ -> the folders that it may import, besides its own files.
 CORE = {"_heterocompute", "base"}
 ARRAYS = {*CORE, "formats", "arrays"}
 PRODUCTS = {*ARRAYS, "products"}
@@ -91,7 +91,7 @@ MAX_HEAD_LINES = 12
 MAX_FILES, MAX_KERNEL_FILES = 24, 48
 
 
-# Rooms and sizes.
+# Folders and sizes.
 
 
 def test_nothing_else_at_the_top_level() -> None:
@@ -145,7 +145,7 @@ def test_a_file_begins_with_what_it_is() -> None:
 
 
 def test_formats_are_data_outside_of_their_room() -> None:
-    """A format is asked for its form, not for its class: a list of classes lacks every format that is added later."""
+    """Code uses the form of a format, not its class: a list of classes lacks every format that is added later."""
     rooms = ("heterocompute/formats/", "heterocompute/files/layouts/")  # which write the formats of others byte by byte
     rooms += ("heterocompute/files/gguf.py",)  # as the layouts do: types of blocks are what the file holds
     trees = {path: ast.parse(path.read_text()) for path in PY_FILES}
@@ -170,14 +170,14 @@ Import = tuple[str, int, bool]  # target, line, whether it stands in a function
 
 
 def modules() -> dict[str, Path]:
-    """Names of our modules, packages by their own name, and their files."""
+    """Return the names of our modules and packages, and their files."""
     parts = {path: path.relative_to(ROOT).with_suffix("").parts for path in PY_FILES}
     return {".".join(names[:-1] if names[-1] == "__init__" else names): path for path, names in parts.items()}
 
 
 @functools.cache
 def imports_of(path: Path) -> tuple[Import, ...]:
-    """What a file imports at run time: full names, `package.name` for both modules and what they hold."""
+    """Return the full names that a file imports at run time: `package.name` for modules and for their members."""
     package = path.relative_to(ROOT).parts[:-1]
 
     def below(node: ast.AST, inside: bool) -> Iterator[Import]:
@@ -197,12 +197,12 @@ def imports_of(path: Path) -> tuple[Import, ...]:
 
 
 def room_of(module: str) -> str:
-    """The first name below the package: `zoo` of heterocompute.zoo.network, `__init__` of the package itself."""
+    """Return the first name below the package: `zoo` for heterocompute.zoo.network, `__init__` for the package."""
     return (*module.split("."), "__init__")[1]
 
 
 def ours() -> Iterator[tuple[str, str, Import]]:
-    """Modules of rooms, and each room beside their own that they import."""
+    """Yield each import of our modules: the module, the folder of the imported module, and the import."""
     for module, path in modules().items():
         for target, line, inside in imports_of(path):
             if target.startswith("heterocompute.") and module != "heterocompute":
@@ -262,7 +262,7 @@ def test_the_definition_needs_numpy_only() -> None:
 
 
 def public_modules() -> Iterator[ModuleType]:
-    """The package, the modules among its public names, and those that pages import by their path."""
+    """Return the package, the modules among its public names, and those that pages import by path."""
     import heterocompute as hc  # here, so that a package that cannot be imported breaks no other rule
 
     yield hc
@@ -281,7 +281,7 @@ def test_a_public_module_shows_public_names_alone() -> None:
 
 
 def test_public_names_stand_in_the_table_and_where_they_are_defined() -> None:
-    """Type checkers read star imports, the running package its table."""
+    """Type checkers read star imports, the running package reads its table."""
     import heterocompute as hc  # here, so that a package that cannot be imported breaks no other rule
 
     for package in (hc, hc.hardware):

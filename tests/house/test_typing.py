@@ -70,7 +70,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where mypy runs: what it learned of the package it keeps for the next program."""
+    """Return the folder in which mypy runs, with its cache for the next program."""
     return tmp_path_factory.mktemp("mypy")
 
 

@@ -1,4 +1,4 @@
-"""JAX: the same values and gradients as without it, inside of jit, grad and vmap."""
+"""JAX: the same values and gradients as without JAX, inside of jit, grad and vmap."""
 
 from __future__ import annotations
 

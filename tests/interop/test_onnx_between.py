@@ -1,4 +1,4 @@
-"""What lies between our products: the same values by onnxruntime and by onnx's evaluator, and where graphs are cut."""
+"""Operators between our matmuls: the same values by onnxruntime and by onnx's evaluator, and the cuts of graphs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOTH = pytest.mark.parametrize("runtime", ["onnxruntime", "onnx"], indirect=True
 
 @pytest.fixture
 def runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Let onnxruntime run the model, or hide it."""
+    """Run models with onnxruntime, or without it."""
     name: str = getattr(request, "param", "onnxruntime")
     if name == "onnx":
         monkeypatch.setitem(sys.modules, "onnxruntime", None)
@@ -38,7 +38,7 @@ def runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def model_of(
     nodes: list[Any], held: dict[str, Any], inputs: dict[str, Any], outputs: list[str], opset: int = 17, **options: Any
 ) -> Any:
-    """Return a model whose inputs are like these arrays, and whose outputs have a type alone."""
+    """Return a model with inputs like these arrays, and outputs with a type but no shape."""
     ends = [
         helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for k, x in inputs.items()
     ]
@@ -143,7 +143,7 @@ def test_sizes_change_as_old_opsets_say(runtime: str) -> None:
     for op, opset in (("Resize", 10), ("Upsample", 9)):
         found = one(op, X, opset, {"s": np.float32([1, 1, 2, 1])}, mode="linear")
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-    smaller = {"s": np.float32([1, 1, 0.6, 0.4])}  # rounds up where the output is smaller
+    smaller = {"s": np.float32([1, 1, 0.6, 0.4])}  # rounds up if the output is smaller
     assert np.array_equal(one("Resize", X, 10, smaller), X[:, :, [0, 2, 4, 5]][..., [0, 3]])
 
 
@@ -191,7 +191,7 @@ def test_onnxruntime_runs_what_onnx_refuses(runtime: str) -> None:
     assert np.abs(one("LSTM", S, 14, {"w": W, "r": R}, 2, hidden_size=5, clip=0.2)).max() < 1
 
 
-# Where graphs are cut.
+# Cuts of graphs.
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -345,7 +345,7 @@ def test_inputs_become_what_the_model_declares(runtime: str, tmp_path: Path) -> 
         hc.run_onnx(ids, [1, 2**40])
     with pytest.raises(TypeError, match=said.HAS_DTYPE_FLOAT64_EXPECTED_INT32):
         hc.run_onnx(ids, [1.5, 2])
-    # a model of three examples at a time judges four
+    # a model with a batch of three evaluates four examples
     network = OnnxNetwork(model, np.float32([[1, 0], [0, 1], [1, 1], [2, 1]]), np.zeros(4, np.int64))
     wins = (np.float32([[1, 0], [0, 1], [1, 1], [2, 1]]) @ w).argmax(1) == 0
     assert network.evaluate(network.weights)["accuracy"] == wins.mean()
@@ -438,7 +438,7 @@ def test_a_study_judges_by_examples(runtime: str, tmp_path: Path, capsys: pytest
 
 
 def packaged() -> list[Any]:
-    """Return models that packages carry, where they are installed."""
+    """Return the models of installed packages."""
     r = np.random.default_rng(0)
     state = {"state": np.zeros((2, 1, 128), np.float32), "sr": np.array(16000)}
     table: list[tuple[str, str, Callable[[], dict[str, Any]]]] = [

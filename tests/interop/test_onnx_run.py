@@ -1,4 +1,4 @@
-"""run_onnx: without formats a model gives what runtimes of ONNX give, and of packed weights what we give."""
+"""run_onnx: without formats the results of ONNX runtimes, with packed weights the results of this package."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_it_gives_what_the_reference_of_onnx_gives() -> None:
     # each layer stays within (terms + 1) eps of its magnitudes: those of the whole network, run on magnitudes
     sizes = by_hand({name: np.abs(value) for name, value in held.items()}, np.abs(x))
     assert (np.abs(found["y"] - expected) <= 2 * (18 + 9 + 16 + 5 + 8) * 2.0**-23 * sizes).all()
-    dense = {name: value.copy() for name, value in held.items()}  # weights of the caller are multiplied by us
+    dense = {name: value.copy() for name, value in held.items()}  # the caller's weights are multiplied by this package
     assert same_bits(OnnxNetwork(model).run({"x": x}, dense)["y"], by_hand(held, x))
 
 

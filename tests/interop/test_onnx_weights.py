@@ -1,4 +1,4 @@
-"""Weights of ONNX models: behind which operators and in which graphs they are found, by network and by checkpoint."""
+"""Weights of ONNX models are found behind operators and in nested graphs, by the network and by the checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ X, W, V = reals((3, 6), 1), reals((6, 8), 2), reals((8, 4), 3)
 
 @pytest.fixture(params=["onnxruntime", "onnx"], autouse=True)
 def runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Let onnxruntime run the model, or hide it."""
+    """Run models with onnxruntime, or without it."""
     if request.param == "onnx":
         monkeypatch.setitem(sys.modules, "onnxruntime", None)
     else:
@@ -45,7 +45,7 @@ def rounded(w: Any, axis: Any = 0) -> Any:
 
 
 def agree(model: Any, x: Any, wanted: Any, axes: dict[str, Any], tmp_path: Path) -> None:
-    """Compare the model rounded to int4 with these values, and what the file says of its weights."""
+    """Compare the model rounded to int4 with these values, and the axes of its weights in the file."""
     network = OnnxNetwork(model)
     assert network.axis == axes
     for source in (model, model.SerializeToString()):
@@ -147,7 +147,7 @@ def test_sparse_weights_are_read_as_dense(ndim: int, tmp_path: Path, capsys: pyt
     model = model_of(nodes, {}, sparse=[sparse])
     wanted = X @ rounded(dense).dequantize() @ rounded(v).dequantize()
     agree(model, X, wanted, {"w": 0, "v": 0}, tmp_path)
-    assert len(model.graph.sparse_initializer) == 1  # the caller's model is left as it is
+    assert len(model.graph.sparse_initializer) == 1  # the caller's model is unchanged
     code, _, error = run(capsys, "quantize", tmp_path / "m.onnx", tmp_path / "q.safetensors", "--format", "int4")
     assert code == 0, error
     assert hc.load(tmp_path / "q.safetensors")["w"] == rounded(dense)
@@ -282,6 +282,6 @@ def test_a_weight_that_two_layers_share_is_packed_once(tmp_path: Path) -> None:
         node("Add", ["b", "g"], ["y"]),
     ]
     model, q = model_of(nodes, {"w": w, "i": np.int64([1])}), rounded(w).dequantize()
-    agree(model, X, X @ q @ q + w[1], {"w": 0}, tmp_path)  # what looks rows up keeps its values
+    agree(model, X, X @ q @ q + w[1], {"w": 0}, tmp_path)  # tables that are looked up keep their values
     nodes[1] = node("Transpose", ["w"], ["same"])
     assert OnnxNetwork(model_of(nodes, {"w": w, "i": np.int64([1])})).axis == {}

@@ -227,7 +227,7 @@ def test_out_may_be_a_tensor():
         hc.linear(w, q, out=overlapping)
     with pytest.raises(ValueError, match=said.SHARES_MEMORY_WITH_AN_INPUT):
         hc.linear(w, q, out=w[:, :6])
-    assert hc.fake_quantize(w, "int4", out=w.numpy()) is not w and same_bits(w.numpy(), wanted)  # the same place
+    assert hc.fake_quantize(w, "int4", out=w.numpy()) is not w and same_bits(w.numpy(), wanted)  # the same memory
     with pytest.raises(TypeError, match=said.REQUIRES_A_GRADIENT):
         hc.fake_quantize(w, "int4", out=parameter())
     with pytest.raises(TypeError, match=said.OUT_IS_TORCH_BFLOAT16_OUT):

@@ -1,4 +1,4 @@
-"""Batches of a model, from what people have."""
+"""Batches of a model from common kinds of data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model whose layers are packed: which are, what they compute, how they are saved."""
+"""Models with packed layers: the selected layers, their results, and saving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch: torch.func, and derivatives of derivatives, of a rounding whose derivative is a mask that is constant."""
+"""PyTorch: torch.func and repeated derivatives of a rounding whose derivative is a constant mask."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ CASES = [
 
 
 def by_hand(t, text, more):
-    """Return the same values, with the mask as their derivative, by PyTorch's own operators."""
+    """Return the same values with the mask as derivative, by PyTorch's operators."""
     y, back = hc.training.fake_quantize(t.detach(), text, **more)
     through = t * torch.from_numpy(np.array(back(np.ones(t.shape, np.float32))))
     return through - through.detach() + torch.from_numpy(y)
 
 
 def derivatives(loss, t):
-    """Return the gradient, that of its square sum, and that of the latter's sum."""
+    """Return the gradient, the gradient of its squared sum, and the gradient of the sum of the latter."""
     t = t.clone().requires_grad_()
     (first,) = torch.autograd.grad(loss(t), t, create_graph=True)
     (second,) = torch.autograd.grad(first.square().sum(), t, create_graph=True)
@@ -52,7 +52,7 @@ def test_derivatives_of_derivatives_and_of_torch_func(text, more):
     assert torch.equal(torch.func.grad(loss)(W), wanted[0])
     _, back = torch.func.vjp(rounded, W)
     mask, along = back(torch.ones_like(W))[0], torch.func.jvp(rounded, (W,), (WEIGHTS,))[1]
-    assert torch.equal(along, mask * WEIGHTS)  # forward: it was zeros once
+    assert torch.equal(along, mask * WEIGHTS)  # the forward derivative is not zero
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(W, WEIGHTS)
         assert torch.equal(torch.autograd.forward_ad.unpack_dual(rounded(dual)).tangent, along)

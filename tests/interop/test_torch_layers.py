@@ -1,4 +1,4 @@
-"""Each kind of layer with a packed weight: it computes what PyTorch computes with the decoded weight."""
+"""Each kind of layer with a packed weight computes the results of PyTorch with the decoded weight."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def one_thread():
 
 
 def near(found, wanted):
-    """Sums of a few hundred products of numbers near 1, in another order."""
+    """Assert that results agree up to another order of sums: a few hundred products of numbers near 1."""
     assert found.dtype == wanted.dtype and found.shape == wanted.shape
     assert torch.allclose(found, wanted, rtol=1e-4, atol=2e-5), (found - wanted).abs().max()
 
 
 def decoded(model, fmt=FMT):
-    """Return a copy of a model of plain layers, whose weights are those of the packed one."""
+    """Return a copy of a model with plain layers and the decoded weights of the packed layers."""
     model = copy.deepcopy(model)
     for layer in ht.layers(model):
         if not layer.problem:
@@ -67,7 +67,7 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize(("plain", "shape"), CONVOLUTIONS, ids=lambda one: str(one).replace(" ", ""))
 def test_convolutions(plain, shape):
     packed, wanted = ht.convert(plain, FMT), decoded(plain)
-    if plain.groups > 1 and isinstance(plain, nn.ConvTranspose2d):  # whose groups of inputs are rounded apart
+    if plain.groups > 1 and isinstance(plain, nn.ConvTranspose2d):  # its groups of inputs are rounded separately
         split = packed.weight.dequantize().flip(2, 3).unflatten(0, (plain.groups, -1)).transpose(1, 2)
         wanted.weight.data = split.flatten(0, 1)
     assert type(packed).__name__ == f"Packed{type(plain).__name__}"
@@ -152,7 +152,7 @@ def test_attention(batch_first, more):
             "attn_mask": causal,
             "need_weights": False,
             "is_causal": not more,
-        },  # with more keys PyTorch takes another mask
+        },  # with more keys PyTorch expects another mask
         {"attn_mask": causal < 0, "average_attn_weights": False},
         {"attn_mask": torch.randn(8, 5, 5), "key_padding_mask": PADDING},
     ):
@@ -302,7 +302,7 @@ def test_a_module_that_reads_a_weight_multiplies_by_the_packed_one():
 
 def test_stacked_experts_multiply_matrix_by_matrix():
     class Experts(nn.Module):
-        """As in transformers: a way that takes all matrices at once unless the configuration says otherwise."""
+        """Experts as in transformers: one call with all matrices, unless the configuration selects another path."""
 
         is_transposed = False
 

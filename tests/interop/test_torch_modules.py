@@ -1,4 +1,4 @@
-"""Modules of PyTorch that read a weight without calling its module, masks, norms, and what comes after training."""
+"""PyTorch modules that read a weight without calling its module, masks, norms, and conversion after training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOWS = ["from_linear", "QuantLinear", "parametrize"]
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Many small products: threads of PyTorch that wait for each other take longer than what they do."""
+    """Use one thread: in many small matmuls, synchronizing PyTorch's threads takes longer than the work."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 
 
 def rounding(model, how):
-    """Let all linear layers of a copy round, those inside of attention too."""
+    """Return a copy in which all linear layers round, including those inside of attention."""
     model = copy.deepcopy(model)
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
@@ -54,7 +54,7 @@ def rounding(model, how):
 
 
 def rounded(model):
-    """Return a copy of plain layers with rounded weights: what a rounding one must give."""
+    """Return a copy with plain layers and rounded weights, the expected result of rounding layers."""
     model = copy.deepcopy(model)
     with torch.no_grad():
         for part in model.modules():
@@ -311,7 +311,7 @@ def test_all_that_a_network_computes_with_is_packed():
 
 
 def test_rounding_under_inputs_refuses_the_weight_before_rounding():
-    """What was trained is the rounded weight: GPTQ of the other one would undo the training."""
+    """The rounded weight was trained: GPTQ of the unrounded weight would undo the training."""
     x, layer = reals((512, 64), 9), ht.QuantLinear(64, 16, "int2")
     filters = ht.parametrize(torch.nn.Linear(64, 16), "int2")
     h = hc.ptq.Hessian(64)

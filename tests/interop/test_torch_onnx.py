@@ -1,4 +1,4 @@
-"""Converted models as ONNX files: onnxruntime computes from the codes and scales what the packed layers compute."""
+"""Converted models as ONNX files: onnxruntime computes the results of the packed layers from codes and scales."""
 
 from __future__ import annotations
 

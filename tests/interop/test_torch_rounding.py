@@ -1,4 +1,4 @@
-"""Calibration and rounding of PyTorch modules: what layers are given, whatever they are."""
+"""Calibration and rounding of PyTorch modules with the inputs of all kinds of layers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_attention_is_given_its_inputs():
 
 
 class Conv1D(nn.Module):
-    """That of transformers: the weight is (inputs, outputs)."""
+    """Conv1D of transformers, with a weight (inputs, outputs)."""
 
     def __init__(self, nf, nx):
         super().__init__()
@@ -143,7 +143,7 @@ def test_a_model_that_was_trained_with_rounding_stays_what_it_computed_with():
     for name in ("0.weight", "1.weight"):
         assert found.weights[name] == computed[name]
     assert [math.isinf(row["after"]) for row in found.table] == [True, True, False]
-    other = hc.ptq.quantize(model, batches, "int3", include="0")  # of the rounded values, not of those before
+    other = hc.ptq.quantize(model, batches, "int3", include="0")  # GPTQ of the rounded values, not of the original ones
     wanted = hc.ptq.gptq(computed["0.weight"].dequantize(), hc.ptq.calibrate(model, batches)["0.weight"], "int3")
     assert other.weights["0.weight"] == wanted
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())

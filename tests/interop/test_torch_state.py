@@ -1,4 +1,4 @@
-"""State dicts of converted models, in files and in other processes' hands; `summary`; models that are spread out."""
+"""State dicts of converted models in files and other processes; `summary`; models on several devices."""
 
 from __future__ import annotations
 

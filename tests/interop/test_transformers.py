@@ -1,4 +1,4 @@
-"""Hugging Face: models that are packed as they are read, saved, read again, generated with and trained on top."""
+"""Hugging Face: models that are packed while loading, saved, loaded again, used for generation and for LoRA."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_model_is_packed_as_it_is_read_and_read_again_bit_by_bit(folder, tmp_p
 def test_recipes_and_patterns(folder):
     config = HeteroConfig({"*.mlp.*": "int4-g32", "*.v_proj": "skip", "*": "int8"}, exclude=["model.layers.0"])
     model = read(folder, quantization_config=config)
-    assert type(model.model.layers[0].mlp.up_proj) is ht.PackedLinear  # a pattern fits a module, not what it holds
+    assert type(model.model.layers[0].mlp.up_proj) is ht.PackedLinear  # a pattern matches a module, not its children
     config = HeteroConfig({"*.mlp.*": "int4-g32", "*.v_proj": "skip", "*": "int8"}, exclude=["model.layers.0.*"])
     model = read(folder, quantization_config=config)
     layer = model.model.layers[1]

@@ -20,7 +20,7 @@ TEXT = "the cat sat in the hat, the winter was there: 12 cats and 345 rats.\n" *
 
 
 def bytes_alphabet() -> list[str]:
-    """The 256 characters that stand for bytes in byte-level BPE, as GPT-2 orders them."""
+    """Return the 256 characters that represent bytes in byte-level BPE, in the order of GPT-2."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     return [chr(b) for b in plain] + [chr(256 + i) for i in range(256 - len(plain))]
 
@@ -30,7 +30,7 @@ def vocabulary() -> list[str]:
 
 
 def weights(seed: int = 0, config: dict[str, Any] = CONFIG) -> dict[str, np.ndarray[Any, Any]]:
-    """Weights by Hugging Face's names."""
+    """Return weights with the names of Hugging Face."""
     rng, width, hidden = np.random.default_rng(seed), config["hidden_size"], config["intermediate_size"]
     head = width // config["num_attention_heads"]
     kv = head * config["num_key_value_heads"]
@@ -56,7 +56,7 @@ def weights(seed: int = 0, config: dict[str, Any] = CONFIG) -> dict[str, np.ndar
 
 
 def write_folder(path: Path, config: dict[str, Any] | None = None, seed: int = 0) -> Path:
-    """A Hugging Face folder; with tokenizer.json where the package tokenizers is installed."""
+    """Write a Hugging Face folder, with tokenizer.json if the package tokenizers is installed."""
     path.mkdir(exist_ok=True)
     config = {**CONFIG, **(config or {})}
     (path / "config.json").write_text(json.dumps(config))
@@ -83,7 +83,7 @@ ROLES = {
 
 
 def gguf_tensors(seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
-    """The same weights as llama.cpp has them: rows of queries and keys in the order of neighboring pairs."""
+    """Return the same weights for llama.cpp: rows of queries and keys in the order of neighboring pairs."""
     found = {}
     for name, w in weights(seed).items():
         if not name.startswith("model.layers."):
@@ -115,7 +115,7 @@ def gguf_keys() -> dict[str, Any]:
 def write_gguf(
     path: Path, kind: str = "f32", keys: dict[str, Any] | None = None, seed: int = 0, **tensors: Any
 ) -> Path:
-    """A GGUF file; `keys` change its keys (None: without that one), `tensors` its tensors."""
+    """Write a GGUF file; `keys` replaces its keys (None removes one), `tensors` its tensors."""
     given = {**gguf_keys(), **(keys or {})}
     held = {**gguf_tensors(seed), **{name.replace("__", "."): w for name, w in tensors.items()}}
     hc.save_gguf(

@@ -1,4 +1,4 @@
-"""Attention has the bits of its definition on every instruction set; packed keys give what their values give."""
+"""Attention has the bits of its definition on every instruction set; packed keys give the results of their values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_attention_has_the_bits_of_its_definition(sizes: tuple[int, ...], option
 
 @pytest.mark.parametrize(("sizes", "options"), CASES)
 def test_attention_is_near_exact_values(sizes: tuple[int, ...], options: dict[str, Any]) -> None:
-    """Scores err by (width / 16 + 6) eps sum|q k|, which exp makes relative errors; sums of shares add (m + 20) eps."""
+    """Errors of scores are (width / 16 + 6) eps sum|q k|, relative after exp; the sums add (m + 20) eps."""
     q, k, v = heads(*sizes)
     group, n, m, width = len(q) // len(k), q.shape[1], k.shape[1], q.shape[2]
     exact = q.astype(np.float64), np.repeat(k, group, 0).astype(np.float64), np.repeat(v, group, 0).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Options of configurations mean what they mean in transformers and llama.cpp, or are refused."""
+"""Options of configurations have the meaning of transformers and llama.cpp, or are refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_options_mean_what_they_mean_in_transformers(case: str, tmp_path: Path) 
     bound = 40 * np.finfo(np.float32).eps * max(np.abs(wanted).max(), 1.0)  # as in test_llm_network.py
     written = (tmp_path / "config.json").read_text()
     assert np.abs(hc.zoo.open_llm(tmp_path).logits(ids) - wanted).max() <= bound
-    # A configuration as its author wrote it: keys with the usual value are missing.
+    # A published configuration, in which keys with default values are missing.
     (tmp_path / "config.json").write_text(json.dumps({**more, **_sizes(json.loads(written))}))
     assert np.abs(hc.zoo.open_llm(tmp_path).logits(ids) - wanted).max() <= bound
 
@@ -135,7 +135,7 @@ PHI3 = {"general.architecture": "phi3"} | {
 
 
 def phi3(path: Path, keys: dict[str, Any], **tensors: Any) -> Path:
-    """A GGUF file of Phi-3: q, k and v are one matrix, gate and up another."""
+    """Write a GGUF file of Phi-3: q, k and v are one matrix, gate and up another."""
     held = made.gguf_tensors()
     for i in range(2):
         at = f"blk.{i}."
@@ -167,7 +167,7 @@ def test_divisors_of_phi3_are_read_from_gguf(tmp_path: Path) -> None:
              "attn_output": "self_attn.o_proj", "ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"}  # fmt: skip
     hf |= {f"blk.{i}.{a}.weight": f"model.layers.{i}.{b}" for i in range(2) for a, b in parts.items()}
     hc.save(folder / "model.safetensors", {f"{b}.weight": net.weights[a] for a, b in hf.items()})
-    for n in (10, 30):  # before and behind 16 tokens
+    for n in (10, 30):  # before and after 16 tokens
         assert np.array_equal(net.logits(ids[:n]), hc.zoo.open_llm(folder).logits(ids[:n]))
     with pytest.raises(ValueError, match="only one of the tensors rope_factors_short.weight and rope_factors_long"):
         hc.zoo.open_llm(phi3(tmp_path / "m.gguf", keys, **{"rope_factors_long.weight": long}))

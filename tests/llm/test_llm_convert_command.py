@@ -1,4 +1,4 @@
-"""`heterocompute convert` of a language model: what it says that loaders lack."""
+"""`heterocompute convert` of a language model reports the files that loaders lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Language models as networks: from config.json, from GGUF, by name; what they count and move."""
+"""Language models as networks, from config.json, GGUF or a name: counts of operations and bytes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def config_of(path: Path, **more: Any) -> Path:
 
 
 def test_parameters_are_those_of_transformers() -> None:
-    """Of small models of each family, whose weights are never made."""
+    """Small models of each family, without weights."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     for family, more in FAMILIES.items():
         name = f"{family}TextConfig" if family == "Gemma3" else f"{family}Config"
@@ -101,7 +101,7 @@ def test_experts_in_use_are_read_and_all_are_held() -> None:
 
 
 def test_a_latent_is_what_is_cached() -> None:
-    """DeepSeek's keys are 512 + 64 values a position and layer; the values are the same 512."""
+    """DeepSeek caches 512 + 64 values per position and layer as keys; the values are the same 512."""
     network = hw.networks["deepseek_v3"]
     assert hw.memory.kv_cache(network, 1000, dtype="fp16") == 61 * 1000 * (512 + 64) * 2
 

@@ -1,4 +1,4 @@
-"""The harness is told what the logits say, whether the package lm_eval is there or not."""
+"""The harness gets results from the logits, with and without the package lm_eval."""
 
 from __future__ import annotations
 

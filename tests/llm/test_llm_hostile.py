@@ -1,4 +1,4 @@
-"""Files and arguments that are wrong are refused in one sentence, before anything large is made."""
+"""Invalid files and arguments are refused with one message, before large allocations."""
 
 from __future__ import annotations
 

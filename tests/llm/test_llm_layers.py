@@ -72,7 +72,7 @@ def test_layers_are_near_exact_values(n: int) -> None:
     gate = exact / (1 + np.exp(-exact))
     assert (np.abs(hc.layers.swiglu(x, np.ones_like(x)) - gate) <= 8 * EPS * np.abs(gate)).all()
     tanh = exact / (1 + np.exp(-np.sqrt(8 / np.pi) * (exact + 0.044715 * exact**3)))  # 1 + tanh(u) = 2 sigmoid(2 u)
-    steep = 1 + np.abs(1.6 * (exact + 0.045 * exact**3))  # what rounding of the argument does to exp
+    steep = 1 + np.abs(1.6 * (exact + 0.045 * exact**3))  # the effect of rounding the argument of exp
     assert (np.abs(hc.layers.gelu(x) - tanh) <= 8 * EPS * steep * np.abs(tanh) + 1e-44).all()
 
 

@@ -1,4 +1,4 @@
-"""Folders that other programs have quantized: opened in every layout that is read, and the logits of their values."""
+"""Folders of models that other programs quantized open in every supported layout, with the logits of their values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_folders_of_other_programs_are_opened(layout: str, fmt: str, include: li
 
 
 def blocks_of(w: np.ndarray[Any, Any], block: int) -> tuple[Any, Any, Any]:
-    """Codes of float8 with a scale per block, and their values."""
+    """Return float8 codes with one scale per block, and their values."""
     rows, columns = (-(-n // block) for n in w.shape)
     padded = np.zeros((rows * block, columns * block), np.float32)
     padded[: w.shape[0], : w.shape[1]] = w

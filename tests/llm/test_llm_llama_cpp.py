@@ -1,4 +1,4 @@
-"""Language models as GGUF files that llama.cpp loads: architecture, sizes, names, order of rows, tokenizer."""
+"""GGUF files of language models load in llama.cpp: architecture, sizes, names, order of rows, tokenizer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def folder_of(path: Path, family: str) -> tuple[Path, Any]:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.2)
-        model.get_output_embeddings().weight[2 + 94 : 2 + 256] = 0  # bytes that are no letters never come next
+        model.get_output_embeddings().weight[2 + 94 : 2 + 256] = 0  # bytes that are not letters are never generated
     made.write_folder(path)
     (path / "model.safetensors").unlink()
     model.save_pretrained(path)
@@ -57,7 +57,7 @@ def folder_of(path: Path, family: str) -> tuple[Path, Any]:
 
 
 def completed(path: Path, prompts: tuple[str, ...]) -> list[tuple[list[int], int]]:
-    """Return the 12 tokens that llama.cpp says after each prompt, and the tokens that the prompt has."""
+    """Return the 12 tokens that llama.cpp generates after each prompt, and the tokens of the prompt."""
     xllamacpp = pytest.importorskip("xllamacpp")
     options = xllamacpp.CommonParams()
     options.model.path, options.n_ctx, options.cpuparams.n_threads, options.warmup = str(path), 128, 1, False
@@ -76,7 +76,7 @@ ARCHITECTURES = {"llama3": "llama", "linear": "llama", "mistral": "llama"}
 @pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_folder_becomes_a_file_that_llama_cpp_runs(family: str, tmp_path: Path) -> None:
-    """Logits are those of transformers, and llama.cpp says the same tokens."""
+    """Logits are those of transformers, and llama.cpp generates the same tokens."""
     folder, model = folder_of(tmp_path / "in", family)
     import torch
 
@@ -94,7 +94,7 @@ def test_a_folder_becomes_a_file_that_llama_cpp_runs(family: str, tmp_path: Path
     for prompt, (said, count) in zip(PROMPTS, completed(path, PROMPTS), strict=True):
         prompt_ids = net.tokens.encode(prompt)
         assert count == len(prompt_ids)
-        for i, token in enumerate(said):  # its keys are float16: what is next to equal may be either
+        for i, token in enumerate(said):  # its keys are float16, so nearly equal logits may swap
             with torch.no_grad():
                 logits = model(torch.tensor([[*prompt_ids, *said[:i]]])).logits[0, -1]
             assert logits[token] > logits.max() - 0.05
@@ -103,7 +103,7 @@ def test_a_folder_becomes_a_file_that_llama_cpp_runs(family: str, tmp_path: Path
 
 
 def test_a_quantized_model_is_loaded(tmp_path: Path, capsys: Any) -> None:
-    """Rows of blocks are put in the order of llama.cpp without another rounding."""
+    """Rows of blocks are reordered for llama.cpp without another rounding."""
     folder, _ = folder_of(tmp_path / "in", "llama")
     code, text, errors = run(capsys, "quantize", folder, tmp_path / "q.gguf", "--layout", "gguf", "--format", "q8_0")
     assert code == 0 and "tensors quantized" in text and "runtime" not in errors
@@ -116,7 +116,7 @@ def test_a_quantized_model_is_loaded(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_a_tokenizer_of_sentencepiece(tmp_path: Path) -> None:
-    """Scores of pieces are the order of the merges, so that llama.cpp joins the same pairs first."""
+    """Scores of pieces have the order of the merges, so that llama.cpp merges the same pairs first."""
     tokenizers = pytest.importorskip("tokenizers")
     folder, _ = folder_of(tmp_path / "in", "llama")
     letters = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256))]

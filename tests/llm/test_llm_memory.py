@@ -1,4 +1,4 @@
-"""Where packed weights of a language model are stored, and that it changes nothing but the time."""
+"""The storage of packed weights of a language model changes only the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A language model computes what transformers and llama.cpp compute, always with the same bits."""
+"""A language model gives the results of transformers and llama.cpp, and its own results are deterministic."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_bits_are_equal_on_every_instruction_set_and_thread_count(net: Any) -> N
 
 
 def assert_one_call_is_all_steps(net: Any, ids: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All layers in one call of the core have the bits of their steps, and are what usually runs."""
+    """Assert that one call of the core for all layers has the bits of the single steps, and is the default."""
     packed, calls = net.quantized("int8"), []
     whole = Run._at_once
 
@@ -197,7 +197,7 @@ def test_experts_are_those_that_the_router_picks(tmp_path: Path) -> None:
     one = made.gguf_tensors()
     for i in range(2):
         tensors[f"blk.{i}.ffn_gate_inp.weight"] = np.zeros((3, 64), np.float32)
-        for name in ("ffn_gate", "ffn_up", "ffn_down"):  # three equal experts, each taken for a half
+        for name in ("ffn_gate", "ffn_up", "ffn_down"):  # three equal experts, two of which have weight 1/2
             tensors[f"blk.{i}.{name}_exps.weight"] = np.stack([one[f"blk.{i}.{name}.weight"]] * 3)
     path = made.write_gguf(tmp_path / "e.gguf", keys=keys, **{k.replace(".", "__"): v for k, v in tensors.items()})
     same = hc.zoo.open_llm(made.write_gguf(tmp_path / "m.gguf"))
@@ -300,11 +300,11 @@ def test_tokens_are_those_of_llama_cpp(tmp_path: Path) -> None:
         answer = server.handle_completions({"prompt": prompt, "n_predict": 12, "temperature": 0, "n_probs": 1})
         answer = json.loads(answer) if isinstance(answer, str) else answer
         wanted = [token["id"] for token in answer["choices"][0]["logprobs"]["content"]]
-        assert len(wanted) == 12  # none of them is a part of a character
+        assert len(wanted) == 12  # no token is a part of a character
         ids = net.tokens.encode(prompt)
         assert len(ids) == answer["usage"]["prompt_tokens"]
         found = net.generate(ids, len(wanted)).tolist()
-        for i, token in enumerate(wanted):  # its keys are float16: what is next to equal may be either
+        for i, token in enumerate(wanted):  # its keys are float16, so nearly equal logits may swap
             if found[i] != token:
                 logits = net.logits([*ids, *wanted[:i]])[-1]
                 assert logits[token] > logits.max() - 0.05

@@ -1,4 +1,4 @@
-"""Under hc.use(order="one") the logits of a prompt, of a batch and of decoding are the same bits."""
+"""Under hc.use(order="one") the logits of a prompt, a batch and decoding are bitwise identical."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rotated language model computes what it did; its residual stream has no outliers."""
+"""A rotated language model gives the same results; its residual stream has no outliers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IDS = np.random.default_rng(0).integers(2, 96, 60)
 
 
 def outlying(path: Path) -> Any:
-    """A network two of whose residual values are 30 times as large as the others."""
+    """Return a network in which two residual values are 30 times as large as the others."""
     tensors = made.gguf_tensors()
     for name, w in tensors.items():
         if name == "token_embd.weight":

@@ -1,4 +1,4 @@
-"""Several texts at once: each gets what it gets alone, to the bit."""
+"""Several texts at once: each gets bitwise the result that it gets alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import heterocompute as hc
 from heterocompute.interop.harness import Answers
 
 RNG = np.random.default_rng(0)
-PROMPTS = [RNG.integers(2, 96, n).tolist() for n in (3, 20, 9, 1, 40, 5, 8, 33, 2, 17)]  # more than go together
+PROMPTS = [RNG.integers(2, 96, n).tolist() for n in (3, 20, 9, 1, 40, 5, 8, 33, 2, 17)]  # more than run together
 WAYS = {
     "as stored": {},
     "packed": {"activations": "int8", "kv_cache": "int8"},

@@ -1,4 +1,4 @@
-"""One network in several threads and processes, and a file that changes while a network of it is used."""
+"""One network in several threads and processes, and a file that changes while its network is used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IDS = list(range(2, 12))
 
 
 def in_threads(call: Callable[[int], None]) -> list[BaseException]:
-    """Call a function in four threads that change often, and return what they raise."""
+    """Call a function in four threads that switch often, and return their exceptions."""
     raised: list[BaseException] = []
 
     def work(i: int) -> None:
@@ -93,7 +93,7 @@ def test_a_forked_process_reads_its_own_weights(tmp_path: Path) -> None:
     wanted = hc.zoo.open_llm(path).logits(IDS)
     net = hc.zoo.open_llm(path)  # parent and child share the open file
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # the warning about fork with threads
         child = os.fork()
     if child == 0:
         code = 1

@@ -1,4 +1,4 @@
-"""A study of a language model: rows for weights, activations and KV caches, judged by a text; the commands."""
+"""A study of a language model: rows for weights, activations and KV caches, evaluated on a text; the commands."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_gptq_is_given_the_text(net: Any) -> None:
     found = hc.study(net, ["int3-g16"], text=np.tile(IDS, 2), methods=["rtn", "gptq"])
     nearest, rounded = (row for row in found.table if row["format"] == "int3-g16")
     assert nearest["method"] == "rtn" and rounded["method"] == "gptq"
-    assert rounded["sqnr_db"] < nearest["sqnr_db"]  # weights are worse, what they compute on this text is better
+    assert rounded["sqnr_db"] < nearest["sqnr_db"]  # weights have a larger error, outputs on this text a smaller one
     assert rounded["kl"] < nearest["kl"]
 
 

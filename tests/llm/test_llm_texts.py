@@ -1,4 +1,4 @@
-"""Texts become the tokens that the makers of a vocabulary make of them, and come back whole."""
+"""Texts become the tokens of the original tokenizers, and decode to the same text."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_digits_are_words_of_their_own_where_the_rule_says_so(tmp_path: Path) ->
 
 
 def test_pieces_with_scores_join_by_the_highest_score(tmp_path: Path) -> None:
-    """SentencePiece: the pair whose joint has the highest score joins first; unknown characters become bytes."""
+    """SentencePiece: the pair whose join has the highest score merges first; unknown characters become bytes."""
     pytest.importorskip("tokenizers")
     space = "\u2581"
     pieces = [

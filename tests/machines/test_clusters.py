@@ -1,4 +1,4 @@
-"""Real clusters: a scheduler and workers in processes and folders of their own, one of which is killed meanwhile."""
+"""Real clusters: a scheduler and workers in separate processes and folders, one of which is killed during the run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def free_port():
 
 
 class Cluster:
-    """A scheduler and two workers of Dask, each started by its command in a folder of its own."""
+    """A scheduler and two workers of Dask, each started by its command in a separate folder."""
 
     def __init__(self, folder):
         self.address, self.folder = f"tcp://127.0.0.1:{free_port()}", folder
@@ -88,7 +88,7 @@ def source(tmp_path):
 
 @pytest.mark.sweep(every=0)
 def test_workers_of_dask_have_the_same_answers(cluster, source, tmp_path, monkeypatch, capsys):
-    """Relative paths mean the caller's folder, though the workers are in others."""
+    """Relative paths refer to the caller's folder, although workers run in other folders."""
     monkeypatch.chdir(tmp_path)
     who = f"dask:{cluster.address}"
     hc.quantize_checkpoint("in", "expected", "int4-g32", shard_size=SIZE)
@@ -120,7 +120,7 @@ def test_workers_of_dask_have_the_same_answers(cluster, source, tmp_path, monkey
 
 @pytest.mark.sweep(every=0)
 def test_a_worker_that_is_killed_midway(cluster, source, tmp_path):
-    """The other one does what it has not done; the bytes are those of one process."""
+    """The other worker does the rest; the bytes are those of one process."""
     hc.quantize_checkpoint(source, tmp_path / "expected", "int4-g32", shard_size=SIZE)
     ended = []
 
@@ -154,7 +154,7 @@ def test_workers_of_ray_have_the_same_answers(source, tmp_path, monkeypatch):
     hc.quantize_checkpoint("in", "out", "int4-g32", shard_size=SIZE, workers="ray:local")
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected") and not ray.is_initialized()
     ray.init(address="local", num_cpus=2, log_to_driver=False)
-    try:  # what is connected stays so
+    try:  # connected processes stay connected
         space = {"lanes": [8, 16]}
         assert hw.explore(space, "digits", workers="ray:auto").table == hw.explore(space, "digits").table
         studies = [hc.study("in/model.safetensors", ["int4"], workers=workers) for workers in ("ray:auto", 1)]

@@ -1,4 +1,4 @@
-"""Parts of a checkpoint that several runs write, in any order: the bytes of one run, and nothing that is not whole."""
+"""Parts of a checkpoint that several runs write in any order: the bytes of one run, and only complete files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_parts_in_any_order_are_the_bytes_of_one_run(source, tmp_path):
 
 @pytest.mark.parametrize("count", [1, 2, 9])
 def test_any_number_of_parts(source, tmp_path, count):
-    """Parts may be more than files: some have nothing to do."""
+    """There may be more parts than files; some parts have nothing to do."""
     quantized(source, tmp_path / "expected")
     for number in range(1, count + 1):
         quantized(source, tmp_path / "out", part=f"{number}/{count}", workers=2)
@@ -127,7 +127,7 @@ def test_parts_of_other_options_are_not_mixed(source, tmp_path):
         with pytest.raises(ValueError, match=said.WAS_BEGUN_WITH_OTHER_OPTIONS):
             quantized(source, tmp_path / "out", **options)
     assert bytes_of(tmp_path / "out.partial" / "out") == held
-    quantized(source, tmp_path / "out")  # a whole run takes what is there
+    quantized(source, tmp_path / "out")  # a complete run uses the existing parts
     quantized(source, tmp_path / "expected")
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
 
@@ -221,7 +221,7 @@ def part_of(task):
 @pytest.mark.sweep(every=0)
 @pytest.mark.parametrize("again", range(4))
 def test_parts_at_the_same_time(source, tmp_path, again):
-    """In processes of their own, some twice: none sees half a file of another one."""
+    """Parts run in separate processes, some twice, and never see an incomplete file of another process."""
     quantized(source, tmp_path / "expected")
     parts = [f"{number}/4" for number in (1, 2, 3, 4, 4, 1)][again % 2 :]
     tasks = [(source, tmp_path / "out", part) for part in ([*parts, "1/4"] if again % 2 else parts)]
@@ -244,7 +244,7 @@ def test_a_part_or_a_finish_that_is_killed_at_any_moment(source, tmp_path, first
 
     while not finished:
         finished = run_until(step, call)
-        if (tmp_path / "out").exists():  # never a half
+        if (tmp_path / "out").exists():  # never incomplete
             assert bytes_of(tmp_path / "out") == expected
             if (tmp_path / "out.partial" / "manifest.json").exists():
                 hc.finish_checkpoint(tmp_path / "out")

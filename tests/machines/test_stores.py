@@ -1,4 +1,4 @@
-"""Checkpoints by URLs: what is read and written is what files hold, and a store's errors are one sentence."""
+"""Checkpoints by URL: the same content as in files, and errors of a store in one message."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_run_that_was_ended_goes_on(source, store):
     held = places.names_in(f"{store}/out")
     assert held == ["model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors"]
     with pytest.raises(ValueError, match=said.WANTED_ONE_INDEX_OF_A_CHECKPOINT):
-        hc.load(f"{store}/out")  # it is not whole
+        hc.load(f"{store}/out")  # it is incomplete
     broken = bytearray(places.content_of(f"{store}/out/{held[0]}"))
     broken[-1] ^= 1
     places.put(f"{store}/out/{held[0]}", bytes(broken))
@@ -158,7 +158,7 @@ def test_other_files_of_a_store_stay(source, store):
 
 
 class Broken(fsspec.AbstractFileSystem):
-    """A store that fails as stores do."""
+    """A store that fails like real stores."""
 
     protocol = "broken"
     error: Exception = RuntimeError("first line\nsecond line")
@@ -199,7 +199,7 @@ def test_any_error_of_a_store(source, monkeypatch, error):
 
 
 def test_a_store_that_loses_what_is_written(source, store, tmp_path, monkeypatch):
-    """Nothing of an object is there when its upload fails, and no file is left on this machine."""
+    """After a failed upload there is no object, and no local file."""
     memory = fsspec.filesystem("memory")
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))

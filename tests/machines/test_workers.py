@@ -1,4 +1,4 @@
-"""One definition of workers: the same results of any number, of processes and of any map, and sentences where not."""
+"""Workers: the same results for any number, for processes and for any map, and messages for invalid workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def backwards(function, tasks):
 
 
 def shared(function, tasks):
-    """Send arrays as read-only memory, as Ray does."""
+    """Send arrays as read-only memory, like Ray."""
 
     def sent(value):
         buffers = []

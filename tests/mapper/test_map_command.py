@@ -1,4 +1,4 @@
-"""`heterocompute map`, as it is called."""
+"""Calls of `heterocompute map`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timeloop's files as its front end dumps them: keys that change no count, and what a dump says twice."""
+"""Timeloop's files as dumped by its front end: keys that do not change counts, and repeated entries."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ ONE = hw.Arch([hw.Level("Buffer", **RF)], mac=MAC)
 TWO = hw.Arch([hw.Level("MainMemory", **SRAM), hw.Level("Buffer", **RF)], mac=MAC)
 THREE = hw.Arch([hw.Level("DRAM", **DRAM), hw.Level("GlobalBuffer", **SRAM), hw.Level("RF", **RF)], mac=MAC)
 
-# pJ a multiply-add, and W, I, O counts of (level, reads, fills, updates).
+# pJ per multiply-add, and W, I, O counts of (level, reads, fills, updates).
 EXAMPLES: dict[str, tuple[Any, ...]] = {
     "00": (CONV, ONE, {"Buffer": [("P", 16), ("R", 3)]}, 2.406541, [("Buffer", (48, 48, 32), (0, 0, 0), 48)]),
     "01-ws": (
@@ -112,7 +112,7 @@ def test_sixteen_global_buffers() -> None:
 
 
 def test_containers_are_judged_alone() -> None:
-    """Eyeriss' diagonal: 14 columns and 3 rows give 16 inputs in one level, 42 in two."""
+    """The diagonal of Eyeriss: 14 columns and 3 rows need 16 inputs in one level, 42 in two."""
     problem = hw.Problem({"Q": 14, "S": 3}, {"W": [{"S": 1}], "I": [{"Q": 1, "S": 1}], "O": [{"Q": 1}]}, "O")
     levels = [hw.Level("Buffer"), hw.Level("Columns", keeps=set(), instances=14), hw.Level("Cell", instances=42)]
     stats = hw.evaluate(problem, hw.Arch(levels), hw.Mapping({}, {"Buffer": [("Q", 14)], "Columns": [("S", 3)]}))
@@ -146,7 +146,7 @@ def test_eyeriss_energy_of_nested_reuse(reuse: tuple[int, int, int, int]) -> Non
 
 
 def test_eyeriss_figures_agree_with_each_other() -> None:
-    """What the chip's paper (JSSC 2017) prints follows from its layers: AlexNet with 4 frames, VGG-16."""
+    """The numbers of the chip's paper (JSSC 2017) follow from its layers: AlexNet with 4 frames, VGG-16."""
     alexnet = [(3, 96, 55, 11), (48, 256, 27, 5), (256, 384, 13, 3), (192, 384, 13, 3), (192, 256, 13, 3)]
     vgg = [(3, 64, 224), (64, 64, 224), (64, 128, 112), (128, 128, 112), (128, 256, 56), (256, 256, 56), (256, 256, 56)]
     vgg += [(256, 512, 28), (512, 512, 28), (512, 512, 28), *[(512, 512, 14)] * 3]

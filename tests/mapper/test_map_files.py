@@ -1,4 +1,4 @@
-"""YAML in and out: our layout, the subset of Timeloop's, and files that mean harm."""
+"""Reading and writing YAML: our layout, the subset of Timeloop's, and hostile files."""
 
 from __future__ import annotations
 

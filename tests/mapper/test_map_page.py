@@ -1,4 +1,4 @@
-"""The page of a mapping, moved in a real browser, shows what `evaluate` counts."""
+"""The page of a mapping, operated in a real browser, shows the counts of `evaluate`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SPARSE_ARCH = hw.Arch(
     macs=32,
 )
 
-# Moves sliders and menus by chance, as a hand would, and writes down what the page then shows.
+# Moves sliders and menus randomly, like a user, and records the values on the page.
 DRIVE = """
 <script>
 let seed = 12345;
@@ -84,7 +84,7 @@ document.body.append(Object.assign(document.createElement("pre"), {id: "seen", t
 
 
 def mapping_shown(problem: hw.Problem, arch: hw.Arch, state: dict[str, Any]) -> hw.Mapping:
-    """The mapping that sliders and menus of the page stand for."""
+    """Return the mapping that the sliders and menus of the page represent."""
     factors: dict[tuple[str, str], dict[str, int]] = {}
     left = dict(problem.dims)
     for kind, level, dim, bound in state["bounds"]:

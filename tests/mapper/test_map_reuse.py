@@ -1,4 +1,4 @@
-"""The counts of `evaluate` against a machine that walks the loops with real buffers and computes the result."""
+"""The counts of `evaluate` compared with a machine that walks the loops with real buffers and computes the result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def split(rng: random.Random, number: int, slots: int) -> list[int]:
 
 
 def case(seed: int) -> tuple[hw.Problem, hw.Arch, hw.Mapping]:
-    """A random problem, machine and mapping that fit."""
+    """Return a random problem, machine and mapping that fit."""
     rng = random.Random(seed)
     while True:
         found = problem(rng)
@@ -60,10 +60,10 @@ def case(seed: int) -> tuple[hw.Problem, hw.Arch, hw.Mapping]:
 
 
 def overlap(laid: Nest, tensor: str, place: int) -> int:
-    """Words that the rule may count too much for the fills of one instance: 0 where the rule is exact.
+    """Return how many words too many the rule may count for the fills of one instance; 0 if the rule is exact.
 
-    Each time a loop outside the sliding one goes on, the tile jumps back, and the rule fetches all of it; it may still
-    hold something where the jump is short or the outer loop moves the same axis.
+    At each step of a loop outside the sliding loop the tile jumps back, and the rule fetches all of it. A part may
+    still be in the buffer if the jump is short or the outer loop moves the same axis.
     """
     if place == len(laid.keeps) and not laid.shared(tensor):
         return 0
@@ -119,12 +119,12 @@ def test_counts_are_those_of_real_buffers(chunk: int) -> None:
                 too_many = getattr(access, key) - next(iter(real.values()))
                 assert 0 <= too_many <= most, (seed, level, tensor, key)
                 exact, approximate = exact + (most == 0), approximate + (most > 0)
-    # Nearly everything is compared exactly; where the rule is only a bound, the test above says how far it may be off.
+    # Nearly all counts are compared exactly. If the rule is only a bound, `overlap` returns the allowed difference.
     assert exact > 20 * approximate > 0
 
 
 def test_the_machine_sees_a_wrong_count() -> None:
-    """Two loops that carry: the rule fetches the tile again where real buffers still hold a part of it."""
+    """Two nested loops: the rule fetches the whole tile again although real buffers still hold a part of it."""
     tensors = {"W": [{"R": 1}], "I": [{"P": 1, "R": 1}], "O": [{"P": 1}]}
     found = hw.Problem({"P": 8, "R": 3}, tensors, "O")
     arch = hw.Arch([hw.Level("A"), hw.Level("B")])

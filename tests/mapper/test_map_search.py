@@ -1,4 +1,4 @@
-"""The search: its counts are those of `evaluate`, its orders lose nothing, its result is the best that it may be."""
+"""The search: its counts equal `evaluate`, its pruned orders lose nothing, and its result is optimal."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_core_counts_what_evaluate_counts(problem: hw.Problem, arch: hw.Arch
 
 
 def every_mapping(problem: hw.Problem, arch: hw.Arch) -> Any:
-    """All factors with all orders of all levels: no pruning."""
+    """Return all factors with all orders of all levels, without pruning."""
     found = space_of(problem, arch)
     names, dims = arch.names, list(problem.dims)
 
@@ -209,7 +209,7 @@ def test_mixed_dataflows_differ_by_level() -> None:
 
 def test_an_interrupt_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     threads, calls = threading.active_count(), []
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where pytest runs in the background
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if pytest runs in the background
 
     @contextlib.contextmanager
     def bar(*_: Any) -> Iterator[Callable[[int], None]]:

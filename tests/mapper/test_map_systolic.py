@@ -1,4 +1,4 @@
-"""Systolic arrays: SCALE-Sim's numbers, and a simulated array that computes the product."""
+"""Systolic arrays: SCALE-Sim's numbers, and a simulated array that computes the matmul."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_one_large_product_is_computed() -> None:
 
 
 def test_utilisation_of_a_small_layer() -> None:
-    """A 256 x 256 array stands nearly idle on a layer of 16 channels, a small one does not."""
+    """A 256 x 256 array is nearly idle on a layer with 16 channels, a small array is not."""
     large, tiny = (systolic.conv(C=16, H=14, W=14, K=16, R=1, S=1, rows=side, cols=side) for side in (256, 4))
     assert large.mapping_efficiency == 16 * 16 / 256**2 and tiny.mapping_efficiency == 1
     assert large.utilisation < 0.002 and tiny.utilisation > 0.9

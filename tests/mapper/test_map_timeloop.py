@@ -1,4 +1,4 @@
-"""Stored runs of Timeloop v4, figure by figure.
+"""Stored runs of Timeloop v4, number by number.
 
 From Accelergy-Project/timeloop-accelergy-exercises: the mapping of `timeloop-mapper.map.txt`, the energies of
 `timeloop-mapper.ERT.yaml`, and the counts of `timeloop-mapper.stats.txt` in
@@ -7,9 +7,9 @@ From Accelergy-Project/timeloop-accelergy-exercises: the mapping of `timeloop-ma
   simple_weight_stationary}/ref_outputs/default_problem,
 - workspace/tutorial_exercises/02_interface_and_design_space_exploration_2024/outputs.
 
-Two of them were made before 2025, when Timeloop gave a halo up where a loop that does not move the tile lies inside the
-one that slides it: 157,296 input words there, 156,600 and 152,550 from today's program and from us. These words, and
-what they cost, are the only figures that differ.
+Two of them are older than 2025, when Timeloop dropped a halo if a loop that does not move the tile is inside the loop
+that slides it: 157,296 input words there, 156,600 and 152,550 in the current program and here. Only these words and
+their cost differ.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ POINTWISE = hw.Problem(
 
 
 class Stored(NamedTuple):
-    """A run. `counts` are (level, tensor): tile, reads, fills, updates, energy of all instances in pJ."""
+    """A stored run. `counts`: (level, tensor) -> tile, reads, fills, updates, energy of all instances in pJ."""
 
     problem: hw.Problem
     arch: hw.Arch
@@ -66,7 +66,7 @@ def memory(block: int) -> hw.Level:
 
 
 def simple() -> list[hw.Level]:
-    """Levels inside the global buffer of the two simple designs."""
+    """Return the levels inside the global buffer of the two simple designs."""
     register = {"instances": 256, "read": 0.144}
     return [
         hw.Level("inter_PE", keeps=set()),
@@ -189,7 +189,7 @@ RUNS = {
          "DRAM": 6544.64},
         13994.23,
     ),
-    # The fan-out stands directly above the multipliers: they share an input, which rests over M.
+    # The fan-out is directly above the multipliers: they share an input, which is reused over M.
     "fan-out": Stored(
         POINTWISE,
         hw.Arch(
@@ -242,14 +242,14 @@ def test_every_figure_of_a_stored_run(name: str) -> None:
 
 
 def test_a_word_of_its_own_does_not_rest_in_a_multiplier() -> None:
-    """Neighbours pass on what they share; a weight that only one of them has is read for every product."""
+    """Neighbours share words; a weight that only one multiplier needs is read for every product."""
     problem = hw.Problem.gemm(4, 3, 8)  # M, N, K
     arch = hw.Arch([hw.Level("Buffer"), hw.Level("Lanes", keeps=set())], macs=3)
     stats = hw.evaluate(problem, arch, hw.Mapping({"Buffer": [("K", 8), ("M", 4)]}, {"Lanes": [("N", 3)]}))
     assert stats["Buffer", "W"].reads == 8 * 4 * 3 and stats["Buffer", "I"].reads == 8 * 4
     stats = hw.evaluate(problem, arch, hw.Mapping({"Buffer": [("K", 8), ("N", 3), ("M", 4)]}))
     assert stats["Buffer", "I"].reads == 96 and stats["Buffer", "W"].reads == 96  # one multiplier shares with nobody
-    # Partial sums of three multipliers that add up the same output rest in them too.
+    # Partial sums of three multipliers with the same output stay in the multipliers, too.
     problem = hw.Problem.gemm(4, 2, 9)
     stats = hw.evaluate(problem, arch, hw.Mapping({"Buffer": [("M", 4), ("N", 2), ("K", 3)]}, {"Lanes": [("K", 3)]}))
     assert (stats["Buffer", "O"].updates, stats["Buffer", "O"].reads) == (8, 0)
@@ -261,5 +261,5 @@ def test_idle_instances_do_not_leak_and_clusters_share_an_access() -> None:
     stats = hw.evaluate(problem, hw.Arch([hw.Level("Buffer"), register]), hw.Mapping({"Register": [("K", 2)]},
                                                                                    {"Buffer": [("N", 4)]}))  # fmt: skip
     assert stats.leakage["Register"] == 0.5 * 4 * 2
-    # Four instances stand in two clusters of eight, not in one.
+    # Four instances are in two clusters of eight, not in one.
     assert stats["Register", "W"].energy == 2 * 2

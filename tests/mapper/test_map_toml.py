@@ -1,4 +1,4 @@
-"""Problems, machines and mappings in TOML, which needs no package beside the base install."""
+"""Problems, machines and mappings in TOML, which needs no additional package."""
 
 import json
 import re
@@ -85,7 +85,7 @@ DEEP += ["a = " + "[" * 30 + "]" * 30, "a = " + "{a = " * 30, "a = " + "{a = " *
 
 @pytest.mark.parametrize("text", DEEP, ids=range(len(DEEP)))
 def test_depth_has_a_limit(text):
-    """And is found in a time that grows as the text: what tomllib did of the first took minutes."""
+    """The limit is found in linear time; tomllib alone takes minutes for the first text."""
     with pytest.raises(ValueError, match=said.NO_TOML):
         parse_toml(text)
 

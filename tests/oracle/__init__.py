@@ -1,7 +1,7 @@
-"""A second, independent reading of the definitions of formats and products: plain NumPy, from their words alone.
+"""A second, independent implementation of the definitions of formats and matmuls in plain NumPy, from their text.
 
-Nothing in here uses the package's own reference, and no answer of the package is needed to know the right one (but for
-learned codebooks, which are judged: equal costs have more than one answer). `run.py` draws random cases and compares.
-Where the two readings differ, the words of the definition decide. Left out: codebooks of several dimensions, the
-emulated products, EIE, CSR and bitmaps.
+It does not use the package's own reference, and computes the expected results itself. Learned codebooks are an
+exception: they are only checked, because equal costs have several solutions. `run.py` draws random cases and compares.
+If the two implementations differ, the text of the definition decides. Not covered: codebooks of several dimensions,
+emulated matmuls, EIE, CSR and bitmaps.
 """

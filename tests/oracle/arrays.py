@@ -30,10 +30,10 @@ from .rows import Refused
 def draw(rng, masks, fmt=None) -> dict:
     fmt = fmt or draw_format(rng)
     shape = draw_shape(rng, 200 if learns(fmt) else 3000)
-    if chance(rng, 0.01) and shape and not learns(fmt):  # enough for several threads
+    if chance(rng, 0.01) and shape and not learns(fmt):  # large enough for several threads
         shape = (int(rng.integers(20, 60)) * 1000 // max(shape[-1], 1), shape[-1])
     kind, values = magnitudes(rng, shape, fmt)
-    exact = kind == "codes" and chance(rng, 0.6)  # narrower types round what lies between codes
+    exact = kind == "codes" and chance(rng, 0.6)  # narrower types would round values between codes
     values = cast(values, np.float64 if exact else choose(rng, DTYPES))
     if values.size and chance(rng, 0.1):
         kind, values = "poisoned " + kind, poison(rng, values)
@@ -55,7 +55,7 @@ def draw(rng, masks, fmt=None) -> dict:
 
 
 def smaller(case):
-    """The same case with one axis halved."""
+    """Return the same case with one axis halved."""
     for axis, size in enumerate(case["x"].shape):
         for half in (slice(size // 2), slice(size // 2, None)) if size > 1 else ():
             part = (slice(None),) * axis + (half,)
@@ -104,7 +104,7 @@ def check(case) -> None:
         try:
             view = got[part]
         except ValueError:
-            if "mean" not in got.components:  # scales that are quantized once more are no array of rows
+            if "mean" not in got.components:  # double quantized scales are not an array of rows
                 raise
         else:
             same("rows of it", view.dequantize(), wanted.dequantize()[part])
@@ -114,7 +114,7 @@ def compare_components(got, wanted) -> None:
     parts = components(got)
     if parts.keys() != wanted.components.keys():
         raise Mismatch(f"components: got {sorted(parts)}, the oracle {sorted(wanted.components)}")
-    for name in sorted(parts, key=lambda name: name == "codes"):  # what codes depend on comes first
+    for name in sorted(parts, key=lambda name: name == "codes"):  # components that codes depend on come first
         compare_component(name, parts[name], wanted)
     stored = sum(part.nbytes for part in got.components.values())
     if got.nbytes != stored or (got.size and got.bits_per_value != 8 * stored / got.size):
@@ -122,7 +122,7 @@ def compare_components(got, wanted) -> None:
 
 
 def components(got) -> dict[str, np.ndarray]:
-    """The components of a packed array; an unquantized pattern names its codes `values`, here as float32."""
+    """Return the components of a packed array; those of an unquantized pattern are `values`, here as float32."""
     parts = dict(got.components)
     if "values" in parts:
         values = parts.pop("values").astype(np.float32)

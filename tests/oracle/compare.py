@@ -1,4 +1,4 @@
-"""Comparison to the bit, with the first difference in words."""
+"""Bitwise comparison, with a description of the first difference."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 
 
 class Mismatch(AssertionError):
-    """The product and the oracle differ."""
+    """The package and the oracle differ."""
 
 
 def same(what: str, got, wanted, free=None) -> None:
-    """Same dtype, shape and bits; every NaN counts as the same, elements under `free` do not count."""
+    """Raise Mismatch unless dtype, shape and bits are the same; all NaN are equal, elements in `free` are ignored."""
     got, wanted = np.asarray(got), np.asarray(wanted)
     if got.dtype != wanted.dtype or got.shape != wanted.shape:
         raise Mismatch(f"{what}: got {got.dtype}{got.shape}, the oracle {wanted.dtype}{wanted.shape}")
@@ -24,7 +24,7 @@ def same(what: str, got, wanted, free=None) -> None:
 
 
 def within(what: str, got, wanted, allowed) -> None:
-    """Not further from the exact answer than the bound."""
+    """Raise Mismatch if a result is further from the exact value than the bound."""
     with np.errstate(invalid="ignore"):
         report(what, got, wanted, ~(np.abs(np.asarray(got, np.float64) - wanted) <= allowed))
 
@@ -39,7 +39,7 @@ def report(what: str, got, wanted, differ) -> None:
 
 
 def unpack(packed, bits: int, count: int) -> np.ndarray:
-    """(rows, row_bytes) as (rows, count) codes."""
+    """Return (rows, row_bytes) as (rows, count) codes."""
     if packed.shape[0] == 0 or bits == 0:
         return np.zeros((packed.shape[0], count), np.int64)
     flat = np.unpackbits(packed, axis=1, bitorder="little")[:, : bits * count].reshape(packed.shape[0], count, bits)

@@ -51,7 +51,7 @@ def draw(rng, masks) -> dict:
 
 
 def smaller(case):
-    """The same case with half of the images, filters or channels."""
+    """Return the same case with half of the images, filters or channels."""
     x, w, bias = case["x"], case["w"], case["bias"]
     for half in halves(len(x)):
         yield case | {"x": x[half]}
@@ -92,7 +92,7 @@ def check(case) -> None:
 
 
 def windows(shape, window, stride, padding, dilation):
-    """(pixels, r s c) places in a row (h, w, c) of one group of channels; past the end where the image is padded."""
+    """Return (pixels, r s c) positions in a row (h, w, c) of one group of channels; padding is past the end."""
     _, _, c, h, w = shape
     size = [(shape[3 + i] + 2 * padding[i] - dilation[i] * (window[i] - 1) - 1) // stride[i] + 1 for i in (0, 1)]
     where = np.full((*size, *window, c), h * w * c)
@@ -104,13 +104,13 @@ def windows(shape, window, stride, padding, dilation):
 
 
 def convolve(x, where, weights: Encoded, a: Encoded | None, groups: int) -> np.ndarray:
-    """(images * pixels, filters)."""
+    """Return the outputs as (images * pixels, filters)."""
     n, _, c, h, w = x.shape
     filters = len(weights.units) // groups
     exact = a is not None and a.integers and weights.integers
 
     def gather(matrix, group):
-        """Rows (image, pixel) of what lies under each window, 0 in the padding."""
+        """Return rows (image, pixel) of the values in each window, 0 for padding."""
         part = matrix.reshape(n, groups, h * w * c)[:, group]
         part = np.concatenate([part, np.zeros((n, 1), part.dtype)], axis=1)
         return part[:, where].reshape(n * len(where), -1)

@@ -29,7 +29,7 @@ def chance(rng, p: float) -> bool:
 
 
 def isas() -> list[str]:
-    """The masks that this machine can be used with."""
+    """Return the instruction sets of this machine."""
     found = []
     for name in ISAS:
         try:
@@ -79,7 +79,7 @@ def other_format(rng) -> str:
 
 
 def draw_format(rng, integers: float = 0.5, sparse: float = 0.15) -> hc.Format:
-    """A legal format; combinations that the constructors refuse are drawn again."""
+    """Return a valid format; combinations that constructors refuse are drawn again."""
     while True:
         text = integer_format(rng) if chance(rng, integers) else other_format(rng)
         if chance(rng, sparse):
@@ -100,14 +100,14 @@ def draw_shape(rng, most: int = 3000) -> tuple[int, ...]:
 
 
 def draw_axis(rng, ndim: int) -> tuple[int, ...]:
-    """One axis, or several in any order, some counted from the end."""
+    """Return one axis, or several in any order, some counted from the end."""
     count = 1 if ndim == 1 or chance(rng, 0.7) else int(rng.integers(1, ndim + 1))
     axes = rng.permutation(ndim)[:count]
     return tuple(int(a) - ndim * chance(rng, 0.5) for a in axes)
 
 
 def between_codes(fmt) -> tuple[np.ndarray, float]:
-    """Quotients halfway between two codes, and the one of the largest magnitude."""
+    """Return quotients halfway between two codes, and the quotient of the largest magnitude."""
     base = fmt.base if isinstance(fmt, hc.Sparse) else fmt
     if isinstance(base, hc.NF4):
         return np.abs(NF4_LEVELS[1:] + NF4_LEVELS[:-1]) / 2, 1.0
@@ -127,7 +127,7 @@ def between_codes(fmt) -> tuple[np.ndarray, float]:
 
 
 def magnitudes(rng, shape, fmt):
-    """Float64 values of one kind: what kernels meet, and what breaks roundings."""
+    """Return float64 values of one kind: typical for kernels, or difficult to round."""
     kind = choose(
         rng, "gauss gauss wide codes codes ties near range tiny huge constant few zero sparse integers".split()
     )
@@ -170,7 +170,7 @@ def magnitudes(rng, shape, fmt):
 
 
 def cast(x, dtype):
-    """Values that the type holds: those beyond its largest are its largest."""
+    """Return values of a type; values beyond its largest become the largest."""
     if dtype == np.float64:
         return x
     with np.errstate(over="ignore", under="ignore"):
@@ -178,7 +178,7 @@ def cast(x, dtype):
 
 
 def draw_operand(rng, shape, fmt):
-    """An operand of a product, of a type that the format takes: no sum of products leaves float32."""
+    """Return an operand of a matmul in a dtype that the format accepts; sums of products stay in float32."""
     kind = choose(rng, ["gauss", "gauss", "wide", "integers", "sparse", "zero rows"])
     x = rng.standard_normal(shape)
     if kind == "wide":
@@ -193,7 +193,7 @@ def draw_operand(rng, shape, fmt):
 
 
 def poison(rng, x):
-    """A few NaN, infinities, or float64 beyond float32."""
+    """Insert some NaN, infinities, or float64 values beyond float32."""
     x = x.copy()
     special = choose(rng, [np.nan, np.inf, -np.inf] + ([1e39, -1e300, 2.0**128] if x.dtype == np.float64 else []))
     for _ in range(int(rng.integers(1, 4))):
@@ -202,7 +202,7 @@ def poison(rng, x):
 
 
 def lay_out(rng, x):
-    """The same array in other memory: order, steps, negative steps, an odd address, a broadcast."""
+    """Return the same array in another memory layout: order, steps, negative steps, odd address, broadcast."""
     kind = choose(rng, ["C", "C", "F", "steps", "back", "moved", "odd"])
     if kind == "F":
         return kind, np.asfortranarray(x)

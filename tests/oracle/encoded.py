@@ -1,4 +1,4 @@
-"""What an array becomes: its components, and the numbers that products are made of."""
+"""An encoded array: its components, and the numbers for matmuls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .rows import Rows
 
 @dataclass
 class Encoded:
-    """value = outer * (scale * units), each factor where the format has it; `scale * units` of integers is exact.
+    """value = outer * (scale * units), with the factors of the format; `scale * units` of integers is exact.
 
     `units` are the values of the codes, (rows, groups, size) float64: q, q - z, elements, levels, T_e, centroids.
     """
@@ -24,20 +24,20 @@ class Encoded:
     outer: np.ndarray | None = None  # (rows,) float64, a multiplier of each row
     grouped: bool = False  # the format has groups, even if there is one in a row
     integers: bool = False  # Int, VSQ and elements of few bits: products are exact, or exact within a group
-    places: int = 1  # what makes units integers; scales are divided by it, in float32
-    code_bits: int = 0  # where codes may be NaN
+    places: int = 1  # factor that makes units integers; scales are divided by it, in float32
+    code_bits: int = 0  # bits of codes that may be NaN
     signed_zeros: bool = False  # floats and logs keep minus zero
     pattern: tuple[int, int] | None = None
     dense: Rows | None = None  # with a pattern: rows of the caller's array
-    kept: np.ndarray | None = None  # and where each element of these is stored; past the end of the row: nowhere
+    kept: np.ndarray | None = None  # storage index of each element; past the end of the row: not stored
 
     @property
     def free_codes(self) -> np.ndarray:
-        """Elements whose code the definition does not name: any NaN is a NaN."""
+        """Return the elements whose code the definition leaves open: any NaN is valid."""
         return np.isnan(self.units)
 
     def values(self) -> np.ndarray:
-        """Unrounded values, (rows, groups, size)."""
+        """Return unrounded values, (rows, groups, size)."""
         values = self.units
         if self.scale is not None:
             values = self.scale[:, :, None] * values
@@ -53,7 +53,7 @@ class Encoded:
         return np.take_along_axis(padded, self.kept, axis=1)
 
     def matrix(self, what: str = "values") -> np.ndarray:
-        """(rows, dense length) in the order of reduction: 'values', 'units', or the 'scale' of each element."""
+        """Return (rows, dense length) in the order of reduction: 'values', 'units', or the 'scale' of each element."""
         if what == "values":
             return self._dense(self.values())
         if what == "units":
@@ -61,17 +61,17 @@ class Encoded:
         return self._dense(np.broadcast_to(self.scale[:, :, None], self.units.shape))
 
     def _array(self, matrix) -> np.ndarray:
-        """(rows, dense length) as the caller's array."""
+        """Return (rows, dense length) as the caller's array."""
         rows = self.dense or self.rows
         order = rows.others + rows.axis
         return np.transpose(matrix.reshape([rows.shape[a] for a in order]), np.argsort(order))
 
     def mask(self) -> np.ndarray:
-        """Which values a pattern keeps."""
+        """Return the mask of the nonzeros of a pattern."""
         return self._array(self.kept < self.rows.length)
 
     def decoded(self, dtype=np.float32) -> np.ndarray:
-        """(rows, dense length): the values, rounded once."""
+        """Return (rows, dense length): the values, rounded once."""
         matrix = self.matrix() if dtype == np.float64 else float32(self.matrix())
         return matrix if self.signed_zeros else matrix + dtype(0)
 

@@ -1,4 +1,4 @@
-"""Arithmetic that the definitions name: roundings, one fused multiply-add, small floats, powers of two, packed bits."""
+"""Arithmetic of the definitions: roundings, fused multiply-add, small floats, powers of two, packed bits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def divide32(a, b):
 
 
 def quotient(x, s):
-    """q = float64(x) / float64(s), one rounding."""
+    """Return q = float64(x) / float64(s), rounded once."""
     with np.errstate(under="ignore", over="ignore"):
         return np.asarray(x, np.float64) / np.float64(s)
 
@@ -50,7 +50,7 @@ def fma32(a, b, c):
 
 
 def root_of_half(e: int, gamma: int) -> float:
-    """The float64 nearest to 2^(-e / gamma), gamma a power of two: integer square roots of a long integer."""
+    """Return the float64 nearest to 2^(-e / gamma), gamma a power of two, by integer square roots of a long integer."""
     bits = 400
     value = 1 << (bits * gamma - e)
     while gamma > 1:
@@ -59,7 +59,7 @@ def root_of_half(e: int, gamma: int) -> float:
 
 
 def pack(codes, bits: int) -> np.ndarray:
-    """Codes of each row as bytes: code i in bits i*b to i*b+b-1 of the row, little end first."""
+    """Return codes of each row as bytes: code i in bits i*b to i*b+b-1 of the row, little-endian."""
     rows = []
     n_bytes = -(-codes.shape[1] * bits // 8)
     for row in codes.tolist():
@@ -70,7 +70,7 @@ def pack(codes, bits: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Small:
-    """A binary float type: exponent and fraction bits, bias, the largest finite value, what its specials are."""
+    """A binary float type: exponent and fraction bits, bias, the largest finite value, its special values."""
 
     exponent_bits: int
     fraction_bits: int
@@ -95,7 +95,7 @@ class Small:
             return np.where(finite, np.copysign(np.ldexp(steps, exponent - self.fraction_bits), values), values)
 
     def nearest(self, values, saturate: bool = True):
-        """Values of the type nearest to these; what cannot be held is the largest, infinity or NaN."""
+        """Return the nearest values of the type; larger values become the largest, infinity or NaN."""
         rounded = self.round(values)
         if self.infinity is not None:
             beyond = np.inf
@@ -107,7 +107,7 @@ class Small:
             return np.where(np.abs(rounded) > self.largest, np.copysign(beyond, rounded), rounded)
 
     def code(self, values):
-        """Codes of values of the type; NaN is the code that the type names, with the sign of the NaN."""
+        """Return codes of values of the type; NaN gets the type's code of NaN, with the sign of the NaN."""
         values = np.asarray(values, np.float64)
         finite = np.isfinite(values)
         magnitude = np.where(finite, np.abs(values), 0)
@@ -121,7 +121,7 @@ class Small:
         return (codes | sign) << self.shift
 
     def value(self, codes):
-        """Finite values of codes, float64."""
+        """Return the finite values of codes, float64."""
         codes = np.asarray(codes, np.int64) >> self.shift
         fraction = codes & ((1 << self.fraction_bits) - 1)
         exponent = (codes >> self.fraction_bits) & ((1 << self.exponent_bits) - 1)

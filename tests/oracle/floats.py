@@ -38,7 +38,7 @@ def encode_float(fmt, x, axis, clip) -> Encoded:
 
 
 def unscaled(kind, fmt, values, x):
-    """Infinity is the largest, or infinity, or NaN; NaN needs a NaN."""
+    """Encode without a scale. Infinity becomes the largest, infinity or NaN; NaN requires a type with NaN."""
     if fmt.name == "fp32":
         return np.where(np.isfinite(values), kind.nearest(values, fmt.saturate), values)
     if kind.nan is None and (np.isnan(x).any() or (not fmt.saturate and np.isinf(x).any())):
@@ -136,7 +136,7 @@ def encode_nvfp4(fmt, x, axis, _) -> Encoded:
 
 
 def nvfp4_group(group, p, divisor: int):
-    """The scale's byte, the scale, and the elements of one group of 16."""
+    """Return the byte of the scale, the scale, and the elements of one group of 16."""
     e4m3 = SMALL["fp8_e4m3fn"]
     decoded = e4m3.nearest(np.float64(divide32(divide32(absmax32(group), divisor), p)))
     s = np.float32(float32(decoded * np.float64(p)))

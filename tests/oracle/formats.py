@@ -1,4 +1,4 @@
-"""Any format by its name, on any N:M pattern: the one entry to the definitions."""
+"""The entry point of the definitions: any format by name, on any N:M pattern."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WITHOUT_CLIP = (hc.MX, hc.NVFP4, hc.Codebook)
 
 
 def encode(fmt, x, axis, clip=None, learned=None, importance=None) -> Encoded:
-    """Quantize by the definition. `learned`: the components that hold a learned codebook, which is judged, not learned.
+    """Quantize by the definition. `learned`: components with a learned codebook, which is checked, not learned.
 
     `x` is an array of any supported float type, `axis` a tuple.
     """
@@ -51,14 +51,14 @@ def encode_plain(fmt, x, axis, clip, learned, importance) -> Encoded:
 
 
 def keep(x, axis, n: int, m: int):
-    """The n largest of every m along the last named axis: kept values, and their places in a block."""
+    """Return the n largest of every m along the last named axis: nonzeros, and their positions in the block."""
     blocks = Rows(x.shape, axis[-1:], m)
     size = -(-blocks.last // m) * m
     rows = np.zeros((blocks.rows, size))
     rows[:, : blocks.last] = blocks.flat(blocks.split(x))
     quads = rows.reshape(blocks.rows, size // m, m)
     with np.errstate(over="ignore"):
-        scores = np.abs(quads).astype(np.float32)  # magnitudes are compared as float32; of equal ones the first stays
+        scores = np.abs(quads).astype(np.float32)  # magnitudes are compared as float32; of equal ones the first is kept
     places = np.sort(np.argsort(-scores, axis=2, kind="stable")[:, :, :n], axis=2)
     kept = np.take_along_axis(quads, places, axis=2)
     shape = list(x.shape)
@@ -84,7 +84,7 @@ def encode_sparse(fmt, x, axis, clip, learned) -> Encoded:
     metadata = pack(places, (fmt.m - 1).bit_length())
     dense = Rows(x.shape, axis, None)
     last, per_segment = x.shape[axis[-1]], kept.shape[axis[-1]]
-    where = np.full((dense.rows, dense.length), places.shape[1], np.int64)  # the place past the end holds zero
+    where = np.full((dense.rows, dense.length), places.shape[1], np.int64)  # the index past the end has zero
     for row, i in np.ndindex(*places.shape):
         segment, j = divmod(i, per_segment)
         position = j // fmt.n * fmt.m + places[row, i]

@@ -1,4 +1,4 @@
-"""One random product: weights alone quantized, activations quantized on the fly, or both given quantized."""
+"""One random matmul: only weights quantized, activations quantized on the fly, or both operands quantized."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def draw(rng, masks) -> dict:
 
 
 def smaller(case):
-    """The same case with m, n or k halved."""
+    """Return the same case with m, n or k halved."""
     x, w, bias = case["x"], case["w"], case["bias"]
     for half in halves(x.shape[-1]):
         yield case | {"x": x[..., half], "w": w[..., half]}
@@ -89,14 +89,14 @@ def check(case) -> None:
         return
     rows = x.reshape(-1, k).astype(np.float32)
     wanted = product(rows, a, weights, m if form == "batches" else len(rows), form == "both")
-    if form == "batches":  # each matrix of x meets its own matrix of weights
+    if form == "batches":  # each matrix of x has its own matrix of weights
         wanted = np.stack([wanted[i * m : i * m + m, i * n : i * n + n] for i in range(len(w))])
     wanted = wanted.reshape(*x.shape[:-1], n)
     same("product", y, wanted if bias is None else wanted + bias)
 
 
 def check_dense(case) -> None:
-    """A dense product, of what `activations` makes of x: OpenBLAS adds in any order, the package in the stated one."""
+    """Check a dense matmul of x rounded to `activations`: OpenBLAS adds in any order, the package in the stated one."""
     x, w, activations = case["x"].astype(np.float32), case["w"].astype(np.float32), case["activations"]
     if activations is not None:
         x = hc.fake_quantize(case["x"], activations)  # compared elsewhere
@@ -127,8 +127,8 @@ def multiply(x, w, q, fmt, activations, bias, form):
 
 
 def product(x, a: Encoded | None, weights: Encoded, vectors: int, is_packed: bool) -> np.ndarray:
-    """(rows of x, rows of weights); `a` is what x is quantized to, before the product if it is packed; a matrix meets
-    `vectors` rows."""
+    """Return (rows of x, rows of weights). `a` is x quantized, before the matmul if `is_packed`. `vectors`: the number
+    of rows that one matrix multiplies."""
     if a is not None and a.integers and weights.integers:
         if row_scaled(a) and row_scaled(weights):
             return last_scaling(integer_rows(a) @ integer_rows(weights).T, a.outer, weights.outer)

@@ -1,4 +1,4 @@
-"""Products: sums of integers and the stated orders of float sums (section 4 of the public interface)."""
+"""Matmuls: sums of integers and the stated orders of float sums (section 4 of the public interface)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from .exact import float32, fma32
 
 
 def row_scaled(a: Encoded) -> bool:
-    """Whether a product with it stays in integers until one last scaling: Int with one scale a row, two-level VSQ."""
+    """Return whether a matmul stays in integers until one final scaling: Int with one scale per row, two-level VSQ."""
     return a.integers and a.outer is not None
 
 
 def last_scaling(total, s_a, s_b) -> np.ndarray:
-    """float32((float64(s_a) * float64(s_b)) * float64(S)), S exact integers: (rows of a, rows of b)."""
+    """Return float32((float64(s_a) * float64(s_b)) * float64(S)), S exact integers: (rows of a, rows of b)."""
     with np.errstate(over="ignore"):
         return (s_a[:, None] * s_b[None, :] * total.astype(np.float64)).astype(np.float32)
 
 
 def is_stated(a: Encoded | None, b: Encoded) -> bool:
-    """Not what an infinity (of `-nosat`) does beside a place that a pattern leaves out: one side's patterns skip it."""
+    """Return False if an infinity (of `-nosat`) meets a zero of a pattern, because only one side's patterns skip it."""
     both = [operand for operand in (a, b) if operand is not None]
     return all(o.pattern is None for o in both) or all(np.isfinite(o.decoded()).all() for o in both)
 
 
 def integer_rows(a: Encoded) -> np.ndarray:
-    """Codes times integer scales, as Python integers."""
+    """Return codes times integer scales, as Python integers."""
     units = a.matrix("units")
     if a.scale is not None:
         units = units * a.matrix("scale")
@@ -37,7 +37,7 @@ def integer_rows(a: Encoded) -> np.ndarray:
 
 
 def dense_groups(a: Encoded) -> np.ndarray:
-    """The group in which each element of a dense row falls; a pattern's blocks never straddle groups."""
+    """Return the group of each element of a dense row; blocks of a pattern never cross groups."""
     if a.dense is None:
         return a.rows.group_of()
     n, m = a.pattern
@@ -48,7 +48,7 @@ def dense_groups(a: Encoded) -> np.ndarray:
 
 @dataclass
 class Scaled:
-    """Integers beside a float32 scale each, (rows, k), and the group of each k."""
+    """Integers with a float32 scale each, (rows, k), and the group of each k."""
 
     units: np.ndarray
     scales: np.ndarray
@@ -56,7 +56,7 @@ class Scaled:
 
 
 def scaled(a: Encoded) -> Scaled:
-    """Two levels enter with float32(gamma * s_q); one scale a row is one group."""
+    """Return the scaled integers; two levels have the scale float32(gamma * s_q), one scale per row is one group."""
     units = a.matrix("units")
     if a.scale is None:
         scales = np.broadcast_to(a.outer.astype(np.float32)[:, None], units.shape)
@@ -67,7 +67,7 @@ def scaled(a: Encoded) -> Scaled:
 
 
 def by_groups(a: Scaled, b: Scaled) -> np.ndarray:
-    """acc = fma(float32(s_a * s_b), float32(dot), acc), groups ascending, cut at every boundary of either grouping."""
+    """Compute acc = fma(float32(s_a * s_b), float32(dot), acc), segments between all group boundaries ascending."""
     acc = np.zeros((len(a.units), len(b.units)), np.float32)
     k = a.units.shape[1]
     starts = [i for i in range(1, k) if a.groups[i] != a.groups[i - 1] or b.groups[i] != b.groups[i - 1]]
@@ -80,7 +80,7 @@ def by_groups(a: Scaled, b: Scaled) -> np.ndarray:
 
 
 def few_vectors(x, w: Encoded) -> np.ndarray:
-    """Float vectors (m, k) times packed rows, in the order of sums that is stated for at most 8 vectors."""
+    """Multiply float vectors (m, k) by packed rows, in the order of sums for at most 8 vectors."""
     x = np.asarray(x, np.float32)
     units = float32(w.matrix("units"))
     n, k = units.shape
@@ -106,8 +106,8 @@ def few_vectors(x, w: Encoded) -> np.ndarray:
 
 
 def bound(a, b) -> tuple[np.ndarray, np.ndarray]:
-    """The exact product of rows, and how far a float32 sum may lie from it in any order: a rounding for each of k terms
-    and each of k sums, and one more.
+    """Return the exact product of rows, and the error bound of a float32 sum in any order: a rounding for each of k
+    terms and each of k sums, and one more.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     share = (2 * a.shape[1] + 1) * 2.0**-24
@@ -115,7 +115,7 @@ def bound(a, b) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_order(a, b) -> np.ndarray:
-    """Rows of decoded float32 values: k ascending, one fused multiply-add each."""
+    """Multiply rows of decoded float32 values: k ascending, one fused multiply-add each."""
     a, b = np.asarray(a, np.float32), np.asarray(b, np.float32)
     acc = np.zeros((len(a), len(b)), np.float32)
     for k in range(a.shape[1]):

@@ -1,4 +1,4 @@
-"""Axes to rows and groups, thresholds of clipping, and what the input may not hold."""
+"""Axes to rows and groups, thresholds of clipping, and invalid inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .exact import float32
 
 
 class Refused(ValueError):
-    """The definition says ValueError; `index` is the first offending element of the caller's array, if it is named."""
+    """The definition requires a ValueError; `index` is the first invalid element of the caller's array, if named."""
 
     def __init__(self, reason: str, index: tuple[int, ...] | None = None):
         super().__init__(reason)
@@ -20,7 +20,7 @@ class Refused(ValueError):
 
 @dataclass
 class Rows:
-    """One row = one index of the other axes in C order; groups run along the last of the named axes."""
+    """Rows: one index of the other axes in C order each; groups run along the last named axis."""
 
     shape: tuple[int, ...]
     axis: tuple[int, ...]
@@ -43,33 +43,33 @@ class Rows:
         self.padded_last = per_segment * self.size
         places = np.zeros((self.segments, self.padded_last), bool)
         places[:, : self.last] = True
-        self.real = places.reshape(self.groups, self.size)  # which places of a row's groups the user sees
+        self.real = places.reshape(self.groups, self.size)  # mask of the positions of groups that are not padding
 
     def split(self, x, fill=0):
-        """The array as (rows, groups, size), tail groups padded."""
+        """Return the array as (rows, groups, size), with padded tail groups."""
         flat = np.transpose(x, self.others + self.axis).reshape(self.rows, self.segments, self.last)
         out = np.full((self.rows, self.segments, self.padded_last), fill, flat.dtype)
         out[:, :, : self.last] = flat
         return out.reshape(self.rows, self.groups, self.size)
 
     def flat(self, groups):
-        """(rows, groups, size) as (rows, length), without the padding, in the order of reduction."""
+        """Return (rows, groups, size) as (rows, length), without the padding, in the order of reduction."""
         padded = groups.reshape(self.rows, self.segments, self.padded_last)
         return padded[:, :, : self.last].reshape(self.rows, self.length)
 
     def join(self, groups):
-        """(rows, groups, size) as the caller's array."""
+        """Return (rows, groups, size) as the caller's array."""
         order = self.others + self.axis
         return np.transpose(self.flat(groups).reshape([self.shape[a] for a in order]), np.argsort(order))
 
     def group_of(self) -> np.ndarray:
-        """The group that each element of a row is in, in the order of reduction."""
+        """Return the group of each element of a row, in the order of reduction."""
         numbers = np.repeat(np.arange(self.groups), self.size).reshape(self.segments, self.padded_last)
         return numbers[:, : self.last].reshape(self.length)
 
 
 def first(mask) -> tuple[int, ...]:
-    """Index of the first true element in C order."""
+    """Return the index of the first true element in C order."""
     return tuple(int(i) for i in np.argwhere(mask)[0])
 
 
@@ -79,7 +79,7 @@ def check_finite(x):
 
 
 def check_float32(x):
-    """|x| >= 2^128 after rounding to float32 has no float32 scale."""
+    """Refuse |x| >= 2^128 after rounding to float32, which has no float32 scale."""
     with np.errstate(over="ignore"):
         huge = ~np.isfinite(x.astype(np.float32))
     if huge.any():
@@ -87,12 +87,12 @@ def check_float32(x):
 
 
 def absmax32(values) -> np.float32:
-    """The largest magnitude, rounded to float32 once."""
+    """Return the largest magnitude, rounded to float32 once."""
     return np.float32(np.abs(values).max(initial=0.0))
 
 
 def threshold(values, clip, bits: int) -> np.float32:
-    """What replaces the largest magnitude of values that share a scale, in the order in which they lie in a row."""
+    """Return the threshold that replaces the largest magnitude of the values of a scale, in the order of the row."""
     if clip is None:
         return absmax32(values)
     if clip == "octav":
@@ -114,7 +114,7 @@ def percentile(magnitudes, p: float) -> np.float32:
 
 
 def lanes(terms) -> float:
-    """A sum in 8 lanes, each ascending, folded in pairs."""
+    """Return a sum in 8 lanes, each ascending, folded in pairs."""
     s = [0.0] * 8
     for i, term in enumerate(terms.tolist()):
         s[i % 8] += term
@@ -122,7 +122,7 @@ def lanes(terms) -> float:
 
 
 def octav(magnitudes, bits: int) -> np.float32:
-    """The fixed point of OCTAV, at most 20 steps."""
+    """Return the fixed point of OCTAV, after at most 20 steps."""
     if not magnitudes.any():
         return np.float32(0)
     s = lanes(magnitudes) / np.count_nonzero(magnitudes)

@@ -1,4 +1,4 @@
-"""Random cases against the oracle for some seconds; ends with 1 and a small reproducer at the first difference.
+"""Compare random cases with the oracle for some seconds; exit with 1 and a small reproducer at the first difference.
 
 python tests/oracle/run.py --seconds 30             a new seed, which is printed
 python tests/oracle/run.py --seed 7                 the same cases again, on a machine with the same instruction sets
@@ -27,7 +27,7 @@ SHARES = [0.5, 0.33, 0.17]
 
 
 def difference(kind, case) -> str | None:
-    """What differs, in words."""
+    """Return a description of the difference."""
     try:
         kind.check(case)
     except Exception as error:
@@ -36,7 +36,7 @@ def difference(kind, case) -> str | None:
 
 
 def shrink(kind, case):
-    """A smaller case that differs too; any difference will do."""
+    """Return a smaller case with any difference."""
     for candidate in kind.smaller(case):
         if difference(kind, candidate):
             return shrink(kind, candidate)
@@ -54,7 +54,7 @@ def describe(case) -> str:
 
 
 def run_case(seed: int, number: int, masks: list[str]) -> tuple[str, str | None]:
-    """The kind of a case, and None or how it differs and how to see it again."""
+    """Return the kind of a case, and None or the difference with the command that reproduces it."""
     rng = np.random.default_rng([seed, number])
     kind = KINDS[int(rng.choice(len(KINDS), p=SHARES))]
     name = kind.__name__.rpartition(".")[2]

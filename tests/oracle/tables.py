@@ -18,11 +18,11 @@ NF4_LEVELS = np.array(
     np.float32,
 ).astype(np.float64)
 NF4_ZERO = 7
-FEW = 200  # values of a codebook of which the optimum is searched for, in time that grows with their square
+FEW = 200  # most values for which the optimal codebook is searched, in quadratic time
 
 
 def nearest_level(values, levels):
-    """The level nearest to each value, by midpoints in float64, ties (equal levels too) to the lower index."""
+    """Return the level nearest to each value, by midpoints in float64; ties and equal levels to the lower index."""
     found = np.searchsorted((levels[:-1] + levels[1:]) / 2, values, side="left")
     return np.searchsorted(levels, levels[found], side="left")
 
@@ -49,7 +49,7 @@ def encode_nf4(fmt, x, axis, clip) -> Encoded:
 
 
 def quantized_scales(scales):
-    """Scales once more quantized, 256 at a time in row-major order, to 8 bits around their mean."""
+    """Return double quantized scales: 256 at a time in row-major order, to 8 bits around their mean."""
     flat = scales.reshape(-1)
     total = 0.0
     for s in flat.tolist():
@@ -99,7 +99,7 @@ def encode_log(fmt, x, axis, clip) -> Encoded:
 
 
 def normalised(fmt, x, axis):
-    """The values that codebooks are learned from, (rows, groups, size), and the scales or None."""
+    """Return the values from which codebooks are learned, (rows, groups, size), and the scales or None."""
     check_finite(x)
     check_float32(x)
     rows = Rows(x.shape, axis, fmt.group)
@@ -115,7 +115,7 @@ def normalised(fmt, x, axis):
 
 
 def least_cost(values, weights, k: int) -> float:
-    """Least weighted sum of squares of k clusters, by plain dynamic programming over all splits."""
+    """Return the least weighted sum of squares of k clusters, by plain dynamic programming over all splits."""
     order = np.argsort(values, kind="stable")
     v, w = values[order] - (values.mean() if values.size else 0), weights[order]
     n = v.size
@@ -133,9 +133,9 @@ def least_cost(values, weights, k: int) -> float:
 
 
 def check_codebook(fmt, x, axis, components, weights=None) -> Encoded:
-    """Judge a learned codebook that somebody else made: scales, order, optimal cost, nearest codes.
+    """Check a learned codebook: scales, order, optimal cost, nearest codes.
 
-    The codebook itself is taken as it came: equal costs have more than one answer.
+    The codebook itself is not compared, because equal costs have several solutions.
     """
     rows, values, scales = normalised(fmt, x, axis)
     codebook = components["codebook"]

@@ -1,4 +1,4 @@
-"""Under hc.use(order="one") a row has the bits that it has alone, whatever other rows are computed with it."""
+"""Under hc.use(order="one") the result of a row does not depend on the other rows of the call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FEW = (1, 2, 7, 8, 9, 16, 17, 63, 64, 65, 129, 130)
 
 
 def alone(x: Any, w: Any, **options: Any) -> Any:
-    """Return the product of each row by itself."""
+    """Return the matmul of each row alone."""
     return np.concatenate([hc.linear(row[None], w, **options) for row in x])
 
 
@@ -119,7 +119,7 @@ def test_images_of_a_batch_are_images_alone(fmt: str | None, activations: str | 
 
 
 def test_positions_of_an_image_are_windows_alone() -> None:
-    """A window has the same bits wherever it lies, also in an image for which other algorithms are faster."""
+    """A window has the same result at any position, also in an image for which other algorithms are faster."""
     x, w = reals((1, 32, 34, 34), 30), reals((48, 32, 3, 3), 31)
     with hc.use(order="one"):
         whole = hc.conv2d(x, w)
@@ -134,7 +134,7 @@ def test_positions_of_an_image_are_windows_alone() -> None:
 @pytest.mark.parametrize("kept", [None, "int8", "nf4-g16"])
 @pytest.mark.parametrize("options", [{}, {"window": 20}, {"cap": 5.0}, {"causal": False}])
 def test_attention_of_many_queries_is_attention_of_one(kept: str | None, options: Any, isa: str | None) -> None:
-    """Prefill and decode: query i of all sees the keys up to its own."""
+    """Prefill and decoding: query i sees the keys up to its own position."""
     m, width = MOST, 16
     q, k, v = (reals((heads, m, width), seed) for seed, heads in ((40, 4), (41, 2), (42, 2)))
 

@@ -1,4 +1,4 @@
-"""The trees of our sums, found from results alone, are the documented ones (docs/errors-and-exactness.md)."""
+"""The trees of sums, reconstructed from results, are the documented ones (docs/errors-and-exactness.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def by_columns(k: int) -> Tree:
 
 
 def products(q: Any, rows: int, k: int) -> Callable[[Array], Array]:
-    """Return the sums of rows, in units of one term, by products of `rows` rows at a time."""
+    """Return the sums of rows, in units of one term, by matmuls of `rows` rows at a time."""
 
     def total(terms: Array) -> Array:
         one = float(hc.linear(np.ones((1, k), np.float32), q)[0, 0]) / k

@@ -1,4 +1,4 @@
-"""The gradients of conv2d: those of the seven loops bit by bit, slopes of conv2d itself, and torch's where it is."""
+"""The gradients of conv2d: bitwise those of seven nested loops, the slopes of conv2d, and those of torch."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_gradients_are_those_of_the_seven_loops(case: Any, isa: str) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_gradients_are_slopes_of_the_convolution(case: Any) -> None:
-    """conv2d is linear in x and in w, so that a finite difference of any step is its slope but for rounding."""
+    """conv2d is linear in x and in w, so that finite differences of any step are its slope, up to rounding."""
     x, w, dy, options, _ = made(case)
     rng = np.random.default_rng(4)
     dx = hc.conv2d_backward_input(dy, w, x.shape[2:], *options).astype(np.float64)
     dw = hc.conv2d_backward_weight(dy, x, w.shape[2:], *options).astype(np.float64)
 
     def loss(x: Any, w: Any) -> tuple[float, float]:
-        """sum(dy * conv2d(x, w)), and what its rounding may amount to."""
+        """Return sum(dy * conv2d(x, w)), and a bound of its rounding."""
         y, size = hc.conv2d(x, w, None, *options), hc.conv2d(np.abs(x), np.abs(w), None, *options)
         exact = dy.astype(np.float64)
         return float((exact * y).sum()), float((np.abs(exact) * size).sum()) * (w[0].size + 2) * 2.0**-23

@@ -1,4 +1,4 @@
-"""Times are those of weights that no cache holds: other memory is read first, and no copy is multiplied twice."""
+"""Times are those of weights outside of caches: other memory is read first, and no copy is used twice."""
 
 from __future__ import annotations
 

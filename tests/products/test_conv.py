@@ -1,4 +1,4 @@
-"""conv2d: the definition's bits on every ISA, layouts, paddings, groups, and scipy's answer within the bound."""
+"""conv2d: the definition's bits on every ISA, layouts, paddings, groups, and scipy's result within the bound."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_bad_arguments_are_named(change, kind, words) -> None:
 
 
 def test_stored_windows_are_those_that_are_gathered() -> None:
-    """In blocks of several images, of parts of one, and in two threads."""
+    """Blocks of several images, blocks of parts of one image, and two threads."""
     for shape, groups in (((70, 6, 20, 19), 1), ((2, 64, 90, 70), 2)):
         x, w = reals(shape, 1), reals((4, shape[1] // groups, 3, 3), 2)
         wanted = hc.conv2d(x, w, padding=1, groups=groups, algorithm="implicit")
@@ -204,7 +204,7 @@ def test_a_large_answer_begins_at_a_line_of_the_cache() -> None:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """The same bits, the sign of a NaN aside."""
+    """Tell whether arrays have the same bits; all NaN are equal."""
     return bool(((a.view(np.int32) == b.view(np.int32)) | (np.isnan(a) & np.isnan(b))).all())
 
 

@@ -38,12 +38,12 @@ CASES = [
     (1, 32, 5, 18, 32, 3, 3, 1, 1, 1, 16),  # integers: some groups are joined
     (2, 18, 4, 5, 30, 3, 2, (1, 2), 1, 1, 6),
     (1, 6, 5, 3, 15, 3, 3, 1, 1, 2, 3),
-    (2, 2, 3, 4, 258, 3, 3, 1, 1, 1, 1),  # panels enough that each is packed where it is met
+    (2, 2, 3, 4, 258, 3, 3, 1, 1, 1, 1),  # enough panels that each task packs its own
 ]
 
 
 def layouts(x: Any) -> list[Any]:
-    """NCHW views of the same values that lie as NCHW, as NHWC, and neither."""
+    """Return NCHW views of the same values with memory in NCHW, in NHWC, and with gaps."""
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     gaps = np.zeros((*x.shape[:3], x.shape[3] * 2), x.dtype)[..., ::2]
     gaps[...] = x
@@ -112,7 +112,7 @@ def test_integers_read_where_they_lie_have_the_bits_of_gathered_ones(case: Any, 
 
 @pytest.mark.sweep(every=0)
 def test_bands_of_codes_and_threads_change_nothing() -> None:
-    """Images of more codes than a band has, several images in one, and each with a scale of its own."""
+    """Images with more codes than a band, several images per band, and each with its own scale."""
     for shape, groups in (((1, 24, 230, 97), 1), ((2, 24, 230, 97), 24), ((9, 24, 40, 33), 2)):
         x = reals(shape, 1) * np.arange(1, 1 + shape[0], dtype=np.float32)[:, None, None, None]
         filters = reals((24, 24 // groups, 3, 3), 2)
@@ -128,7 +128,7 @@ def test_bands_of_codes_and_threads_change_nothing() -> None:
 
 
 ROUNDED = [
-    ("int4-g32", "int8"),  # codes under a scale a tap
+    ("int4-g32", "int8"),  # codes with one scale per tap
     ("int4-g32-asym", "int8"),
     ("mxfp4", "int4"),
     ("nvfp4", "int8"),
@@ -138,7 +138,7 @@ ROUNDED = [
     ("int8", "mxfp8_e4m3"),
     ("int4-g32", "fp8_e4m3fn"),
     (None, "int8"),
-    ("vsq8-g16-s8", "int8"),  # filters of 16 bits, which are not rounded to floats
+    ("vsq8-g16-s8", "int8"),  # 16-bit filters, which are not rounded to floats
     ("int16", "int7"),
     ("int8-asym", "int8"),
 ]
@@ -214,7 +214,7 @@ def test_auto_rounds_images_of_depthwise_filters() -> None:
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_group_of_quantized_channels_is_a_convolution_of_its_own(activations: str, dtype: type) -> None:
-    """Every group has the largest magnitude of its image, so that it has the scale that it would have alone."""
+    """Every group contains the largest magnitude of its image, so it has the same scale as alone."""
     groups, depth, each = 3, 5, 7
     x, filters = reals((2, groups * depth, 6, 5), 1).astype(dtype), reals((groups * each, depth, 3, 3), 2)
     x[:, ::depth, 2, 2] = 99
@@ -248,7 +248,7 @@ def test_auto_takes_the_least_time_that_it_predicts() -> None:
 
 
 def test_integers_that_are_not_read_where_they_lie() -> None:
-    """Auto takes another way, and what is asked for by name says why not."""
+    """Auto selects another algorithm, and an algorithm that is forced by name reports the reason."""
     x, filters = reals((1, 4, 6, 5), 1), reals((4, 4, 3, 3), 2)
     q = hc.quantize(filters, "int8", axis=(2, 3, 1))
     depthwise = hc.quantize(reals((4, 1, 3, 3), 2), "int8", axis=(2, 3, 1))
@@ -279,7 +279,7 @@ def test_the_definition_is_seven_loops() -> None:
 
 
 def test_padding_is_multiplied_as_any_zero() -> None:
-    """An infinite weight over it makes NaN in the definition, and so it does in every chain."""
+    """An infinite weight over padding gives NaN in the definition, and in every chain."""
     x, filters = reals((1, 3, 4, 5), 1), reals((3, 3, 3, 3), 2)
     filters[0, 0, 0, 0], filters[1, 2, 2, 1] = np.inf, np.nan
     with np.errstate(invalid="ignore"):
@@ -304,7 +304,7 @@ def test_the_definition_has_empty_answers_and_sums_of_nothing(shapes: Any) -> No
 
 
 def test_bands_and_threads_change_nothing() -> None:
-    """Images of more bytes than a thread copies at once, one at a time and several."""
+    """Images with more bytes than a thread copies at once, one at a time and several."""
     filters = reals((5, 24, 3, 3), 2)
     for shape in ((1, 24, 130, 97), (9, 24, 40, 33)):
         x = reals(shape, 1)
@@ -346,7 +346,7 @@ def test_direct_takes_less_than_a_mebibyte_a_thread_and_its_filters() -> None:
 
 
 def test_padding_that_windows_step_over_takes_no_memory() -> None:
-    """Few channels are copied with their padding, but not where that is most of the row."""
+    """Few channels are copied with their padding, unless padding is most of the row."""
     x, filters, far = reals((1, 3, 2, 2), 1), reals((4, 3, 3, 3), 2), 10**7
     out = np.empty((1, 4, 2, 2), np.float32)
     pairs = ((far, far), (far, far), (1, 1))
@@ -360,7 +360,7 @@ def test_padding_that_windows_step_over_takes_no_memory() -> None:
 
 
 def test_an_image_whose_padding_no_int64_counts_is_read_where_it_lies() -> None:
-    """Bytes of its copy were below 0, or, of 2^57 + 1 rows, 512: modulo 2^64."""
+    """Modulo 2^64 the bytes of its copy would be negative, or 512 for 2^57 + 1 rows."""
     rows = (1 << 54) + 1
     x, filters = np.broadcast_to(np.float32(1), (1, 1, rows, 2)), np.ones((1, 1, 1, 2), np.float32)
     pairs = ((1 << 30, 1 << 30), (0, 63), (1, 1))
@@ -373,7 +373,7 @@ def test_an_image_whose_padding_no_int64_counts_is_read_where_it_lies() -> None:
 @pytest.mark.parametrize("algorithm", ["auto", *CHAINS])
 @pytest.mark.parametrize("shape", [(1, 1 << 57, 1), (1 << 59, 1, 1), (1, 1 << 16, 1 << 15)], ids=str)
 def test_filters_whose_panels_no_memory_holds_are_refused(shape: Any, algorithm: str) -> None:
-    """A broadcast array costs nothing; bytes of its panel were beyond int64."""
+    """A broadcast array needs no memory, but the bytes of its panel exceed int64."""
     x = np.broadcast_to(np.float32(1), (1, *shape))
     with pytest.raises(ValueError, match=said.W_HAS_FILTERS_OF_VALUES):
         hc.conv2d(x, x, algorithm=algorithm)
@@ -407,7 +407,7 @@ def test_auto_has_channels_in_lanes_where_each_has_a_filter() -> None:
 
 
 def test_images_of_wide_rows_are_not_copied() -> None:
-    """Rows of 2^18 pixels of 64 channels, all in the same memory; answers are few."""
+    """Rows of 2^18 pixels of 64 channels, all in the same memory, with few outputs."""
     filters = reals((4, 64, 3, 3))
     x = np.lib.stride_tricks.as_strided(reals((1, 64, 3, 4)), (1, 64, 3, 2**18), (0, 48, 16, 0))
     found = hc.conv2d(x, filters, stride=(1, 2**17))

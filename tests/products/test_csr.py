@@ -1,4 +1,4 @@
-"""Products with sparse matrices of SciPy, against their definition: layouts, dtypes, instruction sets, hostile ones."""
+"""Matmuls with sparse matrices of SciPy equal their definition: layouts, dtypes, instruction sets, hostile matrices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pruned(shape: tuple[int, ...], density: float, seed: int = 0) -> Array:
 
 
 def wanted(x: Array, w: Any) -> Array:
-    """The definition, of a matrix whose columns ascend."""
+    """Return the result by definition, for a matrix with ascending columns."""
     starts = w.indptr.astype(np.int64)
     if len(x) == 1:
         return compressed.csr_spmv(x[0], starts, w.indices, w.data)[None]
@@ -73,7 +73,7 @@ def test_many_vectors_equal_the_own_dense_product() -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_columns_beyond_a_chunk_and_a_slab(isa: str) -> None:
-    """With 4 lanes a chunk has 32768 columns and a slab of 8 MiB 524288; few are stored."""
+    """With 4 lanes a chunk has 32768 columns and a slab of 8 MiB has 524288; few values are stored."""
     columns, rng = 1_100_000, np.random.default_rng(0)
     at = np.sort(rng.choice(columns, (3, 50), replace=False), axis=1)
     at[0, :3] = 0, 1, 2
@@ -137,14 +137,14 @@ def test_other_float_types_are_rounded_once(dtype: str) -> None:
 
 @pytest.mark.parametrize("vectors", [1, 5])
 def test_order_duplicates_and_zeros_of_what_is_stored(vectors: int) -> None:
-    """Columns that do not ascend are brought into order, entries of one place stay in theirs, zeros are stored."""
+    """Columns are sorted, entries at the same position keep their order, and stored zeros are multiplied."""
     x = pruned((vectors, 6), 1, seed=1)
     data = np.float32([1, 2, 3, 4, 0, 6])
     unsorted = scipy_sparse.csr_array((data, [3, 1, 3, 0, 5, 1], [0, 3, 3, 6]), shape=(3, 6))
     ordered = scipy_sparse.csr_array((data[[1, 0, 2, 3, 5, 4]], [1, 3, 3, 0, 1, 5], [0, 3, 3, 6]), shape=(3, 6))
     assert same_bits(hc.linear(x, unsorted), wanted(x, ordered))
     assert same_bits(hc.linear(x, unsorted.tocsc()), wanted(x, ordered))
-    assert unsorted.indices.tolist() == [3, 1, 3, 0, 5, 1]  # the caller's matrix stays as it is
+    assert unsorted.indices.tolist() == [3, 1, 3, 0, 5, 1]  # the caller's matrix is unchanged
     x[:, 5] = np.inf
     assert np.isnan(hc.linear(x, unsorted)[:, 2]).all()  # inf * 0, which is stored
     assert np.isfinite(hc.linear(x, unsorted)[:, :2]).all()

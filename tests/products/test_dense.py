@@ -1,4 +1,4 @@
-"""Where dense float32 products go: to the faster of OpenBLAS and the own kernels, the same in all of a process."""
+"""Routes of dense float32 matmuls: OpenBLAS or the package's kernels by speed, and the same choice within a process."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_rows_that_are_taken_again_are_not_merged() -> None:
 
 @needs_blas
 def test_every_choice_of_shapes_is_that_of_the_table() -> None:
-    """The first row of blas.c that fits a shape keeps it here; all others go to the BLAS."""
+    """Shapes that a table entry of blas.c assigns to this package use its kernels, all others use the BLAS."""
     code = """
 shapes = [(m, n, k) for m in (1, 2, 4, 5, 6, 12, 13, 15, 16, 30, 31, 64)
           for n, k in ((16, 16), (24, 600), (256, 256), (512, 512), (1024, 512))]

@@ -1,4 +1,4 @@
-"""Products of plain arguments take a short way: the bits, the errors and the references are those of the long one."""
+"""Matmuls of plain arguments use the direct path, with the bits, errors and reference counts of the general path."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reals(shape: tuple[int, ...], seed: int) -> Any:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each product since went the short way."""
+    """Return whether each matmul used the direct path."""
     taken: list[bool] = []
     at_once = module._at_once
 
@@ -84,7 +84,7 @@ def test_packed_weights_have_the_bits_of_the_long_way(name, activations, rows, d
 @pytest.mark.parametrize("blas", ["openblas", "own"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dense_products_broadcast_as_the_long_way(a, b, blas, dtype, short, monkeypatch) -> None:
-    # Small integers: exact, whatever the order.
+    # Small integers: exact in any order.
     x, w = (np.random.default_rng(4).integers(-9, 9, shape).astype(dtype) for shape in (a, b))
     turned = [(x, w), (np.asfortranarray(x), np.asfortranarray(w)), (x[..., ::-1], w), (x, w[..., ::-1])]
     if blas == "openblas" and hc.show_config(mode="dicts")["blas"] == "none, own kernels":  # type: ignore[index]
@@ -155,7 +155,7 @@ def test_an_out_that_shares_memory_is_refused() -> None:
         hc.linear(x, w, out=memory[30:39, :24])
     with pytest.raises(ValueError, match=said.SHARES_MEMORY):
         hc.linear(x, w, out=memory.reshape(-1)[8 * 32 : 8 * 32 + 9 * 24].reshape(9, 24))
-    out = memory[33:].reshape(-1)[: 9 * 24].reshape(9, 24)  # beside, not upon
+    out = memory[33:].reshape(-1)[: 9 * 24].reshape(9, 24)  # next to the input, without overlap
     assert (hc.linear(x, w, out=out) == 32).all() and (x == 1).all() and (w == 1).all()
     buffer = np.zeros(9 * 24, np.float32)
     codes = buffer.view(np.uint8)[: 24 * 32].reshape(24, 32)
@@ -180,7 +180,7 @@ def test_subclasses_go_the_long_way(short) -> None:
 
 
 def test_what_was_seen_is_looked_at_again() -> None:
-    """Components are arrays of their owner: values may change, and so may their memory and their shape."""
+    """The owner of components may change their values, memory and shape."""
     q = hc.quantize(W, "int8")
     before = hc.linear(X, q)
     codes = q.components["codes"]

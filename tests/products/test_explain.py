@@ -1,4 +1,4 @@
-"""Which way a product goes: what explain says, and that a choice changes no bit."""
+"""The path of a matmul as reported by explain; the choice does not change results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_paths_by_operands_and_rows(isa: str) -> None:
         assert chosen(x, quarter.T) == chosen(quarter, x.T) == "gemm-nonzeros"
         assert chosen(x, vsq.T, "int8") in ("rows", "lanes", "gemm")  # scales fold into the codes
         assert chosen(x, hc.quantize(w, "int8").T, "int8") in ("rows", "lanes", "gemm")
-        assert chosen(x, int8.T, "int8") in ("lanes", "gemm")  # a float32 scale a group
+        assert chosen(x, int8.T, "int8") in ("lanes", "gemm")  # a float32 scale per group
         assert chosen(x, codebook.T, "int8") == "gemm"
         assert chosen(hc.quantize(x, "int8"), vsq.T) in ("rows", "lanes", "gemm")
         assert chosen(x, vsq.T, "int8+2:4") in ("rows", "lanes", "gemm", "gemm-nonzeros")
@@ -68,7 +68,7 @@ def test_paths_by_operands_and_rows(isa: str) -> None:
 def test_every_path_has_a_time_or_a_reason() -> None:
     x, q = reals((3, 128), 3), hc.quantize(reals((48, 128), 4), "int8+2:4")
     found = hc.explain(x, q.T, "int8")
-    assert [c.path for c in found.candidates][-7:] == [  # behind the other routes
+    assert [c.path for c in found.candidates][-7:] == [  # after the other routes
         "gemv", "gemv-2:4", "gemv-nonzeros", "rows", "lanes", "gemm", "gemm-nonzeros",
     ]  # fmt: skip
     reasons = {c.path: c.reason for c in found.candidates}
@@ -104,7 +104,7 @@ def test_a_compared_product_shows_both_times() -> None:
 def test_a_choice_changes_no_bit(pattern: str, kind: str) -> None:
     rng = np.random.default_rng(9)
     x, w = reals((24, 512), 10), reals((96, 512), 11)
-    if kind == "small":  # products that round to a zero of either sign
+    if kind == "small":  # products that round to +0 or -0
         x *= np.exp2(rng.integers(-120, -20, x.shape)).astype(np.float32)
     if kind == "tiny weights":
         w *= np.exp2(rng.integers(-140, -20, w.shape)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Convolution by the Fourier transform: the definition's bits, errors within the bound and as they were measured."""
+"""Convolution by the Fourier transform: the definition's bits, and errors within the bound and as measured."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASES = [
     (1, 2, 3, 4, 130, 3, 3, (1, 1), ((1, 1), (1, 1)), (1, 1), 1),  # panels enough that each is met where it is packed
     (1, 2, 70, 65, 3, 31, 31, (1, 1), ((15, 15), (15, 15)), (1, 1), 1),
     (1, 3, 60, 90, 5, 5, 5, (3, 3), ((2, 2), (2, 2)), (3, 3), 1),
-    (1, 2, 9, 9, 3, 3, 3, (70, 70), ((40, 40), (40, 40)), (1, 1), 1),  # windows that see padding alone
+    (1, 2, 9, 9, 3, 3, 3, (70, 70), ((40, 40), (40, 40)), (1, 1), 1),  # windows that see only padding
 ]
 
 
@@ -84,7 +84,7 @@ def test_the_seven_loops_are_within_the_bounds_of_both() -> None:
     ("r", "errors"), [(3, (1.05e-7, 1.56e-6)), (5, (2.22e-7, 2.82e-6)), (7, (3.00e-7, 3.75e-6)), (11, (5.9e-7, 6.2e-6))]
 )
 def test_the_mean_errors_are_those_that_were_measured(r: int, errors: tuple[float, float]) -> None:
-    """U(-1, 1), against float64, 1 and 64 channels: within 20 %."""
+    """U(-1, 1), relative to float64, 1 and 64 channels: within 20 %."""
     rng = np.random.default_rng(0)
     for channels, error in zip((1, 64), errors, strict=True):
         x = rng.uniform(-1, 1, (2, channels, 35 + r, 35 + r)).astype(np.float32)
@@ -122,16 +122,16 @@ def test_auto_takes_it_for_large_filters_and_looks_at_shapes_alone() -> None:
                 assert explained(1, 64, 56, 64, r, strict=True)[0] == "direct"
             assert explained(1, 64, 56, 64, 3)[0] == "winograd4"
             assert explained(1, 3, 56, 64, 5)[0] == "direct"
-            assert explained(1, 64, 7, 64, 5)[0] == "direct"  # one tile does not pay for transformed filters
+            assert explained(1, 64, 7, 64, 5)[0] == "direct"  # transformed filters are not worth it for one tile
 
 
 @pytest.mark.parametrize("threads", [1, 2, 16])
 def test_working_memory_does_not_grow_with_the_batch(threads: int) -> None:
     for c, size, k, r in ((64, 56, 64, 7), (256, 14, 256, 5), (16, 80, 16, 31)):
-        with hc.use(threads=threads):  # a batch of fewer images has no work for each of them
+        with hc.use(threads=threads):  # a smaller batch has no work for each thread
             few, many = (explained(n, c, size, k, r)[1]["fft"][5] for n in (16 * threads, 512))
         panel = 3 * fft.places(64, 64) * (c + 1) * 32 * 4
-        own = 24 << 20 if r == 31 else 0  # tiles of large filters take a thread more than their panel
+        own = 24 << 20 if r == 31 else 0  # tiles of large filters need more memory per thread than their panel
         assert few == many <= (48 << 20) + panel + threads * max(panel, own)
 
 
@@ -160,7 +160,7 @@ def test_filters_of_other_types_and_packed_ones() -> None:
 
 
 def test_bands_and_threads_change_nothing() -> None:
-    """Images of more bytes than a thread copies at once, one at a time and several."""
+    """Images with more bytes than a thread copies at once, one at a time and several."""
     filters = reals((5, 24, 5, 5), 2)
     for shape in ((1, 24, 130, 97), (9, 24, 40, 33)):
         x = reals(shape, 1)

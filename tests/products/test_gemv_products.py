@@ -1,4 +1,4 @@
-"""Products with few vectors, read from storage or decoded by rows: the bits of the definition, on every ISA."""
+"""GEMV and small batches, read from storage or decoded by rows: the bits of the definition on every ISA."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from common import FORMATS, guarded_copy, isas, reals, same_bits
 import heterocompute as hc
 from heterocompute.reference import product
 
-# One of each way to store codes and scales: integers, tables, tables a row, floats; scales of every kind, or none.
+# One format per storage of codes and scales: integers, tables, tables per row, floats; all kinds of scales, or none.
 STORED = [
     "int4-g32-f16", "int4-asym", "int5", "int8-g16", "int3-g5-asym", "vsq4-g16-s4", "vsq8-g16", "vsq4u-g16-s8-tensor",
     "nf4-g64", "nf4-g16", "nf4-g5", "nf4-g64-dq", "cb4", "cb4-tensor", "cb4-g64-tensor", "cb3", "cb7", "cb4-g16-d8",
     "fp4_e2m1", "fp4_e2m1-row", "fp4_e2m1-tensor", "fp6_e2m3", "fp8_e4m3fn-row", "fp8_e5m2-nosat-tensor", "bf16",
     "mxfp4", "mxfp8_e4m3", "mxfp8_e5m2", "mxint8", "nvfp4", "log4-1", "log4-1-g16", "log8-8-g64",
 ]  # fmt: skip
-# Whole blocks of 16 groups, half ones, tails of groups, fewer columns than a group; rows around the kernel's four.
+# Whole and half blocks of 16 groups, tails of groups, fewer columns than a group; rows around the kernel's four.
 SIZES = [(1, 4, 1), (1, 5, 30), (2, 3, 257), (3, 4, 512), (4, 9, 1029), (8, 5, 1088)]
 
 
@@ -35,13 +35,13 @@ def test_few_vectors_follow_the_stated_order(text: str, isa: str) -> None:
 
 
 def _one_nan(y: np.ndarray) -> np.ndarray:
-    """Every NaN of a product is the same one, since processors differ in what they make."""
+    """Return the result with one NaN for all, since processors produce different NaNs."""
     return np.where(np.isnan(y), np.float32(np.nan), y)
 
 
 @pytest.mark.parametrize("text", FORMATS)
 def test_isas_agree_on_every_code_and_scale(text: str) -> None:
-    """Components of random bytes: every code and scale, NaN and infinity among them, where a format stores them so."""
+    """Components of random bytes: every code and scale that the format can store, including NaN and infinity."""
     rng = np.random.default_rng(5)
     for m, n, k in [(1, 6, 1030), (4, 3, 333)]:
         x, q = reals((m, k), 1), hc.quantize(reals((n, k), 2), text)
@@ -72,7 +72,7 @@ def test_no_byte_behind_the_operands_is_read(text: str, isa: str) -> None:
 @pytest.mark.parametrize("text", STORED)
 @pytest.mark.sweep(every=5)
 def test_padding_does_not_touch_the_sign_of_zero(text: str, isa: str) -> None:
-    """Products below the smallest subnormal round to -0 in every chain; a padded code would make one of them +0."""
+    """Products below the smallest subnormal round to -0 in every chain; a padded code would change one sum to +0."""
     fmt = hc.format(text)
     for k in (70, 300, 1000):
         w = np.where(np.arange(k) % 3 == 0, 1.0, 0.25).astype(np.float32)[None].repeat(2, axis=0)
@@ -83,7 +83,7 @@ def test_padding_does_not_touch_the_sign_of_zero(text: str, isa: str) -> None:
 
 @pytest.mark.parametrize("isa", isas())
 def test_the_longest_rows_of_the_largest_integers(isa: str) -> None:
-    """Every code and scale 15 and every x 127: of so many columns a lane of 32 bits that is never emptied overflows."""
+    """All codes and scales are 15, all x 127: with so many columns, a 32-bit lane that is never reduced overflows."""
     columns = 1 << 20
     x, q = np.ones((1, columns), np.float32), hc.quantize(np.ones((1, columns), np.float32), "vsq4u-g16-s4")
     with hc.use(isa=isa, path="gemv"):

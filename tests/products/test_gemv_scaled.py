@@ -1,4 +1,4 @@
-"""Groups with a float scale each times few integer vectors: the bits of the definition, on every ISA."""
+"""Groups with float scales times few integer vectors: the bits of the definition on every ISA."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from common import guarded_copy, isas, reals, same_bits
 import heterocompute as hc
 from heterocompute.reference import product
 
-# Groups of 4, 8, 16, 32 words and more, of fewer, with zero points and integer scales, which go other ways.
+# Groups of 4, 8, 16, 32 words and more; fewer words, zero points and integer scales, which use other paths.
 FORMATS = [
     "int4-g32-f16", "int4-g32", "int4-g64-f16", "int4-g128", "int4-g256-f16", "int4-g512", "int4-g16-f16",
     "int4-g32-asym-f16", "int8-g16-f16", "int8-g32", "int8-g64-f16", "int8-g128", "int8-g256", "int5-g32",
     "vsq4-g32", "vsq4u-g64", "vsq8-g32", "vsq4-g32-s4",
 ]  # fmt: skip
-# Whole blocks of 16 rows and of 16 groups, less, more; rows that end within a register of codes; padded groups.
+# Around blocks of 16 rows and of 16 groups; rows that end within a register of codes; padded groups.
 SIZES = [(1, 16, 2048), (2, 17, 512), (3, 5, 1056), (4, 33, 100), (7, 1, 4641), (8, 3, 31)]
 ACTIVATIONS = ["int8", "int8-g64", "int8-g16", "int16"]
 
@@ -37,7 +37,7 @@ def test_few_integer_vectors_follow_the_definition(text: str, isa: str) -> None:
 @pytest.mark.parametrize("activations", ACTIVATIONS)
 @pytest.mark.parametrize("text", FORMATS)
 def test_isas_and_threads_agree_on_extreme_codes_and_scales(text: str, activations: str) -> None:
-    """Codes and scales of random bytes, infinite ones and NaN among them, and x at both ends of its range."""
+    """Codes and scales of random bytes, including infinity and NaN, and x at both ends of its range."""
     rng = np.random.default_rng(7)
     for m, n, k in [(1, 37, 1000), (6, 18, 520)]:
         x, w = np.where(rng.random((m, k)) < 0.5, -1, 1).astype(np.float32), hc.quantize(reals((n, k), 2), text)

@@ -1,4 +1,4 @@
-"""Pooling is what loops over windows give; a folded normalization is the layer and the normalization behind it."""
+"""Pooling equals loops over windows; a folded normalization equals the layer followed by the normalization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of integers with formats that have minima: a sum over codes, and one over minima added to it."""
+"""Matmuls of integers with formats that have minima: a sum over codes, plus a sum over minima."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolution without zeros: its definition to the bit, conv2d's answer, and the counts of the array of multipliers."""
+"""Convolution without zeros: bitwise its definition, near conv2d, and the counts of the array of multipliers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def thinned(shape: Any, density: float, seed: int, dtype: Any = np.float32) -> n
 
 
 def window(x: Any, w: Any, stride: Any, padding: Any) -> tuple[Any, Any, Any]:
-    """Stride, padding before and size of the answer, as pairs."""
+    """Return stride, padding before and size of the output, as pairs."""
     strides = (stride, stride) if isinstance(stride, int) else stride
     if padding == "same":
         size = tuple(-(-x.shape[2 + i] // strides[i]) for i in (0, 1))
@@ -239,7 +239,7 @@ def test_wrong_arguments_are_sentences() -> None:
 
 
 def test_it_works_within_its_memory() -> None:
-    """Beside the answer, under 64 MiB: lists of all activations alone would take 160 MiB, panels of all weights 68."""
+    """Besides the result less than 64 MiB; lists of all activations would take 160 MiB, panels of all weights 68."""
     code = """
 import resource, numpy as np, heterocompute as hc
 x, w = np.ones((1, 512, 256, 256), np.float16), np.zeros((1000, 512, 6, 6), np.float16)

@@ -1,4 +1,4 @@
-"""Every path of every product, forced by its name: the same bits, or a reason."""
+"""Every path of every matmul, forced by its name: the same bits, or a reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHAPES = [(1, 5, 64), (3, 17, 200), (8, 33, 328), (9, 16, 96), (40, 24, 513)]
 
 
 def candidates(x: np.ndarray, q: hc.QuantizedArray, activations: str | None) -> dict[str, str | None]:
-    """Return path -> why it refuses, or None."""
+    """Return path -> reason why it refuses, or None."""
     with hc.use(path="auto"):
         _, _, number, found = core.explain(
             runtime.run(), *(core_operand(v) for v in (x, q.T)),
@@ -112,7 +112,7 @@ def test_codes_and_integer_scales_apart_are_the_folded_integers() -> None:
     x, q = hc.quantize(reals((9, 64)), "int8+2:4"), hc.quantize(reals((11, 64), 1), "vsq4-g32-s8")
     with hc.use(isa="scalar"):
         wanted = hc.linear(x, q)
-    for isa in isas("gemm_nm")[1:]:  # what is kept goes to the right, and the codes to the left
+    for isa in isas("gemm_nm")[1:]:  # the sparse operand becomes the right side, the codes the left side
         with hc.use(path="gemm-nonzeros", isa=isa):
             assert same_bits(hc.linear(x, q), wanted)
 
@@ -125,6 +125,6 @@ def test_a_path_of_another_order_is_refused() -> None:
         pass
     with hc.use(path="gemm"), hc.use(path="auto"):
         assert same_bits(hc.linear(x[:4], q), hc.linear(x[:4], q))
-    with hc.use(path="gemm"):  # the own kernel, though a BLAS is there
+    with hc.use(path="gemm"):  # this package's kernel, although there is a BLAS
         assert same_bits(hc.matmul(x, x.T), hc.matmul(x, x.T))
         assert hc.explain(x, x.T).chosen == "gemm"

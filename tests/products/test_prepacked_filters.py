@@ -1,4 +1,4 @@
-"""Filters of floats that are packed once: the bits of the filters themselves, for every algorithm, ISA and group."""
+"""Prepacked float filters: bitwise the results of the filters themselves, for every algorithm, ISA and group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from heterocompute.products.conv import prepared
 NAMES = ["auto", *(name for name, _, _ in core.conv_algorithms())]
 # n, c, h, w, filters, size of the filters, groups
 CASES = [
-    (1, 5, 4, 4, 260, 3, 1),  # panels enough that each is met by all tiles
+    (1, 5, 4, 4, 260, 3, 1),  # enough panels that each is multiplied by all tiles
     (2, 8, 12, 9, 34, 3, 2),
     (1, 3, 10, 20, 33, 5, 1),
     (1, 17, 6, 5, 40, 1, 1),
@@ -64,7 +64,7 @@ def test_it_packs_once_for_each_kind_and_is_read_from_then_on() -> None:
 
 
 def test_panels_are_read_and_not_the_filters() -> None:
-    """Else nothing is saved: what the source holds later does not matter."""
+    """The panels do not follow later changes of the source, which shows that they are read."""
     x, filters = reals((1, 16, 9, 9), 1), reals((40, 16, 3, 3), 2)
     for algorithm in ("direct", "winograd2", "winograd4", "winograd6", "fft"):
         ready = hc.prepack(filters)
@@ -130,7 +130,7 @@ def test_transforms_of_one_convolution_do_not_serve_another() -> None:
 @pytest.mark.parametrize("isa", isas("gemm_s8", "depthwise"))
 @pytest.mark.parametrize("size", [1, 3, 5, 9])
 def test_depthwise_reads_the_panels_of_products(isa: str, size: int) -> None:
-    """Whatever the step of the product's kernel is: AMX has one of 64 values, the others of 4."""
+    """Any step of the matmul's kernel: 64 values for AMX, 4 for the others."""
     x = reals((1, 70, 11, 10), 1)
     for text in ("int8", "vsq4-g16-s4"):
         q = hc.quantize(reals((70, 1, size, size), 2), text, axis=(2, 3, 1))

@@ -1,4 +1,4 @@
-"""matmul and linear: the stated orders and the exact integers of the definition, bit for bit, on every ISA."""
+"""matmul and linear: the stated orders and the exact integers of the definition, bitwise, on every ISA."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _row_scale(q: hc.QuantizedArray) -> np.ndarray:
 
 
 def _integers(q: hc.QuantizedArray) -> np.ndarray:
-    """The integers of a row-scaled array, from its unrounded values."""
+    """Return the integers of a row-scaled array, from its unrounded values."""
     return np.rint(q.dequantize(np.float64) / _row_scale(q)[:, None]).astype(np.int64)
 
 
@@ -310,11 +310,11 @@ def test_a_pickle_is_packed_again_for_the_machine_that_reads_it() -> None:
     expected = hc.linear(x, q, activations="int8")
     ready = hc.prepack(q)
     assert ready.isa == ready.T.isa == tuple(hc.show_config("dicts")["isa_used"]) and ready.version == hc.__version__
-    with hc.use(isa="scalar"):  # as a machine that has nothing more
+    with hc.use(isa="scalar"):  # like a machine without instruction sets
         elsewhere = pickle.loads(pickle.dumps(ready))
         assert elsewhere.isa == ("scalar",) and elsewhere.nbytes > 0
         assert same_bits(hc.linear(x, elsewhere, activations="int8"), expected)
-    assert same_bits(hc.linear(x, elsewhere, activations="int8"), expected)  # packed for less than there is
+    assert same_bits(hc.linear(x, elsewhere, activations="int8"), expected)  # packed for fewer sets
 
 
 @pytest.mark.parametrize("isa", isas())
@@ -384,7 +384,7 @@ def test_weights_beside_at_want_their_transpose() -> None:
     x, q = np.ones((4, 64), np.float32), hc.quantize(np.ones((16, 64), np.float32), "int4-g32")
     with pytest.raises(ValueError, match=said.B_IS_QUANTIZED_ALONG_AXIS_1):
         x @ q
-    with pytest.raises(ValueError, match=said.ITS_REDUCTION_AXIS_IS_0):  # whose transpose does not fit either
+    with pytest.raises(ValueError, match=said.ITS_REDUCTION_AXIS_IS_0):  # its transpose does not fit either
         np.ones((4, 16), np.float32) @ q
     with pytest.raises(ValueError, match=said.WANTED_A_HESSIAN_THAT_HEARD):
         hc.ptq.gptq(np.ones((16, 64), np.float32), x, "int4-g32")

@@ -1,4 +1,4 @@
-"""The products of the NumPy definition against exact rationals, rounded by hand, one operation at a time."""
+"""The matmuls of the NumPy definition equal exact rationals that are rounded by hand after each operation."""
 
 from fractions import Fraction
 
@@ -43,7 +43,7 @@ def exact_fma(x, y, z):
 
 
 def random_float32(rng, n):
-    """Any finite float32, each exponent as likely as another."""
+    """Return random finite float32 with uniformly distributed exponents."""
     bits = rng.integers(0, 2**32, 2 * n, dtype=np.uint64).astype(np.uint32).view(np.float32)
     return bits[np.isfinite(bits)][:n]
 
@@ -104,7 +104,7 @@ def operands(seed, a_text, b_text, m=3, k=43, n=4):
 
 
 def plain_columns(q):
-    """Codes less zero points, group scales and group numbers of every column, as lists of Python numbers."""
+    """Return codes minus zero points, group scales and group numbers of every column, as lists of Python numbers."""
     factors = reference.terms(q.components, q.format, q.shape, q.axis)
     group = factors.codes.shape[2]
     number = [k // group for k in range(q.shape[1])]

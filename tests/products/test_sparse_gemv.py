@@ -1,4 +1,4 @@
-"""Patterns times one to eight vectors: the stated orders over what is kept, exact integers, and no byte read beside."""
+"""Patterns times one to eight vectors: the stated orders over nonzeros, exact integers, and no read out of bounds."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from heterocompute.reference import product
 Array = np.ndarray[Any, Any]
 
 FAST = ["2:4", "1:4", "4:8", "2:8", "1:8", "1:16"]
-ISAS = [*isas("gemv_nm", "masks_nm"), None]  # None: all that this machine has, some lines want two
-# Groups of whole and of broken registers, with two levels, zero points, tables, floats; one row for all.
+ISAS = [*isas("gemv_nm", "masks_nm"), None]  # None: all sets of this machine, since some kernels need two
+# Groups that fill registers or do not, with two levels, zero points, tables, floats; one group per row.
 GROUPED = ["vsq4-g16-s4", "vsq4-g16", "vsq4-g64-s8", "int4-g32-f16", "int3-g6-asym", "int4-g10", "nf4-g64", "mxfp4"]
 GROUPED += ["cb4-g32", "int8-g256"]
 SHARED = ["nvfp4", "nf4-g32-dq"]  # rows share a scale
@@ -47,7 +47,7 @@ def test_every_isa_gives_the_scalar_bits(pattern: str, isa: str | None) -> None:
 
 
 def grouped(x: Array, w: Array, base: str, pattern: str) -> Array:
-    """Row by row the dense product of what is kept with the x that it meets, in the order for formats with groups."""
+    """Return, row by row, the dense matmul of the nonzeros with their x, in the order for formats with groups."""
     s = hc.prune(w, pattern)
     values = []
     for row, mask in enumerate(s.mask):
@@ -118,7 +118,7 @@ def test_panels_of_quads_end_anywhere(base: str, isa: str | None) -> None:
 @pytest.mark.parametrize("isa", [*isas("few_"), None])
 @pytest.mark.parametrize("base", ["vsq4-g16-s4", "vsq4-g64-s4", "vsq4u-g16-s4"])
 def test_the_largest_sums_of_groups_are_exact(base: str, isa: str | None) -> None:
-    """Codes, scales and x as large as bits allow, around the longest row whose sum is in int32 for certain."""
+    """The largest codes, scales and x, around the longest row whose sum is guaranteed to fit int32."""
     code = 15 if "u" in base else -8
     for k in (1024, 131072, 131076):
         q = hc.quantize(np.ones((5, k), np.float32), f"{base}+2:4")
@@ -181,7 +181,7 @@ def test_what_is_not_finite_meets_what_is_kept_alone(text: str, isa: str | None)
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_what_is_not_kept_does_not_touch_the_sign_of_zero(isa: str | None) -> None:
-    """Products below the smallest subnormal round to -0; one more addition of +0 would make the sum +0."""
+    """Products below the smallest subnormal round to -0; adding one more +0 would make the sum +0."""
     for text in ("2:4", "1:8", "vsq4-g16+2:4"):
         for k in (64, 150):
             w, x = np.full((2, k), 0.25, np.float32), np.full((1, k), -1e-45, np.float32)

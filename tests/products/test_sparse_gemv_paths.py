@@ -1,4 +1,4 @@
-"""Patterns of every shape times one to eight vectors: each way to walk them keeps the same values and the same bits."""
+"""Patterns of every shape times one to eight vectors: every path uses the same nonzeros and gives the same bits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GROUPED += ["mxfp8_e4m3", "mxint8", "cb4-g32", "nvfp4", "nf4-g32-dq"]
 
 
 def legal(base: str, pattern: str) -> str | None:
-    """Join both where groups hold whole blocks."""
+    """Combine a format and a pattern if groups contain whole blocks."""
     try:
         return str(hc.format(f"{base}+{pattern}"))
     except ValueError:
@@ -51,7 +51,7 @@ def legal(base: str, pattern: str) -> str | None:
 @pytest.mark.parametrize("m", range(1, 33))
 @pytest.mark.sweep(every=5)
 def test_every_pattern_meets_what_it_keeps(m: int, isa: str | None) -> None:
-    """Ones times whole numbers: the sums are exact, so that they name the columns."""
+    """Ones times integers: the sums are exact, so they identify the columns."""
     rng = np.random.default_rng(m)
     for n in range(1, m + 1):
         for k in (1, 2 * m + 1, 64 + m, 449, 4 * 64 * m if n in (1, m // 2, m - 1) else 320):
@@ -119,7 +119,7 @@ def test_every_way_gives_the_scalar_bits(base: str, isa: str | None) -> None:
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("base", ["float32", "int8", "vsq4-g16-s4", "mxfp4", "nf4-g64", "cb4-g32", "fp8_e5m2"])
 def test_products_that_round_to_zero_keep_its_sign(base: str, isa: str | None) -> None:
-    """A sum of -0 becomes +0 if a product of 0 is added, so what is not kept must not be."""
+    """A sum of -0 becomes +0 if a product of 0 is added, so the zeros of a pattern must not be added."""
     for pattern in ("1:2", "1:4", "1:16", "2:5"):
         text = pattern if base == "float32" else legal(base, pattern)
         if text is None:
@@ -139,7 +139,7 @@ def test_products_that_round_to_zero_keep_its_sign(base: str, isa: str | None) -
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("base", ["float32", "fp8_e4m3fn", "fp8_e5m2", "fp16"])
 def test_a_sum_of_products_that_all_round_to_minus_zero_stays_so(base: str, isa: str | None) -> None:
-    """x > 0 and w < 0: what is not kept would add +0. Every one of the 64 sums has kept columns."""
+    """x > 0 and w < 0: the zeros of the pattern would add +0. Each of the 64 sums has nonzero columns."""
     rng = np.random.default_rng(1)
     for pattern in ("1:2", "1:3", "1:4", "2:5"):
         scores = rng.random((3, 3840))

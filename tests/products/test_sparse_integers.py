@@ -1,4 +1,4 @@
-"""Integer products of patterns: exact sums, scaled once, the same bits on every ISA and threads."""
+"""Integer matmuls of patterns: exact sums, scaled once, the same bits on every ISA and number of threads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FEW += [
 FEW += ["vsq4u-g16-s4+1:4", "int6+1:4", "int3+1:8", "int8-asym+1:4", "int4-asym+4:8", "vsq4-g15-s4+3:8"]
 FEW += ["int8+3:4", "int8+7:16", "int4+5:8", "int8-asym+3:4", "vsq4-g15-s4+5:8", "int8+5:32"]  # rows made dense
 SOME = ["2:4", "4:8", "3:8", "1:4", "2:8", "1:8", "1:16"]
-# Around 8 columns of a step, 4 to 32 rows of a tile, 512 columns decoded at once.
+# Around 8 columns per step, 4 to 32 rows per tile, and 512 columns that are decoded at once.
 SHAPES = [
     (1, 1, 1),
     (9, 5, 3),
@@ -54,13 +54,13 @@ def row_scales(q: hc.QuantizedArray) -> Array:
 
 
 def integers(q: hc.QuantizedArray) -> Array:
-    """The integers of a row-scaled array, from its unrounded values."""
+    """Return the integers of a row-scaled array, from its unrounded values."""
     scales = row_scales(q)[:, None]
     return np.rint(q.dequantize(np.float64) / np.where(scales == 0, 1, scales)).astype(np.int64)
 
 
 def exact(a: hc.QuantizedArray, b: hc.QuantizedArray) -> Array:
-    """float32((s_a * s_b) * S), S the exact sum of the integers' products."""
+    """Return float32((s_a * s_b) * S), where S is the exact sum of the integers' products."""
     return ((row_scales(a)[:, None] * row_scales(b)) * (integers(a) @ integers(b).T)).astype(np.float32)
 
 
@@ -102,7 +102,7 @@ def test_activations_are_quantized_on_the_way(pattern: str, activations: str, is
 @pytest.mark.parametrize("k", [64, 16384, 16392, 33333])
 @pytest.mark.sweep(every=5)
 def test_extreme_codes_give_the_exact_integer(k: int, pattern: str, isa: str | None) -> None:
-    """All products of one sign, as large as they get, over one slab of k and several."""
+    """All products have one sign and the largest magnitude, over one slab of k and several."""
     n, m = map(int, pattern.split(":"))
     rows = np.array([[127], [-127], [127]], np.float32)
     x = np.tile(rows, (4, k))
@@ -117,7 +117,7 @@ def test_extreme_codes_give_the_exact_integer(k: int, pattern: str, isa: str | N
 @pytest.mark.parametrize("isa", LINES)
 @pytest.mark.parametrize("pattern", SOME)
 def test_the_lowest_code_counts(pattern: str, isa: str | None) -> None:
-    """-128, which no quantization gives but an array may hold."""
+    """The code -128, which quantization does not produce but an array may contain."""
     n, m = map(int, pattern.split(":"))
     k, ones = 192, np.ones((9, 1), np.float32)
     x = hc.QuantizedArray({"codes": np.full((9, k), 0x80, np.uint8), "scales": ones}, hc.format("int8"), (9, k), (1,))
@@ -219,7 +219,7 @@ def test_filters_of_integers(channels: int, pattern: str, isa: str | None) -> No
 @pytest.mark.parametrize("isa", LINES)
 @pytest.mark.parametrize("text", FEW)
 def test_few_vectors_give_exact_sums(text: str, isa: str | None) -> None:
-    """Codes read as they are stored and decoded ones, steps of 8 to 64 columns, rows that end inside each."""
+    """Stored and decoded codes, steps of 8 to 64 columns, and rows that end inside of each step."""
     for m, n, k in [(1, 9, 1), (1, 17, 64), (2, 5, 130), (3, 8, 515), (8, 11, 1025), (5, 3, 2100), (4, 2, 192)]:
         x, w = hc.quantize(reals((m, k), k), "int8"), hc.quantize(reals((n, k), m), text)
         expected = exact(x, w)
@@ -248,7 +248,7 @@ def test_few_vectors_of_other_integers(text: str, activations: str, isa: str | N
     "text", ["int8+1:4", "int8+4:8", "int8+1:16", "int8+3:4", "int4+1:8", "vsq4-g16-s4+1:4", "vsq4-g64-s4+4:8"]
 )
 def test_few_vectors_of_extreme_codes(text: str, isa: str | None) -> None:
-    """Codes of all bits set and the lowest of all, the largest scales, and x of one sign."""
+    """Codes with all bits set and the lowest code, the largest scales, and x of one sign."""
     for k, byte in [(2048, 0x80), (2048, 0x88), (65536 + 24, 0x77), (65536 + 24, 0x7F)]:
         like = hc.quantize(reals((3, k)), text)
         parts = {**like.components, "codes": np.full_like(like.components["codes"], byte)}

@@ -1,4 +1,4 @@
-"""Products of patterns: the stated orders with what is not kept left out, the same bits on every ISA and threads."""
+"""Matmuls of patterns: the stated orders without the zeros, the same bits on every ISA and number of threads."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_panels_of_every_width(isa: str) -> None:
 @pytest.mark.parametrize("isa", isas("gemm_nm_f32"))
 @pytest.mark.sweep(every=3)
 def test_long_rows_come_in_slabs(isa: str) -> None:
-    """Neither the number of threads, which share the memory for it, nor where k is cut changes a bit."""
+    """The number of threads, which share the memory, and the cuts of k do not change results."""
     for rows, n, k, pattern, threads in (
         (330, 100, 3000, "1:4", 64),  # too many threads for k in one piece
         (330, 5, 11000, "1:4", 1),  # too long a panel for one thread
@@ -77,7 +77,7 @@ def test_long_rows_come_in_slabs(isa: str) -> None:
 
 
 def chain(x: np.ndarray[Any, Any], s: hc.SparseArray) -> np.ndarray[Any, Any]:
-    """acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]) for what is kept, folded in halves; fma through exact float64 pairs."""
+    """Compute acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]) for nonzeros, folded in halves; fma by exact float64 pairs."""
     dense, mask = s.to_dense(), s.mask
     answer = np.empty((len(x), len(dense)), np.float32)
     for v, i in np.ndindex(answer.shape):

@@ -1,4 +1,4 @@
-"""hc.tune: what it measures is kept, merged, taken when asked for, and changes no bit of what has stated ones."""
+"""hc.tune: its results are stored, merged, used on request, and do not change guaranteed bits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def forget() -> None:
-    """Read the file again, as a new process would."""
+    """Read the file again, like a new process."""
     tuned.forget()
 
 
@@ -74,7 +74,7 @@ def test_what_auto_does_not_admit_is_not_chosen_by_measurement() -> None:
 def test_a_product_goes_the_way_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     x, q = reals((24, 40), 1), hc.quantize(reals((16, 40), 2), "int8")
     gone: list[int] = []
-    for name in ("matmul", "direct"):  # with and without checks of all that an argument may be
+    for name in ("matmul", "direct"):  # with and without the checks of the general path
         real = getattr(matmul._core, name)
         monkeypatch.setattr(
             matmul._core, name, lambda run, *rest, real=real: (gone.append(run[2]), real(run, *rest))[1]
@@ -87,7 +87,7 @@ def test_a_product_goes_the_way_that_is_kept(monkeypatch: pytest.MonkeyPatch) ->
             assert gone[-1] == tuned.path_number(way) > 0
             hc.linear(x[:20], q, activations="int8")  # another shape
             assert gone[-1] == 0
-            with hc.use(path="rows"):  # what is forced comes first
+            with hc.use(path="rows"):  # a forced path has priority
                 assert hc.explain(hc.linear, x, q, activations="int8").chosen == "rows"
 
 
@@ -127,7 +127,7 @@ def test_what_processes_write_at_once_is_merged(folder: Path) -> None:
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in ("a", "b")]
     assert [writer.wait(HANG) for writer in writers] == [0, 0]
-    assert [path.name for path in sorted(folder.iterdir())] == [".tuning.json.lock", "tuning.json"]  # nothing temporary
+    assert [path.name for path in sorted(folder.iterdir())] == [".tuning.json.lock", "tuning.json"]  # no others
     for name in ("a", "b"):
         assert all(tuned.choice(f"{name} {i}") == "gemm" for i in range(40))
     kept = json.loads(tuned.tuning_file().read_text())
@@ -226,10 +226,10 @@ def test_a_call_like_an_earlier_one_is_looked_up_once(monkeypatch: pytest.Monkey
             for _ in range(5):
                 hc.linear(x, operand, activations=fmt)
                 hc.matmul(x, operand.T, activations=fmt)
-            assert 2 <= len(keys) <= 4  # the first of each, and once more where the long way went
+            assert 2 <= len(keys) <= 4  # the first call of each, and again after the general path
             keys.clear()
         key = tuned.product_key("matmul", x, q.T, hc.format("int8"))
-        for way in ("rows", "gemm"):  # a new choice counts at once
+        for way in ("rows", "gemm"):  # a new choice takes effect at once
             tuned.keep(key, way, {way: 1.0})
             found = matmul._kept_way(runtime.run(), True, x, q, "int8")
             assert found is not None and found[2:] == (tuned.path_number(way), runtime.OWN, False)
@@ -248,6 +248,6 @@ def test_the_choice_of_a_blas_is_gone_with(monkeypatch: pytest.MonkeyPatch) -> N
     with hc.use(tuned=True):
         hc.matmul(x, w)
         assert gone[-1] == runtime.OPENBLAS
-        with hc.use(blas="own"):  # what is asked for comes first
+        with hc.use(blas="own"):  # an explicit setting has priority
             hc.matmul(x, w)
             assert gone[-1] == runtime.OWN

@@ -1,4 +1,4 @@
-"""Winograd's convolution: exact matrices, the definition's bits, errors within the bound and as they were measured."""
+"""Winograd's convolution: exact matrices, the definition's bits, and errors within the bound and as measured."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ CASES = [
     (3, 1, 1, 2, 15, 2, 1),
     (1, 8, 10, 13, 6, 1, 2),
     (1, 64, 4, 4, 16, 1, 1),
-    (1, 2, 3, 3, 130, 1, 1),  # panels enough that each is transformed where it is met
+    (1, 2, 3, 3, 130, 1, 1),  # enough panels that each task transforms its own
 ]
 
 
-# Of stride 2; sides of filters beside them, but F(1, 4), which saves nothing.
+# Stride 2; sizes of filters, without F(1, 4), which saves nothing.
 STRIDED = [
     (2, 3, 19, 16, 5, ((1, 0), (0, 2)), 1),
     (1, 17, 9, 10, 33, 1, 1),
@@ -46,7 +46,7 @@ SIDES = [(m, side) for m in SIZES for side in (3, 5, 7) if (m, side) != (2, 7)]
 
 @pytest.mark.parametrize(("n", "r"), [(n, r) for n in (4, 6, 8) for r in (2, 3, 4)])
 def test_the_matrices_are_exact(n: int, r: int) -> None:
-    """Both sides of the identity are linear in d and g: it holds for all when it holds for unit vectors."""
+    """Both sides of the identity are linear in d and g, so it holds if it holds for unit vectors."""
     m = n - r + 1
     a_t, g, b_t = winograd.matrices(m, r)
     assert b_t == winograd.matrices(n - 2)[2]
@@ -115,7 +115,7 @@ def test_the_error_is_within_the_bound(m: int) -> None:
 
 @pytest.mark.parametrize(("channels", "most"), [(1, (2.5, 11, 31)), (64, (1.5, 6, 17))])
 def test_the_mean_errors_with_stride_2_are_those_that_are_stated(channels: int, most: tuple[float, ...]) -> None:
-    """Over that of `direct`, largest for filters of 3 x 3: 2.1, 9.3 and 27 times, and 1.2, 5 and 14."""
+    """Errors relative to `direct`, largest for 3 x 3 filters: 2.1, 9.3 and 27, and 1.2, 5 and 14."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (4, channels, 66, 66)).astype(np.float32)
     for m, side in SIDES:
@@ -128,7 +128,7 @@ def test_the_mean_errors_with_stride_2_are_those_that_are_stated(channels: int, 
 
 @pytest.mark.parametrize(("channels", "errors"), [(1, (8.2e-8, 3.9e-7, 8.8e-7)), (64, (1.7e-6, 7.8e-6, 1.7e-5))])
 def test_the_mean_errors_are_those_that_were_measured(channels: int, errors: tuple[float, ...]) -> None:
-    """U(-1, 1), against float64, measured in another implementation: within 20 %."""
+    """U(-1, 1), relative to float64, as measured in another implementation: within 20 %."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (4, channels, 38, 38)).astype(np.float32)
     filters = rng.uniform(-1, 1, (8, channels, 3, 3)).astype(np.float32)
@@ -160,7 +160,7 @@ def test_auto_admits_winograd4_where_it_pays_and_looks_at_shapes_alone() -> None
         with hc.use(isa=isa):
             assert explained(*shape(1, 64, 56, 64))[0] == "winograd4"
             assert explained(*shape(1, 64, 56, 64), strict=True)[0] == "direct"
-            assert explained(*shape(1, 512, 7, 512))[0] == "direct"  # 4 tiles do not pay for transformed filters
+            assert explained(*shape(1, 512, 7, 512))[0] == "direct"  # transformed filters are not worth it for 4 tiles
             assert explained(*shape(1, 3, 56, 64))[0] == "direct"
             assert explained(*shape(1, 3, 224, 64, 7), stride=2)[0] == "winograd4"
             assert explained(*shape(1, 64, 56, 64, 5), stride=2)[0] == "winograd4"
@@ -175,7 +175,7 @@ def test_auto_admits_winograd4_where_it_pays_and_looks_at_shapes_alone() -> None
 @pytest.mark.parametrize("threads", [1, 2, 16])
 def test_working_memory_does_not_grow_with_the_batch(threads: int) -> None:
     for m, (c, size, k) in itertools.product(SIZES, ((64, 56, 64), (512, 14, 512))):
-        with hc.use(threads=threads):  # a batch of fewer images has no work for each of them
+        with hc.use(threads=threads):  # a smaller batch has no work for each thread
             few, many = (explained(*shape(n, c, size, k))[1][f"winograd{m}"][5] for n in (16 * threads, 512))
         assert few == many <= (16 << 20) + threads * (7 << 20)
     for m, (c, size, k, side) in itertools.product(SIZES[1:], ((64, 56, 64, 5), (3, 300, 64, 7), (512, 14, 512, 3))):
@@ -190,7 +190,7 @@ def test_working_memory_does_not_grow_with_the_batch(threads: int) -> None:
 
 @pytest.mark.parametrize("m", [4, 6])
 def test_bands_of_phases_change_nothing(m: int) -> None:
-    """Images of few channels, larger than a band, several in one, and their values in any order."""
+    """Images of few channels, larger than a band or several per band, with values in any order."""
     for shape_of in ((1, 3, 400, 301), (5, 2, 121, 90), (2, 15, 133, 70)):
         x, filters = reals(shape_of, 1), reals((6, shape_of[1], 7, 7), 2)
         where: Any = {"padding": ((3, 2), (1, 4)), "stride": 2, "algorithm": f"winograd{m}"}
@@ -205,7 +205,7 @@ def test_bands_of_phases_change_nothing(m: int) -> None:
 
 @pytest.mark.sweep(every=0)
 def test_tiles_that_are_kept_for_all_filters_change_nothing() -> None:
-    """More than 4 MiB of them, and filters that take more: 16 filters alone are met by a few tiles at a time."""
+    """More than 4 MiB of tiles, and larger filters; with only 16 filters, a few tiles are multiplied at a time."""
     x, filters = reals((1, 256, 44, 44), 1), reals((192, 256, 3, 3), 2)
     few = hc.conv2d(x, filters[:16], padding=1, algorithm="winograd4")
     for threads in (1, 2):
@@ -263,7 +263,7 @@ def test_multiples_of_the_filters_matrix_are_whole() -> None:
 @pytest.mark.parametrize("m", [2, 4])
 @pytest.mark.parametrize("channels", [5, 226, 227, 600])
 def test_sums_of_integers_are_exact_modulo_what_32_bits_hold(m: int, channels: int) -> None:
-    """Of the largest magnitudes, of one sign, and of any: two images, five filters, the last of one code."""
+    """Values of the largest magnitude, of one sign, and random: two images, five filters, the last with one code."""
     rng = np.random.default_rng(channels)
     x = rng.integers(-128, 128, (2, channels, 5, 7))
     w = rng.integers(-128, 128, (5, channels, 3, 3))
@@ -283,7 +283,7 @@ INTEGER_CASES = [*CASES, (1, 227, 6, 5, 3, 1, 1), (2, 1200, 4, 5, 18, 0, 2), (1,
 def test_integers_have_the_bits_of_the_direct_sum(case: Any, isa: str) -> None:
     n, c, h, w, k, padding, groups = case
     x, filters, bias = reals((n, c, h, w), 1), reals((k, c // groups, 3, 3), 2), reals((k,), 3)
-    filters[0] = -np.abs(filters).max()  # as long a sum as there is
+    filters[0] = -np.abs(filters).max()  # the largest sum
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
     for text, activations in itertools.product(("int8", "vsq4-g16-s4"), ("int8", "vsq4-g16-s4", "int5")):
         q = hc.quantize(filters, text, axis=(2, 3, 1))
@@ -301,7 +301,7 @@ def test_integers_have_the_bits_of_the_direct_sum(case: Any, isa: str) -> None:
 
 @pytest.mark.sweep(every=0)
 def test_bands_of_codes_change_nothing() -> None:
-    """Images of more codes than a band has, and several images in one, each with a scale of its own."""
+    """Images with more codes than a band, and several images per band, each with its own scale."""
     for shape_of, groups in (((1, 24, 230, 97), 1), ((9, 24, 40, 33), 2)):
         x = reals(shape_of, 1) * np.arange(1, 1 + shape_of[0], dtype=np.float32)[:, None, None, None]
         q = hc.quantize(reals((24, 24 // groups, 3, 3), 2), "int8", axis=(2, 3, 1))
@@ -314,7 +314,7 @@ def test_bands_of_codes_change_nothing() -> None:
 
 @pytest.mark.sweep(every=0)
 def test_groups_of_tiles_that_meet_filters_together_change_nothing() -> None:
-    """Panels of integers that leave the nearer caches, and a last group of one tile."""
+    """Panels of integers that exceed L2, and a last group of one tile."""
     x = reals((1, 512, 20, 20), 1)
     q = hc.quantize(reals((128, 512, 3, 3), 2), "int8", axis=(2, 3, 1))
     where: Any = {"padding": 1, "activations": "int8"}
@@ -326,7 +326,7 @@ def test_groups_of_tiles_that_meet_filters_together_change_nothing() -> None:
 
 
 def test_auto_takes_winograds_integers_where_nothing_multiplies_bytes() -> None:
-    """Their bits are those of the direct sum, so that it may look at the machine, and be strict."""
+    """Their results are those of the direct sum, so auto may choose them by the machine, also if strict."""
     x, filters = reals((1, 64, 28, 28), 1), reals((64, 64, 3, 3), 2)
     q = hc.quantize(filters, "int8", axis=(2, 3, 1))
     for isa in ("scalar", "avx2"):
@@ -334,14 +334,14 @@ def test_auto_takes_winograds_integers_where_nothing_multiplies_bytes() -> None:
             for accuracy in ("default", "strict"):
                 found = hc.explain(hc.conv2d, x, q, padding=1, activations="int8", accuracy=accuracy)
                 assert found.chosen == "winograd4"
-            assert hc.explain(hc.conv2d, x, q, padding=1).chosen == "direct"  # floats that packed filters stand for
+            assert hc.explain(hc.conv2d, x, q, padding=1).chosen == "direct"  # the decoded values of packed filters
             few = hc.quantize(filters[:, :3], "int8", axis=(2, 3, 1))
             assert hc.explain(hc.conv2d, x[:, :3], few, activations="int8").chosen == "direct"
 
 
 @pytest.mark.skipif("avx2" not in isas("direct"), reason="what was measured is AVX2")
 def test_auto_counts_what_reading_transformed_filters_takes() -> None:
-    """4 tiles of 512 channels: `winograd4` reads 19 MB for them, `winograd2` 8 MB, and is faster by a third."""
+    """For 4 tiles of 512 channels `winograd4` reads 19 MB of filters, `winograd2` 8 MB, and is faster by a third."""
     q = hc.quantize(np.ones((512, 512, 3, 3), np.float32), "int8", axis=(2, 3, 1))
     where: Any = {"padding": 1, "activations": "int8"}
     with hc.use(isa="avx2"):

@@ -1,4 +1,4 @@
-"""float16 and bfloat16 keep their dtype when they are pruned: half the bytes, and the bits that float32 values give."""
+"""float16 and bfloat16 keep their dtype in pruning: half the bytes, and the same nonzeros as float32 values."""
 
 from __future__ import annotations
 

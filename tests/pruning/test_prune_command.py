@@ -1,4 +1,4 @@
-"""`heterocompute prune` writes what `hc.prune` returns, whatever the pattern, and a file whole or not at all."""
+"""`heterocompute prune` writes the results of `hc.prune` for all patterns, and files completely or not at all."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_two_files_differ(paths: tuple[str, str]) -> None:
 
 
 def test_what_stays_is_largest_and_first_of_equals() -> None:
-    """Against sorting, with ties, infinities and both zeros."""
+    """Compared with sorting, with ties, infinities and both zeros."""
     random = np.random.default_rng(2)
     for trial in range(200):
         w = random.integers(-3, 4, (4, 37)).astype(np.float32)

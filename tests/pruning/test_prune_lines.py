@@ -1,4 +1,4 @@
-"""The fast lines that choose N of every M: the bits of the definition for any scores, on every instruction set."""
+"""The kernels that choose N of every M: the bits of the definition for any scores, on every instruction set."""
 
 from __future__ import annotations
 

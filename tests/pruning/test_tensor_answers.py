@@ -1,4 +1,4 @@
-"""Functions that answer arrays answer tensors of PyTorch when they are given tensors."""
+"""Functions that return arrays return PyTorch tensors for tensor arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks that gather their layers' inputs by themselves, and are rounded under them."""
+"""Networks gather the inputs of their layers, and are rounded for them."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_each_group_of_a_convolution_has_its_own_inputs(fmt: str, tmp_path: Any)
     assert np.allclose(lost, [before.squared, after.squared], rtol=1e-3)
     if "tensor" not in fmt:
         alone = [hc.ptq.gptq(w[3 * i : 3 * i + 3], half, fmt) for i, half in enumerate(halves)]
-        if not fmt.startswith("vsq"):  # whose coarse scale is of the row, searched alike
+        if not fmt.startswith("vsq"):  # its coarse scale belongs to the row and is searched, too
             assert (q.dequantize() == np.concatenate([one.dequantize() for one in alone])).all()
     found = hc.ptq.quantize({"w": w}, run, fmt)
     assert found.weights["w"] == q and found.table[0]["after"] == after.output_db

@@ -1,4 +1,4 @@
-"""Rounding under a layer's inputs: what it gains, what it promises, what it refuses."""
+"""Rounding for a layer's inputs: smaller errors, guarantees, and refused arguments."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_format_with_steps_or_levels_gains(fmt: str, w: Any, h: hc.ptq.Hes
         name: part.shape for name, part in plain.components.items()
     }
     before, after = hc.ptq.error(w, plain, h), hc.ptq.error(w, q, h)
-    # int2-g1 loses nothing; unsigned codes lose every negative weight, whatever is done
+    # int2-g1 is exact; unsigned codes lose every negative weight in any case
     assert before.squared == after.squared == 0 or after.output_db > before.output_db + (0 if "u-" in fmt else 1.5)
     rebuilt = type(q)(q.components, q.format, q.shape, q.axis)  # checks the components
     assert rebuilt == q
@@ -70,12 +70,12 @@ def test_independent_inputs_give_plain_rounding(fmt: str, w: Any) -> None:
     plain = hc.quantize(w, fmt)
     with np.errstate(all="raise"):
         q = hc.ptq.gptq(w, np.eye(K), fmt, scales="absmax", sweeps=0)
-    if fmt.startswith("log"):  # which rounds in the logarithm
+    if fmt.startswith("log"):  # it rounds the logarithm
         assert hc.error(w, q).mse <= hc.error(w, plain).mse
     elif fmt.endswith("-dq") or (fmt.startswith("vsq") and "-s" in fmt and "refit" not in fmt):
-        # plain rounding takes codes with scales that are not rounded yet
+        # plain rounding computes codes with scales before these are rounded
         assert hc.error(w, q).mse <= hc.error(w, plain).mse
-    elif fmt.startswith(("fp", "mxfp", "nvfp")):  # which keep the sign of what is rounded to 0
+    elif fmt.startswith(("fp", "mxfp", "nvfp")):  # they keep the sign of values rounded to 0
         assert (q.dequantize() == plain.dequantize()).all()
     else:
         assert q == plain
@@ -97,7 +97,7 @@ def test_sweeps_and_refits_never_raise_the_error(fmt: str, w: Any, h: hc.ptq.Hes
 
 
 def test_centres_move_with_the_inputs(w: Any, h: hc.ptq.Hessian) -> None:
-    """Learned by weight, refitted under H: each is worth something, and they stay in order."""
+    """Centroids are learned with weights and refitted under H; both help, and they stay in order."""
     for fmt in ("cb3", "cb2-g32", "cb3-tensor"):
         found = [hc.ptq.gptq(w, h, fmt, scales="absmax", refit=False), hc.ptq.gptq(w, h, fmt, refit=False)]
         found.append(hc.ptq.gptq(w, h, fmt))
@@ -214,7 +214,7 @@ def test_empty_and_tiny_weights(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("fmt", ["int4-g32", "int8+2:4"])
 def test_arguments_stay_as_they_are(fmt: str, w: Any) -> None:
-    """Where w is float64 and lies as the core takes it, it is not copied."""
+    """A float64 w in the layout of the core is not copied."""
     turned, x = np.ascontiguousarray(w.T, np.float64), inputs()
     h = hc.ptq.Hessian(K)
     h.add(x, x * 1.01)
@@ -280,7 +280,7 @@ def test_what_is_refused(w: Any, h: hc.ptq.Hessian, tmp_path: Path) -> None:
     ("seed", "fmt"), [(30, "nf4-g5-dq"), (65, "nf4-g5-dq"), (123, "nf4-g16-dq"), (127, "int4-g16"), (297, "nf4-g16-dq")]
 )
 def test_it_is_no_worse_than_plain_rounding(seed: int, fmt: str) -> None:
-    """Without the comparison these cost 1.01 to 1.17 times as much."""
+    """Without the comparison their error would be 1.01 to 1.17 times as large."""
     rng = np.random.default_rng(seed)
     k, rows = int(rng.integers(2, 64)), int(rng.integers(1, 12))
     x = rng.standard_normal((rng.integers(1, 60), k)) * np.exp(rng.standard_normal(k) * rng.choice([0, 1, 2]))

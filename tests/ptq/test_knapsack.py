@@ -1,4 +1,4 @@
-"""The knapsack behind the search of formats: equal to brute force and to a solver of integer programs."""
+"""The knapsack of the search for formats equals brute force and a solver of integer programs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def layers(count: int, seed: int) -> tuple[Any, Any, int]:
 
 
 def integer_program(costs: list[Any], losses: Any, budgets: list[float]) -> tuple[float, float]:
-    """What HiGHS finds, and its bound."""
+    """Return the solution of HiGHS, and its bound."""
     optimize, sparse = pytest.importorskip("scipy.optimize"), pytest.importorskip("scipy.sparse")
     n, m = losses.shape
     one_each = sparse.kron(sparse.eye_array(n), np.ones((1, m))).tocsr()

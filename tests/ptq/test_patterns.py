@@ -1,4 +1,4 @@
-"""N:M and the format in one loop: what is kept is chosen by the inputs, and makes good for what goes."""
+"""N:M and the format in one loop: nonzeros are chosen by the inputs, and compensate for the removed values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_pattern_gains_and_is_what_quantize_gives(fmt: str, w: Any, h: hc.
 
 
 def test_a_pattern_alone_beats_its_steps(w: Any, h: hc.ptq.Hessian) -> None:
-    """Magnitudes, Wanda's scores, SparseGPT, its loop in the order of inputs, and sweeps over what is kept."""
+    """Magnitudes, Wanda's scores, SparseGPT, its loop in the order of inputs, and sweeps over the nonzeros."""
     scores = hc.scores.wanda(w, h)
     assert np.allclose(scores, np.abs(w) * np.sqrt(np.diagonal(h.matrix)), rtol=1e-6)
     found = [hc.prune(w, "2:4"), hc.prune(w, "2:4", scores=scores), hc.prune(hc.scores.sparsegpt(w, h), "2:4")]

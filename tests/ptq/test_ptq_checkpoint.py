@@ -1,4 +1,4 @@
-"""A checkpoint is rounded a tensor at a time, and a run that was ended goes on to the same bytes."""
+"""A checkpoint is rounded one tensor at a time, and an interrupted run continues to the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`heterocompute ptq`: a checkpoint in, a better small one out."""
+"""`heterocompute ptq`: rounds a checkpoint with smaller output errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the C core does to columns is the NumPy definition to the bit, on every instruction set and thread count."""
+"""The column operations of the C core equal the NumPy definition bitwise, on every instruction set and thread count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from heterocompute.reference import ptq as definition
 
 PTQ = ("gemm_f64", "axpy_f64", "round_steps", "round_levels")
 SIZES = [(1, 1), (3, 5), (70, 37), (200, 19)]  # columns around a block of 96, rows around tiles
-# what rounds differently: steps, zero points, tables, tables of rows, and each kind of stored scale
+# formats that round differently: steps, zero points, tables, tables per row, and each kind of stored scale
 FORMATS = ["int4", "int3-g5", "int4-g32-asym", "int5-g16-f16", "vsq4-g16-s4", "vsq8-g16-s10", "vsq4u-g16-s4"]
 FORMATS += ["nf4-g64-dq", "mxfp4", "nvfp4", "fp8_e5m2", "fp4_e2m1-tensor", "log4-1-g16", "cb3-g16", "cb2-tensor"]
 
@@ -90,7 +90,7 @@ def test_columns_and_scores_are_the_definition(fmt: str) -> None:
 
 
 def scale_of(scales: Scales) -> Any:
-    """The stored scale nearest to some, the lower of two: by looking at all of them."""
+    """Return the stored scale nearest to a value, the lower of two, by a search over all."""
     if scales.table is None or scales.unit is None:
         return scales.stored
     every = scales.unit[:, None] * scales.table
@@ -99,7 +99,7 @@ def scale_of(scales: Scales) -> Any:
 
 
 def descended(grid: Grid, w: Any, h: Any, begun: Any, sweeps: int, refits: int) -> tuple[Any, Any, list[int]]:
-    """What the core makes of codes and scales."""
+    """Return codes and scales after the core's descent."""
     codes, scales, changed = begun.copy(), grid.scale.copy(), np.zeros(sweeps, np.int64)
     moving = (grid.scales.kind, grid.scales.table, grid.scales.unit) if grid.scales.free else None
     core.ptq_descend(runtime.run(), grid.core(scales), w, h, moving, refits, codes, changed)
@@ -198,7 +198,7 @@ def test_blocks_that_are_too_long_are_refused() -> None:
 
 
 def test_a_weight_is_no_matrix_of_its_inputs() -> None:
-    """Of 1 row and 3 columns it has 3 values, where 9 are read."""
+    """A weight of 1 row and 3 columns has 3 values, but 9 would be read."""
     w, codes = np.ones((3, 1)), np.zeros((3, 1), np.int32)
     grid = (1, 1, np.zeros(3, np.int32), np.ones((1, 1)), None, -7.0, 7.0, None, None, None, False)
     with pytest.raises(ValueError, match=said.THE_MATRIX_WANTED_9):

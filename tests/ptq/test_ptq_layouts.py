@@ -1,4 +1,4 @@
-"""What `ptq` has rounded goes into the layouts of other programs, with the values that it has without one."""
+"""Results of `ptq` are written in the layouts of other programs, with the same values as without a layout."""
 
 from __future__ import annotations
 

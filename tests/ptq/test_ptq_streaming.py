@@ -1,4 +1,4 @@
-"""`heterocompute ptq` holds a layer at a time, and goes on where it was ended, to the same bytes."""
+"""`heterocompute ptq` holds one layer at a time, and continues after an interruption, with the same bytes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_it_is_what_a_network_in_memory_becomes(
 
 
 def killed_at(step: int, call: Callable[[], Any]) -> bool:
-    """Call in a child that is killed at a step, any call that changes files; return whether it came to its end."""
+    """Call in a child that is killed at the n-th call that changes files; return whether the child finished."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] == 0
@@ -183,7 +183,7 @@ def test_what_was_changed_is_made_anew(network: Any, monkeypatch: pytest.MonkeyP
     ended_before_the_end(call, monkeypatch)
     assert (shard.stat().st_ino, shard.stat().st_mtime_ns) == before
     ended_before_the_end(lambda: call(resume=False), monkeypatch)
-    assert not shard.exists()  # neither taken nor kept
+    assert not shard.exists()  # neither used nor kept
 
 
 def test_a_place_that_is_taken_is_refused_before_any_work(network: Any) -> None:

@@ -1,4 +1,4 @@
-"""Recipes mean the same tensors when they are read, whatever these are called; names that there are not are refused."""
+"""Recipes select the same tensors after reading, for any names; unknown names are refused."""
 
 from __future__ import annotations
 

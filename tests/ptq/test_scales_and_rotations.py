@@ -1,4 +1,4 @@
-"""Searched scales, Hadamard rotations, moved scales, corrected biases, bounds."""
+"""Searched scales, Hadamard rotations, rescaled inputs, corrected biases, bounds."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_order_has_an_orthogonal_matrix_of_ones(order: int) -> None:
 
 
 def test_orders_are_those_of_the_constructions() -> None:
-    """Of the multiples of 4 up to 400 these alone need other constructions than Paley's and the table's."""
+    """Only these multiples of 4 up to 400 need other constructions than Paley's and the table's."""
     missing = {size for size in range(4, 401, 4) if as_product(size) is None}
     assert missing == {188, 236, 260, 268, 324, 356, 376}
     assert not any(as_product(size) for size in (3, 6, 10, 22, 344 // 8, 11009))
@@ -98,7 +98,7 @@ def test_a_product_of_orders_is_kroneckers() -> None:
 
 
 def test_rotations_of_earlier_checkpoints_stay() -> None:
-    """Versions that knew fewer orders turned weights by these matrices, and they are turned back by them."""
+    """Versions that knew fewer orders rotated weights by these matrices, which must still undo the rotation."""
     for size, orders in ((28, (28,)), (72, (72,)), (9216, (72,)), (304, (152,)), (24, (12,)), (64, ())):
         assert as_product(size)[0] == orders, size
     written = b"".join(matrix_of(order).tobytes() for order in sorted(FIRST))
@@ -132,7 +132,7 @@ def test_a_rotation_has_blocks_axes_and_a_place() -> None:
 
 
 def test_rotation_helps_outliers_in_mxfp4_more_than_in_nvfp4() -> None:
-    """Both sides rounded: MXFP4's groups share a power of two, NVFP4's 16 values have a finer scale of their own."""
+    """Both sides are rounded: MXFP4's groups share a power of two, NVFP4's groups of 16 have a finer scale."""
     rng = np.random.default_rng(3)
     x = (rng.standard_normal((256, 384)) * np.where(rng.random(384) < 0.02, 25, 1)).astype(np.float32)
     w = rng.standard_normal((64, 384)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The search for the best mix of formats: proven, predicted, measured."""
+"""The search for the best mix of formats: optimality, predictions and measurements."""
 
 from __future__ import annotations
 

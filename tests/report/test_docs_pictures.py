@@ -1,4 +1,4 @@
-"""The pictures of docs/ and the README read on white and on GitHub's dark page, in letters that can be read."""
+"""The pictures of docs/ and the README are legible on white and on GitHub's dark page, with large enough letters."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_letters_are_large_enough_where_they_are_shown(checkout: Path) -> None:
 @pytest.mark.parametrize("script", ["ranking.py", "study_density.py", "hardware_rooflines.py", "systems.py"])
 @pytest.mark.sweep(every=4)
 def test_drawing_again_changes_nothing(script: str, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is drawn from stored numbers, and from the model alone."""
+    """The pictures that are drawn from stored numbers or from the model are up to date."""
     written = {}
     monkeypatch.setattr("sys.argv", [script, "--draw"])
     monkeypatch.setattr(Path, "write_text", lambda self, text, **_: written.update({self.name: text}))

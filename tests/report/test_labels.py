@@ -1,4 +1,4 @@
-"""A name covers no other name and no dot, and stands nearest to the dot that it names."""
+"""A name does not cover other names or dots, and is nearest to its own dot."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_dot_alone_has_its_name_beside_it() -> None:
 
 
 def test_a_name_does_not_stand_between_two_dots() -> None:
-    """It would name either."""
+    """Such a name would be ambiguous."""
     dots = np.array([[100.0, 100.0, 4.5], [100 + 4 * 4.5 + text_width("cb3", 12), 100.0, 4.5]])
     (label,) = place([(0, "cb3", "cb3")], dots, FRAME, 12, leaders=False)
     check([label], dots)

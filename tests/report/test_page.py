@@ -1,4 +1,4 @@
-"""All pages are one page: the same head, colours and script around what each shows; numbers are written alike."""
+"""All pages share the same head, colours and script, and the format of numbers."""
 
 from __future__ import annotations
 

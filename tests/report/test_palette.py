@@ -1,4 +1,4 @@
-"""Every family has a colour that reads on light and dark pages and a shape of its own, the same in every picture."""
+"""Every family has a colour that is legible on light and dark pages and its own shape, in every picture."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_colour_is_not_the_only_cue() -> None:
 def test_every_format_has_the_mark_of_its_family() -> None:
     texts = [str(text) for cls in Format.families() for text in cls.examples]
     assert len(texts) > 20
-    for text in texts:  # a family without a mark of its own has that of the others
+    for text in texts:  # families without their own mark share one
         own = hc.format(text).family
         wanted = own if own in palette.FAMILIES else "other"
         assert palette.family(text) == ("plain" if text == "fp32" else wanted)

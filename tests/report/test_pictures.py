@@ -1,4 +1,4 @@
-"""The pictures as they are drawn, by matplotlib and in a browser: names are apart, at their dots, and large enough."""
+"""Pictures drawn by matplotlib and in a browser: names do not overlap, are at their dots, and are large enough."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORMATS = [
 
 
 def row(fmt: str, kind: str | None, i: int, **more: Any) -> dict[str, Any]:
-    """A crowd: bits from 2 to 8, nearly all of the same accuracy, kl over seven decades."""
+    """Return a row of a study with crowded points: bits from 2 to 8, similar accuracy, kl over seven decades."""
     bits = 32.0 if fmt == "fp32" else 2.1 + 0.31 * (i % 13) + 3 * (i % 2)
     sqnr = None if fmt == "fp32" else 5.9 * bits - 7
     accuracy = 0.3 if "2" in fmt[:4] else 0.99 + 0.0017 * (i % 4)
@@ -51,7 +51,7 @@ ACCURACY = study_page.Judge("accuracy", True, FRONT)
 KL = study_page.Judge("kl", False, FRONT)
 ROOF = hw.roofline("resnet50", "t4", "fp16").to_dict()
 
-# What stands where, in pixels of the screen.
+# Positions of elements, in pixels of the screen.
 MEASURE = """
 <script>
 const seen = [...document.querySelectorAll("main svg")].filter((svg) => svg.querySelector(".label")).map((svg) => {
@@ -79,7 +79,7 @@ def overlap(a: Any, b: Any, slack: float = 0.0) -> bool:
 
 
 def in_browser(page: str, folder: Path, width: int) -> dict[str, Any]:
-    """Return what the page shows in a frame of a width: windows of a browser have a least one."""
+    """Return what the page shows in a frame of a given width; browser windows have a minimum width."""
     (folder / "page.html").write_text(page.replace("</body>", MEASURE + "</body>"), encoding="utf-8")
     outer = f'<iframe src="page.html" style="width:{width}px;height:900px;border:0"></iframe>'
     tell = '<script>onload=()=>{const f=document.querySelector("iframe").contentDocument.getElementById("seen");'

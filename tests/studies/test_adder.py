@@ -1,4 +1,4 @@
-"""The network that adds: what it was shown, what it answers, and that accuracy and KL tell formats apart on it."""
+"""The adder network: its training data, its outputs, and that accuracy and KL distinguish formats on it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def net() -> hc.zoo.Adder:
 
 
 def plain_forward(weights: dict[str, Any], x: np.ndarray) -> np.ndarray:
-    """The network once more, in float64 and without anything of the package."""
+    """Compute the network in float64 without the package."""
     for name in ADDER:
         x = x.astype(np.float64) @ np.asarray(weights[f"{name}.weight"]).T.astype(np.float64) + weights[f"{name}.bias"]
         x = np.maximum(x, 0) if name != "fc3" else x
@@ -80,7 +80,7 @@ def test_accuracy_and_kl_are_those_of_an_independent_forward_pass(net: hc.zoo.Ad
 
 
 def test_four_bits_make_a_difference(net: hc.zoo.Adder) -> None:
-    """VS-Quant's order: a scale for a row, for 32 values, for 16 in two levels, with as many bits as the second."""
+    """The order of VS-Quant: one scale per row, per 32 values, per 16 in two levels with as many bits as the second."""
     r = hc.study(net, ["int2", "int3", "int4", "int4-g32-f16", "vsq4-g16-s4", "int8"])
     accuracy, kl, bits = (rows_of(r, column) for column in ("accuracy", "kl", "bits"))
     order = ["int2", "int3", "int4", "int4-g32-f16", "vsq4-g16-s4", "int8"]

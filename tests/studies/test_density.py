@@ -1,4 +1,4 @@
-"""A study of densities is pruning, training and judging by hand, and marks the lowest density that is good enough."""
+"""A study of densities equals pruning, training and evaluating by hand, and marks the lowest sufficient density."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHORT = {"unstructured": ["50%", "90%"], "N:M": ["2:4"]}
 
 
 def kept(weights: dict[str, Any]) -> float:
-    """The share of all weights that is not zero."""
+    """Return the fraction of nonzero weights."""
     arrays = [np.asarray(weights[name]) for name in AXES]
     return sum(np.count_nonzero(a) for a in arrays) / sum(a.size for a in arrays)
 

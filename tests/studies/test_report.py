@@ -1,4 +1,4 @@
-"""Tables and pages say what the rows say, whatever the names, and a file is written whole or not at all."""
+"""Tables and pages show the rows for any names, and files are written completely or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `study` says of weights is what quantizing, measuring and evaluating them by hand says."""
+"""The results of `study` equal quantizing, measuring and evaluating by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def find(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
 
 
 def distance(weights: dict[str, Any]) -> float:
-    """A measure of the reader's own: how far the answers of one product move."""
+    """Return a user-defined metric: the change of the results of one matmul."""
     return float(np.abs(hc.linear(X, weights["fc"]) - X @ LINEAR.T).mean())
 
 
@@ -260,7 +260,7 @@ def test_defaults_depend_on_what_there_is_to_evaluate() -> None:
 
 
 class Network:
-    """Anything with these two names is a network."""
+    """A minimal network: any object with these two attributes is a network."""
 
     weights = {"fc": LINEAR}
 
@@ -380,7 +380,7 @@ def test_the_examples_of_the_manual_run(checkout: Path, capsys: pytest.CaptureFi
     (mlp,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "MLPClassifier" in block]
     function, printed = re.search(r"```python\n([^`]*cosines[^`]*)```\n\n```text\n(.*?)```", text, re.DOTALL).groups()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn says that 80 passes may be too few
+        warnings.simplefilter("ignore")  # scikit-learn warns that 80 iterations may be too few
         exec(mlp, found := {})
     accuracy = {(row["format"], row["activations"]): row["accuracy"] for row in found["r"].table}
     own = found["mlp"].score(found["x"][1198:], found["y"][1198:])

@@ -1,4 +1,4 @@
-"""Each tensor rounded alone: which one hurts."""
+"""Studies in which each tensor is rounded alone."""
 
 from __future__ import annotations
 

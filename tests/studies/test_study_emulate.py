@@ -1,4 +1,4 @@
-"""What an accumulator costs: texts of emulations, emulated layers, the shipped network and studies of both."""
+"""The effect of accumulators: emulation strings, emulated layers, the built-in network and studies of both."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_every_format_gives_the_plain_convolution_or_is_not_accepted() -> None:
 
 
 def windows(image: np.ndarray, stride: int) -> np.ndarray:
-    """3 x 3 windows of images (n, H, W, C) with a margin of 1, one after the other: (windows, r s c)."""
+    """Return the 3 x 3 windows of images (n, H, W, C) with a margin of 1 as (windows, r s c)."""
     padded = np.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0)))
     n, height, width, _ = padded.shape
     places = [(i, y, x) for i in range(n) for y in range(0, height - 2, stride) for x in range(0, width - 2, stride)]
@@ -263,7 +263,7 @@ def test_narrow_accumulators_cost_the_shipped_network_its_accuracy(net: hc.zoo.D
 
 
 def test_one_layer_of_a_function_of_ones_own(net: hc.zoo.Digits) -> None:
-    """The table of docs/emulate.md: layer fc1 alone, with everything else as it came."""
+    """The table of docs/emulate.md: only layer fc1 is emulated, the rest is unchanged."""
     h = net.test_x
     for name, stride in (("conv1", 1), ("conv2", 2), ("conv3", 2)):
         h = np.maximum(hc.conv2d(h, net.weights[f"{name}.weight"], net.weights[f"{name}.bias"], stride, padding=1), 0)

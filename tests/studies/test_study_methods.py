@@ -1,4 +1,4 @@
-"""Studies of several ways to round: each row is what rounding that way by hand gives."""
+"""Studies of several rounding methods: each row equals rounding by hand with the method."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_what_is_refused() -> None:
 
 @pytest.mark.parametrize("text", [*FORMATS, *(f"{text}+2:4" for text in ("int4", "fp16-row", "cb3", "bf16", "log4-1"))])
 def test_a_method_takes_the_formats_that_it_rounds_to(text: str) -> None:
-    """What the form says without rounding anything is what rounding something would say."""
+    """The form of a format predicts whether a method supports it, without rounding."""
     fmt, w = hc.format(text), np.ones((1, 256), np.float32)
     for method in METHODS:
         try:
@@ -123,7 +123,7 @@ def test_a_checkpoint_is_studied_like_its_file(tmp_path: Path, monkeypatch: pyte
         of_checkpoint = hc.study(weights, ["int4-g16"])
         with pytest.raises(ValueError, match=said.TENSOR_IDS_IS_INT64):
             hc.study(weights, ["int4"], include="ids")
-    assert set(read) == {"a", "b"}  # what is not studied is not read
+    assert set(read) == {"a", "b"}  # tensors that are not studied are not read
     for one in (of_file, of_checkpoint):
         assert [row["sqnr_db"] for row in one.table] == [row["sqnr_db"] for row in of_file.table]
         assert {row["name"] for row in one.layers} == {"a", "b"}

@@ -1,4 +1,4 @@
-"""Training after a change keeps what the change fixed, recovers what it lost, and makes rows of its own in a study."""
+"""Retraining after a change keeps fixed values, recovers accuracy, and has its own rows in a study."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ print(json.dumps([rows, logits]))
 
 @pytest.mark.sweep(every=0)
 def test_a_study_has_the_same_rows_with_any_threads_and_instruction_sets() -> None:
-    """NumPy's own BLAS and exp, which other threads and processors round otherwise, have no part in it."""
+    """NumPy's BLAS and exp, whose rounding depends on threads and processors, are not used."""
     numpy_sets = " ".join(np._core._multiarray_umath.__cpu_dispatch__)  # those that NumPy can do without
     found = []
     for threads, ours in (
@@ -168,7 +168,7 @@ def test_retrained_patterns_reach_the_packed_products(net: hc.zoo.Digits) -> Non
 
 
 class Network:
-    """Whose training adds up what it was given."""
+    """A network whose training sums its arguments."""
 
     def __init__(self, weights: dict[str, Any] | None = None) -> None:
         self.weights = {"w": W, "b": W[0]} if weights is None else weights

@@ -1,4 +1,4 @@
-"""The shipped network is what its script says, and every operand reaches the real products."""
+"""The built-in network matches its script, and every operand reaches the real matmuls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def quantized(weights: dict[str, np.ndarray], fmt: str) -> dict[str, object]:
 
 
 def plain_forward(weights: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
-    """The network once more, in float64 and without anything of the package."""
+    """Compute the network in float64 without the package."""
     x = x.astype(np.float64)
     for name in DIGITS:
         w, b = np.asarray(weights[f"{name}.weight"]).astype(np.float64), weights[f"{name}.bias"]
@@ -85,7 +85,7 @@ def test_test_images_are_the_last_of_scikit_learn(net: hc.zoo.Digits) -> None:
 
 
 def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the convolutions of `gradients` keep float64, so that slopes are good to many digits."""
+    """Make the convolutions of `gradients` use float64, so that slopes are precise."""
 
     def columns(x: Any, size: Any, stride: int) -> Any:
         padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))

@@ -1,4 +1,4 @@
-"""Rounding in other processes: the workers of a data loader, forked or spawned, and two that train together."""
+"""Rounding in other processes: workers of a data loader, forked or spawned, and two processes that train together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ W = reals((64, 256), 3)
 
 
 def rounded(seed):
-    """Enough values for all threads: a pool that the parent started must not be waited for."""
+    """Round enough values for all threads: a child must not wait for the pool of its parent."""
     with hc.use(threads=2):
         y, back = hc.training.fake_quantize(W, "int4-g32", clip=0.5, rounding="stochastic", seed=seed)
         return y, back(W)
@@ -30,7 +30,7 @@ def test_workers_round_as_their_parent_does(start):
 
 
 class Rounded:
-    """A data set whose items are rounded where they are read."""
+    """A data set whose items are rounded when they are read."""
 
     def __len__(self):
         return 6

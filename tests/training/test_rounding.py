@@ -1,4 +1,4 @@
-"""Rounding by chance against its definition, where gradients pass in any layout, and trained scales."""
+"""Stochastic rounding equals its definition; passing of gradients in any layout; trained scales."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients through rounding, each against its formula; stochastic rounding by counter; the small functions."""
+"""Gradients through rounding equal their formulas; stochastic rounding by counter; small functions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_beyond_the_threshold_the_gradient_is_zero(text):
 
 
 def test_what_saturates_at_the_bound_keeps_its_gradient():
-    """The threshold itself, and everything that rounds to the last code from inside, is in range."""
+    """The threshold itself, and all values inside that round to the last code, are in range."""
     for scale in np.float32([0.1, 0.3, 1.7, 3e-20, 7e8]):
         w = np.float32([[1, -1, 0.99, 0.5, -0.25]]) * scale
         for text in ("int4", "int3", "int8-asym", "int4-g32-f16"):
@@ -99,7 +99,7 @@ def test_stochastic_rounding_takes_a_neighbour_and_its_mean_is_the_value(text):
     inside = (low <= w) & (w <= high) & (high > low)
     p = np.where(inside, (w - low) / np.where(high > low, high - low, 1), 0)
     deviation = np.sqrt(np.maximum(p * (1 - p), 1e-3) / 60) * (high - low)
-    rounded = np.abs(w) * 2.0**-24  # the value itself, to float32: what is left of int24
+    rounded = np.abs(w) * 2.0**-24  # the value itself, to float32: the remaining error of int24
     assert (np.abs(many.mean(0, dtype=np.float64) - w)[inside] <= (6 * deviation + rounded)[inside]).all()
     assert all(len(np.unique(column)) <= 2 for column in many.reshape(60, -1).T)
     if not isinstance(fmt, hc.VSQ):  # whose codes are taken before the scales are rounded

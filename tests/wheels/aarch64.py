@@ -23,7 +23,7 @@ TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
 PYTHON = ["python{0}-minimal", "libpython{0}-minimal", "libpython{0}-stdlib", "libpython{0}-dev"]
 LIBRARIES = ["libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libexpat1", "libffi8", "libssl3", "libbz2-1.0", "liblzma5"]
 GLIBC = "2.17"
-# NumPy and others build for these.
+# Platforms for which NumPy and other packages have wheels.
 PLATFORMS = ["manylinux2014_aarch64", *(f"manylinux_2_{minor}_aarch64" for minor in (17, 27, 28))]
 # Tests that start no process, which an emulated Python cannot do; a sixth of their cases takes a minute.
 CORE = [
@@ -36,7 +36,7 @@ PART = "0/6"
 
 
 def run(command: list[str | Path], **options: object) -> None:
-    """Run a command, or end with it."""
+    """Run a command; exit if it fails."""
     if subprocess.run([str(word) for word in command], **options).returncode:  # type: ignore[call-overload]
         sys.exit(f"failed: {' '.join(map(str, command))}")
 
@@ -85,7 +85,7 @@ def build(folder: Path, root: Path) -> Path:
 
 
 def install(folder: Path, wheel: Path) -> Path:
-    """Unpack the wheel and what it and its tests import, built for aarch64."""
+    """Unpack the wheel and the imports of it and its tests, built for aarch64."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = [*project["dependencies"], "pytest>=8", "hypothesis", "safetensors", "threadpoolctl"]
     site = folder / "site"

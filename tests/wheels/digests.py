@@ -19,7 +19,7 @@ FORMATS = [text for family in hc.Format.families() for text in family.examples]
 
 
 def numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Return float32 numbers that depend on integer arithmetic alone: an odd multiple of a counter, cut to 24 bits."""
+    """Return float32 numbers from integer arithmetic only: an odd multiple of a counter, truncated to 24 bits."""
     count = np.arange(np.prod(shape), dtype=np.uint64) + np.uint64(1 + 7919 * seed)
     mixed = count * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
@@ -36,7 +36,7 @@ def digest(*arrays: np.ndarray) -> str:
 
 
 def quantize() -> None:
-    """Components and values of each format."""
+    """Print the digests of the components and values of each format."""
     w = numbers((24, 256), 1)
     for text in FORMATS:
         q = hc.quantize(w, text)
@@ -44,7 +44,7 @@ def quantize() -> None:
 
 
 def linear() -> None:
-    """A batch and one vector times packed weights, with float and with int8 inputs."""
+    """Print the digests of a batch and one vector times packed weights, with float and with int8 inputs."""
     x, w = numbers((17, 256), 2), numbers((24, 256), 1)
     for text in FORMATS:
         q = hc.quantize(w, text)
@@ -54,7 +54,7 @@ def linear() -> None:
 
 
 def layers() -> None:
-    """Dense and sparse products and convolutions."""
+    """Print the digests of dense and sparse matmuls and convolutions."""
     x, w = numbers((33, 192), 3), numbers((40, 192), 4)
     print("dense", digest(hc.linear(x, w)))
     sparse = hc.prune(w, "2:4")

@@ -57,11 +57,11 @@ int64_t hc_now_ns(void); /* a monotonic clock */
  * if unknown. */
 int hc_platform_processors(void);
 
-/* Linux: processors that the quotas of the control groups allow, rounded up, or 0 for no quota. `groups` is the process's list
- * of groups, `mount` the folder of all groups. */
+/* Linux: processors that the quotas of the control groups allow, rounded up, or 0 for no quota. `groups` is the
+ * process's list of groups, `mount` the folder of all groups. */
 int hc_quota_processors(const char *groups, const char *mount);
 
-/* The processor of this thread, or -1 if the next function would do nothing. */
+/* The processor of this thread, or -1 if hc_leave_cpu does nothing. */
 int hc_this_cpu(void);
 
 /* Linux may wake a worker on the processor of the calling thread and leave both there for milliseconds while other
@@ -77,6 +77,6 @@ bool hc_request_amx(void);
 
 /* Opens a library with private symbols; `path` is UTF-8 on Windows. NULL: `reason` has the cause, in `size` bytes. */
 void *hc_library_open(const char *path, char *reason, size_t size);
-void *hc_library_symbol(void *library, const char *name); /* NULL: it has none */
+void *hc_library_symbol(void *library, const char *name); /* NULL: the library lacks it */
 
 #endif

@@ -23,7 +23,7 @@ static void affine_layout(const hc_format *format, const hc_geometry *geometry,
     layout[HC_SCALES] = layout[HC_MINIMA] = (hc_component_layout){true, true, dtype, 1, {geometry->groups, 0}};
 }
 
-/* In products with floats the codes are decoded values, so they have no scale. */
+/* In matmuls with floats the codes are decoded values, so they have no scale. */
 static bool affine_has_groups(const hc_format *format) {
     (void)format;
     return false;

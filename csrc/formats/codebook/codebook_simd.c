@@ -55,7 +55,7 @@ static inline __attribute__((always_inline)) void count_thresholds(const float *
                                                                    int n, uint8_t *restrict codes) {
     int32_t above[CHUNK_VALUES] = {0};
     int j = 0;
-    for (; j + 5 <= n; j += 5) { /* fives leave few of the 2^b - 1 thresholds over */
+    for (; j + 5 <= n; j += 5) { /* with steps of 5, few of the 2^b - 1 thresholds remain for the next loop */
         const float a = thresholds[j], b = thresholds[j + 1], c = thresholds[j + 2], d = thresholds[j + 3],
                     e = thresholds[j + 4];
         for (int i = 0; i < CHUNK_VALUES; i++)

@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-#define HC_LAYER_WIDTH 2 /* every machine has vectors of two */
+#define HC_LAYER_WIDTH 2 /* every machine has vectors of two float64 */
 #include "formats/codebook/layer.h"
 
 enum { MAX_EXACT = 1 << 16, BINS = 1 << 14, STEP = 64, MAX_LLOYD = 10000 };

@@ -8,7 +8,7 @@
 
 enum { HC_MAX_CENTROIDS = 256, HC_MAX_VECTOR = 8 };
 
-/* Layers with the vectors of two that every machine has. */
+/* Layers with vectors of two float64, which every machine has. */
 hc_fill_layer_fn hc_fill_layer;
 
 /* Bytes of scratch for n values and at most k centroids. */
@@ -19,8 +19,9 @@ int64_t hc_kmeans_bytes(int64_t n, int k, bool weighted);
 void hc_kmeans(float *values, double *weights, int64_t n, int k, hc_fill_layer_fn *fill, void *scratch,
                float *centroids);
 
-/* The same for n vectors of dim values each, (n, dim) -> (k, dim), in the order of the seeds; missing centroids repeat
- * the last. weights: NULL, or one per value; the weight of a vector is their sum. */
+/* k centroids of n vectors of dim values each, (n, dim) -> (k, dim), in the order of the seeds. If there are fewer
+ * different vectors, the other centroids repeat the last. weights: NULL, or one per value; the weight of a vector is
+ * the sum of its weights. */
 int64_t hc_kmeans_vectors_bytes(int64_t n, int dim);
 void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, int dim, int k, void *scratch,
                        float *centroids);

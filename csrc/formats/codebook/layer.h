@@ -70,7 +70,8 @@ static inline int64_t best_split(const hc_places *places, int64_t first, int64_t
     return found;
 }
 
-/* The same for the places [begin, block + PLACES), which follow `block`, each over the i of [first, last] before it. */
+/* The best i for each of the places [begin, block + PLACES), which follow `block`, among the i of [first, last] that
+ * precede the place. */
 static inline void best_splits(hc_places *places, int64_t first, int64_t last, int64_t block, int64_t begin,
                                uint16_t *split) {
     hc_doubles sums[VECTORS], weights[VECTORS];
@@ -95,7 +96,7 @@ static inline void best_splits(hc_places *places, int64_t first, int64_t last, i
         memcpy(largest + v * WIDTH, &best[v].largest, sizeof best[v].largest);
         memcpy(at + v * WIDTH, &best[v].at, sizeof best[v].at);
     }
-    for (; i <= last; i++) /* within the block: does not apply to all of its places */
+    for (; i <= last; i++) /* i is in the block: only the places after i use it */
         for (int64_t lane = i + 1 - block; lane < PLACES; lane++) {
             const double difference = places->sum[block + lane] - places->sum[i];
             const double part = places->weight[block + lane] - places->weight[i];

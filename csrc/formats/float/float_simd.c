@@ -245,7 +245,7 @@ static inline void load_scales(const hc_format *format, const hc_geometry *geome
         elements->scale[0] = hc_load_f32(hc_part(components, HC_COARSE, row));
 }
 
-/* n values of 16 or 32 bits, no scale; one NaN for all. */
+/* n values of 16 or 32 bits without a scale. NaN loses its payload and keeps its sign, except in fp32. */
 static __attribute__((noinline)) void wide_values(const uint8_t *restrict from, int64_t n, int type,
                                                   float *restrict values) {
     if (n == 0) /* a row without columns may have no memory */

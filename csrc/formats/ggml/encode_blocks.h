@@ -128,7 +128,7 @@ static inline __attribute__((always_inline)) void ggml_fit_minimum(const hc_ggml
     lanes_store(&tile->minimum[lane], lanes_sub(zero, minimum));
 }
 
-/* The sums that the next fit needs, of the codes nearest with the current factors of the tile. */
+/* The sums for the next fit, over the codes that are nearest with the current factors of the tile. */
 static inline __attribute__((always_inline)) void ggml_sums(const hc_ggml_kind *kind, bool has_levels, bool weighted,
                                                             hc_ggml_tile *tile) {
     const int n = kind->group;
@@ -161,7 +161,7 @@ static inline __attribute__((always_inline)) void ggml_sums(const hc_ggml_kind *
     }
 }
 
-/* Writes those codes in the order of the given values. */
+/* Writes the codes that are nearest with the current factors, in the order of the given values. */
 static inline __attribute__((always_inline)) void ggml_codes(const hc_ggml_kind *kind, bool has_levels,
                                                              const float *values, int present, hc_ggml_tile *tile) {
     const int n = kind->group;

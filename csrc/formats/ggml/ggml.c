@@ -47,7 +47,7 @@ static void ggml_layout(const hc_format *format, const hc_geometry *geometry,
         layout[HC_MINIMA] = factor;
 }
 
-/* With minima the codes in products with floats are decoded values, so they have no scale. */
+/* With minima, the codes in matmuls with floats are decoded values, so they have no scale. */
 static bool ggml_has_groups(const hc_format *format) { return !ggml_kind(format)->has_minimum; }
 
 static hc_clip_domain ggml_clip_domain(const hc_format *format) {

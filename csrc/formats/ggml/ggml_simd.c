@@ -76,7 +76,7 @@ static inline void load_factors(const hc_ggml_kind *kind, const hc_geometry *geo
         if (end - from >= 8)
             memcpy(&word, from, 8);
         else
-            memcpy(&word, from, bits == 6 ? 6 : 4); /* the last ones */
+            memcpy(&word, from, bits == 6 ? 6 : 4); /* the last numbers: no byte after the row is read */
         const float d = simd_from_half(hc_load_u16(coarse + (i >> per) * stride));
         simd_scaled_numbers(word, bits, !kind->has_minimum, id == HC_MINIMA ? -d : d, out);
     }

@@ -8,8 +8,8 @@ HC_SLICE(plain_slice, HC_CODES_PLAIN)
 HC_SLICE(signed_slice, HC_CODES_SIGNED)
 HC_SLICE(shifted_slice, HC_CODES_SHIFTED)
 
-/* Scales as they are stored, in place of the scales; false where one was cut to float16's largest or is subnormal, so
- * that codes may leave their range. */
+/* Stores scales as float16 and replaces them by the stored values. Returns false if a scale was cut to float16's
+ * largest or is subnormal; codes may then leave their range. */
 static inline bool store_half_scales(float *scales, int64_t n, int64_t whole, uint8_t *out) {
     uint16_t halves[SEGMENT_GROUPS + UNIT];
     int within = 1;
@@ -34,7 +34,7 @@ static inline void zero_points(int64_t n, int64_t whole, int32_t largest, int bi
     pack_bytes(bytes, n, bits, out);
 }
 
-/* Scales of a segment: what is stored, and what codes are made with. Returns the function for the codes. */
+/* Computes and stores the scales and zero points of a segment. Returns the function that computes its codes. */
 static inline hc_slice_fn *segment_scales(const hc_format *format, int64_t n, bool clipped, hc_segment *segment,
                                           uint8_t *scales, uint8_t *zeros) {
     const bool symmetric = int_is_symmetric(format);
@@ -58,7 +58,7 @@ static inline hc_slice_fn *segment_scales(const hc_format *format, int64_t n, bo
     return !symmetric ? shifted_slice : clipped ? signed_slice : plain_slice;
 }
 
-/* Rows of 16- or 24-bit codes, made by division: quotients have too many bits for a float32 reciprocal. */
+/* Rows of 16- or 24-bit codes, by division: the quotients have too many bits for a float32 reciprocal. */
 static inline void encode_wide(const float *x, int64_t n, double divisor, int32_t largest, int n_bytes, uint8_t *out) {
     int32_t codes[SLICE];
     if (divisor == 0)
@@ -167,7 +167,7 @@ static inline int count_limbs(const hc_format *format, hc_int_mode mode) {
     return hc_limbs_for(int_largest_code(format)); /* q - z up to 255 */
 }
 
-/* n scales from float16, as many as are stored. */
+/* Converts n scales from float16; reads no byte after them. */
 static inline void widen_scales(const uint8_t *halves, int64_t n, float *scales) {
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)

@@ -24,7 +24,7 @@ typedef struct {
     uint32_t least_bits; /* near it, of a float32 */
     /* the threshold's fraction, and (number of thresholds above the end of the interval) << 23 */
     uint32_t table[1 << STEPS];
-    uint32_t few[FEW]; /* fractions of the thresholds where gamma is at most FEW */
+    uint32_t few[FEW]; /* fractions of the thresholds if gamma is at most FEW */
 } hc_log_table;
 
 /* Fraction of 2^(1 - (r + 1/2) / gamma) in bits of float32, r descending. */

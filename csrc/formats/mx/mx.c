@@ -141,7 +141,7 @@ static int64_t mx_decode_f64(const hc_format *format, const hc_geometry *geometr
     return HC_DONE;
 }
 
-/* Patterns have no integer form: their products are computed in floats, which skip zeros. */
+/* Patterns have no integer form: their matmuls are computed in floats, which skip zeros. */
 static void mx_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
     const int bits = mx_fraction_bits(format);
     *form = (hc_int_form){.available = mode == HC_INT_GROUPED && mx_has_integers(format) && format->m == 0,

@@ -16,13 +16,13 @@ static inline hc_slice_fn *slice_of(const hc_format *format) {
     return slices[mx_element(format) - MX_FIRST_ELEMENT];
 }
 
-/* Bytes of `whole` groups, and what multiplies their values: 2^-e, or 2^(6 - e) of int8's codes. */
+/* Bytes of `whole` groups, and the factors of their values: 2^-e, or 2^(6 - e) for int8 codes. */
 static inline void group_powers(const hc_format *format, int64_t whole, hc_segment *segment, uint8_t *bytes) {
     const uint32_t fraction = 0x7fffff, largest = hc_f32_bits(mx_largest(format));
     const uint32_t half = mx_rule(format) == MX_EVEN ? (uint32_t)1 << (22 - mx_fraction_bits(format)) : 0;
     const uint32_t over = mx_rule(format) == MX_CEIL    ? 0
                           : mx_rule(format) == MX_RCEIL ? largest & fraction
-                                                        : fraction; /* no fraction is larger */
+                                                        : fraction; /* no fraction exceeds this */
     const int32_t top = (int32_t)(largest >> 23);
     for (int64_t i = 0; i < whole; i++) {
         const float absmax = segment->maximum[i];
@@ -47,7 +47,7 @@ static inline void group_powers(const hc_format *format, int64_t whole, hc_segme
     segment->divide = divide;
 }
 
-/* Groups that hold a NaN or an infinity. */
+/* Writes the byte of NaN and codes 0 for groups with a NaN or an infinity. */
 static __attribute__((noinline)) void mark_groups(const hc_segment *segment, int64_t n, int64_t length, int bits,
                                                   uint8_t *scales, uint8_t *codes) {
     for (int64_t i = 0; i < n; i++)

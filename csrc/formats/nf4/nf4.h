@@ -5,7 +5,7 @@
 #include "formats/format.h"
 #include "formats/levels.h"
 
-enum { NF4_LEVELS = 16, NF4_ZERO = 7, NF4_BLOCK = 256 }; /* groups that share a second scale */
+enum { NF4_LEVELS = 16, NF4_ZERO = 7, NF4_BLOCK = 256 }; /* NF4_BLOCK groups share a second scale */
 
 /* Appendix E, each as float32. */
 static const float NF4_LEVEL[NF4_LEVELS] = {-1.0f,

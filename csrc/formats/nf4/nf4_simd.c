@@ -6,7 +6,7 @@
 
 HC_SLICE(nf4_slice, HC_CODES_LEVELS)
 
-/* The table of hc_code_range: an interval without a midpoint has 2, which no quotient passes. */
+/* Fills hc_code_range.levels. An interval without a midpoint gets 2, which exceeds every quotient. */
 static inline void fill_levels(float table[32]) {
     for (int i = -16; i < 16; i++) {
         float found = 2;
@@ -21,8 +21,8 @@ static inline void fill_levels(float table[32]) {
     }
 }
 
-/* Double quantization: the 8 bits of a row's scales. The whole array's scales, then second scales, then their mean are
- * in the state. */
+/* Double quantization: the 8-bit scales of a row. state->shared has the scales of the whole array, then the second
+ * scales, then the mean of the scales. */
 static inline void double_codes(const hc_geometry *geometry, const hc_encode_state *state, int64_t first,
                                 int8_t *codes) {
     const int64_t n = geometry->rows * geometry->groups;
@@ -67,7 +67,7 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
             invert_scales(scale, hc_round_up(n, UNIT), segment.reciprocal, &segment);
             encode_groups(geometry, from + first, 0, n, &segment, &range, nf4_slice, step * geometry->group * 4, 4,
                           codes + first / 2);
-            if (!doubly) /* else these have the level 0, since their scale may come back as another */
+            if (!doubly) /* with double quantization zeros keep the code of level 0: their scale may not decode to 0 */
                 clear_zero_groups(geometry, &segment, n, 4, codes + first / 2);
         }
         if (doubly)

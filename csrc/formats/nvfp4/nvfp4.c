@@ -162,7 +162,7 @@ static int64_t nvfp4_decode_f64(const hc_format *format, const hc_geometry *geom
     return HC_DONE;
 }
 
-/* Patterns have no integer form: their products are computed in floats, which skip zeros. */
+/* Patterns have no integer form: their matmuls are computed in floats, which skip zeros. */
 static void nvfp4_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
     *form = (hc_int_form){.available = mode == HC_INT_GROUPED && format->m == 0,
                           .n_limbs = 1,

@@ -57,7 +57,7 @@ static inline void simd_store_halves(float *values, float limit, uint16_t *halve
     vst1q_f32(values + 4, widened_high(half));
 }
 
-/* 8 codes of float16: no magnitude above the limit, one NaN for all. */
+/* 8 codes of float16. Magnitudes are clamped to the limit; NaN keeps its sign and loses its payload. */
 static inline void simd_half_codes(const float *x, float limit, uint8_t *out) {
     const float32x4_t most = vdupq_n_f32(limit), low = vld1q_f32(x), high = vld1q_f32(x + 4);
     const uint16x8_t code = narrowed(vminq_f32(most, vabsq_f32(low)), vminq_f32(most, vabsq_f32(high)));

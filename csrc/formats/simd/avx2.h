@@ -7,7 +7,7 @@
 
 #define HC_SIMD_F64 4 /* float64 in a register */
 
-/* --- several floats as one; formats/lanes.h has one and says what each does --- */
+/* --- lanes: vectors of floats; formats/lanes.h defines each operation for one float --- */
 
 enum { LANES = 8 };
 typedef __m256 lanes;

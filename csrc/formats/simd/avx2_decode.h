@@ -1,4 +1,4 @@
-/* Primitives of AVX2 that make values, integers and bytes of codes. */
+/* Primitives of AVX2 that convert codes to values, integers and bytes. */
 #ifndef HC_SIMD_AVX2_DECODE_H
 #define HC_SIMD_AVX2_DECODE_H
 
@@ -8,7 +8,7 @@
 #include <float.h>
 #include <string.h>
 
-/* The first multiple of 32 of n codes of 4 bits, as bytes; returns how many. */
+/* Unpacks 4-bit codes to bytes, 32 at a time; returns the number of unpacked codes, the largest multiple of 32 in n. */
 static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signed, uint8_t *out) {
     const __m256i nibbles = _mm256_set1_epi8(15), sign = _mm256_set1_epi8(is_signed ? 8 : 0);
     int64_t i = 0;
@@ -21,9 +21,10 @@ static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signe
     return i;
 }
 
-/* A multiple of 32 of n codes of up to 7 bits, as bytes, the last of a row not; returns how many. 16 codes go into each
- * half; 4 of them into 32 bits, where odd quads of an odd number of bits begin in the middle of a byte; codes 2 and 3 into
- * the upper half of these, and 1 and 3 into the upper halves of halves. */
+/* Unpacks codes of up to 7 bits to bytes, 32 at a time; returns the number of unpacked codes. It stops before a load
+ * would pass `end`. Each 128-bit half of a register gets 16 codes, each 32-bit word a quad of 4. If the number of bits
+ * is odd, odd quads begin in the middle of a byte and are shifted. Then codes 2 and 3 of each quad move to the upper
+ * half of the word, and codes 1 and 3 to the upper byte of their half. */
 static inline int64_t simd_unpack(const uint8_t *from, const uint8_t *end, int64_t n, int bits, bool is_signed,
                                   uint8_t *out) {
     uint8_t at[16];
@@ -47,7 +48,7 @@ static inline int64_t simd_unpack(const uint8_t *from, const uint8_t *end, int64
     return i;
 }
 
-/* The first multiple of 32 of n codes below 16, by a table; returns how many. */
+/* Looks up codes below 16 in a table, 32 at a time; returns the number of converted codes. */
 static inline int64_t simd_lookup16(const uint8_t *codes, int64_t n, const int8_t table[16], int8_t *out) {
     const __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
     int64_t i = 0;
@@ -58,8 +59,9 @@ static inline int64_t simd_lookup16(const uint8_t *codes, int64_t n, const int8_
     return i;
 }
 
-/* The first multiple of 64 of n signed codes of 4 bits, times their groups' scales of 4 bits, of which the first is the first
- * of a byte; a group holds 16, 32 or 64 codes. Each scale has a table of its products. */
+/* Multiplies signed 4-bit codes by the 4-bit scales of their groups, 64 codes at a time; returns the number of
+ * converted codes. The first scale is in the low half of a byte. A group has 16, 32 or 64 codes. Each scale has a table
+ * of its products with all codes. */
 static inline int64_t simd_fold4(const uint8_t *codes, const uint8_t *scales, int64_t group, int64_t n, int8_t *out) {
     const __m256i nibbles = _mm256_set1_epi8(15);
     const int log2_group = __builtin_ctzll((uint64_t)group);
@@ -76,7 +78,7 @@ static inline int64_t simd_fold4(const uint8_t *codes, const uint8_t *scales, in
     return i;
 }
 
-/* The second operand of min and max is what a NaN leaves. */
+/* For NaN, min and max return their second operand: NaN stays. */
 static inline __m256 saturated_f32x8(__m256 product) {
     return _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), _mm256_min_ps(_mm256_set1_ps(FLT_MAX), product));
 }
@@ -104,7 +106,8 @@ simd_values(const uint8_t *codes, int64_t n, bool is_signed, int32_t zero, int32
     }
 }
 
-/* values[j] = real * (scale * code[j]), saturated, of 64 signed codes of 4 bits in groups of 16 with a scale of 4 bits. */
+/* values[j] = real * (scale * code[j]), saturated, for 64 signed 4-bit codes in groups of 16 with a 4-bit scale
+ * each. */
 static inline __attribute__((always_inline)) void simd_folded_values(const uint8_t *codes, const uint8_t *scales,
                                                                      float real, float *values) {
     const __m128i nibbles = _mm_set1_epi8(15);
@@ -140,7 +143,7 @@ static inline __attribute__((always_inline)) __m256 scaled_entries(const float *
     return has_no_minus_zero(kind) ? _mm256_add_ps(entry, zero) : entry;
 }
 
-/* scale * (integer * entry), saturated; the products with integers, which are exact, have no minus zero. */
+/* scale * (integer * entry), saturated. The exact product integer * entry is never minus zero. */
 static inline __attribute__((always_inline)) hc_table16 simd_scaled_entries(const float *table, hc_element_kind kind,
                                                                             const bool has_integer, float integer,
                                                                             float scale) {
@@ -148,7 +151,7 @@ static inline __attribute__((always_inline)) hc_table16 simd_scaled_entries(cons
                         scaled_entries(table + 8, kind, has_integer, integer, scale)};
 }
 
-/* values[j] = entry of code j, 4 bits each; n a multiple of 16. */
+/* values[j] = table entry of the 4-bit code j; n is a multiple of 16. */
 static inline __attribute__((always_inline)) void simd_lookup4(const uint8_t *codes, int64_t n, hc_table16 table,
                                                                float *values) {
     const __m256i up = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0); /* bit 3 of a code becomes the sign */
@@ -190,7 +193,7 @@ static inline __attribute__((always_inline)) __m256 elements_f32x8(const uint8_t
     const hc_half_form form = half_form(kind);
     const __m128i code = _mm_cvtepi8_epi16(byte);
     __m128i half = _mm_and_si128(_mm_slli_epi16(code, form.shift), _mm_set1_epi16(form.mask));
-    if (form.beyond) { /* one NaN for all */
+    if (form.beyond) { /* NaN loses its payload and keeps its sign */
         const __m128i sign = _mm_set1_epi16(-0x8000), magnitude = _mm_andnot_si128(sign, half);
         const __m128i is_nan = _mm_cmpgt_epi16(magnitude, _mm_set1_epi16(form.beyond));
         const __m128i nan = _mm_or_si128(_mm_and_si128(half, sign), _mm_set1_epi16(0x7e00));
@@ -210,7 +213,8 @@ static inline __attribute__((always_inline)) __m256 scaled_f32x8(__m256 element,
     return _mm256_blendv_ps(value, product, _mm256_cmp_ps(magnitude, _mm256_set1_ps(FLT_MAX), _CMP_GT_OQ));
 }
 
-/* values[j] = element of code[j], times the scale, which saturates what is finite; reads up to 7 codes more. */
+/* values[j] = element of code[j], times the scale if `scaled`; finite elements saturate. Reads up to 7 codes too
+ * many. */
 static inline __attribute__((always_inline)) void simd_elements(const uint8_t *codes, int64_t n, hc_element_kind kind,
                                                                 hc_table16 table, const float *large, bool scaled,
                                                                 float scale, float *values) {
@@ -228,7 +232,7 @@ static inline __attribute__((always_inline)) void simd_elements(const uint8_t *c
     }
 }
 
-/* Factors of groups in blocks, many at a time: none with this set. */
+/* Factors of groups in blocks (avx512_decode.h): this set has no kernel for them and returns 0. */
 static inline int64_t simd_block_factors(int bits, bool in_pairs, bool is_minimum, const uint8_t *from,
                                          const uint8_t *coarse, int64_t n, float *out) {
     (void)bits, (void)in_pairs, (void)is_minimum, (void)from, (void)coarse, (void)n, (void)out;

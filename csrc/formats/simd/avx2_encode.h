@@ -1,4 +1,4 @@
-/* Primitives of AVX2 that make codes of values. A unit is two registers.
+/* Primitives of AVX2 that convert values to codes. A unit is two registers.
  *
  * Small floats: adding 2^(e + 23 - m) to a magnitude with exponent e (at least the smallest normal one) rounds it to m
  * bits, RNE, in the low bits of the sum. The addend also has the code of 2^e in these bits, so the low bits of the sum
@@ -23,7 +23,7 @@ static inline __m256i magnitude_i32x8(__m256i x, int which) {
 
 static inline __m256i load_i32x8(const float *x) { return _mm256_loadu_si256((const __m256i *)x); }
 
-/* Lane i of the answer is the largest lane of v[i]. */
+/* Lane i of the result is the largest lane of v[i]. */
 static inline __m256i transposed_max(const __m256i v[8]) {
     __m256i pair[4], quad[2];
 #pragma GCC unroll 4

@@ -7,7 +7,7 @@
 
 #define HC_SIMD_F64 8 /* float64 in a register */
 
-/* --- several floats as one; formats/lanes.h has one and says what each does --- */
+/* --- lanes: vectors of floats; formats/lanes.h defines each operation for one float --- */
 
 enum { LANES = 16 };
 typedef __m512 lanes;

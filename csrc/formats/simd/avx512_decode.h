@@ -1,4 +1,4 @@
-/* Primitives of AVX-512 that make values, integers and bytes of codes. */
+/* Primitives of AVX-512 that convert codes to values, integers and bytes. */
 #ifndef HC_SIMD_AVX512_DECODE_H
 #define HC_SIMD_AVX512_DECODE_H
 
@@ -7,12 +7,12 @@
 
 #include <float.h>
 
-/* 16 bytes at hc_times4 for the scale in bits [4, 8) of each 16-bit number. */
+/* The row of hc_times4 for the scale in bits [4, 8) of `numbers`. A row has 16 bytes, so these bits are its offset. */
 static inline __m128i times4(uint32_t numbers) {
     return _mm_load_si128((const __m128i *)(const void *)(&hc_times4[0][0] + (numbers & 0xf0)));
 }
 
-/* The first multiple of 64 of n codes of 4 bits, as bytes; returns how many. */
+/* Unpacks 4-bit codes to bytes, 64 at a time; returns the number of unpacked codes, the largest multiple of 64 in n. */
 static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signed, uint8_t *out) {
     const __m512i nibbles = _mm512_set1_epi8(15);
     const __m512i plain = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
@@ -26,9 +26,10 @@ static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signe
     return i;
 }
 
-/* The first multiple of 64 of n codes of up to 7 bits, as bytes; returns how many. 16 codes go into each quarter; 4 of them
- * into 32 bits, where odd quads of an odd number of bits begin in the middle of a byte; codes 2 and 3 into the upper half
- * of these, and 1 and 3 into the upper halves of halves. */
+/* Unpacks codes of up to 7 bits to bytes, 64 at a time; returns the number of unpacked codes. Each 128-bit quarter of a
+ * register gets 16 codes, each 32-bit word a quad of 4. If the number of bits is odd, odd quads begin in the middle of
+ * a byte and are shifted. Then codes 2 and 3 of each quad move to the upper half of the word, and codes 1 and 3 to the
+ * upper byte of their half. */
 static inline int64_t simd_unpack(const uint8_t *from, const uint8_t *end, int64_t n, int bits, bool is_signed,
                                   uint8_t *out) {
     (void)end;
@@ -57,7 +58,7 @@ static inline int64_t simd_unpack(const uint8_t *from, const uint8_t *end, int64
     return i;
 }
 
-/* The first multiple of 64 of n codes below 16, by a table; returns how many. */
+/* Looks up codes below 16 in a table, 64 at a time; returns the number of converted codes. */
 static inline int64_t simd_lookup16(const uint8_t *codes, int64_t n, const int8_t table[16], int8_t *out) {
     const __m512i values = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table));
     int64_t i = 0;
@@ -66,7 +67,7 @@ static inline int64_t simd_lookup16(const uint8_t *codes, int64_t n, const int8_
     return i;
 }
 
-/* 64 signed codes of 4 bits, times the scales of their groups, which are in `numbers` from bit 4 on. */
+/* 64 signed 4-bit codes, times the 4-bit scales of their groups, which are in `numbers` from bit 4 on. */
 static inline __attribute__((always_inline)) __m512i folded_i8x64(const uint8_t *codes, uint32_t numbers,
                                                                   const int group) {
     const int groups = 64 / group;
@@ -97,8 +98,9 @@ static inline __attribute__((always_inline)) void fold4(const uint8_t *codes, co
     }
 }
 
-/* The first multiple of 64 of n signed codes of 4 bits, times their groups' scales of 4 bits, of which the first is the first
- * of a byte; a group holds 16, 32 or 64 codes. Each scale has a table of its products. */
+/* Multiplies signed 4-bit codes by the 4-bit scales of their groups, 64 codes at a time; returns the number of
+ * converted codes. The first scale is in the low half of a byte. A group has 16, 32 or 64 codes. Each scale has a table
+ * of its products with all codes. */
 static inline int64_t simd_fold4(const uint8_t *codes, const uint8_t *scales, int64_t group, int64_t n, int8_t *out) {
     if (group == 16)
         fold4(codes, scales, 16, n, out);
@@ -109,7 +111,7 @@ static inline int64_t simd_fold4(const uint8_t *codes, const uint8_t *scales, in
     return n / 64 * 64;
 }
 
-/* The first n of 16 values. */
+/* Stores the first n of 16 values. */
 static inline __attribute__((always_inline)) void store_first(float *to, int64_t n, __m512 values) {
     if (n >= 16)
         _mm512_storeu_ps(to, values);
@@ -123,7 +125,7 @@ simd_values(const uint8_t *codes, int64_t n, bool is_signed, int32_t zero, int32
     const __m512i zero_i32x16 = _mm512_set1_epi32(zero), integer_i32x16 = _mm512_set1_epi32(integer);
     const __m512 real_f32x16 = _mm512_set1_ps(real), largest = _mm512_set1_ps(FLT_MAX);
     int64_t i = 0;
-    if (zero == 0 && integer == 1) /* the product of integers takes as long as all else */
+    if (zero == 0 && integer == 1) /* the integer multiplication takes as long as the rest of the loop */
         for (; i + 16 <= n; i += 16) {
             const __m128i byte = _mm_loadu_si128((const __m128i *)(codes + i));
             const __m512i code = is_signed ? _mm512_cvtepi8_epi32(byte) : _mm512_cvtepu8_epi32(byte);
@@ -134,13 +136,14 @@ simd_values(const uint8_t *codes, int64_t n, bool is_signed, int32_t zero, int32
         const __m128i byte = _mm_loadu_si128((const __m128i *)(codes + i));
         __m512i code = is_signed ? _mm512_cvtepi8_epi32(byte) : _mm512_cvtepu8_epi32(byte);
         code = _mm512_mullo_epi32(_mm512_sub_epi32(code, zero_i32x16), integer_i32x16);
-        /* the second operand of min and max is what a NaN scale leaves */
+        /* if the scale is NaN, min and max return their second operand: NaN stays */
         const __m512 product = _mm512_min_ps(largest, _mm512_mul_ps(real_f32x16, _mm512_cvtepi32_ps(code)));
         store_first(values + i, n - i, _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), product));
     }
 }
 
-/* values[j] = real * (scale * code[j]), saturated, of 64 signed codes of 4 bits in groups of 16 with a scale of 4 bits. */
+/* values[j] = real * (scale * code[j]), saturated, for 64 signed 4-bit codes in groups of 16 with a 4-bit scale
+ * each. */
 static inline __attribute__((always_inline)) void simd_folded_values(const uint8_t *codes, const uint8_t *scales,
                                                                      float real, float *values) {
     const __m512i folded = folded_i8x64(codes, (uint32_t)hc_load_u16(scales) << 4, 16);
@@ -150,7 +153,7 @@ static inline __attribute__((always_inline)) void simd_folded_values(const uint8
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         const __m512 whole = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(quarter[i]));
-        /* the second operand of min and max is what a NaN leaves */
+        /* if `real` is NaN, min and max return their second operand: NaN stays */
         const __m512 product = _mm512_min_ps(largest, _mm512_mul_ps(real_f32x16, whole));
         _mm512_storeu_ps(values + 16 * i, _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), product));
     }
@@ -160,7 +163,7 @@ typedef __m512 hc_table16;
 
 static inline hc_table16 load_table16(const float *table) { return _mm512_loadu_ps(table); }
 
-/* scale * (integer * entry), saturated; the products with integers, which are exact, have no minus zero. */
+/* scale * (integer * entry), saturated. The exact product integer * entry is never minus zero. */
 static inline __attribute__((always_inline)) hc_table16 simd_scaled_entries(const float *table, hc_element_kind kind,
                                                                             const bool has_integer, float integer,
                                                                             float scale) {
@@ -168,13 +171,13 @@ static inline __attribute__((always_inline)) hc_table16 simd_scaled_entries(cons
     __m512 entry = _mm512_loadu_ps(table);
     if (has_integer)
         entry = _mm512_add_ps(_mm512_mul_ps(entry, _mm512_set1_ps(integer)), zero);
-    /* the second operand of min and max is what a NaN scale leaves */
+    /* if the scale is NaN, min and max return their second operand: NaN stays */
     entry = _mm512_min_ps(largest, _mm512_mul_ps(_mm512_set1_ps(scale), entry));
     entry = _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), entry);
     return has_no_minus_zero(kind) ? _mm512_add_ps(entry, zero) : entry;
 }
 
-/* values[j] = entry of code j, 4 bits each; n a multiple of 16. */
+/* values[j] = table entry of the 4-bit code j; n is a multiple of 16. */
 static inline __attribute__((always_inline)) void simd_lookup4(const uint8_t *codes, int64_t n, hc_table16 table,
                                                                float *values) {
     const __m512i half = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
@@ -192,7 +195,7 @@ static inline hc_table16 scaled_table16(const double *table, double scale) {
     const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(factor, _mm512_loadu_pd(table)));
     const __m256 high = _mm512_cvtpd_ps(_mm512_mul_pd(factor, _mm512_loadu_pd(table + 8)));
     const __m512 all = _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1), most = _mm512_set1_ps(FLT_MAX);
-    return _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), _mm512_min_ps(most, all)); /* of a NaN the second stays */
+    return _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), _mm512_min_ps(most, all)); /* for NaN, the second operand */
 }
 
 /* Elements of 16 codes. */
@@ -208,7 +211,7 @@ static inline __attribute__((always_inline)) __m512 elements_f32x16(const uint8_
     const hc_half_form form = half_form(kind);
     const __m256i code = _mm256_cvtepi8_epi16(byte);
     __m256i half = _mm256_and_si256(_mm256_slli_epi16(code, form.shift), _mm256_set1_epi16(form.mask));
-    if (form.beyond) { /* one NaN for all */
+    if (form.beyond) { /* NaN loses its payload and keeps its sign */
         const __m256i magnitude = _mm256_and_si256(half, _mm256_set1_epi16(0x7fff));
         const __mmask16 is_nan = _mm256_cmpgt_epi16_mask(magnitude, _mm256_set1_epi16(form.beyond));
         const __m256i nan =
@@ -219,7 +222,8 @@ static inline __attribute__((always_inline)) __m512 elements_f32x16(const uint8_
     return kind == HC_BY_E5M2 ? value : _mm512_mul_ps(value, _mm512_set1_ps(form.factor));
 }
 
-/* values[j] = element of code[j], times the scale, which saturates what is finite; reads up to 15 codes more. */
+/* values[j] = element of code[j], times the scale if `scaled`; finite elements saturate. Reads up to 15 codes too
+ * many. */
 static inline __attribute__((always_inline)) void simd_elements(const uint8_t *codes, int64_t n, hc_element_kind kind,
                                                                 hc_table16 table, const float *large, bool scaled,
                                                                 float scale, float *values) {
@@ -229,7 +233,7 @@ static inline __attribute__((always_inline)) void simd_elements(const uint8_t *c
         __m512 value = element;
         if (scaled) {
             const __m512 product = _mm512_mul_ps(_mm512_set1_ps(scale), element);
-            /* the second operand of min and max is what a NaN leaves */
+            /* for NaN, min and max return their second operand: NaN stays */
             value = _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), _mm512_min_ps(largest, product));
             if (has_no_minus_zero(kind))
                 value = _mm512_add_ps(value, _mm512_setzero_ps());
@@ -240,9 +244,9 @@ static inline __attribute__((always_inline)) void simd_elements(const uint8_t *c
     }
 }
 
-/* Factors of n groups in blocks, 16 at a time, n a multiple of 16: signed integers of 8 bits times a float16 for 16 of them;
- * or, in pairs of a scale and a minimum, unsigned ones of 6 bits times a float16 for 8. The minimum counts as negative.
- * Returns how many, 0 where others are wanted. */
+/* Factors of n groups in blocks of ggml; n is a multiple of 16. bits = 8: signed integers, times one float16 per 16
+ * groups. bits = 6, in pairs of scales and minima: unsigned integers, times one float16 per 8 groups; minima are
+ * negated. Returns n, or 0 for any other layout. */
 static inline int64_t simd_block_factors(int bits, bool in_pairs, bool is_minimum, const uint8_t *from,
                                          const uint8_t *coarse, int64_t n, float *out) {
     if (bits == 8) {
@@ -255,7 +259,7 @@ static inline int64_t simd_block_factors(int bits, bool in_pairs, bool is_minimu
     }
     if (bits != 6 || !in_pairs)
         return 0;
-    /* number i has 6 bits from 6 i on: in bytes 6 i / 8 and the next; 16 of them are 12 bytes */
+    /* number i begins at bit 6 i, so it is in byte 6 i / 8 and the next one; 16 numbers are 12 bytes */
     const __m512i bytes = _mm512_setr_epi32(0x80800100, 0x80800100, 0x80800201, 0x80800302, 0x80800403, 0x80800403,
                                             0x80800504, 0x80800605, 0x80800706, 0x80800706, 0x80800807, 0x80800908,
                                             0x80800a09, 0x80800a09, 0x80800b0a, 0x8080800b);

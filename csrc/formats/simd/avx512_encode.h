@@ -1,4 +1,4 @@
-/* Primitives of AVX-512 that make codes of values. A unit is one register.
+/* Primitives of AVX-512 that convert values to codes. A unit is one register.
  *
  * Small floats: adding 2^(e + 23 - m) to a magnitude with exponent e (at least the smallest normal one) rounds it to m
  * bits, RNE, in the low bits of the sum. The addend also has the code of 2^e in these bits, so the low bits of the sum
@@ -21,7 +21,7 @@ static inline __m512i magnitude_i32x16(__m512i x, int which) {
 
 static inline __m512i max_of_halves(__m512i low, __m512i high) { return _mm512_max_epi32(low, high); }
 
-/* Lane i of the answer is the largest lane of v[i]. */
+/* Lane i of the result is the largest lane of v[i]. */
 static inline __m512i transposed_max(const __m512i v[16]) {
     __m512i pair[8], quad[4];
 #pragma GCC unroll 8
@@ -124,7 +124,8 @@ static inline __attribute__((always_inline)) bool simd_floats(const float *x, co
             apart = _mm512_ternarylogic_epi32(apart, sum, _mm512_castps_si512(more), 0xf6); /* apart | (sum ^ more) */
         }
         const __m512i sign = _mm512_srli_epi32(_mm512_castps_si512(quotient), 32 - type.bits);
-        unit[i] = _mm512_ternarylogic_epi32(magnitude, sum, sign, 0xca); /* sum where magnitude has ones, else sign */
+        unit[i] =
+            _mm512_ternarylogic_epi32(magnitude, sum, sign, 0xca); /* the magnitude bits of sum, the rest of sign */
     }
     const __m512i lanes = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i bytes =

@@ -35,7 +35,7 @@ typedef enum {
 
 typedef struct {
     float near;        /* a quotient this far from its integer may be beyond the midpoint */
-    int32_t low, high; /* of codes */
+    int32_t low, high; /* range of codes */
     float limit;       /* of small floats: larger magnitudes are clamped to this */
     /* of levels: the midpoint of each interval (HC_LEVEL_STEPS), with its code in the low 4 bits */
     const float *levels;
@@ -93,7 +93,7 @@ static inline void quad_bytes(int bits, uint8_t at[16]) {
  * and another bias. Codes are bytes: unsigned for tables, otherwise sign-extended. */
 typedef enum {
     HC_BY_TABLE16,  /* 16 entries */
-    HC_BY_LEVELS16, /* the same, for values without minus zero */
+    HC_BY_LEVELS16, /* 16 entries, no minus zero */
     HC_BY_LEVELS,   /* 256 entries, no minus zero */
     HC_BY_TABLE,
     HC_BY_INT8, /* code / 64 */

@@ -136,7 +136,7 @@ static inline int64_t decode_integers(const hc_format *format, const hc_geometry
     return HC_DONE;
 }
 
-/* The code in bits 0 to 3 of two tables: magnitudes, then the same with minus signs. */
+/* Looks up the code in bits 0 to 3 in a table of magnitudes followed by the negated magnitudes. */
 static inline void signed_table(const float magnitudes[8], float *table) {
     for (int i = 0; i < 8; i++) {
         table[i] = magnitudes[i];

@@ -14,8 +14,8 @@
 typedef struct {
     float real[CHUNK + 8];
     int32_t integer[CHUNK + 8], zero[CHUNK + 8];
-    bool has_integer, has_zero; /* else 1 and 0 throughout */
-    bool is_signed;             /* codes */
+    bool has_integer, has_zero; /* otherwise every integer is 1, every zero point 0 */
+    bool is_signed;             /* codes are signed */
     uint8_t codes[CHUNK + 64];
 } hc_terms;
 

@@ -30,8 +30,8 @@ typedef struct {
     _Alignas(HC_CACHE_LINE) uint8_t codes[SLICE + HC_CACHE_LINE];
     uint8_t group_of[SLICE / UNIT];
     float factor;
-    int64_t far; /* distance in bytes beyond the next segment that is prefetched, too */
-    bool divide; /* reciprocals are no use */
+    int64_t far; /* bytes from the next segment to the values that are prefetched as well */
+    bool divide; /* codes must be computed by division: a reciprocal is not normal */
 } hc_segment;
 
 /* Packs n codes in bytes to `bits` bits each; reads up to 63 bytes more, writes only the bytes of the codes. */

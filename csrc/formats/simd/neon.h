@@ -7,7 +7,7 @@
 
 #define HC_SIMD_F64 2 /* float64 in a register */
 
-/* --- several floats as one; formats/lanes.h has one and says what each does --- */
+/* --- lanes: vectors of floats; formats/lanes.h defines each operation for one float --- */
 
 enum { LANES = 4 };
 typedef float32x4_t lanes;

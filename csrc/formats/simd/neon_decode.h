@@ -1,4 +1,4 @@
-/* Primitives of NEON that make values, integers and bytes of codes. */
+/* Primitives of NEON that convert codes to values, integers and bytes. */
 #ifndef HC_SIMD_NEON_DECODE_H
 #define HC_SIMD_NEON_DECODE_H
 
@@ -8,13 +8,13 @@
 #include <float.h>
 #include <string.h>
 
-/* 32 codes of 4 bits as bytes without a sign. */
+/* 32 unsigned 4-bit codes as bytes. */
 static inline uint8x16x2_t nibbles(const uint8_t *from) {
     const uint8x16_t pair = vld1q_u8(from);
     return vzipq_u8(vandq_u8(pair, vdupq_n_u8(15)), vshrq_n_u8(pair, 4));
 }
 
-/* The first multiple of 32 of n codes of 4 bits, as bytes; returns how many. */
+/* Unpacks 4-bit codes to bytes, 32 at a time; returns the number of unpacked codes, the largest multiple of 32 in n. */
 static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signed, uint8_t *out) {
     const uint8x16_t sign = vdupq_n_u8(is_signed ? 8 : 0); /* (code ^ 8) - 8 extends the sign */
     int64_t i = 0;
@@ -26,8 +26,8 @@ static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signe
     return i;
 }
 
-/* A multiple of 16 of n codes of up to 7 bits, as bytes, the last of a row not; returns how many. Each code is within
- * two bytes, which go into 16 bits and are shifted. */
+/* Unpacks codes of up to 7 bits to bytes, 16 at a time; returns the number of unpacked codes. It stops before a load
+ * would pass `end`. Each code is within two bytes; they become a 16-bit number, which is shifted. */
 static inline int64_t simd_unpack(const uint8_t *from, const uint8_t *end, int64_t n, int bits, bool is_signed,
                                   uint8_t *out) {
     uint8_t at[16];
@@ -52,7 +52,7 @@ static inline int64_t simd_unpack(const uint8_t *from, const uint8_t *end, int64
     return i;
 }
 
-/* The first multiple of 16 of n codes below 16, by a table; returns how many. */
+/* Looks up codes below 16 in a table, 16 at a time; returns the number of converted codes. */
 static inline int64_t simd_lookup16(const uint8_t *codes, int64_t n, const int8_t table[16], int8_t *out) {
     const int8x16_t values = vld1q_s8(table);
     int64_t i = 0;
@@ -61,8 +61,9 @@ static inline int64_t simd_lookup16(const uint8_t *codes, int64_t n, const int8_
     return i;
 }
 
-/* The first multiple of 64 of n signed codes of 4 bits, times their groups' scales of 4 bits, of which the first is the first
- * of a byte; a group holds 16, 32 or 64 codes. Each scale has a table of its products. */
+/* Multiplies signed 4-bit codes by the 4-bit scales of their groups, 64 codes at a time; returns the number of
+ * converted codes. The first scale is in the low half of a byte. A group has 16, 32 or 64 codes. Each scale has a table
+ * of its products with all codes. */
 static inline int64_t simd_fold4(const uint8_t *codes, const uint8_t *scales, int64_t group, int64_t n, int8_t *out) {
     const int log2_group = __builtin_ctzll((uint64_t)group);
     int64_t i = 0;
@@ -104,7 +105,8 @@ simd_values(const uint8_t *codes, int64_t n, bool is_signed, int32_t zero, int32
     }
 }
 
-/* values[j] = real * (scale * code[j]), saturated, of 64 signed codes of 4 bits in groups of 16 with a scale of 4 bits. */
+/* values[j] = real * (scale * code[j]), saturated, for 64 signed 4-bit codes in groups of 16 with a 4-bit scale
+ * each. */
 static inline __attribute__((always_inline)) void simd_folded_values(const uint8_t *codes, const uint8_t *scales,
                                                                      float real, float *values) {
 #pragma GCC unroll 4
@@ -124,12 +126,12 @@ static inline __attribute__((always_inline)) void simd_folded_values(const uint8
     }
 }
 
-/* The first, second, third and fourth bytes of 16 floats: four lookups of bytes give a float. */
+/* The first, second, third and fourth bytes of 16 floats. A float is looked up as four bytes. */
 typedef uint8x16x4_t hc_table16;
 
 static inline hc_table16 load_table16(const float *table) { return vld4q_u8((const uint8_t *)table); }
 
-/* scale * (integer * entry), saturated; the products with integers, which are exact, have no minus zero. */
+/* scale * (integer * entry), saturated. The exact product integer * entry is never minus zero. */
 static inline __attribute__((always_inline)) hc_table16 simd_scaled_entries(const float *table, hc_element_kind kind,
                                                                             const bool has_integer, float integer,
                                                                             float scale) {
@@ -146,7 +148,7 @@ static inline __attribute__((always_inline)) hc_table16 simd_scaled_entries(cons
     return load_table16(entries);
 }
 
-/* values[j] = entry of code j, 4 bits each; n a multiple of 16. */
+/* values[j] = table entry of the 4-bit code j; n is a multiple of 16. */
 static inline __attribute__((always_inline)) void simd_lookup4(const uint8_t *codes, int64_t n, hc_table16 table,
                                                                float *values) {
     for (int64_t i = 0; i < n; i += 16) {
@@ -200,7 +202,7 @@ static inline __attribute__((always_inline)) float32x4x2_t elements_f32x8(const 
     const hc_half_form form = half_form(kind);
     uint16x8_t half = vshlq_u16(vreinterpretq_u16_s16(code), vdupq_n_s16((int16_t)form.shift));
     half = vandq_u16(half, vdupq_n_u16((uint16_t)form.mask));
-    if (form.beyond) { /* one NaN for all */
+    if (form.beyond) { /* NaN loses its payload and keeps its sign */
         const uint16x8_t sign = vdupq_n_u16(0x8000), magnitude = vbicq_u16(half, sign);
         const uint16x8_t is_nan = vcgtq_u16(magnitude, vdupq_n_u16((uint16_t)form.beyond));
         half = vbslq_u16(vbicq_u16(is_nan, sign), vdupq_n_u16(0x7e00), half);
@@ -219,7 +221,8 @@ static inline __attribute__((always_inline)) float32x4_t scaled_f32x4(float32x4_
     return vbslq_f32(vcagtq_f32(element, vdupq_n_f32(FLT_MAX)), product, value);
 }
 
-/* values[j] = element of code[j], times the scale, which saturates what is finite; reads up to 7 codes more. */
+/* values[j] = element of code[j], times the scale if `scaled`; finite elements saturate. Reads up to 7 codes too
+ * many. */
 static inline __attribute__((always_inline)) void simd_elements(const uint8_t *codes, int64_t n, hc_element_kind kind,
                                                                 hc_table16 table, const float *large, bool scaled,
                                                                 float scale, float *values) {
@@ -235,7 +238,7 @@ static inline __attribute__((always_inline)) void simd_elements(const uint8_t *c
     }
 }
 
-/* Factors of groups in blocks, many at a time: none with this set. */
+/* Factors of groups in blocks (avx512_decode.h): this set has no kernel for them and returns 0. */
 static inline int64_t simd_block_factors(int bits, bool in_pairs, bool is_minimum, const uint8_t *from,
                                          const uint8_t *coarse, int64_t n, float *out) {
     (void)bits, (void)in_pairs, (void)is_minimum, (void)from, (void)coarse, (void)n, (void)out;

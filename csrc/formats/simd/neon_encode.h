@@ -1,4 +1,4 @@
-/* Primitives of NEON that make codes of values. A unit is four registers.
+/* Primitives of NEON that convert values to codes. A unit is four registers.
  *
  * Small floats are rounded as in avx2_encode.h: the addend of a magnitude leaves its code in the low bits of the sum.
  * vminq and vmaxq keep a NaN, as the second operand of x86's min and max does.

@@ -1,8 +1,8 @@
-/* Decoding tiles whose codes of 4 or 8 bits are read where they are stored, group by group: short rows, such as keys of a
- * cache, have few values for the steps of a chunk. The SIMD set gives simd_scaled_entries, simd_lookup4, simd_values and
- * simd_elements; the format gives load_group.
+/* Decoding of tiles with codes of 4 or 8 bits, which are read as they are stored, group by group. This is faster than
+ * decode_rows.h for short rows, such as the keys of a cache: their few values do not repay the steps of a chunk. The
+ * SIMD set provides simd_scaled_entries, simd_lookup4, simd_values and simd_elements; the format provides load_group.
  *
- *   value = scale * (integer * element)     of every group; 4 bits: a group's 16 values first, then a lookup of each code
+ *   value = scale * (integer * element)     for every group; 4 bits: the group's 16 values, then a lookup of each code
  */
 #ifndef HC_DECODE_STORED_H
 #define HC_DECODE_STORED_H
@@ -11,15 +11,15 @@
 
 #define HC_INLINE static inline __attribute__((always_inline))
 
-/* What the loop over groups is compiled for. */
+/* Properties of codes that are constants in the loop over groups, which is compiled for each combination. */
 typedef struct {
     int bits;
-    bool is_integer, is_signed; /* of 8 bits; else: */
-    hc_element_kind kind;       /* of elements */
-    bool scaled, has_integer;   /* else the factors are 1 */
+    bool is_integer, is_signed; /* of 8-bit codes */
+    hc_element_kind kind;       /* of other codes */
+    bool scaled, has_integer;   /* false: the factor is 1 */
 } hc_stored_codes;
 
-/* A row of a tile: its codes, its scales and its coarse scale, or NULL. */
+/* A row of a tile. A component that the format lacks is NULL. */
 typedef struct {
     const uint8_t *codes, *scales, *coarse;
 } hc_stored_row;
@@ -27,17 +27,17 @@ typedef struct {
     float scale, integer;
 } hc_stored_group;
 
-/* What multiplies the elements of a group. */
+/* The factors of the elements of a group. */
 static inline hc_stored_group load_group(const hc_format *format, const hc_stored_row *row, int64_t group);
 
-/* Codes that begin on a byte, groups whose values fill registers. */
+/* Whether codes begin on a byte and the values of groups fill registers. */
 static inline bool reads_stored(const hc_format *format, const hc_geometry *geometry, const hc_tile *tile) {
     const bool is_one = tile->first_column + tile->columns <= geometry->group;
     return (format->bits == 4 || format->bits == 8) && tile->first_column % UNIT == 0 && tile->columns % UNIT == 0 &&
            (is_one || geometry->group % UNIT == 0);
 }
 
-/* table: elements of codes of 4 bits. */
+/* Decodes n codes of one group. table: the elements of 4-bit codes. */
 HC_INLINE void group_values(const hc_stored_codes of, const float *table, const uint8_t *codes, int64_t n,
                             hc_stored_group by, float *to) {
     if (of.bits == 4)
@@ -51,11 +51,11 @@ HC_INLINE void group_values(const hc_stored_codes of, const float *table, const 
         simd_elements(codes, n, of.kind, load_table16(table), table, of.scaled, by.scale, to);
 }
 
-/* `size`: values of each group of the tile, or 0: of geometry->group, and fewer at the ends of the tile. */
+/* `size`: number of values of every group of the tile. 0: geometry->group, and fewer at the ends of the tile. */
 HC_INLINE void stored_rows(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                            const hc_tile *tile, const hc_stored_codes of, const float *table, const int64_t size,
                            float *values, int64_t ld) {
-    const hc_format local = *format; /* no store of values changes it */
+    const hc_format local = *format; /* a copy, which stores to `values` cannot change */
     const int64_t group_size = size ? size : of.scaled ? geometry->group : tile->columns, columns = tile->columns;
     const int64_t first = tile->first_column / group_size, skipped = size ? 0 : tile->first_column % group_size;
     for (int64_t i = 0; i < tile->rows; i++, values += ld) {
@@ -103,7 +103,7 @@ HC_INLINE int64_t stored_integers(const hc_format *format, const hc_geometry *ge
     return stored_values(format, geometry, components, tile, bytes, table, values, ld);
 }
 
-/* Elements of 8 bits: one function a kind, so that what a kind does not need is not in its loop. */
+/* 8-bit elements: one function per kind, so that a loop contains only the code of its kind. */
 typedef int64_t hc_stored_fn(const hc_format *, const hc_geometry *, const hc_components *, const hc_tile *, bool,
                              float *, int64_t);
 #define HC_STORED_BYTES(name, kind_)                                                                                   \
@@ -117,7 +117,7 @@ typedef int64_t hc_stored_fn(const hc_format *, const hc_geometry *, const hc_co
         return stored_values(format, geometry, components, tile, plain, none, values, ld);                             \
     }
 
-/* Elements of 4 bits, by their table. */
+/* 4-bit elements, by their table. */
 HC_INLINE int64_t stored_nibbles(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                                  const hc_tile *tile, const float table[16], const hc_element_kind kind,
                                  const bool scaled, float *values, int64_t ld) {

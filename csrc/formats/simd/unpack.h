@@ -61,7 +61,7 @@ static inline void plain_integers(const hc_geometry *geometry, const hc_componen
     const int64_t row_bytes = (geometry->padded * bits + 7) / 8, whole = tile->columns & ~(int64_t)7;
     const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
     uint8_t *to = (uint8_t *)out->limb[0] + i * out->ld, last[HC_CACHE_LINE];
-    const int64_t tile_bytes = tile->columns * bits / 8; /* the next columns, if they are needed: */
+    const int64_t tile_bytes = tile->columns * bits / 8; /* prefetches the columns of the next tile: */
     for (int64_t ahead = tile_bytes; ahead < 2 * tile_bytes; ahead += HC_CACHE_LINE)
         __builtin_prefetch((const char *)codes + tile->first_column * bits / 8 + ahead, 0, 3);
     unpack_codes(codes, row_bytes, tile->first_column, whole, bits, is_signed, to);

@@ -27,13 +27,13 @@ static inline void simd_store_halves(float *values, float limit, uint16_t *halve
     _mm256_storeu_ps(values, _mm256_cvtph_ps(half));
 }
 
-/* 8 codes of float16: no magnitude above the limit, one NaN for all. */
+/* 8 codes of float16. Magnitudes are clamped to the limit; NaN keeps its sign and loses its payload. */
 static inline void simd_half_codes(const float *x, float limit, uint8_t *out) {
     const __m256 sign = _mm256_set1_ps(-0.0f), value = _mm256_loadu_ps(x);
     /* the second operand of min is the result for NaN */
     const __m256 cut = _mm256_min_ps(_mm256_set1_ps(limit), _mm256_andnot_ps(sign, value));
     const __m128i code = _mm256_cvtps_ph(cut, _MM_FROUND_TO_NEAREST_INT);
-    const __m128i no_payload = _mm_min_epu16(code, _mm_set1_epi16(0x7c01)); /* above infinity: NaN */
+    const __m128i no_payload = _mm_min_epu16(code, _mm_set1_epi16(0x7c01)); /* codes above infinity are NaN */
     const __m128i is_nan = _mm_cmpeq_epi16(no_payload, _mm_set1_epi16(0x7c01));
     const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(_mm256_and_ps(sign, value)), 16);
     const __m128i signs = _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));

@@ -1,5 +1,5 @@
 /* VS-Quant, many values at a time; formats/vsq/vsq.c is the definition. */
-#define HC_KEPT_GROUPS 1024 /* of a row whose coarse scale is found after its codes */
+#define HC_KEPT_GROUPS 1024 /* most groups of a row whose coarse scale is computed after its codes */
 
 #include "formats/simd/decode_rows.h"
 #include "formats/simd/encode_rows.h"
@@ -24,7 +24,7 @@ static inline void pack_scales(const int32_t *codes, int64_t n, int bits, uint8_
     }
 }
 
-/* clip(RNE(s / gamma)); by the reciprocal where no quotient is near a midpoint. */
+/* clip(RNE(s / gamma)); by the reciprocal if no quotient is near a midpoint. */
 static inline void scale_codes(const float *scales, int64_t n, float coarse, int32_t largest, int32_t *codes) {
     const hc_code_range range = code_range(0, largest);
     const float reciprocal = 1.0f / coarse;
@@ -45,7 +45,7 @@ HC_SLICE(plain_slice, HC_CODES_PLAIN)
 HC_SLICE(signed_slice, HC_CODES_SIGNED)
 HC_SLICE(unsigned_slice, HC_CODES_UNSIGNED)
 
-/* What all rows have in common, and where one row lies. */
+/* The parameters that all rows share, and the memory of the current row. */
 typedef struct {
     const hc_format *format;
     const hc_geometry *geometry;
@@ -54,12 +54,13 @@ typedef struct {
     int32_t largest, largest_scale;
     hc_code_range range;
     hc_slice_fn *encode;
-    int64_t step; /* groups of a segment */
+    int64_t step; /* groups per segment */
     const float *x, *thresholds;
     uint8_t *codes, *scales;
 } hc_vsq_row;
 
-/* Largest magnitudes, or thresholds, of groups [group, group + n) to place `at` of the segment; false: illegal. */
+/* Scales of groups [group, group + n), from their largest magnitudes or thresholds, to index `at` of the segment.
+ * Returns false if a value is invalid. */
 static inline bool row_maxima(const hc_vsq_row *row, int64_t group, int64_t n, int64_t at, hc_segment *segment) {
     const float *from = row->x + group * row->geometry->group;
     float *maximum = segment->maximum;
@@ -84,7 +85,7 @@ static inline void row_codes(const hc_vsq_row *row, int64_t group, int64_t n, in
                   row->step * row->geometry->group * 4, row->bits, row->codes + first / 8 * row->bits);
 }
 
-/* Codes first, then the coarse scale, then the groups whose scale became 0; for rows of up to HC_KEPT_GROUPS. */
+/* Encodes a row of up to HC_KEPT_GROUPS groups: codes, then the coarse scale, then codes 0 where a scale became 0. */
 static inline bool encode_fine_first(const hc_vsq_row *row, hc_segment *segment, float *coarse) {
     const int64_t groups = row->geometry->groups, whole = hc_round_up(groups, UNIT);
     segment->factor = 1;
@@ -105,12 +106,12 @@ static inline bool encode_fine_first(const hc_vsq_row *row, hc_segment *segment,
         zeros |= codes[i] == 0;
     const int64_t n = row->geometry->group;
     for (int64_t i = 0; i < groups && zeros; i++)
-        if (codes[i] == 0) /* a group starts on a byte, or is the row */
+        if (codes[i] == 0) /* a group starts on a byte, or it is the whole row */
             memset(row->codes + i * n / 8 * row->bits, 0, (size_t)(n * row->bits + 7) / 8);
     return true;
 }
 
-/* One level, or two with the coarse scale known. */
+/* Encodes a row with one level, or with two levels if the coarse scale is known. */
 static inline bool encode_with(const hc_vsq_row *row, float coarse, hc_segment *segment) {
     for (int64_t group = 0; group < row->geometry->groups; group += row->step) {
         const int64_t n = hc_min(row->step, row->geometry->groups - group), whole = hc_round_up(n, UNIT);
@@ -124,7 +125,7 @@ static inline bool encode_with(const hc_vsq_row *row, float coarse, hc_segment *
             int32_t codes[SEGMENT_GROUPS + UNIT];
             scale_codes(scale, whole, coarse, row->largest_scale, codes);
             pack_scales(codes, n, row->scale_bits, row->scales + group / 8 * row->scale_bits);
-            if (row->refit) /* divisor coarse * code, exact; rounded for the reciprocals only */
+            if (row->refit) /* the divisor coarse * code is exact; only the reciprocals use the rounded product */
                 segment->factor = coarse;
             for (int64_t i = 0; i < whole; i++)
                 scale[i] =
@@ -138,7 +139,7 @@ static inline bool encode_with(const hc_vsq_row *row, float coarse, hc_segment *
     return true;
 }
 
-/* The coarse scale of a row that needs it before its codes. */
+/* Computes the coarse scale of a row before its codes. */
 static inline bool find_coarse(const hc_vsq_row *row, hc_segment *segment, float *coarse) {
     float largest = 0;
     for (int64_t group = 0; group < row->geometry->groups; group += row->step) {
@@ -216,7 +217,7 @@ static inline int count_limbs(const hc_format *format, hc_int_mode mode) {
     return hc_limbs_for(vsq_largest_integer(format, mode));
 }
 
-/* Codes and scales of 4 bits each, whose products are bytes. */
+/* Whether codes and scales have 4 bits each, so that their products are bytes. */
 static inline bool folds_bytes(const hc_format *format, const hc_geometry *geometry, const hc_tile *tile) {
     const int64_t group = geometry->group;
     return format->bits == 4 && vsq_scale_bits(format) == 4 && !vsq_is_unsigned(format) &&
@@ -273,10 +274,10 @@ static inline hc_stored_group load_group(const hc_format *format, const hc_store
     return (hc_stored_group){coarse, numbers[row->scales[group >> 1] >> (group & 1) * 4 & 15]};
 }
 
-/* Codes and scales of 4 bits, in groups of 16: their products are bytes first. */
+/* Values of 4-bit codes with 4-bit scales in groups of 16. The products of codes and scales are computed as bytes. */
 static int64_t folded_values(const hc_format *format, const hc_components *components, const hc_tile *tile, float *to,
                              int64_t ld) {
-    const hc_format local = *format; /* no store of values changes it */
+    const hc_format local = *format; /* a copy, which stores to `values` cannot change */
     const int64_t columns = tile->columns;
     for (int64_t i = 0; i < tile->rows; i++, to += ld) {
         const int64_t row = tile->first_row + i;

@@ -1,5 +1,6 @@
-/* The kernels of bitmaps, kernels/compressed/compressed.h, from functions whose bytes of an item are a constant: mark(bytes,
- * words, items, bits), keep(bytes, words, bits, items, kept) and place(bytes, words, bits, kept, items). */
+/* The kernels of bitmaps (kernels/compressed/compressed.h), from three functions of the including file, for which the
+ * bytes of an item are a constant: mark(bytes, words, items, bits), keep(bytes, words, bits, items, kept) and
+ * place(bytes, words, bits, kept, items). */
 #include "kernels/kernel.h"
 
 #define HC_BY_BYTES(function, ...)                                                                                     \

@@ -6,7 +6,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* One bit an item: items are compared with 0, and what is equal narrowed to bytes, 32 items at a time. */
+/* One bit per item: 32 items at a time are compared with 0, and the results are narrowed to bytes. */
 INLINE __m256i load(const char *items) { return _mm256_loadu_si256((const __m256i *)(const void *)items); }
 
 /* Bits of 32 items that are 0. */
@@ -35,10 +35,12 @@ INLINE void mark(const int bytes, int64_t words, const char *items, uint64_t *bi
 
 HC_BITMAP_MARK(avx2)
 
-/* The items whose bit is set, one after the other, eight at a time: pext brings their places to the front, which then
- * pick items; bytes it brings there themselves. Eight are written whatever is kept of them, so the last ones go one by
- * one, and so do those of words that keep few. */
-/* Places of bytes from places of two. */
+/* bitmap_compress, eight items at a time: pext moves the indices of the kept items to the front, and a permutation
+ * selects the items by these indices. Items of one byte are moved by pext itself. Every step writes eight items, even
+ * if it keeps fewer. So the last items of the output are copied one by one, and so are the items of words with few set
+ * bits. */
+
+/* Indices of the two bytes of each item, from the indices of items. */
 INLINE __m128i doubled(__m128i places) {
     const __m128i twice = _mm_unpacklo_epi8(places, places);
     return _mm_or_si128(_mm_add_epi8(twice, twice), _mm_set1_epi16(0x0100));
@@ -61,7 +63,7 @@ INLINE void keep_eight(const int bytes, unsigned marks, const char *items, char 
     }
 }
 
-/* Eight items of 8 bytes: pairs of 4, four items at a time. */
+/* Eight items of 8 bytes: pairs of 4 bytes, four items at a time. */
 INLINE void keep_long(unsigned marks, const char *items, char *kept) {
     const unsigned pairs = (unsigned)_pdep_u32(marks, 0x5555) * 3;
     keep_eight(4, pairs & 255, items, kept);
@@ -94,9 +96,10 @@ INLINE void keep(const int bytes, int64_t words, const uint64_t *bits, const cha
 
 HC_BITMAP_COMPRESS(avx2)
 
-/* Kept items back in their places, eight at a time: pdep puts the numbers of the kept ones where their bits are set,
- * and these pick items, -1 a zero; bytes it puts there themselves. Eight are read whatever is placed of them, so the
- * last ones go one by one, and so do those of words that keep few. */
+/* bitmap_expand, eight items at a time: pdep moves the numbers of the kept items to the positions of the set bits, and
+ * a permutation selects the items by these numbers; -1 selects a zero. Items of one byte are moved by pdep itself.
+ * Every step reads eight kept items, even if it places fewer. So the last kept items are copied one by one, and so are
+ * the items of words with few set bits. */
 INLINE void place_eight(const int bytes, unsigned marks, const char *kept, char *items) {
     const uint64_t marked = _pdep_u64(marks, 0x0101010101010101u) * 0xff;
     if (bytes == 1) {
@@ -120,7 +123,7 @@ INLINE void place_eight(const int bytes, unsigned marks, const char *kept, char 
     }
 }
 
-/* Eight items of 8 bytes: pairs of 4, four items at a time. */
+/* Eight items of 8 bytes: pairs of 4 bytes, four items at a time. */
 INLINE void place_long(unsigned marks, const char *kept, char *items) {
     const unsigned pairs = (unsigned)_pdep_u32(marks, 0x5555) * 3;
     place_eight(4, pairs & 255, kept, items);

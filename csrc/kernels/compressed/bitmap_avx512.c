@@ -5,7 +5,7 @@
 
 enum { STEP = 16 };
 
-/* One bit an item: whether any of its bits is set, a register of items at a time. */
+/* One bit per item: whether any of its bits is set, one register of items at a time. */
 static inline __attribute__((always_inline)) uint64_t bits_of(const int bytes, const char *items) {
     const __m512i x = _mm512_loadu_si512(items);
     return bytes == 8   ? _mm512_test_epi64_mask(x, x)
@@ -26,8 +26,8 @@ static inline __attribute__((always_inline)) void mark(const int bytes, int64_t 
 
 HC_BITMAP_MARK(avx512)
 
-/* The items whose bit is set, one after the other: compressed in a register of 32- or 64-bit items, smaller ones
- * widened on the way, and stored up to the last that is kept. */
+/* bitmap_compress: registers of 32- or 64-bit items are compressed and stored up to the last kept item. Smaller items
+ * are widened first. */
 static inline __attribute__((always_inline)) void keep(const int bytes, int64_t words, const uint64_t *bits,
                                                        const char *items, char *kept) {
     for (int64_t word = 0; word < words; word++)
@@ -59,8 +59,8 @@ static inline __attribute__((always_inline)) void keep(const int bytes, int64_t 
 
 HC_BITMAP_COMPRESS(avx512)
 
-/* Kept items back in their places: expanded in a register of 32- or 64-bit items, smaller ones widened on the way.
- * Loads are masked: nothing behind the last kept item is read. */
+/* bitmap_expand: kept items are expanded in registers of 32- or 64-bit items. Smaller items are widened first. Loads
+ * are masked: nothing after the last kept item is read. */
 static inline __attribute__((always_inline)) void place(const int bytes, int64_t words, const uint64_t *bits,
                                                         const char *kept, char *items) {
     for (int64_t word = 0; word < words; word++)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* One bit an item: whether any of its bits is set. */
+/* One bit per item: whether any of its bits is set. */
 static inline __attribute__((always_inline)) void mark(const int bytes, int64_t words, const char *items,
                                                        uint64_t *bits) {
     for (int64_t word = 0; word < words; word++) {
@@ -19,7 +19,7 @@ static inline __attribute__((always_inline)) void mark(const int bytes, int64_t 
 
 HC_BITMAP_MARK(scalar)
 
-/* The items whose bit is set, one after the other. */
+/* The items whose bit is set, contiguously. */
 static inline __attribute__((always_inline)) void keep(const int bytes, int64_t words, const uint64_t *bits,
                                                        const char *items, char *kept) {
     for (int64_t word = 0; word < words; word++, items += 64 * bytes)
@@ -30,7 +30,7 @@ static inline __attribute__((always_inline)) void keep(const int bytes, int64_t 
 
 HC_BITMAP_COMPRESS(scalar)
 
-/* Kept items back in their places, zeros between them. */
+/* Kept items at the positions of the set bits, zeros elsewhere. */
 static inline __attribute__((always_inline)) void place(const int bytes, int64_t words, const uint64_t *bits,
                                                         const char *kept, char *items) {
     for (int64_t word = 0; word < words; word++, items += 64 * bytes) {

@@ -1,4 +1,4 @@
-/* Products of compressed weights: rows of stored values with their columns (CSR), and EIE's entries.
+/* Matmuls with compressed weights: rows of stored values with their columns (CSR), and EIE's entries.
  *
  * Stored value t of a row has the weight values[t] and the column indices[t], a valid one; columns of a row ascend.
  */

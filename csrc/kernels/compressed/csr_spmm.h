@@ -1,5 +1,5 @@
-/* Stored weights times a panel of activations: a weight's row keeps its sums in up to 8 registers, each stored value is
- * broadcast and meets the panel row of its column. Before it: kernels/floats of an instruction set. */
+/* Stored weights times a panel of activations. The sums of a row of weights stay in up to 8 registers. Each stored
+ * value is broadcast and multiplied by the panel row of its column. Included after a header of kernels/floats/. */
 #include "kernels/kernel.h"
 
 static inline __attribute__((always_inline)) void walk(const int registers, int64_t rows, const int64_t *begin,
@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) void walk(const int registers, int6
     }
 }
 
-/* The kernel of an instruction set, whose nr is `most` registers. */
+/* Defines the kernel of an instruction set; its nr is `most` registers. */
 #define HC_CSR_SPMM(isa, most)                                                                                         \
     void hc_csr_spmm_##isa(int64_t rows, const int64_t *begin, const int64_t *end, const float *values,                \
                            const int32_t *indices, int64_t first, const float *panel, int lanes, bool accumulate,      \

@@ -1,4 +1,4 @@
-/* Stored weights times one vector, as it is defined; kernels/compressed/compressed.h. */
+/* Definition of stored weights times one vector; kernels/compressed/compressed.h. */
 #include "kernels/compressed/csr_spmv.h"
 
 void hc_csr_spmv_scalar(int64_t rows, const int64_t *starts, const float *values, const int32_t *indices,

@@ -1,4 +1,4 @@
-/* One processing element of EIE, as it is defined; kernels/compressed/compressed.h. */
+/* Definition of one processing element of EIE; kernels/compressed/compressed.h. */
 #include "kernels/compressed/eie_columns.h"
 
 void hc_eie_columns_scalar(int64_t n, const int32_t *columns, const float *x, const uint32_t *pointers,

@@ -1,6 +1,6 @@
-/* Products of lists of activations with rows of weights: the sums of a pixel stay in up to 64 / LANES registers while its
- * list is walked; each activation is broadcast once and meets a row of weights. Before it: kernels/floats of an
- * instruction set, and HC_FMA_NONZERO(x, w, sum), fma(x, w, sum) where w is not 0, else sum. */
+/* Lists of activations times rows of weights. The sums of a pixel stay in up to 64 / LANES registers while the loop
+ * walks its list. Each activation is broadcast once and multiplied by a row of weights. Included after a header of
+ * kernels/floats/ and the definition of HC_FMA_NONZERO(x, w, sum): fma(x, w, sum) if w is not 0, otherwise sum. */
 #include "kernels/kernel.h"
 
 static inline __attribute__((always_inline)) void walk(const int registers, const bool guarded, int64_t count,

@@ -1,4 +1,4 @@
-/* Definition of products of lists of activations with rows of weights; kernels/kernel.h. */
+/* Definition of products of lists of activations with rows of weights; kernels/compressed/compressed.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

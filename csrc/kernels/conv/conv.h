@@ -7,8 +7,8 @@
 
 #include "base/packed.h"
 
-/* direct_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t and values v of a run, both ascending, of
- * rows[t * mr + i][v] * panel[t * tap_step + v * step + j], for i < n_rows <= mr and j < columns <= nr. Rows past n_rows are not
+/* direct_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t and values v of a run, both ascending, of rows[t * mr +
+ * i][v] * panel[t * tap_step + v * step + j], for i < n_rows <= mr and j < columns <= nr. Rows past n_rows are not
  * read. With step nr and tap_step run * nr the panel is that of b of gemm_f32 with the same nr. */
 typedef void hc_direct_f32_fn(int64_t taps, int64_t run, const float *const *rows, const float *panel, int64_t tap_step,
                               int64_t step, int n_rows, int columns, float *c, int64_t ldc);
@@ -19,21 +19,21 @@ typedef void hc_direct_f32_fn(int64_t taps, int64_t run, const float *const *row
 typedef void hc_depthwise_f32_fn(int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                  int64_t ld, int64_t n, int64_t count, float *c, int64_t ldc);
 
-/* depthwise_scaled_f32:  the same of codes with a scale: the chain is of scale[t * ld + j] * float32(tap[t][i * step[t] + j] *
- * panel[t * ld + j]), where no product of codes is -0. */
+/* depthwise_scaled_f32: depthwise_f32 for codes with a scale. The terms of the chain are scale[t * ld + j] *
+ * float32(tap[t][i * step[t] + j] * panel[t * ld + j]). A product of codes that is 0 has no minus sign. */
 typedef void hc_depthwise_scaled_f32_fn(int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                         const float *scale, int64_t ld, int64_t n, int64_t count, float *c,
                                         int64_t ldc);
 
-/* depthwise3_f32:  c[i * c_row + q * ldc + j] = fmaf chain from +0 over taps (r, s) of 3 x 3 ascending of
- * x[(i * stride + r) * w + q * stride + s][j] * panel[(3 * r + s) * ld + j], w = (across - 1) * stride + 3, for i < down <= mr,
- * q < across <= nr and j < count; stride 1 or 2, down and across 1, 2 or 4. */
+/* depthwise3_f32:  c[i * c_row + q * ldc + j] = fmaf chain from +0 over taps (r, s) of 3 x 3 ascending of x[(i * stride
+ * + r) * w + q * stride + s][j] * panel[(3 * r + s) * ld + j], w = (across - 1) * stride + 3, for i < down <= mr, q <
+ * across <= nr and j < count; stride 1 or 2, down and across 1, 2 or 4. */
 typedef void hc_depthwise3_f32_fn(int stride, int down, int across, const float *const *x, const float *panel,
                                   int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc);
 
-/* grouped_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t and values v < run, both ascending, of
- * tap[t][i * step[t] + j / run * run + v] * panel[((j / 8 * taps + t) * run + v) * 8 + j % 8], for i < n and j < count: every group of
- * `run` channels, 2, 4 or 8, has as many filters; count is a multiple of run. */
+/* grouped_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t and values v < run, both ascending, of tap[t][i *
+ * step[t] + j / run * run + v] * panel[((j / 8 * taps + t) * run + v) * 8 + j % 8], for i < n and j < count: every
+ * group of `run` channels, 2, 4 or 8, has as many filters; count is a multiple of run. */
 typedef void hc_grouped_f32_fn(int run, int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                int64_t n, int64_t count, float *c, int64_t ldc);
 
@@ -54,8 +54,8 @@ typedef void hc_direct_s8_fn(int64_t taps, const int64_t *tap, int64_t run, cons
                              const int8_t *panel, const int32_t *init, int n_rows, int columns, int32_t *c,
                              int64_t ldc);
 
-/* depthwise_s16:  c[i * ldc + j] = sum over pairs p and u < 2 of x[i * step + tap[2 * p + u] + j] * panel[(p * ld + j) * 2 + u], for
- * i < n and j < count, modulo 2^32. */
+/* depthwise_s16:  c[i * ldc + j] = sum over pairs p and u < 2 of x[i * step + tap[2 * p + u] + j] * panel[(p * ld + j)
+ * * 2 + u], for i < n and j < count, modulo 2^32. */
 typedef void hc_depthwise_s16_fn(int64_t pairs, const int64_t *tap, int64_t step, const int16_t *x,
                                  const int16_t *panel, int64_t ld, int64_t n, int64_t count, int32_t *c, int64_t ldc);
 
@@ -67,20 +67,23 @@ typedef void hc_depthwise3_s8_fn(int stride, int down, int64_t across, const uin
                                  int64_t pixel_step, const int8_t *panel, const int32_t *init, int64_t count,
                                  int32_t *c, int64_t c_row, int64_t ldc);
 
-/* direct_s16:  c[i * ldc + j] = sum over k < 2 * pairs of rows[i][k] * panel[(k / 2 * nr + j) * 2 + k % 2], modulo 2^32, for
- * i < n_rows <= mr and all nr columns. Budget: the products of a pair keep their sum inside int32. */
+/* direct_s16:  c[i * ldc + j] = sum over k < 2 * pairs of rows[i][k] * panel[(k / 2 * nr + j) * 2 + k % 2], modulo
+ * 2^32, for i < n_rows <= mr and all nr columns. Budget: the products of a pair keep their sum inside int32. */
 typedef void hc_direct_s16_fn(int64_t pairs, const int16_t *const *rows, const int16_t *panel, int n_rows, int32_t *c,
                               int64_t ldc);
 
-/* Winograd F(m x m, r x r), n = m + r - 1, n 4, 6 or 8, r 2, 3 or 4, m at least 2, of values side by side; the matrices and the order of every
- * sum are those of reference/transforms/winograd.py, columns down first, then rows across.
- *   winograd_input_f32   v[(i * n + j) * step + c] = (B^T d B)[i, j] of pixel[h * n + w][c], c < count; perhaps anything up to a
- *                        multiple of 16
- *   winograd_filter_f32  u[(i * n + j) * step + f] = (G g G^T)[i, j] of tap[i * r + j][f], f < count. All taps of the last row, or
- *                        column, may be NULL: zeros, and what they alone make, row, or column, n - 1 of u, is left out
+/* Winograd F(m x m, r x r), n = m + r - 1, with n 4, 6 or 8, r 2, 3 or 4 and m at least 2, for contiguous channels or
+ * filters. The matrices and the order of every sum are those of reference/transforms/winograd.py: columns first, then
+ * rows.
+ *   winograd_input_f32   v[(i * n + j) * step + c] = (B^T d B)[i, j] of pixel[h * n + w][c], c < count. Values up to
+ *                        the next multiple of 16 may be overwritten.
+ *   winograd_filter_f32  u[(i * n + j) * step + f] = (G g G^T)[i, j] of tap[i * r + j][f], f < count. If all taps of
+ *                        the last row (column) are NULL, they are zeros, and row (column) n - 1 of u is not written.
  *   winograd_output_f32  answer[p * m + q][f] = (A^T y A)[p, q] of y[(i * n + j) * step + f], f < count, plus bias[f]
- *                        unless NULL; relu: what is not above 0 becomes +0, NaN stays; answer NULL: left out
- * That is `dims` 2. F(m, 3), dims 1, is the first of the two transforms alone: B^T d, G g and A^T y of n pixels, 3 taps, n sums. */
+ *                        unless bias is NULL. An output whose pointer is NULL is not written. relu: values not above 0
+ *                        become +0, NaN stays.
+ * These are the transforms for dims = 2. With dims = 1, F(m, 3), only the first of the two products is computed: B^T d,
+ * G g and A^T y of n pixels, 3 taps and n sums. */
 typedef void hc_winograd_input_f32_fn(int n, int dims, const float *const *pixel, int64_t count, float *v,
                                       int64_t step);
 typedef void hc_winograd_filter_f32_fn(int n, int r, int dims, const float *const *tap, int64_t count, float *u,
@@ -88,12 +91,12 @@ typedef void hc_winograd_filter_f32_fn(int n, int r, int dims, const float *cons
 typedef void hc_winograd_output_f32_fn(int n, int r, int dims, const float *y, int64_t step, int64_t count,
                                        const float *bias, bool relu, float *const *answer);
 
-/* The same of integers of 8 bits, |pixel|, |tap| <= 128, m 2 or 4, exact: G' has the rows (1, p, p^2) of G's points, and (0, 0, 1) of
- * infinity, so that G = F G' / s, s = 2 or 24, with F a diagonal of integers.
+/* Winograd for 8-bit integers, |pixel|, |tap| <= 128, m 2 or 4, r 3, exact. G' has the rows (1, p, p^2) of G's points
+ * and (0, 0, 1) of infinity, so that G = F G' / s, s = 2 or 24, with F a diagonal matrix of integers.
  *   winograd_input_s16   v = B^T d B, at most 12800
  *   winograd_filter_s16  u = G' g G'^T, at most 6272
- *   winograd_output_s32  answers (A^T F y F A) / s^dims, modulo 2^32, of multiples of s^dims: right from -2^(32 - b) / 2 to below
- *                        2^(32 - b) / 2, b = dims for m = 2 and 3 dims for 4 */
+ *   winograd_output_s32  answer = (A^T F y F A) / s^dims, modulo 2^32; the dividend is a multiple of s^dims. The answer
+ *                        is exact from -2^(32 - b) / 2 to below 2^(32 - b) / 2, b = dims for m = 2, 3 dims for m = 4. */
 typedef void hc_winograd_input_s16_fn(int m, int dims, const int16_t *const *pixel, int64_t count, int16_t *v,
                                       int64_t step);
 typedef void hc_winograd_filter_s16_fn(int m, int dims, const int16_t *taps, int64_t tap_step, int64_t count,
@@ -101,14 +104,15 @@ typedef void hc_winograd_filter_s16_fn(int m, int dims, const int16_t *taps, int
 typedef void hc_winograd_output_s32_fn(int m, int dims, const int32_t *y, int64_t step, int64_t count,
                                        int32_t *const *answer);
 
-/* Convolution by the Fourier transform of tiles of height (1, 8, 16, 32 or 64) x width (8 to 64) real values; the order of every
- * sum is that of reference/transforms/fft.py. A tile, transformed, is hc_fft_places complex values: rows 0 .. height / 2 of
- * column 0, the same of column width / 2, all rows of the columns between. A complex product is three real ones: of (a, b) of
- * an image with the conjugate of (c, e) of a filter k1 = (a + b) c, k2 = a (c + e), k3 = b (c - e) make k1 - k3, k1 - k2. */
+/* Convolution by the Fourier transform of tiles of height (1, 8, 16, 32 or 64) x width (8 to 64) real values; the order
+ * of every sum is that of reference/transforms/fft.py. A transformed tile has hc_fft_places complex values: rows 0 ..
+ * height / 2 of column 0, then those of column width / 2, then all rows of the columns between. A complex product is
+ * three real products: (a, b) of an image times the conjugate of (c, e) of a filter is (k1 - k3, k1 - k2) with k1 = (a
+ * + b) c, k2 = a (c + e), k3 = b (c - e). */
 static inline int64_t hc_fft_places(int height, int width) {
     return (int64_t)(width / 2 - 1) * height + 2 * (height / 2 + 1);
 }
-/* Floats of `work`, at a line of the cache, for all of these kernels. */
+/* Size of `work` for all of these kernels, in floats. It is aligned to a cache line. */
 static inline int64_t hc_fft_work(int height, int width) {
     enum { MOST_LANES = 16 };
     return ((int64_t)width * (height + 1) + 2 * width) * MOST_LANES;
@@ -126,9 +130,10 @@ typedef struct {
     int64_t row_step, pixel_step;
     int rows, columns, down, across;
 } hc_fft_answers;
-/*   fft_forward_f32  to[(part * places + place) * step + c], the factors 0, 1, 2 of that value of a tile, c < count
- *   fft_back_f32     answers [f], f < count, from y[(part * places + place) * step + f], plus bias[f] unless NULL; relu: what
- *                    is not above 0 becomes +0, NaN stays */
+/*   fft_forward_f32  to[(part * places + place) * step + c] = factor `part` (0, 1, 2) of value `place` of a tile,
+ *                    c < count
+ *   fft_back_f32     answers [f], f < count, from y[(part * places + place) * step + f], plus bias[f] unless bias is
+ *                    NULL. relu: values not above 0 become +0, NaN stays. */
 typedef void hc_fft_forward_f32_fn(int height, int width, bool filter, const hc_fft_pixels *pixels, int64_t count,
                                    float *to, int64_t step, float *work);
 typedef void hc_fft_back_f32_fn(int height, int width, const float *y, int64_t step, int64_t count, const float *bias,

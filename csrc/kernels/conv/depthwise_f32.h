@@ -55,7 +55,7 @@ static void rest(int64_t j, int64_t taps, const float *const *tap, const int64_t
         rest(j, taps, tap, step, panel, ld, n, count, c, ldc);                                                         \
     }
 
-/* The same for codes: a product of codes, which is exact or rounded once, times the tap's scale. */
+/* depthwise_scaled_f32: the product of two codes, exact or rounded once, times the tap's scale. */
 __attribute__((always_inline)) static inline void scaled_answers(const int n, int64_t taps, const float *const *tap,
                                                                  const int64_t *step, int64_t at, int64_t j,
                                                                  const float *panel, const float *scale, int64_t ld,

@@ -1,4 +1,5 @@
-/* A filter a channel, 8 channels in lanes: hc_depthwise_f32_avx2 and hc_depthwise_scaled_f32_avx2; kernels/conv/conv.h. */
+/* One filter per channel, 8 channels in lanes: hc_depthwise_f32_avx2 and hc_depthwise_scaled_f32_avx2;
+ * kernels/conv/conv.h. */
 #include "kernels/floats/avx2.h"
 
 #include "kernels/conv/depthwise_f32.h"

@@ -1,4 +1,5 @@
-/* A filter a channel, 16 channels in lanes: hc_depthwise_f32_avx512 and hc_depthwise_scaled_f32_avx512; kernels/conv/conv.h. */
+/* One filter per channel, 16 channels in lanes: hc_depthwise_f32_avx512 and hc_depthwise_scaled_f32_avx512;
+ * kernels/conv/conv.h. */
 #include "kernels/floats/avx512.h"
 
 #include "kernels/conv/depthwise_f32.h"

@@ -1,4 +1,4 @@
-/* A tile of a convolution as it is defined; kernels/conv/conv.h. */
+/* Definition of a tile of a convolution; kernels/conv/conv.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

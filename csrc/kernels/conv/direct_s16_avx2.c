@@ -1,4 +1,4 @@
-/* A tile of integers by vpmaddwd: 6 rows of int16 by 16 of them, two at a time: hc_direct_s16_avx2. */
+/* A tile of int16 by vpmaddwd: 6 rows by 16 columns, two values of k at a time: hc_direct_s16_avx2. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-/* A tile of integers by vpdpwssd: 14 rows of int16 by 32 of them, two at a time: hc_direct_s16_avx512vnni. */
+/* A tile of int16 by vpdpwssd: 14 rows by 32 columns, two values of k at a time: hc_direct_s16_avx512vnni. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

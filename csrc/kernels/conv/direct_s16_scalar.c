@@ -1,4 +1,5 @@
-/* A tile of integers as it is defined; kernels/conv/conv.h: hc_direct_s16_scalar. Sums are unsigned here, so that they wrap. */
+/* Definition of a tile of int16: hc_direct_s16_scalar; kernels/conv/conv.h. Sums are unsigned here, so that they
+ * wrap. */
 #include "kernels/kernel.h"
 
 enum { NR = 8 };

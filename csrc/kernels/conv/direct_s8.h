@@ -4,8 +4,8 @@
  *   VALUE, MR, NR                 type of the values of a row: uint8_t or int16_t
  *   vector, start, load_b         a sum's first value from init; half h of 4 values of all filters
  *   broadcast, dot, put           4 values of a window in all lanes; sum + x b; the two sums of a window into c
- *   put_half                      the first sum of a window into c, where that is those of the first NR / 2 filters: HC_DIRECT_S8_HALVES
- *                                 then has tiles of few filters that take half the time
+ *   put_half                      the first sum of a window into c. If it holds the first NR / 2 filters,
+ *                                 HC_DIRECT_S8_HALVES defines tiles of up to NR / 2 filters, which take half the time
  */
 #ifndef HC_DIRECT_S8_H
 #define HC_DIRECT_S8_H

@@ -1,5 +1,5 @@
-/* A tile of an integer convolution by vpdpbusd on 256-bit registers: 6 windows of uint8 by 2 registers of filters, as in
- * gemm_s8_avxvnni.c: hc_direct_s8_avxvnni. */
+/* A tile of an integer convolution by vpdpbusd on 256-bit registers: 6 windows of uint8 by 2 registers of filters, as
+ * in gemm_s8_avxvnni.c: hc_direct_s8_avxvnni. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

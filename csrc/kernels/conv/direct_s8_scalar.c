@@ -1,4 +1,4 @@
-/* A tile of an integer convolution as it is defined; kernels/conv/conv.h. Sums are unsigned here, so that they wrap. */
+/* Definition of a tile of an integer convolution; kernels/conv/conv.h. Sums are unsigned here, so that they wrap. */
 #include "kernels/kernel.h"
 
 enum { NR = 8 };

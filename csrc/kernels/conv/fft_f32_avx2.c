@@ -1,5 +1,5 @@
-/* The Fourier transforms of tiles, 8 channels, or filters, in lanes: hc_fft_forward_f32_avx2 and hc_fft_back_f32_avx2;
- * kernels/conv/conv.h. */
+/* The Fourier transforms of tiles, with 8 channels or filters in lanes: hc_fft_forward_f32_avx2 and
+ * hc_fft_back_f32_avx2; kernels/conv/conv.h. */
 #include "kernels/floats/avx2.h"
 #include "kernels/kernel.h"
 

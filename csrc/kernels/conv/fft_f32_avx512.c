@@ -1,5 +1,5 @@
-/* The Fourier transforms of tiles, 16 channels, or filters, in lanes: hc_fft_forward_f32_avx512 and hc_fft_back_f32_avx512;
- * kernels/conv/conv.h. */
+/* The Fourier transforms of tiles, with 16 channels or filters in lanes: hc_fft_forward_f32_avx512 and
+ * hc_fft_back_f32_avx512; kernels/conv/conv.h. */
 #include "kernels/floats/avx512.h"
 #include "kernels/kernel.h"
 

@@ -1,4 +1,4 @@
-/* The Fourier transforms of tiles, one value after the other, as they are defined: hc_fft_forward_f32_scalar and
+/* Definition of the Fourier transforms of tiles, one value after the other: hc_fft_forward_f32_scalar and
  * hc_fft_back_f32_scalar; kernels/conv/conv.h. */
 #include "kernels/kernel.h"
 

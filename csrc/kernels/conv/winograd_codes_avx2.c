@@ -1,5 +1,5 @@
-/* Winograd's transforms of integers, 16 codes, or 8 sums, in lanes: hc_winograd_input_s16_avx2, hc_winograd_filter_s16_avx2 and
- * hc_winograd_output_s32_avx2; kernels/conv/conv.h. */
+/* Winograd's transforms of integers, with 16 codes or 8 sums in lanes: hc_winograd_input_s16_avx2,
+ * hc_winograd_filter_s16_avx2 and hc_winograd_output_s32_avx2; kernels/conv/conv.h. */
 #include "kernels/kernel.h"
 
 enum { LANES = 16 };

@@ -1,4 +1,4 @@
-/* Winograd's transforms of integers, 32 codes, or 16 sums, in lanes: hc_winograd_input_s16_avx512,
+/* Winograd's transforms of integers, with 32 codes or 16 sums in lanes: hc_winograd_input_s16_avx512,
  * hc_winograd_filter_s16_avx512 and hc_winograd_output_s32_avx512; kernels/conv/conv.h. */
 #include "kernels/kernel.h"
 

@@ -1,4 +1,4 @@
-/* Winograd's transforms of integers, one after the other, as they are defined: hc_winograd_input_s16_scalar,
+/* Definition of Winograd's transforms of integers, one after the other: hc_winograd_input_s16_scalar,
  * hc_winograd_filter_s16_scalar and hc_winograd_output_s32_scalar; kernels/conv/conv.h. */
 #include "kernels/kernel.h"
 

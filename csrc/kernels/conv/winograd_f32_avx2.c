@@ -1,4 +1,4 @@
-/* The transforms of Winograd's convolution, 8 channels, or filters, in lanes: hc_winograd_input_f32_avx2,
+/* The transforms of Winograd's convolution, with 8 channels or filters in lanes: hc_winograd_input_f32_avx2,
  * hc_winograd_filter_f32_avx2 and hc_winograd_output_f32_avx2; kernels/conv/conv.h. */
 #include "kernels/floats/avx2.h"
 #include "kernels/kernel.h"

@@ -1,4 +1,4 @@
-/* The transforms of Winograd's convolution, 16 channels, or filters, in lanes: hc_winograd_input_f32_avx512,
+/* The transforms of Winograd's convolution, with 16 channels or filters in lanes: hc_winograd_input_f32_avx512,
  * hc_winograd_filter_f32_avx512 and hc_winograd_output_f32_avx512; kernels/conv/conv.h. */
 #include "kernels/floats/avx512.h"
 #include "kernels/kernel.h"

@@ -1,4 +1,4 @@
-/* The transforms of Winograd's convolution, one value after the other, as they are defined: hc_winograd_input_f32_scalar,
+/* Definition of the transforms of Winograd's convolution, one value after the other: hc_winograd_input_f32_scalar,
  * hc_winograd_filter_f32_scalar and hc_winograd_output_f32_scalar; kernels/conv/conv.h. */
 #include "kernels/kernel.h"
 

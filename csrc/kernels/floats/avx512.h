@@ -1,4 +1,4 @@
-/* Lanes of float32 in AVX-512, for headers whose kernels differ in their registers alone. Included once in a file. */
+/* Lanes of float32 in AVX-512, for headers with kernels that differ only in their registers. Included once per file. */
 #include <immintrin.h>
 
 enum { LANES = 16 };

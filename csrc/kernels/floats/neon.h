@@ -1,4 +1,4 @@
-/* Lanes of float32 in NEON, for headers whose kernels differ in their registers alone. Included once in a file. */
+/* Lanes of float32 in NEON, for headers with kernels that differ only in their registers. Included once per file. */
 #include <arm_neon.h>
 
 enum { LANES = 4 };

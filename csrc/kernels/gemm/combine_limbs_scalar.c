@@ -1,4 +1,4 @@
-/* Joins the sums of pairs of 8-bit limbs; kernels/kernel.h. */
+/* Joins the sums of pairs of 8-bit limbs; kernels/gemm/gemm.h. */
 #include "kernels/kernel.h"
 
 void hc_combine_limbs_scalar(int n, int64_t count, const int32_t *tiles, const int *shifts, int64_t *dots) {

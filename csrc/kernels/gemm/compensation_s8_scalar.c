@@ -1,4 +1,4 @@
-/* Sums of the rows of an int8 panel; kernels/kernel.h. */
+/* Sums of the rows of an int8 panel; kernels/gemm/gemm.h. */
 #include "kernels/kernel.h"
 
 void hc_compensation_s8_scalar(int64_t n_segments, const int32_t *steps, int units, const int8_t *panel, int lanes,

@@ -1,4 +1,4 @@
-/* The final scaling of a folded product, 16 values at a time in float64. Consecutive rows often share a scale (of an
+/* The final scaling of a folded matmul, 16 values at a time in float64. Consecutive rows often share a scale (of an
  * image of a convolution, or of weights). Its products with the scales of the columns are then reused. */
 #include "kernels/kernel.h"
 

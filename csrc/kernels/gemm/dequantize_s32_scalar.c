@@ -1,4 +1,4 @@
-/* The final scaling of a folded product; kernels/kernel.h. */
+/* The final scaling of a folded matmul; kernels/gemm/gemm.h. */
 #include "kernels/kernel.h"
 
 void hc_dequantize_s32_scalar(int64_t rows, int64_t columns, const int32_t *c, int64_t ldc, const float *scale_a,

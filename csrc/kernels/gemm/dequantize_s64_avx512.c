@@ -1,4 +1,4 @@
-/* The final scaling of a folded product with 64-bit sums, 8 values at a time in float64. */
+/* The final scaling of a folded matmul with 64-bit sums, 8 values at a time in float64. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-/* The final scaling of a folded product with 64-bit sums; kernels/kernel.h. */
+/* The final scaling of a folded matmul with 64-bit sums; kernels/gemm/gemm.h. */
 #include "kernels/kernel.h"
 
 void hc_dequantize_s64_scalar(int64_t rows, int64_t columns, const int64_t *c, int64_t ldc, const float *scale_a,

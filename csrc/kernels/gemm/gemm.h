@@ -1,4 +1,4 @@
-/* Products of many rows: definitions of the kernels that work on panels and on their sums.
+/* GEMM: definitions of the kernels that work on panels and on their sums.
  *
  * Panel of a (mr rows) or b (nr rows):   panel[(k / kr * mr + i) * kr + k % kr]; of integers, aligned as 4 of them.
  */
@@ -30,8 +30,8 @@ typedef void hc_gemm_s8_scaled_fn(int64_t n_segments, const int32_t *steps, cons
                                   const int32_t *init, const float *scale_a, const float *scale_b, float *c,
                                   bool accumulate);
 
-/* gemm_small_split:  c[i * nr + j] = sum over segments s of scale_b[s, j] * dot_s(i, j), modulo 2^32, as gemm_small_scaled,
- * scale_b integers up to 2^24. */
+/* gemm_small_split:  c[i * nr + j] = sum over segments s of scale_b[s, j] * dot_s(i, j), modulo 2^32, as
+ * gemm_small_scaled, scale_b integers up to 2^24. */
 typedef void hc_gemm_small_split_fn(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
                                     const int32_t *init, const float *scale_b, int32_t *c);
 
@@ -53,8 +53,8 @@ typedef void hc_scale_s64_fn(int64_t rows, int64_t columns, const int64_t *dots,
 typedef void hc_pack_x32_fn(const void *rows, int64_t row_bytes, int n_rows, int64_t units, void *panel, int lanes,
                             uint32_t flip);
 
-/* compensation_s8:  sums[s * lanes + j] = factor * sum over segment s of row j of an int8 panel with kr = 4; segment s has
- * steps[s] * units groups of 4 values. */
+/* compensation_s8:  sums[s * lanes + j] = factor * sum over segment s of row j of an int8 panel with kr = 4; segment s
+ * has steps[s] * units groups of 4 values. */
 typedef void hc_compensation_s8_fn(int64_t n_segments, const int32_t *steps, int units, const int8_t *panel, int lanes,
                                    int32_t factor, int32_t *sums);
 

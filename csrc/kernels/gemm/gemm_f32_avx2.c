@@ -1,4 +1,4 @@
-/* The tiled float32 product: 6 rows by 2 registers of columns are 12 accumulators, each a broadcast used twice. */
+/* The tiled float32 matmul: 6 rows by 2 registers of columns are 12 accumulators, each a broadcast used twice. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-/* The tiled float32 product: 14 rows by 2 registers of columns are 28 accumulators, each a broadcast used twice. */
+/* The tiled float32 matmul: 14 rows by 2 registers of columns are 28 accumulators, each a broadcast used twice. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

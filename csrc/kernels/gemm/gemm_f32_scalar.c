@@ -1,4 +1,4 @@
-/* The tiled float32 product as it is defined; kernels/kernel.h. */
+/* Definition of the tiled float32 matmul; kernels/gemm/gemm.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* The int8 product on tiles of 16 rows by 64 bytes: 32 x 32 values are four accumulators, two tiles of a and two of b a
- * step of 64 values of k. A tile of a is 16 rows of 64 values as they lie, of b 16 times 4 values of 16 columns.
+/* The int8 matmul on tiles of 16 rows by 64 bytes. The 32 x 32 sums are four accumulators. A step of 64 values of k
+ * reads two tiles of a and two of b. A tile of a is 16 rows of 64 values as they are stored, one of b is 16 times 4
+ * values of 16 columns.
  *
  *   tmm0 tmm1      tmm4      tmm6 tmm7
  *   tmm2 tmm3  +=  tmm5  x
@@ -10,7 +11,7 @@
 
 enum { MR = 32, NR = 32, KR = 64, ROWS = 16, ROW_BYTES = 64 };
 
-/* What ldtilecfg reads. */
+/* The operand of ldtilecfg. */
 typedef struct {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];

@@ -1,5 +1,5 @@
-/* The int8 product by vpmaddwd, which is exact where vpmaddubsw saturates: b is widened to int16 as it is loaded, 4
- * columns of 4 values a register, so a column has two 32-bit lanes, added at the end. 6 rows by 8 columns. */
+/* The int8 matmul by vpmaddwd, which is exact where vpmaddubsw saturates: b is widened to int16 as it is loaded, 4
+ * columns of 4 values per register, so a column has two 32-bit lanes, added at the end. 6 rows by 8 columns. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-/* The int8 product without VNNI: b is widened to int16 as it is loaded, 8 columns of 4 values a register, and vpmaddwd
+/* The int8 matmul without VNNI: b is widened to int16 as it is loaded, 8 columns of 4 values per register; vpmaddwd
  * adds pairs exactly. So a column has two 32-bit lanes, which are added at the end. 12 rows by 16 columns. */
 #include "kernels/kernel.h"
 

@@ -1,4 +1,4 @@
-/* The int8 product by vpdpbusd on 256-bit registers: 6 rows by 2 registers of columns, 4 values of k a step. */
+/* The int8 matmul by vpdpbusd on 256-bit registers: 6 rows by 2 registers of columns, 4 values of k a step. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-/* The int8 product as it is defined; kernels/kernel.h. Sums are unsigned here, so that they wrap. */
+/* Definition of the int8 matmul; kernels/gemm/gemm.h. Sums are unsigned here, so that they wrap. */
 #include "kernels/kernel.h"
 
 enum { MR = 4, NR = 8, KR = 4 };

@@ -1,4 +1,4 @@
-/* The int8 product with float32 group scales: the sums of a segment as in gemm_s8_avx2.c, then one fma on the 6 x 8
+/* The int8 matmul with float32 group scales: the sums of a segment as in gemm_s8_avx2.c, then one fma on the 6 x 8
  * float32 sums, which stay in memory (L1). */
 #include "kernels/kernel.h"
 
@@ -13,14 +13,14 @@ static inline __m256i dot(__m256i sum, __m256i a, __m256i b) {
     return sum;
 }
 
-/* The first of a segment. */
+/* The products of the first step of a segment, which start its sums. */
 static inline __m256i product(__m256i a, __m256i b) {
     __m256i products;
     __asm__("vpmaddwd %2, %1, %0" : "=x"(products) : "x"(a), "x"(b));
     return products;
 }
 
-/* Columns 0 1 4 5 2 3 6 7, in which neighbours are added, and back. */
+/* Converts columns to the order 0 1 4 5 2 3 6 7, which vphaddd produces, and back. */
 static inline __m256 turn(__m256 columns) {
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(columns), 0xd8));
 }
@@ -34,7 +34,7 @@ void hc_gemm_s8_scaled_avx2(int64_t n_segments, const int32_t *steps, const void
         _mm256_storeu_ps(c + i * NR, accumulate ? turn(_mm256_loadu_ps(c + i * NR)) : _mm256_setzero_ps());
     for (int64_t s = 0; s < n_segments; s++, scale_a += MR, scale_b += NR) {
         __m256i sum[MR][2], low, high;
-        const int first = steps[s] > 0; /* its products start the sums */
+        const int first = steps[s] > 0; /* 1 if there is a first step, whose products start the sums */
 #pragma GCC unroll 8
         for (int i = 0; i < MR && !first; i++)
             sum[i][0] = sum[i][1] = _mm256_setzero_si256();

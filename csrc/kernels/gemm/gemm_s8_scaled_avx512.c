@@ -1,4 +1,4 @@
-/* The int8 product with float32 group scales without VNNI: the sums of a segment as in gemm_s8_avx512.c, then one fma
+/* The int8 matmul with float32 group scales without VNNI: the sums of a segment as in gemm_s8_avx512.c, then one fma
  * on the 12 x 16 float32 sums, which stay in memory (L1). */
 #include "kernels/kernel.h"
 

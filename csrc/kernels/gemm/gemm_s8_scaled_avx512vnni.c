@@ -1,4 +1,4 @@
-/* The int8 product with float32 group scales: with 6 rows by 2 registers there are registers for the integer sums of a
+/* The int8 matmul with float32 group scales: with 6 rows by 2 registers there are registers for the integer sums of a
  * segment and for the float32 sums of all segments. */
 #include "kernels/kernel.h"
 

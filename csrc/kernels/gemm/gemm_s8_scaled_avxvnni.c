@@ -1,4 +1,4 @@
-/* The int8 product with float32 group scales: the sums of a segment as in gemm_s8_avxvnni.c, then one fma on the 6 x 16
+/* The int8 matmul with float32 group scales: the sums of a segment as in gemm_s8_avxvnni.c, then one fma on the 6 x 16
  * float32 sums, which stay in memory (L1). */
 #include "kernels/kernel.h"
 

@@ -1,4 +1,4 @@
-/* The int8 product with float32 group scales as it is defined; kernels/kernel.h. */
+/* Definition of the int8 matmul with float32 group scales; kernels/gemm/gemm.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Definition of products of small weights, with float32 group scales and with integer ones; kernels/kernel.h. */
+/* Definition of products of small weights, with float32 group scales and with integer ones; kernels/gemm/gemm.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Transposing 32-bit units of rows into a panel; kernels/kernel.h. */
+/* Transposing 32-bit units of rows into a panel; kernels/gemm/gemm.h. */
 #include "kernels/kernel.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* One segment of a grouped product with 64-bit sums, 8 values at a time. */
+/* One segment of a grouped matmul with 64-bit sums, 8 values at a time. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

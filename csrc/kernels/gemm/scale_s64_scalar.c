@@ -1,4 +1,4 @@
-/* One segment of a grouped product with 64-bit sums; kernels/kernel.h. */
+/* One segment of a grouped matmul with 64-bit sums; kernels/gemm/gemm.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

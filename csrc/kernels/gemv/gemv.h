@@ -95,17 +95,20 @@ typedef void hc_gemv_dense_fn(int64_t n, const float *const *rows, int n_vectors
 typedef void hc_gemv_minima_fn(int64_t n, int64_t ld, int64_t n_lines, const float *x_scales, const float *sums,
                                const float *minima, float *out);
 
-/* gemv_minima_halves:  the same of float16 minima, n of them at rows[i], from 16 places of any alignment. There is no
- * scalar kernel: gemv_minima of decoded rows is it. */
+/* gemv_minima_halves: gemv_minima with float16 minima, n of them at each of rows[0 .. 15], of any alignment. There is
+ * no scalar kernel: gemv_minima of the decoded minima is the definition. */
 typedef void hc_gemv_minima_halves_fn(int64_t n, int64_t ld, int64_t n_lines, const float *x_scales, const float *sums,
                                       const uint8_t *const *rows, float *out);
 
-/* gemv_scaled:  gemv_dots and gemv_chain of up to 16 rows and 1, 2 or 4 lines of x: out[line * 16 + row]. A segment fills 4, 8,
- * 16 or 32 words and has a float16 or float32 as its scale; start[w] = -zero * sum of x over word w. There is no
- * scalar kernel: those two are it. Budget: |x| <= 128; so a word's sum of codes of 4 bits, less their zero, is within 15360,
- * two int16 (those of a table are at most 15 too), and one of bytes below 64 (is_small) within 32256.
- * gemv_scaled_packed is the same of codes of 2 to 7 bits, packed: words are those that they fill as bytes, and x is in the
- * order of bytes. gemv_unpack before gemv_scaled does its work. */
+/* gemv_scaled: gemv_dots followed by gemv_chain, for up to 16 rows and 1, 2 or 4 lines of x: out[line * 16 + row]. A
+ * segment has 4, 8, 16 or 32 words and a float16 or float32 scale; start[w] = -zero * sum of x over word w. There is no
+ * scalar kernel: gemv_dots and gemv_chain are the definition. Budget: |x| <= 128. So the sum of a word of 4-bit codes,
+ * less their zero, is at most 15360, and two such sums fit int16 (entries of a table are at most 15, too). The sum of a
+ * word of bytes below 64 (is_small) is at most 32256.
+ *
+ * gemv_scaled_packed: gemv_scaled for packed codes of 2 to 7 bits. `words` counts the words that the codes fill as
+ * bytes, and x is in the order of bytes. There is no scalar kernel: gemv_unpack followed by gemv_scaled is the
+ * definition. */
 typedef struct {
     int bits, flip, words, scale_bits;
     const uint8_t *table; /* as in gemv_dots; for gemv_scaled_packed it is NULL, and is_small is false */
@@ -123,8 +126,8 @@ typedef struct {
 } hc_gemv_scaled_args;
 typedef void hc_gemv_scaled_fn(const hc_gemv_scaled_args *args);
 
-/* gemv_scales:  out[i] = float32(factor * number i), the numbers being unsigned integers of 4 or 8 bits, float16,
- * or float8 e4m3fn. */
+/* gemv_scales: out[i] = float32(factor * number i). The numbers are unsigned integers of 4 or 8 bits, float16, E8M0 or
+ * float8 e4m3fn. */
 enum { HC_SCALES_U4 = 4, HC_SCALES_U8 = 8, HC_SCALES_F16 = 16, HC_SCALES_E8M0, HC_SCALES_E4M3 };
 typedef void hc_gemv_scales_fn(const uint8_t *stored, int kind, float factor, int64_t n, float *out);
 

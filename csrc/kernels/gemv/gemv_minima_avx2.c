@@ -1,4 +1,4 @@
-/* gemv_minima: 16 rows in two registers. The minima of some segments are transposed once for all lines of x. */
+/* gemv_minima: 16 rows in two registers. Minima are transposed once for all lines of x. */
 #include "kernels/gemv/gemv_transpose_avx2.h"
 #include "kernels/kernel.h"
 

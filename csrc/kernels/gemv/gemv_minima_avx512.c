@@ -1,4 +1,4 @@
-/* gemv_minima and gemv_minima_halves: 16 rows in a register. The minima of some segments are transposed once for all lines of x. */
+/* gemv_minima and gemv_minima_halves: 16 rows per register. Minima are transposed once for all lines of x. */
 #include "kernels/gemv/gemv_transpose_avx512.h"
 #include "kernels/kernel.h"
 
@@ -48,7 +48,7 @@ INLINE void add_block(int n_lines, int64_t steps, int64_t ld, const float *x_sca
     }
 }
 
-/* Few lines, 1 to LINES: chains wait for themselves, and the next block is transposed meanwhile. */
+/* Few lines, 1 to LINES. While the chains wait for their latency, the processor transposes the next block. */
 INLINE void add_few(int n_lines, int64_t n, int64_t ld, const float *x_scales, const float *sums, const float *minima,
                     float *out) {
     __m512 acc[LINES];
@@ -95,7 +95,7 @@ void hc_gemv_minima_avx512(int64_t n, int64_t ld, int64_t n_lines, const float *
     }
 }
 
-/* `add_block` with chains that lie in memory. */
+/* add_block with chains in memory. */
 INLINE void add_stored(int n_lines, int64_t steps, int64_t ld, const float *x_scales, const float *sums,
                        const __m512 *block, float *out) {
     __m512 acc[LINES];

@@ -124,7 +124,7 @@ INLINE __m256 step(__m256 acc, __m256i dots, int32_t correction, __m256 scale, f
     return _mm256_fmadd_ps(_mm256_mul_ps(_mm256_set1_ps(x_scale), scale), _mm256_cvtepi32_ps(exact), acc);
 }
 
-/* Codes and scales that these rows' followers want, `bytes` of each row's codes from `place` on. */
+/* Prefetches codes and scales of later rows: `bytes` of codes from `place` on for each row. */
 INLINE void prefetch(const hc_gemv_scaled_args *args, const uint8_t *const *codes, const uint8_t *const *from,
                      int64_t place, int64_t bytes, int64_t scale_place) {
     const int64_t rows = (AHEAD_BYTES / (2 * ROWS * args->code_stride) + 1) * 2 * ROWS;
@@ -136,7 +136,7 @@ INLINE void prefetch(const hc_gemv_scaled_args *args, const uint8_t *const *code
     }
 }
 
-/* words: 4, or 8 in `registers` registers. */
+/* Rows of segments of 4 words, or of 8 words in each of `registers` registers. */
 INLINE void eight_rows(const hc_gemv_scaled_args *args, const uint8_t *const *codes, const uint8_t *const *from,
                        code_kind kind, int words, int registers, int n_lines, float *out) {
     const __m256i form = kind == TABLED

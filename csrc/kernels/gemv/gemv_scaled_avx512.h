@@ -1,16 +1,16 @@
-/* gemv_scaled and gemv_scaled_packed: 4 rows at a time, whose 32-bit lanes of sums are added until every slice, 128 bits
- * of codes as bytes or of 4 bits, has one a row: parts[slice][row]. Those of 16 rows are transposed to slices of 16 rows
- * in lanes, each lane the chain of its row.
+/* gemv_scaled and gemv_scaled_packed. A slice is 128 bits of codes (bytes, or 4 bits each). The 32-bit sums of 4 rows
+ * are added until each slice has one sum per row: parts[slice][row]. The sums of 16 rows are transposed to registers
+ * with the 16 rows in lanes. Each lane is the chain of its row.
  *
- * What includes this has said in hc_code_loader and load_codes how a register of codes comes from storage.
+ * The including file defines hc_code_loader and load_codes, which load a register of codes.
  */
 #ifndef HC_GEMV_SCALED_AVX512_H
 #define HC_GEMV_SCALED_AVX512_H
 
-enum { ROWS = 16, QUADS = 4, CHUNK = 32 }; /* registers of codes between two turns of the chains: Zen 4, 2026-11 */
-enum {
-    AHEAD_BYTES = 8192
-}; /* of codes to prefetch. Every line counts: without those of the last registers rows of 288 bytes took twice as long: Zen 5 */
+/* CHUNK: registers of codes per row whose parts are computed before the chains use them (Zen 4, 2026-11). AHEAD_BYTES:
+ * distance of the prefetch in codes. Every line is prefetched: without the last lines, rows of 288 bytes took twice as
+ * long (Zen 5). */
+enum { ROWS = 16, QUADS = 4, CHUNK = 32, AHEAD_BYTES = 8192 };
 
 typedef __m512i hc_parts[CHUNK][QUADS]; /* of one line of x */
 _Static_assert(HC_GEMV_LINES * sizeof(hc_parts) <= HC_GEMV_SCALED_BYTES, "scratch");
@@ -21,8 +21,8 @@ INLINE __m512i dot(__m512i sum, __m512i a_u8, __m512i b_s8) {
     return sum;
 }
 
-/* Sums of neighbours, in every 128 bits those of a before those of b; of small codes all are within int16, of 4
- * bits sums of two as well. */
+/* Adds neighbours: every 128 bits of the result have the sums of a, then those of b. is_small: all sums are within
+ * int16, so that they can be packed first. */
 INLINE __m512i add_pairs(__m512i a, __m512i b, bool is_small) {
     if (is_small)
         return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
@@ -31,8 +31,8 @@ INLINE __m512i add_pairs(__m512i a, __m512i b, bool is_small) {
                             _mm512_castps_si512(_mm512_shuffle_ps(first, second, 0xdd)));
 }
 
-/* Register number `reg` of a row's codes, `at` of the chunk's, of each of 4 rows, times n lines of x; the rows have
- * `left` bytes from there on. */
+/* Multiplies register `reg` of the codes of each of 4 rows by n_lines lines of x, and stores the sums at index `at` of
+ * the chunk. The rows have `left` bytes from this register on. */
 INLINE void add_parts(const hc_gemv_scaled_args *args, const hc_code_loader *loader, const uint8_t *const *codes,
                       int64_t reg, int64_t left, int bits, bool tabled, bool is_small, int n_lines, hc_parts *parts,
                       int64_t at, int quad) {
@@ -69,13 +69,13 @@ INLINE void add_parts(const hc_gemv_scaled_args *args, const hc_code_loader *loa
     }
 }
 
-/* Rows to prefetch ahead: whole calls, AHEAD_BYTES or more. */
+/* Distance of the prefetch in rows: whole calls of ROWS rows, at least AHEAD_BYTES. */
 INLINE int64_t rows_ahead(const hc_gemv_scaled_args *args) {
     return (AHEAD_BYTES / (ROWS * args->code_stride) + 1) * ROWS;
 }
 
-/* The parts of 16 rows from register `first` on, n of them, of which each row has `left` bytes. What is prefetched are lines
- * side by side where whole rows are read, else lines of rows that follow. */
+/* Computes the parts of 16 rows for n registers of codes from `first` on. Each row has `left` bytes from there on. If
+ * whole rows are read (is_whole), adjacent lines are prefetched, otherwise the lines of later rows. */
 INLINE void add_chunk(const hc_gemv_scaled_args *args, const hc_code_loader *loader, const uint8_t *const *codes,
                       int64_t first, int64_t n, int64_t left, bool is_whole, int bits, bool tabled, bool is_small,
                       int n_lines, hc_parts *parts) {
@@ -105,7 +105,7 @@ INLINE void add_chunk(const hc_gemv_scaled_args *args, const hc_code_loader *loa
     }
 }
 
-/* 4 slices of 16 rows. */
+/* Transposes the parts of 16 rows to 4 slices with the rows in lanes. */
 INLINE void turn_parts(const __m512i *parts, __m512i *slices) {
     const __m512i a = _mm512_shuffle_i32x4(parts[0], parts[1], 0x88),
                   b = _mm512_shuffle_i32x4(parts[0], parts[1], 0xdd);
@@ -133,7 +133,7 @@ INLINE void load_scales(const hc_gemv_scaled_args *args, const uint8_t *const *f
     transpose(scales);
 }
 
-/* The next `steps` segments, at most 16, of `slices` slices each; above 4 that is `more` times 4. */
+/* Adds the next `steps` segments, at most 16. A segment has `slices` slices, or `more` times 4 if slices is 4. */
 INLINE __m512 add_segments(__m512 acc, int64_t steps, int slices, int more, const float *x_scales, const __m512 *scales,
                            const __m512i (*parts)[QUADS]) {
     const int at_once = slices < 4 ? 4 / slices : 1;
@@ -165,7 +165,7 @@ INLINE __m512 add_segments(__m512 acc, int64_t steps, int slices, int more, cons
     return acc;
 }
 
-/* The end of a row, once for all forms. */
+/* The last segments of a row: add_segments that is not inlined, since it runs once per row. */
 static __attribute__((noinline)) __m512 add_last(__m512 acc, int64_t steps, int slices, int more, const float *x_scales,
                                                  const __m512 *scales, const __m512i (*parts)[QUADS]) {
     return slices == 1   ? add_segments(acc, steps, 1, 1, x_scales, scales, parts)

@@ -1,16 +1,16 @@
-/* gemv_scaled of codes that are bytes, or 4 bits. */
+/* gemv_scaled for codes of 8 and of 4 bits. */
 #include "kernels/gemv/gemv_transpose_avx512.h"
 #include "kernels/kernel.h"
 
 typedef struct {
-    int64_t bytes; /* of codes in a register */
+    int64_t bytes; /* bytes of codes per register */
 } hc_code_loader;
 
-/* 64 bytes of codes, of which the row has `left`. */
+/* Loads 64 bytes of codes, of which the row has `left`. */
 INLINE __m512i load_codes(const hc_code_loader *loader, const uint8_t *codes, int64_t left) {
     (void)loader;
     __m512i stored = left >= 64 ? _mm512_loadu_si512(codes) : _mm512_maskz_loadu_epi8((1ull << left) - 1, codes);
-    __asm__("" : "+v"(stored)); /* else gcc loads them twice, which costs as much again where they are misaligned */
+    __asm__("" : "+v"(stored)); /* otherwise gcc loads the codes twice, which is slow if they are misaligned */
     return stored;
 }
 

@@ -5,7 +5,7 @@
 #include "kernels/kernel.h"
 
 typedef struct {
-    int64_t bytes; /* of codes in a register */
+    int64_t bytes; /* bytes of codes per register */
     __m512i place, shift, mask;
 } hc_code_loader;
 

@@ -1,22 +1,22 @@
-/* The body of attention over a tile of keys: kernels/layers/layers.h. A file for each instruction set compiles it; before it,
- * the file says
+/* The body of attention over a tile of keys: kernels/layers/layers.h. One file per instruction set compiles it.
+ * Included after the definitions of
  *
- *   HC_FLOATS       float32 of a register
- *   HC_ROWS         rows of queries that see the same keys meet each register of keys, which codes become on the way
- *   hc_fold         the sums of HC_FLOATS keys, from a register each: lanes i and i + HC_FLOATS / 2 added, ..., i and i + 1
- *   hc_code_floats  16 codes as float32, for attend_codes
+ *   HC_FLOATS       float32 values per register
+ *   HC_ROWS         most rows of queries that share the loads of a register of keys, if they see the same keys
+ *   hc_fold         sums of HC_FLOATS keys, one register each: adds lanes i and i + HC_FLOATS / 2, ..., i and i + 1
+ *   hc_code_floats  converts 16 codes to float32, for attend_codes
  */
 #include "kernels/layers/sums.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 enum {
-    PARTS = HC_SUMS / HC_FLOATS, /* registers of 16 values */
-    MOST_KEYS = 4,               /* at once, of a single row; else half of them */
-    WIDE = 2                     /* answers at once: so many times 16 */
+    PARTS = HC_SUMS / HC_FLOATS, /* registers per 16 values */
+    MOST_KEYS = 4,               /* keys at once for a single row; for more rows, half as many */
+    WIDE = 2                     /* blocks of 16 values of the answer at once */
 };
 
-/* The largest of HC_KEYS values and of one more; NaN never is. */
+/* The largest of `than` and of HC_KEYS values; NaN is ignored. */
 static inline float hc_largest(const float *s, float than) {
     const hc_floats zero = {0};
     hc_floats most = zero + than;
@@ -29,11 +29,11 @@ static inline float hc_largest(const float *s, float than) {
     return than;
 }
 
-/* The scores of row r, s, become what its values are weighted with. Returns the factor of the answer so far. */
+/* Replaces the scores s of row r by the weights of its values. Returns the factor of the answer so far. */
 static inline float hc_attend_weights(const hc_attend *some, int64_t r, float *s) {
     const int64_t low = some->low[r], high = some->high[r];
     for (int64_t j = 0; j < low; j++)
-        s[j] = -INFINITY; /* what this row does not see */
+        s[j] = -INFINITY; /* keys that this row does not see */
     for (int64_t j = high; j < HC_KEYS; j++)
         s[j] = -INFINITY;
     for (int64_t j = low; j < high; j++)
@@ -53,7 +53,7 @@ static inline float hc_attend_weights(const hc_attend *some, int64_t r, float *s
     return factor;
 }
 
-/* A key where it lies: floats, or codes and their scales. */
+/* A key as it is stored: floats, or codes and their scales. */
 typedef struct {
     const float *data;
     const int8_t *codes;
@@ -70,7 +70,7 @@ INLINE float scale_of(hc_key key, int64_t group) {
     return scale;
 }
 
-/* 16 values of a key from value i on, of group `group` of its scales. */
+/* 16 values of a key from value i on; their scale is that of group `group`. */
 INLINE void load_key(hc_key key, const bool coded, int64_t i, int64_t group, hc_floats *values) {
     if (coded) {
         const float scale = scale_of(key, group);
@@ -89,7 +89,7 @@ INLINE float one_value(hc_key key, const bool coded, int64_t i, int64_t group) {
     return coded ? (float)key.codes[i] * scale_of(key, group) : key.data[i];
 }
 
-/* The line of value i of a key of the next tile, `ld` values on; each line once. */
+/* Prefetches the cache line of value i of the same key of the next tile. Keys are `ld` values apart. */
 INLINE void fetch(hc_key key, const bool coded, int64_t i, int64_t ld) {
     if (!coded)
         __builtin_prefetch(key.data + HC_KEYS * ld + i, 0, 3);
@@ -97,7 +97,7 @@ INLINE void fetch(hc_key key, const bool coded, int64_t i, int64_t ld) {
         __builtin_prefetch(key.codes + HC_KEYS * ld + i, 0, 3);
 }
 
-/* Products of `rows` rows of queries and `n` keys, added up in a register for each. */
+/* Products of `rows` rows of queries and `n` keys, summed in one register per row and key. */
 INLINE void multiply_keys(const hc_attend *some, const int rows, const int n, const bool coded, const float *q,
                           const hc_key *key, bool fetches, hc_floats (*sums)[HC_FLOATS]) {
     const int64_t whole = some->width / HC_SUMS * HC_SUMS, left = some->width - whole;
@@ -173,7 +173,8 @@ INLINE void add_scores(const hc_attend *some, const int rows, const bool coded, 
     }
 }
 
-/* answer = answer * factor + sum_j p_j v_j, j ascending; `n` times 16 values from `first` on, in registers over the keys. */
+/* answer = answer * factor + sum_j p_j v_j, j ascending, for n blocks of 16 values from `first` on. The sums stay in
+ * registers during the loop over keys. */
 INLINE void add_values(const hc_attend *some, const int rows, const int n, const bool coded, int64_t r, int64_t first,
                        int64_t ahead, const float *factor, float (*p)[HC_KEYS + HC_FLOATS]) {
     const int64_t low = some->low[r], high = some->high[r];
@@ -215,7 +216,7 @@ INLINE void add_values(const hc_attend *some, const int rows, const int n, const
                 *(hc_floats *)(answer + row * some->width + HC_SUMS * i + HC_FLOATS * part) = acc[row][i][part];
 }
 
-/* Rows [r, r + rows), which see the same keys. */
+/* Attention of rows [r, r + rows), which see the same keys. */
 INLINE void attend_rows(const hc_attend *some, const int rows, const bool k_coded, const bool v_coded, int64_t r,
                         int64_t ahead) {
     float s[HC_ROWS][HC_KEYS + HC_FLOATS], factor[HC_ROWS];
@@ -253,7 +254,7 @@ INLINE void hc_attend_body(const hc_attend *some, const bool k_coded, const bool
 #else
         attend_rows(some, 1, k_coded, v_coded, r, ahead);
 #endif
-        ahead = 0; /* the first rows have asked for all */
+        ahead = 0; /* the first rows have prefetched the next tile */
     }
 }
 

@@ -1,5 +1,5 @@
-/* hc_attend_avx512 and hc_attend_codes_avx512: kernels/layers/layers.h. Up to ROWS rows of queries that see the same keys
- * meet each register of keys, which codes become on the way.
+/* hc_attend_avx512 and hc_attend_codes_avx512: kernels/layers/layers.h. Up to ROWS rows of queries that see the same
+ * keys share each register of keys, so that codes are converted once for all of them.
  */
 #define HC_FLOATS 16
 #include "kernels/kernel.h"
@@ -9,13 +9,13 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* BLOCK keys at once: ROWS * BLOCK sums and as many registers as their keys need. */
-enum { ROWS = 3, BLOCK = 8, WIDE = 4 /* registers of an answer */ };
+/* ROWS rows of queries times BLOCK keys at once are 24 sums in registers. WIDE: registers of an answer. */
+enum { ROWS = 3, BLOCK = 8, WIDE = 4 };
 
 #define QUARTERS(a, b, low, high) _mm512_add_ps(_mm512_shuffle_f32x4(a, b, low), _mm512_shuffle_f32x4(a, b, high))
 #define INSIDE(a, b, low, high) _mm512_add_ps(_mm512_shuffle_ps(a, b, low), _mm512_shuffle_ps(a, b, high))
 
-/* The sums of 8 keys, lanes i and i + 8, + 4 and + 2 added: two lanes of each key, in the order 0 2 4 6 1 3 5 7. */
+/* Adds lanes i and i + 8, + 4 and + 2 of the sums of 8 keys: two lanes per key remain, in the order 0 2 4 6 1 3 5 7. */
 INLINE __m512 fold_most(const __m512 *sums) {
     __m512 half[4];
 #pragma GCC unroll 4
@@ -34,7 +34,7 @@ INLINE __mmask16 mask_of(int64_t left) {
     return left >= 16 ? (__mmask16)0xffff : left <= 0 ? (__mmask16)0 : (__mmask16)((1u << left) - 1);
 }
 
-/* Where a key lies, and its scales. */
+/* A key as it is stored: values and scales. */
 typedef struct {
     const char *values;
     const uint8_t *scales;
@@ -44,7 +44,8 @@ INLINE hc_key key_of(const hc_attend_keys *keys, const bool coded, int64_t key) 
                  : (hc_key){(const char *)(keys->data + key * keys->ld), NULL};
 }
 
-/* 16 values of a key from value i on, whose scale is `group` bytes behind the first; with `tail`, those that are there. */
+/* 16 values of a key from value i on; their scale is at byte `group` of its scales. tail: only the values of the
+ * mask. */
 INLINE __m512 load_key(hc_key key, const bool coded, int64_t i, int64_t group, const bool tail, __mmask16 there) {
     if (!coded)
         return tail ? _mm512_maskz_loadu_ps(there, (const float *)(const void *)key.values + i)
@@ -55,7 +56,7 @@ INLINE __m512 load_key(hc_key key, const bool coded, int64_t i, int64_t group, c
                                : _mm_loadu_si128((const __m128i *)(const void *)(key.values + i));
     const __m512 values = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
     return tail ? _mm512_maskz_mul_ps(there, values,
-                                      _mm512_set1_ps(scale)) /* no NaN of 0 times infinity behind the end */
+                                      _mm512_set1_ps(scale)) /* masked: 0 times an infinite scale would be NaN */
                 : _mm512_mul_ps(values, _mm512_set1_ps(scale));
 }
 
@@ -63,7 +64,7 @@ INLINE __m512 load_floats(const float *from, const bool tail, __mmask16 there) {
     return tail ? _mm512_maskz_loadu_ps(there, from) : _mm512_loadu_ps(from);
 }
 
-/* The line of value i of a key of the next tile; each line once. */
+/* Prefetches the cache line of value i of a key, once per line. */
 INLINE void fetch(hc_key key, const bool coded, int64_t i) {
     if (!coded || i % 64 == 0)
         _mm_prefetch(key.values + (coded ? i : 4 * i), _MM_HINT_T0);
@@ -116,7 +117,7 @@ INLINE void add_scores(const hc_attend *some, const int rows, const bool coded, 
     }
 }
 
-/* Lanes i and i + 8, then + 4, + 2 and + 1. */
+/* The sum of all lanes: i and i + 8, then + 4, + 2 and + 1. */
 INLINE float sum_lanes(__m512 sums) {
     sums = _mm512_add_ps(sums, _mm512_shuffle_f32x4(sums, sums, 0x4e));
     sums = _mm512_add_ps(sums, _mm512_shuffle_f32x4(sums, sums, 0xb1));
@@ -124,7 +125,7 @@ INLINE float sum_lanes(__m512 sums) {
     return _mm512_cvtss_f32(_mm512_add_ps(sums, _mm512_shuffle_ps(sums, sums, 0xb1)));
 }
 
-/* The scores of row r, s, become what its values are weighted with. Returns the factor of the answer so far. */
+/* Replaces the scores s of row r by the weights of its values. Returns the factor of the answer so far. */
 INLINE float weigh(const hc_attend *some, int64_t r, float *s) {
     enum { PARTS = HC_KEYS / 16 };
     const int64_t low = some->low[r], high = some->high[r];
@@ -142,7 +143,7 @@ INLINE float weigh(const hc_attend *some, int64_t r, float *s) {
             hc_cap(16, some->cap, capped);
             part[i] = _mm512_mask_loadu_ps(nothing, seen[i], capped);
         }
-        largest = _mm512_max_ps(part[i], largest); /* NaN never is */
+        largest = _mm512_max_ps(part[i], largest); /* ignores NaN in part[i] */
     }
     largest = _mm512_max_ps(largest, _mm512_shuffle_f32x4(largest, largest, 0x4e));
     largest = _mm512_max_ps(largest, _mm512_shuffle_f32x4(largest, largest, 0xb1));
@@ -202,7 +203,7 @@ INLINE void add_values(const hc_attend *some, const int rows, const bool coded, 
     }
 }
 
-/* Rows [r, r + rows), which see the same keys. */
+/* Attention of rows [r, r + rows), which see the same keys. */
 INLINE void attend_rows(const hc_attend *some, const int rows, const bool k_coded, const bool v_coded, int64_t r,
                         int64_t ahead) {
     const int64_t low = some->low[r], high = some->high[r];
@@ -231,7 +232,7 @@ INLINE void attend(const hc_attend *some, const bool k_coded, const bool v_coded
         rows == 3   ? attend_rows(some, 3, k_coded, v_coded, r, ahead)
         : rows == 2 ? attend_rows(some, 2, k_coded, v_coded, r, ahead)
                     : attend_rows(some, 1, k_coded, v_coded, r, ahead);
-        ahead = 0; /* the first rows have asked for all */
+        ahead = 0; /* the first rows have prefetched the next tile */
     }
 }
 

@@ -1,4 +1,4 @@
-/* The bodies of the layers that work on rows: kernels/layers/layers.h. A file for each instruction set compiles them. */
+/* The bodies of the layers that work on rows: kernels/layers/layers.h. One file per instruction set compiles them. */
 #include "kernels/layers/sums.h"
 
 static inline void hc_norm_body(int64_t rows, int64_t n, const float *x, bool centered, float epsilon,

@@ -51,7 +51,7 @@ int64_t hc_peak_dot_avx512(int64_t steps, void *state) {
     return steps > 0 ? HC_PEAK_CHAINS * 16 * 8 : 0;
 }
 
-/* peak_shuffle, 64 bytes an instruction. */
+/* peak_shuffle, 64 bytes per instruction. */
 int64_t hc_peak_shuffle_avx512(int64_t steps, void *state) {
     __m128i *const chain = state;
     const __m128i index = _mm_setr_epi8(3, 10, 1, 8, 15, 6, 13, 4, 11, 2, 9, 0, 7, 14, 5, 12);
@@ -73,7 +73,7 @@ int64_t hc_peak_shuffle_avx512(int64_t steps, void *state) {
     return steps > 0 ? HC_PEAK_CHAINS : 0;
 }
 
-/* peak_read, 256 bytes a turn. */
+/* peak_read, 256 bytes per iteration. */
 static inline __m512i line(const char *from, int64_t ahead) {
     if (ahead)
         _mm_prefetch(from + ahead, _MM_HINT_T0);

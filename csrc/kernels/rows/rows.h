@@ -1,5 +1,5 @@
-/* Integer products of rows of weights in their order, contiguous along k: definitions of the kernels that need no panel
- * of weights. */
+/* Integer matmuls with rows of weights in their order, contiguous along k: definitions of the kernels that need no
+ * panel of weights. */
 #ifndef HC_KERNELS_ROWS_H
 #define HC_KERNELS_ROWS_H
 
@@ -28,7 +28,8 @@ typedef struct {
     const uint8_t *scales; /* rows_s4 */
     int64_t ld_scales;
     int words; /* 32-bit words of codes that share a scale: 2, 4 or 8; 0: there are no scales */
-    /* of x, with scales: -8 times the sum over the 8 columns of each word, or NULL; one or two rows are faster with it */
+    /* of x, with scales: -8 times the sum over the 8 columns of each word, or NULL; one or two rows are faster with
+     * it */
     const int32_t *start;
     int64_t ld_start;
 } hc_rows_s8_args;

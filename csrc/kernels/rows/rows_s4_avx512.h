@@ -53,7 +53,7 @@ INLINE void load_codes(const uint8_t *w, int64_t n, const hc_scales *scales, int
                        vector codes[2]) {
     const vector nibbles = _mm512_set1_epi8(15), flip = _mm512_set1_epi8(8);
     vector stored = n == 64 ? _mm512_loadu_si512(w) : _mm512_maskz_loadu_epi8(((__mmask64)1 << n) - 1, w);
-    __asm__("" : "+v"(stored));                                        /* else gcc loads them twice */
+    __asm__("" : "+v"(stored));                                        /* otherwise gcc loads them twice */
     codes[0] = _mm512_ternarylogic_epi32(stored, nibbles, flip, 0x6a); /* (stored & 15) ^ 8 */
     codes[1] = _mm512_ternarylogic_epi32(_mm512_srli_epi16(stored, 4), nibbles, flip, 0x6a);
     if (words == PLAIN)

@@ -78,7 +78,7 @@ INLINE void store(const hc_rows_s8_args *args, const int n_x, const int n_w, int
         put(args->c + i * args->ldc + j, rows, fold(sum[i]), args->x_sums[i] * added, args->accumulate);
 }
 
-/* A line of each of n rows, or n lines side by side, `ld` apart. */
+/* Prefetches n cache lines that are `ld` bytes apart: one line of each of n rows, or n adjacent lines. */
 INLINE void prefetch(uintptr_t from, int64_t ld, const int n) {
 #pragma GCC unroll 4
     for (int i = 0; i < n; i++)
@@ -137,7 +137,7 @@ INLINE void multiply(const hc_rows_s8_args *args, const int n_x, const int n_w, 
             }
             first += SPAN;
         } while (expands && first < bytes);
-        if (tail && next) /* else every ninth line of rows of 288 bytes is waited for */
+        if (tail && next) /* otherwise one line of each row of 288 bytes would not be prefetched */
             prefetch(next + (uintptr_t)(is_dense ? n_w * whole : whole), is_dense ? 64 : ld_w, n_w);
         if (tail && by_words) {
             add_words(args, n_x, n_w, words, w, scales, k, tail, sum);

@@ -1,4 +1,4 @@
-/* Dots of rows by vpdpbusd, w made unsigned by adding 128. */
+/* Dot products of rows by vpdpbusd; 128 is added to w, which makes it unsigned. */
 #include "kernels/rows/rows_s8_avx512.h"
 
 enum { STEP = 64, ADDED = 128 };

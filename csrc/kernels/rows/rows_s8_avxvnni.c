@@ -1,4 +1,4 @@
-/* Dots of rows by vpdpbusd on 256-bit registers, w made unsigned by adding 128. */
+/* Dot products of rows by vpdpbusd on 256-bit registers; 128 is added to w, which makes it unsigned. */
 #include "kernels/rows/rows_s8_avx2.h"
 
 enum { STEP = 32, ADDED = 128 };

@@ -1,4 +1,4 @@
-/* Dots of rows as they are defined; kernels/rows/rows.h. Sums are unsigned here, so that they wrap. */
+/* Definition of the dot products of rows; kernels/rows/rows.h. Sums are unsigned here, so that they wrap. */
 #include "kernels/kernel.h"
 
 void hc_rows_s8_scalar(const hc_rows_s8_args *args) {

@@ -1,11 +1,15 @@
-/* The product of kept weights with a panel of activations: a weight's row keeps its sums in registers, each kept value is
- * broadcast and meets the panel row of its position. Rows with few sums go together, so that no sum waits for the one
- * before. Before it: kernels/floats of an instruction set; SUMS, the registers of sums; HC_NEAR, the cache that the next
- * bytes are fetched to, as __builtin_prefetch counts; and HC_OWN_PRODUCTS where there is a function `products`. */
+/* Nonzero weights times a panel of activations. The sums of a row of weights stay in registers. Each nonzero is
+ * broadcast and multiplied by the panel row of its position. Rows with few sums are processed together, so that the
+ * processor has enough independent sums. Included after a header of kernels/floats/ and the definitions of
+ *
+ *   SUMS             registers of sums
+ *   HC_NEAR          locality of the prefetch, the last argument of __builtin_prefetch
+ *   HC_OWN_PRODUCTS  if the file has its own function `products`
+ */
 #include "kernels/kernel.h"
 
 #ifndef HC_OWN_PRODUCTS
-/* Add the products of `together` rows to their sums. */
+/* Adds the products of `together` rows to their sums. */
 static inline __attribute__((always_inline)) void products(const int registers, const int together, int64_t count,
                                                            const float *values, const uint16_t *at, const float *panel,
                                                            HC_V *sum) {
@@ -22,7 +26,7 @@ static inline __attribute__((always_inline)) void products(const int registers, 
 }
 #endif
 
-/* `together` rows at a time, `registers` sums each; returns how many rows that were. */
+/* Processes `together` rows at a time, `registers` registers of sums each; returns the number of processed rows. */
 static inline __attribute__((always_inline)) int64_t walk(const int registers, const int together, int64_t rows,
                                                           int64_t count, const float *values, const uint16_t *at,
                                                           const float *panel, const float *from, int64_t ld_from,
@@ -56,7 +60,7 @@ static inline __attribute__((always_inline)) int64_t walk(const int registers, c
             HC_WALK(registers, 1);                                                                                     \
         break;
 
-/* The kernel of an instruction set; `cases` are HC_CASE(registers, rows that go together). */
+/* Defines the kernel of an instruction set. `cases`: HC_CASE(registers, together) for each number of registers. */
 #define HC_GEMM_NM_F32(isa, cases)                                                                                     \
     void hc_gemm_nm_f32_##isa(int64_t rows, int64_t count, const float *values, const uint16_t *at,                    \
                               const float *panel, int lanes, const float *from, int64_t ld_from, float *to,            \

@@ -1,4 +1,4 @@
-/* Definition of nonzero weights times a panel of activations; kernels/kernel.h. */
+/* Definition of nonzero weights times a panel of activations; kernels/sparse/nm.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

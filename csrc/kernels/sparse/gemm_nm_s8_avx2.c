@@ -1,4 +1,4 @@
-/* The int8 product of patterns by vpmaddwd. b is widened to int16 when it is loaded, 4 nonzeros of 4 columns per
+/* The int8 matmul of patterns by vpmaddwd. b is widened to int16 when it is loaded, 4 nonzeros of 4 columns per
  * register. vpshufb selects the 4 bytes of a row of a that belong to them among kr, each followed by a zero byte. So a
  * column has two 32-bit lanes, which are added at the end. 5 rows by 8 columns. */
 #include "kernels/kernel.h"

@@ -1,4 +1,4 @@
-/* The int8 product of patterns without VNNI, like sparse_s8_avx2.h with 512-bit registers: 4 nonzeros of 8 columns per
+/* The int8 matmul of patterns without VNNI, like gemm_nm_s8_avx2.c with 512-bit registers: 4 nonzeros of 8 columns per
  * register. 12 rows by 16 columns. */
 #include "kernels/kernel.h"
 

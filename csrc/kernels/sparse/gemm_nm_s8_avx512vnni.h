@@ -1,4 +1,4 @@
-/* The int8 product of patterns. For 16 columns at once, a byte shuffle selects the 4 values of a row of a that belong
+/* The int8 matmul of patterns. For 16 columns at once, a byte shuffle selects the 4 values of a row of a that belong
  * to their nonzeros among kr. One vpdpbusd then replaces kr / 4 of the dense product. vpshufb selects within each
  * 128-bit lane, so from 8 or 16 values, vpermb within the register. 12 rows by 2 registers of columns.
  *

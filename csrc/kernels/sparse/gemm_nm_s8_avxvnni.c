@@ -1,4 +1,4 @@
-/* The int8 product of patterns, like sparse_s8_avx512vnni.h with 256-bit registers: 5 rows by 2 registers of
+/* The int8 matmul of patterns, like gemm_nm_s8_avx512vnni.h with 256-bit registers: 5 rows by 2 registers of
  * columns. */
 #include "kernels/kernel.h"
 

@@ -11,7 +11,7 @@ INLINE __m256 add(const hc_gemv_nm_batch_args *args, int r, int64_t t, __m256 su
 }
 
 static void add_columns(const hc_gemv_nm_batch_args *args) {
-    const hc_gemv_nm_batch_args own = *args; /* sums overlap nothing of it */
+    const hc_gemv_nm_batch_args own = *args; /* a copy, which stores to the sums cannot change */
     for (int64_t t = 0; t < own.kept; t++)
 #pragma GCC unroll 4
         for (int r = 0; r < HC_GEMV_ROWS; r++) {

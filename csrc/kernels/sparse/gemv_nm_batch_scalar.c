@@ -1,4 +1,4 @@
-/* Definition of vectors in lanes; kernels/gemv/gemv.h. */
+/* Definition of nonzero codes times vectors in lanes; kernels/sparse/nm.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Definition of nonzero codes times few vectors; kernels/gemv/gemv.h. */
+/* Definition of nonzero codes times few vectors; kernels/sparse/nm.h. */
 #include "kernels/kernel.h"
 
 #include <math.h>

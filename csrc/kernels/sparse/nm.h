@@ -1,6 +1,6 @@
 /* Weights that keep n of every m values: definitions of the kernels that choose, expand and multiply nonzeros.
  *
- * Products with few vectors have the same orders as those of kernels/gemv/gemv.h, without the terms of the other
+ * GEMV kernels have the same orders of sums as those of kernels/gemv/gemv.h, without the terms of the other
  * values.
  */
 #ifndef HC_KERNELS_NM_H
@@ -85,7 +85,7 @@ typedef void hc_gemv_nm_batch_fn(const hc_gemv_nm_batch_args *args);
  * 2, 4 or 8 32-bit words; x_v + 128 as uint8 at k / 256 * 256 + k % 4 * 64 + k % 256 / 4, 128 without a column.
  *
  * x may be read up to a multiple of 512. Budget: |x| <= 128 and at most 2^18 codes keep every lane inside int32. There
- * is no scalar kernel: products of panels give the same integers. */
+ * is no scalar kernel: matmuls with panels give the same integers. */
 typedef struct {
     int flip, zero, words;
     int n_vectors;                           /* 1, 2 or 4 */
@@ -120,7 +120,7 @@ typedef void hc_gemv_24_panels_fn(const hc_gemv_24_panels_args *args);
  *
  * x_v is x + 128 as uint8, 128 without a column; it is read up to a multiple of 16 * kr. kr is 8, 16, 32 or 64. VBMI
  * kernels also need VNNI. Budget: |x| <= 128 and at most 2^18 codes keep every lane inside int32. There are no scalar
- * kernels: products of panels give the same integers. */
+ * kernels: matmuls with panels give the same integers. */
 typedef struct {
     int kr, position_bits, flip, zero, words;
     uint32_t base;

@@ -12,7 +12,7 @@ typedef enum { HC_EVEN, HC_BINADES, HC_FEW } hc_kind_of_levels;
 
 typedef struct {
     float units, back, least; /* 2^m, 2^-m and 2^e; EVEN: back is a step */
-    float unit;               /* EVEN: a step, else 1 */
+    float unit;               /* EVEN: a step, otherwise 1 */
     float table[16], widths[16];
     int32_t last; /* index of the last but one level */
     int32_t ends; /* a random number this close to 0 or 1 may belong to the neighbouring levels */

@@ -3,7 +3,7 @@
  *
  * Memory: nothing for contiguous float32 or float64 rows; otherwise one block per thread, at most 16 MiB or one row.
  * With a pattern a block contains the nonzeros, always gathered, with their positions and a tile of x. Percentile and
- * OCTAV take another 8 bytes per value of one group and 4 bytes per group of a block. Codebooks of rows take the memory
+ * OCTAV need another 8 bytes per value of one group and 4 bytes per group of a block. Codebooks of rows need the memory
  * to learn one row (learn.h) per thread.
  */
 #ifndef HC_BLOCKS_H

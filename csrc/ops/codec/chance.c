@@ -12,8 +12,8 @@
 
 enum { BLOCK_VALUES = 1 << 14 };
 
-/* Memory of one thread: a row of codes next to its scales, although only the scales are needed; rows of x and of the
- * result if they are not contiguous. */
+/* Memory of one thread: the codes and scales of a row (only the scales are used, but decoding returns both), and rows
+ * of x and of the result if they are not contiguous. */
 typedef struct {
     float *codes, *stored, *y;
     double *scale, *low, *high;
@@ -28,7 +28,7 @@ typedef struct {
     uint64_t seed;
     hc_geometry geometry;
     hc_row_view x, out, order;                          /* order: the offset is the index of each value */
-    bool has_groups, has_zero_points, has_plain_scales; /* plain: stored as float32 */
+    bool has_groups, has_zero_points, has_plain_scales; /* plain: scales are stored as float32 */
     int64_t block_rows, ld, groups_ld, thread_doubles;
     double *memory;
 } hc_chance_job;

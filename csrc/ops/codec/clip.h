@@ -1,4 +1,4 @@
-/* Thresholds that replace absmax (formats.h: clip_domain): one float32 T for the values of each group. */
+/* Thresholds that replace absmax (formats/format.h: clip_domain): one float32 T for the values of each group. */
 #ifndef HC_CLIP_H
 #define HC_CLIP_H
 

@@ -3,7 +3,7 @@
 
 void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                     const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
-    if (tile->rows == 0 || tile->columns == 0) /* the memory may not exist then */
+    if (tile->rows == 0 || tile->columns == 0) /* pointers may be NULL then */
         return;
     for (hc_simd_sets set = hc_format_simd_sets(format->family); *set; set++)
         if (hc_simd_runs(*set, run->isa) && (*set)->values &&

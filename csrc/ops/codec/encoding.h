@@ -1,4 +1,4 @@
-/* Inside ops: an array that becomes packed, for quantize, fake_quantize and the activations of products. */
+/* Inside ops: an array that becomes packed, for quantize, fake_quantize and the activations of matmuls. */
 #ifndef HC_ENCODING_H
 #define HC_ENCODING_H
 

@@ -122,7 +122,7 @@ static void gather_transposed(const hc_piece *piece, hc_dtype dtype, void *value
         TRANSPOSE(uint16_t, float, hc_bf16_to_f32)
 }
 
-/* The way back. */
+/* Scatters such rows: the reverse copy. */
 #define TRANSPOSE_BACK_SQUARE(TYPE, ROWS, COLUMNS)                                                                     \
     for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
         for (int64_t r = 0; r < ROWS; r++)                                                                             \

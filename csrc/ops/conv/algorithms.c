@@ -117,7 +117,7 @@ static hc_status forced(const hc_convolution *conv, const char *wanted, int *cho
     return hc_fail(error, HC_VALUE, "conv2d: algorithm is '%s', expected 'auto' or one of %s", wanted, known);
 }
 
-/* Packed filters keep the order of products of packed arrays. The fastest algorithm depends on the number of images,
+/* Packed filters keep the order of matmuls of packed arrays. The fastest algorithm depends on the number of images,
  * which must not change bits in one order. */
 static double most_error(const hc_convolution *conv, const hc_conv_options *options) {
     return conv->w->packed || conv->run->one_order || (options && options->strict) ? 1 : MOST_ERROR;
@@ -149,7 +149,7 @@ static int fastest(const hc_convolution *conv, double most, bool skips) {
     return found;
 }
 
-/* If the run forces a path of products, the convolution is computed as a product. */
+/* If the run forces a path of matmuls, the convolution is computed as a matmul. */
 static hc_status choose(const hc_convolution *conv, const hc_conv_options *options, int *chosen, hc_error *error) {
     if (options && options->algorithm)
         return forced(conv, options->algorithm, chosen, error);

@@ -23,12 +23,12 @@ enum { ANSWERS = 16, PART = 64, BESIDE = 8, MOST_ROWS = 9 };
 
 typedef struct {
     const hc_convolution *conv;
-    hc_depthwise_f32_fn *kernel; /* of one channel a group */
+    hc_depthwise_f32_fn *kernel; /* kernel for one channel per group */
     hc_grouped_f32_fn *grouped;
     hc_depthwise_scaled_f32_fn *scaled; /* kernel for codes, with `scales`; otherwise NULL */
     /* kernel for blocks of outputs of 3 x 3 filters of one channel; otherwise NULL */
     const hc_kernel *block;
-    int64_t rows; /* of answers, of a task */
+    int64_t rows; /* rows of outputs per task */
     hc_pixels pixels;
     int64_t filters, taps, run;
     int64_t beside;        /* number of filters next to each other in a panel */

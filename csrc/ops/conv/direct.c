@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum {
-    FILTER_BYTES = 12 << 20, /* as much as the shared panels of a product */
+    FILTER_BYTES = 12 << 20, /* as much as the shared panels of a matmul */
     L2_BYTES = 1 << 20,      /* stays in L2 from task to task: all images, or all panels */
     /* outputs of at least this size are prefetched; with less, prefetching is 1 to 3 % slower (Zen 4, 2026-11) */
     FAR_BYTES = 8 << 20,

@@ -1,4 +1,4 @@
-/* Convolution as the textbook's product, "im2col": windows are stored as rows, a block of them at a time, and
+/* Convolution as the textbook's matmul, "im2col": windows are stored as rows, a block of them at a time, and
  * multiplied by the filters. It is here for comparison: it has the bits of `implicit`, which stores no windows.
  *
  * Memory: BLOCK_BYTES of windows, at least one row of them, and the drivers' bound.

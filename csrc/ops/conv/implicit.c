@@ -1,4 +1,4 @@
-/* Convolution as a product, "implicit": windows.h. Memory: the drivers' bound. */
+/* Convolution as a matmul, "implicit": windows.h. Memory: the bound of the paths of matmuls. */
 #include "ops/conv/windows.h"
 
 const char *hc_conv_implicit_refuses(const hc_convolution *conv) {

@@ -10,7 +10,7 @@ enum {
     BAND_BYTES = 768 << 10, /* leaves 1 MiB per thread for a tile's pointers and a panel's end */
     FEW_CHANNELS = 16,      /* fewer channels are less than a cache line; joined, they are one stream per row */
     PERIOD = 4096,    /* bytes between pixels that share a cache set of L1, in which the rows of a tile do not fit */
-    FEW_FILTERS = 64, /* do not pay the copy */
+    FEW_FILTERS = 64, /* fewer filters are not worth the copy */
     FEW_COLUMNS = 64, /* of padding that are copied with a row, even if the row is shorter */
 };
 

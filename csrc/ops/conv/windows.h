@@ -1,4 +1,4 @@
-/* A convolution as a product: a row of the left side is the window of one output pixel, ((image * P) + p) * Q + q, with
+/* A convolution as a matmul: a row of the left side is the window of one output pixel, ((image * P) + p) * Q + q, with
  * columns (r, s, c) of one group ascending; a row of the right side is a filter. Windows are gathered while panels are
  * packed, never stored whole.
  */
@@ -22,7 +22,7 @@ hc_rows hc_answer_rows(const hc_view *out, const hc_conv_shape *shape, int64_t f
 void hc_window_rows(const hc_convolution *conv, int64_t group, int64_t first, int64_t rows, float *values);
 /* The common part of all windows of some images, without values. */
 hc_source hc_window_source(const hc_convolution *conv, int64_t images);
-/* The product of all groups, floats of conv->x; group_step: bytes of x from a group of channels to the next. */
+/* The matmuls of all groups, for floats of conv->x; group_step: bytes of x from a group of channels to the next. */
 hc_status hc_multiply_windows(const hc_convolution *conv, int64_t group_step, hc_error *error);
 
 /* Windows are gathered once for all filters of a group. */

@@ -1,4 +1,4 @@
-/* Products of integers and of log numbers as hardware accumulates them (reference/emulation.py is the definition):
+/* Matmuls of integers and of log numbers as hardware accumulates them (reference/emulation.py is the definition):
  *
  *   S = fit(S + p * sum of a_q b_q over a step)      p: the rounded product of the integer scales of both groups
  *   logs: sign * power[e_a + e_b] in place of a_q b_q

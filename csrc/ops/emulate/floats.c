@@ -1,4 +1,4 @@
-/* Products of floats as hardware accumulates them (reference/emulation.py is the definition): S = round(S + the sum of
+/* Matmuls of floats as hardware accumulates them (reference/emulation.py is the definition): S = round(S + the sum of
  * the products of a step), with one rounding, by one of three methods:
  *
  *   one product      exact in float64, the sum with S rounded to odd there, which leaves enough bits to round once more
@@ -133,7 +133,7 @@ static double from_limbs(int64_t *limbs, int n, int unit) {
     return to_odd(value, rest, negative, unit + 32 * low);
 }
 
-/* Every addend is a zero. By IEEE 754 the sum is -0 only if all of them are -0. */
+/* The sum if every addend is a zero. By IEEE 754 it is -0 only if all of them are -0. */
 static double sum_of_zeros(double total, const float *a, const float *b, int64_t n) {
     bool negative = signbit(total);
     for (int64_t k = 0; k < n; k++)

@@ -7,8 +7,8 @@
 enum { TASK_ROWS = 16 * HC_GEMV_DENSE_ROWS, LEAST_ROWS = HC_GEMV_DENSE_ROWS };
 
 typedef struct {
-    const hc_source *rows; /* the many */
-    bool is_swapped;       /* they are those of x */
+    const hc_source *rows; /* the side with many rows */
+    bool is_swapped;       /* the many rows are those of x */
     int64_t n_vectors, ldx;
     const float *x;
     hc_gemv_dense_fn *kernel;

@@ -43,7 +43,7 @@ static int last_bit_of_codes(const hc_packed_context *packed) {
     return last;
 }
 
-/* Every x is 0, or finite and at least 2^exponent. */
+/* Whether every x is 0, or finite and at least 2^exponent. */
 static bool are_within(const float *x, int64_t columns, int exponent) {
     const uint32_t least = (uint32_t)(exponent + 127) << 23;
     uint32_t outside = 0;

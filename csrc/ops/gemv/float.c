@@ -12,7 +12,7 @@ enum { FEWER = 2, MAX_CHUNKS = HC_GEMV_BLOCK / FEWER, TASK_BYTES = 64 << 10, NEA
 typedef struct {
     const hc_gemv_weights *weights;
     const hc_geometry *geometry;    /* of the kernel's rows */
-    const hc_gemv_densified *whole; /* of a pattern, or NULL */
+    const hc_gemv_densified *whole; /* the dense rows of a pattern, or NULL */
     bool has_groups, reads_scales;  /* the kernel reads scales as they are stored */
     void (*kernel)(const hc_gemv_floats_args *args);
     int n_chunks, chunk_vectors[MAX_CHUNKS]; /* for the kernel: 1, 2 or 4 */
@@ -120,7 +120,8 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
     const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
 
     /* Without groups the kernel reads x for each row of weights, so x must stay in L1. With 4096 columns, 8 vectors and
-     * int8 a product takes 0.035 ns with chunks of four and 0.015 with chunks of two (one thread, Zen 5, 2026-11). */
+     * int8 a multiply-add takes 0.035 ns with chunks of four and 0.015 with chunks of two (one thread, Zen 5,
+     * 2026-11). */
     const bool is_far = !job.has_groups && places * HC_GEMV_VECTORS * (int64_t)sizeof(float) > NEAR_BYTES;
     job.at_once = is_far ? FEWER : HC_GEMV_VECTORS;
     int64_t x_values = 0;

@@ -272,7 +272,8 @@ static int64_t choose_segment(const hc_integers_job *job, const hc_geometry *x_g
     return bits % 32 == 0 && fits && segment <= LONGEST ? segment : 0;
 }
 
-/* Whether one code represents 0 in all rows. For small floats that become bytes this is not the code of their zero. */
+/* Whether one code represents 0 in all rows. False for small floats that become bytes: their byte of 0 is not the code
+ * of 0. */
 static bool has_zero_byte(const hc_gemv_weights *weights) {
     return hc_gemv_zero_code(&weights->form) >= 0 && !(weights->as_integers && weights->bits == 8);
 }

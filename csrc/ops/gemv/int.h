@@ -1,4 +1,4 @@
-/* Parts of products of stored weights and few integer vectors; int.c describes them. */
+/* Parts of the matmuls of stored weights and few integer vectors; int.c describes them. */
 #ifndef HC_OPS_GEMV_INT_H
 #define HC_OPS_GEMV_INT_H
 

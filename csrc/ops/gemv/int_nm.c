@@ -12,7 +12,7 @@
 
 enum { ROWS = 8, MAX_VECTORS = 8, MAX_SIGNED_LIMBS = 4, TASK_BYTES = 64 << 10, LONGEST = 1 << 18, FLIP = 128 };
 
-static const uint8_t ONE[8] = {1}; /* a scale */
+static const uint8_t ONE[8] = {1}; /* a scale of 1 */
 
 typedef struct {
     const hc_packed_context *weights;
@@ -22,7 +22,7 @@ typedef struct {
     hc_gemv_nm_integers_args args; /* the arguments that all rows share */
     bool is_stored;                /* codes are read from storage */
     hc_component_id scale;         /* component of the group scales, then of the row's own scale */
-    bool is_half;                  /* it is float16 */
+    bool is_half;                  /* that component is float16 */
     int64_t rows, task_rows, n_tasks, n_vectors, ldx;
     int n_threads;
     int n_signed_limbs;

@@ -1,6 +1,5 @@
-/* Values with minima times integers. With value = scale * code + minimum, a product is the sum of two products in the
- * order GROUPED: the product of the codes, which a path has stored, and a product of codes of 1 whose scales are the
- * minima:
+/* Values with minima times integers. With value = scale * code + minimum, a matmul is the sum of two matmuls in the
+ * order GROUPED: that of the codes, which a path has stored, and that of codes of 1 whose scales are the minima:
  *
  *   y = y_codes + acc     acc = fmaf(float32(s_x * minimum), float32(sum of x over the segment), acc), ascending
  *
@@ -20,8 +19,8 @@ enum { AHEAD_ROWS = 64 }; /* prefetched */
 enum { ROWS = 16, TASK_ROWS = 64, BLOCK_BYTES = 1 << 20, MOST_BLOCK = 256 };
 
 typedef struct {
-    const hc_packed_context *side; /* with minima */
-    const hc_source *x;            /* the other */
+    const hc_packed_context *side; /* the side with minima */
+    const hc_source *x;            /* the other side */
     int64_t rows, first_x, n_x, columns, limb_ld, group, x_group, segments, ld;
     hc_int_form form;
     float *sums;     /* (n_x, ld): of x */
@@ -31,10 +30,10 @@ typedef struct {
     int64_t x_groups;
     float *minima; /* (ROWS + 1, ld) for each thread: the minima of a row's groups, copied to their segments */
     float *added;  /* (n_x, ROWS), likewise */
-    int64_t block; /* the most that n_x is */
+    int64_t block; /* upper bound of n_x */
     hc_row_floats_fn *load;
     hc_gemv_minima_fn *multiply;
-    hc_gemv_minima_halves_fn *multiply_halves; /* of minima that are stored so, or NULL */
+    hc_gemv_minima_halves_fn *multiply_halves; /* kernel for minima that are stored as float16, or NULL */
     const hc_rows *out;
     bool is_swapped; /* the rows of the result are those with minima */
 } hc_minima_job;
@@ -105,7 +104,7 @@ static void multiply(const hc_minima_job *job, int64_t row, int64_t n_rows, floa
     job->multiply(job->segments, job->ld, job->n_x, job->x_scales, job->sums, minima, added);
 }
 
-/* Columns that lie side by side. */
+/* Adds n values to a row whose columns are contiguous. */
 static void add_line(const float *added, int64_t n, float *to) {
     for (int64_t r = 0; r < n; r++) {
         const float sum = to[r] + added[r];

@@ -15,7 +15,7 @@ void hc_integers_scales(const hc_integers_job *job, const hc_gemv_row *row, floa
     if (job->weights.form.second && (row_scale != 1 || fabsf(row->coarse) > FLT_MAX / 512))
         for (int64_t g = 0; g < groups; g++) {
             float scale = row_scale * scales[g];
-            scale = FLT_MAX < scale ? FLT_MAX : scale; /* one comparison after the other, which compilers vectorize */
+            scale = FLT_MAX < scale ? FLT_MAX : scale; /* two comparisons in sequence: compilers vectorize these */
             scales[g] = scale < -FLT_MAX ? -FLT_MAX : scale;
         }
     if (unit != 1)
@@ -102,7 +102,7 @@ void hc_integers_scaled(const hc_integers_job *job, int64_t block, int64_t n_row
     }
 }
 
-/* Whether gemv_scaled takes these segments. */
+/* Whether gemv_scaled supports these segments. */
 static bool reads_scaled(const hc_integers_job *job) {
     const hc_stored_form *form = &job->weights.form;
     const int64_t words = job->segment * job->weights.bits / 32;

@@ -1,12 +1,12 @@
 /* Attention, tile by tile of keys, with a running maximum (kernels/layers/layers.h states the sums).
  *
- *   task      a batch, a head of keys, POSITIONS positions of queries, each with the query heads of that key head;
- *             of few queries some heads of keys, since a token's heads lie together in memory
- *   tile      HC_KEYS keys from a multiple of HC_KEYS on: plain ones are read where they lie, packed ones decoded once a task;
- *             few rows of queries read codes of 8 bits where these lie, if there is a kernel for them
+ *   task      a batch, a head of keys, POSITIONS positions of queries, each with the query heads of that key head.
+ *             With few queries a task has several heads of keys, since the heads of a token are adjacent in memory.
+ *   tile      HC_KEYS keys from a multiple of HC_KEYS on. Plain keys are read in place, packed keys are decoded once per
+ *             task. Few rows of queries read 8-bit codes in place, if there is a kernel for them.
  *
- * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles.
- * Dao et al., "FlashAttention", 2022 (arXiv 2205.14135); Milakov and Gimelshein, 2018 (arXiv 1805.02867).
+ * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles. Dao et al., "FlashAttention",
+ * 2022 (arXiv 2205.14135); Milakov and Gimelshein, 2018 (arXiv 1805.02867).
  */
 #include "base/convert.h"
 #include "base/threads.h"
@@ -23,17 +23,17 @@ enum { POSITIONS = 16, FEW = 16 /* rows of queries of a head */ };
 typedef struct {
     const hc_run *run;
     const hc_attention *given;
-    hc_geometry geometry[2]; /* of packed keys and values */
-    int64_t blocks;          /* of positions */
+    hc_geometry geometry[2]; /* geometry of packed keys and values */
+    int64_t blocks;          /* number of blocks of positions */
     int64_t group, rows, tile_ld[2];
-    int64_t heads, parts; /* of keys in a task; tasks of a batch for all its heads */
+    int64_t heads, parts; /* heads of keys per task; tasks per batch and block of positions */
     hc_attend_fn *attend;
-    bool reads_codes[2]; /* of keys and values, as they are stored */
+    bool reads_codes[2]; /* whether codes of keys, of values are read as they are stored */
     float *memory;
     int64_t thread_floats;
 } attention_job;
 
-/* Asks for the rows of the next tile, which are too far apart for the processor to foresee. */
+/* Prefetches the rows of the next tile. They are too far apart for hardware prefetchers. */
 static void fetch_next(const hc_component *part, int64_t row_bytes, int64_t keys) {
     const int64_t stride = part->row_stride, step = hc_max(1, HC_CACHE_LINE / hc_max(1, stride));
     for (int64_t key = 0; key < keys; key += step)
@@ -45,7 +45,7 @@ static bool is_decoded(const attention_job *job, int side) {
     return (side ? job->given->v.packed : job->given->k.packed) && !job->reads_codes[side];
 }
 
-/* The tile of keys or values for the kernel: where they lie, or decoded. */
+/* The tile of keys or values for the kernel: in place, or decoded to `space`. */
 static hc_attend_keys tile_of(const attention_job *job, int side, int64_t batch, int64_t head, int64_t first,
                               int64_t keys, int64_t ahead, float *space) {
     const hc_attention *given = job->given;
@@ -76,7 +76,7 @@ static hc_attend_keys tile_of(const attention_job *job, int side, int64_t batch,
     return (hc_attend_keys){.data = space, .ld = geometry.padded};
 }
 
-/* Queries of a task that share a head of keys, and what is known of them after some tiles. */
+/* Queries of a task that share a head of keys, and their running results after some tiles. */
 typedef struct {
     int64_t batch, head, first, rows;
     float *q, *answer, *largest, *sum;
@@ -108,7 +108,7 @@ static void end_rows(const attention_job *job, const attention_rows *some) {
     }
 }
 
-/* Keys [key, key + keys) of one head, `ahead` of which follow. */
+/* Adds keys [key, key + keys) of one head. `ahead` keys follow them. */
 static void add_tile(const attention_job *job, const attention_rows *rows, int64_t key, int64_t keys, int64_t ahead,
                      float *tiles) {
     const hc_attention *given = job->given;
@@ -120,7 +120,7 @@ static void add_tile(const attention_job *job, const attention_rows *rows, int64
     some.low = low;
     some.high = high;
     if (is_decoded(job, 0) || is_decoded(job, 1))
-        some.ahead = 0; /* tile_of has asked for what follows */
+        some.ahead = 0; /* tile_of has prefetched the next tile */
     for (int64_t start = 0; start < rows->rows; start += HC_KEYS) {
         some.rows = hc_min(HC_KEYS, rows->rows - start);
         for (int64_t r = 0; r < some.rows; r++) {
@@ -168,25 +168,25 @@ static void attention_task(void *context, int64_t task, int thread) {
         }
 }
 
-/* Rows from the first key on: those of all tokens and heads. */
+/* Number of rows from the first key to the last, over all tokens and heads. */
 static int64_t rows_of(const hc_attention *given, const hc_kept *kept) {
     return (given->batch - 1) * kept->step[0] + (given->kv_heads - 1) * kept->step[1] + (given->m - 1) * kept->step[2] +
            1;
 }
 
-/* Whether no code of 8 bits times one of these scales passes the largest float32, at which decoding saturates. */
+/* Whether no 8-bit code times one of these scales exceeds the largest float32. Decoding would saturate there. */
 static bool are_small(const uint8_t *scales, int64_t n) {
     const uint32_t limit = hc_f32_bits(FLT_MAX / 128);
     uint32_t beyond = 0;
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, scales + 4 * i, sizeof bits);
-        beyond |= limit - (bits & 0x7fffffff); /* bit 31 where the limit is smaller */
+        beyond |= limit - (bits & 0x7fffffff); /* bit 31 is set if |scale| exceeds the limit */
     }
     return beyond >> 31 == 0;
 }
 
-/* Whether the kernel reads codes of these as they are stored: then few rows of queries need no tile of their floats. */
+/* Whether the kernel can read these codes as they are stored, so that few rows of queries need no decoded tile. */
 static bool reads_codes(const hc_attention *given, const hc_kept *kept, const hc_geometry *geometry) {
     if (!kept->packed)
         return false;

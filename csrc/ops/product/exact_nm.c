@@ -17,7 +17,7 @@ enum { LEAST_EXPONENTS = -103, NONE = 0x7fffffff };
 
 typedef struct {
     const hc_source *source;
-    bool kept; /* reads only the nonzeros of a pattern */
+    bool kept; /* only the nonzeros of a pattern are read */
     int64_t columns;
     int32_t least[HC_MAX_THREADS],
         /* magnitudes as integers; `least` is that of the smallest value other than 0, less 1, or NONE */

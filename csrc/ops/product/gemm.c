@@ -21,8 +21,8 @@ enum {
     SHARED_BYTES = 12 << 20,
     WAITING_BYTES = 6 << 20,
     THREAD_BYTES = 576 << 10, /* private panels of one thread: about half an L2 of 1 MiB */
-    /* Columns of a KC block. Folded int32 sums stay exact up to 65536. Float KC blocks of 512, 1024, 2048 and 4096 gave 101.6,
-     * 103.0, 103.3 and 102.0 GFLOP/s at M 512, N 4096, K 4096 (one thread, Zen 4, 2026-11). */
+    /* Columns of a KC block. Folded int32 sums stay exact up to 65536. Float KC blocks of 512, 1024, 2048 and 4096 gave
+     * 101.6, 103.0, 103.3 and 102.0 GFLOP/s at M 512, N 4096, K 4096 (one thread, Zen 4, 2026-11). */
     FLOAT_KC = 1024,
     FOLDED_KC = 16384,
     GROUPED_KC = 8192,

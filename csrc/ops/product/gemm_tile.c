@@ -1,4 +1,4 @@
-/* Tiles of the three kinds of product: calls kernels on panels, adds limbs, and writes the result to `out`. */
+/* Tiles of the three kinds of matmul: calls kernels on panels, adds limbs, and writes the result to `out`. */
 #include "ops/product/gemm_tile.h"
 
 #include <math.h>
@@ -157,7 +157,7 @@ static void multiply_folded(const hc_gemm_job *p, const hc_tile_at *at) {
         copy_tile(p, at, own, true);
 }
 
-/* Replaces every NaN by the same NaN, as in products of few vectors: processors produce different NaNs. */
+/* Replaces every NaN by the same NaN, as the GEMV paths do: processors produce different NaNs. */
 static void unify_nans(int64_t n, float *values) {
     for (int64_t i = 0; i < n; i++)
         values[i] = values[i] == values[i] ? values[i] : NAN;

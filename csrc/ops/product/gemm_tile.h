@@ -1,4 +1,4 @@
-/* One tile of a blocked product, mr rows by nr columns of `out`: what gemm.c schedules and gemm_tile.c multiplies. */
+/* One tile of a blocked matmul, mr rows by nr columns of `out`. gemm.c schedules tiles, gemm_tile.c computes them. */
 #ifndef HC_GEMM_TILE_H
 #define HC_GEMM_TILE_H
 
@@ -21,14 +21,14 @@ typedef struct {
     hc_combine_limbs_fn *join;
     hc_scale_s64_fn *scale_s64;
     hc_panels a, b;
-    hc_panels *shared, *streamed;  /* one is a, the other b */
+    hc_panels *shared, *streamed;  /* panels of one side each: a or b */
     const hc_prepacked *prepacked; /* panels of b that exist already, or NULL */
     hc_kc kc;
     int64_t shared_block, streamed_block, group; /* panels: packed at once, walked at once, per task */
     uint8_t *memory, *private_memory, *scratch;
     int64_t private_bytes, scratch_bytes; /* of one thread */
     int64_t *dots;                        /* integer sums of earlier KC blocks, tile by tile */
-    float *partial;                       /* with exact_groups: values that wait */
+    float *partial;                       /* with exact_groups: values that wait for the next KC block */
     /* The current step: first rows and panels of either side, number of tasks. */
     int64_t shared_first, streamed_first, shared_panels, streamed_panels;
     int64_t parts, groups;

@@ -15,7 +15,7 @@
 enum { ACTIVATION_BYTES = 8 << 20, NEAR_BYTES = 512 << 10 };
 _Static_assert((int)HC_N_PATHS <= (int)HC_MAX_CANDIDATES, "hc_explain has room for every path");
 
-/* One side of one matrix product. */
+/* One side of the product of two matrices. */
 typedef struct {
     const hc_view *dense;
     const hc_packed *packed;

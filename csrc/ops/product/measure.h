@@ -1,4 +1,4 @@
-/* What a product costs by each path: counts of work, and nanoseconds for each of them. */
+/* Costs of a matmul by each path: counts of work, and nanoseconds for each of them. */
 #ifndef HC_MEASURE_H
 #define HC_MEASURE_H
 
@@ -12,10 +12,12 @@ typedef enum {
     HC_N_PATHS
 } hc_path_number;
 
-/* Whether costs hold for a run with the instruction sets `isa`: they were measured on `processor`, 0 for any, with `needs`. */
+/* Whether costs hold for a run with the instruction sets `isa`: they were measured on `processor`, 0 for any, with
+ * `needs`. */
 bool hc_costs_hold(uint32_t processor, uint32_t needs, uint32_t isa);
 
-/* Estimate in one thread, by the costs of this processor, or else of the best class of instruction sets that the run allows. */
+/* Estimate in one thread, by the costs of this processor, or else of the best class of instruction sets that the run
+ * allows. */
 double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
 
 /* Parts of hc_work that paths share. Whether the codes of w have minima or a width other than 4 and 8 bits; */

@@ -1,4 +1,4 @@
-/* Rows of views and of packed arrays, as the product drivers take them. */
+/* Rows of views and of packed arrays as sources (product.h). */
 #include "ops/product/operand.h"
 
 #include "ops/product/packed_rows.h"

@@ -1,4 +1,4 @@
-/* The kinds of source: rows of a view, rows of a packed array. (conv.c adds the windows of an image.) */
+/* Two kinds of source: rows of a view, rows of a packed array. (ops/conv/windows.c adds the windows of an image.) */
 #ifndef HC_SOURCES_H
 #define HC_SOURCES_H
 

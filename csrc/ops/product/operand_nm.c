@@ -1,4 +1,4 @@
-/* Expands nonzeros to whole columns: rows for products, and whole arrays. */
+/* Expands nonzeros to whole columns: rows for matmuls, and whole arrays. */
 #include "ops/product/packed_rows.h"
 #include "ops/product/sparse.h"
 

@@ -77,7 +77,7 @@ bool hc_kc_fill(hc_kc *kc, hc_order kind, const hc_source *a, const hc_source *b
             end = hc_min(group_end(a, k), group_end(b, k));
         if (end > stop) {
             if (k > first)
-                break; /* the next KC block takes this segment */
+                break; /* the next KC block contains this segment */
             kc->closes = false;
             cut = true;
             end = stop;

@@ -4,7 +4,7 @@
  * k is walked in KC blocks. A KC block is cut into segments: one for FLOATS and FOLDED, for GROUPED the columns between
  * two group boundaries of either side. Segments begin at a step of kr values in every panel and are padded with zeros.
  *
- *   panel p, limb d:  panels + (p * limbs + d) * limb_bytes, laid out as kernels/kernel.h says
+ *   panel p, limb d:  panels + (p * limbs + d) * limb_bytes, in the layout of kernels/gemm/gemm.h
  *   its scales, segment s:  scales + (p * n_segments + s) * tile      init: ((p * limbs + d) * n_segments + s) * tile
  */
 #ifndef HC_PACK_H
@@ -36,7 +36,7 @@ typedef struct {
     hc_nm_form nm_form;
     int limbs; /* 8-bit parts of an integer: limbs of a, balanced limbs of b (-128 .. 127); 1 for floats */
     hc_pack_x32_fn *pack_x32;
-    hc_compensation_s8_fn *compensation_s8; /* NULL where panels need no init */
+    hc_compensation_s8_fn *compensation_s8; /* NULL if panels need no init */
     int32_t init_factor;                    /* of the sums */
     int64_t limb_bytes;                     /* of the current KC block */
     uint8_t *panels;
@@ -72,7 +72,7 @@ void hc_balance_limbs(int8_t *const limbs[HC_MAX_SIGNED_LIMBS], int64_t ld, int 
 int64_t hc_limb_bytes(const hc_panels *side, int64_t steps);
 int64_t hc_panel_bytes(const hc_panels *side, int64_t steps, int64_t n_segments);
 
-/* Scratch bytes that packing takes on each thread. */
+/* Scratch bytes that packing needs on each thread. */
 int64_t hc_pack_scratch(void);
 
 /* Packs rows first_row .. of the source (as many as there are, at most `tile`) into panel `panel`. */

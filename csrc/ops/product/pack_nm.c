@@ -1,5 +1,5 @@
-/* Patterns in integer products: the nonzeros of every kr columns, at most 4, become 4 values and their 4 positions
- * (kernels/kernel.h, from gemm_nm_s8_of8 on). A panel therefore takes at most the bytes of the dense panel, and gemm.c
+/* Patterns in integer matmuls: the nonzeros of every kr columns, at most 4, become 4 values and their 4 positions
+ * (kernels/sparse/nm.h: gemm_nm_s8_of8). A panel therefore takes at most the bytes of the dense panel, and gemm.c
  * treats both alike, within the same bounds.
  */
 #include "ops/product/packed_rows.h"

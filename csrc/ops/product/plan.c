@@ -1,4 +1,4 @@
-/* The table of paths.def, and the choice. */
+/* The table of paths.def, and the choice of a path. */
 #include "ops/product/plan.h"
 
 #include "ops/gemv/minima.h"
@@ -9,7 +9,7 @@
     const char *hc_##symbol##_refuses(const hc_product *product);                                                      \
     hc_work hc_##symbol##_work(const hc_product *product);                                                             \
     hc_status hc_##symbol##_run(const hc_product *product, hc_error *error);                                           \
-    const char *hc_##symbol##_differs(const hc_product *product); /* few have it */
+    const char *hc_##symbol##_differs(const hc_product *product); /* few paths define it */
 #include "ops/product/paths.def"
 #undef HC_PATH
 
@@ -43,7 +43,7 @@ static int64_t longest_group(const hc_source *source) {
     return source->group ? hc_min(source->group, source->run_length) : source->columns;
 }
 
-/* Exact integer sums must fit int64. */
+/* Fails with HC_VALUE if exact integer sums may exceed int64. */
 static hc_status check_sums(const hc_product *product, hc_error *error) {
     const hc_source *x = product->x, *w = product->w;
     if (product->order != HC_ORDER_FOLDED && product->order != HC_ORDER_GROUPED)
@@ -94,7 +94,7 @@ hc_status hc_plan_product(const hc_product *product, bool all, hc_plan *plan, hc
     }
     if (product->run->path)
         return forced(product, hc_path_name(product->run->path - 1), plan, error);
-    while (!plan->path) { /* one at least never refuses */
+    while (!plan->path) { /* ends: in every order at least one path never refuses */
         int best = -1;
         for (int i = 0; i < plan->n; i++)
             if (!plan->candidate[i].reason && (best < 0 || plan->candidate[i].seconds < plan->candidate[best].seconds))

@@ -1,5 +1,5 @@
-/* One plan per product. hc_product describes the operands, both as rows over k, and the result. A path is one algorithm
- * for the product. paths.def has a section for each order of summation; all paths of a section give the same bits, and
+/* One plan per matmul. hc_product describes the operands, both as rows over k, and the result. A path is one algorithm
+ * for the matmul. paths.def has a section for each order of summation; all paths of a section give the same bits, and
  * the order follows from shapes and formats alone. The plan is the path of the section with the smallest estimate among
  * the paths that do not refuse; hc_plan_product is the only place that chooses.
  */

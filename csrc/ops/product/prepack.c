@@ -1,5 +1,5 @@
-/* Panels of the right side of an integer product, packed once and kept: FOLDED if the format folds, otherwise GROUPED
- * with the segments of its own groups. These are the segments of the product if the left side has no groups.
+/* Panels of the right side of an integer matmul, packed once and kept: FOLDED if the format folds, otherwise GROUPED
+ * with the segments of its own groups. These are the segments of the matmul if the left side has no groups.
  *
  * Memory: one byte per value and limb, rows and k rounded up to the kernel's nr and kr, and the scales.
  */
@@ -106,7 +106,7 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
         hc_free_aligned(p->kc.end);
         p->scratch = NULL;
         p->kc.end = NULL;
-        p->panels.source = NULL; /* lay on this stack */
+        p->panels.source = NULL; /* it was on this stack */
         *prepacked = p;
         return HC_OK;
     }

@@ -1,4 +1,4 @@
-/* Panels of the right side of an integer product, packed once and kept. */
+/* Panels of the right side of an integer matmul, packed once and kept. */
 #ifndef HC_PREPACK_H
 #define HC_PREPACK_H
 

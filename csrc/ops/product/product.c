@@ -1,7 +1,7 @@
-/* The order of a product, and its rows and number of threads in the form that paths use. */
+/* The order of a matmul, and its rows and number of threads in the form that paths use. */
 #include "ops/product/product.h"
 
-enum { THREAD_PRODUCTS = 1 << 20 }; /* products that are worth waking a thread for: 5 to 20 us */
+enum { THREAD_PRODUCTS = 1 << 20 }; /* multiply-adds that are worth waking a thread: 5 to 20 us */
 
 hc_order hc_order_of(const hc_source *x, const hc_source *w) {
     if (x->form[HC_INT_FOLDED].available && w->form[HC_INT_FOLDED].available)

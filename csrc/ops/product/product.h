@@ -1,8 +1,8 @@
-/* Both sides of a product are rows over the same k: y[i, j] = sum_k a_i[k] * b_j[k]. A source returns portions of such
+/* Both sides of a matmul are rows over the same k: y[i, j] = sum_k a_i[k] * b_j[k]. A source returns portions of such
  * rows, as float32 values or as the integers of base/packed.h. Rows can come from a view with any strides, a packed
  * array, or the windows of an image. Columns are logical: padding of groups is removed.
  *
- * A target receives the results of products: any strides, rows split over several dimensions.
+ * A target receives the results of matmuls: any strides, rows split over several dimensions.
  */
 #ifndef HC_PRODUCT_H
 #define HC_PRODUCT_H
@@ -55,16 +55,16 @@ struct hc_source {
     int64_t along_stride;
 };
 
-/* The orders of summation: a product has the bits of its order, whichever path computes it.
+/* The orders of summation: a matmul has the bits of its order, whichever path computes it.
  *
  *   CHAIN    one fmaf chain over k per value
  *   FOLDED   integers, scales multiplied into the codes: exact, y = float32((float64(s_x) * float64(s_w)) * float64(S))
  *   GROUPED  acc = fmaf(float32(s_x * s_w), float32(dot), acc) over the segments that all group boundaries of both sides cut,
  *            ascending; the dot of a segment is exact. Where one side has minima, its codes are those and, added last,
  *            another such sum has codes of 1 and the minima as scales (ops/gemv/minima.c)
- *   GEMV     up to HC_GEMV_MOST rows of floats, any number where the run wants one order: 16 accumulators over groups or 64
- *            over columns, as the public API says; a product has up to HC_GEMV_BLOCK of these rows, of a pattern up to
- *            HC_GEMV_MOST */
+ *   GEMV     up to HC_GEMV_MOST rows of floats, or any number if the run wants one order: 16 accumulators over groups
+ *            or 64 over columns (ops/gemv/tiles.c). A path multiplies up to HC_GEMV_BLOCK of these rows at once, for
+ *            weights with a pattern up to HC_GEMV_MOST. */
 typedef enum { HC_ORDER_CHAIN = 0, HC_ORDER_FOLDED, HC_ORDER_GROUPED, HC_ORDER_GEMV, HC_N_ORDERS } hc_order;
 enum { HC_GEMV_MOST = 8, HC_GEMV_BLOCK = 32 };
 /* Integers if both sides have them, folded before grouped. Otherwise floats, with an order of its own for few
@@ -86,7 +86,7 @@ typedef struct {
     hc_order order;
     const hc_source *x, *w;
     const hc_packed_context *x_packed, *w_packed; /* the side as packed rows, or NULL */
-    const float *vectors;                         /* HC_ORDER_GEMV: the rows of x, ld_vectors apart; else NULL */
+    const float *vectors;                         /* HC_ORDER_GEMV: the rows of x, ld_vectors apart; otherwise NULL */
     int64_t ld_vectors;
     hc_rows out;
 } hc_product;
@@ -95,7 +95,7 @@ typedef struct {
  * Reads all values. */
 const char *hc_zeros_differ(const hc_run *run, const hc_source *x, const hc_source *w);
 
-/* Bound of the working memory of a product, for all threads together, except for the memory that a file states
+/* Bound of the working memory of a matmul, for all threads together, except for the memory that a file states
  * itself. */
 enum { HC_WORK_BYTES = 16 << 20 };
 

@@ -1,4 +1,4 @@
-/* Dense float32 products by cblas_sgemm and cblas_sgemv of a library that the binding opened: nothing is linked. A BLAS
+/* Dense float32 matmuls by cblas_sgemm and cblas_sgemv of a library that the binding opened: nothing is linked. A BLAS
  * needs a stride of one element in one of two dimensions. An operand without such a stride is copied, one matrix at a
  * time.
  */
@@ -17,12 +17,12 @@ static hc_blas blas;
 enum { UNKNOWN = 0, SETTING, NONE, OPEN };
 static atomic_int state;
 
-/* The library's number of threads is set for products and restored after them. */
+/* The library's number of threads is set for matmuls and restored after them. */
 static struct {
     hc_mutex mutex;
     int usual;   /* its number at other times; another number is a limit that someone else (threadpoolctl) set */
-    int outside; /* its number before the products that run now */
-    int set;     /* by the last of them */
+    int outside; /* its number before the matmuls that run now */
+    int set;     /* the number that the last of these matmuls set */
     int running;
 } threads_of = {.mutex = HC_MUTEX_INIT};
 
@@ -71,9 +71,9 @@ hc_blas_speed hc_blas_speed_of(uint32_t isa) {
 
 /* The time of a BLAS over that of our kernels, by shapes: measured in one thread against OpenBLAS 0.3.34 on an AMD EPYC
  * of family 26 (Zen 5), 2026-11, weights in rows and transposed. For a few rows a BLAS packs all of the weights, but
- * then uses kernels for many rows. Below 10^6 products it has kernels that pack nothing, but few of them for transposed
- * weights. The first matching entry is used, otherwise USUAL_SHARE. An entry stands for a range (1.0 to 2.1): only
- * whether it is above 1 matters, and hc_explain shows its size. */
+ * then uses kernels for many rows. Below 10^6 multiply-adds it has kernels that pack nothing, but few of them for
+ * transposed weights. The first matching entry is used, otherwise USUAL_SHARE. An entry stands for a range (1.0 to
+ * 2.1): only whether it is above 1 matters, and hc_explain shows its size. */
 typedef struct {
     hc_blas_speed speed;
     int rank;        /* of our kernels; -1: any */

@@ -46,7 +46,7 @@ static inline const char *hc_elsewhere(const hc_call *call, int device) {
 }
 
 /* The estimate of the first route; 0 if there is nothing to multiply, 1 if the first route refuses, so that the shares
- * of other routes can still be compared. It makes a plan, which takes as long as a small product. */
+ * of other routes can still be compared. It makes a plan, which takes as long as a small matmul. */
 double hc_cpu_seconds(const hc_call *call);
 
 /* The plan of the first matrix of a call that is not empty; plan->path is NULL if all are empty. */

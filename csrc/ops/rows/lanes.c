@@ -1,4 +1,4 @@
-/* Folded products of many rows of x. x is packed into panels, with one row per lane, and the weights keep their order
+/* Folded matmuls of many rows of x. x is packed into panels, with one row per lane, and the weights keep their order
  * (kernels/rows/rows.h, lanes_s8). int8 codes without groups are read as they are stored, and so are 4-bit codes that
  * have a kernel (lanes_s4). Other weights are decoded to int8, a group of rows at a time, once for all rows of x. Wider
  * integers become signed limbs (rows.c), or 8-bit integers with separate scales (lanes_groups.c).
@@ -24,10 +24,12 @@ enum {
     GROUP_BYTES = 192 << 10, /* of weights, which all blocks of x read: two groups stay in L2 */
     GROUP_STEP = 24,         /* a multiple of the rows that kernels process at once */
     MOST_GROUP = 96,
-    DECODED_BYTES = 512 << 10, /* of decoded ones: 48 rows of 2048 take .93 to .97 of the time with 24, and 8 rows */
-    MOST_DECODED = 48,         /* 1.2 times, 32 to 64 rows of x (Zen 4, 2026-11) */
-    FAR_BYTES = 1 << 20,       /* weights of this size and more are prefetched, since they do not stay in L2 */
-    UNIT = 16,                 /* rows of x packed at once; HC_LANES_FEW if there are no more rows */
+    /* Decoded weights. With 32 to 64 rows of x, groups of 48 rows of 2048 columns take .93 to .97 of the time of groups
+     * of 24, and groups of 8 take 1.2 times as long (Zen 4, 2026-11). */
+    DECODED_BYTES = 512 << 10,
+    MOST_DECODED = 48,
+    FAR_BYTES = 1 << 20, /* weights of this size and more are prefetched, since they do not stay in L2 */
+    UNIT = 16,           /* rows of x packed at once; HC_LANES_FEW if there are no more rows */
 };
 
 typedef struct {
@@ -39,11 +41,11 @@ typedef struct {
     hc_pack_x32_fn *transpose;
     hc_rows out;
     hc_row_blocks x_rows;
-    int lanes; /* of a block, at most */
+    int lanes; /* most lanes of a block */
     int x_limbs, w_limbs;
-    bool direct;  /* weights as they are stored, */
-    bool nibbles; /* those of 4 bits, */
-    int words;    /* 32-bit words that share a scale, or 0 */
+    bool direct;  /* weights are read as they are stored */
+    bool nibbles; /* these are 4-bit codes */
+    int words;    /* 32-bit words of 4-bit codes that share a scale; 0: one scale per row */
     int64_t n, k, ld, quads, x_plane;
     int64_t sums_at, values_at, dots_at, rows_at, private_bytes; /* of one thread */
     uint8_t *memory, *x, *private_memory;

@@ -1,4 +1,4 @@
-/* Products with one scale per group of weights and one per row of x. x is packed into panels, with one row per lane. w
+/* Matmuls with one scale per group of weights and one per row of x. x is packed into panels, with one row per lane. w
  * is decoded to int8, a group of rows at a time, once for all rows of x (kernels/rows/rows.h, lanes_s8_scaled). The
  * order is GROUPED if scales are float32. It is FOLDED if integer scales times codes would need more than 8 bits: the
  * scales then multiply the sums of their groups (lanes_s8_split).

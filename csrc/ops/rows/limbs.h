@@ -1,4 +1,4 @@
-/* Rows as signed limbs of their folded integers, a plane for each limb. */
+/* Rows as signed limbs of their folded integers, one plane per limb. */
 #ifndef HC_ROWS_LIMBS_H
 #define HC_ROWS_LIMBS_H
 

@@ -1,4 +1,4 @@
-/* Folded products without panels: rows of x times rows of w, both contiguous along k (kernels/rows/rows.h, rows_s8).
+/* Folded matmuls without panels: rows of x times rows of w, both contiguous along k (kernels/rows/rows.h, rows_s8).
  * int8 codes without groups are read as they are stored, and so are 4-bit codes that have a kernel (rows_s4). Other
  * weights are decoded to int8, a group of rows at a time, once for all rows of x. Integers of more than 8 bits become
  * signed limbs, each a separate row:
@@ -24,19 +24,23 @@ enum {
     MOST_ROWS = 504,         /* of a group; a multiple of the rows that kernels process at once */
     LEAST_ROWS = 12,
     /* Bytes of x that stay in L1 next to the stream of weights. If several blocks of x are multiplied by weights from
-     * L2, 16 of 48 KiB were faster than 24 and 32 (Zen 5, one thread, 4096 x 14336, 2026-11), With one block up to 32
-     * KiB were faster (Zen 4, int8, 8 rows: 1024 x 4096 185 -> 170 us, 4096 x 4096 746 -> 668). If weights come from
-     * memory, whole rows are read faster than pieces, except with 4, 5 and 7 rows of x (Zen 4, int8, 4096 x 14336, ms
-     * with whole rows, pieces of 32 and of 16 KiB: 4 rows 2.9, 2.9, 2.1; 6 rows 1.9, 2.7, 2.7; 7 rows 3.9, 3.2, 3.4; 8
-     * rows 2.6, 3.3, 3.4). */
+     * L2, 16 KiB (of an L1 of 48 KiB) were faster than 24 and 32 (Zen 5, one thread, 4096 x 14336, 2026-11). With one
+     * block, up to 32 KiB were faster (Zen 4, int8, 8 rows: 1024 x 4096 185 -> 170 us, 4096 x 4096 746 -> 668 us). If
+     * weights come from memory, whole rows are read faster than pieces, except with 4, 5 and 7 rows of x. Zen 4, int8,
+     * 4096 x 14336, ms:
+     *
+     *   rows of x           4     6     7     8
+     *   whole rows        2.9   1.9   3.9   2.6
+     *   pieces of 32 KiB  2.9   2.7   3.2   3.3
+     *   pieces of 16 KiB  2.1   2.7   3.4   3.4 */
     CHUNK_BYTES = 16 << 10,
     ONE_BLOCK_BYTES = 32 << 10,
     WHOLE_BYTES = 128 << 10, /* in L2 */
     FAR_WHOLE_ROWS = 3,
     FAR_SHORT_ROWS = 5,
-    FAR_BYTES = 8 << 20,     /* weights of a product that are not in L2 */
+    FAR_BYTES = 8 << 20,     /* weights of at least this size are not in L2 */
     AHEAD_BYTES = 128 << 10, /* prefetched ahead, into L2 */
-    /* of smaller weights, which may come from memory too, such as a layer of a language model */
+    /* the same for smaller weights, such as a layer of a language model; they may come from memory, too */
     NEAR_BYTES = 8 << 10,
     X_TASK_ROWS = 8,
 };
@@ -55,16 +59,16 @@ typedef struct {
     hc_pack_x32_fn *transpose;
     hc_rows out;
     int x_limbs, w_limbs;
-    bool is_small;       /* smaller weights, for which the kernel is faster */
-    bool direct;         /* weights as they are stored, */
-    bool nibbles;        /* those of 4 bits, */
-    int words;           /* 32-bit words that share a scale, or 0 */
-    bool is_far;         /* and they are read from memory, once */
-    int64_t n, k, bytes; /* those of the codes */
+    bool is_small;       /* weights are small enough for the faster sums of the kernel */
+    bool direct;         /* weights are read as they are stored */
+    bool nibbles;        /* these are 4-bit codes */
+    int words;           /* 32-bit words of 4-bit codes that share a scale; 0: one scale per row */
+    bool is_far;         /* weights are read as they are stored from memory, once */
+    int64_t n, k, bytes; /* bytes: of the codes of all weights */
     int64_t ld, chunk, n_chunks;
     int64_t ahead; /* rows that are prefetched, or 0 */
     hc_row_blocks blocks;
-    int64_t ldc;                                                    /* of sums */
+    int64_t ldc;                                                    /* leading dimension of sums */
     int64_t decoded_at, sums_at, values_at, dots_at, private_bytes; /* of one thread */
     uint8_t *memory, *private_memory;
     int8_t *x;       /* (x_planes, most, ld) */
@@ -73,7 +77,7 @@ typedef struct {
     float *x_scales;
 } hc_rows_job;
 
-/* rows_s4's start of a row. */
+/* `start` of a row of x for rows_s4. */
 static void sum_words(const int8_t *x, int64_t words, int32_t *start) {
     for (int64_t i = 0; i < words; i++) {
         int32_t sum = 0;
@@ -203,7 +207,7 @@ static void group_task(void *context, int64_t task, int thread) {
         args.parts = (int)(of.to - of.from);
         if (next) {
             args.next =
-                (const int8_t *)((uintptr_t)next + (uintptr_t)(job->ahead * args.ld_w)); /* maybe behind the end */
+                (const int8_t *)((uintptr_t)next + (uintptr_t)(job->ahead * args.ld_w)); /* maybe after the end */
             if (args.scales)
                 args.next_scales = (const uint8_t *)((uintptr_t)args.scales + (uintptr_t)(job->ahead * args.ld_scales));
         }

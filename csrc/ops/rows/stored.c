@@ -1,4 +1,4 @@
-/* Weights of 8 and of 4 bits as they are stored. */
+/* Weights with codes of 8 and of 4 bits that kernels read as they are stored. */
 #include "ops/rows/stored.h"
 #include "base/convert.h"
 

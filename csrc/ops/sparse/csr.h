@@ -1,4 +1,4 @@
-/* Products with compressed sparse rows (base/compressed.h), after the checks. */
+/* Matmuls with compressed sparse rows (base/compressed.h), after the checks. */
 #ifndef HC_OPS_CSR_H
 #define HC_OPS_CSR_H
 

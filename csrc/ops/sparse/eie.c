@@ -170,7 +170,7 @@ void hc_eie_expand(const hc_run *run, const hc_eie *eie, int64_t *starts, int32_
     starts[0] = 0;
 }
 
-/* The product with one vector. */
+/* The matmul with one vector. */
 typedef struct {
     const hc_eie *eie;
     int64_t n; /* nonzero activations: columns, values */

@@ -48,18 +48,18 @@ typedef struct {
     int64_t blocks, run_blocks, run_padded;
     int64_t panel_floats; /* of one panel of a KC block */
     float *shared;        /* panels, or kept values */
-    uint16_t *shared_at;  /* the panel rows by which they are multiplied */
+    uint16_t *shared_at;  /* the panel rows by which kept values are multiplied */
     uint16_t *base;       /* panel row at which the block of a nonzero of the KC block begins */
     char *memory;
     int64_t thread_bytes;
-    /* The step at hand. */
+    /* The current step. */
     int64_t first_block, end_block; /* of the KC block */
     int64_t first_panel, panels, parts;
 } hc_sparse_product;
 
 /* Memory of a thread. */
 typedef struct {
-    float *values, *panel; /* they share memory: a task uses only one of them */
+    float *values, *panel; /* both are at the same address: a task uses only one of them */
     float *tile, *portion, *kept;
     uint16_t *at, *line; /* values and at: of all rows chunk by chunk; kept and line: of one row */
 } hc_own;

@@ -103,7 +103,7 @@ static void keep_doubles(const hc_pruner *p, int64_t count, const double *x, con
             values[t] = x[block + positions[t]];
 }
 
-/* Converts them to float32: only infinities stay infinite. */
+/* Converts float64 to float32; finite values stay finite. */
 static void saturate(const hc_pruner *p, int64_t count, const double *x, const uint8_t *metadata, uint8_t *positions,
                      float *values) {
     bool is_finite = true;
@@ -179,7 +179,7 @@ bool hc_prune_rows(const hc_pruner *p, int64_t rows, void *scratch, const hc_kep
     return true;
 }
 
-/* The whole of an array, threaded. */
+/* Prunes a whole array, threaded. */
 typedef struct {
     hc_pruner pruner;
     hc_kept_rows out;

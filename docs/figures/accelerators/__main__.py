@@ -35,7 +35,7 @@ def costs() -> str:
 
 
 def queues() -> str:
-    """Return EIE's load balance against the depth of its queues as Markdown."""
+    """Return EIE's load balance for several depths of its queues as Markdown."""
     lines = ["| depth of the queues | frames/s | busy PEs: fc6 | fc7 | fc8 |", "|---|---|---|---|---|"]
     for depth in (1, 2, 4, 8, 16, 32):
         found = matrices(depth)
@@ -45,7 +45,7 @@ def queues() -> str:
 
 
 def filled(page: str) -> str:
-    """Return the page with today's tables."""
+    """Return the page with new tables."""
     for name, words in (("resnet50", costs()), ("queues", queues())):
         begin, end = f"<!-- {name} begin -->\n", f"\n<!-- {name} end -->"
         head, rest = page.split(begin)

@@ -1,4 +1,4 @@
-"""A picture a family: where the energy of a multiply-add goes, part by part."""
+"""One picture per family: the energy of a multiply-add, by part."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _resnet(name: str, format: str) -> tuple[str, AcceleratorReport, bool]:
 
 
 def picture(title: str, bars: Bars) -> str:
-    """Return bars of pJ a multiply-add by part as SVG."""
+    """Return bars of pJ per multiply-add, by part, as SVG."""
     rows = [(label, _parts(found, dram)) for label, found, dram in bars]
     used = [part for part in PARTS if any(parts[part] for _, parts in rows)]
     most = max(sum(parts.values()) for _, parts in rows)
@@ -82,5 +82,5 @@ def _parts(found: AcceleratorReport, dram: bool) -> Mapping[str, float]:
 
 
 def pictures() -> dict[str, str]:
-    """Return the pictures by the names of their files."""
+    """Return the pictures by file name."""
     return {f"accelerators-{name}.svg": picture(title, bars) for name, title, bars in families()}

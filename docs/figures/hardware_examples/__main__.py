@@ -1,7 +1,7 @@
 """Write docs/hardware-examples.md, checks of the hardware model: python docs/figures/hardware_examples
 
-Two tables, one module each: derived.py (an independent derivation), consistency.py (results of the package that must
-agree). Every row calls the package, may fail, and has a limit. For published results see published.py.
+Two tables, one module each: derived.py (independent derivations), consistency.py (results of the package that must
+agree). Every row calls the package, can fail, and has a limit. published.py has published results.
 """
 
 from __future__ import annotations

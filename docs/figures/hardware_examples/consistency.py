@@ -1,4 +1,4 @@
-"""Results of the package that must agree with each other. No other source has them, but each check can fail."""
+"""Results of the package that must agree with each other. They have no other source, but each check can fail."""
 
 from __future__ import annotations
 

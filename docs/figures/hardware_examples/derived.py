@@ -12,7 +12,7 @@ from heterocompute import hardware as hw
 
 RULE = "the tool's rule, added up by hand over the layers"
 
-# Layer by layer from the definitions of the networks and the rules of the tools, without this package.
+# Computed per layer from the definitions of the networks and the rules of the tools, without this package.
 BY_HAND = {
     "alexnet": {"mac": 714188480, "thop": 714206912},
     "alexnet_original": {"mac": 724406816},

@@ -1,4 +1,4 @@
-"""A figure from somewhere else, how the model computes it, and how far the two may be apart."""
+"""A number from another source, the call that computes it with the model, and the allowed deviation."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Example:
     ----------
     what : str
     other : callable, float or (float, float)
-        The figure that the model is held against: published, or computed in another way; or a range of them.
+        The number that the model is compared with: published, or computed in another way; or a range.
     modelled : callable or None
-        Calls the package; None where the statement does not say what it is held against, so that there is no model.
+        Calls the package; None if the statement is too vague for a model.
     within : float
-        Relative deviation that is allowed: what the printed digits or the source's own rounding allow; 0 is equality.
+        Allowed relative deviation, from the printed digits or the rounding of the source; 0 requires equality.
     source : str
-        Who published it; in the other tables, the other way.
+        The publication; in the other tables, the other computation.
     missed : str
-        Of a figure that is not reproduced: why.
+        The reason if the number is not reproduced.
     """
 
     what: str
@@ -35,7 +35,7 @@ class Example:
 
     @property
     def expected(self) -> float:
-        """The other figure; of a range the nearest to the model's."""
+        """The other number; for a range, the value nearest to the model's."""
         if isinstance(self.other, tuple):
             if self.modelled is None:
                 return self.other[0]
@@ -44,7 +44,7 @@ class Example:
 
     @property
     def deviation(self) -> float:
-        """Of the model, relative to the other figure."""
+        """Deviation of the model, relative to the other number."""
         return self.modelled() / self.expected - 1 if self.modelled else math.nan
 
     @property

@@ -1,11 +1,11 @@
-"""Hold hc.emulate against MMA-Sim, bit for bit. Needs torch and `pip install --no-deps mmasim`, no GPU.
+"""Compare hc.emulate with MMA-Sim, bitwise. Needs torch and `pip install --no-deps mmasim`, no GPU.
 
     cd docs/figures/tensor_cores
     python mma_sim.py
 
-MMA-Sim is Microsoft's model of tensor cores, which was probed on each chip: Xie et al., "MMA-Sim" (arXiv 2511.10909),
-version 2.1.1. The tiles are those of tensor_cores.py. What begins with C = 0 is computed by `hc.emulate.matmul`, the
-rest by the same step in float64, which tests compare with the definition.
+MMA-Sim is Microsoft's model of tensor cores, which was compared with each chip: Xie et al., "MMA-Sim" (arXiv
+2511.10909), version 2.1.1. The tiles are those of tensor_cores.py. `hc.emulate.matmul` computes the tiles with C = 0,
+the same step in float64 computes the others; tests compare this step with the definition.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DTYPES = {
 
 
 class Chip(NamedTuple):
-    """The architecture as MMA-Sim calls it, its class, and shapes by what is multiplied."""
+    """MMA-Sim's name of the architecture, its class, and shapes by the types of the operands."""
 
     arch: str
     model: type
@@ -61,7 +61,7 @@ CHIPS = {
     ),
 }
 
-# The exponent that a zero counts as: the end of exponents, in sums of fp32 and of fp16.
+# The exponent of zeros, the smallest exponent in sums of fp32 and of fp16.
 ENDS = {"v100": (-131, -19), "a100": (-132, -20), "ada": (-132, -20), "h100": (-133, -21), "b200": (-133, -21)}
 
 
@@ -73,7 +73,7 @@ def model_of(chip: str, kind: str, total: str) -> Any:
 
 
 def simulated(model: Any, kind: str, total: str, a: Array, b: Array, c: Array) -> Array:
-    """Return d (count, m, n) of a (count, m, k), b (count, n, k) and c, float32, by MMA-Sim."""
+    """Return d (count, m, n) for a (count, m, k), b (count, n, k) and c, float32, computed by MMA-Sim."""
     left, right = (torch.from_numpy(x.astype(np.float32)).to(DTYPES[kind]) for x in (a, b))
     start = torch.from_numpy(c.astype(np.float32)).to(DTYPES[total])
     left = left[:, :, None].expand(-1, -1, b.shape[1], -1)
@@ -82,14 +82,14 @@ def simulated(model: Any, kind: str, total: str, a: Array, b: Array, c: Array) -
 
 
 def emulated(text: str, kind: str, sums: str, a: Array, b: Array, c: Array) -> Array:
-    """Return the same by hc.emulate."""
+    """Return d computed by hc.emulate."""
     if c.any():
         return chain(c, a, b, kind, text, sums).astype(np.float32)
     return hc.emulate.matmul(a.astype(np.float32), b.swapaxes(-1, -2).astype(np.float32), sums, instruction=text)
 
 
 def alike(found: Array, wanted: Array) -> Array:
-    """Tell which values have the same bits; a NaN is a NaN."""
+    """Tell which values have the same bits; all NaN are equal."""
     return (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
 
 

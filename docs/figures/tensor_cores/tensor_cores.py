@@ -1,12 +1,13 @@
-"""Hold hc.emulate against the tensor cores of a Hopper GPU, bit for bit. Needs nvcc 12.8 or newer, and an H100 or H200.
+"""Compare hc.emulate with the tensor cores of a Hopper GPU, bitwise. Needs nvcc 12.8 or newer, and an H100 or H200.
 
     cd docs/figures/tensor_cores
     nvcc -O1 -gencode=arch=compute_90a,code=sm_90a -shared -Xcompiler -fPIC -o tensor_cores.so tensor_cores.cu
     python tensor_cores.py [--keep kept.npz]
 
-Tiles of 64 x 8 sums, drawn by seed with integers alone, go through single instructions (with a random C) and through
-chains of 4 and 16. What begins with C = 0 is compared with `hc.emulate.matmul`, the rest with the same step in float64
-(`step`), which tests compare with the definition. `--keep` stores the rows of some tiles that tell most models apart.
+Random tiles of 64 x 8 sums, drawn from a seed with integer arithmetic, run through single instructions (with a random
+C) and chains of 4 and 16. Tiles with C = 0 are compared with `hc.emulate.matmul`, the others with the same step in
+float64 (`step`), which tests compare with the definition. `--keep` stores the rows of some tiles that distinguish most
+models.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ Array = np.ndarray[Any, Any]
 ROWS, COLUMNS = 64, 8
 NO_END = -(2**14)
 GROUPS = ("near", "wide", "all", "cancel", "small", "large", "probe", "mixed")
-# Group, instructions of the chain, share of the tiles, whether C is drawn.
+# Group, instructions per chain, share of the tiles, whether C is random.
 RUNS = [(group, 1, 1.0, True) for group in GROUPS]
 RUNS += [("near", 4, 1 / 3, False), ("wide", 4, 1 / 3, False), ("near", 16, 1 / 6, False), ("wide", 16, 1 / 6, True)]
 RUNS += [(group, 4, 1 / 6, False) for group in ("cancel", "mixed", "small")]
-KEPT, KEPT_ROWS = ("wide", "cancel"), 3  # chains of 4, beside single instructions
+KEPT, KEPT_ROWS = ("wide", "cancel"), 3  # chains of 4, besides single instructions
 
 
 class Type(NamedTuple):
@@ -64,7 +65,7 @@ SUMS = {"fp16": (11, -14), "fp22": (14, -126), "fp32": (24, -126)}
 
 
 class Instruction(NamedTuple):
-    """mma_e4m3_k32_f16: what multiplies, how many along k, the type of the sum; and the preset of hc.emulate."""
+    """An instruction such as mma_e4m3_k32_f16: operand type, values along k, type of the sum, preset of hc.emulate."""
 
     name: str
 
@@ -98,7 +99,7 @@ INSTRUCTIONS = [
 
 
 def codes(kind: str, sign: Array, exponent: Array, mantissa: Array) -> Array:
-    """Assemble codes from a sign, a biased exponent and a mantissa; what would be no number becomes a large one."""
+    """Assemble codes from a sign, a biased exponent and a mantissa; codes of infinity or NaN become large numbers."""
     e, m, word, unused = TYPES[kind]
     exponent = np.clip(exponent, 0, 2**e - (1 if kind == "e4m3" else 2))
     mantissa = np.where((kind == "e4m3") & (exponent == 15) & (mantissa == 7), 6, mantissa)
@@ -106,7 +107,7 @@ def codes(kind: str, sign: Array, exponent: Array, mantissa: Array) -> Array:
 
 
 def values(kind: str, code: Array) -> Array:
-    """Return what codes stand for, float64."""
+    """Return the values of codes as float64."""
     e, m, _, unused = TYPES[kind]
     code = code.astype(np.int64) >> unused
     exponent, mantissa = code >> m & 2**e - 1, code & 2**m - 1
@@ -115,7 +116,7 @@ def values(kind: str, code: Array) -> Array:
 
 
 class Lots:
-    """Random codes, from integers of one generator alone, which are the same everywhere."""
+    """Random codes from the integers of one generator, which are the same on every machine."""
 
     def __init__(self, seed: str) -> None:
         self.rng = np.random.default_rng(zlib.crc32(seed.encode()))
@@ -127,7 +128,7 @@ class Lots:
         return self.below(one_in, shape) == 0
 
     def draw(self, kind: str, shape: tuple[int, ...], low: int, high: int, zeros: int = 0, powers: int = 0) -> Array:
-        """Exponents from low to high, biased; of 16 so many are zeros, and so many powers of two."""
+        """Draw biased exponents from low to high; of 16 values, given numbers are zeros and powers of two."""
         sign, exponent = self.below(2, shape), self.below(high + 1, shape, low)
         mantissa, lot = self.below(2 ** TYPES[kind].mantissa, shape), self.below(16, shape)
         mantissa = np.where((lot >= 16 - powers) | (lot < zeros), 0, mantissa)
@@ -137,7 +138,7 @@ class Lots:
 def tiles(instruction: Instruction, group: str, k: int, count: int) -> tuple[Array, Array, Array]:
     """Return codes of a (count, 64, k), b (count, 8, k) and c (count, 64, 8)."""
     kind, _, total = instruction.parts
-    lots = Lots(f"{kind} {k} {total} {group}")  # instructions of one type get the same
+    lots = Lots(f"{kind} {k} {total} {group}")  # instructions of one type get the same tiles
     shapes = (count, ROWS, k), (count, COLUMNS, k), (count, ROWS, COLUMNS)
     bias, top, c_bias = TYPES[kind].bias, 2 ** TYPES[kind].exponent - 1, TYPES[total].bias
     c_top, half, wide = 2 * c_bias, total == "f16", kind in ("bf16", "tf32")  # wide: as fp32, whose ends products pass
@@ -159,7 +160,7 @@ def tiles(instruction: Instruction, group: str, k: int, count: int) -> tuple[Arr
     elif group == "all":
         a, b = both(0, top, 1)
         c = sums(0, c_top, 2, 0)
-    elif group == "cancel":  # pairs that cancel, but for a bit here and there; a C that cancels a product; some zeros
+    elif group == "cancel":  # pairs that cancel except for single bits; a C that cancels a product; some zeros
         a, b = both(bias - 3, bias + 2)
         c = sums(-24, 2, about=c_bias)
         order = lots.rng.permutation(k)
@@ -186,12 +187,12 @@ def tiles(instruction: Instruction, group: str, k: int, count: int) -> tuple[Arr
         a, b = both(top - 4, top, 2, 2)
         c = sums(-12, 12, about=c_bias + 2 * (top - bias))
         c = np.where(lots.some(8, c.shape), sums(c_top - 8, c_top, 0, 0), c)
-    elif group == "probe":  # of two, and few
+    elif group == "probe":  # few powers of two
         reach = min(bias - 1, 14)
         a = lots.draw(kind, shapes[0], bias - reach, bias, 9, 16)
         b = lots.draw(kind, shapes[1], bias - reach, bias, 1, 16)
         c = sums(-14, 0, 6, 14, about=c_bias)
-    elif group == "mixed":  # each row and each column by itself
+    elif group == "mixed":  # each row and each column has its own exponents
         reach, mantissas = min(bias - 2, 8), 2 ** TYPES[kind].mantissa
         parts = []
         for shape in shapes[:2]:
@@ -235,7 +236,7 @@ def step(total: Array, a: Array, b: Array, kind: str, chunk: int, width: int, su
 
 
 def chain(total: Array, a: Array, b: Array, kind: str, text: str, sums: str, **other: int) -> Array:
-    """Add products step by step, as a preset of hc.emulate does."""
+    """Add products step by step, like a preset of hc.emulate."""
     preset = hc.emulate.INSTRUCTIONS[text]
     chosen = {"chunk": preset.chunk, "width": preset.aligned_bits, "lowest": preset.lowest.get(sums, NO_END), **other}
     with np.errstate(all="ignore"):
@@ -246,7 +247,7 @@ def chain(total: Array, a: Array, b: Array, kind: str, text: str, sums: str, **o
 
 
 def expected(instruction: Instruction, a: Array, b: Array, c: Array, **other: int) -> Array:
-    """Return what the emulation gives, float32."""
+    """Return the results of the emulation, float32."""
     kind, k, _ = instruction.parts
     text, sums = instruction.preset
     if instruction.converts:  # two products of fp16 from 0 on, of two values in four each, and then C
@@ -264,7 +265,7 @@ def expected(instruction: Instruction, a: Array, b: Array, c: Array, **other: in
 
 
 def chip(library: Any, instruction: Instruction, a: Array, b: Array, c: Array) -> Array:
-    """Return the codes that the GPU gives."""
+    """Return the codes that the GPU computes."""
     d = np.empty_like(c)
     pointers = [x.ctypes.data_as(ctypes.c_void_p) for x in (a, b, c, d)]
     said = library.run(instruction.name.encode(), len(a), a.shape[-1] * a.itemsize, *pointers)
@@ -274,7 +275,7 @@ def chip(library: Any, instruction: Instruction, a: Array, b: Array, c: Array) -
 
 
 def telling(instruction: Instruction, a: Array, b: Array, c: Array) -> tuple[int, Array]:
-    """Find the tile, and rows of it, where most other models show: a bit more or less, shorter steps, another end."""
+    """Find the tile and rows that distinguish most other models: a bit more or less, shorter steps, another range."""
     text, sums = instruction.preset
     preset = hc.emulate.INSTRUCTIONS[text]
     width, lowest, k = preset.aligned_bits or 0, preset.lowest.get(sums, NO_END), instruction.parts[1]
@@ -285,7 +286,7 @@ def telling(instruction: Instruction, a: Array, b: Array, c: Array) -> tuple[int
     counts = (told > 0).any(axis=2).sum(axis=0) + told.sum(axis=(0, 2)) / told.size
     tile = int(counts.argmax())
     rows: list[int] = []
-    while len(rows) < KEPT_ROWS:  # the one that adds most to those before
+    while len(rows) < KEPT_ROWS:  # the row that distinguishes the most further models
         with_it = [(told[:, tile, [*rows, row]] > 0).any(axis=1).sum() - (row in rows) for row in range(ROWS)]
         rows.append(int(np.argmax(with_it + told[:, tile].sum(axis=0) / told.size)))
     return tile, np.sort(rows)

@@ -1,4 +1,4 @@
-"""Results of the device compared with those of the CPU, bit for bit: codecs by format, products by pair of formats."""
+"""Compares results of a CUDA device with those of the CPU, bitwise: codecs per format, matmuls per pair of formats."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WIDE = (1025, 3000, 1024)  # rows of x and of weights, columns: blocks of 256 co
 
 
 class Comparison:
-    """Counts results that are equal; CheckFailed names the first that is not."""
+    """Counts equal results; raises CheckFailed with the name of the first that differs."""
 
     def __init__(self, options: Options) -> None:
         self.options, self.counts, self.rng = options, dict[str, int](), np.random.default_rng(0)
@@ -72,7 +72,7 @@ class Comparison:
         self.same("fake_quantize", what, fake_quantize(there, text, axis), fake_quantize(x, text, axis))
 
     def products(self, text: str, x: Array, w: Array, bias: Array) -> None:
-        """Compare the products of one format of weights with float and with rounded activations."""
+        """Compare the matmuls of one format of weights with float and with quantized activations."""
         there, bias_there, q = DeviceArray.from_numpy(x), DeviceArray.from_numpy(bias), quantize(w, text)
         moved = q.to("cuda")
         others = ("int8", "vsq4-g16-s4") if text in (*INTEGERS, *SPARSE, "q4_1") else ()
@@ -86,7 +86,7 @@ class Comparison:
     def cache(self, text: str | None, tokens: int) -> None:
         """Compare a cache of keys and values, and attention over it."""
         here, there = (KVCache(text, heads=2, width=64) for _ in range(2))
-        for n in (tokens, 1, 20, 1):  # 16 tokens have memory at first
+        for n in (tokens, 1, 20, 1):  # the cache begins with memory for 16 tokens
             k, v, q = self.values(1, 2, n, 64), self.values(1, 2, n, 64), self.values(1, 4, min(n, 2), 64)
             wanted = attention(q, *here.add(0, k, v))
             kept = there.add(0, DeviceArray.from_numpy(k), DeviceArray.from_numpy(v))
@@ -94,7 +94,7 @@ class Comparison:
             self.same("attention", f"{text} {n} of {here.length} tokens", y, np.ascontiguousarray(wanted))
 
     def steps(self) -> Iterator[str]:
-        """Compare everything, a part at a time, and yield what comes next."""
+        """Compare all parts, and yield the name of each before it starts."""
         shapes = SHAPES[1:2] if self.options.quick else SHAPES
         for m, k in shapes:
             x, w, bias = self.values(m, k), self.values(ROWS, k), self.values(ROWS)
@@ -160,7 +160,7 @@ class Comparison:
 
 
 def conformance(options: Options) -> Table:
-    """Compare all kernels with the CPU; CheckFailed names the first result that differs."""
+    """Compare all kernels with the CPU; raise CheckFailed with the name of the first result that differs."""
     comparison = Comparison(options)
     for what in comparison.steps():
         options.say(f"checks {what}")

@@ -1,4 +1,4 @@
-"""What each special instruction of the CUDA kernels does with given words, as NumPy computes it.
+"""Definitions in NumPy of the special instructions of the CUDA kernels, and their comparison with the device.
 
 ``csrc/cuda/check/check.cu`` runs every instruction once. Lane ``i`` of a warp reads ``words[:, i]`` and writes
 ``answers[:, i]``.
@@ -16,7 +16,7 @@ from ..measure import CheckFailed, Options
 
 Array = np.ndarray[Any, Any]
 
-WORDS, ANSWERS = 17, 55  # of a lane
+WORDS, ANSWERS = 17, 55  # per lane
 PARTS = {
     "mma of signed bytes": slice(0, 4),
     "mma of unsigned bytes": slice(4, 8),
@@ -40,7 +40,7 @@ SMALL = np.float32(2.0**-120)
 
 
 def random_words(rng: np.random.Generator) -> Array:
-    """Return words (17, 32) whose sums stay in 32 bits and whose places are legal."""
+    """Return words (17, 32) whose sums stay in 32 bits and whose positions are valid."""
     words = rng.integers(0, 2**32, (WORDS, 32), np.uint32)
     words[:4] = rng.integers(-(2**20), 2**20, (4, 32)).astype(np.int32).view(np.uint32)
     pairs = np.array([0x4, 0x8, 0xC, 0x9, 0xD, 0xE], np.uint32)[rng.integers(0, 6, (8, 32))]
@@ -57,7 +57,7 @@ def _bytes(registers: Array, dtype: Any) -> Array:
 def _left(registers: Array, dtype: Any = np.int8) -> Array:
     """Return the 16 x 32 left operand.
 
-    Register r of a lane is row lane / 4 + 8 (r % 2), columns 4 (lane % 4) + 16 (r / 2) on.
+    Register r of a lane is row lane / 4 + 8 (r % 2), from column 4 (lane % 4) + 16 (r / 2) on.
     """
     values, matrix = _bytes(registers, dtype), np.empty((16, 32), np.int64)
     for r in range(4):
@@ -67,7 +67,7 @@ def _left(registers: Array, dtype: Any = np.int8) -> Array:
 
 
 def _right(registers: Array, dtype: Any = np.int8) -> Array:
-    """Return the right operand: register r of a lane is column lane / 4, rows 4 (lane % 4) + 16 r on."""
+    """Return the right operand: register r of a lane is column lane / 4, from row 4 (lane % 4) + 16 r on."""
     values, matrix = _bytes(registers, dtype), np.empty((16 * len(registers), 8), np.int64)
     for r in range(len(registers)):
         for i in range(4):
@@ -83,9 +83,9 @@ def _sums(c: Array, product: Array) -> Array:
 
 
 def expand(kept: Array, places: Array) -> Array:
-    """Return the 16 x 64 left operand of the kept 16 x 32.
+    """Return the 16 x 64 left operand, expanded from its 16 x 32 nonzeros.
 
-    A lane has the places of a row, of 32 columns from 32 (lane / 2 % 2) on.
+    A lane has the positions of one row, for 32 columns from 32 (lane / 2 % 2) on.
     """
     whole = np.zeros((16, 64), np.int64)
     for lane in range(32):
@@ -98,7 +98,7 @@ def expand(kept: Array, places: Array) -> Array:
 
 
 def answers_of(words: Array) -> Array:
-    """Return what the instructions make of the words, (55, 32)."""
+    """Return the results of the instructions for the words, (55, 32)."""
     c, a, b, moved = words[:4], words[4:8], words[8:12], words[13:17]
     answers = np.empty((ANSWERS, 32), np.uint32)
     kinds = [(np.int8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8), (np.uint8, np.int8)]
@@ -151,19 +151,19 @@ def _fused(x: Array, y: Array, z: Array) -> Array:
 
 
 def _rounded(a: float, b: float, c: float) -> np.float32:
-    """Round a b + c of floats once: the product is exact in float64, the sum by its error."""
+    """Round a b + c of floats once. The product is exact in float64; the error of the sum corrects the rounding."""
     product = a * b
     total = product + c
     part = total - product
     error = (product - (total - part)) + (c - part)
     bits = int(np.float64(total).view(np.int64))
-    if error != 0 and bits % 2 == 0:  # to odd, so that the second rounding sees that something is left
+    if error != 0 and bits % 2 == 0:  # round to odd, so that the second rounding is correct
         bits += 1 if (error > 0) == (total > 0) else -1
     return np.float32(np.int64(bits).view(np.float64))
 
 
 def check_instructions(options: Options, rounds: int = 8) -> dict[str, int]:
-    """Compare each instruction on the device with NumPy; return how often. CheckFailed names the first that differs."""
+    """Compare each instruction with NumPy; return the number of comparisons. CheckFailed names the first difference."""
     rng, counts = np.random.default_rng(0), dict[str, int]()
     for number in range(1 if options.quick else rounds):
         options.say(f"checks instructions, round {number + 1}")

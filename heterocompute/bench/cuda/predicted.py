@@ -1,4 +1,4 @@
-"""Times of the CUDA kernels on a device that is not here, predicted from their plans: lower bounds.
+"""Predicted times of the CUDA kernels, from their plans, for a device that is not present: lower bounds.
 
     time of a call = sum over its kernels of max(bytes / bandwidth, operations / (rate * efficiency of the waves))
 
@@ -23,7 +23,7 @@ from ..measure import Row, Table
 __all__ = ["predicted"]
 
 MMA_SHARE, WGMMA_SHARE = 0.629, 0.95
-HOPPER = ("h100", "h200", "h800")  # compute capability 9.0; plans for others use no kernel of one architecture
+HOPPER = ("h100", "h200", "h800")  # compute capability 9.0; other plans use no architecture-specific kernels
 REGISTERS = {
     "hc_gemm_s4_16": 40,
     "hc_gemm_s4_32": 48,
@@ -49,7 +49,7 @@ SHARED = {
 }
 CODECS = ("int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64")
 VALUES = (65536, 1024)
-PREPACKED = 256  # an address: what prepacking made is read
+PREPACKED = 256  # a placeholder address: the plan reads prepacked panels
 Step = tuple[str, tuple[int, int, int], int, int]
 
 
@@ -61,7 +61,7 @@ def predicted(name: str) -> Table:
 
 
 def _vectors(chip: Device) -> list[Row]:
-    """Return the rows of few vectors: 16384 x 16384 weights of 4.25 bits."""
+    """Return the rows of GEMV and small batches: 16384 x 16384 weights of 4.25 bits."""
     n, rows, one = 16384, list[Row](), dict[str | None, float]()
     for m, activations in ((1, None), (1, "int8"), (32, "int8")):
         seconds, bound, kernels = _matmul(chip, m, n, n, "vsq4-g16-s4", activations)
@@ -107,7 +107,7 @@ def _products(chip: Device) -> list[Row]:
 
 
 def _codecs(chip: Device) -> list[Row]:
-    """Return the rows of the codecs. Their instructions are not counted: what the memory allows is another goal."""
+    """Return the rows of the codecs, as memory bounds; their instructions are not counted."""
     rows = []
     size, values = prod(VALUES), (0, "float32", VALUES, c_strides(VALUES, 4))
     for text in CODECS:
@@ -129,14 +129,14 @@ def _codecs(chip: Device) -> list[Row]:
 
 
 def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str | None) -> tuple[float, str, str]:
-    """Return the seconds of a matmul, what bounds most of them, and its kernels."""
+    """Return the seconds of a matmul, the bound of its largest part, and its kernels."""
     fmt = None if activations is None else core_format(parse_format(activations))
     x, y = (0, "float32", (m, k), (4 * k, 4)), (0, "float32", (m, n), (4 * n, 4))
     q = (*_packed(parse_format(weights), (n, k)), PREPACKED)
     architecture = 90 if chip.name.startswith(HOPPER) else 80
     _, steps = _core.cuda_steps("matmul", (0, 0, None, x, False, fmt, q, 0, y, False), architecture)
     packed = _nbytes(weights, (n, k))
-    read = n * k * 5 // 8 if weights.endswith("2:4") else n * k  # kept bytes and their places
+    read = n * k * 5 // 8 if weights.endswith("2:4") else n * k  # nonzeros and their positions
     held = _nbytes(activations, (m, k)) if activations else 0
     seconds, parts = 0.0, dict[str, float]()
     for step in steps:
@@ -144,7 +144,7 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
         moved = {
             "hc_maximum": 4.0 * m * k,
             "hc_encode": 4.0 * m * k + held,
-            "hc_integers": held + m * k,  # of x: weights are prepacked
+            "hc_integers": held + m * k,  # bytes of x: weights are prepacked
             "hc_decode": packed + 4.0 * n * k,
             "hc_gemv": packed + 4.0 * m * (k + n),
             "hc_sgemm": 4.0 * (m * k + n * k + m * n),
@@ -165,7 +165,7 @@ def _kind(kernel: str) -> str:
 
 
 def _arithmetic(chip: Device, step: Step, operations: float) -> float:
-    """Return the seconds that the arithmetic of a kernel takes, with the waves of its blocks; 0 of a codec."""
+    """Return the seconds of a kernel's arithmetic, including the waves of its blocks; 0 for a codec."""
     kernel, grid, threads, shared = step
     if kernel.startswith("hc_gemm_90a"):
         shares = (share for name, share in SHARED.items() if kernel.startswith(name))

@@ -1,4 +1,4 @@
-"""Times on a device, next to its own copy rate and to PyTorch where that has CUDA. Candidates of a row are interleaved.
+"""Times on a device, next to its copy rate and to PyTorch with CUDA. The candidates of a row are interleaved.
 
 A time is the wall clock from the first launch to the end of the stream, divided by the number of calls. A ratio is the
 median over the rounds.
@@ -22,7 +22,7 @@ from ..measure import Options, Row, Table
 
 __all__ = ["codecs", "matmuls", "vectors"]
 
-ROUNDS, SECONDS = 5, 0.04  # of a candidate in a round
+ROUNDS, SECONDS = 5, 0.04  # seconds per candidate and round
 CODECS = ("int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64")
 Call = Callable[[], object]
 
@@ -63,7 +63,7 @@ def _ratio(row: Row, least: list[float], seconds: list[float], goal: str, factor
 
 
 def _torch() -> Any:
-    """Return PyTorch if it has CUDA, else None."""
+    """Return PyTorch if it has CUDA, otherwise None."""
     try:
         import torch  # optional
     except ImportError:

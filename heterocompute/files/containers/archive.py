@@ -1,8 +1,8 @@
 """Zip archives: the position of each member and its bytes; stored and deflated members, also zip64.
 
     members   one after another: local header, data
-    directory a header for each member: method, sizes, name, where its local header is
-    end       where the directory is, and its size
+    directory a header for each member: method, sizes, name, position of its local header
+    end       position and size of the directory
 
 Own code, because `zipfile` makes every member of a hostile directory before one can count them. PKWARE APPNOTE 6.3,
 sections 4.3 and 4.4.
@@ -138,5 +138,5 @@ def _long(extra: bytes, sizes: list[int]) -> list[int]:
 
 
 def opened(file: Container) -> dict[str, Member]:
-    """Return the members that are no folders."""
+    """Return the members that are not folders."""
     return {name: member for name, member in members_of(file).items() if not name.endswith("/")}

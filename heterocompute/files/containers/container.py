@@ -1,6 +1,7 @@
-"""What the readers of other programs' files share: one open file, bounded reads, tensors that are named and checked.
+"""Base of the readers of other programs' files: one open file, bounded reads, checked names and tensors.
 
-Nothing in a file is believed: a size is compared with the file's before anything of that size is made.
+The content of a file is not trusted: a size is compared with that of the file before anything of that size is
+allocated.
 """
 
 from __future__ import annotations
@@ -102,15 +103,15 @@ class Container(Tensors):
         Raises
         ------
         ValueError
-            The file does not hold what its header says.
+            The file does not match its header.
         ImportError
             A package that decodes it is not installed.
         """
-        self.info(name)  # refuses a name that is not there
+        self.info(name)  # raises for an unknown name
         return self.made(name, self._loads[name])
 
     def made(self, name: str, load: Load) -> NDArray[Any]:
-        """Return what a function makes of a tensor's bytes, compared with what the file says of it."""
+        """Return the array that a function makes of a tensor's bytes, after a check of its dtype and shape."""
         info = self.info(name)
         try:
             array = load()
@@ -122,7 +123,7 @@ class Container(Tensors):
         return array
 
     def bytes_at(self, begin: int, count: int, name: str) -> NDArray[np.uint8]:
-        """Return some bytes of the file; ValueError where it does not have them, before they are allocated."""
+        """Return bytes of the file; ValueError before the allocation if the file is too short."""
         if not 0 <= begin <= begin + count <= self.size:
             self._fail(f"cut off: {name} ends at {begin + count}, but the file has {counted(self.size, 'byte')}")
         data = np.empty(count, np.uint8)
@@ -135,16 +136,16 @@ class Container(Tensors):
         return data
 
     def plain(self, begin: int, dtype: str, shape: tuple[int, ...], name: str) -> NDArray[Any]:
-        """Return values that lie in the file as they are, little end first."""
+        """Return values that are stored without conversion, little-endian."""
         wanted = numpy_dtype(dtype)
         data = self.bytes_at(begin, math.prod(shape) * wanted.itemsize, f"tensor {quoted(name)}")
         return self.values(data, wanted, name).reshape(shape)
 
 
 def inside(folder: str, name: str) -> str | None:
-    """Return the path of a file that another one in `folder` names, or None where that leads out of it.
+    """Return the path of a file that another file in `folder` names, or None if it is outside of the folder.
 
-    Links may lead to the store of a model hub, ``../../blobs`` of a snapshot, which is how one is laid out on disk.
+    Links to the store of a model hub are allowed: a snapshot on disk has links to ``../../blobs``.
     """
     if not name or "\0" in name or os.path.isabs(name) or ".." in name.replace("\\", "/").split("/"):
         return None

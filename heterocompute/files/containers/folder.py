@@ -60,7 +60,7 @@ def weight_map(path: str) -> dict[str, str]:
     Raises
     ------
     ValueError
-        It is none.
+        The file is not an index.
     """
     prefix = f"{printable(path)}: "
     try:
@@ -118,19 +118,19 @@ class Located(Tensors):
         return self._part_of(name).tensor(name)
 
     def lent(self, name: str) -> NDArray[Any]:
-        """As of its file."""
+        """Return the result of the tensor's file."""
         return self._part_of(name).lent(name)
 
     def shared(self, name: str) -> NDArray[Any]:
-        """As of its file."""
+        """Return the result of the tensor's file."""
         return self._part_of(name).shared(name)
 
     def parts(self, name: str) -> Any:
-        """As of its file."""
+        """Return the result of the tensor's file."""
         return self._part_of(name).parts(name)
 
     def chunks(self, name: str) -> Iterable[memoryview]:
-        """As of its file."""
+        """Return the result of the tensor's file."""
         return self._part_of(name).chunks(name)
 
     def _part_of(self, name: str) -> Tensors:

@@ -1,11 +1,11 @@
-"""GGUF, as llama.cpp has it: the header read here, blocks of 4 bits and the like decoded by the package `gguf`.
+"""GGUF files of llama.cpp: this module reads the header, the package `gguf` decodes blocks.
 
     magic GGUF, u32 version, u64 tensors, u64 keys
     keys      text, u32 type, value
     tensors   text, u32 dimensions, u64 sizes (the fastest first), u32 type, u64 offset in the data
     data      from the next multiple of the alignment
 
-Own code for the header, because that of the package believes sizes (llama.cpp #18674). ggml, docs/gguf.md.
+The package does not read the header, since it trusts the sizes there (llama.cpp #18674). ggml, docs/gguf.md.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TEXT, LIST = 8, 9
 VERSIONS = (2, 3)
 MAX_KEYS, MAX_TEXTS, MAX_TEXT = 1 << 16, 1 << 22, 1 << 20
 MAX_DIMENSIONS = 4
-PIECE = 1 << 16  # bytes of texts read at a time
+PIECE = 1 << 16  # bytes of strings read at a time
 
 
 def scale_name(name: str) -> str:
@@ -54,9 +54,9 @@ def scale_name(name: str) -> str:
 
 
 class Gguf(Container):
-    """A GGUF file. `metadata` has its numbers and texts; `listed` reads lists, such as a vocabulary.
+    """A GGUF file. `metadata` has its numbers and strings; `listed` reads lists, such as a vocabulary.
 
-    The float32 beside an NVFP4 tensor is none of `names`: its values are multiplied by it.
+    The float32 scale of an NVFP4 tensor is not in `names`: the values are multiplied by it.
     """
 
     def _read(self) -> None:
@@ -106,7 +106,7 @@ class Gguf(Container):
         self._leave_scales_out()
 
     def _leave_scales_out(self) -> None:
-        """Find the scales of NVFP4 tensors, which are none of `names`."""
+        """Find the scales of NVFP4 tensors and remove them from `names`."""
         self._scales = {name: scale_name(name) for name in self.names if self.kind(name) == "NVFP4"}
         self._scales = {name: scale for name, scale in self._scales.items() if self._is_number(scale)}
         taken = set(self._scales.values())
@@ -128,21 +128,21 @@ class Gguf(Container):
             self._blocks[name] = kind, begin
 
     def kind(self, name: str) -> str | None:
-        """Return the type of a tensor of blocks; None of others."""
+        """Return the type of a tensor of blocks; None for other tensors."""
         return BLOCKS[self._blocks[name][0]][0] if name in self._blocks else None
 
     def format_of(self, name: str) -> str | None:
-        """Return the name of a type of blocks as formats have it."""
+        """Return the format string of a type of blocks."""
         kind = self.kind(name)
         return kind and kind.lower()
 
     def stored_bytes(self, name: str) -> int:
-        """Return the bytes of a tensor, of its blocks where it has such."""
+        """Return the stored bytes of a tensor, or of its blocks."""
         info = self.info(name)
         return self._nbytes(name, info.shape, self._blocks[name][0]) if name in self._blocks else info.nbytes
 
     def blocks(self, name: str) -> tuple[str, NDArray[np.uint8]] | None:
-        """Return the type and the bytes of a tensor of blocks, (rows, bytes of a row); None where it has none."""
+        """Return the type and the bytes of a tensor of blocks, (rows, bytes of a row); None for other tensors."""
         shape = self.info(name).shape
         if name not in self._blocks or 0 in shape:
             return None
@@ -238,7 +238,7 @@ class Gguf(Container):
         return self.bytes_at(begin, count * dtype.itemsize, f"key {quoted(key)}").view(dtype)
 
     def keys(self) -> dict[str, Any]:
-        """Return the keys as `save_gguf` accepts them: texts, flags, NumPy's numbers, and lists that are not empty."""
+        """Return the keys as `save_gguf` accepts them: strings, bools, NumPy's numbers, and nonempty lists."""
         found: dict[str, Any] = {}
         for key, kind in self._kinds.items():
             if kind == LIST:
@@ -257,7 +257,7 @@ class Gguf(Container):
         return found
 
     def _texts_from(self, begin: int, count: int) -> Iterator[bytes]:
-        """Yield texts that follow each other in the file; a piece of the file is read at a time."""
+        """Yield consecutive strings of the file, which is read in pieces."""
         piece, at = b"", 0
         for _ in range(count):
             if len(piece) - at < 8:
@@ -273,7 +273,7 @@ class Gguf(Container):
             at += 8 + length
 
     def _piece(self, begin: int, count: int) -> bytes:
-        """Return bytes of the file, fewer at its end."""
+        """Return the next bytes of the file, fewer at its end."""
         return self.bytes_at(begin, min(count, max(self.size - begin, 0)), "the header").tobytes()
 
     def _text(self, most: int = MAX_TEXT) -> str:

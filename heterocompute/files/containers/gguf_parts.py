@@ -26,7 +26,7 @@ __all__ = ["GgufParts", "whole"]
 
 NUMBER, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")
 NAME = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", re.DOTALL)
-MAX_PARTS = 512  # all are open
+MAX_PARTS = 512  # all are open at once
 
 
 def whole(part: Gguf) -> Gguf:
@@ -129,19 +129,19 @@ class GgufParts(Gguf):
         return values
 
     def kind(self, name: str) -> str | None:
-        """As of its file."""
+        """Return the result of the tensor's file."""
         return self._of[name].kind(name) if name in self._of else None
 
     def stored_bytes(self, name: str) -> int:
-        """As of its file."""
+        """Return the result of the tensor's file."""
         return self._part(name).stored_bytes(name)
 
     def blocks(self, name: str) -> tuple[str, NDArray[np.uint8]] | None:
-        """As of its file."""
+        """Return the result of the tensor's file."""
         return self._part(name).blocks(name)
 
     def listed(self, key: str) -> list[bytes] | NDArray[Any] | None:
-        """As of the first part that has the key."""
+        """Return the list in the first part that has the key."""
         return next((found for part in self._in_order if (found := part.listed(key)) is not None), None)
 
     def keys(self) -> dict[str, Any]:

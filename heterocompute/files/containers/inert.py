@@ -1,4 +1,4 @@
-"""What a checkpoint of training holds beside tensors: names of values that do no harm, none of which is made or called.
+"""What a training checkpoint holds besides tensors: names of harmless values, none of which is made or called.
 
 A name in these lists counts as something that is not a tensor, whatever its arguments. Values that may contain tensors
 are kept: attributes of a Namespace, a defaultdict, a set. A NumPy array is a tensor if its dtype is numeric.
@@ -29,7 +29,7 @@ NUMBERS = (
 
 
 class Dtype(Inert):
-    """A NumPy dtype: its text, and the order of bytes that its state says; no text where it is no plain one."""
+    """A NumPy dtype: its text and the byte order of its state; no text if it is not a plain dtype."""
 
     __slots__ = ()
 
@@ -53,13 +53,13 @@ class PickledArray(Inert):
     Attributes
     ----------
     dtype : np.dtype or None
-        As it is stored; None of one that is no array of numbers, such as texts and objects.
+        The stored dtype; None for arrays that are not numeric, such as texts and objects.
     shape : tuple of int
     order : {"C", "F"}
     data : bytes or str
-        Characters are bytes.
+        In a str each character is a byte.
     held : list or tuple
-        What stands in an array of objects.
+        The elements of an array of objects.
     """
 
     __slots__ = ("data", "dtype", "held", "order", "shape")
@@ -79,7 +79,7 @@ class PickledArray(Inert):
         self.take(state[4], state[2], state[1], "F" if state[3] is True else "C")
 
     def take(self, data: Any, dtype: Any, shape: Any, order: Literal["C", "F"]) -> None:
-        """Take what the array is; its bytes are looked at when they are read."""
+        """Store the array's description; its bytes are checked when they are read."""
         sizes = isinstance(shape, tuple) and len(shape) <= MAX_DIMENSIONS
         if not sizes or not all(type(n) is int and 0 <= n < 2**63 for n in shape):
             raise ValueError("a NumPy array with an illegal shape")
@@ -92,7 +92,7 @@ class PickledArray(Inert):
             self.data, self.dtype, self.shape, self.order = data, found, shape, order
 
     def stored(self) -> NDArray[np.uint8]:
-        """Return the bytes; ValueError where a character is none."""
+        """Return the bytes; ValueError if a character is not a byte."""
         data = self.data.encode("latin-1") if isinstance(self.data, str) else self.data
         return np.frombuffer(data, np.uint8)
 
@@ -112,7 +112,7 @@ def _bytes(*arguments: Any) -> Any:
 
 
 def _items(items: Any = ()) -> Any:
-    """Return what a set or a Counter is made of, which holds the same; it is not copied."""
+    """Return the argument of a set or Counter, which holds the same elements; it is not copied."""
     if not isinstance(items, (dict, list, tuple)):
         raise ValueError("a set of a value that is not a list")
     return items

@@ -53,7 +53,7 @@ CODES = {
 
 
 def text_of(value: Any) -> str:
-    """Return a text; protobuf gives bytes where it is not UTF-8."""
+    """Return a text; protobuf gives bytes if it is not UTF-8."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

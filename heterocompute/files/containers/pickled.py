@@ -110,7 +110,7 @@ run; torch.save(model.state_dict(), path) writes only the tensors of a model
 
 
 class _Refused(ValueError):
-    """With a sentence of ours."""
+    """An error with a message of this package."""
 
 
 class _Machine:
@@ -192,7 +192,7 @@ class _Machine:
         return found
 
     def leave_out(self, value: Any) -> None:
-        """Let an object have a state that is not in the table: none of it is used."""
+        """Accept a state that is not in the table: none of it is used."""
         values, seen = [value], set()
         while values:
             self.spend(1)
@@ -308,7 +308,7 @@ class _Machine:
         self.push(self.take(self.number(form)))
 
 
-PAIRS = {"collections.OrderedDict"}  # whose argument is gone through
+PAIRS = {"collections.OrderedDict"}  # its argument is searched for tensors
 # Arguments that may be anything: the class of a tensor, its dtype, its constructor, its attributes.
 LEFT_OUT = {
     "torch._utils._rebuild_tensor_v3": (6,),

@@ -54,7 +54,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class View:
-    """A tensor: where in a storage its values are."""
+    """A tensor: the position of its values in a storage."""
 
     storage: Storage
     dtype: str
@@ -145,7 +145,7 @@ def _class_of(kind: Any) -> str:
 
 
 def _with_class(rebuild: Any, kind: Any, arguments: Any, state: Any = None) -> Any:
-    """Return a tensor of a class with attributes: plain for torch's own classes, else with the class's name.
+    """Return a tensor of a class with attributes: plain for torch's own classes, otherwise with the class's name.
 
     The attributes are left out. A class may change the meaning of its values: codes, or a part of a larger tensor.
     """

@@ -3,8 +3,8 @@
     NAME.weight        uint8 (out / 4, in): code + 1 in 2 bits, of rows i, i + out / 4 ..., the first in the lowest bits
     NAME.weight_scale  float (1,)
 
-value = code x scale if the configuration's ``linear_class`` is "autobitlinear", else code x float32(1 / scale), because
-the other class divides. transformers, integrations/bitnet.py.
+value = code x scale if the configuration's ``linear_class`` is "autobitlinear", otherwise code x float32(1 / scale),
+because the class "bitlinear" divides. transformers, integrations/bitnet.py.
 """
 
 from __future__ import annotations

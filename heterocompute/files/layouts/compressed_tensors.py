@@ -1,13 +1,13 @@
-"""compressed-tensors, which vLLM reads: pack-quantized integers, and MXFP4; read only, codes of 8 bits (scaled.py).
+"""compressed-tensors, which vLLM reads: pack-quantized integers, MXFP4 and NVFP4; 8-bit codes (scaled.py).
 
-    NAME.weight_packed      int32 (out, words): code + 2^(bits - 1), dense across words; mxfp4 uint8, the even one low
+    NAME.weight_packed      int32 (out, words): code + 2^(bits - 1), dense across words; mxfp4 uint8, even code low
     NAME.weight_scale       (out, groups)
-    NAME.weight_zero_point  int32 (words, groups), packed along out, of old versions int8; asymmetric formats alone
+    NAME.weight_zero_point  int32 (words, groups), packed along out (old versions: int8); asymmetric formats only
     NAME.weight_shape       int64 (2,)
-    NAME.weight_g_idx       int32 (in,): the group of each column; with actorder "group" alone, read only
+    NAME.weight_g_idx       int32 (in,): the group of each column; only with actorder "group"
 
-compressed_tensors/compressors/pack_quantized, mxfp4. NVFP4 has no exact place: there the scale of the tensor is stored
-as its reciprocal, whose rounding changes values in their last bits.
+compressed_tensors/compressors/pack_quantized, mxfp4. For NVFP4 the file stores the reciprocal of the tensor's scale. A
+tensor is refused if no reciprocal gives the same products.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _is_mxfp4(q: Packed) -> bool:
 
 
 def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors that represent one weight; ValueError if the layout cannot."""
     if _is_mxfp4(q):
         prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
         return {
@@ -79,7 +79,7 @@ def layout_of(name: str, q: Packed) -> Parts:
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for one weight."""
+    """Return the tensors that represent one weight."""
     layout_of(name, q)  # refuses
     if _is_mxfp4(q):
         prefix, scales = prefix_of(name, q, NAME), q.components["scales"]
@@ -101,7 +101,7 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
 
 
 def depends_on_values(fmt: Any) -> bool:
-    """Tell whether some arrays of a format have a place, and others do not."""
+    """Tell whether the layout supports only some arrays of a format, depending on their values."""
     return isinstance(fmt, NVFP4)
 
 
@@ -154,7 +154,7 @@ def stacked(name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[
 
 
 def check_stack(name: str, shape: tuple[int, ...], fmt: Any) -> None:
-    """Raise ValueError where zero points of an expert do not fill words."""
+    """Raise ValueError if zero points of an expert do not fill words."""
     if isinstance(fmt, Int) and not fmt.symmetric and shape[1] * fmt.bits % 32:
         raise ValueError(
             f"{NAME} packs zero points into 32-bit words, which {shape[1]} outputs of an expert do not fill"
@@ -162,7 +162,7 @@ def check_stack(name: str, shape: tuple[int, ...], fmt: Any) -> None:
 
 
 def check_blocks(name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
-    """Raise ValueError where the layout has no place for codes with scales of blocks."""
+    """Raise ValueError if the layout does not support these codes with scales of blocks."""
     if not name.endswith(".weight"):
         raise ValueError(f"{NAME} stores weights called NAME.weight")
     if blocks.dtype not in ("int8", "float8_e4m3fn"):
@@ -172,7 +172,7 @@ def check_blocks(name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> No
 
 
 def parts_of_blocks(name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
-    """Return the tensors that stand for codes with scales of blocks."""
+    """Return the tensors that represent codes with scales of blocks."""
     prefix = name.removesuffix(".weight")
     parts = {f"{prefix}.weight": codes.codes, f"{prefix}.weight_scale": codes.scales}
     if codes.points is not None:
@@ -181,7 +181,7 @@ def parts_of_blocks(name: str, shape: tuple[int, ...], codes: scaled.Codes) -> d
 
 
 def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
-    """Return the quantization_config of config.json, a group for each format; it names the weights alone."""
+    """Return the quantization_config of config.json, with one group per format; it names only the weights."""
     groups: dict[str, dict[str, Any]] = {}
     for i, fmt in enumerate(dict.fromkeys(formats.values())):
         weights, layout = _weights_of(fmt)
@@ -191,12 +191,12 @@ def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = 
         groups[f"group_{i}"] = {"targets": targets, "weights": weights, "format": layout}
     layouts = {group["format"] for group in groups.values()}
     layout = layouts.pop() if len(layouts) == 1 else "mixed-precision"
-    status = {"quantization_status": "compressed"}  # else programs take the weights for plain ones
+    status = {"quantization_status": "compressed"}  # without it, programs assume plain weights
     return {"quant_method": NAME, "format": layout, **status, "config_groups": groups}
 
 
 def _weights_of(fmt: Any) -> tuple[dict[str, Any], str]:
-    """Return what a group says of its weights, and the name of its layout."""
+    """Return the `weights` of a config_group for a format, and the name of the group's layout."""
     if isinstance(fmt, MX):
         weights: dict[str, Any] = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}
         return weights | {"symmetric": True, "scale_dtype": "torch.uint8"}, "mxfp4-pack-quantized"
@@ -220,14 +220,14 @@ def _weights_of(fmt: Any) -> tuple[dict[str, Any], str]:
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight that `parts_of`, or the layout's own program, has stored."""
+    """Return one weight that `parts_of`, or the layout's own program, stored."""
     return in_order(f"{prefix}.weight_g_idx", NAME, sorted_from(prefix, tensors, config))
 
 
 def sorted_from(
     prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
 ) -> tuple[QuantizedArray, Array | None]:
-    """Return one weight with its columns sorted by group, and which they are; None where they are all."""
+    """Return one weight with its columns sorted by group, and their order; None if they are in place."""
     matrix, shape = _as_matrix(prefix, tensors)
     q, order = _sorted(prefix, matrix, config)
     return (q if shape is None else QuantizedArray(dict(q.components), q.format, shape, (2,))), order
@@ -263,7 +263,7 @@ def _sorted(
             points = codes_in(stored, WORD_COLUMNS, bits, stored.shape[1], rows).unpacked().T
     elif not codes.holds(0):
         codes = codes._replace(flip=codes.flip ^ middle)
-    else:  # the code -2^(bits - 1), which symmetric formats here do not have
+    else:  # there is a code -2^(bits - 1), which symmetric formats here lack
         points = np.full(scales.shape, middle, np.uint8)
     fmt = Int(bits, group, points is None, "f16" if scales.dtype == np.float16 else "f32")
     return array_of(fmt, codes, scales, points), order
@@ -272,7 +272,7 @@ def _sorted(
 def blocks_from(
     prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
 ) -> tuple[scaled.Codes, tuple[int, ...] | None, Array | None] | None:
-    """Return codes of 8 bits whose scales no format here has, the shape of a stack, its columns; None of others."""
+    """Return 8-bit codes with scales that no format here has, the shape of a stack, the column order; or None."""
     if f"{prefix}.weight_packed" in tensors:
         return None
     tensors, shape = _as_matrix(prefix, tensors)
@@ -283,7 +283,7 @@ def blocks_from(
 def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[int, ...] | None]:
     """Return the tensors of a stack of experts, (experts, out, in), as those of one matrix, and the shape of the stack.
 
-    The rows of all experts lie one after another. Of a matrix the tensors stay, and the shape is None.
+    The rows of all experts are contiguous. For a matrix the tensors are unchanged and the shape is None.
     """
     found = dict(tensors)
     codes = found.get(f"{prefix}.weight_packed", found.get(f"{prefix}.weight"))
@@ -316,7 +316,7 @@ def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Arr
 
 
 def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[scaled.Codes, Array | None]:
-    """Return codes of 8 bits with the columns of a group side by side, and which they are; None where they are all."""
+    """Return 8-bit codes with the columns of each group adjacent, and their order; None if they are in place."""
     high, wide = chosen(prefix, config, scaled_of, tensors)
     codes, points = tensors[f"{prefix}.weight"], tensors.get(f"{prefix}.weight_zero_point")
     order = _order(prefix, tensors, codes.shape[1], wide) if high == 1 and wide < codes.shape[1] else None
@@ -326,7 +326,7 @@ def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any])
 
 
 def _nvfp4_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return NVFP4 whose tensor's scale multiplies, from one that divides."""
+    """Return an NVFP4 array whose tensor scale multiplies, from tensors whose scale divides."""
     chosen(prefix, config, check_nvfp4, tensors)
     packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
     coarse = reciprocal(whole, scales, divides=True)
@@ -338,7 +338,7 @@ def _nvfp4_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
 
 
 def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return the float32 values of NVFP4 that no format here holds, what it is, its bytes; None of others."""
+    """Return the float32 values of NVFP4 that no format here holds, a description, its bytes; otherwise None."""
     whole = tensors.get(f"{prefix}.weight_global_scale")
     if whole is None:
         return None
@@ -358,13 +358,13 @@ def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
 
 
 def view_e2m1(packed: Array, shape: tuple[int, int]) -> Array:
-    """Return the values of codes E2M1, two in a byte."""
+    """Return the values of E2M1 codes, two per byte."""
     values: Array = E2M1[unpack(packed, 4, shape[1])]
     return values
 
 
 def _order(prefix: str, tensors: Mapping[str, Array], count: int, group: int) -> Array | None:
-    """Return the columns sorted by group, or None where they lie so: an index with -1 in it was never set."""
+    """Return the columns sorted by group, or None if they are sorted; an index that contains -1 was never set."""
     index = tensors.get(f"{prefix}.weight_g_idx")
     if index is None or (index == -1).any():
         return None

@@ -1,4 +1,4 @@
-"""What lies beside the weights, or in their metadata, and says how another program has quantized them.
+"""The files beside the weights, and their metadata, that state how another program quantized them.
 
 metadata        quantization_config
 config.json     quantization_config, compression_config, quantization; or an object in it that has one (text_config)
@@ -34,7 +34,7 @@ def config_of(reader: Tensors, key: str = KEY) -> Mapping[str, Any]:
     Raises
     ------
     FileNotFoundError, KeyError
-        There is none.
+        There is no such configuration.
     TypeError
         The entry is not an object.
     ValueError, OSError
@@ -84,7 +84,7 @@ def plain_names(reader: Tensors) -> list[str]:
 
 
 def _beside(path: str, key: str) -> Any:
-    """Return the quantization_config of config.json in the folder of a file, or what older programs have beside it."""
+    """Return the quantization_config of config.json in a file's folder, or that of older programs there."""
     folder = os.path.dirname(path)
     try:
         said = _json(folder, CONFIG)

@@ -1,4 +1,4 @@
-"""The layout of a file that another program has quantized, by its configuration or by names and dtypes of tensors."""
+"""Finds the layout of a file that another program quantized, by its configuration or names and dtypes of tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .subclasses import torchao
 
 __all__ = ["layout_in", "layout_said"]
 
-# Ends of the names that a weight's tensors have where no configuration lies beside them; the first that fits.
+# Suffixes of the names of a weight's tensors, for files without a configuration; the first match counts.
 SIGNS = (
     ("compressed-tensors", (".weight_packed", ".weight_scale")),
     ("bitsandbytes", (".weight.absmax", ".weight.quant_map")),
@@ -65,7 +65,7 @@ def layout_in(reader: Tensors, config: Mapping[str, Any]) -> str | None:
 
 
 def _fits(reader: Tensors, layout: str, prefix: str, ends: Sequence[str]) -> bool:
-    """Tell whether tensors called as those of a layout are of its dtypes, where other programs have such names, too."""
+    """Tell whether tensors with the names of a layout have its dtypes; other programs use some of these names, too."""
     dtypes = [reader.info(f"{prefix}{end}").dtype for end in ends]
     if LAYOUTS[layout].reads_metadata:
         return torchao.is_described(prefix, reader.metadata)

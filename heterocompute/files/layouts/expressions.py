@@ -1,7 +1,7 @@
 """Regular expressions of configurations, matched from the first character as `re.match` does, in bounded time.
 
 A configuration is not trusted, and `re` may take hours for ``(a+)+$``. Here each part of an expression maps a set of
-positions in the name to the set behind it, so that work grows as the expression times the name squared. Characters,
+positions in the name to the set after it, so that work grows as the expression times the name squared. Characters,
 classes, groups, alternatives, repetitions, ``^ $ \\b`` and lookahead are known; the rest is refused.
 """
 
@@ -59,7 +59,7 @@ def matches(pattern: str, name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> tuple[Ends, re.Pattern[str] | None, int]:
-    """Return what maps positions, Python's own expression where it repeats no group, and how often it repeats."""
+    """Return the map of positions (Python's own expression if it repeats no group) and the number of repetitions."""
     if len(pattern) > MAX_PATTERN:
         raise ValueError(f"an expression of {len(pattern)} characters, at most {MAX_PATTERN} are read")
     try:
@@ -161,7 +161,7 @@ def _times(part: Ends, least: int, most: int | None) -> Ends:
     def ends(name: str, begins: frozenset[int]) -> frozenset[int]:
         for _ in range(least):
             before, begins = begins, part(name, begins)
-            if begins == before:  # so it stays
+            if begins == before:  # no further positions
                 break
         found, new, count = set(begins), begins, least
         while new and (most is None or count < most):

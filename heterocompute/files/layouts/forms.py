@@ -36,7 +36,7 @@ E4M3_LEAST, E4M3_MOST = -9, 8  # exponents of the powers of two of E4M3
 class Integers:
     """Rows of integers: value = scale (code - zero) + minimum; `codes` (rows, columns), the others (rows, groups).
 
-    Codes are taken apart when they are asked for, after what is quicker to find out.
+    Codes are unpacked on access, after the quicker checks.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ def in_form(q: QuantizedArray, fmt: Format, lowest: bool = False) -> QuantizedAr
 
 
 def integers_of(q: QuantizedArray) -> Integers:
-    """Return a matrix of integers taken apart, also FP4: twice its codes are integers; ValueError of other formats."""
+    """Return the integers of a matrix, also for FP4, whose codes times 2 are integers; ValueError for other formats."""
     fmt: Any = q.format
     group = min(fmt.group or q.shape[1], q.shape[1])
     every = slice(None), slice(None, None, group)
@@ -166,7 +166,7 @@ def _pieces(q: QuantizedArray) -> Iterator[tuple[int, int]]:
 
 
 def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedArray], QuantizedArray]:
-    """Return what makes some rows; what is of the whole tensor is found first."""
+    """Return a function that makes some rows, after computing the values of the whole tensor."""
     own: Any = q.format
     if isinstance(fmt, Int):
         return lambda rows: _as_int(integers_of(rows), own, fmt, lowest)
@@ -274,7 +274,7 @@ def _spread(part: Array, rows: Integers) -> Array:
 
 
 def _regrouped(part: Array, rows: Integers, group: int) -> Array:
-    """Return what each group has, of other groups: repeated, or the one that all of a larger group have."""
+    """Return a value per group from other groups: repeated, or the common value of a larger group."""
     count, own = rows.count, rows.group
     if own == group:
         return part

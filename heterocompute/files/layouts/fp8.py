@@ -1,11 +1,11 @@
-"""FP8 with scales beside the codes: blocks of 128 x 128 as DeepSeek has them, one scale of a tensor or of each row.
+"""FP8 with scales beside the codes: blocks of 128 x 128 as in DeepSeek's files, or one scale per tensor or per row.
 
     NAME.weight            float8_e4m3fn or float8_e5m2 (out, in), or a stack (experts, out, in) with blocks
     NAME.weight_scale_inv  float (blocks of out, blocks of in), the factor itself
     NAME.weight_scale      float (), (1,), (out,) or (out, 1); or blocks
-    NAME.scale_weight      the same, of ComfyUI, beside a marker `scaled_fp8`
+    NAME.scale_weight      the same, in ComfyUI's files, with a marker `scaled_fp8`
 
-`weight_block_size` of the configuration says how large blocks are.
+`weight_block_size` of the configuration is the size of a block.
 
 value = code x scale in float32. Scales of inputs (`input_scale`) are plain tensors. Hugging Face, FineGrainedFP8Config;
 vLLM, layers/quantization/fp8.py.
@@ -72,7 +72,7 @@ def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = 
 
 
 def codes_in(prefix: str, tensors: Mapping[str, Array], block: tuple[int, int] | None) -> scaled.Codes:
-    """Return the codes and scales of a weight; `block` are the values that share one, where a configuration says it."""
+    """Return the codes and scales of a weight; `block` is the block's size, if a configuration states it."""
     codes = tensors[f"{prefix}.weight"]
     name = next((end for end in SCALES if f"{prefix}{end}" in tensors), SCALES[0])
     scales = tensors[f"{prefix}{name}"]

@@ -4,7 +4,7 @@
           NAME.scales float16 (groups, out); NAME.g_idx int32 (in,)
     AWQ   NAME.qweight int32 (in, out/8), qzeros (groups, out/8): 4 bits, in the order 0 2 4 6 1 3 5 7; scales as above
 
-GPTQ version 1 stores the zero point less 1, which is impossible for 0: kernels differ in the meaning of the code -1.
+GPTQ version 1 stores the zero point minus 1, which is impossible for 0: kernels differ in the meaning of the code -1.
 The layout gptq writes symmetric arrays in version 1 and others in version 2, gptq-v1 writes all in version 1:
 ``checkpoint_format`` of the config. GPTQModel, nn_modules/qlinear; AutoAWQ, gemm.
 """
@@ -99,9 +99,9 @@ def array_from_gptq(prefix: str, tensors: Mapping[str, Array], config: Mapping[s
 def sorted_from_gptq(
     prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
 ) -> tuple[QuantizedArray, Array | None]:
-    """Return one weight stored as GPTQ with its columns sorted by group, and which they are; None where they are all.
+    """Return one weight stored as GPTQ with its columns sorted by group, and their order; None if they are stored so.
 
-    GPTQ with ``desc_act`` rounds columns in the order of their activations, and groups what it rounds together.
+    GPTQ with ``desc_act`` rounds columns in the order of their activations, and groups them in that order.
     """
     config = _of_module(prefix, config)
     bits = config["bits"]
@@ -161,7 +161,7 @@ def _of_module(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _group_of(
     prefix: str, config: Mapping[str, Any], count: int, scales: Array, rows: int, key: str = "group_size"
 ) -> int | None:
-    """Return the inputs that share a scale, None of all of a row: what the configuration says."""
+    """Return how many inputs share a scale, None for a whole row, as the configuration states."""
     said = config.get(key)
     if said is not None and (type(said) is not int or (said < 1 and said != -1)):
         raise ValueError(f"{prefix}: {key} is {shown(said)}, expected a number of inputs, or -1")
@@ -185,8 +185,8 @@ def _group_of(
 def _points_of(prefix: str, config: Mapping[str, Any], stored: Array, bits: int, first: bool) -> tuple[Array, bool]:
     """Return the zero points, and whether all are in the middle of the range.
 
-    Version 1 stores them less 1. In a symmetric file all are the middle, whichever version its configuration names:
-    files are published whose points are those of the other one.
+    Version 1 stores them minus 1. In a symmetric file all are the middle, whichever version its configuration names:
+    some published files have the points of the other version.
     """
     middle = 1 << (bits - 1)
     alike = stored.size and stored.min() == stored.max()

@@ -138,7 +138,7 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
 
 
 def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return the float32 values of a weight that no format here holds, what it is, its bytes; None of others."""
+    """Return float32 values of a weight that no format represents, its description and its bytes; otherwise None."""
     weight = _weight_of(prefix, tensors)
     if _array_of(weight) is not None:
         return None

@@ -19,20 +19,23 @@ __all__ = ["LAYOUTS", "METHODS", "Layout"]
 class Layout(NamedTuple):
     """How weights become tensors, and back; `marks` are ends of tensors' names by which a weight is found.
 
-    `layout_of` says dtypes and shapes of the tensors of a weight before it is quantized, or refuses it. `sorted_from`
-    is there where columns may lie in another order than their groups: it answers with them sorted, and the order.
-    `values_from` answers with values, what they are stored as and its bytes, of weights that no format here holds, and
-    `blocks_from` with codes of 8 bits, the shape of a stack and the order of columns.
-    `is_whole` where the tensors of a weight say all of it, without a configuration. `order_name` is the name of the
-    tensor with the group of each column; `has_several` formats in one file. Where stacks of matrices have a place,
-    `stacked` makes their tensors of those of one matrix of all rows, and `check_stack` refuses.
-    `files_of` says from a configuration what else config.json has, and other files. `ends` are those of the names of
-    all tensors of a weight, by default `PARTS`; `markers` are tensors that say nothing else.
-    `config_key` is what the program calls its configuration in config.json, where `KEY` is missing.
-    `depends_on_values` tells formats of which only some arrays have a place.
-    `reads_metadata` where the metadata of the file describe each weight: `config` has them under ``metadata``.
-    `is_read_alone` where nothing is written.
-    `check_blocks` and `parts_of_blocks` are `layout_of` and `parts_of` of 8-bit codes with scales of blocks.
+    layout_of, parts_of     dtypes and shapes of a weight's tensors before it is quantized (or an error); the tensors
+    array_from              a weight as a packed array; `sorted_from` if columns may be stored in another order than
+                            their groups: returns them sorted, and the order
+    values_from             a weight that no format represents: its values, a description of its storage, its bytes
+    blocks_from             8-bit codes, the shape of a stack, the order of columns
+    check_blocks, parts_of_blocks    `layout_of` and `parts_of` for 8-bit codes with scales of blocks
+    stacked, check_stack    a stack's tensors from those of one matrix of all rows; an error for an unsupported stack
+    files_of                further entries of config.json and further files, from a configuration
+    config_key              the program's key in config.json, if `KEY` is missing
+    ends                    ends of the names of all tensors of a weight, by default `PARTS`
+    markers                 tensors that only mark a file of the layout
+    order_name              the tensor with the group of each column
+    depends_on_values       tells whether only some arrays of a format can be stored
+    is_whole                the tensors of a weight describe it without a configuration
+    has_several             one file may have several formats
+    reads_metadata          the file's metadata describe each weight: `config` has them under ``metadata``
+    is_read_alone           the layout is not written
     """
 
     layout_of: Callable[[str, Entry], Parts]

@@ -128,7 +128,7 @@ def refuse(name: str, q: Packed, layout: str, nearest: str) -> NoReturn:
 
 
 def not_written(layout: str) -> Callable[..., NoReturn]:
-    """Return what a layout that is read alone has in place of functions that write."""
+    """Return the writing function of a layout that can only be read: it raises."""
 
     def refuse_all(name: Any, *_: Any) -> NoReturn:
         what = f"tensor {quoted(name)}: " if isinstance(name, str) else ""
@@ -255,7 +255,7 @@ def with_float_zeros(codes: Codes, zeros: Array, scales: Array, group: int) -> Q
 
 
 def float_zero_values(codes: Codes, zeros: Array, scales: Array, group: int, some: slice = slice(None)) -> Array:
-    """Return (code - zero) scale of some rows in float32; as `with_float_zeros`."""
+    """Return (code - zero) scale of some rows in float32; see `with_float_zeros`."""
     rows = codes._replace(packed=np.ascontiguousarray(codes.packed[some])).unpacked().astype(np.float32)
     columns = np.arange(codes.length) // group
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -265,7 +265,7 @@ def float_zero_values(codes: Codes, zeros: Array, scales: Array, group: int, som
 
 
 def order_of(name: str, index: Array, wanted: Array) -> Array | None:
-    """Return the columns group by group, from the group of each and that of each where they lie so; None if they do."""
+    """Return the columns sorted by group, from the group of each column and that of sorted columns; None if sorted."""
     if np.array_equal(index, wanted):
         return None
     if index.shape != wanted.shape or index.dtype.kind not in "iu":
@@ -277,7 +277,7 @@ def order_of(name: str, index: Array, wanted: Array) -> Array | None:
 
 
 def in_order(name: str, layout: str, found: tuple[QuantizedArray, Array | None]) -> QuantizedArray:
-    """Return an array whose columns lie in the order of their groups, or refuse it; `name` is that of their index."""
+    """Return an array if its columns are in the order of their groups, or refuse it; `name` is that of their index."""
     q, order = found
     if order is not None:
         raise ValueError(f"{name}: groups of columns that are not contiguous (act-order) {no_format(layout)}")

@@ -1,11 +1,11 @@
 """MLX: integers with a scale and a bias for each group, or FP4 with scales alone.
 
-    NAME.weight  uint32 (out, in bits / 32): codes without a sign, dense along a row, little end first
+    NAME.weight  uint32 (out, in bits / 32): unsigned codes, dense along a row, little-endian
     NAME.scales  float (out, groups)                       mxfp4, nvfp4: uint8, E8M0 or E4M3
     NAME.biases  float (out, groups), of the same dtype
 
-value = code x scale + bias, here in float32. A bias that is -scale x zero point is an `Int`; others of float16 are
-`q4_1` and `q5_1` where these have the bits, else `Affine`.
+value = code x scale + bias, here in float32. A weight whose bias is -scale x zero point becomes an `Int`. Others become
+`q4_1` or `q5_1` if their scales are float16 and these formats have the bits, otherwise `Affine`.
 ``quantization`` of config.json has group_size, bits, mode, and those of single layers.
 MLX, python/src/ops.cpp, quantize.
 """
@@ -46,7 +46,7 @@ def _mode_of(fmt: Any) -> str | None:
 
 
 def _dtype_of(fmt: Any) -> str:
-    """Return the dtype in which scales and biases of a format are exact."""
+    """Return a dtype that represents scales and biases of a format exactly."""
     if isinstance(fmt, Int):
         return "float16" if fmt.symmetric and fmt.scale == "f16" else "float32"
     if isinstance(fmt, Affine):
@@ -55,7 +55,7 @@ def _dtype_of(fmt: Any) -> str:
 
 
 def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    """Return dtypes and shapes of the tensors that represent one weight; ValueError if the layout cannot."""
     mode, fmt = _mode_of(q.format), q.format
     if depends_on_values(fmt) and not isinstance(q, QuantizedArray):
         refuse(name, q, NAME, f"{fmt}-f16 is the nearest, because sums of float32 are rounded")
@@ -70,12 +70,12 @@ def layout_of(name: str, q: Packed) -> Parts:
 
 
 def depends_on_values(fmt: Any) -> bool:
-    """Tell whether some arrays of a format have a place, and others do not: scale x code + bias is rounded twice."""
+    """Tell whether the layout supports only some arrays of a format: scale x code + bias is rounded twice."""
     return isinstance(fmt, Int | Affine) and fmt.scale == "f32" and fmt.bits in BITS and fmt.group in GROUPS
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for one weight."""
+    """Return the tensors that represent one weight."""
     layout_of(name, q)  # refuses
     prefix, mode = prefix_of(name, q, NAME), _mode_of(q.format)
     fmt: Any = q.format
@@ -111,7 +111,7 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
 
 
 def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
-    """Return the quantization_config of config.json: of most layers, and of each other one."""
+    """Return the quantization_config of config.json: that of most layers, and those of all other layers."""
     said = {name: {"group_size": fmt.group, "bits": fmt.bits, "mode": _mode_of(fmt)} for name, fmt in formats.items()}
     kinds = list(said.values())
     usual = max(kinds, key=kinds.count)
@@ -120,12 +120,12 @@ def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = 
 
 
 def files_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what else config.json says: the same under the name that MLX looks for."""
+    """Return further entries of config.json: the same object under the name that MLX reads."""
     return {"quantization": config}
 
 
 def _said(prefix: str, config: Mapping[str, Any]) -> tuple[int, int, str]:
-    """Return the values of a group, bits and mode of a layer."""
+    """Return the values per group, bits and mode of a layer."""
     own = config.get(prefix)
     said = {**config, **own} if isinstance(own, Mapping) else config
     mode = one_of(prefix, "mode", said.get("mode"), MODES)
@@ -136,7 +136,7 @@ def _said(prefix: str, config: Mapping[str, Any]) -> tuple[int, int, str]:
 
 
 def _affine(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Codes, Array, Array, int]:
-    """Return codes, scales, biases and the values of a group."""
+    """Return codes, scales, biases and the values per group."""
     group, bits, _ = _said(prefix, config)
     stored, scales, biases = (tensors[f"{prefix}.{part}"] for part in ("weight", "scales", "biases"))
     if stored.ndim != 2 or stored.dtype != np.uint32 or 0 in stored.shape:
@@ -188,10 +188,10 @@ def with_biases(codes: Codes, scales: Array, biases: Array, group: int) -> Quant
 
 
 def _points(scales: Array, biases: Array, bits: int) -> Array | None:
-    """Return the zero points whose products with the scales are the biases, negated; None where some have none."""
+    """Return the zero points z with bias = -scale * z; None if some bias has none."""
     points = np.empty(scales.shape, np.uint8)
     step = max(1, AT_ONCE // scales.shape[1])
-    for first in range(0, len(scales), step):  # float64 of all would be larger than the weight
+    for first in range(0, len(scales), step):  # float64 copies of all would be larger than the weight
         some = slice(first, first + step)
         wide, low = scales[some].astype(np.float64), biases[some].astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -204,7 +204,7 @@ def _points(scales: Array, biases: Array, bits: int) -> Array | None:
 
 
 def _symmetric(q: QuantizedArray, codes: Codes, points: Array) -> QuantizedArray:
-    """Return an array whose zero points are all the middle as a symmetric one, where the lowest code is not used."""
+    """Return an array as a symmetric one if all zero points are the middle and the lowest code is not used."""
     fmt: Any = q.format
     middle = 1 << (codes.bits - 1)
     if not (points == middle).all() or codes.holds(0):
@@ -232,7 +232,7 @@ def _values(codes: Codes, scales: Array, biases: Array, group: int, some: slice)
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight, or refuse it where no format here holds it."""
+    """Return one weight; ValueError if no format here represents it."""
     group, bits, mode = _said(prefix, config)
     if mode != "affine":
         return _floats_of(prefix, tensors, mode)
@@ -259,7 +259,7 @@ def _floats_of(prefix: str, tensors: Mapping[str, Array], mode: str) -> Quantize
 
 
 def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return the float32 values of a weight that no format here holds, what it is, its bytes; None of others."""
+    """Return the float32 values of a weight that no format here represents, a description, its bytes; or None."""
     if _said(prefix, config)[2] != "affine":
         return None
     codes, scales, biases, group = _affine(prefix, tensors, config)

@@ -1,4 +1,4 @@
-"""ModelOpt's unified checkpoints: NVFP4, and FP8 with one scale of a tensor or of blocks.
+"""ModelOpt's unified checkpoints: NVFP4, and FP8 with one scale per tensor or per block.
 
     NVFP4  NAME.weight uint8 (out, in / 2), the even code low; NAME.weight_scale float8_e4m3fn (out, in / 16);
            NAME.weight_scale_2 float32 (), the factor of all; NAME.input_scale, a plain tensor

@@ -167,7 +167,7 @@ def _scales(name: str, tensors: Mapping[str, Array], state: Mapping[str, Any]) -
 
 
 def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return the float32 values of a weight that no format here holds, what it is, its bytes; None of others."""
+    """Return float32 values of a weight that no format represents, its description and its bytes; otherwise None."""
     name, maxima = f"{prefix}.weight", tensors.get(f"{prefix}.SCB")
     if maxima is not None:
         order = tensors.get(f"{prefix}.weight_format")

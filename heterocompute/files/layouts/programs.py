@@ -118,7 +118,7 @@ PARTS = re.compile(r"[^._/:]+")
 
 
 def is_codes(name: str, dtype: str, shape: Shape) -> bool:
-    """Tell whether a tensor may be codes of weights: integers or float8 that are no positions, masks or counters."""
+    """Tell whether a tensor may be codes of weights: integers or float8, but not positions, masks or counters."""
     last = _last(_unnumbered(name))
     stored = dtype in KINDS["code"] and (dtype not in LONGS or OWN_WORDS.issuperset(_words(last)))  # indices of torch
     return stored and math.prod(shape) > 1 and len(shape) > 0 and not NO_CODES.search(last)
@@ -180,7 +180,7 @@ def _words(last: str) -> tuple[str, ...]:
 
 
 def _key(ending: str) -> str:
-    """Return what the table is looked up by: the last word of the last part of a name."""
+    """Return the key of the table: the last word of the last part of a name."""
     return (_words(_last(ending)) or ("",))[-1]
 
 
@@ -193,7 +193,7 @@ for _rank, (_, _text) in enumerate(SIGNS):
 
 
 def _stem(name: str, part: _Part, dtype: str) -> str | None:
-    """Return what a name begins with, None where it does not end so or its dtype is another."""
+    """Return a name without this end; None if it has another end or another dtype."""
     if not name.endswith(part.ending) or (part.dtypes is not None and dtype not in part.dtypes):
         return None
     stem = name[: len(name) - len(part.ending)]

@@ -1,4 +1,4 @@
-"""Files that are no plain weights: quantized in a layout, or by a program whose layout is not read, each refused."""
+"""Refuses files without plain weights: quantized in a known layout, or by a program whose layout is not supported."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .programs import EIGHTS, is_codes, program_in
 __all__ = ["quantized_already", "refuse_changed", "refuse_codes", "refuse_layout", "refuse_lone_codes", "refuse_one",
            "refuse_programs", "refuse_scales", "refuse_unread"]  # fmt: skip
 
-# How programs call scales or codes of a weight, and we do not.
+# Suffixes of scales or codes of a weight in files of other programs; this package does not use them.
 SCALES = (".weight_scale", ".weight_scale_inv", ".SCB", ".absmax", ".qweight", ".weight_packed")
 
 
 def refuse_layout(reader: Tensors) -> None:
-    """Raise ValueError where another program has quantized what a file holds: codes and scales are no weights.
+    """Raise ValueError if another program quantized the tensors of a file: codes and scales are not weights.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def refuse_layout(reader: Tensors) -> None:
 
 
 def refuse_unread(reader: Tensors) -> None:
-    """Raise ValueError where it has been quantized in a way that no layout here is: its codes lack their scales.
+    """Raise ValueError if a file is quantized in a layout that this package does not read.
 
     Parameters
     ----------
@@ -79,14 +79,14 @@ def _refuse_others(reader: Tensors, config: Mapping[str, Any]) -> None:
 
 
 def quantized_already(by: str) -> str:
-    """Return what is said of a model whose operators decode constants, such as ``"MatMulNBits of 'fc.B'"``."""
+    """Return the message for a model whose operators decode constants; `by` is such as ``"MatMulNBits of 'fc.B'"``."""
     return (
         f"is already quantized, by {by}, in the layout of another program that is not read here: expected the original"
     )
 
 
 def refuse_changed(config: Mapping[str, Any]) -> None:
-    """Raise ValueError where weights are stored without their zeros, or turned: what is no key of a layout here."""
+    """Raise ValueError if weights are stored without their zeros, or rotated, which no layout here supports."""
     sparsity = config.get("sparsity_config")
     stored = sparsity.get("format") if isinstance(sparsity, Mapping) else sparsity
     if stored not in (None, "dense"):
@@ -102,20 +102,20 @@ def refuse_changed(config: Mapping[str, Any]) -> None:
 
 def refuse_programs(reader: Tensors, names: Sequence[str], said: str | None) -> None:
     infos = {name: (info.dtype, info.shape) for name, info in ((name, reader.info(name)) for name in names)}
-    # Bytes that NumPy left without a dtype are codes where there are scales for them; of which shape is not known.
+    # Raw bytes without a NumPy dtype are codes if they have scales. Their shape is unknown.
     infos |= {name: (EIGHTS[0], (1 << 30, 1 << 30)) for name, what in reader.skipped.items() if "raw bytes" in what}
     refuse_codes(infos, said)
 
 
 def refuse_codes(infos: Mapping[str, tuple[str, tuple[int, ...]]], said: str | None = None) -> None:
-    """Raise ValueError where some arrays are codes of another program next to their scales.
+    """Raise ValueError if some arrays are codes of another program next to their scales.
 
     Parameters
     ----------
     infos : mapping of str to (str, tuple of int)
         Name -> NumPy's name of the dtype, shape.
     said : str, optional
-        The program, where something else says it.
+        The program, if it is known from elsewhere.
     """
     found = program_in(infos)
     if found is not None:
@@ -127,7 +127,7 @@ def refuse_scales(names: Iterable[str], said: str) -> None:
 
 
 def refuse_lone_codes(reader: Tensors, names: Iterable[str], said: str) -> None:
-    """Raise ValueError where codes have no scales: written again, nothing would say that they are no weights."""
+    """Raise ValueError if codes have no scales: in a rewritten file they could not be told from weights."""
     codes = (one for one in names if one.endswith("weight") and _are_codes(reader.info(one)))
     refuse_one(next(codes, None), said)
 

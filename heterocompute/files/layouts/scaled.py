@@ -2,11 +2,11 @@
 
     NAME.weight             int8 or float8_e4m3fn (out, in)
     NAME.weight_scale       float: one, (out, 1), (out, groups), or (blocks of rows, blocks of columns)
-    NAME.weight_zero_point  int8, as the scales
+    NAME.weight_zero_point  int8, in the shape of the scales
     NAME.SCB                float32 (out,), the largest magnitude of a row
 
-value = (code - zero point) scale in float32. One scale a row or for all are formats here, and groups. Float8 of blocks
-is the format of groups, in which each row has the scales of its block again. Others are values.
+value = (code - zero point) scale in float32. Formats represent one scale per row or for all, and groups. Float8 with
+blocks becomes groups, and each row repeats the scales of its block. All other weights become values.
 compressed_tensors/compressors/naive_quantized; bitsandbytes, functional.py, int8_vectorwise_dequant.
 """
 
@@ -42,7 +42,7 @@ class Codes(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Codes of a dtype of which `high` rows and `wide` columns share a scale."""
+    """A dtype of codes, and the rows (`high`) and columns (`wide`) that share a scale."""
 
     dtype: str
     high: int
@@ -53,7 +53,7 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(weight: Codes) -> Blocks:
-    """Return which values of a weight share a scale."""
+    """Return the block of values that share a scale."""
     return Blocks(weight.codes.dtype.name, *weight.block)
 
 
@@ -91,7 +91,7 @@ def some_rows(weight: Codes, some: slice) -> Codes:
 
 
 def check(prefix: str, codes: Array, scales: Array, points: Array | None, block: tuple[int, int]) -> tuple[int, int]:
-    """Return the blocks of rows and of columns, or raise ValueError where scales and zero points are not as many."""
+    """Return the blocks of rows and of columns, or raise ValueError if the scales or zero points have another shape."""
     if min(block) < 1 or 0 in codes.shape or (block[0] == 1 and codes.shape[1] % block[1]):
         raise ValueError(f"{prefix}.weight is {codes.shape}, expected whole groups of {block[1]}")
     blocks = -(-codes.shape[0] // block[0]), -(-codes.shape[1] // block[1])

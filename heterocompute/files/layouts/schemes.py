@@ -1,7 +1,7 @@
-"""The config_groups of compressed-tensors: the one of a weight, checked against its tensors.
+"""The config_groups of compressed-tensors: selects the group of a weight and checks it against its tensors.
 
-`chosen` asks one of the other functions for the plan of a weight: bits and group of packed integers, or the block of
-8-bit codes that share a scale.
+`chosen` calls one of the other functions for the parameters of a weight: bits and group of packed integers, or the
+block of 8-bit codes that share a scale.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ NAIVE = ("int-quantized", "float-quantized", "naive-quantized")
 
 
 class Scheme(NamedTuple):
-    """What a config_group says of its weights: the file's format, and its `weights`."""
+    """A config_group: the format of the file, and its entry `weights`."""
 
     stored: Any
     weights: Mapping[str, Any]
 
 
 def chosen(prefix: str, config: Mapping[str, Any], plan_of: Any, tensors: Mapping[str, Array]) -> Any:
-    """Return what one of the config_groups makes of a weight: of several that which its dtypes and shapes fit.
+    """Return the result of `plan_of` for the config_group of a weight: the group that its dtypes and shapes fit.
 
-    Targets are classes of modules and names, of which a file has the latter alone; shapes tell the groups apart.
+    Targets are classes of modules, or names. A file has only names, so shapes distinguish the groups.
     """
     groups = config.get("config_groups") or {"": {}}
     schemes = {
@@ -56,18 +56,18 @@ def chosen(prefix: str, config: Mapping[str, Any], plan_of: Any, tensors: Mappin
 
 
 def _names(targets: list[Any], prefix: str) -> bool:
-    """Tell whether some targets name a layer: as it is called, or by an expression after ``re:``."""
+    """Tell whether targets name a layer: by its name, or by a regular expression after ``re:``."""
     texts = [one for one in targets if isinstance(one, str)]
     return prefix in texts or any(one.startswith("re:") and matches(one[3:], prefix) for one in texts)
 
 
 def check_mxfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> None:
-    """Raise ValueError where a group is not of MXFP4."""
+    """Raise ValueError if a group is not MXFP4."""
     one_of(prefix, "format", scheme.stored, ("mxfp4-pack-quantized",))
 
 
 def packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tuple[int, int | None, bool]:
-    """Return bits, values of a group (None: of a row), and whether there are no zero points."""
+    """Return bits, values per group (None: per row), and whether there are no zero points."""
     weights = scheme.weights
     one_of(prefix, "format", scheme.stored, ("pack-quantized",))
     one_of(prefix, "type", weights.get("type"), ("int",))
@@ -93,7 +93,7 @@ def packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
     if symmetric and points is not None and points.any():
         raise ValueError(f"{prefix}.weight_zero_point is not 0, expected none of symmetric weights")
     if not symmetric:
-        shapes = {"int32": (words(rows, bits), wanted[1]), "int8": wanted}  # the latter of old versions
+        shapes = {"int32": (words(rows, bits), wanted[1]), "int8": wanted}  # int8 in old versions
         if points is None or points.shape != shapes.get(points.dtype.name):
             what = None if points is None else f"{points.dtype} {points.shape}"
             raise ValueError(f"{prefix}.weight_zero_point is {what}, expected int32 {shapes['int32']} or int8 {wanted}")
@@ -104,7 +104,7 @@ def packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
 
 
 def check_nvfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> None:
-    """Raise ValueError where a group or the tensors are not of NVFP4."""
+    """Raise ValueError if a group or the tensors are not NVFP4."""
     one_of(prefix, "format", scheme.stored, ("nvfp4-pack-quantized",))
     packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
     wanted = (packed.shape[0], packed.shape[1] // 8) if packed.ndim == 2 else None
@@ -120,7 +120,7 @@ def check_nvfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> No
 
 
 def rows_of(prefix: str, tensors: Mapping[str, Array]) -> tuple[int, int]:
-    """Return the rows and columns that the tensor of a matrix's shape holds."""
+    """Return the rows and columns in the tensor of a matrix's shape."""
     stated = tensors[f"{prefix}.weight_shape"]
     if stated.shape != (2,):
         packed = tensors[f"{prefix}.weight_packed"]
@@ -131,7 +131,7 @@ def rows_of(prefix: str, tensors: Mapping[str, Array]) -> tuple[int, int]:
 
 
 def _whole(prefix: str, weights: Mapping[str, Any], key: str) -> int:
-    """Return a number of the configuration."""
+    """Return an integer of the configuration."""
     try:
         return int(weights[key])
     except (KeyError, TypeError, ValueError):
@@ -139,7 +139,7 @@ def _whole(prefix: str, weights: Mapping[str, Any], key: str) -> int:
 
 
 def scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tuple[int, int]:
-    """Return the rows and columns that share a scale, of codes of 8 bits that lie as they are."""
+    """Return the rows and columns that share a scale, for 8-bit codes that are not packed."""
     weights, codes = scheme.weights, tensors[f"{prefix}.weight"]
     one_of(prefix, "format", scheme.stored, NAIVE)
     kind = one_of(prefix, "type", weights.get("type"), ("int", "float"))

@@ -1,4 +1,4 @@
-"""The layouts by name: `export` writes arrays in one, `readers_in` says how they are read back."""
+"""The layouts by name: `export` writes arrays in a layout, `readers_in` returns functions that read them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from .weight import Weight, of_array, of_blocks, of_values
 __all__ = ["NAMES", "WHOLE", "check_layout", "described", "export", "is_matrix", "operands_in", "readers_in",
            "weight_from", "weights_in"]  # fmt: skip
 
-# What a layer's tensors are called behind its name, if they are its weight's; those of `weight...` are, too.
+# Suffixes of the tensors of a layer's weight, besides those that begin with `weight`.
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
-# Factors of a layer's inputs, without which its weights are those of another layer.
+# Factors of a layer's inputs. Without them the weights would belong to another layer.
 INPUTS = (".pre_quant_scale", "_act_pre_scale")
-# Files of their own kind.
+# Layouts with a file format of their own.
 WHOLE = {"onnx": onnx_model.write, onnx_matmul.NAME: onnx_matmul.write, "gguf": gguf_model.write}
 NAMES = (*LAYOUTS, *WHOLE)
 WRITTEN = tuple(name for name in NAMES if name in WHOLE or not LAYOUTS[name].is_read_alone)
@@ -86,26 +86,26 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
     save_arrays(path, stored, {}, metadata={"format": "pt", KEY: json.dumps(config[KEY])})
 
 
-# Programs, and the layout that each reads.
+# Program -> the layout that it reads.
 PROGRAMS = {"vllm": "compressed-tensors", "llm-compressor": "compressed-tensors", "sglang": "compressed-tensors"}
 PROGRAMS |= {"llama.cpp": "gguf", "ollama": "gguf", "ggml": "gguf", "bnb": "bitsandbytes", "qlora": "bitsandbytes"}
 PROGRAMS |= {"autogptq": "gptq", "gptqmodel": "gptq", "autoawq": "awq", "onnxruntime": "onnx-matmulnbits"}
 
 
 def check_layout(name: Any) -> None:
-    """Raise ValueError for a name that is none of `NAMES`."""
+    """Raise ValueError for a name that is not in `NAMES`."""
     if name not in NAMES:
         raise ValueError(f"save: layout is {shown(name)}, expected {expected_of(name, WRITTEN)}")
 
 
 def expected_of(name: Any, names: Sequence[str]) -> str:
-    """Return layouts as an error lists them in place of another name, with the nearest of them."""
+    """Return the list of layouts for an error about another name, with the most similar name."""
     near = [PROGRAMS[str(name).lower()]] if str(name).lower() in PROGRAMS else near_words(str(name), names)
     return ", ".join(names) + "".join(f"; the nearest is {shown(word)}" for word in near)
 
 
 def is_matrix(name: str, shape: Sequence[int]) -> bool:
-    """Tell whether a program would take a tensor for the weights of a linear layer."""
+    """Tell whether a program would treat a tensor as the weights of a linear layer."""
     return name.endswith(".weight") and len(shape) == 2
 
 
@@ -273,7 +273,7 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
     if LAYOUTS[name].reads_metadata:
         config = {**config, "metadata": reader.metadata}
     refuse_one(next((one for one in plain if one.endswith(INPUTS)), None), shown(said))
-    refuse_scales(plain, shown(said))  # of weights that would be taken for plain ones
+    refuse_scales(plain, shown(said))  # such weights would be read as plain ones
     refuse_programs(reader, plain, shown(said))
     return plain, {f"{one}.weight": (one, partial(_tensors, reader, mine[one]), config) for one in mine}
 
@@ -338,7 +338,7 @@ def _read(reader: Tensors, name: str, read: Callable[[], Any]) -> Any:
 
 @contextmanager
 def _blaming(reader: Tensors, name: str) -> Iterator[None]:
-    """Let errors name the file."""
+    """Add the name of the file to errors."""
     prefix = f"{printable(reader.path)}: "
     try:
         yield

@@ -1,4 +1,4 @@
-"""How a weight is written in a layout: which formats have a place there, what the nearest is, and the tensors."""
+"""Representation of a weight in a layout: the supported formats, the nearest of them, and the tensors."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ __all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "e
 
 OURS = "heterocompute"
 TARGETS = (OURS, *WRITTEN)
-LOWEST = ("gptq", "gptq-v1", "compressed-tensors", "mlx")  # whose symmetric codes reach -2^(bits - 1)
+LOWEST = ("gptq", "gptq-v1", "compressed-tensors", "mlx")  # layouts whose symmetric codes reach -2^(bits - 1)
 Target = Format | scaled.Blocks
 
 
 def has_one_format(layout: str) -> bool:
-    """Tell whether a layout has one format of all weights in a file."""
+    """Tell whether a layout has one format for all weights of a file."""
     return (layout in LAYOUTS and not LAYOUTS[layout].has_several) or layout.startswith("onnx")
 
 
 def targets_of(layout: str, name: str, weight: Weight) -> list[Target]:
-    """Return what a weight may become in a layout, the nearest to what it is first; nothing is converted yet."""
+    """Return the possible targets of a weight in a layout, the nearest first; nothing is converted yet."""
     wanted: list[Target] = []
     if weight.blocks is not None:
         grouped = scaled.group_format_of(weight.blocks)
@@ -55,7 +55,7 @@ def targets_of(layout: str, name: str, weight: Weight) -> list[Target]:
             integers = [
                 one for one in wanted if isinstance(one, Int) and refusal_of(layout, name, weight.shape, one) is None
             ]
-            # the last says why none of them holds it
+            # the last one gives the reason if no format represents the weight
             minima = [one for one in wanted if not isinstance(one, scaled.Blocks) and one.form.minima]
             wanted = [*minima, *integers[:1]]
         if layout in LOWEST and isinstance(fmt, Int) and not fmt.symmetric and _is_middle(weight.array):
@@ -70,7 +70,7 @@ def _is_middle(q: QuantizedArray) -> bool:
 
 
 def refusal_of(layout: str, name: str, shape: tuple[int, ...], target: Target) -> str | None:
-    """Return why a layout has no place for a weight, None if it has one."""
+    """Return the reason why a layout does not support a weight, None if it does."""
     try:
         if layout in LAYOUTS:
             _check_layout(layout, name, shape, target)
@@ -101,7 +101,7 @@ def _refuse_onnx(layout: str, name: str, shape: tuple[int, ...], target: Target)
 
 
 def _check_layout(layout: str, name: str, shape: tuple[int, ...], target: Target) -> None:
-    """Raise ValueError where a layout has no place for a weight, a matrix or a stack of them."""
+    """Raise ValueError if a layout does not support a weight, a matrix or a stack of matrices."""
     found = LAYOUTS[layout]
     if found.only_stacks and len(shape) != 3:
         raise ValueError(f"{layout} has stacks of experts (experts, out, in) alone, not {shape}")
@@ -121,7 +121,7 @@ def _check_layout(layout: str, name: str, shape: tuple[int, ...], target: Target
 
 
 def converted(layout: str, weight: Weight, target: Target) -> Weight:
-    """Return a weight as one of `targets_of`; ValueError where its values are not representable so."""
+    """Return a weight as one of `targets_of`; ValueError if the target cannot represent its values."""
     if isinstance(target, scaled.Blocks):
         blocks = weight.blocks
         if blocks is None:
@@ -143,7 +143,7 @@ def converted(layout: str, weight: Weight, target: Target) -> Weight:
 
 
 def _in_place(q: QuantizedArray, order: Array) -> QuantizedArray:
-    """Return an array whose columns are sorted by group with each where it belongs; its groups are not those then."""
+    """Return an array with its columns, sorted by group before, in their original order; groups are not kept."""
     fmt: Any = q.format
     codes = Codes(q.components["codes"], fmt.bits, q.shape[1]).of_columns(np.argsort(order))
     return QuantizedArray({**q.components, "codes": codes.packed}, fmt, q.shape, (1,), q.source_dtype)
@@ -162,8 +162,9 @@ def rounded(weight: Weight, fmt: Format) -> Weight:
 
 
 def experts_of(layout: str, name: str, weight: Weight) -> list[tuple[str, Weight]]:
-    """Return a weight by its name, of a stack in a layout of matrices each expert: ``NAME.weight`` of 2 is
-    ``NA.2.ME.weight``.
+    """Return names and weights: the weight itself, or each expert of a stack if the layout has only matrices.
+
+    Expert 2 of ``NA.ME.weight`` is ``NA.2.ME.weight``.
     """
     found = LAYOUTS[layout]
     stacks = found.stacked if weight.blocks is None else found.stacks_blocks
@@ -182,7 +183,7 @@ def experts_of(layout: str, name: str, weight: Weight) -> list[tuple[str, Weight
 
 
 def parts_of(layout: str, name: str, weight: Weight) -> dict[str, Array]:
-    """Return the tensors of a layout of `LAYOUTS` that stand for a weight."""
+    """Return the tensors that represent a weight in a layout of `LAYOUTS`."""
     parts: dict[str, Array] = {}
     for own, one in experts_of(layout, name, weight):
         parts |= _parts_of(layout, own, one)
@@ -207,7 +208,7 @@ def _parts_of(layout: str, name: str, weight: Weight) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class Written:
-    """The tensors of a layout of `LAYOUTS` that stand for a weight, by the name of the weight or of its experts."""
+    """The tensors that represent a weight in a layout of `LAYOUTS`, by the name of the weight or of its experts."""
 
     layout: str
     experts: list[tuple[str, Any, dict[str, Array]]]  # name, configuration, tensors
@@ -218,13 +219,13 @@ class Written:
         return {key: part for _, _, parts in self.experts for key, part in parts.items()}
 
     def read_back(self) -> Iterator[Weight]:
-        """Yield what a program finds there: one weight, or one an expert."""
+        """Yield what a program reads from these tensors: one weight, or one per expert."""
         for name, config, parts in self.experts:
             yield weight_from(LAYOUTS[self.layout], name.removesuffix(".weight"), parts, config)
 
 
 def written(layout: str, name: str, weight: Weight) -> Written:
-    """Return the tensors of a layout of `LAYOUTS` that stand for a weight."""
+    """Return the tensors that represent a weight in a layout of `LAYOUTS`."""
     experts = []
     for own, one in experts_of(layout, name, weight):
         config = described(layout, {own: target_of(one)}, [], ordered=one.order is not None)[KEY]
@@ -233,7 +234,7 @@ def written(layout: str, name: str, weight: Weight) -> Written:
 
 
 def target_of(weight: Weight) -> Target:
-    """Return what a weight is."""
+    """Return the target that a weight already has."""
     if weight.blocks is not None:
         return scaled.blocks_of(weight.blocks)
     assert weight.array is not None
@@ -241,7 +242,7 @@ def target_of(weight: Weight) -> Target:
 
 
 def entry_in(weight: Weight) -> tuple[Entry, QuantizedArray]:
-    """Return a weight as an array of ours, and what stands in a file for it."""
+    """Return a weight as an entry and an array of this package."""
     assert weight.array is not None
     shape, axis, q = weight.shape, (len(weight.shape) - 1,), weight.array
     whole = q if q.shape == shape else QuantizedArray(dict(q.components), q.format, shape, axis, q.source_dtype)
@@ -249,7 +250,7 @@ def entry_in(weight: Weight) -> tuple[Entry, QuantizedArray]:
 
 
 def nearest(layout: str, name: str, weight: Weight) -> Format | None:
-    """Return the format nearest to a weight that a layout has a place for."""
+    """Return the format that is nearest to a weight among those that a layout supports."""
     columns = weight.matrix[1]
     fmt: Any = None if weight.array is None else weight.array.format
     bits = 8 if weight.blocks is not None else (4 if fmt is None else fmt.bits)
@@ -275,7 +276,7 @@ def nearest(layout: str, name: str, weight: Weight) -> Format | None:
 
 
 def why_not(layout: str, name: str, weight: Weight, tried: Sequence[str]) -> str:
-    """Return why a weight is not representable in a layout."""
+    """Return the reason why a layout cannot represent a weight."""
     if tried:
         return tried[0]
     if weight.array is None and weight.blocks is None:
@@ -286,5 +287,5 @@ def why_not(layout: str, name: str, weight: Weight, tried: Sequence[str]) -> str
 
 
 def config_in(layout: str, formats: Mapping[str, Target], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
-    """Return what config.json of a layout says of some weights; what is None is left out of it."""
+    """Return the entries of config.json that describe weights in a layout; None removes an entry."""
     return described(layout, formats, plain, ordered=ordered) if layout in LAYOUTS and formats else {KEY: None}

@@ -1,7 +1,7 @@
-"""A weight as a file of another program holds it: a packed array, 8-bit codes with scales of blocks, or values.
+"""A weight as another program's file stores it: a packed array, 8-bit codes with scales of blocks, or values.
 
-Some layouts group columns in another order than they lie in. Then `order` are the columns sorted by group, and the
-array has them so.
+Some layouts group columns in another order than they are stored in. Then `order` holds the columns sorted by group, and
+the array is in that order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Weight:
 
     @property
     def matrix(self) -> tuple[int, int]:
-        """Rows of all experts, columns."""
+        """Return (rows of all experts, columns)."""
         return math.prod(self.shape[:-1]), self.shape[-1]
 
     @cached_property
@@ -103,7 +103,7 @@ class Weight:
 
     @property
     def is_released(self) -> bool:
-        """Whether nothing is held any longer."""
+        """Tell whether the weight was released."""
         return self.array is None and self.blocks is None and self.decode is None
 
 

@@ -1,4 +1,4 @@
-"""The accelerators of the literature, by name: what an inference costs on each, in seconds and joules.
+"""The accelerators of the literature, by name, with the cost of an inference in seconds and joules.
 
 >>> from heterocompute import hardware as hw
 >>> found = hw.accelerators.eyeriss().report("digits")

@@ -1,4 +1,4 @@
-"""An accelerator: its stores from the outermost in, what may spread over its multipliers, its clock.
+"""An accelerator: its stores from the outermost in, the loops that may spread over its multipliers, its clock.
 
 A machine of the literature is one value of one class. `Store` is a level of `hw.Arch`, in bytes instead of words, so
 that one description serves every number format. It includes the loops that the machine may run at that level: its
@@ -32,32 +32,32 @@ class Store:
     ----------
     name : str
     size : int, dict of str to int, or None
-        Bytes of one, for all tensors or for each its own; None: unlimited.
+        Bytes of one, for all tensors together or per tensor; None: unlimited.
     pj : float
-        Energy of a bit that is read or written.
+        Energy per bit read or written.
     keeps : str
         Letters of the tensors that it holds: W, I, O.
     count : int
     over : str
-        Loops that may spread over the `count` of the next store; the first is rounded up to fill it evenly.
+        Loops that may spread over the instances of the next store; the first is rounded up to fill them evenly.
     loops : str
         Loops in time that it may run.
     wide : str
-        Tensors that lie there as sums, in the width of the accumulator.
+        Tensors stored as sums, in the width of the accumulator.
     bandwidth : float or None
         Bytes/s, reads and writes together.
     part : str
-        Where its energy is listed, in place of weights, activations or accumulators by tensor.
+        Part of the energy that it counts as, instead of weights, activations or accumulators by tensor.
     wire : float
-        Energy of a bit that goes to or comes from one of the next stores, or of the multipliers.
+        Energy per bit sent to or from one of the next stores, or the multipliers.
     coded : float
-        Of DRAM: words for each input or output that is not zero, where zeros are left out; 0: they are stored.
+        For DRAM: words per nonzero input or output, if zeros are left out; 0: zeros are stored.
     read : float or None
-        Energy of a bit that is read, where it differs: a register whose output does not change costs nothing.
+        Energy per bit read, if it differs: a register whose output does not change costs nothing.
     masked : str
-        Tensors that are stored without their zeros, beside a mask of one bit a value.
+        Tensors that are stored without their zeros, with a mask of one bit per value.
     idle : str
-        Tensors that are neither read nor written where a zero stops the multiplier.
+        Tensors that are neither read nor written if a zero stops the multiplier.
     """
 
     name: str
@@ -88,6 +88,7 @@ class Accelerator:
     process : str
     clock : float
         Hz.
+    formats : mapping of str to int
         Supported number formats, with the multiply-adds per cycle in each. The first is the default.
     cost : callable
         ``cost(accelerator, loops, format, zeros)`` returns a `Layer`: by the mapper, or by a model of sparse hardware.

@@ -15,7 +15,7 @@ Made = TypeVar("Made", bound=Callable[..., Accelerator])
 
 
 def cache(make: Made) -> Made:
-    """Return the function with its answers kept; what cannot be a key is left to the function to refuse."""
+    """Return the function with its results cached; arguments that cannot be keys are passed on and refused there."""
     kept = functools.cache(make)
 
     @functools.wraps(make)

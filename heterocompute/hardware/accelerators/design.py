@@ -34,18 +34,18 @@ class Design:
     elements : int
         Processing elements.
     lanes : int
-        Dot products of an element.
+        Dot products per element.
     vector : int
-        Products of a lane.
+        Products per lane.
     weight_kib, input_kib, sum_kib, global_kib : float
-        Buffers: of an element for weights, inputs and sums, and of all elements together.
+        Buffers: of each element for weights, inputs and sums, and one for all elements.
     weight_banks, global_banks : int
-        Banks of a buffer; an access pays for one.
+        Banks of a buffer; an access costs the energy of one.
     entries : int
-        Of a collector; with ``dataflow="ws"`` there is none but the weights in the lanes.
+        Entries of a collector; with ``dataflow="ws"`` the only ones are the weights in the lanes.
     dataflow : {"ws", "ws-los", "os-lws"}
     process : str
-        One of `hw.mac`'s.
+        A process of `hw.mac`.
     clock : float
         Hz.
     """
@@ -80,7 +80,7 @@ class Design:
 
     @property
     def products(self) -> int:
-        """Multiply-adds a cycle."""
+        """Return the multiply-adds per cycle."""
         return self.elements * self.lanes * self.vector
 
     def machine(self, name: str, formats: Sequence[str]) -> Accelerator:

@@ -1,8 +1,8 @@
 """Energy per bit read or written, from published figures; none is fitted to a machine's own result.
 
-SRAM: Horowitz, ISSCC 2014, at 45 nm: 32 bits of 8 KB take 5 pJ; the square root of the size, as the caches of 8 KB to
-1 MB of the same source do. Another process: length times voltage squared, as `hw.mac` scales. DRAM: 640 pJ for 32 bits
-of the same source, in every process. Wires, clocks, control and leakage are not there.
+SRAM: Horowitz, ISSCC 2014, at 45 nm: 32 bits from 8 KB cost 5 pJ. Energy grows with the square root of the size, like
+the caches of 8 KB to 1 MB in the same source. Other processes: scaled by length times voltage squared, as in `hw.mac`.
+DRAM: 640 pJ for 32 bits (same source), in every process. Wires, clocks, control and leakage are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..silicon.operands import operand
 
 #: pJ per bit; Horowitz, ISSCC 2014.
 DRAM = 640 / 32
-#: pJ a bit by kind. GDDR5 and HBM2: O'Connor et al., Fine-grained DRAM, MICRO 2017. GDDR6, GDDR6X and HBM2E: Micron's
+#: pJ per bit by kind. GDDR5 and HBM2: O'Connor et al., Fine-grained DRAM, MICRO 2017. GDDR6, GDDR6X and HBM2E: Micron's
 #: comparison of its ultra-bandwidth solutions (power of the device). LPDDR, DDR3 and LPDDR4: the table of Accelergy
 #: (Malladi et al., ISCA 2012; Chatterjee et al., HPCA 2017; public data). Kinds without a source are absent.
 DRAMS: Mapping[str, float] = {

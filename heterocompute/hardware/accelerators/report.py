@@ -1,4 +1,4 @@
-"""The cost of a network on an accelerator: one row a layer, sums, text and plain values."""
+"""The cost of a network on an accelerator: one row per layer, sums, text and plain values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine multiplies in place of a layer's products: N of every M weights, and Winograd's tiles.
+"""Fewer products than a dense layer has: N of every M weights, and Winograd's tiles.
 
 N:M weights: a lane computes N of M products, and multiplexers choose their inputs. So the loop over channels shrinks by
 N/M, a stored weight has the bits of its index as well, and M inputs are fetched for every N that are used.

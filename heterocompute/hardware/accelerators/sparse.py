@@ -107,7 +107,7 @@ def _eie(rows: int, columns: int, weights: float, inputs: float, depth: int) -> 
     lookups = load.broadcasts * PES
     energy = {
         "arithmetic": busy * multiply_add("int16", 40, 1, process),
-        # 8 entries a row of 64 bits from 128 KB; two 16-bit pointers for each column from 32 KB; the codebook
+        # 8 entries per row of 64 bits from 128 KB; two 16-bit pointers for each column from 32 KB; the codebook
         "weights": busy * (8 * sram(128 * KIB, process) + 16 * registers(CODES, 16, process))
         + lookups * 32 * sram(32 * KIB, process),
         "activations": lookups * 16 * 2 * registers(depth, 16, process),
@@ -187,7 +187,7 @@ def _scnn_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[s
 
 
 def _moved(weights: float, activations: float, images: int, bits: int) -> float:
-    """Bits of DRAM."""
+    """Return the bits read from and written to DRAM."""
     return weights * bits + _spilled(activations * bits, images)
 
 

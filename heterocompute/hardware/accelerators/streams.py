@@ -1,4 +1,4 @@
-"""Groq's tensor streaming processor, one or many: weights lie in SRAM on the chips, there is no DRAM.
+"""Groq's tensor streaming processor, one or many chips: weights are in on-chip SRAM, without DRAM.
 
 A chip has four planes of 320 x 320 multipliers. A block of 320 x 320 weights is laid into a plane, then the rows of the
 activations stream past it. Many chips share each layer's blocks evenly, and after each layer every chip gets all of its

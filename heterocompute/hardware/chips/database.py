@@ -1,4 +1,4 @@
-"""The named chips: data in devices.toml, one block a device, units in the keys.
+"""The named chips: data in devices.toml, one block per device, units in the keys.
 
 Unknown figures are absent.
 """

@@ -1,4 +1,4 @@
-"""This machine as a `Device`: what its loops reach, measured once and kept in the user's cache.
+"""This machine as a `Device`: the rates of its loops, measured once and kept in the user's cache.
 
 The loops are those of `heterocompute bench limits` (csrc/kernels/peak/peak.h): multiply-adds and int8 dot products on
 registers, and a sum over memory. They are limits, like those of data sheets, not the rates of products.
@@ -111,7 +111,7 @@ def _bytes_read(run: tuple[int, int], kind: str, memory: Any) -> float:
 
 
 def _best_rate(work: Callable[[], float]) -> float:
-    """Work/s of the best round: a limit is what was reached once, since other processes can only slow a round."""
+    """Return work/s of the best round: other processes can only slow a round, so the best one shows the limit."""
     best = 0.0
     for _ in range(ROUNDS):
         begin = time.perf_counter()

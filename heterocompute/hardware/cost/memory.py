@@ -43,7 +43,7 @@ class Memory:
     Attributes
     ----------
     params, gradients, master, optimizer : int
-        Weights; their gradients; a float32 copy of them; the optimizer's states.
+        Weights; their gradients; a float32 copy of the weights; the optimizer's states.
     input, output : int
         Inputs and outputs of the whole batch.
     intermediates : int

@@ -1,4 +1,4 @@
-"""Where to cut a network whose backward pass computes again what it needs: kept + the largest segment, least.
+"""Where to cut a network whose backward pass recomputes: least memory, of kept values plus the largest segment.
 
 A cut keeps the values that are alive across it, each once; one segment at a time is recomputed and holds its other
 outputs. For each bound on a segment the cheapest cuts are found by dynamic programming, and bounds are halved as long

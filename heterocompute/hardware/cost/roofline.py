@@ -1,4 +1,4 @@
-"""The roofline: a layer takes the time of its arithmetic or of its traffic, whichever is longer.
+"""The roofline: a layer's time is that of its arithmetic or of its traffic, whichever is longer.
 
 Model: each layer with a product or a table reads its input and its weights from memory once and writes its output;
 operations between (normalization, activations, sums, pooling) are fused and free. Operations are twice the

@@ -50,12 +50,12 @@ class Stored:
 
     @property
     def density(self) -> float:
-        """The share of weights that is kept."""
+        """Return the share of weights that is kept."""
         return 1.0 if self.pattern is None else self.pattern[0] / self.pattern[1]
 
     @property
     def doubles_the_rate(self) -> bool:
-        """Whether matrix units with 2:4 sparsity take it at twice the rate."""
+        """Return whether matrix units with 2:4 sparsity run it at twice the rate."""
         return self.pattern == (2, 4)
 
 

@@ -116,6 +116,10 @@ class PublishedFigure:
         Whether the figure follows from these inputs, so that it checks the source's own arithmetic.
     why : str
         Reason for the deviation, or for the lack of a model.
+    model : callable or None
+        Function that computes the figure.
+    arguments : mapping
+        Its arguments.
     """
 
     name: str

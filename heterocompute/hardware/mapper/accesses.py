@@ -1,12 +1,12 @@
 """Accesses, cycles and energy of a mapping: uniform reuse, as Timeloop counts it (Parashar et al., ISPASS 2019).
 
-Tensor T lives in a chain of levels that keep it, the multipliers at the end. A child's fills times the different tiles
-of its siblings are the accesses of its parent. What is only read: reads = accesses. The output: updates = accesses;
-reads and fills are less by the first visit of each word, which starts from nothing. Loops inside the innermost one that
-moves a tile cost nothing (stationarity), a tile that slides along one axis fetches what is new (halo). Multipliers keep
-nothing, but a word that neighbours directly below a fan-out share rests: in Timeloop they pass it on
-(ComputeNetworkLinkTransfers). Instances in use leak; min(instances in use, instances / cluster) clusters pay for
-accesses. Not counted: a halo along two loops, other forwarding between neighbours, skew. Factors are perfect.
+A tensor is kept by a chain of levels that ends with the multipliers. A parent's accesses are a child's fills times the
+number of different tiles among its siblings. Inputs: reads = accesses. The output: updates = accesses; reads and fills
+are fewer by the first visit of each word, which starts from zero. Loops inside the innermost one that moves a tile cost
+nothing (stationarity); a tile that slides along one axis fetches only the new words (halo). Multipliers keep nothing,
+except a word that neighbours directly below a fan-out share: in Timeloop they pass it on (ComputeNetworkLinkTransfers).
+Instances in use leak; min(instances in use, instances / cluster) clusters pay for accesses. Not counted: a halo along
+two loops, other forwarding between neighbours, skew. Factors are perfect.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class Access:
     tile : int
         Words of the tile, zeros included.
     stored : int
-        Words that it takes up: less than `tile` where it is compressed.
+        Words that the tile occupies: fewer than `tile` if it is compressed.
     index_bits : float
-        Bits beside those words that say where they belong; they take no word and cost no energy.
+        Bits of indices besides these words; they count as no words and cost no energy.
     partition : int
         Words of the tensor that one instance ever touches.
     reads, fills, updates : int
-        Words read from it, filled from outside, updated from inside; those that happen.
+        Words read from it, filled from outside, updated from inside, without gated and skipped ones.
     gated_reads, gated_updates, skipped_reads, skipped_updates : int
-        Those that zeros save.
+        Accesses that zeros save.
     instances : int
         Instances in use.
     energy : float
-        pJ of all of them together, without leakage.
+        pJ of all instances, without leakage.
     """
 
     tile: int
@@ -269,7 +269,7 @@ def _access(laid: Nest, tensor: str, place: int) -> Access:
 
 @dataclass(frozen=True)
 class ZeroShares:
-    """What gating and skipping leave: multiply-adds, the share of cycles, the share of accesses by level and tensor."""
+    """What remains after gating and skipping: multiply-adds, share of cycles, share of accesses by level and tensor."""
 
     computes: int
     cycles: float

@@ -1,7 +1,7 @@
 """The machine: storage levels from the outermost to the innermost, and the multipliers below the last.
 
 Energies are in picojoules. A level without tensors (`keeps=set()`) holds nothing: it is a container that spreads loops
-over what lies below it.
+over the level below.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ class Space:
     Attributes
     ----------
     orders : list of list of tuple of str
-        Of each level the orders of its loops in time, outer to inner.
+        For each level, the orders of its loops in time, outer to inner.
     temporal, spatial : list of frozenset of str
-        Of each level the dimensions that may have a loop in time, and in space.
+        For each level, the dimensions that may have a loop in time, and in space.
     """
 
     orders: list[list[Order]]

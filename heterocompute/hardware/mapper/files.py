@@ -112,7 +112,7 @@ def read_yaml(*paths: str | os.PathLike[str]) -> Files:
 
 
 def _read(path: str | os.PathLike[str]) -> Any:
-    """Read a file as TOML, or else as YAML: a text that is both contains only comments."""
+    """Read a file as TOML, otherwise as YAML: a text that is both contains only comments."""
     text = read_small(path, MAX_BYTES)
     try:
         try:

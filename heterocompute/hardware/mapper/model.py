@@ -40,15 +40,15 @@ class Model:
         return [slot for slot, dims in enumerate(allowed) if dim in dims]
 
     def orders(self) -> int:
-        """Combinations of orders."""
+        """Return the number of combinations of orders."""
         return math.prod(len(orders) for orders in self.space.orders)
 
     def size(self) -> int:
-        """Factors times orders, whether they fit or not."""
+        """Return the number of choices, factors times orders, whether they fit or not."""
         return self.orders() * math.prod(_splits(self.problem.dims[d], len(self.slots(d))) for d in self.dims)
 
     def tables(self) -> tuple[Integers, ...]:
-        """Of each dimension every way to split its bound."""
+        """Return for each dimension every way to split its bound."""
         found = []
         for dim in self.dims:
             slots = self.slots(dim)
@@ -59,7 +59,7 @@ class Model:
         return tuple(found)
 
     def first_choice(self) -> Integers:
-        """Everything at the outermost place that it may have."""
+        """Return the choice with every factor at its outermost allowed slot."""
         factors = np.ones((self.n_slots, len(self.dims)), dtype=np.int64)
         for place, dim in enumerate(self.dims):
             slots = self.slots(dim)

@@ -38,7 +38,7 @@ def share_down(count: float, share: float) -> int:
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops in order, who keeps what, and sizes; made by `nest`."""
+    """Loops in order, the tensors that each level keeps, and sizes; made by `nest`."""
 
     problem: Problem
     arch: Arch
@@ -52,7 +52,7 @@ class Nest:
         return [i for i, kept in enumerate(self.keeps) if tensor in kept] + [len(self.keeps)]
 
     def words(self, tensor: str, place: int) -> int:
-        """Words of a tensor's tile at a level."""
+        """Return the words of a tensor's tile at a level."""
         return tile(self.problem.tensors[tensor], self.sizes[place])
 
     def stored(self, tensor: str, place: int) -> int:
@@ -75,7 +75,7 @@ class Nest:
         return math.prod(bound for loops in self.spatial[:place] for _, bound in loops)
 
     def clusters(self, place: int) -> int:
-        """Clusters that pay for an access: instances in use stand in different ones as long as there are such."""
+        """Return the clusters that pay for an access: instances in use are spread over as many clusters as possible."""
         level = self.arch.levels[place]
         return min(self.used(place), -(-level.instances // level.cluster))
 
@@ -95,8 +95,8 @@ class Nest:
     def fills(self, tensor: str, place: int) -> int:
         """Return the words that move into one instance of a level; for the number of levels, into the multipliers.
 
-        The innermost loop outside that moves the tile fetches what is new; loops inside it do not touch the tile, those
-        outside it repeat everything. Multipliers keep nothing, but what they share (see `shared`).
+        The innermost outer loop that moves the tile fetches the new words; loops inside it do not touch the tile, loops
+        outside it repeat everything. Multipliers keep nothing, except shared words (see `shared`).
         """
         if place == len(self.keeps) and not self.shared(tensor):
             return math.prod(bound for loops in self.temporal for _, bound in loops)

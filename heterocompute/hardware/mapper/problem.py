@@ -292,10 +292,10 @@ class Problem:
 
 
 def extent(axis: Axis, sizes: MappingABC[str, int]) -> int:
-    """Length of a tile's box along one axis: 1 + sum of coefficient (size - 1)."""
+    """Return the length of a tile's box along one axis: 1 + sum of coefficient (size - 1)."""
     return 1 + sum(coefficient * (sizes[dim] - 1) for dim, coefficient in axis.items())
 
 
 def tile(axes: Sequence[Axis], sizes: MappingABC[str, int]) -> int:
-    """Words in the box of a tile."""
+    """Return the words in the box of a tile."""
     return math.prod(extent(axis, sizes) for axis in axes)

@@ -67,7 +67,7 @@ class _Best:
     evaluated: int = 0
 
     def take(self, cost: Cost | None, choice: list[int] | None, model: Any) -> None:
-        """Keep the better one; of equals the first."""
+        """Keep the better mapping; the first among equals."""
         if cost is not None and (self.cost is None or cost[2:] < self.cost[2:]):
             self.cost, self.choice, self.model = cost, choice, model
 
@@ -195,7 +195,7 @@ Task = Callable[[], tuple[int, Cost | None, list[int] | None, bool]]
 
 
 def _chunks(model: Model) -> Iterator[tuple[Model, Task, int]]:
-    """All choices, some at a time."""
+    """Yield all choices, some at a time."""
     tables = model.tables()
     total = math.prod(len(table) for table in tables)
     many = max(1, 10 * STEP // model.orders())

@@ -305,7 +305,7 @@ def _keeps(value: Any, where: str) -> frozenset[str] | None:
 
 
 def _constraints(key: str, value: Any, fixed: dict[str, frozenset[str]], notes: list[str]) -> None:
-    """Take what levels keep; limits of loops bind Timeloop's mapper, they change no count of a mapping."""
+    """Read what levels keep; limits of loops concern Timeloop's mapper and change no count of a mapping."""
     known = keyed(value or {}, key, set(), {"targets", "version"})
     for i, entry in enumerate(listed(known.get("targets") or [], f"{key}.targets")):
         where = f"{key}.targets[{i}]"
@@ -457,12 +457,12 @@ def _fill_rest(problem: Problem, nests: list[list[tuple[str, int]]]) -> None:
 
 
 def _underscored(value: Any, where: str) -> dict[str, Any]:
-    """Both spellings stand in the exercises: data-spaces and data_spaces."""
+    """Return keys with underscores: the exercises have both data-spaces and data_spaces."""
     return {key.replace("-", "_"): entry for key, entry in keyed(value, where).items()}
 
 
 def _number(value: Any, where: str) -> float:
-    """A number; YAML 1.1 takes 1e-9 for text."""
+    """Return a number; YAML 1.1 reads 1e-9 as text."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Which operators of torch multiply: matrix products with the places of their operands, and what is refused by name.
+"""The operators of torch that multiply: matrix products with the positions of their operands, and refused operators.
 
 Other operators move data, reduce, or apply element by element: they count no multiply-adds.
 """

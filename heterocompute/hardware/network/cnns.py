@@ -1,4 +1,4 @@
-"""The convolutional networks among the built-in ones, as torchvision defines them unless said otherwise."""
+"""The built-in convolutional networks, as torchvision defines them unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def efficientnet_b0() -> Network:
 
 
 def doc_cnn() -> Network:
-    """Return a textbook's network of two convolutions as it is printed: its first linear layer fits few inputs."""
+    """Return a textbook's network of two convolutions as printed; its first linear layer fits only few input sizes."""
     net = Builder("doc_cnn", (1, 28, 28))
     for i, (channels, filters) in enumerate([(1, 32), (32, 64)], 1):
         net.add(f"conv{i}", Conv2d(channels, filters, 3))
@@ -233,7 +233,7 @@ def doc_cnn() -> Network:
 
 
 def digits() -> Network:
-    """Return the small network that ships with the package, for 8 x 8 digits."""
+    """Return the small network of the package, for 8 x 8 digits."""
     net = Builder("digits", (1, 8, 8))
     for i, (channels, filters, stride) in enumerate([(1, 32, 1), (32, 64, 2), (64, 64, 2)], 1):
         net.add(f"conv{i}", Conv2d(channels, filters, 3, stride, 1))

@@ -28,9 +28,9 @@ class Convention:
     ----------
     name : str
     unit : {"MAC", "FLOP"}
-        What one count is, as the tool calls it; fvcore calls a multiply-add one FLOP.
+        Unit of one count, in the tool's words; fvcore calls a multiply-add one FLOP.
     flops_per_count : int
-        Operations of `Counts.flops` for one count.
+        Operations of `Counts.flops` per count.
     leaves_out : str
         What is not counted.
     rule : callable

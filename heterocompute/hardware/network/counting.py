@@ -44,6 +44,8 @@ class Counts:
         For each node: ``name``, ``kind``, ``output`` (shape of a sample), ``params``, ``macs``, ``count`` (in the
         convention), ``activations``, ``bytes``, ``loops`` (None, or N, C, K, P, Q, R, S, stride, dilation and groups,
         as in `Network.problems`). Multiply-adds and counts are those of the whole batch.
+    leaves_out : str
+        What the convention does not count.
     """
 
     network: str

@@ -1,4 +1,4 @@
-"""Layers of language models with several matrices side by side: norms and products of heads, and experts."""
+"""Layers of language models with several parallel matrices: norms and matmuls of heads, and experts."""
 
 from __future__ import annotations
 

@@ -54,9 +54,9 @@ class Decoder:
     layers, width, heads, kv_heads, head_width, hidden, tokens, positions : int
     tied : bool
         The output layer shares the matrix of the embedding.
-    qkv_bias, output_bias, qk_norm, post_norms, gated : bool
+    qkv_bias, output_bias, qk_norm, post_norms, gated, shared_gate : bool
     experts, used, expert_hidden, shared_hidden : int
-        0 where there are none.
+        0 without experts.
     dense_layers : int
         Layers at the beginning without experts.
     expert_bias : bool
@@ -187,7 +187,7 @@ class Decoder:
         return last
 
 
-# What the files of Gemma 3 leave out: src/transformers/models/gemma3/configuration_gemma3.py.
+# Entries that the files of Gemma 3 leave out: src/transformers/models/gemma3/configuration_gemma3.py.
 GEMMA3 = {
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
     "vocab_size": 262208, "tie_word_embeddings": True,
@@ -195,7 +195,7 @@ GEMMA3 = {
 
 
 class _Keys:
-    """Values by key, each checked for what it is; of a nested object, if that has the sizes."""
+    """Values by key, each with its type checked; of a nested object, if that has the sizes."""
 
     def __init__(self, place: str, found: Mapping[str, Any]) -> None:
         self.place, self.found = place, found

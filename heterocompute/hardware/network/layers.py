@@ -460,7 +460,7 @@ def want_image(layer: Layer, shape: Shape, channels: int | None) -> None:
 
 
 def want_last(layer: Layer, shape: Shape, width: int) -> None:
-    """Raise ValueError where the last axis has another size."""
+    """Raise ValueError if the last axis has another size."""
     if not shape or shape[-1] != width:
         raise ValueError(f"{type(layer).__name__}: input is {shown(shape)}, expected {width} as its last axis")
 

@@ -1,8 +1,8 @@
 """The loops of a layer: what an accelerator runs. Every product is a convolution; a matrix has one column of pixels.
 
-N images, C channels in, K out, P x Q pixels out, R x S taps; `groups` of channels that do not meet. A linear layer over
-m positions has P = m and Q = R = S = 1; a product of two activations has a group for each head, the second operand
-stands for the weights.
+N images, C channels in, K out, P x Q pixels out, R x S taps; `groups` of channels that are convolved separately. A
+linear layer over m positions has P = m and Q = R = S = 1; a matmul of two activations has a group for each head, and
+the second operand counts as the weights.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def _at_rest(torch: Any, module: Any, training: bool) -> Iterator[None]:
 
 
 def _fused(torch: Any, attend: Callable[..., Any]) -> Callable[..., Any]:
-    """Return attention that keeps what it keeps on memory, where it is one operator: without, torch takes it apart."""
+    """Return attention as one operator with the tensors that a fused kernel keeps; otherwise torch decomposes it."""
 
     def fused(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
               scale: Any = None, enable_gqa: bool = False) -> Any:  # fmt: skip

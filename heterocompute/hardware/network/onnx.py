@@ -214,7 +214,7 @@ class _Reader:
         self.merges |= {name} if len(dims) == 1 and dims[0] > 1 else set()
 
     def prepare(self, one: Any) -> None:
-        """Store the result of a node of constants and sizes alone: it is free, but its parameters count where used."""
+        """Store the result of a node of constants and sizes alone: free, but its parameters count at their use."""
         tensors = [a for a in one.attribute if a.name in ("value", "sparse_value")]
         if one.op_type == "Constant" and tensors:
             sparse = tensors[0].name == "sparse_value"
@@ -376,9 +376,9 @@ class _Reader:
         places = [label for label in output if all(label in part for part in alive) and not sizes[label] % batch]
         if not places and batch > 1:
             self.fail(f"no label of the equation {shown(text)} holds the batch {batch} in every activation")
-        for label in sorted(places, key=lambda label: sizes[label] != batch)[:1]:  # the whole label, or folded into it
+        for label in sorted(places, key=lambda label: sizes[label] != batch)[:1]:  # the whole label, or a factor of it
             sizes[label] //= batch
-        if one.input[0] not in self.sources:  # the second stands for the weights
+        if one.input[0] not in self.sources:  # the second operand counts as the weights
             first, second = second, first
         return Product(text, products(first, second, output, sizes), self.sample(one.output[0]), self.new_params(one))
 
@@ -389,7 +389,7 @@ class _Reader:
         return sum(self.sizes[name] for name in new)
 
     def weights_of(self, one: Any, places: Sequence[int] | None = None) -> set[str]:
-        """Return the parameters that a node takes directly, or that were computed from parameters alone."""
+        """Return the parameters that a node reads directly or through values computed from parameters alone."""
         listed = PARAMETERS.get(one.op_type, range(len(one.input)))
         names = [one.input[i] for i in listed if i < len(one.input) and (places is None or i in places)]
         found = set().union(*(self.behind.get(name, set()) for name in names))
@@ -411,7 +411,7 @@ class _Reader:
         return len({self.shapes.get(name) for name in one.input}) == 1
 
     def sample(self, name: str) -> Shape:
-        """Return the shape of a value without its batch, which may be folded into an axis or lie behind others."""
+        """Return the shape of a value without its batch, which may be folded into an axis or follow other axes."""
         shape = self.shapes.get(name)
         if not shape or len(shape) > MAX_DIMENSIONS or any(size is None or size < 1 for size in shape):
             self.unknown(name, shape)

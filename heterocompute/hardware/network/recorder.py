@@ -59,7 +59,7 @@ class Recorder:
         self.held = {self.key(value): (name,) if name in named else () for name, value in held.items()}
         self.sizes = {name: value.numel() for name, value in held.items() if name in named}
         self.sources = {self.key(x): INPUT}
-        self.owners: dict[Any, str | None] = {self.memory(x): INPUT}  # None: memory of a parameter, or made of them
+        self.owners: dict[Any, str | None] = {self.memory(x): INPUT}  # None: of parameters, or computed from them
         self.owners.update(dict.fromkeys(map(self.memory, held.values())))
         self.given = set(self.owners)
         self.saved: dict[Any, Any] = {}
@@ -111,7 +111,7 @@ class Recorder:
         return self.torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
 
     def _note_kept(self) -> None:
-        """Give each node what autograd has saved of its memory; the output of the network counts elsewhere."""
+        """Add to each node the parts of its memory that autograd saved; the output of the network counts elsewhere."""
         kept = dict.fromkeys([None, INPUT, *(node.name for node in self.nodes)], (0, 0))
         output = self.root(self.nodes[-1].name) if self.nodes else INPUT
         outputs = {memory for memory, owner in self.owners.items() if owner == output}
@@ -134,7 +134,7 @@ class Recorder:
         self.nodes = [replace(node, kept=kept[node.name]) for node in self.nodes]
 
     def is_output(self, tensor: Any) -> bool:
-        """Tell whether a tensor of the last node's memory is its output, and not a statistic or an index beside it."""
+        """Tell whether a tensor of the last node's memory is its output, and not a statistic or an index."""
         return bool(
             tensor.numel() == self.samples * math.prod(self.shapes[self.nodes[-1].name])
             and tensor.dtype.is_floating_point
@@ -257,7 +257,7 @@ class Recorder:
 
     @property
     def functional(self) -> bool:
-        """Tell whether a function is called, not a module: counters that hook modules miss it."""
+        """Tell whether a function is called and not a module: counters that hook modules miss it."""
         return not self.inside or self.inside[-1] not in self.leaves
 
     def layer(

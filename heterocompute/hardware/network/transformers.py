@@ -1,4 +1,4 @@
-"""The transformers among the built-in networks: BERT, GPT and LLaMA, ViT of images, Whisper's encoder of sound."""
+"""The built-in transformers: BERT, GPT, LLaMA, ViT for images, and Whisper's encoder for sound."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def llama(
     kv_heads: int | None = None,
     paper: str = "Touvron et al. 2023",
 ) -> Network:
-    """Return a LLaMA: RMSNorm, rotary positions, gated feed-forward part, an output layer of its own."""
+    """Return a LLaMA: RMSNorm, rotary positions, gated feed-forward part, a separate output layer."""
     net = Builder(name, (positions,))
     source = net.add("embeddings.word", Embedding(tokens, width))
     for i in range(blocks):
@@ -74,7 +74,7 @@ def llama(
 
 
 def vit(name: str, width: int, blocks: int, heads: int, patch: int = 16) -> Network:
-    """Return a vision transformer of 224 x 224 pixels and 1000 classes."""
+    """Return a vision transformer for 224 x 224 pixels and 1000 classes."""
     net = Builder(name, (3, 224, 224))
     net.add("patches", Conv2d(3, width, patch, patch))
     net.add("class_token", Patches(width, 1))
@@ -88,7 +88,7 @@ def vit(name: str, width: int, blocks: int, heads: int, patch: int = 16) -> Netw
 
 
 def whisper_encoder(name: str, width: int, blocks: int, heads: int, mels: int = 80) -> Network:
-    """Return Whisper's encoder of 30 s of sound: (mels, 1, 3000) of a spectrogram to (1500, width)."""
+    """Return Whisper's encoder for 30 s of sound: a spectrogram (mels, 1, 3000) to (1500, width)."""
     net = Builder(name, (mels, 1, 3000))
     net.add("conv1", Conv2d(mels, width, (1, 3), 1, (0, 1)))
     net.add("gelu1", Activation("gelu", functional=True))

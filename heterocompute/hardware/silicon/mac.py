@@ -1,8 +1,8 @@
 """A multiply-add in silicon for a pair of formats: energy and area by part.
 
 A unit of `vector` lanes multiplies pairs, adds them in a tree, scales the sum of a group if the formats say so and adds
-to an accumulator. Each part is charged to one lane: what several lanes share is divided by them. What is fixed, what
-is interpolated and what is assumed: gate_costs.py.
+to an accumulator. Each part is charged to one lane: shared parts are divided by the number of lanes. For fixed,
+interpolated and assumed numbers see gate_costs.py.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ SCALES: dict[str, tuple[str, int | None]] = {
 
 
 def _derived(fmt: Format) -> Operand:
-    """Return a multiplier's requirements from a format's form; one scale per row is applied after the sum."""
+    """Return the operand of a format's form; one scale per row is applied after the sum."""
     form = fmt.form
     kind = KINDS[form.codes]
     scale, bits = SCALES[form.scale] if fmt.group is not None else SCALES["none"]

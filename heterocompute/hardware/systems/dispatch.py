@@ -1,9 +1,9 @@
 """The best device for each layer among several, with the copies between them counted.
 
-A layer takes a device's roofline time. Data start and end at the first device, the home. Where the next layer runs on
-another device, all live tensors move over the PCIe link of each device involved except the home. Weights lie where they
-are used. Layers run in order, so the cheapest assignment is found exactly: of all ways to reach a layer on a device,
-only the cheapest can be part of the best whole.
+A layer's time is the device's roofline time. Data start and end at the first device, the home. If the next layer runs
+on another device, all live tensors move over the PCIe link of each device involved except the home. Weights are stored
+on the device that uses them. Layers run in order, so the cheapest assignment is found exactly: of all ways to reach a
+layer on a device, only the cheapest can be part of the best assignment.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def dispatch(
 
 
 def _flips(choose: Callable[[int], str], low: int, high: int) -> list[dict[str, Any]]:
-    """Bisect between sizes that double; two sizes with the same answer are assumed to have it between them too."""
+    """Bisect between sizes that double; two sizes with the same plan are assumed to have it in between, too."""
     marks = [low]
     while marks[-1] < high:
         marks.append(min(high, 2 * marks[-1]))
@@ -223,7 +223,7 @@ def _flips(choose: Callable[[int], str], low: int, high: int) -> list[dict[str, 
 
 @dataclass
 class _Question:
-    """The parts of the question that are the same for every size."""
+    """The parts of the problem that are the same for every size."""
 
     chips: list[Device]
     objective: str
@@ -271,7 +271,7 @@ class _Question:
         return Dispatch(self.objective, chosen, total, self._energy(way, plan, last), plan, last, alone)
 
     def _layers(self, op: Any) -> tuple[list[str], list[float], dict[str, Any]]:
-        """Names of layers; bytes that would move before each and behind the last; by device times and bounds."""
+        """Return names of layers, bytes that would move before each and after the last, times and bounds by device."""
         works = [op] if isinstance(op, Mapping) else op
         given = isinstance(works, (list, tuple)) and bool(works) and all(isinstance(one, Mapping) for one in works)
         if given:
@@ -312,7 +312,7 @@ class _Question:
         return kind
 
     def _copy(self, a: Device, b: Device, size: float) -> float:
-        """Seconds from one device to another, by the home."""
+        """Return the seconds to copy from one device to another through the home device."""
         if a is b:
             return 0.0
         seconds = 0.0
@@ -323,7 +323,7 @@ class _Question:
         return seconds
 
     def _price(self, a: Device, b: Device, size: float) -> float:
-        """A copy in the unit of the objective."""
+        """Return the cost of a copy in the unit of the objective."""
         seconds = self._copy(a, b, size)
         return seconds if self.objective == "time" or not seconds else seconds * ((a.tdp or 0.0) + (b.tdp or 0.0))
 

@@ -1,7 +1,7 @@
 """A clock with processes that wait for time, for permits and for items: discrete-event simulation in one page.
 
-A process is a generator that yields what it waits for: a number of seconds, ``gate.take()``, ``shelf.get(key)``.
-Returning (``gate.give()``, ``shelf.put(key)``) takes no time and wakes a waiting process, the longest-waiting first.
+A process is a generator that yields what it waits for: a number of seconds, ``gate.take()`` or ``shelf.get(key)``.
+``gate.give()`` and ``shelf.put(key)`` need no time and wake a waiting process, the longest-waiting first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Process = Generator["float | Callable[[Process], bool]", None, None]
 
 
 class Clock:
-    """Runs processes in the order of time; those of one moment in the order in which they were woken."""
+    """Runs processes in order of time; at equal times, in the order in which they were woken."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -25,7 +25,7 @@ class Clock:
         self._count = 0
 
     def start(self, process: Process, after: float = 0.0) -> None:
-        """Let a process go on `after` seconds from now."""
+        """Schedule a process to continue `after` seconds from now."""
         self._count += 1
         heapq.heappush(self._agenda, (self.now + after, self._count, process))
 
@@ -69,7 +69,7 @@ class Gate:
 
 
 class Shelf:
-    """Things by key, each put once and fetched once."""
+    """Items by key, each put once and fetched once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -77,7 +77,7 @@ class Shelf:
         self._waiting: dict[Hashable, Process] = {}
 
     def put(self, key: Hashable) -> None:
-        """Put a thing there."""
+        """Put an item."""
         if key in self._waiting:
             self._clock.start(self._waiting.pop(key))
         else:

@@ -59,7 +59,7 @@ class Feed:
         return self.at("copy", batch) + (0.0 if self.pinned else self.staging)
 
     def after(self, batch: int) -> Iterator[tuple[str, float]]:
-        """Yield what holds the steps behind this one."""
+        """Yield the interruptions after this step."""
         if self.metrics:
             yield "metrics", self.metrics
         for name in ("log", "checkpoint"):
@@ -75,9 +75,9 @@ class PipelineRun:
     Attributes
     ----------
     feed : Feed
-        What was simulated.
+        The simulated parameters.
     seconds : float
-        From the first read to the end of the last step and the work after it.
+        Time from the first read to the end of the last step and the work after it.
     step_seconds : float
         Mean time of a step, from the end of the first step to the end of the last.
     utilization : float

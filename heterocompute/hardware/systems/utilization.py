@@ -1,9 +1,9 @@
 """What "GPU utilization" means: one launch by four meters, and the waves in which its blocks run.
 
 NVML counts time in which any kernel runs. SM active is the share of multiprocessors with at least one warp, averaged
-over them and over time; occupancy the share of warps that are there; tensor active the share of time in which matrix
-units run. Blocks of a launch take equally long, each multiprocessor takes as many as its threads, registers and shared
-memory allow; all that run at once are a wave, and the last wave takes as long as a full one.
+over them and over time; occupancy the share of resident warps; tensor active the share of time in which matrix
+units run. Blocks of a launch last equally long. Each multiprocessor holds as many as its threads, registers and shared
+memory allow. Blocks that run at once are a wave, and the last wave lasts as long as a full one.
 NVIDIA, "Matrix multiplication background", 3.2 (waves); DCGM, "Profiling metrics"; CUDA programming guide (limits).
 """
 

@@ -1,11 +1,11 @@
-"""Batches: calls of a model, from what people have.
+"""Batches: calls of a model from the usual kinds of data.
 
     tensor, array                  model(tensor)                          one batch
     mapping of names               model(**those that forward accepts)    one batch, as tokenizers return it
     list, DataLoader, iterator     each item is a batch                   of (images, labels): model(images)
-    function without arguments     what it returns, at each pass
+    function without arguments     its result, at each pass
 
-A batch that is a tuple or a list fills the arguments that `forward` requires, and what follows them is left out.
+A batch that is a tuple or a list fills the arguments that `forward` requires; further items are left out.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Ear:
         self._called.clear()
 
     def copied(self, source: Any, copy: Any) -> None:
-        """Take a copy of a weight for the weight."""
+        """Treat a copy of a weight as the weight."""
         found = self._known.get(source.data_ptr()) if source.dim() > 1 else None
         same = found is not None and (source.shape, source.stride()) == (found[1].shape, found[1].stride())
         if found is not None and same and copy.data_ptr() not in self._known:
@@ -138,7 +138,7 @@ class Ear:
                 return
             self._taken += size
             self.heard[first], self.axes[first] = Hessian(k, groups), axes
-            for other in others:  # tied weights hear together
+            for other in others:  # tied weights share their inputs
                 self.heard[other], self.axes[other] = self.heard[first], axes
         if self.axes[first] != axes:
             raise Problem(
@@ -218,7 +218,7 @@ def _mode() -> Any:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = func._schema.name.removeprefix("aten::")
             answer = func(*args, **(kwargs or {}))
-            _tell(self.ear, name, args)  # only of arguments that the operator accepted
+            _tell(self.ear, name, args)  # only for arguments that the operator accepted
             if name in COPIES:
                 self.ear.copied(args[0], answer)
             return answer
@@ -281,7 +281,7 @@ def _call(ear: Ear, name: str, _: Any, inputs: Any) -> None:
 
 
 def _announced(ear: Ear, weight: Layer) -> Callable[[], None]:
-    """Have a module report the tensor that it computes as its weight to the ear; return a function that ends that."""
+    """Make a module report its computed weight to the ear; return a function that ends this."""
     module, attribute, name = weight.module, weight.attribute, weight.name
     made = made_by(weight)
     if made == "held":

@@ -1,4 +1,4 @@
-"""A PyTorch model as a study and a search take it: weights by name, and a judge of the model with other ones."""
+"""A PyTorch model for a study or search: weights by name, and a judge of the model with other weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ModuleWeights(dict[str, Any]):
     twins : dict of str to str
         The first name of each weight, for all of its names.
     layers : dict of str to Layer
-        Of the first names.
+        The layer of each first name.
     """
 
     axes: dict[str, tuple[int, ...]]
@@ -130,7 +130,7 @@ def _versions(model: Any) -> dict[str, int]:
 def _rounding(fmt: Any, groups: int | None) -> Callable[[Any, Any], Any]:
     """Return a hook that rounds a float layer's input as packed layers round it.
 
-    Of a linear layer each row is rounded by itself, of a convolution each image, along its channels first.
+    A linear layer rounds each row by itself, a convolution each image, along its channels first.
     """
 
     def rounded(module: Any, inputs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A format for each layer of a PyTorch model: `heterocompute.ptq.search` with a module."""
+"""Searches a format for each layer of a PyTorch model: `heterocompute.ptq.search` with a module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The weights of a PyTorch model that are calibrated, rounded or studied, and what makes each of them."""
+"""The weights of a PyTorch model that are calibrated, rounded or studied, and the computation of each."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Evaluation of ONNX models: our products, and sessions of another runtime for everything between them."""
+"""Evaluation of ONNX models: matmuls of this package, and sessions of another runtime between them."""

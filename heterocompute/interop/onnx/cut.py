@@ -240,7 +240,7 @@ class Cut:
             self.steps += after
 
     def _hide(self, names: list[str]) -> None:
-        """Let names stand for values of this graph, not for constants of a graph around it that are called the same."""
+        """Let names stand for values of this graph, not for constants of an outer graph with the same names."""
         self.fixed.maps[0].update(dict.fromkeys(names))
         for name in names:
             self._constants.maps[0].setdefault(name, None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""An ONNX model as it is evaluated: loaded, functions inlined, sparse tensors dense, opset converted where needed."""
+"""An ONNX model as it is evaluated: loaded, functions inlined, sparse tensors dense, opset converted if needed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def array_of(tensor: Any, folder: str) -> Array:
 
 
 def converted(model: Any, opset: int, folder: str) -> Any:
-    """Return the model in another version of the standard operator set; ValueError where onnx has no conversion."""
+    """Return the model in another version of the standard operator set; ValueError if onnx has no conversion."""
     import onnx  # optional
     from onnx import version_converter  # optional
 

@@ -2,7 +2,7 @@
 
 LRN                 sums squares of the channels c - floor((size - 1) / 2) to c + ceil((size - 1) / 2)
 LpNormalization     the L1 norm sums magnitudes
-GlobalMaxPool, GlobalLpPool   one value a channel, for any number of axes
+GlobalMaxPool, GlobalLpPool   one value per channel, for any number of axes
 Optional            holds its value, not a list of it
 MaxPool             SAME_LOWER pads an odd pixel before
 ConvTranspose       groups

@@ -55,7 +55,7 @@ class Product:
         activations : Format or None
         """
         made = self._made
-        if made[0] is not stored:  # a transposed array keeps what was prepared for it
+        if made[0] is not stored:  # a transposed array keeps its prepared panels
             w = turned(stored, self.weight.order)
             made = self._made = (stored, as_image(w) if self.kind == "Conv" and w.ndim == 3 else w)
         w = made[1]
@@ -115,9 +115,9 @@ def as_image(w: Any) -> Any:
 
 
 def _geometry(given: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """Return stride, padding and dilation as conv2d takes them; padding is None where it depends on the image.
+    """Return stride, padding and dilation for conv2d; padding is None if it depends on the image.
 
-    Conv2d knows a layer by its numbers again, where they are ints and not pairs.
+    Ints instead of pairs let conv2d recognize a known layer.
     """
     stride, dilation = (_one((1, *given.get(key, (1,)))[-2:]) for key in ("strides", "dilations"))
     auto_pad = given.get("auto_pad", b"NOTSET")

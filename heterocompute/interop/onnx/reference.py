@@ -1,4 +1,4 @@
-"""Where onnxruntime is missing: parts of a graph in onnx's reference evaluator, in its newest opset.
+"""Parts of a graph in onnx's reference evaluator, in its newest opset: for machines without onnxruntime.
 
 Operators that this evaluator computes wrongly are in operators.py. If, Loop and Scan are run by control.py.
 """
@@ -46,7 +46,7 @@ class References:
         return onnx.ValueInfoProto(name=name)
 
     def plain(self, value: Any) -> Any:
-        """Return a value as NumPy and Python have it."""
+        """Return a value as an object of NumPy or Python."""
         return value
 
 

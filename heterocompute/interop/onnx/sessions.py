@@ -1,6 +1,6 @@
 """Sessions of onnxruntime, which run the parts of a graph outside our products.
 
-Values are ndarrays where NumPy has their type. Others (sequences, optionals, bfloat16, 4 bits) stay onnxruntime's.
+Values are ndarrays if NumPy has their type. Others (sequences, optionals, bfloat16, 4 bits) stay onnxruntime's.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Sessions:
         import onnx  # optional
 
         options, large = options_of(self._ort, self.threads), {}
-        # many sessions take turns: waiting threads would take the processor from the others
+        # many sessions take turns: a session's waiting threads would slow the others
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         for name, tensor in tensors.items():
             one = model.graph.initializer.add()
@@ -112,7 +112,7 @@ class Sessions:
         return onnx.helper.make_value_info(name, _type_of(onnx, value.data_type()))
 
     def plain(self, value: Any) -> Any:
-        """Return a value as NumPy and Python have it."""
+        """Return a value as an object of NumPy or Python."""
         if not hasattr(value, "data_type"):
             return value
         kind = value.data_type()

@@ -1,4 +1,4 @@
-"""PyTorch: modules with packed weights, products with them, and rounding with a gradient.
+"""PyTorch: modules with packed weights, matmuls with them, and rounding with a gradient.
 
 `convert` packs the layers of a model, `linear` and `conv2d` multiply by packed weights, `fake_quantize`, `QuantLinear`
 and `parametrize` round in training. Importing this package imports torch: an operator must be known before anything

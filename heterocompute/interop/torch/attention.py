@@ -1,4 +1,4 @@
-"""Attention whose projections are packed: `torch.nn.MultiheadAttention` multiplies by its weights itself.
+"""Attention with packed projections: `torch.nn.MultiheadAttention` multiplies by its weights itself.
 
 PyTorch's fused paths of attention and of `torch.nn.TransformerEncoderLayer` read the weights of their layers. None of
 them is taken where a weight is packed: a `PackedWeight` has ``__torch_function__``, which PyTorch asks for first.
@@ -61,12 +61,12 @@ class PackedMultiheadAttention(torch.nn.MultiheadAttention):
         return (y if self.batch_first else y.transpose(0, 1)), weights
 
     def _batch_first(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
-        """Return the inputs with the batch first; what was one tensor stays one."""
+        """Return the inputs with the batch first; equal inputs stay one tensor."""
         turned = {id(one): one.transpose(0, 1) for one in (query, key, value)}
         return turned[id(query)], turned[id(key)], turned[id(value)]
 
     def _projected(self, query: Any, key: Any, value: Any) -> list[Any]:
-        """Return the three projections, of one input by one product."""
+        """Return the three projections; for a single input, from one matmul."""
         bias, n = self.in_proj_bias, self.embed_dim
         biases = [None] * 3 if bias is None else list(bias.split(n))
         if not self._qkv_same_embed_dim:
@@ -91,7 +91,7 @@ class PackedMultiheadAttention(torch.nn.MultiheadAttention):
         return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
 
     def _mask(self, attn: Any, padding: Any, q: Any, k: Any, need_weights: bool, is_causal: bool) -> Any:
-        """Return what is added to the scores, or None."""
+        """Return the mask to add to the scores, or None."""
         if is_causal and attn is None:
             raise RuntimeError("MultiheadAttention: is_causal is a hint, expected attn_mask with it")
         found = None

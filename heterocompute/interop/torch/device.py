@@ -1,10 +1,10 @@
 """The operators of `interop.torch` for tensors on a CUDA device, on the current stream of PyTorch.
 
     stream       torch.cuda.current_stream(device)
-    memory       of PyTorch's allocator alone: answers, and what the kernels need for the time of a call
+    memory       from PyTorch's allocator: results, and the scratch memory of kernels during a call
     waiting      none, so that a CUDA graph can capture every call
 
-A call that waits for nothing cannot raise for a value: an answer is NaN where the CPU's refuses NaN or infinity in x.
+A call that does not wait cannot raise for a value. So the result is NaN where the CPU raises for NaN or infinity in x.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NAMES = {
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
 }
-Packed = tuple[Format, tuple[int, ...], tuple[int, ...], Mapping[str, Any]]  # its parts are tensors
+Packed = tuple[Format, tuple[int, ...], tuple[int, ...], Mapping[str, Any]]  # the components are tensors
 
 
 def product(x: Any, q: Packed, activations: str) -> Any:
@@ -91,7 +91,7 @@ def decoded(q: Packed) -> Any:
 
 
 def rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
-    """Return the rounded values in the dtype of t, and the factor of their gradient: no values stand for 1."""
+    """Return the rounded values in the dtype of t, and the factor of their gradient; an empty tensor stands for 1."""
     if has_pattern(fmt):
         y, note = _of_pattern(t, fmt, axes, clip, rounding, seed)
     else:
@@ -127,7 +127,7 @@ def _rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: st
 
 
 def _of_pattern(t: Any, fmt: Any, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
-    """Round what a pattern keeps; the gradient passes where nothing is kept."""
+    """Round the nonzeros of a pattern; the gradient also passes where the pattern has zeros."""
     shape, plain = tuple(t.shape), Sparse(Float("fp32"), fmt.n, fmt.m)
     layout = component_layout(plain, shape, axes)
     rows, columns = layout["values"][1]
@@ -139,7 +139,7 @@ def _of_pattern(t: Any, fmt: Any, axes: tuple[int, ...], clip: Any, rounding: st
             _core.cuda_prune(*_start(t), _view(t), fmt.n, fmt.m, axes, *addresses)
 
     def spread(kept: Any) -> Any:
-        """Return kept values among zeros; all are NaN if one is, of a value that the format lacks."""
+        """Return nonzeros expanded with zeros. A NaN marks a value that the format lacks; all values are then NaN."""
         y = t.new_empty(shape, dtype=torch.float32)
         if t.numel():
             packed = core_format(plain), shape, axes, {"codes": kept.data_ptr(), "metadata": metadata.data_ptr()}
@@ -159,14 +159,14 @@ def _of_pattern(t: Any, fmt: Any, axes: tuple[int, ...], clip: Any, rounding: st
 
 
 def _parts(t: Any, layout: Mapping[str, Any]) -> dict[str, Any]:
-    """Return memory for the components of a layout, as bytes."""
+    """Allocate memory for the components of a layout, as bytes."""
     return {
         name: t.new_empty(max(prod(size) * of.itemsize, 1), dtype=torch.uint8) for name, (of, size) in layout.items()
     }
 
 
 class Clip:
-    """The threshold of each group: a fraction of its largest magnitude. All of it is computed by PyTorch."""
+    """The threshold of each group: a fraction of its largest magnitude. PyTorch computes it."""
 
     def __init__(self, t: Any, fmt: Format, axes: tuple[int, ...], clip: Any) -> None:
         check_clip(fmt, clip)
@@ -200,18 +200,18 @@ class Clip:
 
 @lru_cache(maxsize=256)
 def check_clip(fmt: Format, clip: Any) -> None:
-    """Raise the error of the CPU where a format takes no clip."""
+    """Raise the error of the CPU if a format does not support clip."""
     fake_quantize(np.zeros((1, max(fmt.group or 1, 1)), np.float32), fmt, -1, clip)
 
 
 def passed(g: Any, note: Any) -> Any:
-    """Return the gradient that passes, in the dtype of g."""
+    """Return the passing part of a gradient, in the dtype of g."""
     return g.to(torch.float32).mul(note).to(g.dtype)
 
 
 @contextmanager
 def _refusals(name: str, fmt: Any) -> Iterator[None]:
-    """Let what the core refuses name the caller, its format, and the way to the CPU."""
+    """Add the caller, its format and the copy to the CPU to errors of the core."""
     try:
         with refusals(format=(f"{name}: {fmt}", None)):
             yield
@@ -220,13 +220,13 @@ def _refusals(name: str, fmt: Any) -> Iterator[None]:
 
 
 def _start(t: Any) -> tuple[int, int, Callable[[int], int]]:
-    """Return device and stream of a call, and the function that allocates for its time."""
+    """Return device and stream of a call, and a function that allocates memory until the call ends."""
     devices()  # opens the driver
     kept = []
 
     def allocate(nbytes: int) -> int:
         made = t.new_empty(nbytes, dtype=torch.uint8)
-        kept.append(made)  # as long as the call: then PyTorch may use the memory for what comes later on the stream
+        kept.append(made)  # until the call ends; later work of the stream may reuse the memory
         return int(made.data_ptr())
 
     number = t.device.index or 0
@@ -234,13 +234,13 @@ def _start(t: Any) -> tuple[int, int, Callable[[int], int]]:
 
 
 def _view(t: Any) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
-    """Return a tensor as the core accepts it; its bits are its values."""
+    """Return a tensor in the form that the core accepts; it must not have a pending negation."""
     size = t.element_size()
     return t.data_ptr(), NAMES[t.dtype], tuple(t.shape), tuple(step * size for step in t.stride())
 
 
 def _packed(q: Packed, near: Any) -> tuple[Any, ...]:
-    """Return a packed weight as the core accepts it; its parts are contiguous."""
+    """Return a packed weight in the form that the core accepts; its components are contiguous."""
     fmt, shape, axis, parts = q
     wrong: Sequence[Any] = [part.device for part in parts.values() if part.device != near.device]
     if wrong:

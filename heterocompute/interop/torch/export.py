@@ -90,7 +90,7 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
     added: list[Any] = []
     for name, layer in packed.items():
         weight = layer.packed
-        if weight is None or name not in held:  # tied: it has the name of the other
+        if weight is None or name not in held:  # tied: the graph has the name of the first weight
             continue
         made = _replaced(onnx, graph, name, weight.array(), layer.module)
         if made is not None:
@@ -99,7 +99,7 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
     rest = list(graph.node)
     del graph.node[:]
     graph.node.extend([*added, *rest])
-    for node in graph.node:  # where in the sources it was made
+    for node in graph.node:  # its position in the source code
         del node.metadata_props[:]
     if any(node.domain == "com.microsoft" for node in graph.node):
         proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
@@ -107,7 +107,7 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
 
 
 def _check(name: str, weight: PackedWeight, module: Any) -> None:
-    """Raise ValueError where ONNX has no place for a weight or its activations."""
+    """Raise ValueError if ONNX cannot represent a weight or its activations."""
     if not isinstance(module, (Packed, PackedMultiheadAttention, torch.nn.Embedding)):
         raise ValueError(f"export_onnx: {quoted(name)} is of {type(module).__name__}, expected layers, not experts")
     fmt = weight.format
@@ -119,7 +119,7 @@ def _check(name: str, weight: PackedWeight, module: Any) -> None:
 
 
 def _largest(name: str, activations: str) -> int:
-    """Return the largest code of a format of activations that has one scale a row; ValueError for others."""
+    """Return the largest code of a format of activations that has one scale per row; ValueError for others."""
     fmt = parse_format(activations)
     if activations != f"int{fmt.bits}" or fmt.bits > 8:
         raise ValueError(
@@ -260,13 +260,13 @@ def _opset(proto: Any) -> int:
 
 
 def _replaced(onnx: Any, graph: Any, name: str, q: QuantizedArray, module: Any) -> list[Any] | None:
-    """Replace a weight of a graph; return the nodes that come first, or None where the floats stay."""
+    """Replace a weight of a graph; return the nodes to insert before, or None if the floats stay."""
     if q.ndim == 2 and _by_nbits(onnx, graph, name, q):
         return []
     transposed = getattr(module, "transposed", False)
     if transposed and module.groups > 1:
         return None
-    # rows are blocks too: onnxruntime would round x in products with a weight that has one scale a row
+    # rows are blocks too: onnxruntime would round x in a matmul with a weight that has one scale per row
     group, axis = q.format.group or (q.shape[1] if q.ndim == 2 else None), q.axis[-1]
     first: list[Any] = [slice(None)] * q.ndim
     for a in q.axis:
@@ -291,7 +291,7 @@ def _replaced(onnx: Any, graph: Any, name: str, q: QuantizedArray, module: Any) 
 
 
 def _by_nbits(onnx: Any, graph: Any, name: str, q: QuantizedArray) -> bool:
-    """Replace the products with a weight by MatMulNBits; False, and nothing is changed, where that cannot be."""
+    """Replace the matmuls with a weight by MatMulNBits; return False, with nothing changed, if that is impossible."""
     block = q.format.group or min(q.shape[1] & -q.shape[1], 128)  # the power of two in the length of a row
     try:
         parts = operands(f"{name.removesuffix('.weight')}.weight", q, block)

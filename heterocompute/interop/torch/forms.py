@@ -108,7 +108,7 @@ def formed_of(layer: Layer, q: QuantizedArray) -> QuantizedArray:
 
 
 def check_rows(layer: Layer, fmt: Format) -> None:
-    """Refuse a format whose rows cannot be decoded alone, for a weight that needs this."""
+    """Refuse a format whose rows cannot be decoded alone, for a weight that needs it."""
     if layer.kind.startswith("embedding") and not fmt.splits_into_rows:
         raise ValueError(f"rows of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
     if layer.kind == "experts" and not fmt.splits_into_rows:

@@ -1,6 +1,6 @@
 """Layers with packed weights, by which `convert` replaces PyTorch's.
 
-`build` is the table from a kind of `walk.Layer` to what replaces it. PyTorch's attributes keep their names.
+`build` maps a kind of `walk.Layer` to its replacement. PyTorch's attributes keep their names.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Packed(torch.nn.Module):
 
     @property
     def activations(self) -> str | None:
-        """Format that inputs are rounded to."""
+        """Return the format that inputs are rounded to."""
         return self.weight.activations
 
     def _load_from_state_dict(

@@ -1,12 +1,12 @@
-"""PyTorch's operators of `interop.torch`, and the functions that torch.func and derivatives of derivatives go through.
+"""The PyTorch operators of `interop.torch`, and functions for torch.func and for derivatives of derivatives.
 
     fake_quantize (t) -> (y, note)          dL/dt = pass_gradient (dL/dy, note), which is linear: so is its derivative
     linear (x, q) -> x q^T                  dL/dx = linear_backward (dL/dy, q) = dL/dy q, whose derivative is linear
     conv2d (x, q) -> x * q                  dL/dx = conv2d_backward (dL/dy, q), likewise
 
-q is the components of a packed weight as tensors, and a text that says what they are (`described`), so that a graph
-holds a weight as it holds any other tensor. torch.compile keeps the operators whole. It traces no function with a
-derivative forward, and torch.func takes no derivative of an operator, so that there are both.
+q is the components of a packed weight as tensors, and a string that describes them (`described`). So a graph stores a
+weight like any other tensor. torch.compile keeps the operators whole. Both forms are needed: torch.compile does not
+trace functions with a forward derivative, and torch.func does not differentiate operators.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _n_modes, _top_transform = torch._C._len_torch_dispatch_stack, torch._C._functor
 
 
 def described(q: QuantizedArray) -> str:
-    """Return format, shape, axes and source dtype of a packed weight as a text: what an operator is given.
+    """Return format, shape, axes and source dtype of a packed weight as a string, the argument of operators.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def parts_of(q: QuantizedArray) -> dict[str, Any]:
 
 
 def _as_tensor(part: Any) -> Any:
-    if not part.flags.writeable or min(part.strides, default=0) < 0:  # PyTorch warns of it, refuses it
+    if not part.flags.writeable or min(part.strides, default=0) < 0:  # PyTorch warns of these, or refuses
         part = np.array(part)
     if part.dtype.name == "bfloat16":
         return torch.from_numpy(part.view(np.uint16)).view(torch.bfloat16)
@@ -66,7 +66,7 @@ def _as_tensor(part: Any) -> Any:
 
 @lru_cache(maxsize=4096)
 def _about(text: str) -> tuple[Any, ...]:
-    """Return format, shape, axes, source dtype, and the dtypes of components of what `described` made."""
+    """Return format, shape, axes, source dtype and the dtypes of components from a string of `described`."""
     about = json.loads(text)
     fmt, shape, axis, dtype = as_format(about["format"], "format"), about["shape"], about["axis"], about["dtype"]
     layout = component_layout(fmt, shape, axis, dtype if dtype in VALUES else "float32")
@@ -74,7 +74,7 @@ def _about(text: str) -> tuple[Any, ...]:
 
 
 def on_device(parts: Sequence[Any], text: str) -> device.Packed:
-    """Return a packed weight on a CUDA device as `device` takes it; it shares the memory of contiguous tensors."""
+    """Return a packed weight on a CUDA device in the form of `device`; it shares the memory of contiguous tensors."""
     fmt, shape, axis, _, kinds = _about(text)
     return fmt, shape, axis, {name: part.detach().contiguous() for name, part in zip(kinds, parts, strict=True)}
 
@@ -104,19 +104,19 @@ def sliced(parts: Sequence[Any], text: str, index: Any) -> tuple[list[Any], str]
 
 
 def array_of(parts: Sequence[Any], text: str) -> QuantizedArray:
-    """Return the packed weight of components and a text that `described` made; it shares the memory of the tensors."""
+    """Return the packed weight of components and a string of `described`; it shares the memory of the tensors."""
     fmt, shape, axis, dtype, kinds = _about(text)
     components = {name: _as_ndarray(part).view(kind) for (name, kind), part in zip(kinds.items(), parts, strict=True)}
     return QuantizedArray._trusted(components, fmt, shape, axis, dtype)
 
 
 def is_plain(t: Any) -> bool:
-    """Tell whether no compiler, mode or transform of PyTorch watches what is done with a tensor."""
+    """Tell whether no compiler, mode or transform of PyTorch intercepts operations on a tensor."""
     return type(t) in PLAIN and not _n_modes() and _top_transform() is None
 
 
 def _check_devices(t: Any, q: Sequence[Any]) -> None:
-    """Raise TypeError where a kernel without values would answer for a weight without values."""
+    """Raise TypeError if a packed weight is on another device than t: a weight on "meta" has no values, for example."""
     if t.device.type != "meta" and any(part.device != t.device for part in q):
         place = next(part.device for part in q if part.device != t.device)
         raise TypeError(
@@ -125,12 +125,12 @@ def _check_devices(t: Any, q: Sequence[Any]) -> None:
 
 
 def rows_of(q: QuantizedArray, ids: Any) -> Any:
-    """Return the values of some rows of a packed matrix as float32, decoded alone.
+    """Return the values of some rows of a packed matrix as float32; only these rows are decoded.
 
     Raises
     ------
     IndexError
-        A row that there is not.
+        An index of a row is out of range.
     """
     count, length = q.shape
     flat = ids.reshape(-1)
@@ -144,7 +144,7 @@ def rows_of(q: QuantizedArray, ids: Any) -> Any:
 
 
 def _rows_on_device(ids: Any, q: device.Packed) -> Any:
-    """Return the values of some rows of a packed matrix; PyTorch checks the indices, as of any tensor there."""
+    """Return the values of some rows of a packed matrix; PyTorch checks the indices on the device."""
     fmt, shape, axis, parts = q
     layout, flat = layout_of(fmt, shape, axis), ids.reshape(-1)
     chosen = {name: part.index_select(0, flat) if layout[name][2] else part for name, part in parts.items()}
@@ -152,7 +152,7 @@ def _rows_on_device(ids: Any, q: device.Packed) -> Any:
 
 
 def _bare_values(t: Any) -> Any:
-    """Return a tensor without its gradient, whose memory holds its values."""
+    """Return a tensor without its gradient and without a pending negation, so that its memory has its values."""
     return t.detach().resolve_neg()
 
 
@@ -297,9 +297,9 @@ def defined() -> SimpleNamespace:
 
 
 class _Several:
-    """A list that torch.func takes for one input: it loses count of the items of a list in several derivatives.
+    """A list that torch.func treats as one input; with plain lists it miscounts the items in repeated derivatives.
 
-    What torch.func wraps around a packed weight, which has no derivative, is taken off.
+    Wrappers of torch.func around a packed weight, which has no derivative, are removed.
     """
 
     def __init__(self, items: list[Any]) -> None:
@@ -316,12 +316,12 @@ def _bare(part: Any) -> Any:
 
 
 def functions(operators: SimpleNamespace) -> SimpleNamespace:
-    """Return the operators as functions that can be derived forward, backward and again, inside of torch.func too.
+    """Return the operators as functions with forward, backward and repeated derivatives, also in torch.func.
 
     Parameters
     ----------
     operators : SimpleNamespace
-        Of `defined`.
+        The result of `defined`.
 
     Returns
     -------
@@ -334,7 +334,7 @@ def functions(operators: SimpleNamespace) -> SimpleNamespace:
 
         def forward(*inputs: Any) -> Any:
             given = [one.items if type(one) is _Several else one for one in inputs]
-            return (raw if is_plain(inputs[0]) else operator)(*given)  # an operator takes 100 us to be called
+            return (raw if is_plain(inputs[0]) else operator)(*given)  # calling an operator takes 100 us
 
         methods = {
             "generate_vmap_rule": True,
@@ -361,9 +361,9 @@ def functions(operators: SimpleNamespace) -> SimpleNamespace:
 
 
 def _rules(call: SimpleNamespace, frozen: Callable[[Any], Any]) -> dict[str, SimpleNamespace]:
-    """Return the derivatives of each operator, which are made of `call`: operators again, or functions.
+    """Return the derivatives of each operator. `call` has the operators or functions that they use.
 
-    `frozen` returns the gradient of a packed weight: none, in the form that they want.
+    `frozen` returns the gradient of a packed weight: none, in the form that operators or functions expect.
     """
 
     def pass_on(g: Any, note: Any, ctx: Any) -> Any:
@@ -374,7 +374,7 @@ def _rules(call: SimpleNamespace, frozen: Callable[[Any], Any]) -> dict[str, Sim
         ctx.fmt, ctx.axis = fmt, axis
         ctx.save_for_backward(note)
         ctx.save_for_forward(note)
-        ctx.set_materialize_grads(False)  # else the note, as large as t, gets a gradient of zeros
+        ctx.set_materialize_grads(False)  # otherwise the note, as large as t, gets a gradient of zeros
 
     def round_keep(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.mark_non_differentiable(output[1])
@@ -446,7 +446,7 @@ def _rules(call: SimpleNamespace, frozen: Callable[[Any], Any]) -> dict[str, Sim
 
 
 def _register_batches(made: SimpleNamespace) -> None:
-    """Say what vmap makes of operators: each is rounded for itself, products take all at once."""
+    """Register vmap for the operators: rounding runs per item, matmuls run once for all items."""
 
     def apart(value: Any, dim: int | None, count: int) -> Any:
         return [value] * count if dim is None else value.unbind(dim)
@@ -474,12 +474,12 @@ def _register_batches(made: SimpleNamespace) -> None:
 
 
 def axes_text(axes: Iterable[int]) -> str:
-    """Return axes as operators take them: a list would be many arguments to torch.func."""
+    """Return axes as a string for operators: torch.func would treat a list as several arguments."""
     return " ".join(map(str, axes))
 
 
 def _window(numbers: Sequence[int]) -> tuple[Pair, Pair, Pair, int]:
-    """Return stride, padding, dilation and groups of what an operator is given."""
+    """Return stride, padding, dilation and groups from the argument of an operator."""
     down, across, above, left, dilated, sparse, groups = numbers
     return (down, across), (above, left), (dilated, sparse), groups
 

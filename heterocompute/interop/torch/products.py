@@ -168,7 +168,7 @@ def convolve(
 ) -> Any:
     """Do what `conv2d` does, with windows of 1, 2 or 3 dimensions; a batch may be missing.
 
-    q is (K, C / groups, 1, S) of one dimension, (K, C / groups, T R S, 1) of three: windows of these are stored as
+    q is (K, C / groups, 1, S) for one dimension, (K, C / groups, T R S, 1) for three: 3-D windows are stored as
     images with one window each.
     """
     n, name = len(kernel), f"conv{len(kernel)}d"
@@ -192,7 +192,7 @@ def convolve(
 def _images(
     x: Any, q: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, activations: Any
 ) -> torch.Tensor:
-    """Return the float32 answer of two dimensions; a bias is given where the call is direct."""
+    """Return the float32 result for two dimensions; `bias` is only for direct calls."""
     activations = _activations(q, activations)
     if is_direct(x):
         window = _int(stride), _int(padding), _int(dilation)
@@ -263,7 +263,7 @@ def _kind(value: Any) -> str:
 
 
 def _int(pair: Sequence[int]) -> Any:
-    """Return a pair of one number as the number: `conv2d` knows the windows of these that it has seen."""
+    """Return a pair of equal numbers as one int, so that `conv2d` recognizes the window."""
     return pair[0] if pair[0] == pair[1] else tuple(pair)
 
 
@@ -283,7 +283,7 @@ def _array(q: Any, name: str) -> QuantizedArray:
 
 
 def _constant(q: Any) -> tuple[list[torch.Tensor], str]:
-    """Return a packed weight as operators take it."""
+    """Return a packed weight as the argument of an operator."""
     if isinstance(q, PackedWeight):
         return q.parts(), q.text
     if isinstance(q, PackedPart):
@@ -293,21 +293,21 @@ def _constant(q: Any) -> tuple[list[torch.Tensor], str]:
 
 
 def _text(activations: Any, name: str) -> str:
-    """Return the format of activations as an operator takes it."""
+    """Return the format of activations as the argument of an operator."""
     if activations is None or type(activations) is str:
         return activations or ""
     return str(as_format(activations, f"{name}: activations"))
 
 
 def _inner(bias: Any) -> Any:
-    """Return a bias that the core can add, None of others: of one with a gradient PyTorch adds it."""
+    """Return a bias that the core can add, otherwise None: PyTorch adds a bias that has a gradient."""
     if bias is None or type(bias) not in PLAIN or bias.dtype is not torch.float32 or not bias.is_cpu:
         return None
     return None if bias.requires_grad and _has_gradients() else bias.detach().numpy()
 
 
 def _finished(y: torch.Tensor, x: torch.Tensor, bias: Any, name: str, dtype: Any) -> torch.Tensor:
-    """Return an answer of float32 with the bias, in the dtype that is wanted."""
+    """Return a float32 result with the bias added, in the requested dtype."""
     if bias is not None:
         check_tensor(bias, f"{name}: bias")
         dim = -1 if name == "linear" else 1

@@ -3,7 +3,7 @@
     MultiheadAttention.forward        out_proj.weight           LinearCrossEntropyLoss.forward    linear.weight
 
 While such a module runs, it sees a `Reading` in place of a QuantLinear: its `weight` is the rounded one. The fast path
-of TransformerEncoderLayer would read linear1.weight and linear2.weight directly, but PyTorch does not take it where a
+of TransformerEncoderLayer would read linear1.weight and linear2.weight directly, but PyTorch does not use it if a
 module has a hook, and each QuantLinear has one.
 """
 
@@ -91,7 +91,7 @@ def unpruned(module: Any, name: str) -> Any:
 
 
 class Reading:
-    """A QuantLinear for code that reads its weight: the weight is rounded, all else is the module's."""
+    """A QuantLinear for code that reads its weight: the weight is rounded, everything else is the module's."""
 
     def __init__(self, source: Any) -> None:
         self.source = source

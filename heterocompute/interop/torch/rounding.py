@@ -165,7 +165,7 @@ def _summed(module: Any, n_dims: int) -> int | tuple[int, ...]:
 
 
 class _Operators:
-    """What is made with torch: operators and modules."""
+    """Operators and modules, which need torch."""
 
     def __init__(self) -> None:
         self.register = register_parametrization
@@ -175,7 +175,7 @@ class _Operators:
         self.Convolution = torch.nn.modules.conv._ConvNd
 
         def constant_of(q: Any) -> tuple[list[Any], str]:
-            """Return a packed weight as operators take it: a constant of a graph."""
+            """Return a packed weight as the argument of operators: a constant of a graph."""
             if not isinstance(q, QuantizedArray):
                 raise TypeError(f"linear: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
             return list(parts_of(q).values()), described(q)
@@ -192,7 +192,7 @@ class _Operators:
         constant_of._dynamo_marked_constant = is_derived._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
         def is_traced() -> bool:
-            """Tell whether torch.compile wants an operator; after NotImplementedError it runs what is not compiled."""
+            """Tell whether torch.compile needs an operator; after NotImplementedError it runs uncompiled code."""
             if torch.compiler.is_compiling() and is_derived():
                 raise NotImplementedError(NESTED)
             return bool(torch.compiler.is_compiling())
@@ -218,7 +218,7 @@ class _Operators:
 
 
 def _clip_text(clip: Any, name: str) -> str:
-    """Return a clip as an operator takes it."""
+    """Return a clip as the argument of an operator."""
     if clip is None or isinstance(clip, float):
         return "" if clip is None else repr(clip)  # its range is checked later
     if clip == "search" or clip == "octav":

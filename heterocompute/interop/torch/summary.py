@@ -1,4 +1,4 @@
-"""`summary`: which weights of a model are packed, why the others are not, and their bytes."""
+"""`summary`: which weights of a model are packed, why the rest are not, and their bytes."""
 
 from __future__ import annotations
 

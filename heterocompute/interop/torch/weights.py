@@ -1,8 +1,8 @@
 """A packed weight as a module: its components are buffers, so that PyTorch moves, copies and saves them.
 
-    fc.weight.codes   fc.weight.scales   ...   fc.weight.format    names in a state_dict; the last is a text as bytes
+    fc.weight.codes   fc.weight.scales   ...   fc.weight.format    names in a state_dict; the last is text as bytes
 
-The text says format, shape, reduction axes, source dtype and the format of the activations. A layer that is tied to
+The text states format, shape, reduction axes, source dtype and the format of activations. A layer that is tied to
 another holds the same module.
 """
 
@@ -129,7 +129,7 @@ class PackedWeight(torch.nn.Module):
         return self.shape if dim is None else self.shape[dim]
 
     def __getitem__(self, index: Any) -> PackedPart:
-        """Return one of stacked matrices, as modules of experts take it, or some rows of a matrix."""
+        """Return one of stacked matrices, as modules of experts index it, or some rows of a matrix."""
         try:
             at = index if isinstance(index, slice) else int(index)
         except (TypeError, ValueError):
@@ -165,7 +165,7 @@ class PackedWeight(torch.nn.Module):
         return self
 
     def _description(self) -> torch.Tensor:
-        """Return the text as bytes; of tied layers it is one tensor, as their components are."""
+        """Return the text as bytes; tied layers share this tensor, like their components."""
         text = json.dumps({**json.loads(self.text), "activations": self.activations})
         known = self._described
         if known is None or known[0] != text:
@@ -234,7 +234,7 @@ class PackedPart:
         self.shape = torch.Size(json.loads(part[1])["shape"] if isinstance(part, tuple) else part.shape)
 
     def constant(self) -> tuple[list[torch.Tensor], str]:
-        """Return the part as operators take it."""
+        """Return the part as the argument of operators."""
         part = self._part
         return part if isinstance(part, tuple) else (list(parts_of(part).values()), described(part))
 
@@ -246,11 +246,11 @@ class PackedPart:
         return _called(func, args, kwargs or {})
 
 
-PRODUCTS: dict[Any, Any] = {}  # of torch.nn.functional -> what multiplies by a packed weight
+PRODUCTS: dict[Any, Any] = {}  # function of torch.nn.functional -> its replacement for a packed weight
 
 
 def _called(func: Any, args: Any, kwargs: Any) -> Any:
-    """Compute what a function of torch that was given a packed weight would compute."""
+    """Compute a function of torch that was called with a packed weight."""
     found = PRODUCTS.get(func)
     if found is None:
         name = getattr(func, "__name__", shown(func))

@@ -1,4 +1,4 @@
-"""Layers between products: pooling and normalization of images, norms, positions and activations of transformers."""
+"""Layers between matmuls: pooling and normalization of images, norms, positions and activations of transformers."""
 
 from .images import avg_pool2d, fold_batch_norm, max_pool2d
 from .transformer import gelu, layer_norm, rms_norm, rope, softmax, swiglu

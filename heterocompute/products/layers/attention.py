@@ -1,4 +1,4 @@
-"""Attention, and the keys and values that it keeps, in any format. The work is in C."""
+"""Attention, and caches of keys and values in any format. The C core computes it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from .transformer import as_floats
 
 __all__ = ["KVCache", "attention"]
 
-TILE = 64  # keys of a tile, HC_KEYS
+TILE = 64  # keys per tile, HC_KEYS of the core
 MAX_SCALE = 3e38
-MAX_LAYERS = 1 << 16  # each has lists of its own
+MAX_LAYERS = 1 << 16  # each layer needs its own lists
 
 
 class Kept(NamedTuple):
@@ -131,14 +131,14 @@ def attention(
     if any(is_there(one) for one in (qs, ks, vs)):
         there = attention_there(qs, (ks, vs), (keys, values), k_shape[1], hides, seen, times, limit)
         return there.reshaped(shape)  # type: ignore[return-value]
-    out = np.empty((batch, n, heads, width), np.float32).transpose(0, 2, 1, 3)  # as the product after it takes it
+    out = np.empty((batch, n, heads, width), np.float32).transpose(0, 2, 1, 3)  # the order that the next matmul reads
     if out.size:
         _core.attention(runtime.run(), qs, keys, values, out, k_shape[1], hides, seen, times, limit)
     return out if len(shape) == 4 else out.reshape(shape)
 
 
 def _heads(x: Any, name: str) -> Any:
-    """Return heads as float32 whose last axis is contiguous, on the device that they are on."""
+    """Return heads as float32 with a contiguous last axis, on their device."""
     if type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 4 and x.strides[3] == 4:
         return x
     there = heads_there(x, f"attention: {name}")
@@ -156,7 +156,7 @@ def _in_batches(x: Any, name: str) -> Any:
 
 
 def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], Any, Any]:
-    """Return (batch, heads, tokens, width) of keys or values, what the C core takes for them, and the array read."""
+    """Return (batch, heads, tokens, width) of keys or values, their arguments for the C core, and the array."""
     packed: Any
     if isinstance(x, Kept):
         batch, heads, tokens, width = x.shape
@@ -236,7 +236,7 @@ class KVCache:
         self.windows = [None] * self.layers if windows is None else list(windows)
         if len(self.windows) != self.layers:
             raise ValueError(f"KVCache: windows has {len(self.windows)} entries, expected {self.layers}")
-        self.rows = self.heads * self.batch  # of a token
+        self.rows = self.heads * self.batch  # rows per token
         self._parts: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
         self._parts = {"values": (np.dtype(np.float32), (self.width,))}
         if self.format is not None:
@@ -264,7 +264,7 @@ class KVCache:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the tokens in memory, of all layers."""
+        """Return the bytes of the tokens in memory, for all layers."""
         row = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self._parts.values())
         return 2 * row * self.rows * sum(self._held)
 
@@ -307,7 +307,7 @@ class KVCache:
                 raise ValueError(f"KVCache.add: {name} has shape {one.shape}, expected {wanted}")
         begin, memory = self.room(i, n)
         for whole, new in zip(memory, parts, strict=True):
-            self._write(whole, begin, n, new.transpose(2, 0, 1, 3))  # a token's rows lie together
+            self._write(whole, begin, n, new.transpose(2, 0, 1, 3))  # the rows of a token are contiguous
         self.advance(i, n)
         return self._kept(memory[0], begin + n), self._kept(memory[1], begin + n)
 
@@ -357,7 +357,7 @@ class KVCache:
         self._seen[layer] += n
 
     def _longer(self, old: Any, begin: int, tokens: int) -> Any:
-        """Return memory for so many tokens, the first of them those of the old one."""
+        """Return memory for more tokens, with the tokens of the old memory first."""
         sizes = (tokens, self.batch, self.heads, self.width)
         made = {name: np.empty((tokens * self.rows, *shape), dtype) for name, (dtype, shape) in self._parts.items()}
         for name, held in made.items():
@@ -383,12 +383,12 @@ class KVCache:
         return Kept(QuantizedArray._trusted(found, self.format, sizes, (3,), "float32"))
 
     def _too_old(self, layer: int) -> int:
-        """Return the number of tokens that no query will see: whole tiles, so that what is left is summed as before."""
+        """Return the number of tokens that no query will see, in whole tiles, which keeps the order of sums."""
         window = self.windows[layer]
         if window is None:
             return 0
         old = self._held[layer] - (window - 1)
-        return 0 if old < max(window, TILE) else old - old % TILE  # seldom, so that moving costs little
+        return 0 if old < max(window, TILE) else old - old % TILE  # rarely, so that moving costs little
 
     def _drop(self, layer: int) -> None:
         """Forget tokens that no query will see."""

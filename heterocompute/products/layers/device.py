@@ -1,4 +1,4 @@
-"""Layers of transformers on a CUDA device: their arrays are contiguous float32, and their answers stay there."""
+"""Layers of transformers on a CUDA device: arrays are contiguous float32, and results stay on the device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 def floats_there(x: Any, name: str) -> DeviceArray | None:
-    """Return an array on a device, None for an array elsewhere."""
+    """Return an array on a device, None for other arrays."""
     if type(x) is np.ndarray or not is_on_device(x) or not has_device():
         return None
     made = as_device(x, name)
@@ -62,12 +62,12 @@ def layer_there(name: str, kind: int, x: Any, weight: Any, bias: Any, more: tupl
 
 
 def is_there(x: Any) -> bool:
-    """Tell whether an argument that was read, packed or not, is on a device."""
+    """Tell whether an argument after reading, packed or not, is on a device."""
     return isinstance(x, (DeviceArray, DeviceQuantizedArray))
 
 
 def heads_there(x: Any, name: str) -> DeviceArray | None:
-    """Return heads on a device as (batch, heads, tokens, width), None for an array elsewhere."""
+    """Return heads on a device as (batch, heads, tokens, width), None for other arrays."""
     if not is_on_device(x) or not has_device():
         return None
     made = as_device(x, name)
@@ -96,7 +96,7 @@ def in_batches(x: DeviceArray, name: str) -> DeviceArray:
 def attention_there(q: Any, kept: tuple[Any, Any], cores: tuple[Any, Any], *options: Any) -> DeviceArray:
     """Compute attention.
 
-    `q` has four dimensions, and `kept` are the keys and values that `cores` describes to the C core. `options` are the
+    `q` has four dimensions. `kept` are the keys and values, `cores` their arguments for the C core. `options` are the
     last arguments of ``cuda_attention``.
     """
     given = {"q": q, "k": kept[0], "v": kept[1]}
@@ -120,7 +120,7 @@ def attention_there(q: Any, kept: tuple[Any, Any], cores: tuple[Any, Any], *opti
 
 
 def in_library_of_first(function: Callable[P, R]) -> Callable[P, R]:
-    """Return an answer on a device as an array of the library of the first argument."""
+    """Return a result on a device as an array of the first argument's library."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

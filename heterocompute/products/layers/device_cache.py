@@ -20,11 +20,11 @@ from .device import TOGETHER
 __all__ = ["DeviceTokens", "tokens_there"]
 
 Parts = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]  # component -> dtype and shape of a row
-FLOATS = ("float32", "float16", "bfloat16")  # which float32 holds
+FLOATS = ("float32", "float16", "bfloat16")  # dtypes that float32 represents exactly
 
 
 class DeviceTokens:
-    """Memory for the keys or values of some tokens: for each component a row per token, batch and head."""
+    """Memory for the keys or values of some tokens: each component has one row per token, batch and head."""
 
     def __init__(self, parts: Parts, sizes: tuple[int, ...], number: int, stream: int) -> None:
         self.sizes, self.number, self.stream = sizes, number, stream  # (tokens, batch, heads, width)
@@ -34,7 +34,7 @@ class DeviceTokens:
         }
 
     def filled_from(self, old: DeviceTokens, begin: int, end: int) -> DeviceTokens:
-        """Copy some tokens of other memory to the first places."""
+        """Copy some tokens of other memory to the first positions."""
         for name, part in self.parts.items():
             token = part.nbytes // self.sizes[0]
             source = old.parts[name].address + begin * token
@@ -42,7 +42,7 @@ class DeviceTokens:
         return self
 
     def write(self, x: DeviceArray, begin: int, fmt: Format | None, name: str) -> None:
-        """Encode the tokens of x, (batch, heads, tokens, width), and put them after `begin` others."""
+        """Encode the tokens of x, (batch, heads, tokens, width), and store them from token `begin` on."""
         turned = x.transposed((2, 0, 1, 3))
         at = {key: part.address + begin * (part.nbytes // self.sizes[0]) for key, part in self.parts.items()}
         if fmt is None:
@@ -71,7 +71,7 @@ class DeviceTokens:
 
 
 def _copy(x: DeviceArray, to: DeviceArray) -> None:
-    """Copy values of any strides to C order, as float32; waits for nothing."""
+    """Copy values with any strides to C order as float32, without waiting for the device."""
     kept = []
 
     def allocate(nbytes: int) -> int:

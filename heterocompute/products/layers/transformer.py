@@ -255,7 +255,7 @@ def as_floats(x: Any, name: str) -> FloatArray:
     if type(x) is np.ndarray and x.dtype == np.float32 and x.flags.c_contiguous:
         return x
     found: FloatArray = converted(as_array(x, name), np.float32)
-    return np.ascontiguousarray(found) if found.ndim else found  # which makes one dimension of none
+    return np.ascontiguousarray(found) if found.ndim else found  # ascontiguousarray would give a scalar an axis
 
 
 def _floats(x: Any, name: str) -> Any:

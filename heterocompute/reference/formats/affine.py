@@ -1,9 +1,9 @@
-"""Integers with a scale and a minimum for a row or a group.
+"""Integers with a scale and a minimum per row or group.
 
     m = min(x)     s = (max(x) - m) / (2^b - 1)     q = clip(RNE((x - m) / s), 0, 2^b - 1)     value = s * q + m
 
-Numbers that are stored as float16 are of at most 65504; s follows the stored m, and q both. A zero point z that is a
-float is the minimum -s z.
+Numbers that are stored as float16 are at most 65504. s is computed with the stored m, and q with the stored s and m. A
+float zero point z is the minimum -s z.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small floats, a value each, alone or with one scale for a row, for a group or for the array.
+"""Small floats, without a scale, or with one scale per row, per group or for the array.
 
 no scale        code = RNE(x)            rounded once, from the input's own precision
 row, tensor,    s = absmax / max         the type's largest value; float32

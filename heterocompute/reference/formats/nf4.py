@@ -1,5 +1,5 @@
 """NF4: Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs", NeurIPS 2023 (arXiv 2305.14314),
-section 3 and appendix E. 16 fixed levels, one scale for a group.
+section 3 and appendix E. 16 fixed levels, one scale per group.
 
     s = absmax     code = the level nearest to x / s     value = float32(level * s)
 
@@ -73,7 +73,7 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
     scales = thresholds(np.abs(x), real(sizes), clip, 4)
     wide = np.broadcast_to(scales.astype(np.float64)[..., None], x.shape)
     codes = nearest(LEVELS, np.divide(x, wide, out=np.zeros(x.shape), where=wide != 0))
-    # A doubly quantized scale of 0 may come back as another, and zeros shall stay.
+    # A doubly quantized scale of 0 may decode to another value, but zeros must stay zero.
     codes = np.where(wide == 0, ZERO if fmt.double else 0, codes)
     packed = pack(codes.reshape(sizes.rows, sizes.groups * sizes.group), 4)
     if not fmt.double:

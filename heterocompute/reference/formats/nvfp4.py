@@ -7,8 +7,8 @@ Language Models with NVFP4" (arXiv 2509.25149).
     element = RNE(x / S), saturating; 0 where the byte decodes to 0
     value   = float32(element * S)
 
-four_over_six: the same with absmax / 4 as well, taken where the squared errors of the decoded values, summed in
-float64, are less.
+four_over_six: also tries absmax / 4, and uses it if the sum of squared errors of the decoded values, in float64, is
+smaller.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Equations 7a to 7j, fine first, coarse second, for group i of row k:
 
     s(k,i)   = absmax / (2^(N-1) - 1)                       float32
     x_q      = clip(RNE(x / s(k,i)), ...)                   with the unrounded s
-    gamma(k) = max_i s(k,i) / (2^M - 1)                     float32, one a row or one for the whole tensor
+    gamma(k) = max_i s(k,i) / (2^M - 1)                     float32, one per row or one for the whole tensor
     s_q(k,i) = clip(RNE(s(k,i) / gamma(k)), 0, 2^M - 1)     an unsigned integer
     value    = float32(gamma * (s_q * x_q))
 """

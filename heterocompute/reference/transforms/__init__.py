@@ -1,1 +1,1 @@
-"""Convolutions by transforms of tiles: Winograd's and the Fourier transform."""
+"""Convolutions by transforms of tiles: Winograd's transforms and the Fourier transform."""

@@ -1,7 +1,7 @@
 """Convolution by the Fourier transform of tiles: y = F^-1 [sum_c F(d) conj(F(g))], overlap-save.
 
-A. V. Oppenheim, R. W. Schafer, Discrete-Time Signal Processing, section 8.7: of a circular correlation of height x
-width values those that no tap wraps around are answers; tiles overlap by what a filter reaches over.
+A. V. Oppenheim, R. W. Schafer, Discrete-Time Signal Processing, section 8.7: in a circular correlation of height x
+width values, those without a tap that wraps around are outputs; tiles overlap by the filter's size - 1.
 M. Mathieu, M. Henaff, Y. LeCun, "Fast Training of Convolutional Networks through FFTs", ICLR 2014.
 
 `conv2d` states the order of every sum.
@@ -26,11 +26,11 @@ class Tile(NamedTuple):
     Attributes
     ----------
     size : pair of int
-        Of the transform.
+        Size of the transform.
     answers : pair of int
-        Of one tile.
+        Outputs of one tile.
     used : pair of int
-        Pixels that some answer of a tile needs.
+        Pixels that the outputs of a tile need.
     """
 
     size: Pair

@@ -1,7 +1,7 @@
 """The shape of a language model, read from the config.json of a Hugging Face folder.
 
-A key that is missing has the value of transformers (src/transformers/models/, classes of configurations): files of
-Google and Mistral leave out what is usual.
+A missing key has the default of transformers (src/transformers/models/, configuration classes). Files of Google and
+Mistral omit keys with default values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma3": GEMMA3,
     "gemma3_text": GEMMA3,
 }  # fmt: skip
-EVERY_LAYER = ("mistral", "mixtral", "phi3", "qwen3_moe")  # has a window, if any has
+EVERY_LAYER = ("mistral", "mixtral", "phi3", "qwen3_moe")  # if there is a window, every layer has it
 BY_KIND = ("qwen2", "qwen3", "gemma2", "gemma3", "gemma3_text")  # layer_types says which layers have a window
 ACTIVATIONS = {"silu": ("silu", "swish"), "gelu": ("gelu_pytorch_tanh", "gelu_new")}
 KINDS = {"full_attention": False, "sliding_attention": True}
@@ -90,9 +90,9 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
 
 
 def _check_options(keys: Keys, config: Mapping[str, Any], family: Family, kind: str) -> None:
-    """Refuse options with which transformers computes something else."""
+    """Raise ValueError for options that change what transformers computes."""
     key = "hidden_activation" if family.post_norms else "hidden_act"
-    first = ("gelu",) if kind == "gemma" else ()  # its first files say gelu and mean the tanh form
+    first = ("gelu",) if kind == "gemma" else ()  # early files say gelu for the tanh form
     allowed = (*ACTIVATIONS[family.activation], *first)
     given = config.get(key)
     if given is not None and given not in allowed:
@@ -102,7 +102,7 @@ def _check_options(keys: Keys, config: Mapping[str, Any], family: Family, kind: 
 
 
 def _windows(keys: Keys, config: Mapping[str, Any], family: Family, kind: str, layers: int) -> tuple[int | None, ...]:
-    """Return the window of each layer, which transformers reads in another way in each family."""
+    """Return the window of each layer; the rule of transformers depends on the family."""
     none: tuple[int | None, ...] = (None,) * layers
     if kind not in (*EVERY_LAYER, *BY_KIND):
         return none
@@ -121,7 +121,7 @@ def _windows(keys: Keys, config: Mapping[str, Any], family: Family, kind: str, l
 
 
 def _experts(keys: Keys, config: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return experts, those used for a token, and their hidden width."""
+    """Return the number of experts, the number used per token, and their hidden width."""
     key = "num_local_experts" if "num_local_experts" in config else "num_experts"
     experts = keys.count(key, 0, low=0, high=1 << 12)
     if not experts:
@@ -137,7 +137,7 @@ def _experts(keys: Keys, config: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def _ropes(keys: Keys, config: Mapping[str, Any], family: Family, head_width: int) -> tuple[Rope, Rope, Rope | None]:
-    """Return RoPE of layers that see all, of those with a window, and of long texts."""
+    """Return the RoPE of layers that see all positions, of layers with a window, and of long texts."""
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if not isinstance(given, Mapping):
         keys.fail(f"rope_parameters is {shown(given)}, expected an object")
@@ -150,7 +150,7 @@ def _ropes(keys: Keys, config: Mapping[str, Any], family: Family, head_width: in
 
 
 def _rope(keys: Keys, given: Mapping[str, Any], head_width: int) -> tuple[Rope, Rope | None]:
-    """Return the RoPE that an object of config.json describes, and that of long texts."""
+    """Return the RoPE that an object of config.json describes, and the RoPE of long texts."""
     found = Keys(keys.path, given)
     kind = given.get("rope_type", given.get("type", "default"))
     kind = "none" if kind == "default" else kind
@@ -186,7 +186,7 @@ def _rope(keys: Keys, given: Mapping[str, Any], head_width: int) -> tuple[Rope, 
 
 
 def _amplitude(found: Keys, factor: float) -> float:
-    """Return what yarn multiplies cosine and sine by where the file does not say it."""
+    """Return the default factor of cosine and sine in yarn."""
     weights = [found.number(key, 0.0, 0.0) for key in ("mscale", "mscale_all_dim")]
     parts = [0.1 * weight * math.log(max(factor, 1.0)) + 1.0 for weight in (weights if all(weights) else (1.0, 0.0))]
     return parts[0] / parts[1]

@@ -1,4 +1,4 @@
-"""The families of language models: options of each, and the names that files give to their tensors.
+"""The families of language models: their options, and the names of their tensors in files.
 
     GGUF                           Hugging Face
     token_embd.weight              model.embed_tokens.weight
@@ -17,14 +17,14 @@ __all__ = ["FAMILIES", "HF_LAYER", "HF_NAMES", "Family"]
 
 @dataclass(frozen=True)
 class Family:
-    """What one family does that its files do not say.
+    """Properties of one family that its files do not state.
 
     Attributes
     ----------
     hf : tuple of str
         Values of ``model_type`` in config.json.
     pairs : bool
-        GGUF rotates neighbors (2 i, 2 i + 1); else i and i + width / 2, as Hugging Face does.
+        GGUF rotates neighbors (2 i, 2 i + 1); otherwise i and i + width / 2, as in Hugging Face.
     activation : str
         ``"silu"`` or ``"gelu"`` (tanh form).
     scaled_embedding : bool
@@ -38,11 +38,11 @@ class Family:
     local_base : float or None
         RoPE's base in the layers with a sliding window.
     attention_cap, logit_cap : float or None
-        ``cap * tanh(x / cap)`` of scores and logits where the file says nothing.
+        Default of ``cap * tanh(x / cap)`` for scores and logits.
     window : int
-        Positions that a window has where a GGUF file says nothing; 0: all.
+        Default size of the window in a GGUF file; 0: all positions.
     largest : int
-        Layers of the model whose scores are scaled by ``(width / heads) ** -0.5``, not by the width of a head.
+        Number of layers of the model whose scores are scaled by ``(width / heads) ** -0.5`` instead of the head width.
     """
 
     hf: tuple[str, ...]

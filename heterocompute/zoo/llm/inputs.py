@@ -19,7 +19,7 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def text_ids_of(net: LanguageModel, text: Any, name: str = "perplexity: text") -> IntArray:
-    """Return the tokens of a text that is judged: one sequence, also longer than the context."""
+    """Return the tokens of a text for evaluation: one sequence, which may be longer than the context."""
     if isinstance(text, str):
         ids = np.asarray(net.tokens.encode(text, special=False), np.int64)
     else:
@@ -30,7 +30,7 @@ def text_ids_of(net: LanguageModel, text: Any, name: str = "perplexity: text") -
 
 
 def sequences_of(net: LanguageModel, given: Sequence[Any], name: str) -> list[IntArray]:
-    """Return the tokens of each of several texts or sequences."""
+    """Return the tokens of several texts or sequences."""
     found: list[IntArray] = []
     if len({isinstance(one, str) for one in given}) > 1:
         raise TypeError(f"{name} has texts and tokens, expected one kind")
@@ -48,7 +48,7 @@ def ids_of(net: LanguageModel, ids: Any, name: str, whole: bool = True) -> IntAr
         array = np.asarray(ids)
     except ValueError:
         raise ValueError(f"{name}: ids are sequences of different lengths, expected one length per batch") from None
-    is_large = array.dtype == object and all(type(one) is int for one in array.flat)  # past int64, so out of range
+    is_large = array.dtype == object and all(type(one) is int for one in array.flat)  # beyond int64, so out of range
     if array.size and array.dtype.kind not in "iu" and not is_large:
         kind = type(ids).__name__ if array.dtype == object and not array.ndim else array.dtype
         raise TypeError(f"{name}: ids are {kind}, expected integers")
@@ -69,7 +69,7 @@ def ids_of(net: LanguageModel, ids: Any, name: str, whole: bool = True) -> IntAr
 
 
 def is_list(given: Any, equal: bool = False) -> bool:
-    """Tell whether something is a list of texts, or of sequences of different lengths (`equal`: of any lengths)."""
+    """Tell whether a value is a list of texts, or of sequences with different lengths (`equal`: with any lengths)."""
     if not isinstance(given, (list, tuple)) or not given:
         return False
     if any(isinstance(one, str) for one in given):

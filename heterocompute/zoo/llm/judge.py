@@ -23,7 +23,7 @@ BLOCK = 1 << 17  # logits per step: 512 KiB
 class Reference:
     """Probabilities of a window from the network as stored, a piece at a time.
 
-    `states` are what the output multiplies, of an earlier judgement of the same window.
+    `states` are the inputs of the output matrix from an earlier evaluation of the same window.
     """
 
     def __init__(self, run: Run, tokens: IntArray, first: int, states: FloatArray | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Memory of packed weights: a token reads all of them in one order, so they are stored in that order."""
+"""Memory of packed weights: every token reads all weights in the same order, so they are stored in this order."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ...arrays.quantized import QuantizedArray
 
 __all__ = ["Memory"]
 
-LEAST = 1 << 22  # NumPy asks for huge pages from here on: a page of 4 KiB costs a search in tables
+LEAST = 1 << 22  # NumPy requests huge pages from this size on; pages of 4 KiB cost more page table lookups
 MOST = 1 << 26  # bytes of a block
 
 
 class Memory(threading.local):
-    """Store the components of packed arrays, each behind that of the array before.
+    """Store the components of packed arrays contiguously, one array after the other.
 
-    Matrices that multiply the same input lie side by side then, and the C core multiplies them as one. Each thread has
-    its own blocks, since two threads that read weights at the same time would get the same bytes of one.
+    Matrices that multiply the same input are adjacent, and the C core multiplies them as one. Each thread has its own
+    blocks, because two threads that place weights at the same time could get the same bytes of a block.
     """
 
     def __init__(self) -> None:
-        self._blocks: dict[str, tuple[np.ndarray[Any, Any], int]] = {}  # by component: bytes, and how many are taken
+        self._blocks: dict[str, tuple[np.ndarray[Any, Any], int]] = {}  # by component: bytes, used bytes
 
     def placed(self, array: Any) -> Any:
         """Return a copy of an array in this memory, or the array if it is large or not packed."""

@@ -448,12 +448,12 @@ class LanguageModel:
         return logits
 
     def run(self, weights: Mapping[str, Any] | None = None) -> Run:
-        """Begin a pass over one sequence, for those who walk the layers by themselves."""
+        """Begin a pass over one sequence, for callers that run the layers one by one."""
         return Run(self, Way(weights), 1)
 
     @kept
     def frequencies(self) -> dict[Rope, Array]:
-        """Angles per position of each RoPE of the network."""
+        """Return the angles per position of each RoPE of the network."""
         s = self.shape
         ropes = {s.rope, s.local_rope} | ({s.long_rope} if s.long_rope is not None else set())
         found = {rope: rope.frequencies() for rope in ropes}
@@ -463,7 +463,7 @@ class LanguageModel:
 
     @kept
     def layer_roles(self) -> list[list[tuple[str, str]]]:
-        """Roles of the tensors of each layer: as ``attn_q.weight`` and as ``blk.3.attn_q.weight``."""
+        """Return the roles of each layer's tensors: as ``attn_q.weight`` and as ``blk.3.attn_q.weight``."""
         found: list[list[tuple[str, str]]] = [[] for _ in range(self.shape.layers)]
         for role in self._expected:
             if role.startswith("blk."):

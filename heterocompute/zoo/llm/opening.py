@@ -96,7 +96,7 @@ def _gguf(path: str) -> LanguageModel:
 
 
 class _Source:
-    """A file that is closed when neither weights nor tokens need it any more."""
+    """A file that is closed when neither weights nor tokens need it any longer."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -134,7 +134,7 @@ def _folder(path: str) -> LanguageModel:
 
 
 def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> texts.Tokens:
-    """Return the tokens of a folder; whether a text begins with a token says tokenizer_config.json."""
+    """Return the tokens of a folder; tokenizer_config.json tells whether a text begins with a token."""
     inner = config.get("text_config")
     generation = os.path.join(path, "generation_config.json")
     more = _json(generation) if os.path.exists(generation) else {}

@@ -44,7 +44,7 @@ class Way(NamedTuple):
 
 
 def _check_names(net: LanguageModel, weights: Any) -> None:
-    """Refuse weights that take no tensor's place."""
+    """Refuse weights that replace no tensor."""
     if not isinstance(weights, Mapping):
         raise TypeError(f"weights is {shown(weights)}, expected a mapping of tensors' names to arrays")
     unknown = next((name for name in weights if name not in net.weights), None)
@@ -104,7 +104,7 @@ class Run:
         return self.normed(self._through(range(self.shape.layers), self.embedded(ids)))
 
     def _through(self, layers: range, x: FloatArray) -> FloatArray:
-        """Run consecutive layers: as many as possible in one call of the C core, the others step by step."""
+        """Run consecutive layers: as many as possible in one call of the C core, the rest step by step."""
         turns, is_plain = self._turns(x.shape[1]), self._is_plain()
         at, end = layers.start, layers.stop
         while at < layers.stop:

@@ -1,7 +1,8 @@
-"""Several sequences of any lengths continued together: each gets the tokens that it gets alone.
+"""Several sequences of any lengths continued together, with the same tokens as when each runs alone.
 
-Sequences share the matmuls of new tokens, not the attention. Prompts run alone: with many rows sharing saves nothing.
-Sequences run one after another where sharing would change bits: with a format of activations whose rows share a scale.
+Sequences share the matmuls of new tokens, but not the attention. Prompts run alone, because sharing saves nothing for
+many rows. Sequences run one after another if sharing would change results, as with activations whose rows share a
+scale.
 
 rows       1 to `FEW` rows of a float32 matmul are summed in one order, more of them in another
 """
@@ -26,12 +27,12 @@ __all__ = ["NOT_FINITE", "continued", "drawn"]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-FEW = 8  # rows
+FEW = 8  # rows of a matmul with the order of sums of GEMV
 NOT_FINITE = "the logits hold NaN or infinity; expected finite weights, and values that stay within float32"
 
 
 def _share(net: LanguageModel, way: Way) -> bool:
-    """Tell whether sequences may share matmuls, which experts and RoPE by length do not allow."""
+    """Tell whether sequences may share matmuls; experts and RoPE that depends on the length exclude this."""
     if net.shape.experts or net.shape.long_rope is not None or way.emulate is not None or tuned():
         return False
     return way.activations is None or rows_stand_alone(as_format(way.activations, "activations"), net.shape.width)
@@ -77,19 +78,19 @@ def continued(
 
 
 def drawn(logits: FloatArray, heat: float, rng: np.random.Generator) -> int:
-    """Return a token by its logits: the most likely one, or one drawn from ``softmax(logits / heat)``."""
+    """Return a token for logits: the most likely one, or one drawn from ``softmax(logits / heat)``."""
     if not np.isfinite(logits.max()):
         raise ValueError(f"generate: {NOT_FINITE}")
     if heat == 0:
         return int(logits.argmax())
     scaled = logits.astype(np.float64)
-    with np.errstate(over="ignore"):  # of a heat near 0: exp(-inf) is 0
+    with np.errstate(over="ignore"):  # with a heat near 0, exp(-inf) is 0
         shares = np.cumsum(np.exp((scaled - scaled.max()) / heat))
     return min(int((shares <= rng.random() * shares[-1]).sum()), len(logits) - 1)
 
 
 class _Together(Run):
-    """The next token of several runs: each matmul has a row of each run, each attention the cache of one."""
+    """The next token of several runs: each matmul has one row per run, each attention uses the cache of one run."""
 
     def __init__(self, net: LanguageModel, way: Way) -> None:
         super().__init__(net, way, 1)

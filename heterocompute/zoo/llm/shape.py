@@ -1,7 +1,7 @@
-"""The shape of a language model: sizes and options, and how they are read from the keys of a GGUF file, each checked.
+"""The shape of a language model: sizes and options, read from the keys of a GGUF file with checks.
 
-Nothing in a file is believed: a size that is absurd is refused before anything of that size is made. configuration.py
-reads the config.json of a Hugging Face folder.
+The content of a file is not trusted: absurd sizes are refused before anything of that size is allocated.
+configuration.py reads the config.json of a Hugging Face folder.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Rope:
     width : int
         Values of a head that are rotated.
     pairs : bool
-        Neighbors are rotated; else i and i + width / 2.
+        Neighbors are rotated; otherwise i and i + width / 2.
     scaling : str
         One of ``none``, ``linear``, ``llama3``, ``yarn``, ``longrope``.
     factor, original, low, high : float
-        Of the scaling: how much longer the context is, the context before, and where wave lengths count as long or
-        short (`llama3`: low and high frequency factor; `yarn`: beta_slow and beta_fast).
+        Parameters of the scaling: factor of the context, original context, and the limits of long and short wave
+        lengths (`llama3`: low and high frequency factor; `yarn`: beta_slow and beta_fast).
     amplitude : float
         Multiplies cosine and sine (`yarn`, `longrope`).
     factors : tuple of float
@@ -80,7 +80,7 @@ class Rope:
         if self.scaling == "linear":
             return plain / self.factor
         if self.scaling == "llama3":
-            turns = self.original * plain / (2 * math.pi)  # in the context before
+            turns = self.original * plain / (2 * math.pi)  # rotations within the original context
             smooth = np.clip((turns - self.low) / (self.high - self.low), 0.0, 1.0)
             return (1 - smooth) * plain / self.factor + smooth * plain
         if self.scaling == "yarn":
@@ -105,18 +105,18 @@ class Shape:
         Key of `FAMILIES`.
     layers, width, heads, kv_heads, head_width, hidden, vocabulary, context : int
     epsilon : float
-        Of all norms.
+        Epsilon of all norms.
     rope, local_rope : Rope
-        Of layers that see all positions, and of those with a sliding window.
+        For layers that see all positions, and for layers with a sliding window.
     windows : tuple of int or None
         Positions that each layer sees; None: all.
     scale : float
         Multiplies ``q @ k.T``.
     attention_cap, logit_cap : float or None
     experts, experts_used, expert_hidden : int
-        0 where there are none.
+        0 without experts.
     long_rope : Rope or None
-        Takes the place of `rope` once there are more than ``rope.original`` tokens (`longrope`).
+        Replaces `rope` for more than ``rope.original`` tokens (`longrope`).
     """
 
     family: str
@@ -147,7 +147,7 @@ class Shape:
 
 
 class Keys:
-    """Values of a file by key, each checked for what it is."""
+    """Values of a file by key, each with a check of its type."""
 
     def __init__(self, path: str, found: Mapping[str, Any]) -> None:
         self.path, self.found = path, found
@@ -156,7 +156,7 @@ class Keys:
         raise ValueError(f"{printable(self.path)}: {what}")
 
     def number(self, key: str, default: float | None = None, low: float = 1e-30, high: float = 1e30) -> float:
-        """Return a number from low to high; without a default the key must be there."""
+        """Return a number from low to high; without a default the key must exist."""
         value = self.found.get(key)
         if value is None:
             if default is None:
@@ -181,7 +181,7 @@ class Keys:
 
 
 def checked(keys: Keys, shape: Shape) -> Shape:
-    """Refuse sizes that no forward pass has."""
+    """Raise ValueError for sizes that no forward pass supports."""
     if shape.heads % shape.kv_heads:
         keys.fail(f"{shape.heads} heads share {shape.kv_heads} heads of keys, expected a multiple")
     for rope in (shape.rope, shape.local_rope):
@@ -330,14 +330,14 @@ def of_gguf(
 
 
 def _scale(family: Family, layers: int, share: int, head_width: int) -> float:
-    """Return the factor of ``q @ k.T``, which files of Gemma do not hold: llama.cpp knows the largest by its layers."""
+    """Return the factor of ``q @ k.T``. Files of Gemma lack it; llama.cpp knows the largest model by its layers."""
     return float((share if layers == family.largest else head_width) ** -0.5)
 
 
 def _windows(
     keys: Keys, key: str, layers: int, period: int, window: int | None, listed: Callable[[str], Any]
 ) -> tuple[int | None, ...]:
-    """Return the window of each layer: every `period`-th sees all, or the file has a flag per layer."""
+    """Return the window of each layer: every `period`-th sees all positions, or the file has a flag per layer."""
     flags = listed(key)
     if flags is None:
         return periodic(layers, keys.count(key, period, low=0), window)

@@ -1,6 +1,6 @@
 """Text to tokens and back by the package `tokenizers`: from tokenizer.json, or from the vocabulary of a GGUF file.
 
-GGUF holds texts, scores or merges, and the name of the rule that cuts a text into words: llama.cpp,
+GGUF has strings, scores or merges, and the name of the rule that splits a text into words: llama.cpp,
 src/llama-vocab.cpp.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["Tokens", "of_gguf", "of_json"]
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
 LLAMA3 += r"|\s+(?!\S)|\s+"
-# The words of each rule; a digit is a word of its own first where the flag says so.
+# The words of each rule; with the flag, digits are split off first.
 WORDS = {
     "gpt-2": (GPT2, False),
     "smollm": (GPT2, True),
@@ -126,7 +126,7 @@ def _package() -> Any:
 
 
 def of_json(path: str, begin: int | None, ends: Iterable[int], vocabulary: int) -> Tokens:
-    """Return the tokens of a file tokenizer.json."""
+    """Return the tokenizer of a file tokenizer.json."""
 
     def make() -> Any:
         package = _package()
@@ -195,7 +195,7 @@ def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any]
 
 
 def _byte_level(package: Any, path: str, pieces: Sequence[str], merges: Any, rule: str) -> Any:
-    """Return byte-level BPE, as GPT-2 has it."""
+    """Return byte-level BPE, as in GPT-2."""
     if rule not in WORDS:
         raise ValueError(
             f"{printable(path)}: tokenizer.ggml.pre is {shown(rule)}, expected one of {', '.join(WORDS)}; give tokens "
@@ -219,7 +219,7 @@ def _byte_level(package: Any, path: str, pieces: Sequence[str], merges: Any, rul
 
 
 def _sentence_piece(package: Any, path: str, pieces: Sequence[str], scores: Any, prefix: bool) -> Any:
-    """Return BPE of SentencePiece: of two pieces that join to one, those first whose joint has the highest score."""
+    """Return BPE of SentencePiece: the pair of pieces whose join has the highest score is merged first."""
     if scores is None or len(scores) != len(pieces):
         raise ValueError(f"{printable(path)}: the key tokenizer.ggml.scores is missing or has another length")
     if isinstance(scores, list) or not np.isfinite(scores).all():

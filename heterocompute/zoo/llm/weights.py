@@ -1,4 +1,4 @@
-"""The weights of a language model by role: which tensor of the file each is, as an operand of products."""
+"""The weights of a language model by role: the tensor of each role in the file, as an operand of matmuls."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Stored(Mapping[str, Any]):
 
 
 def operand_of(array: Any) -> Any:
-    """Return a tensor as products take it: 16-bit matrices packed, which is exact; vectors as float32."""
+    """Return a tensor as an operand of matmuls: 16-bit matrices packed, which is exact; vectors as float32."""
     if isinstance(array, PackedArray):
         return array
     if array.ndim >= 2 and array.dtype.name in FORMATS:
@@ -92,9 +92,9 @@ def embedding_rows(table: Any, ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.n
 
 
 def gguf_names(names: Mapping[str, Any], shape: Shape) -> dict[str, str]:
-    """Return role -> name of the tensor in a GGUF file: they are called as the roles are."""
+    """Return role -> name of the tensor in a GGUF file; the roles have the names of GGUF."""
     found = {name: name for name in names}
-    if shape.family == "phi3":  # gate and up in one
+    if shape.family == "phi3":  # gate and up are one tensor
         for i in range(shape.layers):
             role = f"blk.{i}.ffn_up.weight"
             if role in found and f"blk.{i}.ffn_gate.weight" not in found:

@@ -1,4 +1,4 @@
-/* Thresholds of groups, against their equations. */
+/* The clipping thresholds of groups, against their equations. */
 #include "kernels.h"
 
 #include <inttypes.h>
@@ -36,7 +36,7 @@ static void maxima_definition(int64_t groups, int64_t n, const float *x, float *
     }
 }
 
-/* x of the groups, and what the answers begin as. */
+/* The values of the groups, and the initial contents of the outputs. */
 static float *values(int64_t n, float_kind kind) {
     float *x = items(n, 4);
     for (int64_t i = 0; i < n; i++)

@@ -1,4 +1,4 @@
-/* What is made of the values of an image: largest magnitudes, codes of 8 bits, against their equations. */
+/* The largest magnitude and the 8-bit codes of the values of an image, against their equations. */
 #include "kernels.h"
 
 #include "base/convert.h"
@@ -30,7 +30,7 @@ void check_largest_f32(const hc_kernel *kernel) {
     largest_case(kernel, 3584, 0, PLAIN);
 }
 
-/* Of quotients: anywhere, halfway between two codes and the floats beside those, or beyond the last code. */
+/* Quotients: anywhere; at or next to the midpoint of two codes; beyond the last code. */
 typedef enum { ANYWHERE, HALFWAY, BEYOND, N_QUOTIENTS } quotient_kind;
 
 static float draw_value(float scale, quotient_kind kind) {
@@ -71,7 +71,7 @@ void check_codes_s8(const hc_kernel *kernel) {
         FOR_EACH(int64_t, n, 0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 200)
         FOR_EACH(float, scale, 0.0f, 1.0f, 0.0123f, 0x1p-126f, 0x1.fffffep-127f, 0x1p-149f, 0x1.02p-140f, 0x1p120f)
         codes_case(kernel, *n, *scale, *form, (quotient_kind)kind);
-        for (int i = 0; i < 40; i++) /* fractions of all bits */
+        for (int i = 0; i < 40; i++) /* with all fraction bits in use */
             codes_case(kernel, 500, fabsf(draw_float(PLAIN)), *form, (quotient_kind)kind);
     }
     usual();

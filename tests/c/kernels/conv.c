@@ -1,4 +1,4 @@
-/* Convolutions that read windows where they lie: tiles against their equations. */
+/* Convolutions that read windows in place: tiles against their equations. */
 #include "kernels.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@ static void direct_definition(const hc_kernel *kernel, int64_t taps, int64_t run
         }
 }
 
-/* Each run in memory of its own; pointers of rows that are not read point nowhere. */
+/* Each run has its own memory; pointers of rows that must not be read are invalid. */
 static void direct_case(const hc_kernel *kernel, int64_t taps, int64_t run, int n_rows, int columns, int64_t ldc,
                         bool taps_first, float_kind kind) {
     const int64_t n = (n_rows - 1) * ldc + columns, nr = kernel->nr;
@@ -57,7 +57,7 @@ void check_direct_f32(const hc_kernel *kernel) {
     direct_case(kernel, 9, 32, kernel->mr, kernel->nr, kernel->nr, true, PLAIN);
 }
 
-/* On values, (window, tap, value of a run) and (filter, the same). */
+/* Defined on plain values: x is (window, tap, value of a run) and w (filter, tap, value of a run). */
 static void integers_definition(int64_t k, int n_rows, int nr, const int16_t *x, const int16_t *w, const int32_t *start,
                                 int32_t *c, int64_t ldc) {
     for (int i = 0; i < n_rows; i++)
@@ -76,7 +76,7 @@ static int16_t *draw_words(int64_t n, integer_kind kind) {
     return values;
 }
 
-/* A row ends with its last tap; taps lie in any order, with gaps. */
+/* A row ends with its last tap; taps are stored in any order, with gaps. */
 static void direct_integers_case(const hc_kernel *kernel, int64_t taps, int64_t run, int n_rows, int columns,
                                  int64_t ldc, integer_kind x_kind, integer_kind w_kind) {
     const int nr = kernel->nr;
@@ -119,7 +119,7 @@ static void direct_integers_case(const hc_kernel *kernel, int64_t taps, int64_t 
     int32_t *got = copy_of(wanted, n, 4);
     integers_definition(k, n_rows, nr, x, w, start, wanted, ldc);
     kernel->fn.direct_s8(taps, tap, run, rows, panel, init, n_rows, columns, got, ldc);
-    for (int i = 0; i < n_rows; i++) /* others of the nr may be there or not */
+    for (int i = 0; i < n_rows; i++) /* the kernel may write the rest of the nr columns or not */
         memcpy(got + i * ldc + columns, wanted + i * ldc + columns, (size_t)(nr - columns) * sizeof *got);
     same("c", I32, got, wanted, n);
     BENCH(integers_definition(k, n_rows, nr, x, w, start, wanted, ldc),
@@ -137,7 +137,7 @@ void check_direct_s8(const hc_kernel *kernel) {
     FOR_EACH(int64_t, taps, 1, 2, 9)
     FOR_EACH(int64_t, run, 4, 8, 12, 24, 68)
     direct_integers_case(kernel, *taps, *run, kernel->mr, kernel->nr, kernel->nr, ANY, ANY);
-    direct_integers_case(kernel, 16, 4096, kernel->mr, kernel->nr, kernel->nr, LEAST, LEAST); /* the whole budget */
+    direct_integers_case(kernel, 16, 4096, kernel->mr, kernel->nr, kernel->nr, LEAST, LEAST); /* the largest sum */
     usual();
     direct_integers_case(kernel, 9, 64, kernel->mr, kernel->nr, kernel->nr, ANY, ANY);
 }
@@ -181,7 +181,7 @@ void check_depthwise_s16(const hc_kernel *kernel) {
     depthwise_integers_case(kernel, 5, 16, 64, ANY, ANY);
 }
 
-/* On values, (row, value) and (value, filter). */
+/* Compared with plain values: x is (row, value) and w (value, filter). */
 static void pairs_case(const hc_kernel *kernel, int64_t pairs, int n_rows, int64_t ldc, int32_t most,
                        integer_kind x_kind, integer_kind w_kind) {
     const int nr = kernel->nr;
@@ -239,7 +239,7 @@ static void input_case(const hc_kernel *kernel, int n, int dims, int64_t count, 
     float *wanted = floats(places * step, kind), *got = copy_of(wanted, places * step, 4);
     hc_winograd_input_f32_scalar(n, dims, pixel, count, wanted, step);
     kernel->fn.winograd_input_f32(n, dims, pixel, count, got, step);
-    for (int i = 0; i < places; i++) /* may hold anything */
+    for (int i = 0; i < places; i++) /* columns from `count` on may hold anything */
         for (int64_t c = count; c < full; c++)
             got[i * step + c] = wanted[i * step + c];
     same("v", F32, got, wanted, places * step);
@@ -247,7 +247,7 @@ static void input_case(const hc_kernel *kernel, int n, int dims, int64_t count, 
           kernel->fn.winograd_input_f32(n, dims, pixel, count, got, step));
 }
 
-/* `without`: bit 0 the last row of taps, bit 1 the last column. */
+/* `without`: bit 0 leaves out the last row of taps, bit 1 the last column. */
 static void filter_case(const hc_kernel *kernel, int n, int r, int dims, int64_t count, int without, float_kind kind) {
     const int places = power_of(n, dims), across = dims == 2 ? r : 1;
     const int64_t step = count + GAP;
@@ -265,7 +265,7 @@ static void filter_case(const hc_kernel *kernel, int n, int r, int dims, int64_t
           kernel->fn.winograd_filter_f32(n, r, dims, tap, count, got, step));
 }
 
-/* Every `skipped`th answer is left out. */
+/* One in `skipped` outputs is left out. */
 static void output_case(const hc_kernel *kernel, int n, int r, int dims, int64_t count, bool has_bias, bool relu,
                         int skipped, float_kind kind) {
     const int places = power_of(n, dims), answers = power_of(n - r + 1, dims);
@@ -291,7 +291,7 @@ static void output_case(const hc_kernel *kernel, int n, int r, int dims, int64_t
         for (int dims = 1; dims <= 2; dims++)                                                                          \
     FOR_EACH(int64_t, count, 1, 7, 8, 15, 16, 17, 33)
 #define FOR_TRANSFORMS FOR_TILES(6) for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
-/* Taps of a tile of m + 2 pixels. */
+/* The numbers of taps that a tile of m + 2 pixels allows. */
 #define FOR_TAPS for (int r = dims == 2 ? 2 : 3; r <= (dims == 2 ? (int)hc_min(4, m + 1) : 3); r++)
 
 void check_winograd_input_f32(const hc_kernel *kernel) {
@@ -314,8 +314,8 @@ void check_winograd_output_f32(const hc_kernel *kernel) {
     output_case(kernel, 6, 3, 2, 32, true, true, 99, PLAIN);
 }
 
-/* Of integers: the three transforms make the sums of 3 or 3 x 3 products. The one to be checked is of `kernel`, by its family;
- * the others are scalar ones. */
+/* Integers: the three transforms together compute the convolution with 3 or 3 x 3 taps. One transform is `kernel`, by
+ * its family; the other two are scalar. */
 static void whole_case(const hc_kernel *kernel, int m, int dims, int64_t count, integer_kind x_kind,
                        integer_kind w_kind) {
     const int n = m + 2, places = power_of(n, dims), answers = power_of(m, dims), taps = power_of(3, dims);
@@ -367,7 +367,7 @@ CHECK_OF_INTEGERS(winograd_input_s16)
 CHECK_OF_INTEGERS(winograd_filter_s16)
 CHECK_OF_INTEGERS(winograd_output_s32)
 
-_Alignas(64) static float work[64 * 65 * 16 + 64 * 32]; /* of 64 x 64 */
+_Alignas(64) static float work[64 * 65 * 16 + 64 * 32]; /* for 64 x 64 */
 
 static void forward_case(const hc_kernel *kernel, int height, int width, bool filter, const hc_fft_pixels *shape,
                          int64_t count, float_kind kind) {

@@ -1,4 +1,4 @@
-/* Convolutions of groups of few channels, filters of all groups in lanes, against their equations. */
+/* Convolutions of groups of few channels, with the filters of all groups in lanes, against their equations. */
 #include "kernels.h"
 
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 
 #define D PRId64
 
-/* The last tap, where there are several, is one run of zeros for all answers. */
+/* If there are several taps, the last one is a run of zeros that all outputs share. */
 static void depthwise_case(const hc_kernel *kernel, int64_t taps, int64_t n, int64_t count, float_kind kind) {
     const int64_t ld = count + 3, ldc = count + 5, answers = (n - 1) * ldc + count;
     begin("%" D " taps, %" D " answers of %" D ", %s", taps, n, count, float_kind_name(kind));

@@ -1,5 +1,6 @@
-/* The kernels of formats against the scalar definitions, for parameters that the format's own check accepts: so a new
- * format, or option, is tested as it is. They may decline, but then write nothing; one that always declines fails. */
+/* The kernels of formats against the scalar definitions, for parameters that the format's own check accepts, so a new
+ * format or option is tested without a change here. A kernel may decline a case if it writes nothing; one that always
+ * declines fails. */
 #include "kernels.h"
 
 #include <inttypes.h>
@@ -19,7 +20,7 @@ static const int OPTIONS[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 16, 32};
 enum { N_BITS = sizeof BITS / sizeof *BITS, N_GROUPS = sizeof GROUPS / sizeof *GROUPS };
 enum { N_OPTIONS = sizeof OPTIONS / sizeof *OPTIONS, MAX_FORMATS = N_BITS * N_OPTIONS * EACH };
 
-/* Legal parameters: EACH of every bits and first option, if TRIES find so many, the other options small. */
+/* Legal parameters: EACH for every bits and first option, if TRIES draws find them; the other options are small. */
 static int draw_formats(int32_t family, hc_format *formats) {
     int n = 0;
     hostile_begin((uint64_t)family, false);
@@ -45,10 +46,10 @@ typedef struct {
     const float *thresholds;
     hc_encode_state state;
     float_kind kind;
-    bool is_legal; /* so far as the passes see */
+    bool is_legal; /* according to the passes */
 } array;
 
-/* As clip= gives them: none above the largest magnitude is asked for, and 0 is one. */
+/* Thresholds as clip= computes them: finite magnitudes, 0 included. */
 static const float *draw_thresholds(const array *a) {
     if (draw_below(3) || ops->clip_domain(&a->format) == HC_CLIP_NONE)
         return NULL;
@@ -61,8 +62,8 @@ static const float *draw_thresholds(const array *a) {
     return thresholds;
 }
 
-/* Halves from the least to the greatest integer of so many bits, or as many elsewhere: where these ends make the scale of
- * a group 1, codes and zero points lie half way between two. `at`: the place in the group. */
+/* Multiples of 1/2 over a range as wide as the integers of `bits` bits, so that a group's scale can be 1 and its codes
+ * and zero points are halfway between two integers. `at`: the index in the group. */
 static float draw_half(int bits, int64_t at) {
     static float low, high;
     const float n = (float)((1 << (bits < 16 ? bits : 16)) - 1);
@@ -74,7 +75,7 @@ static float draw_half(int bits, int64_t at) {
     return at == 0 ? low : at == 1 ? high : low + (float)draw_below((int64_t)(2 * (high - low)) + 1) / 2;
 }
 
-/* Rows in padded columns: groups end with zeros. */
+/* Rows with padded columns: the padding of groups is zero. */
 static void draw_rows(array *a) {
     const hc_geometry *g = &a->geometry;
     const bool is_double = a->x.dtype == HC_F64;
@@ -100,7 +101,7 @@ static float *copy_of_shared(const array *a) {
     return n > 0 ? copy_of(a->state.shared, n, 4) : NULL;
 }
 
-/* The passes by the definition. */
+/* All passes of the scalar definition. */
 static void observe_all(array *a) {
     a->is_legal = true;
     for (int pass = 0; pass < ops->passes(&a->format) && a->is_legal; pass++) {
@@ -116,7 +117,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* A codebook as it might be learned: ascending. */
+/* An ascending codebook, as learning makes it. */
 static void draw_codebook(const array *a, float *codebook, int64_t n) {
     draw_floats(codebook, n, a->kind);
     qsort(codebook, (size_t)n, sizeof *codebook, by_value);
@@ -153,7 +154,7 @@ static void same_components(const char *when, const array *a, const hc_component
     }
 }
 
-/* What encoding needs but does not write itself. */
+/* The components that encoding needs but does not write. */
 static hc_components prepare(const array *a) {
     hc_components out = alloc_components(a, NULL);
     if (learning(a) == HC_LEARN_ROW)
@@ -168,7 +169,7 @@ static hc_components prepare(const array *a) {
     return out;
 }
 
-/* Each answers whether the kernel has done it: it may decline. */
+/* Returns false if the kernel declined the case. */
 typedef bool test_fn(const hc_format_simd *set, array *a);
 
 static bool test_observe(const hc_format_simd *set, array *a) {
@@ -234,7 +235,7 @@ static bool test_learn(const hc_format_simd *set, array *a) {
     return true;
 }
 
-/* Rows that were encoded, or codes of any bits; and a tile of them, which starts at a multiple of 8 columns. */
+/* Encoded rows, or rows of random codes, and a tile of them that starts at a multiple of 8 columns. */
 static hc_components encoded(const array *a, hc_tile *tile) {
     hc_components out = prepare(a);
     ops->encode(&a->format, &a->geometry, &a->state, &a->x, a->thresholds, &out);
@@ -243,7 +244,7 @@ static hc_components encoded(const array *a, hc_tile *tile) {
             out.part[HC_CODES].data[i] = (uint8_t)draw();
     const int64_t padded = a->geometry.padded, unit = ops->unit ? ops->unit(&a->format) : 1;
     *tile = (hc_tile){.first_row = a->x.first_row, .rows = a->x.rows, .columns = padded};
-    if (draw_below(3) && padded > 0) { /* a unit at least, where one holds more than 8 columns */
+    if (draw_below(3) && padded > 0) { /* at least one unit, which can exceed 8 columns */
         tile->first_column = draw_below(padded - unit + 1) & ~(int64_t)7;
         tile->columns = (padded - tile->first_column) / unit;
         tile->columns = (draw_below(2) ? tile->columns : 1 + draw_below(tile->columns)) * unit;
@@ -273,7 +274,7 @@ static bool test_values(const hc_format_simd *set, array *a) {
     return serves;
 }
 
-/* Integers with room behind the columns and the groups of a row. */
+/* A tile of integers with space after the columns and after the groups of a row. */
 typedef struct {
     hc_int_tile tile;
     int64_t n, n_scales;
@@ -352,7 +353,7 @@ static bool test_codes(const hc_format_simd *set, array *a) {
     return serves;
 }
 
-/* Floats of each group of the rows; the row behind them, if there is one, stays as it is. */
+/* One float for each group of a row. */
 static bool test_floats(hc_row_floats_fn *fn, hc_row_floats_fn *definition, const array *a) {
     hc_tile tile;
     if (!a->is_legal || !definition)
@@ -382,7 +383,7 @@ static bool test_minima(const hc_format_simd *set, array *a) {
 
 static float_kind kind_of(uint64_t any) { return (float_kind)((any >> 40) % N_FLOAT_KINDS); }
 
-/* Answers how many values the kernel did. */
+/* Returns how many values the kernel computed. */
 static int64_t run_case(test_fn *test, const hc_format_simd *set, const hc_format *format, uint64_t any) {
     static const int64_t LENGTHS[] = {16, 64, 1, 128, 31, 200, 256, 7, 130, 1088, 17, 48, 15, 96, 2304, 65, 0};
     enum { N_LENGTHS = sizeof LENGTHS / sizeof *LENGTHS };
@@ -398,7 +399,7 @@ static int64_t run_case(test_fn *test, const hc_format_simd *set, const hc_forma
           float_kind_name(a.kind));
     if (hc_format_geometry(format, 3, shape, 2, axes, &a.geometry, &error) != HC_OK)
         return 0;
-    if (a.kind == SPECIAL && learning(&a) != HC_LEARN_NONE) /* what is illegal is found before one learns */
+    if (a.kind == SPECIAL && learning(&a) != HC_LEARN_NONE) /* illegal values are refused before learning */
         a.kind = PLAIN;
     if (a.geometry.padded == 0)
         return 0;
@@ -433,7 +434,7 @@ bool check_format_kernel(const char *kind, const char *name, const hc_format_sim
         return false;
     static hc_format formats[MAX_FORMATS + 1];
     const int n_formats = draw_formats(family, formats);
-    for (int j = 0; j <= N_CASES && n_formats > 0; j++) { /* the last: again the largest */
+    for (int j = 0; j <= N_CASES && n_formats > 0; j++) { /* the last case repeats the largest, for the times */
         if (j == N_CASES)
             usual();
         hostile_begin((uint64_t)(j == N_CASES ? largest : j), false);

@@ -1,5 +1,5 @@
-/* Products of many rows: tiles against their equations, for panels of any mr, nr, kr and form; what stands before and
- * behind the tiles against the scalar kernels. */
+/* GEMM: tiles against their equations, for panels of any mr, nr, kr and form; packing and dequantization against the
+ * scalar kernels. */
 #include "kernels.h"
 
 #include <inttypes.h>
@@ -39,19 +39,19 @@ void check_gemm_f32(const hc_kernel *kernel) {
     f32_case(kernel, 256, kernel->nr, false, PLAIN);
 }
 
-/* The 8-bit values of one side: int8, or for a the lower bytes of longer integers. */
+/* An 8-bit value: int8, or uint8 for the lower bytes of longer integers (a alone). */
 static int draw_byte(bool is_unsigned, integer_kind kind) {
     return (int)(is_unsigned ? draw_integer(0, 255, kind) : draw_integer(-128, 127, kind));
 }
 
 static int64_t place(int rows, int kr, int64_t i, int64_t k) { return (k / kr * rows + i) * kr + k % kr; }
 
-/* What stands in a panel of a for a value, and what init must bring back of it. */
+/* How a panel of a stores a value; init makes up for the offset. */
 static int stored(int form, bool is_unsigned, int value) {
     return form == HC_PANEL_S8 && is_unsigned ? value - 128 : form == HC_PANEL_U8 && !is_unsigned ? value + 128 : value;
 }
 
-/* So many values lie together in a panel of b; panels are aligned as these are long. */
+/* How many values are adjacent in a panel; panels are aligned to that many. */
 static int together(const hc_kernel *kernel) { return kernel->kr % 4 == 0 ? 4 : kernel->kr; }
 
 static void *pack(const hc_kernel *kernel, int64_t k, bool is_unsigned, const int16_t *values) {
@@ -78,7 +78,7 @@ static int16_t *draw_bytes(int64_t n, bool is_unsigned, integer_kind kind) {
     return values;
 }
 
-/* The correction times the column's sum, modulo 2^32. */
+/* The offset of the stored a times the column's sum, negated, modulo 2^32. */
 static uint32_t correction(int form, bool is_unsigned, int64_t k, const int16_t *b) {
     uint32_t sum = 0;
     for (int64_t p = 0; p < k; p++)
@@ -93,7 +93,7 @@ static uint32_t dot(int64_t k, const int16_t *a, const int16_t *b) {
     return sum;
 }
 
-/* On values, not on panels. */
+/* Defined on plain values, not on panels. */
 static void s8_definition(const hc_kernel *kernel, int64_t k, const int16_t *a, const int16_t *b, const int32_t *init,
                           int32_t *c) {
     for (int i = 0; i < kernel->mr; i++)
@@ -128,7 +128,7 @@ void check_gemm_s8(const hc_kernel *kernel) {
     for (int i = 0; i < 2 * N_INTEGER_KINDS * N_INTEGER_KINDS; i++)
         s8_case(kernel, *steps, i % 2, (integer_kind)(i / 2 / N_INTEGER_KINDS),
                 (integer_kind)(i / 2 % N_INTEGER_KINDS));
-    s8_case(kernel, 65536 / kernel->kr, true, MOST, LEAST); /* the whole budget */
+    s8_case(kernel, 65536 / kernel->kr, true, MOST, LEAST); /* the largest sum that is allowed */
     s8_case(kernel, 65536 / kernel->kr, false, LEAST, LEAST);
     usual();
     s8_case(kernel, 1024 / kernel->kr, false, ANY, ANY);
@@ -149,7 +149,7 @@ static void scaled_definition(const hc_kernel *kernel, int64_t n_segments, const
         }
 }
 
-/* A panel of the form S8 holds int8 here, since it comes without init. */
+/* There is no init here, so a panel of the form S8 holds int8. */
 static void scaled_case(const hc_kernel *kernel, int64_t n_segments, const int32_t *of_segments, bool unsigned_too,
                         bool accumulate, integer_kind kind, float_kind scales) {
     const bool is_unsigned = unsigned_too && kernel->form != HC_PANEL_S8;
@@ -260,12 +260,12 @@ void check_gemm_small_split(const hc_kernel *kernel) {
 
 static float_kind scales_of(int i) { return (float_kind)(i % N_FLOAT_KINDS); }
 
-/* Of these three factors any other order of float64 products comes to another float32. */
+/* Multiplying these three factors in float64 in any other order gives another float32. */
 #define IN_ORDER_A 0x1.83e176p+0f
 #define IN_ORDER_B 0x1.daeaccp+0f
 enum { IN_ORDER_SUM = 1689979155 };
 
-/* hc_dequantize_s32_fn and the same of 64 bits: sums are `bytes` long. */
+/* hc_dequantize_s32_fn, and the same for 64 bits; a sum has `bytes` bytes. */
 static void dequantize_case(const hc_kernel *kernel, int bytes, int64_t rows, int64_t columns, int64_t gap,
                             integer_kind kind, float_kind scales) {
     const int64_t ldc = columns + gap, ldo = columns + 2 * gap;
@@ -346,7 +346,7 @@ void check_combine_limbs(const hc_kernel *kernel) {
     combine_case(kernel, 4, 384, ANY);
 }
 
-/* Half way between two floats, or next to it: rounding by way of float64 would be wrong. */
+/* A sum halfway between two floats, or next to it: rounding it to float64 first would be wrong. */
 static int64_t draw_tie(void) {
     const int shift = (int)draw_below(40);
     const uint64_t bits = draw(), halves = (bits & 0xffffff) | 0x800000;
@@ -430,7 +430,7 @@ void check_compensation_s8(const hc_kernel *kernel) {
     compensation_case(kernel, 8, 8, 32, ANY);
 }
 
-/* Of every kr values 4 are kept, in any order; a place that comes twice stands for one that is not kept. */
+/* `kept` of every kr values are kept, in any order. A repeated position means that fewer are kept. */
 static void nm_case(const hc_kernel *kernel, hc_gemm_nm_s8_fn *fn, int64_t n_steps, bool is_unsigned,
                     integer_kind a_kind, integer_kind b_kind) {
     const int mr = kernel->mr, nr = kernel->nr, kr = kernel->kr, kept = kernel->nonzeros;

@@ -1,4 +1,4 @@
-/* Packed weights times few float vectors, against the scalar kernels: every way that codes and scales are stored. */
+/* Packed weights times few float vectors, against the scalar kernels, for every storage of codes and scales. */
 #include "kernels.h"
 
 #include <inttypes.h>
@@ -7,8 +7,8 @@
 
 #define D PRId64
 
-enum { ZERO_NONE = -1, ZERO_DRAWN = -2, ZERO_EACH = -3 }; /* the flip's; one for all; one a group (gemv_rows: a row) */
-typedef enum { TABLE_NONE, TABLE_SHORT, TABLE_LONG, TABLE_ROWS } table_kind; /* bfloat16, float32, another a row */
+enum { ZERO_NONE = -1, ZERO_DRAWN = -2, ZERO_EACH = -3 }; /* flip; one for all; one per group (gemv_rows: row) */
+typedef enum { TABLE_NONE, TABLE_SHORT, TABLE_LONG, TABLE_ROWS } table_kind; /* bfloat16; float32; one per row */
 
 /* How codes are stored. */
 typedef struct {
@@ -46,7 +46,7 @@ static uint16_t draw_half(float_kind kind) {
     return (uint16_t)((bits & 0x83ff) | (kind == TINY ? 0 : 10 + (bits >> 18 & 7)) << 10);
 }
 
-/* Codes of every row: `bytes` of any bits, those of padding too; their tables, and zero points, n a row. */
+/* Random codes, padding included, and the tables and n_zeros zero points of each row. */
 static void draw_codes(const code_form *form, int64_t bytes, int64_t n_zeros, float_kind kind,
                        hc_gemv_floats_args *args) {
     float shared[16];
@@ -96,7 +96,7 @@ static void draw_scales(int bits, int64_t groups, float_kind kind, hc_gemv_float
     }
 }
 
-/* span: the columns of a group. */
+/* span: the number of columns of a group. */
 static float *draw_x_of_groups(int64_t span, int64_t columns, int64_t groups, int n_vectors, float_kind kind) {
     const int64_t n = (groups + 15) / 16 * span * n_vectors * 16;
     float *x = items(n, 4);
@@ -176,7 +176,7 @@ void check_gemv_rows(const hc_kernel *kernel) {
     rows_case(kernel, FORMS, 4096, 1, PLAIN);
 }
 
-/* Two ascending positions of 2 bits for every quad. */
+/* Two ascending positions of 2 bits for every block of 4. */
 static uint8_t *draw_quads(int64_t codes) {
     static const uint8_t PAIRS[6] = {0x4, 0x8, 0xc, 0x9, 0xd, 0xe};
     uint8_t *metadata = random_bytes((codes + 3) / 4);
@@ -247,7 +247,7 @@ static void scales_case(const hc_kernel *kernel, int kind, int64_t n, float_kind
     const int bits = kind == HC_SCALES_U4 ? 4 : kind == HC_SCALES_F16 ? 16 : 8;
     begin("kind %d, n %" D ", factor %s", kind, n, float_kind_name(factors));
     uint8_t *stored = random_bytes((n * bits + 7) / 8);
-    for (int64_t i = 0; bits == 8 && n >= 256 && i < 256; i++) /* all there are */
+    for (int64_t i = 0; bits == 8 && n >= 256 && i < 256; i++) /* every byte once */
         stored[i] = (uint8_t)i;
     const float factor = draw_float(factors);
     float *wanted = items(n, 4), *got = items(n, 4);

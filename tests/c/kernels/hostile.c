@@ -53,7 +53,7 @@ float draw_float(float_kind kind) {
     switch (kind) {
     case ZEROS:
         return one_of_16 < 14 ? sign * 0.0f : plain;
-    case TIES: /* (1 + i / 2^12) (1 + j / 2^12) has its last bit at 2^-24 */
+    case TIES: /* the last bit of (1 + i / 2^12) (1 + j / 2^12) is 2^-24 */
         return sign * (1 + (float)(bits >> 5 & 7) * 0x1p-12f) * (one_of_16 < 4 ? 0x1p-12f : 1);
     case TINY:
         return sign * (one_of_16 < 8 ? from_bits((uint32_t)(bits >> 5 & 0x7fffff)) : plain * 0x1p-70f);
@@ -83,7 +83,7 @@ const char *integer_kind_name(integer_kind kind) {
 }
 
 int64_t draw_integer(int64_t least, int64_t most, integer_kind kind) {
-    const uint64_t bits = draw(), span = (uint64_t)most - (uint64_t)least + 1; /* 0: all of 64 bits */
+    const uint64_t bits = draw(), span = (uint64_t)most - (uint64_t)least + 1; /* 0: the whole range of 64 bits */
     if (kind == ANY)
         return (int64_t)((uint64_t)least + (span ? bits % span : bits));
     return kind == LEAST || (kind == ENDS && (bits & 1)) ? least : most;

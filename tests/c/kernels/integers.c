@@ -1,4 +1,4 @@
-/* Packed weights times few integer vectors, against the scalar kernels; where a family has none, against its equation. */
+/* Packed weights times few integer vectors, against the scalar kernel, or the equation if a family has none. */
 #include "kernels.h"
 
 #include "base/convert.h"
@@ -10,10 +10,10 @@
 
 static void *zeros(int64_t n, int64_t size) { return memset(items(n, size), 0, (size_t)(n * size)); }
 
-/* Where gemv_dots has x of code k. */
+/* The index at which gemv_dots stores the x of code k. */
 static int64_t place_of(int bits, int64_t k) { return bits == 8 ? k : k / 128 * 128 + k % 2 * 64 + k % 128 / 2; }
 
-/* Lines of n places each, what is behind column `columns` 0. */
+/* Lines of n values; those from column `columns` on are 0. */
 static int8_t *draw_lines(int bits, int n_lines, int64_t n, int64_t columns, integer_kind kind) {
     int8_t *x = zeros(n_lines * n, 1);
     for (int line = 0; line < n_lines; line++)
@@ -22,7 +22,7 @@ static int8_t *draw_lines(int bits, int n_lines, int64_t n, int64_t columns, int
     return x;
 }
 
-/* The least are those that `flip`, of a byte, makes 0. */
+/* The least code is the one that xor with `flip` makes 0. */
 static uint8_t *draw_codes(int64_t bytes, int flip, integer_kind kind) {
     uint8_t *codes = items(bytes, 1);
     for (int64_t i = 0; i < bytes; i++)
@@ -30,7 +30,7 @@ static uint8_t *draw_codes(int64_t bytes, int flip, integer_kind kind) {
     return codes;
 }
 
-/* Of 4 bits `is_narrow` means a table. */
+/* With 4 bits, `is_narrow` means a table. */
 static void dots_case(const hc_kernel *kernel, int bits, int64_t words, int64_t segments, int64_t missing, int n_lines,
                       bool is_signed, bool is_narrow, integer_kind codes, integer_kind values) {
     const int64_t segment = words * 32 / bits, row_bytes = segments * words * 4 - missing;
@@ -84,7 +84,7 @@ void check_gemv_dots(const hc_kernel *kernel) {
             dots_case(kernel, bits, *words, *segments, missing, n_lines, i / 2 % 2, is_narrow,
                       (integer_kind)(i / 3 % N_INTEGER_KINDS), (integer_kind)(i / 5 % N_INTEGER_KINDS));
     }
-    dots_case(kernel, 8, 65536 / 4, 1, 0, 1, false, false, MOST, LEAST); /* the whole budget */
+    dots_case(kernel, 8, 65536 / 4, 1, 0, 1, false, false, MOST, LEAST); /* the largest sum that is allowed */
     dots_case(kernel, 8, 65536 / 4, 1, 0, 1, false, false, MOST, MOST);
     usual();
     dots_case(kernel, 4, 4, 128, 0, 1, true, false, ANY, ANY);
@@ -113,7 +113,7 @@ void check_gemv_sum(const hc_kernel *kernel) {
     sum_case(kernel, 256, ANY);
 }
 
-/* Minus zero times the sums of x over the words of a line. */
+/* For each word of a line: minus the zero point times the sum of its x. */
 static int32_t *make_start(int bits, int zero, int n_lines, int64_t x_bytes, const int8_t *x) {
     const int64_t codes = 32 / bits, words = x_bytes / codes;
     int32_t *start = zeros(n_lines * words, 4);
@@ -131,7 +131,7 @@ static void folded_case(const hc_kernel *kernel, int words, int64_t row_bytes, i
     const int zero = is_signed        ? 8
                      : codes == MOST  ? 0
                      : codes == LEAST ? 15
-                                      : draw_zero(false); /* far from the codes */
+                                      : draw_zero(false); /* as far from the codes as possible */
     const int64_t x_bytes = hc_round_up(row_bytes, 64) * 2, groups = hc_ceil_div(row_bytes, 4 * words);
     hc_gemv_folded_args args = {.flip = is_signed ? 8 : 0,
                                 .words = words,
@@ -160,7 +160,7 @@ void check_gemv_folded(const hc_kernel *kernel) {
                 for (int j = 0; j < 2; j++, i++)
                     folded_case(kernel, words, row_bytes, n_lines, j, (integer_kind)(i / 2 % N_INTEGER_KINDS),
                                 (integer_kind)(i / 3 % N_INTEGER_KINDS));
-    folded_case(kernel, 2, 1 << 19, 1, false, MOST, LEAST); /* the whole budget */
+    folded_case(kernel, 2, 1 << 19, 1, false, MOST, LEAST); /* the largest sum that is allowed */
     folded_case(kernel, 8, 1 << 19, 4, false, LEAST, LEAST);
     usual();
     folded_case(kernel, 2, 2048, 1, true, ANY, ANY);
@@ -265,7 +265,7 @@ void check_gemv_minima_halves(const hc_kernel *kernel) {
     minima_halves_case(kernel, 64, 8, PLAIN);
 }
 
-/* gemv_dots and gemv_chain of the rows; those that do not exist are not looked at. */
+/* gemv_dots and gemv_chain of the rows; absent rows are skipped. */
 static void scaled_definition(const hc_gemv_scaled_args *args) {
     enum { MOST_SEGMENTS = 512 };
     const int64_t ld = hc_round_up(args->segments, 16), row_bytes = args->segments * args->words * 4;
@@ -300,7 +300,7 @@ static void scaled_definition(const hc_gemv_scaled_args *args) {
     }
 }
 
-/* Codes of 2 to 7 bits in rows of their own, to a byte each. */
+/* Rows of codes of 2 to 7 bits, unpacked to a byte each. */
 static const uint8_t *unpacked_rows(const uint8_t *stored, int64_t stride, int64_t row_bytes, int bits, int n_rows,
                                     int64_t n) {
     uint8_t *bytes = items(n_rows * (n + 8), 1);
@@ -309,7 +309,7 @@ static const uint8_t *unpacked_rows(const uint8_t *stored, int64_t stride, int64
     return bytes;
 }
 
-/* Of codes with packed_bits in the place of bytes, where that is not 0. */
+/* packed_bits: the bits of a stored code if they are not bytes, otherwise 0. */
 static void scaled_case(const hc_kernel *kernel, int bits, int packed_bits, int words, int64_t segments, int n_rows,
                         int n_lines, int scale_bits, integer_kind codes, integer_kind values, float_kind kind) {
     const int64_t row_bytes = segments * words * (packed_bits ? packed_bits : 8) / 2, gap = n_rows % 3 * 5;

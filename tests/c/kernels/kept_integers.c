@@ -1,4 +1,4 @@
-/* Integers that patterns keep times few integer vectors, against the equations of kernels/sparse/nm.h. */
+/* N:M sparse integer weights times few integer vectors, against the equations of kernels/sparse/nm.h. */
 #include "kernels.h"
 
 #include <inttypes.h>
@@ -6,10 +6,10 @@
 
 #define D PRId64
 
-/* Codes as they are stored, behind the last of `kept` those of 0 up to whole groups, and scales of groups. */
+/* A row as it is stored: `kept` codes, then codes of 0 up to whole groups, and the scales of groups. */
 typedef struct {
     int bits, flip, zero;
-    int64_t kept, padded, groups, group; /* group 0: the first scale for all */
+    int64_t kept, padded, groups, group; /* group 0: one scale for all */
     integer_kind kind;
 } stored_row;
 
@@ -22,7 +22,7 @@ static void draw_row(const stored_row *row, uint8_t *codes, uint8_t *scales) {
         put_bits(scales, g, 4, (unsigned)draw_integer(0, 15, row->kind == ANY ? ANY : MOST));
 }
 
-/* c of code t, times its scale. */
+/* The integer of code t times its scale. */
 static int64_t scaled_code(const stored_row *row, const uint8_t *codes, const uint8_t *scales, int64_t t) {
     const int code = (int)bits_at(codes, t, row->bits);
     if (row->bits == 8)
@@ -30,7 +30,7 @@ static int64_t scaled_code(const stored_row *row, const uint8_t *codes, const ui
     return ((code ^ row->flip) - row->zero) * (int64_t)bits_at(scales, row->group ? t / row->group : 0, 4);
 }
 
-/* What x_v holds of column k, 128 without a column: each kernel has it somewhere else. */
+/* Vectors in the order of a kernel: `place` gives the index of column k; bytes without a column are 128. */
 typedef int64_t place_fn(int64_t k);
 static uint8_t *draw_x(int n_vectors, int64_t ldx, int64_t n, int64_t columns, place_fn *place, integer_kind kind) {
     const int64_t bytes = (n_vectors - 1) * ldx + n;
@@ -50,7 +50,7 @@ static int64_t by_panels(int64_t k) {
     return 512 * (k / 512) + 128 * (quad / 4 * 2 + quad % 2) + (quad % 2 ? n % 16 + 16 * c + 64 * (n / 16) : 4 * n + c);
 }
 
-/* gemv_nm_dots (codes of 8 bits) and gemv_nm_folded (4). */
+/* The arguments of gemv_nm_dots (codes of 8 bits) or gemv_nm_folded (4). */
 typedef struct {
     stored_row row;
     hc_gemv_nm_integers_args args;
@@ -71,13 +71,13 @@ static void nm_definition(const nm_case_args *of) {
         }
 }
 
-/* Of kr columns blocks of m each keep as many; m = 0: positions of 8 bits among all kr. */
+/* kr columns hold kr / m blocks that keep equally many; m = 0: positions of 8 bits among all kr. */
 static void nm_case(hc_gemv_nm_integers_fn *fn, int bits, int kr, int m, int words, int64_t kept, int64_t rows,
                     int n_vectors, integer_kind codes, integer_kind values) {
     begin("kr %d, m %d, %d words a group, %" D " codes, %" D " rows, %d vectors, codes %s, x %s", kr, m, words, kept,
           rows, n_vectors, integer_kind_name(codes), integer_kind_name(values));
     const int flip =
-        bits == 4 && codes != MOST && draw_below(2) ? 8 : 0; /* what a row lacks of 4 codes are codes of 0 */
+        bits == 4 && codes != MOST && draw_below(2) ? 8 : 0; /* a row is filled up to 4 codes with codes of 0 */
     const int64_t group = words * 8, gap = rows % 2 * 3;
     nm_case_args of = {.row = {.bits = bits,
                                .flip = bits == 8 ? 128 : flip,
@@ -135,7 +135,7 @@ static void check_nm(hc_gemv_nm_integers_fn *fn, int bits) {
     int i = 0;
     for (int kr = 8; kr <= 64; kr *= 2)
         for (int part = 0; part < 4;
-             part++) /* blocks of kr, kr / 2, kr / 4; or positions of 8 bits, codes of 8 alone */
+             part++) /* blocks of kr, kr / 2, kr / 4; or 8-bit positions, with 8-bit codes alone */
             FOR_EACH(int64_t, kept, 0, 1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192, 250, 391)
     for (int n_vectors = 1; n_vectors <= 4; n_vectors *= 2, i++) {
         const int m = part < 3 ? kr >> part : 0, words = (const int[]){0, 2, 4, 8}[i % 4];
@@ -144,7 +144,7 @@ static void check_nm(hc_gemv_nm_integers_fn *fn, int bits) {
         nm_case(fn, bits, kr, m, bits == 4 ? words : 0, *kept, i % 7 == 0 ? draw_below(9) : 1 + i % 3, n_vectors,
                 (integer_kind)(i / 3 % N_INTEGER_KINDS), (integer_kind)(i / 5 % N_INTEGER_KINDS));
     }
-    nm_case(fn, bits, 8, 8, bits == 4 ? 8 : 0, 1 << 18, 1, 1, LEAST, MOST); /* the whole budget */
+    nm_case(fn, bits, 8, 8, bits == 4 ? 8 : 0, 1 << 18, 1, 1, LEAST, MOST); /* the largest sum that is allowed */
     nm_case(fn, bits, 8, 8, bits == 4 ? 8 : 0, 1 << 18, 1, 1, MOST, LEAST);
     usual();
     nm_case(fn, bits, 16, 16, bits == 4 ? 2 : 0, 1024, 8, 1, ANY, ANY);
@@ -153,7 +153,7 @@ static void check_nm(hc_gemv_nm_integers_fn *fn, int bits) {
 void check_gemv_nm_dots(const hc_kernel *kernel) { check_nm(kernel->fn.gemv_nm_dots, 8); }
 void check_gemv_nm_folded(const hc_kernel *kernel) { check_nm(kernel->fn.gemv_nm_folded, 4); }
 
-/* 2:4: the two positions of a quad ascend. */
+/* 2:4: two ascending positions for each block of 4. */
 static void draw_quads(int64_t kept, uint8_t *metadata) {
     static const uint8_t PAIRS[6] = {0x4, 0x8, 0xc, 0x9, 0xd, 0xe};
     for (int64_t t = 0; t < kept; t += 2) {
@@ -270,7 +270,7 @@ static void check_quads(const hc_kernel *kernel, quads_fn *test, int64_t most) {
         for (int j = 0; j < 2; j++, i++)
             test(kernel, words, *kept, n_vectors, (integer_kind)(i % N_INTEGER_KINDS),
                  (integer_kind)(i / 3 % N_INTEGER_KINDS));
-    test(kernel, 2, most, 1, LEAST, MOST); /* the whole budget */
+    test(kernel, 2, most, 1, LEAST, MOST); /* the largest sum that is allowed */
     test(kernel, 8, most, 1, MOST, LEAST);
     usual();
     test(kernel, 2, 2048, 1, ANY, ANY);

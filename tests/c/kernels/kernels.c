@@ -1,4 +1,4 @@
-/* The walk through all kernels: signals, comparisons, messages, times. */
+/* The loop over all kernels: signals, comparisons, messages, times. */
 #include "kernels.h"
 
 #include "base/platform/platform.h"
@@ -21,7 +21,7 @@ static check_fn *const CHECKS[HC_N_FAMILIES] = {
 #undef HC_KERNEL
 };
 
-/* What runs now. */
+/* The case that runs now. */
 static char name[64], arguments_of_case[256];
 static bool is_shifted;
 static uint64_t seed; /* of the case, counted from 1; 0: before the first */
@@ -45,7 +45,7 @@ void fail(const char *message, ...) {
     return_to_place(end_of_check);
 }
 
-/* A read or write outside of memory is an error of the kernel that runs, not the end of the program. */
+/* A read or write outside of memory fails the kernel that runs, and does not end the program. */
 static void on_fault(int number, const void *address, bool is_access) {
     if (is_checking && number == SIGABRT) {
         print_case();
@@ -68,12 +68,12 @@ static void finish_case(void) {
         fail("it writes beside its memory");
 }
 
-/* Sanitizers print a report and end the program: by a signal, so that the kernel can be named. */
+/* Sanitizers abort after their report, because a signal handler can still print the kernel's name. */
 #define EXPORTED __attribute__((visibility("default")))
 EXPORTED const char *__asan_default_options(void) { return "abort_on_error=1"; }
 EXPORTED const char *__ubsan_default_options(void) { return "abort_on_error=1:print_stacktrace=1"; }
 
-/* Times: the least of several rounds, each of enough calls to take a while. */
+/* A time is the least of ROUNDS rounds, each with enough calls to last ROUND_NS. */
 enum { ROUNDS = 9, ROUND_NS = 1000000 };
 static bool is_benchmark, next_is_usual, is_usual;
 typedef struct {
@@ -92,7 +92,7 @@ static bool goes_on(timer *t) {
         return true;
     const double end = now();
     if (t->calls > 0 && end - t->start < ROUND_NS) {
-        t->calls *= 2; /* this round was none */
+        t->calls *= 2; /* too short: the round does not count */
     } else if (t->calls > 0) {
         const double each = (end - t->start) / (double)t->calls;
         t->best = t->rounds == 0 || each < t->best ? each : t->best;

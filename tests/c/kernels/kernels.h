@@ -1,11 +1,11 @@
-/* Every kernel alone, called on hostile shapes and values against the definition of its family: the scalar kernel, or, for
- * the scalar kernel too, what the family's header says, in plain C. A family's test is a function check_<family>:
+/* Every kernel alone, on hostile shapes and values, against the definition of its family: the scalar kernel, or the
+ * equation of the family's header in plain C, which checks the scalar kernel too. A family's test is check_<family>:
  *
  *   for all cases {
- *       begin("k %d", k);                            what a message says; frees the memory of the case before
- *       inputs, outputs                              hostile.h; both outputs begin alike
+ *       begin("k %d", k);                            the text of messages; frees the memory of the last case
+ *       inputs, outputs                              hostile.h; both outputs start with the same bits
  *       definition(..., wanted); kernel(..., got)
- *       same("c", F32, got, wanted, n);              with the padding, which stays
+ *       same("c", F32, got, wanted, n);              includes the padding, which must not change
  *   }
  *
  * All cases run twice: with memory that ends on a forbidden page, and with memory at odd addresses. The first error of
@@ -18,7 +18,7 @@
 #include "hostile.h"
 #include "kernels/kernel.h"
 
-/* [--bench] [a prefix of family_isa ...]; 0, or 1 if something failed. */
+/* Arguments: [--bench] [a prefix of family_isa ...]. Returns the exit status: 1 if something failed. */
 int kernels(int n_arguments, char **arguments);
 
 /* A family without a test does not link. */
@@ -28,17 +28,17 @@ int kernels(int n_arguments, char **arguments);
 #undef HC_FAMILY
 #undef HC_KERNEL
 
-/* The kernels of formats, "encode" of "int" of a SIMD set. */
+/* Checks a kernel of a format, such as "encode" of "int", of a SIMD set; false if there is no such kernel. */
 bool check_format_kernel(const char *kind, const char *format, const hc_format_simd *set);
 
 __attribute__((format(printf, 1, 2))) void begin(const char *arguments, ...);
 
 typedef enum { F32, F64, U8, I8, U16, I32, I64, U64 } item_type;
-/* Ends the check at the first item with other bits; NaNs are all the same, as ops/ makes them one. */
+/* Ends the check at the first item whose bits differ. All NaNs count as equal, since ops/ canonicalizes them. */
 void same(const char *what, item_type type, const void *got, const void *wanted, int64_t n);
 __attribute__((format(printf, 1, 2), noreturn)) void fail(const char *message, ...);
 
-/* The next case is of usual size: with --bench its definition and kernel are timed, for the table. */
+/* The next case has a usual size: --bench times its definition and its kernel. */
 void usual(void);
 bool times_definition(void);
 bool times_kernel(void);
@@ -50,7 +50,7 @@ bool times_kernel(void);
             call;                                                                                                      \
     } while (0)
 
-/* Sizes around those of registers and tiles. */
+/* Loops over the listed values. */
 #define FOR_EACH(type, item, ...)                                                                                      \
     for (const type *item = (const type[]){__VA_ARGS__}, *const item##_end =                                           \
                                                              item +                                                    \

@@ -1,4 +1,4 @@
-/* The layers of transformers, against their equations a value at a time. */
+/* The layers of transformers, against their equations, one value at a time. */
 #include "kernels.h"
 
 #include <inttypes.h>
@@ -219,7 +219,7 @@ static void attend_definition(const hc_attend *some) {
     }
 }
 
-/* Keys of floats, or of codes with scales a group, each behind its row at an odd place. */
+/* Keys as floats, or as codes with one scale per group. */
 static hc_attend_keys drawn_keys(int64_t keys, int64_t width, bool coded, float_kind kind) {
     const int64_t ld = width + draw_below(3);
     if (!coded)

@@ -1,4 +1,4 @@
-/* What patterns keep, as floats: products against the scalar kernels; choosing and placing against sparsity/nm.h. */
+/* N:M sparse floats: GEMV and GEMM against the scalar kernels; choosing and expanding against sparsity/nm.h. */
 #include "kernels.h"
 
 #include "sparsity/nm.h"
@@ -9,7 +9,7 @@
 
 #define D PRId64
 
-/* Bits of 64 columns, of which so many eighths are set, about; all of them: none is missing. */
+/* Masks of 64 columns with about eighths / 8 of the bits set; with 8 eighths all are set. */
 static uint64_t draw_mask(int eighths) {
     uint64_t mask = 0;
     for (int i = 0; i < 64; i++)
@@ -32,7 +32,7 @@ static void nm_case(const hc_kernel *kernel, int64_t words, int eighths, int n_v
     int64_t kept;
     const uint64_t *masks = draw_masks(words, eighths, &kept), last = words ? masks[words - 1] : 0;
     const float *codes = floats(kept + behind, kind), *end = codes + kept + behind;
-    const int64_t ldx = words * 64 + n_vectors - 1; /* one vector ends with the last column that is kept */
+    const int64_t ldx = words * 64 + n_vectors - 1; /* a single vector ends at the last kept column */
     const int64_t n_last = n_vectors > 1 ? 64 : last ? 64 - __builtin_clzll(last) : 0;
     const float *x = floats(words ? (n_vectors - 1) * ldx + (words - 1) * 64 + n_last : 0, kind);
     float *wanted = floats(n_vectors * 64, kind), *got = copy_of(wanted, n_vectors * 64, 4);
@@ -55,7 +55,7 @@ void check_gemv_nm(const hc_kernel *kernel) {
     nm_case(kernel, 64, 4, 1, 0, PLAIN);
 }
 
-static const uint8_t PAIRS[6] = {0x4, 0x8, 0xc, 0x9, 0xd, 0xe}; /* two ascending positions of 2 bits */
+static const uint8_t PAIRS[6] = {0x4, 0x8, 0xc, 0x9, 0xd, 0xe}; /* two ascending 2-bit positions */
 
 static void quads_case(const hc_kernel *kernel, int64_t words, int n_vectors, float_kind kind) {
     begin("%" D " words, %d vectors, %s", words, n_vectors, float_kind_name(kind));
@@ -129,7 +129,7 @@ static void f32_definition(int64_t rows, int64_t count, const float *values, con
         }
 }
 
-/* in_place: the sums go on where they come from. */
+/* in_place: the sums are read from and written to the same memory. */
 static void f32_case(const hc_kernel *kernel, int64_t rows, int64_t count, int lanes, bool has_from, bool in_place,
                      float_kind kind) {
     enum { PANEL_ROWS = 61 };
@@ -191,7 +191,7 @@ void check_expand_x4(const hc_kernel *kernel) { check_expand(hc_expand_x4_scalar
 void check_expand_x8(const hc_kernel *kernel) { check_expand(hc_expand_x8_scalar, kernel->fn.expand_x8, 8); }
 void check_expand_x32(const hc_kernel *kernel) { check_expand(hc_expand_x32_scalar, kernel->fn.expand_x32, 32); }
 
-/* Any bits of metadata, `behind` bytes more than the words take. */
+/* Random metadata, `behind` bytes longer than the words need. */
 static void masks_case(const hc_kernel *kernel, int n, int m, int64_t words, int64_t behind) {
     const int64_t kept = words * 64 / m * n, bytes = hc_ceil_div(kept * hc_position_bits(m), 8) + behind;
     begin("%d:%d, %" D " words, %" D " bytes", n, m, words, bytes);
@@ -221,9 +221,9 @@ static void choose_case(const hc_kernel *kernel, int n, int m, int64_t blocks, f
     begin("%d:%d, %" D " blocks, %s, %s", n, m, blocks, float_kind_name(kind), scored ? "scores" : "|x|");
     const float *x = floats(blocks * m, kind);
     float *scores = scored ? floats(blocks * m, kind) : NULL;
-    for (int64_t i = 0; scored && i < blocks * m; i++) /* columns that only fill a block */
+    for (int64_t i = 0; scored && i < blocks * m; i++) /* as in columns that pad a block */
         scores[i] = i % 7 == 6 && kind != SPECIAL ? -INFINITY : scores[i];
-    if (kind == SPECIAL && draw_below(2)) /* a NaN or two, or none */
+    if (kind == SPECIAL && draw_below(2)) /* leaves at most a few NaNs */
         for (int64_t i = 0; i < blocks * m; i++)
             if (isnan((scored ? scores : x)[i]) && draw_below(blocks * m) > 1)
                 (scored ? scores : (float *)x)[i] = 0;

@@ -1,5 +1,5 @@
-/* The loops that measure what the machine can do: their state after so many steps is the scalar kernel's, and the
- * operations that they count are those of their registers. */
+/* The loops that measure peak throughput: their state after each number of steps must equal the scalar kernel's, and
+ * they must count the operations of their registers. */
 #include "kernels.h"
 
 #include <inttypes.h>
@@ -7,10 +7,10 @@
 
 #define D PRId64
 
-enum { LINE = 64 }; /* an alignment of state and of what is read */
+enum { LINE = 64 }; /* the alignment of the state and of the data */
 
-/* Chains are whole 16 bytes of a register, of which there may be 1, 2 or 4; an operation counts once a lane, or once a
- * register (peak_shuffle: once a byte in the scalar kernel). */
+/* A chain is a register of 1, 2 or 4 times 16 bytes. An operation counts once per lane, or once per register for
+ * peak_shuffle (once per byte in the scalar kernel). */
 static void loop_case(hc_peak_loop_fn *definition, hc_peak_loop_fn *fn, int64_t steps, bool is_float, float_kind kind) {
     begin("%" D " steps, %s", steps, is_float ? float_kind_name(kind) : "any bytes");
     float *wanted = items(HC_PEAK_STATE_BYTES / LINE, LINE);

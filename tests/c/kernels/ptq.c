@@ -1,4 +1,4 @@
-/* Float64 sums and roundings that codes depend on, against their equations. */
+/* The float64 sums and roundings that codes depend on, against their equations. */
 #include "kernels.h"
 
 #include <inttypes.h>
@@ -68,7 +68,7 @@ void check_axpy_f64(const hc_kernel *kernel) {
     axpy_case(kernel, 128, PLAIN);
 }
 
-/* Scales, some of them 0; x near the midpoints of some. */
+/* Random scales, some of them 0. */
 static double *draw_scales(int64_t n) {
     double *scale = items(n, 8);
     for (int64_t i = 0; i < n; i++)

@@ -1,4 +1,4 @@
-/* Products of rows as they lie, or with those of x side by side, against the scalar kernels. */
+/* Dot products of rows as they are stored, or with the rows of x interleaved, against the scalar kernels. */
 #include "kernels.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 #define D PRId64
 
-/* Padding of rows and gaps between them; x is 0 up to a whole step, and w may end with its last column. */
+/* Rows with padding and gaps; x is 0 up to a whole step, and w ends at its last column. */
 static void rows_case(const hc_kernel *kernel, int n_x, int64_t n_w, int64_t columns, int64_t gap, int hints,
                       integer_kind x_kind, integer_kind w_kind) {
     const int64_t ld_x = (columns + HC_ROWS_STEP - 1) / HC_ROWS_STEP * HC_ROWS_STEP + gap, ld_w = columns + gap;
@@ -54,7 +54,7 @@ void check_rows_s8(const hc_kernel *kernel) {
             rows_case(kernel, n_x, 1 + (n_x * 3 + i) % 7, *columns, i % 3 * 5, i, (integer_kind)(i % N_INTEGER_KINDS),
                       (integer_kind)(n_x % N_INTEGER_KINDS));
     rows_case(kernel, 3, 0, 64, 0, 0, ANY, ANY);
-    for (int i = 0; i < 16; i++) /* the whole budget */
+    for (int i = 0; i < 16; i++) /* the largest sum that is allowed */
         rows_case(kernel, 2, 2, 65536, 0, i % 8, i & 1 ? LEAST : MOST, i & 8 ? LEAST : MOST);
     usual();
     rows_case(kernel, kernel->mr, 24, 1024, 0, 0, ANY, ANY);
@@ -63,13 +63,13 @@ void check_rows_s8(const hc_kernel *kernel) {
 
 static int nibble(const uint8_t *bytes, int64_t i) { return bytes[i / 2] >> (i % 2 * 4) & 15; }
 
-/* scale * code. */
+/* The scale times the code. */
 static int value_of(const hc_rows_s8_args *args, int64_t j, int64_t k) {
     const int code = (nibble((const uint8_t *)args->w + j * args->ld_w, k) ^ 8) - 8;
     return args->words ? nibble(args->scales + j * args->ld_scales, k / (8 * args->words)) * code : code;
 }
 
-/* Where column k of x lies. */
+/* The index of column k of x. */
 static int64_t ordered(int64_t k) { return k / 128 * 128 + k % 2 * 64 + k % 128 / 2; }
 
 static void rows_s4_definition(const hc_rows_s8_args *args) {
@@ -83,7 +83,7 @@ static void rows_s4_definition(const hc_rows_s8_args *args) {
         }
 }
 
-/* Codes and scales end with their last byte, of which the upper half may be anything. */
+/* Codes and scales end at their last byte; its upper half may hold anything. */
 static hc_rows_s8_args stored_rows(int64_t n_w, int64_t columns, int words, int64_t gap, int hints, integer_kind kind) {
     hc_rows_s8_args args = {
         .n_w = n_w, .columns = columns, .words = words, .accumulate = hints % 2, .part = 1, .parts = 2};
@@ -150,7 +150,7 @@ void check_rows_s4(const hc_kernel *kernel) {
             rows_s4_case(kernel, n_x, 1 + (n_x * 3 + i) % 7, *columns, WORDS[i % 4], i % 3 * 5, (i * 7 + n_x) % 16,
                          (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(n_x % N_INTEGER_KINDS));
     rows_s4_case(kernel, 3, 0, 64, 2, 0, 0, ANY, ANY);
-    for (int i = 0; i < 32; i++) /* the whole budget */
+    for (int i = 0; i < 32; i++) /* the largest sum that is allowed */
         rows_s4_case(kernel, 1 + i / 4 % 3, 2, 65536, WORDS[i % 4], 0, 4 + i / 4 % 2 * 8, i & 16 ? LEAST : MOST,
                      i & 8 ? LEAST : MOST);
     usual();
@@ -160,7 +160,7 @@ void check_rows_s4(const hc_kernel *kernel) {
     }
 }
 
-/* Rows of x side by side, plus 128; w may end with its last column. */
+/* The rows of x interleaved, plus 128; w ends at its last column. */
 static void lanes_case(const hc_kernel *kernel, int lanes, int64_t n_w, int64_t columns, int64_t gap, int hints,
                        integer_kind x_kind, integer_kind w_kind) {
     const int64_t ld_w = columns + gap, ldc = lanes + gap, n_c = n_w ? (n_w - 1) * ldc + lanes : 0;
@@ -199,7 +199,7 @@ void check_lanes_s8(const hc_kernel *kernel) {
             lanes_case(kernel, n ? n * kernel->mr : HC_LANES_FEW, 1 + (n * 7 + i * 5) % 19, *columns, i % 3 * 5, i,
                        (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(n % N_INTEGER_KINDS));
     lanes_case(kernel, kernel->mr, 0, 64, 0, 0, ANY, ANY);
-    for (int i = 0; i < 8; i++) /* the whole budget */
+    for (int i = 0; i < 8; i++) /* the largest sum that is allowed */
         lanes_case(kernel, i < 4 ? kernel->mr : HC_LANES_FEW, 2 + i % 4 * 3, HC_LANES_COLUMNS, 0, i % 4,
                    i % 2 ? LEAST : MOST, i / 2 % 2 ? LEAST : MOST);
     usual();
@@ -253,7 +253,7 @@ void check_lanes_s4(const hc_kernel *kernel) {
         for (int i = 0; i < 16; i++)
             lanes_s4_case(kernel, n ? n * kernel->mr : HC_LANES_FEW, (n * 7 + i * 5) % 19, *columns, WORDS[i % 4],
                           i % 3 * 5, i, (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(n % N_INTEGER_KINDS));
-    for (int i = 0; i < 32; i++) /* the whole budget */
+    for (int i = 0; i < 32; i++) /* the largest sum that is allowed */
         lanes_s4_case(kernel, i & 16 ? kernel->mr : HC_LANES_FEW, 9, HC_LANES_COLUMNS, WORDS[i % 4], 0, 0,
                       i & 4 ? LEAST : MOST, i & 8 ? LEAST : MOST);
     usual();

@@ -1,4 +1,4 @@
-/* Compressed rows, EIE's entries, lists of activations, bitmaps: against the scalar kernels. */
+/* CSR rows, EIE entries, lists of activations and bitmaps, against the scalar kernels. */
 #include "kernels.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 #define D PRId64
 
-/* Rows of stored values: where they begin, and ascending columns below n_columns. Some rows have none. */
+/* The starts of CSR rows; some rows are empty. */
 static int64_t *draw_starts(int64_t rows, int64_t most) {
     int64_t *starts = items(rows + 1, 8);
     starts[0] = 0;
@@ -20,7 +20,7 @@ static int32_t *draw_columns(int64_t rows, const int64_t *starts, int64_t n_colu
     int32_t *indices = items(starts[rows], 4);
     for (int64_t i = 0; i < rows; i++) {
         const int64_t n = starts[i + 1] - starts[i];
-        for (int64_t t = 0; t < n; t++) /* one of each of n parts */
+        for (int64_t t = 0; t < n; t++) /* one column from each of n parts, so they ascend */
             indices[starts[i] + t] = (int32_t)(first + t * n_columns / n + draw_below(n_columns / n));
     }
     return indices;
@@ -87,7 +87,7 @@ void check_csr_spmv(const hc_kernel *kernel) {
     spmv_case(kernel, 64, 100, PLAIN);
 }
 
-/* Entries of a column: a run of rows passed over, then a code, or 15 rows and padding. */
+/* An entry of a column: the number of rows to skip, then a code; 15 rows and code 0 are padding. */
 static void eie_case(const hc_kernel *kernel, int64_t n, int64_t n_columns, int64_t rows, float_kind kind) {
     begin("%" D " of %" D " columns, %" D " rows, %s", n, n_columns, rows, float_kind_name(kind));
     uint32_t *pointers = items(n_columns + 1, 4);
@@ -122,7 +122,7 @@ void check_eie_columns(const hc_kernel *kernel) {
     eie_case(kernel, 64, 64, 256, PLAIN);
 }
 
-/* Not guarded: finite values alone, and sums that are not -0. */
+/* Without `guarded`, values must be finite and sums not -0. */
 static void outer_case(const hc_kernel *kernel, int64_t count, int64_t step, int lanes, bool guarded, int64_t most,
                        float_kind kind) {
     const int64_t n = count * lanes, n_starts = count ? (count - 1) * step + 2 : 0;
@@ -161,7 +161,7 @@ void check_outer_f32(const hc_kernel *kernel) {
     outer_case(kernel, 64, 1, 64, false, 32, PLAIN);
 }
 
-/* Items of which so many eighths have a bit, one at times. */
+/* Items of which eighths / 8 are not 0, half of those with a single bit. */
 static uint8_t *draw_items(int bytes, int64_t n, int eighths) {
     uint8_t *all = items(n * bytes, 1);
     memset(all, 0, (size_t)(n * bytes));
@@ -173,7 +173,7 @@ static uint8_t *draw_items(int bytes, int64_t n, int eighths) {
     return all;
 }
 
-/* Their bits, and what is kept of them. */
+/* The bitmap of the items, and the items that it keeps. */
 static void bitmap_case(const hc_kernel *kernel, int bytes, int64_t words, int eighths) {
     begin("items of %d bytes, %" D " words, %d of 8 kept", bytes, words, eighths);
     const uint8_t *all = draw_items(bytes, words * 64, eighths);

@@ -1,4 +1,4 @@
-/* Rounding by chance and where gradients pass, against their equations. */
+/* Stochastic rounding and the mask of gradients, against their equations. */
 #include "kernels.h"
 
 #include <float.h>

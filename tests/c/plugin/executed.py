@@ -1,10 +1,10 @@
-"""Count the instructions that whole products execute on ARM, by qemu's translator. Nothing is timed.
+"""Count the instructions of whole matmuls on ARM with qemu's translator. Nothing is timed.
 
 python tests/c/plugin/executed.py RUNNER [--emulator qemu-aarch64]
 
 RUNNER is the static program that `tests/c/build.py RUNNER --cc aarch64-linux-gnu-gcc --machine aarch64 -static` makes.
-The count of one product of 512 x 512 matrices is that of two products less that of one, so that neither the start nor
-the packing of weights in advance is in it.
+The count of one matmul of 512 x 512 matrices is the count of two matmuls minus that of one, which excludes the start of
+the process and the prepacking of weights.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-#: Of an emulated processor: the instructions for products of bytes that it has.
+#: Emulated processor -> its instructions for products of bytes.
 CPUS = {"max": "smmla", "neoverse-n1": "sdot", "cortex-a53": "NEON"}
 KINDS = ("float32", "int8")
 MULTIPLY_ADDS = 512**3
 
 
 def main() -> None:
-    """Print a table: processor, kind of product, executed instructions, multiply-adds per instruction."""
+    """Print a table: processor, kind of matmul, executed instructions, multiply-adds per instruction."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runner")
     parser.add_argument("--emulator", default="qemu-aarch64")
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def executed(emulator: str, plugin: str, runner: str, cpu: str, kind: str, times: int) -> int:
-    """Return the instructions of a run that computes the product so many times."""
+    """Return the instructions of a run that computes the matmul several times."""
     command = [emulator, "-cpu", cpu, "-plugin", plugin, "-d", "plugin", runner, "cube", kind, str(times)]
     done = subprocess.run(command, capture_output=True, text=True)
     found = re.search(r"executed (\d+)", done.stderr)

@@ -1,7 +1,7 @@
-/* A library for LD_PRELOAD: what aligned_alloc gives, which is where all scratch memory of the core comes from, ends at
- * most 63 bytes before a page that nobody may touch and begins on poison; what is freed may not be touched either.
+/* A library for LD_PRELOAD that guards the memory of aligned_alloc, the source of all scratch memory of the core. A
+ * block ends at most 63 bytes before a forbidden page and starts poisoned; freed memory is forbidden too.
  *
- *   | size | poison ... | the bytes asked for | forbidden page |        one block; addresses are never used twice
+ *   | size | poison ... | the bytes asked for | forbidden page |        one block; addresses are never reused
  *
  * cc -shared -fPIC -o guarded_heap.so tests/c/preload/guarded_heap.c -ldl
  */
@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define RESERVED ((size_t)1 << 43) /* of addresses; memory is what lives */
+#define RESERVED ((size_t)1 << 43) /* address space only; live blocks alone use memory */
 enum { PAGE = 4096, POISON = 0xff /* a NaN as a float */ };
 
 static unsigned char *region;
@@ -28,7 +28,7 @@ __attribute__((constructor)) static void reserve(void) {
 }
 
 void *aligned_alloc(size_t alignment, size_t bytes) {
-    const size_t block = (bytes + PAGE - 1) / PAGE * PAGE + 2 * PAGE; /* a page for the size, a forbidden one */
+    const size_t block = (bytes + PAGE - 1) / PAGE * PAGE + 2 * PAGE; /* one page for the size, one forbidden */
     const size_t at = atomic_fetch_add(&used, block);
     if (bytes > RESERVED || at + block > RESERVED || alignment > PAGE) {
         errno = ENOMEM;
@@ -50,7 +50,7 @@ void free(void *pointer) {
         next(pointer);
         return;
     }
-    /* Blocks are few pages or many; the one that begins here has its size in front of the poison. */
+    /* The block's size is stored one page before the first page of the pointer's data. */
     unsigned char *start = (unsigned char *)((uintptr_t)pointer / PAGE * PAGE) - PAGE;
     size_t block;
     memcpy(&block, start, sizeof block);

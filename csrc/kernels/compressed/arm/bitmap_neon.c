@@ -6,7 +6,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* --- bitmap_mark: one bit an item, 16 items at a time --- */
+/* --- bitmap_mark: one bit per item, 16 items at a time --- */
 
 /* Return a byte with all bits set for each of 16 items that is not 0. */
 INLINE uint8x16_t marked(const int bytes, const uint8_t *items) {
@@ -16,7 +16,7 @@ INLINE uint8x16_t marked(const int bytes, const uint8_t *items) {
         part[i] = vld1q_u8(items + 16 * i);
     if (bytes == 1)
         return vtstq_u8(part[0], part[0]);
-    uint16x8_t half[4]; /* 8 items each, but of 2 bytes 8 already */
+    uint16x8_t half[4]; /* 8 items each, narrowed to 16 bits; items of 2 bytes are 16 bits already */
 #pragma GCC unroll 4
     for (int i = 0; i < bytes; i += 2) {
         if (bytes == 2) {

@@ -1,4 +1,5 @@
-/* A filter a channel, 4 channels in lanes: hc_depthwise_f32_neon and hc_depthwise_scaled_f32_neon; kernels/conv/conv.h. */
+/* One filter per channel, 4 channels in lanes: hc_depthwise_f32_neon and hc_depthwise_scaled_f32_neon;
+ * kernels/conv/conv.h. */
 #include "kernels/floats/neon.h"
 
 #include "kernels/conv/depthwise_f32.h"

@@ -1,4 +1,4 @@
-/* A tile of integers: 6 rows of int16 by 8 of them, two at a time: hc_direct_s16_neon. */
+/* A tile of int16: 6 rows by 8 columns, two values of k at a time: hc_direct_s16_neon. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

@@ -1,5 +1,5 @@
-/* The Fourier transforms of tiles, 4 channels, or filters, in lanes: hc_fft_forward_f32_neon and hc_fft_back_f32_neon;
- * kernels/conv/conv.h. */
+/* The Fourier transforms of tiles, with 4 channels or filters in lanes: hc_fft_forward_f32_neon and
+ * hc_fft_back_f32_neon; kernels/conv/conv.h. */
 #include "kernels/floats/neon.h"
 #include "kernels/kernel.h"
 

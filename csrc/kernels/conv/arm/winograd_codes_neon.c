@@ -1,5 +1,5 @@
-/* Winograd's transforms of integers, 8 codes, or 4 sums, in lanes: hc_winograd_input_s16_neon, hc_winograd_filter_s16_neon and
- * hc_winograd_output_s32_neon; kernels/conv/conv.h. */
+/* Winograd's transforms of integers, with 8 codes or 4 sums in lanes: hc_winograd_input_s16_neon,
+ * hc_winograd_filter_s16_neon and hc_winograd_output_s32_neon; kernels/conv/conv.h. */
 #include "kernels/kernel.h"
 
 enum { LANES = 8 };

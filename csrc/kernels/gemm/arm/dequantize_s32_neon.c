@@ -1,4 +1,4 @@
-/* The final scaling of a folded product, 4 columns at a time in float64. Scales of columns are widened once for all
+/* The final scaling of a folded matmul, 4 columns at a time in float64. Scales of columns are widened once for all
  * rows. */
 #include "kernels/kernel.h"
 

@@ -1,4 +1,4 @@
-/* The final scaling of a folded product with 64-bit sums, 4 columns at a time. */
+/* The final scaling of a folded matmul with 64-bit sums, 4 columns at a time. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

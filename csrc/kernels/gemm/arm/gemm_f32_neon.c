@@ -1,4 +1,4 @@
-/* The tiled float32 product: 12 rows by 2 registers of columns are 24 accumulators, fed by lanes of 3 registers of a. */
+/* The tiled float32 matmul: 12 rows by 2 registers of columns are 24 accumulators, fed by lanes of 3 registers of a. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

@@ -1,4 +1,4 @@
-/* The int8 product by sdot. */
+/* The int8 matmul by sdot. */
 #include "kernels/gemm/arm/gemm_s8_dotprod.h"
 
 void hc_gemm_s8_dotprod(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {

@@ -1,4 +1,4 @@
-/* Steps of the int8 product by sdot: 12 rows by 2 registers of columns, fed by lanes of 3 registers of a. */
+/* Steps of the int8 matmul by sdot: 12 rows by 2 registers of columns, fed by lanes of 3 registers of a. */
 #ifndef HC_GEMM_S8_DOTPROD_H
 #define HC_GEMM_S8_DOTPROD_H
 

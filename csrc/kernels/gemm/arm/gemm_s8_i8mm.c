@@ -1,4 +1,4 @@
-/* The int8 product by smmla. */
+/* The int8 matmul by smmla. */
 #include "kernels/gemm/arm/gemm_s8_i8mm.h"
 
 void hc_gemm_s8_i8mm(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {

@@ -1,4 +1,4 @@
-/* Steps of the int8 product by smmla, 8 values a step: 6 pairs of rows by 4 pairs of columns. An accumulator holds
+/* Steps of the int8 matmul by smmla, 8 values per step: 6 pairs of rows by 4 pairs of columns. An accumulator holds
  * 2 x 2 sums. The panel of b has the two halves of a step one after the other; zipping their words gives columns.
  */
 #ifndef HC_GEMM_S8_I8MM_H

@@ -1,4 +1,4 @@
-/* Steps of the int8 product without sdot: products of 8 bits are exact in 16, neighbours are added in 32. 4 rows by 4
+/* Steps of the int8 matmul without sdot: products of 8 bits are exact in 16, neighbours are added in 32. 4 rows by 4
  * pairs of columns. An accumulator holds two parts of the sums of each column of a pair.
  */
 #ifndef HC_GEMM_S8_NEON_H

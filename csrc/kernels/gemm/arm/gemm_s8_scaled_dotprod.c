@@ -1,4 +1,4 @@
-/* The int8 product with float32 group scales by sdot: one fma per segment on the float32 sums, which stay in memory
+/* The int8 matmul with float32 group scales by sdot: one fma per segment on the float32 sums, which stay in memory
  * (L1). */
 #include "kernels/gemm/arm/gemm_s8_dotprod.h"
 

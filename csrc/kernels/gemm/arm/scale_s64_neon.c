@@ -1,4 +1,4 @@
-/* One segment of a grouped product with 64-bit sums, 4 values at a time. NEON cannot round 64-bit integers to float32;
+/* One segment of a grouped matmul with 64-bit sums, 4 values at a time. NEON cannot round 64-bit integers to float32;
  * the scalar instruction can, with one rounding. */
 #include "kernels/kernel.h"
 

@@ -1,4 +1,5 @@
-/* gemv_dense: 4 rows in lanes; blocks of 4 columns are transposed. Four sums run at a time, which hides the latency of fma. */
+/* gemv_dense: 4 rows in lanes; blocks of 4 columns are transposed. Four sums run at a time, which hides the latency of
+ * fma. */
 #include "kernels/gemv/arm/gemv_arm.h"
 
 /* 4 x n_groups rows; n_groups x n_vectors is 4. */

@@ -1,4 +1,4 @@
-/* gemv_minima: 16 rows in four registers. The minima of some segments are transposed once for all lines of x. */
+/* gemv_minima: 16 rows in four registers. Minima are transposed once for all lines of x. */
 #include "kernels/gemv/arm/gemv_arm.h"
 
 enum { SEGMENTS = 64 };

@@ -7,7 +7,7 @@
 
 #include <arm_neon.h>
 
-/* Lanes i and i + 2 of two keys, added. */
+/* Adds lanes i and i + 2 of two keys. */
 static inline float32x4_t fold_two(hc_floats a, hc_floats b) {
     const float64x2_t one = vreinterpretq_f64_f32((float32x4_t)a), other = vreinterpretq_f64_f32((float32x4_t)b);
     return vaddq_f32(vreinterpretq_f32_f64(vzip1q_f64(one, other)), vreinterpretq_f32_f64(vzip2q_f64(one, other)));

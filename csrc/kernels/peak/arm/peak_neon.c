@@ -24,7 +24,7 @@ int64_t hc_peak_fma_neon(int64_t steps, void *state) {
     return steps > 0 ? HC_PEAK_CHAINS * 4 * 2 : 0;
 }
 
-/* peak_shuffle, 16 bytes an instruction. */
+/* peak_shuffle, 16 bytes per instruction. */
 int64_t hc_peak_shuffle_neon(int64_t steps, void *state) {
     static const uint8_t INDEX[16] = {3, 10, 1, 8, 15, 6, 13, 4, 11, 2, 9, 0, 7, 14, 5, 12};
     uint8_t *const chain = state;
@@ -46,7 +46,7 @@ int64_t hc_peak_shuffle_neon(int64_t steps, void *state) {
     return steps > 0 ? HC_PEAK_CHAINS : 0;
 }
 
-/* peak_read, 128 bytes a turn. */
+/* peak_read, 128 bytes per iteration. */
 uint64_t hc_peak_read_neon(const void *bytes, int64_t size, int64_t ahead) {
     const uint64_t *word = bytes, *const end = word + size / 8;
     uint64x2_t sum_u64x2[8] = {{0}};

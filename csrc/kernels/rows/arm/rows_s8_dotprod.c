@@ -1,4 +1,4 @@
-/* Dots of rows by sdot. */
+/* Dot products of rows by sdot. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

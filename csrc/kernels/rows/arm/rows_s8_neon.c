@@ -1,4 +1,4 @@
-/* Dots of rows without sdot. */
+/* Dot products of rows without sdot. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

@@ -25,7 +25,7 @@ typedef struct {
     uint32_t *largest; /* magnitudes of lines, as bits */
 } hc_rounded;
 
-/* So many images at once. */
+/* The number of images that are rounded at once. */
 int64_t hc_rounded_images_at_once(const hc_convolution *conv);
 int64_t hc_rounded_bytes(const hc_convolution *conv);
 /* The struct must not be moved until hc_rounded_free, even if this fails. */

@@ -1,6 +1,6 @@
 """The bytes of ggml's blocks (src/ggml-common.h), from the components of an array and back.
 
-heterocompute/reference/formats/ggml/storage.py says which bytes these are, csrc/formats/ggml/blocks.c moves them.
+heterocompute/reference/formats/ggml/storage.py defines these bytes, csrc/formats/ggml/blocks.c moves them.
 """
 
 from __future__ import annotations

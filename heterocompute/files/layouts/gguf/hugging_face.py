@@ -1,4 +1,4 @@
-"""A language model of llama.cpp under the names of Hugging Face: tensors, order of rows, config.json.
+"""Language models of llama.cpp under the names of Hugging Face: tensors, order of rows, config.json.
 
     blk.3.attn_q.weight       model.layers.3.self_attn.q_proj.weight, its rows in the order of halves (llama)
     output_norm.weight        model.norm.weight, of gemma less 1
@@ -25,25 +25,25 @@ from .llama_cpp import FACTORS, factors_of, paired
 __all__ = ["Renamed", "renamed"]
 
 EMBEDDING = "token_embd.weight"
-LOW, HIGH = 1.0, 4.0  # of all llama3 models that are known
-CONTEXTS = (8192, *(1 << n for n in range(4, 20)))  # before the scaling, the usual one first
+LOW, HIGH = 1.0, 4.0  # the values of all known llama3 models
+CONTEXTS = (8192, *(1 << n for n in range(4, 20)))  # contexts before the scaling, the most common first
 TOKENS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
 
 
 @dataclass(frozen=True)
 class Renamed:
-    """A language model as loaders of Hugging Face know it.
+    """A language model with the names of Hugging Face.
 
     Attributes
     ----------
     names : dict of str to str
-        Tensors there -> of the file.
+        Names of Hugging Face -> names in the file.
     rows : dict of str to ndarray
-        Of some tensors there: their rows as rows of the file.
+        For some of these tensors: the row of the file for each row.
     minus_one : frozenset of str
-        Tensors there of which the file holds 1 more.
+        Tensors to which the file adds 1.
     config : dict of str to Any
-        Of config.json.
+        Content of config.json.
     """
 
     names: dict[str, str]
@@ -53,12 +53,12 @@ class Renamed:
 
 
 def renamed(reader: Gguf) -> Renamed:
-    """Return the names that Hugging Face has for the tensors of a file.
+    """Return a language model under the names of Hugging Face.
 
     Raises
     ------
     ValueError
-        It is not a language model of a known family, or has a tensor without a name there; why.
+        The file is not a language model of a known family, or has a tensor without a name in Hugging Face.
     """
     if EMBEDDING not in reader:
         raise ValueError(f"the tensor {EMBEDDING} is missing")
@@ -118,13 +118,13 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], factors: Array | None) 
     for key, word in TOKENS.items():
         said = reader.metadata.get(f"tokenizer.ggml.{word}_token_id")
         found[key] = int(said) if said is not None and said.isdecimal() and len(said) < 10 else None
-    if found["pad_token_id"] is None:  # the usual one of a family may lie beyond the vocabulary
+    if found["pad_token_id"] is None:  # the default of a family may be beyond the vocabulary
         found["pad_token_id"] = found["eos_token_id"]
     return found
 
 
 def _scaling(shape: Shape, factors: Array | None) -> dict[str, Any] | None:
-    """Return rope_scaling; of llama3 the file has the divisors alone."""
+    """Return rope_scaling; for llama3 the file has only the divisors."""
     rope = shape.rope
     if factors is not None:
         return _llama3(rope, factors.astype(np.float64))
@@ -138,9 +138,10 @@ def _scaling(shape: Shape, factors: Array | None) -> dict[str, Any] | None:
 
 
 def _llama3(rope: Rope, factors: Array) -> dict[str, Any]:
-    """Return the scaling whose divisors these are.
+    """Return the llama3 scaling that has these divisors.
 
-    The context before follows from a divisor between 1 and the factor. Without one, all contexts that fit are the same.
+    The original context follows from a divisor between 1 and the factor. Without such a divisor, all contexts that fit
+    have the same divisors.
     """
     factor = float(np.round(factors.max(initial=1.0), 3))
     plain = rope.base ** (-np.arange(0, rope.width, 2, dtype=np.float64) / rope.width)

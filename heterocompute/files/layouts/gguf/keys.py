@@ -1,4 +1,4 @@
-"""Keys of a GGUF file, each in the type that llama.cpp looks for."""
+"""Keys of a GGUF file, each in the type that llama.cpp expects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add_key(writer: Any, gguf: Any, key: Any, value: Any) -> None:
 
 
 def _key_type(key: str, value: Any, each: Sequence[Any]) -> str:
-    """Return the type of a key's values: of Python's numbers what llama.cpp looks for, of NumPy's their own."""
+    """Return the type of a key's values: for Python's numbers the one that llama.cpp expects, for NumPy's their own."""
     one = each[0]
     if isinstance(one, str):
         return "STRING"

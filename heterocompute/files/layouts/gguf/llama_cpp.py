@@ -1,4 +1,4 @@
-"""What llama.cpp needs beside the weights of a language model: architecture, sizes, names, order of rows, tokenizer.
+"""Data of a language model that llama.cpp needs besides the weights: architecture, sizes, names, row order, tokenizer.
 
     Hugging Face                              GGUF
     config.json                               keys llama.block_count, llama.embedding_length, ...
@@ -38,25 +38,25 @@ TOKENIZER, OPTIONS, GENERATION, TEMPLATE = (
     "tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja",
 )  # fmt: skip
 MAX_TOKENIZER = 1 << 27
-DROPPED = (".rotary_emb.inv_freq", ".masked_bias")  # computed again by every runtime
+DROPPED = (".rotary_emb.inv_freq", ".masked_bias")  # runtimes compute these themselves
 FACTORS = "rope_freqs.weight"
-WINDOWED = ("gemma2", "gemma3", "phi3")  # of the other families llama.cpp lets every layer see all positions
+WINDOWED = ("gemma2", "gemma3", "phi3")  # in other families, every layer of llama.cpp sees all positions
 SPACE = "\u2581"
 
 
 @dataclass(frozen=True)
 class Model:
-    """A language model as llama.cpp has it.
+    """A language model with the keys and names of llama.cpp.
 
     Attributes
     ----------
     architecture : str
     keys : dict of str to Any
-        Of the file.
+        Keys of the file.
     names : dict of str to str
-        Tensors of the checkpoint -> of the file. Others are left out.
+        Tensors of the checkpoint -> tensors of the file. Other tensors are left out.
     rows : dict of str to ndarray
-        Of some tensors of the file: the order of the rows.
+        Order of the rows of some tensors of the file.
     plus_one : frozenset of str
         Tensors of the file to which 1 is added.
     more : dict of str to ndarray
@@ -72,7 +72,7 @@ class Model:
 
 
 def model_of_gguf(reader: Gguf) -> Model:
-    """Return the language model of a GGUF file, whose keys and names stay."""
+    """Return the language model of a GGUF file, with unchanged keys and names."""
     keys = reader.keys()
     architecture = keys.pop("general.architecture", "none")
     for key in ("general.alignment", "general.file_type", "general.quantization_version"):
@@ -141,7 +141,7 @@ def _json(path: str, limit: int = MAX_CONFIG) -> Mapping[str, Any]:
 
 
 def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse what llama.cpp has no place for, or would compute otherwise."""
+    """Raise ValueError for models that llama.cpp cannot represent or would compute differently."""
     taken = set(roles.values())
     if strange := next((name for name in names if name not in taken), None):
         raise ValueError(f"the tensor {quoted(strange)} has no place in the architecture {shape.family}")
@@ -160,12 +160,12 @@ def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int
 
 
 def paired(heads: int, width: int) -> Array:
-    """Return the order of rows that has i and i + width / 2 of each head side by side."""
+    """Return the order of rows that puts i and i + width / 2 of each head next to each other."""
     return np.arange(heads * width).reshape(heads, 2, width // 2).swapaxes(1, 2).reshape(-1)
 
 
 def factors_of(rope: Rope) -> Array:
-    """Return what llama.cpp divides RoPE's frequencies by."""
+    """Return the divisors of RoPE's frequencies in llama.cpp."""
     plain = rope.base ** (-np.arange(0, rope.width, 2, dtype=np.float64) / rope.width)
     return (plain / rope.frequencies()).astype(np.float32)
 
@@ -174,7 +174,7 @@ def _sizes(shape: Shape, config: Mapping[str, Any]) -> dict[str, Any]:
     rope, window = shape.rope, next((one for one in shape.windows if one is not None), None)
     context = shape.context
     if window is not None and shape.family not in WINDOWED:
-        context = min(context, window)  # up to there a window changes nothing
+        context = min(context, window)  # up to this length the window has no effect
     found: dict[str, Any] = {
         "context_length": context, "embedding_length": shape.width, "block_count": shape.layers,
         "feed_forward_length": shape.hidden, "attention.head_count": shape.heads,
@@ -202,7 +202,7 @@ def _sizes(shape: Shape, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tokens(folder: str, config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
-    """Return the keys of the tokenizer that tokenizer.json describes."""
+    """Return the keys for the tokenizer of tokenizer.json."""
     place = os.path.join(folder, TOKENIZER)
     if not is_file(place):
         raise ValueError(f"{TOKENIZER} is missing")
@@ -245,7 +245,7 @@ def _tokens(folder: str, config: Mapping[str, Any], vocabulary: int) -> dict[str
 
 
 def _pieces(said: Mapping[str, Any], words: Mapping[str, Any], vocabulary: int) -> tuple[list[str], list[int]]:
-    """Return the text and the type of each row of the embedding."""
+    """Return the text and the type of the token of each row of the embedding."""
     texts: list[str | None] = [None] * vocabulary
     types = [NORMAL] * vocabulary
     added = [one for one in said.get("added_tokens") or () if isinstance(one, Mapping)]
@@ -275,7 +275,7 @@ def _steps(found: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _rule(steps: list[Mapping[str, Any]], whole_words: bool) -> str:
-    """Return llama.cpp's name of the rule that cuts a text into words."""
+    """Return llama.cpp's name of the rule that splits a text into words."""
     digits = any(step.get("type") == "Digits" and step.get("individual_digits") for step in steps)
     splits = [step["pattern"].get("Regex") for step in steps
               if step.get("type") == "Split" and isinstance(step.get("pattern"), Mapping)]  # fmt: skip
@@ -289,7 +289,7 @@ def _rule(steps: list[Mapping[str, Any]], whole_words: bool) -> str:
 
 
 def _ends(folder: str, said: Mapping[str, Any], config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
-    """Return the tokens that begin and end texts."""
+    """Return the tokens at the beginning and end of texts."""
     generation, options = (
         _json(os.path.join(folder, name)) if is_file(os.path.join(folder, name)) else {}
         for name in (GENERATION, OPTIONS)

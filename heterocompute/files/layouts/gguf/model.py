@@ -5,7 +5,7 @@
     MXFP4   E8M0 byte, 16 bytes as of Q4_0                               mxfp4
     NVFP4   4 E4M3 bytes, 32 bytes: 8 for 16 values, j low, j + 8 high   nvfp4; its float32 is a tensor of its own
 
-The types of `GGML` are blocks of ggml as they are (ggml_blocks.py). ggml, src/ggml-common.h, lines 194, 251, 214, 221.
+The types of `GGML` are blocks of ggml as they are (blocks.py). ggml, src/ggml-common.h, lines 194, 251, 214, 221.
 A code for -0 is written as 0, as ggml has it, which decodes both to 0.
 """
 
@@ -57,7 +57,7 @@ def block_of(fmt: Format) -> int:
 
 
 def has_place(fmt: Any) -> bool:
-    """Tell whether ggml has blocks of a format."""
+    """Tell whether ggml has blocks for a format."""
     return blocks_name(fmt) is not None
 
 
@@ -206,7 +206,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
         if model is not None and (plain.ndim == 1 or plain.dtype == np.float64):
             plain = converted(plain, np.float32)  # llama.cpp has vectors of float32 only
             plain = plain + np.float32(1) if name in model.plus_one else plain
-        plain = np.ascontiguousarray(plain if order is None else plain[order])  # of 0 dimensions: 1
+        plain = np.ascontiguousarray(plain if order is None else plain[order])  # 0 dimensions become 1
         stored[name] = ("BF16", plain.view(np.uint8)) if plain.dtype.name == "bfloat16" else (None, plain)
     with replacing(path) as temporary, naming(os.fspath(path)):
         writer = gguf.GGUFWriter(temporary, "none" if model is None else model.architecture)

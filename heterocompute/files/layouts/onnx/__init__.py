@@ -1,1 +1,1 @@
-"""ONNX: models written with packed weights (`model`, `matmul`), and weights read from any graph (`graph`)."""
+"""ONNX: writes models with packed weights (`model`, `matmul`), and reads weights of any graph (`graph`)."""

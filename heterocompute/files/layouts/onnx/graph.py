@@ -1,8 +1,8 @@
 """Weights of quantized ONNX models: `MatMulNBits` of onnxruntime, and `DequantizeLinear` of constants.
 
-A matrix is (out, in) here, packed, or values where zero points are floats and no format has the same values. Matrices
-of `DequantizeLinear` that lie (in, out) are turned. Filters and stacks keep their shape. matmul.py and model.py
-say where codes, scales and zero points lie. Constants of other operators are plain tensors.
+A matrix is (out, in) here. It is packed, except if zero points are floats and no format has the same values.
+`DequantizeLinear` matrices that are stored as (in, out) are transposed. Filters and stacks keep their shape. matmul.py
+and model.py describe the storage of codes, scales and zero points. Constants of other operators are plain tensors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCALES = ("float16", "bfloat16", "float32")
 
 
 def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
-    """Return the plain tensors of a model, and how each quantized weight is read.
+    """Return the names of the plain tensors of a model, and a reader for each quantized weight.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
 
 
 def _made(name: str, bits: int, group: int | None, codes: Codes, scales: Array, points: Array) -> QuantizedArray:
-    """Return an array, symmetric where all zero points are the middle and the lowest code is not used."""
+    """Return an array; it is symmetric if all zero points are the middle and the lowest code is not used."""
     if scales.dtype.name not in SCALES or not np.isfinite(scales.astype(np.float32)).all():
         raise ValueError(f"{name}: scales of {scales.dtype}, expected finite {', '.join(SCALES)}")
     middle, kind = 1 << (bits - 1), "f16" if scales.dtype == np.float16 else "f32"
@@ -98,7 +98,7 @@ def _of_blocks(reader: Onnx, node: Any) -> Any:
 
 
 def _with_float_zeros(name: str, codes: Codes, zeros: Array, scales: Array, group: int) -> Any:
-    """Return an array, or values where no format here has exactly those."""
+    """Return an array, or the values if no format here represents them exactly."""
     shape = len(codes.packed), -(-codes.length // group)
     if zeros.size != scales.size or not np.isfinite(zeros.astype(np.float32)).all():
         raise ValueError(f"{name}: zero points are {zeros.dtype} {zeros.shape}, expected finite floats {shape}")
@@ -142,7 +142,7 @@ def _of_tensor(reader: Onnx, node: Any) -> QuantizedArray:
 
 
 def _axes(name: str, shape: tuple[int, ...], axis: int, block: int) -> tuple[int, ...]:
-    """Return the reduction axes of a weight with scales per `axis`, or blocks along it: the usual ones if they fit."""
+    """Return the reduction axes of a weight with scales per `axis` or blocks along it: the usual axes if they fit."""
     usual = axis_of(name, shape)
     if block:
         return usual if usual[-1] == axis else (axis,)

@@ -1,8 +1,8 @@
 """ONNX with onnxruntime's `MatMulNBits`, the operator for packed weights: Y = X W^T + bias.
 
-    B            uint8 (out, blocks, bytes of a block): codes without a sign, the even one low; code + 2^(bits - 1)
+    B            uint8 (out, blocks, bytes of a block): unsigned codes, the even code low; code + 2^(bits - 1)
     scales       float32 (out, blocks)
-    zero_points  uint8 (out, bytes of a row), packed as the codes; asymmetric formats alone, else 2^(bits - 1)
+    zero_points  uint8 (out, bytes of a row), packed as the codes; asymmetric formats only, default 2^(bits - 1)
 
 The last block of a row may be short: its codes are padded. A weight ``fc.weight`` has the input ``fc.input`` and the
 output ``fc.output``, with any number of rows. ``fc.bias``, a vector (out,), is added. Other arrays that are not
@@ -110,5 +110,5 @@ def _first(arrays: Mapping[str, Any]) -> str:
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write the model; the file gets its name when it is complete."""
+    """Write the model; the file appears under its name when it is complete."""
     write_model(path, model_of(arrays))

@@ -1,8 +1,8 @@
-"""ONNX: a model whose outputs are the weights, each by a `DequantizeLinear` of its codes, as runtimes take them.
+"""ONNX: a model whose outputs are the weights, each by a `DequantizeLinear` of its codes, which runtimes support.
 
-A matrix is quantized along either axis, a filter of a convolution along (2, 3, 1). Scales of a single other axis are
-per that axis. All others are blocks (opset 21) along the last reduction axis, along which groups lie; the last block
-may be short. Codes of 2 bits need opset 25. Arrays that are not packed are initializers. The nodes can be moved into a
+A matrix is quantized along either axis, a filter of a convolution along (2, 3, 1). Scales that depend on one other axis
+are per axis. All others are per block (opset 21) along the last reduction axis, the axis of the groups; the last block
+may be short. 2-bit codes need opset 25. Arrays that are not packed are initializers. The nodes can be moved into a
 graph that uses the weights.
 """
 
@@ -27,7 +27,7 @@ OPSET_2 = 25  # has INT2 and UINT2
 
 
 def onnx_of(layout: str) -> Any:
-    """Return the package onnx; ImportError where it is not installed."""
+    """Return the package onnx; ImportError if it is not installed."""
     try:
         import onnx  # optional
     except ImportError:
@@ -83,23 +83,23 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
 
 
 def packed_bits(values: np.ndarray[Any, Any], bits: int) -> bytes:
-    """Return codes of 2, 4 or 8 bits as ONNX stores them: dense, the first in the lowest bits."""
+    """Return codes of 2, 4 or 8 bits in the storage of ONNX: dense, the first in the lowest bits."""
     return pack(values.reshape(1, -1).view(np.uint8) & np.uint8((1 << bits) - 1), bits).tobytes()
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write the model; the file gets its name when it is complete."""
+    """Write the model; the file appears under its name when it is complete."""
     write_model(path, model_of(arrays))
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise ValueError where two values of a graph would have one name."""
+    """Raise ValueError if two values of a graph would have the same name."""
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise ValueError(f"save: two tensors would be called {quoted(twice)}")
 
 
 def write_model(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file that gets its name when it is complete."""
+    """Write a file that appears under its name when it is complete."""
     with replacing(path) as temporary, naming(os.fspath(path)), open(temporary, "xb") as file:
         file.write(data)

@@ -1,11 +1,11 @@
-"""quanto of 8 bits, as the `state_dict` of optimum-quanto has it; reading only.
+"""8-bit tensors of quanto, as in the `state_dict` of optimum-quanto; reading only.
 
     NAME.weight._data   int8, float8_e4m3fn or float8_e5m2 (out, in), or a filter (out, in, height, width)
     NAME.weight._scale  float (out, 1), or (out, 1, 1, 1); or one
 
 value = code x scale in float32, before quanto rounds it to the dtype of the scale. Weights of 2 and 4 bits
-(`NAME.weight._data._data`) are rows of groups without the shape of the weight, which quanto takes from the model: they
-are refused. optimum-quanto 0.2.7, tensor/weights/qbytes.py, tensor/packed.py.
+(`NAME.weight._data._data`) are refused: the file has rows of groups, but not the shape of the weight, which quanto
+takes from the model. optimum-quanto 0.2.7, tensor/weights/qbytes.py, tensor/packed.py.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ def _codes_in(prefix: str, tensors: Mapping[str, Array]) -> scaled.Codes:
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one matrix with a scale for each row, or for all."""
+    """Return one matrix with one scale per row, or one for all rows."""
     return scaled.array_of(prefix, _codes_in(prefix, tensors), NAME)
 
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return the codes and scales of a matrix for which no format exists here; None for other tensors."""
+    """Return the codes and scales of a matrix that no format here represents; None for other tensors."""
     codes = _codes_in(prefix, tensors)
     return None if scaled.format_of(codes) is not None else (codes, codes.codes.shape, None)
 
 
 def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return the float32 values of a filter, what it is, its bytes; None of matrices."""
+    """Return the float32 values of a filter, a description, its bytes; None for matrices."""
     codes, scales = _parts(prefix, tensors)
     if codes.ndim == 2:
         return None

@@ -1,4 +1,4 @@
-"""torchao's tensors of 8 bits and of integers stored in 8 bits, flattened for safetensors; read alone.
+"""torchao's 8-bit tensors and integers stored in 8 bits, flattened for safetensors; reading only.
 
     NAME._weight_qdata       int8, float8_e4m3fn or float8_e5m2 (out, in)
     NAME._weight_scale       float (out / high, in / wide), or one
@@ -36,7 +36,7 @@ ENDS = (
     "._weight_per_tensor_scale",
 )
 INTEGERS = tuple(f"int{bits}" for bits in range(1, 9))
-# The type of a tensor -> dtypes of its codes.
+# Type of a tensor -> dtypes of its codes.
 TYPES: dict[str, tuple[str, ...]] = {
     "Float8Tensor": ("float8_e4m3fn", "float8_e5m2"),
     "Int8Tensor": ("int8",),
@@ -46,7 +46,7 @@ KINDS = (*TYPES, *torchao_int4.KINDS, *torchao_mx.KINDS)
 
 
 def is_described(prefix: str, metadata: Mapping[str, str]) -> bool:
-    """Tell whether the metadata of a file say what the tensors of a layer are."""
+    """Tell whether the metadata of a file describe the tensors of a layer."""
     return f"{prefix}.weight" in metadata
 
 
@@ -113,7 +113,7 @@ def _int4_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one matrix with scales of rows, groups, or one; float8 with scales of blocks."""
+    """Return one matrix with scales per row, per group, or one scale; float8 with scales per block."""
     kind, data = _said(prefix, config["metadata"])
     if kind in torchao_mx.KINDS:
         return torchao_mx.array_of(prefix, kind, data, tensors, (*ENDS[:2], ENDS[4]))
@@ -141,7 +141,7 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
 
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return codes with scales of blocks; None of others."""
+    """Return codes with scales per block; otherwise None."""
     if _said(prefix, config["metadata"])[0] not in TYPES:
         return None
     weight, _ = _codes_in(prefix, tensors, config)

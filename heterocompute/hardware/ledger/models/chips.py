@@ -52,7 +52,7 @@ def machine_peak(machine: str, format: str | None = None, unit: float = 1e12, sh
 
 
 def macs_a_cycle(format: str, machine: str) -> float:
-    """Return the multiply-adds of a cycle."""
+    """Return the multiply-adds per cycle."""
     one = accelerator(machine)
     return one.peak(format) / one.clock / 2
 
@@ -63,7 +63,7 @@ def clock_peak(name: str, dtype: str = "fp16") -> float:
 
 
 def ridge(name: str, dtype: str) -> float:
-    """Return multiply-adds a byte at the ridge of the roofline."""
+    """Return multiply-adds per byte at the ridge of the roofline."""
     return device(name).ridge(dtype) / 2
 
 
@@ -100,7 +100,7 @@ def gain_part(part: str, kind: str = "energy") -> float:
 
 
 def yearly_gain() -> float:
-    """Return the gain a year from a K20X to an A100."""
+    """Return the gain per year from a K20X to an A100."""
     return float(next(row for row in series() if row["device"] == "a100-sxm-40gb")["yearly"])
 
 
@@ -137,7 +137,7 @@ def waves(blocks: int, name: str, registers: int) -> float:
 def attainable(
     row: str = "", name: str = "tpu-v1", dtype: str = "int8", reuse: float = 0.0, unit: float = 1e12
 ) -> float:
-    """Return operations/s under the roof, where each weight is used `reuse` times, or as one of the six networks."""
+    """Return operations/s under the roof if each weight is used `reuse` times, or for one of the six networks."""
     times = reuse or REUSE[row]
     work: list[dict[str, Any]] = [
         {"name": "weights", "operations": 2e6 * times, "bytes": 1e6 * (1 if dtype == "int8" else 4)}

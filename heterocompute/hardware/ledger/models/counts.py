@@ -109,13 +109,13 @@ def process_memory(sizes: list[int]) -> float:
 
 
 def adam_bytes() -> float:
-    """Return bytes a parameter of Adam in mixed precision."""
+    """Return the bytes per parameter of Adam in mixed precision."""
     parts = memory.training("gpt2", dtype="fp16").to_dict()
     return float(sum(parts[key] for key in ("params", "gradients", "master", "optimizer"))) / networks["gpt2"].params
 
 
 def kept_share(kind: str) -> float:
-    """Return the density of pruned AlexNet's weights, in layers whose names have this beginning."""
+    """Return the density of pruned AlexNet's weights, in layers whose names start with this."""
     layers = [one for one in networks["alexnet_original"].problems() if one.name.startswith(kind)]
     shares = DENSITIES["alexnet_original"]
     return sum(one.weights * shares[one.name]["W"] for one in layers) / sum(one.weights for one in layers)

@@ -78,7 +78,7 @@ def power(network: str) -> float:
 
 
 def macs_a_joule(network: str) -> float:
-    """Return 10^9 multiply-adds a joule on chip."""
+    """Return 10^9 multiply-adds per joule on chip."""
     found = measured(network)
     return found.macs / (found.energy - found.energy_parts["DRAM"]) / 1e9
 

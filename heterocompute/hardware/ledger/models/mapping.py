@@ -60,7 +60,7 @@ def systolic_cycle(row: str) -> float:
 
 
 def sparseloop_cycles(row: str) -> float:
-    """Return the cycles that skipping leaves."""
+    """Return the cycles that remain with skipping."""
     dims, tensors, densities, skip, spread = SKIPPING[row]
     packed: dict[str, Any] = dict.fromkeys(densities, 0)
     levels = [Level("DRAM", compress=packed), Level("B", compress=packed, skip=skip, instances=spread)]

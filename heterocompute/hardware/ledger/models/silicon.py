@@ -14,7 +14,7 @@ def mac_ratio(format: str, other: str) -> float:
 
 
 def log_saving(row: str, format: str, sharing: int) -> float:
-    """Return the energy that log numbers save over a format, where so many products share a conversion."""
+    """Return the energy that log numbers save over a format, if this many products share a conversion."""
     return 1 - mac(format, format, log_sharing=sharing).energy_pj / mac(row, row).energy_pj
 
 

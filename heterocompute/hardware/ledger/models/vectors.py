@@ -47,7 +47,7 @@ def tops_a_watt(
     voltage: float | None = None,
     network: str = "resnet50",
 ) -> float:
-    """Return 10^12 operations/s a watt on chip."""
+    """Return 10^12 operations/s per watt on chip."""
     if machine == "simba":
         return 1e3 / on_chip(on_simba(voltage))
     return 1e3 / on_chip(on_magnet("os-lws", format, process, voltage, network))
@@ -95,7 +95,7 @@ SIMBA = {"elements": 16, "lanes": 8, "vector": 8, "weight_kib": 32, "input_kib":
 
 
 def density_mm2(machine: str) -> float:
-    """Return 10^12 operations/s a mm^2 of one chip."""
+    """Return 10^12 operations/s per mm^2 of one chip."""
     fields = tuple(SIMBA.items()) if machine == "simba" else ()
     return float(_design("int8", fields)["operations_mm2"]) / 1e12
 

@@ -1,4 +1,4 @@
-"""Several devices: links and switches, all-reduce, training and networks split over them, chiplets, growth.
+"""Several devices: links and switches, all-reduce, training and networks split over devices, chiplets, growth.
 
 >>> from heterocompute import hardware as hw
 >>> round(hw.multi.allreduce(1e9, 8, "a100-sxm-80gb") * 1e3, 3)

@@ -172,7 +172,7 @@ def _depth(loops: Loops) -> int:
 
 
 def _between(loops: Loops, k: int, c: int, operand: float, wide: float) -> float:
-    """Return the bytes between the places of a k x c grid; one place holds the inputs before and the outputs after."""
+    """Return the bytes between the cells of a k x c grid; one cell holds the inputs before and the outputs after."""
     columns, rows = min(k, loops.k), min(c, _depth(loops))
     if columns == rows == 1:
         return 0.0
@@ -197,7 +197,7 @@ def _inside(loops: Loops, k: int, c: int, elements: int, operand: float, wide: f
 
 
 def _share(loops: Loops, k: int, c: int, columns: int, rows: int) -> float:
-    """Multiply-adds of the busiest element."""
+    """Return the multiply-adds of the busiest element."""
     k_part = math.ceil(math.ceil(loops.k / k) / columns)
     c_part = math.ceil(math.ceil(_depth(loops) / c) / rows)
     return k_part * c_part * loops.n * loops.p * loops.q * loops.r * loops.s

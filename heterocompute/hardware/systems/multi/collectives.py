@@ -1,6 +1,6 @@
 """The time of collectives: an all-reduce as a ring, as trees, or with switches that add; and related operations.
 
-Of n devices with S bytes each and a rate B one way out of each:
+For n devices with S bytes each, and a rate B one way out of each:
 ring    2 (n - 1) steps of S / n:                     2 (n - 1) / n S / B + 2 (n - 1) latency
 tree    two trees, each for half of the bytes:        2 S / B + 2 ceil(log2 n) latency
 switch  each sends its bytes once and gets the sum:   S / B + 2 latency

@@ -1,7 +1,7 @@
 """The training of networks from AlexNet to GPT-3: operations counted from their layers or parameters.
 
-A network of images: 2 operations a multiply-add, three passes' worth (one forward, two backward), images x epochs.
-A transformer: 6 operations a parameter and token.
+A network for images: 2 operations per multiply-add, times 3 (one forward pass, two backward), times images x epochs.
+A transformer: 6 operations per parameter and token.
 """
 
 from __future__ import annotations

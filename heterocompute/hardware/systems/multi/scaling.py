@@ -103,7 +103,7 @@ def scaling(
             stages = [math.fsum(layers[a:b]) / batch for a, b in zip([0, *ends], ends, strict=False)]
             moved = max((widths[end - 1] for end in ends[:-1]), default=0)
             rate = next(tier.rate for tier in reversed(part.tiers) if tier.count > 1 or tier is part.tiers[0])
-            copied = 2 * moved * bits / 8 / rate  # outputs there, their gradients back
+            copied = 2 * moved * bits / 8 / rate  # outputs forward, their gradients back
             row["pipeline"] = _row(pipeline_parallel(stages, batch, copy_seconds=copied), batch)
         rows.append(row)
     return rows
@@ -152,7 +152,7 @@ def _cut(times: Sequence[float], most: float) -> list[int]:
 
 
 def _attention(network: Network) -> tuple[int, int, int]:
-    """Heads, blocks, and the elements of one block's output."""
+    """Return the heads, the blocks, and the elements of one block's output."""
     found = [flow for flow in network if isinstance(flow.layer, Scores)]
     if not found:
         return 0, 0, 0

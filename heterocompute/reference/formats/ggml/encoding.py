@@ -1,4 +1,4 @@
-"""The encoding of ggml's blocks: five types as ggml encodes them, the others by a search of least squares.
+"""The encoding of ggml's blocks: five types as ggml encodes them, the rest by a search of least squares.
 
 float32 throughout, operation by operation, no fma; sums index ascending, one accumulator. A value counts as its
 float32, cut to +-2^40, which no block reaches, and 0 below 2^-40, where every block is 0. H(v) is the float16 nearest
@@ -94,7 +94,7 @@ def _inverse(value: Array) -> Array:
 
 
 def _largest(x: Array) -> Array:
-    """The first of the largest magnitude."""
+    """Return the first value of the largest magnitude."""
     place = np.abs(x).argmax(axis=-1)[..., None]
     return np.take_along_axis(x, place, axis=-1)[..., 0]
 
@@ -220,7 +220,7 @@ def _below(kind: Any, sizes: Geometry, x: Array, w: Array) -> tuple[Array, dict[
 
 
 def _refitted(kind: Any, sums: Sums, s: Array, m: Array, d: Array, e: Array) -> tuple[Array, Array]:
-    """Return d and e by least squares for these codes and integers; unchanged where there is no solution."""
+    """Return d and e by least squares for these codes and integers; unchanged if there is no solution."""
     zero = np.zeros(d.shape, F32)
     aa, bb, ab, ax, bx = zero, zero, zero, zero, zero
     for g in range(s.shape[-1]):

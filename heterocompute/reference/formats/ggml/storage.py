@@ -31,16 +31,16 @@ class Blocks(NamedTuple):
     Attributes
     ----------
     bits : int
-        Of a code.
+        Bits of a code.
     offset : int
-        Stored codes are those of the array plus this, modulo 2^bits.
+        Stored codes are the array's codes plus this, modulo 2^bits.
     block, group : int
-        Values of a block, and values that share a scale.
+        Values per block, and values that share a scale.
     scale_bits : int
-        Of packed scales, 8 also of bytes; 0: float16.
+        Bits of packed scales, 8 for bytes; 0: float16.
     fields : tuple
         "d", "e": float16 numbers of the block; "s", "m": its float16 scale and minimum; "bytes": scales; "small":
-        scales, and minima, as the type has them; "trits": codes of 0 to 2, five to a byte; planes.
+        small integer scales, and minima if the type has them; "trits": codes of 0 to 2, five to a byte; planes.
     """
 
     bits: int
