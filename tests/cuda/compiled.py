@@ -43,7 +43,7 @@ def kernels(sources: list[Path] = KERNELS, root: Path = emulated.ROOT) -> Path:
     nvcc = find_nvcc()
     library = emulated.library_of("ptx", INTERPRETER, sorted(FOLDER.glob("*.h")), interpreter_flags())
     made_of = [*sources, *sorted(path for suffix in ("*.c", "*.h") for path in (root / "csrc").rglob(suffix))]
-    words = [library.name, *flags(), *(path.read_text() for path in made_of), *(str(path) for path in sources)]
+    words = [*flags(), *(path.read_text() for path in made_of), *(str(path) for path in sources)]
     digest = hashlib.sha256("\0".join(words).encode()).hexdigest()[:20]
     folder = Path(tempfile.gettempdir(), f"heterocompute-ptx-{os.getuid()}-{digest}")
     with folder.with_suffix(".lock").open("w") as lock:
@@ -52,9 +52,12 @@ def kernels(sources: list[Path] = KERNELS, root: Path = emulated.ROOT) -> Path:
             with tempfile.TemporaryDirectory(dir=folder.parent) as made:
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
                     list(pool.map(lambda source: compile_one(nvcc, source, Path(made), root), sources))
-                shutil.copy(library, f"{made}/kernels.so")
                 shutil.copytree(made, folder)
-    return folder / "kernels.so"
+        copy = folder / library.name
+        if not copy.exists():
+            shutil.copy(library, f"{copy}.part")
+            os.replace(f"{copy}.part", copy)
+    return copy
 
 
 def interpreter_flags() -> list[str]:

@@ -165,7 +165,12 @@ void pack(thread &t, const instruction &i) {
     write(t, i, 0, bits);
 }
 
-void unpack(thread &, const instruction &i) { stop(i, "unknown form"); }
+void unpack(thread &t, const instruction &i) {
+    const uint32_t n = i.n_slots - 1, width = 8 * (uint32_t)bytes_of(i.what) / n;
+    const uint64_t bits = read(t, i, (int)n);
+    for (uint32_t k = 0; k < n; k++)
+        write(t, i, (int)k, bits >> width * k & (((uint64_t)1 << width) - 1));
+}
 
 void to_generic(thread &t, const instruction &i) {
     const uint64_t at = read(t, i, 1);

@@ -193,12 +193,12 @@ struct parser {
                 in.expect('|');
             is_first = false;
             if (in.take('{')) {
+                if (i.run == move) /* of a register to parts, or of parts to one */
+                    i.run = slots.empty() ? unpack : pack;
                 do
                     slots.push_back(operand());
                 while (in.take(','));
                 in.expect('}');
-                if (i.run == move) /* of a register to parts, or of parts to one */
-                    i.run = slots.size() == 2 ? unpack : pack;
             } else if (in.take('[')) {
                 slots.push_back(operand());
                 if (in.take('+'))
