@@ -54,6 +54,7 @@ struct fibre {
     std::vector<copy> copies;
     int groups;       /* committed */
     bool is_unfenced; /* a copy arrived that matrix units cannot see yet */
+    bool met_unfenced; /* so it came to its last barrier: no matrix unit sees that copy */
     bool is_fenced;   /* registers, for products of a warpgroup */
     std::vector<product> products;
     uint64_t operands;  /* of all products so far */
@@ -153,7 +154,7 @@ void prepare(unsigned n) {
         self.at = RUNS;
         self.copies.clear();
         self.groups = 0;
-        self.is_unfenced = self.is_fenced = false;
+        self.is_unfenced = self.met_unfenced = self.is_fenced = false;
         self.products.clear();
         self.operands = 0;
         self.fake_stack = NULL;
@@ -224,6 +225,7 @@ void hc_host_stop(const char *wrong) {
 unsigned char *hc_shared() { return shared.data() + GUARD_BYTES; }
 
 void hc_barrier() {
+    fibres[current].met_unfenced = fibres[current].is_unfenced;
     fibres[current].at = AT_BARRIER;
     yield();
 }
@@ -455,7 +457,7 @@ void hc_wgmma_s8(int32_t (&c)[64], uint64_t a, uint64_t b, bool adds) {
     hc_host_collective(agree, "wgmma", in, sizeof in, &out, 1);
     self.operands = (self.operands * 31 + a) * 31 + b;
     for (const fibre &one : fibres)
-        if (one.is_unfenced)
+        if (one.met_unfenced || (&one == &self && one.is_unfenced))
             fault("multiplies shared memory that no fence followed");
     if (!self.is_fenced)
         fault("multiplies before a fence of its registers");

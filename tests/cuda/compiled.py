@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import runpy
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
@@ -18,7 +20,6 @@ import emulated
 import pytest
 
 FOLDER = Path(__file__).parent / "ptx"
-INTERPRETER = [*sorted(FOLDER.glob("*.cpp")), emulated.ROOT / "csrc/cuda/host.cpp"]
 KERNELS = sorted((emulated.ROOT / "csrc/cuda").rglob("*.cu"))
 
 
@@ -29,20 +30,17 @@ def find_nvcc() -> str:
     return nvcc or pytest.skip("no nvcc")
 
 
+@functools.cache
 def flags() -> list[str]:
     """Return the flags that setup.py gives to nvcc."""
     with mock.patch("setuptools.setup"):
         return list(runpy.run_path(str(emulated.ROOT / "setup.py"))["NVCC_FLAGS"])
 
 
-def kernels(sources: list[Path] = KERNELS, root: Path = emulated.ROOT) -> Path:
-    """Return a library that runs the PTX of .cu files; it lies with their PTX, for processes with the same sources.
-
-    `root` has the folder csrc that the sources include.
-    """
-    nvcc = find_nvcc()
-    library = emulated.library_of("ptx", INTERPRETER, sorted(FOLDER.glob("*.h")), interpreter_flags())
-    made_of = [*sources, *sorted(path for suffix in ("*.c", "*.h") for path in (root / "csrc").rglob(suffix))]
+def kernels(sources: Sequence[Path] = tuple(KERNELS)) -> Path:
+    """Return a library that runs the PTX of .cu files; the PTX is kept for processes with the same sources."""
+    find_nvcc()
+    made_of = [*sources, *sorted(path for suffix in ("*.c", "*.h") for path in (emulated.ROOT / "csrc").rglob(suffix))]
     words = [*flags(), *(path.read_text() for path in made_of), *(str(path) for path in sources)]
     digest = hashlib.sha256("\0".join(words).encode()).hexdigest()[:20]
     folder = Path(tempfile.gettempdir(), f"heterocompute-ptx-{os.getuid()}-{digest}")
@@ -50,24 +48,34 @@ def kernels(sources: list[Path] = KERNELS, root: Path = emulated.ROOT) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one of several processes compiles
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=folder.parent) as made:
-                with ThreadPoolExecutor(os.cpu_count()) as pool:
-                    list(pool.map(lambda source: compile_one(nvcc, source, Path(made), root), sources))
-                shutil.copytree(made, folder)
-        copy = folder / library.name
-        if not copy.exists():
-            shutil.copy(library, f"{copy}.part")
-            os.replace(f"{copy}.part", copy)
+                write_ptx(sources, Path(made))
+                Path(f"{folder}.part").mkdir(exist_ok=True)
+                shutil.copytree(made, f"{folder}.part", dirs_exist_ok=True)
+                os.rename(f"{folder}.part", folder)
+        return copy_interpreter(folder)
+
+
+def write_ptx(sources: Sequence[Path], folder: Path, given: Sequence[str] = ()) -> None:
+    """Compile each source, two at a time, by the flags of the package's build or those that are given."""
+
+    def compile_one(source: Path) -> None:
+        architecture = "compute_90a" if source.stem.endswith("_90a") else "compute_80"
+        command = [find_nvcc(), "-ptx", f"-arch={architecture}", *(given or flags())]
+        command += [str(source), "-o", f"{folder}/{source.stem}.ptx"]
+        done = subprocess.run(command, cwd=emulated.ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, sources))
+
+
+def copy_interpreter(folder: Path) -> Path:
+    """Return a copy of the interpreter in a folder: it runs the PTX that lies there."""
+    sources = [*sorted(FOLDER.glob("*.cpp")), emulated.ROOT / "csrc/cuda/host.cpp"]
+    faster = ["-O2" if flag == "-O1" else flag for flag in emulated.FLAGS]
+    library = emulated.library_of("ptx", sources, sorted(FOLDER.glob("*.h")), faster)
+    copy = folder / library.name
+    if not copy.exists():
+        shutil.copy(library, f"{copy}.part")
+        os.replace(f"{copy}.part", copy)
     return copy
-
-
-def interpreter_flags() -> list[str]:
-    """Return the flags of the C++ compiler: those of the host build, and a faster interpreter."""
-    return ["-O2" if flag == "-O1" else flag for flag in emulated.FLAGS]
-
-
-def compile_one(nvcc: str, source: Path, folder: Path, root: Path = emulated.ROOT) -> None:
-    """Write the PTX of a file to a folder, by the flags of the package's build."""
-    architecture = "compute_90a" if source.stem.endswith("_90a") else "compute_80"
-    command = [nvcc, "-ptx", f"-arch={architecture}", *flags(), str(source), "-o", f"{folder}/{source.stem}.ptx"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <string>
 #include <sys/mman.h>
+#include <vector>
 
 namespace {
 
@@ -36,6 +37,7 @@ thread_local void *stack[16];
 thread_local int depth;
 int contexts[N_DEVICES];
 decltype(&hc_cuda_host_launch) launch;
+void (*say_allocations)(const uint64_t *ranges, uint32_t n); // of kernels that an interpreter runs, or NULL
 
 size_t limit() {
     const char *text = getenv("FAKE_DRIVER_BYTES");
@@ -52,6 +54,7 @@ bool start() {
     launch = (decltype(launch))(kernels ? dlsym(kernels, "hc_cuda_host_launch") : NULL);
     if (!launch)
         return false;
+    say_allocations = (decltype(say_allocations))dlsym(kernels, "hc_host_allocations");
     void *made = mmap(NULL, REGION, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     region = made == MAP_FAILED ? NULL : (unsigned char *)made;
     return region != NULL;
@@ -93,7 +96,12 @@ int cuDeviceGetCount(int *count) { return *count = getenv("FAKE_DRIVER_EMPTY") ?
 int cuDeviceGet(int *device, int number) { return *device = number, number < N_DEVICES ? SUCCESS : INVALID_VALUE; }
 int cuDeviceGetName(char *name, int bytes, int) { return strncpy(name, "fake device", bytes), SUCCESS; }
 int cuDeviceTotalMem_v2(size_t *bytes, int) { return *bytes = limit(), SUCCESS; }
-int cuDeviceGetAttribute(int *value, int attribute, int) { return *value = attribute == 75 ? 8 : attribute == 115, SUCCESS; }
+int cuDeviceGetAttribute(int *value, int attribute, int) {
+    const char *text = getenv("FAKE_DRIVER_ARCHITECTURE"); // such as 90
+    const int architecture = text ? atoi(text) : 80;
+    *value = attribute == 75 ? architecture / 10 : attribute == 76 ? architecture % 10 : attribute == 115;
+    return SUCCESS;
+}
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &contexts[device], SUCCESS; }
 int cuCtxPushCurrent_v2(void *context) { return depth < 16 ? stack[depth++] = context, SUCCESS : NO_CONTEXT; }
 int cuCtxPopCurrent_v2(void **context) { return depth ? *context = stack[--depth], SUCCESS : NO_CONTEXT; }
@@ -118,6 +126,14 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
     const unlocked now;
     launches++;
     last_stream = stream;
+    if (say_allocations) {
+        std::vector<uint64_t> ranges;
+        for (const auto &[offset, one] : live) {
+            ranges.push_back((uint64_t)(region + offset));
+            ranges.push_back(one.bytes);
+        }
+        say_allocations(ranges.data(), (uint32_t)live.size());
+    }
     const char *wrong =
         launch((char *)function, grid, block, shared_bytes, extra[1], (uint32_t)bytes, launches % 3);
     if (wrong)

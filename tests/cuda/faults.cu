@@ -60,7 +60,7 @@ HC_KERNEL(places_descend, fault_params, 32) {
 
 /* Products of a warpgroup: each kernel leaves out, or does wrong, what its name says. */
 template <bool fences_shared, bool fences_registers, bool waits>
-static void multiply(const fault_params &p, int shift) {
+static HC_DEVICE void multiply(const fault_params &p, int shift) {
     int32_t c[64] = {};
     for (int i = (int)threadIdx.x; i < 192 * 8; i += 128)
         hc_copy_16(hc_shared() + i * 16, p.in);
