@@ -103,6 +103,22 @@ struct folder {
         }
         closedir(opened);
     }
+    ~folder() {
+        if (const char *path = getenv("PTX_COUNTS"))
+            write_counts(path);
+    }
+    /* Adds to a file a line for each kernel and instruction that ran: how often, by all threads of all launches. */
+    static void write_counts(const char *path) {
+        std::ofstream file(path, std::ios::app);
+        for (const auto &[name, one] : entries) {
+            std::map<std::string, uint64_t> counts;
+            for (const instruction &i : one.code)
+                counts[i.opcode] += i.executed;
+            for (const auto &[opcode, n] : counts)
+                if (n)
+                    file << name << ' ' << opcode << ' ' << n << '\n';
+        }
+    }
     static void read_module(module &home) {
         std::vector<entry> found;
         try {
@@ -155,20 +171,5 @@ void hc_host_allocations(const uint64_t *given, uint32_t n) {
     ptx::allocations.clear();
     for (uint32_t i = 0; i < n; i++)
         ptx::allocations.push_back({given[2 * i], given[2 * i + 1]});
-}
-
-/* A line for each kernel and instruction that ran: how often. The text lasts until the next call. */
-const char *ptx_counts(void) {
-    static std::string text;
-    text.clear();
-    for (const auto &[name, one] : ptx::entries) {
-        std::map<std::string, uint64_t> counts;
-        for (const ptx::instruction &i : one.code)
-            counts[i.opcode + (i.count > 1 ? "" : std::string())] += i.executed;
-        for (const auto &[opcode, n] : counts)
-            if (n)
-                text += name + " " + opcode + " " + std::to_string(n) + "\n";
-    }
-    return text.c_str();
 }
 }
