@@ -146,7 +146,7 @@ const char *resolve(std::string_view name, instruction &i, uint32_t *n_slots) {
         uint32_t n_slots;
         bool is_known;
     };
-    static std::map<std::string, resolved, std::less<>> all;
+    static auto &all = *new std::map<std::string, resolved, std::less<>>; /* names last until the counts are written */
     auto found = all.find(name);
     if (found == all.end()) {
         resolved one = {};
