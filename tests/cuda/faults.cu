@@ -100,7 +100,8 @@ HC_KERNEL(races, fault_params, 64) {
 
 HC_KERNEL(is_sound, fault_params, 64) {
     float *shared = (float *)hc_shared();
-    hc_copy_16(shared + threadIdx.x % 16 * 4, p.in + threadIdx.x % 16 * 4);
+    if (threadIdx.x < 16)
+        hc_copy_16(shared + threadIdx.x * 4, p.in + threadIdx.x * 4);
     hc_copy_commit();
     hc_copy_wait<0>();
     hc_barrier();

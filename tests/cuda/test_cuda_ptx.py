@@ -251,7 +251,7 @@ def test_the_interpreter_does_what_the_isa_says(tmp_path: Path) -> None:
 
 SUBJECTS = ["codec", "gemm", "conv", "layers", "patterns"]
 NOT_HERE = (
-    "not ((rows_that_fit and float64) or (stay_packed and tensor) or prepacked)"  # other cases run the same kernels
+    "not ((rows_that_fit and float64) or (weights_that_stay_packed and tensor) or prepacked)"  # other cases run the same kernels
 )
 UNUSED = {f"hc_maximum_{name}" for name in ("ggml", "log", "mx", "nf4")}  # formats whose encoder needs no maximum
 
