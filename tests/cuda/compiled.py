@@ -24,7 +24,9 @@ KERNELS = sorted((emulated.ROOT / "csrc/cuda").rglob("*.cu"))
 
 
 def find_nvcc() -> str:
-    """Return the compiler of CUDA; skip the test where there is none."""
+    """Return the compiler of CUDA; skip the test where there is none, and where sanitizers check the host build."""
+    if os.environ.get("HETEROCOMPUTE_SANITIZE"):
+        pytest.skip("PTX runs without sanitizers")
     packaged = Path(sysconfig.get_path("purelib"), "nvidia/cu13/bin/nvcc")
     nvcc = shutil.which("nvcc") or (str(packaged) if packaged.exists() else None)
     return nvcc or pytest.skip("no nvcc")
@@ -37,32 +39,36 @@ def flags() -> list[str]:
         return list(runpy.run_path(str(emulated.ROOT / "setup.py"))["NVCC_FLAGS"])
 
 
-def kernels(sources: Sequence[Path] = tuple(KERNELS)) -> Path:
-    """Return a library that runs the PTX of .cu files; the PTX is kept for processes with the same sources."""
+def kernels(sources: Sequence[Path] = tuple(KERNELS), virtual: str = "80") -> Path:
+    """Return a library that runs the PTX of .cu files; the PTX is kept for processes with the same sources.
+
+    The build has PTX or code of compute_80, 90, 90a, 100 and 120: the first three have the same PTX, so have the last two.
+    """
     find_nvcc()
     made_of = [*sources, *sorted(path for suffix in ("*.c", "*.h") for path in (emulated.ROOT / "csrc").rglob(suffix))]
-    words = [*flags(), *(path.read_text() for path in made_of), *(str(path) for path in sources)]
+    words = [virtual, *flags(), *(path.read_text() for path in made_of), *(str(path) for path in sources)]
     digest = hashlib.sha256("\0".join(words).encode()).hexdigest()[:20]
     folder = Path(tempfile.gettempdir(), f"heterocompute-ptx-{os.getuid()}-{digest}")
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one of several processes compiles
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=folder.parent) as made:
-                write_ptx(sources, Path(made))
+                write_ptx(sources, Path(made), virtual=virtual)
                 Path(f"{folder}.part").mkdir(exist_ok=True)
                 shutil.copytree(made, f"{folder}.part", dirs_exist_ok=True)
                 os.rename(f"{folder}.part", folder)
         return copy_interpreter(folder)
 
 
-def write_ptx(sources: Sequence[Path], folder: Path, given: Sequence[str] = ()) -> None:
+def write_ptx(sources: Sequence[Path], folder: Path, given: Sequence[str] = (), virtual: str = "80") -> None:
     """Compile each source, two at a time, by the flags of the package's build or those that are given."""
 
     def compile_one(source: Path) -> None:
-        architecture = "compute_90a" if source.stem.endswith("_90a") else "compute_80"
-        command = [find_nvcc(), "-ptx", f"-arch={architecture}", *(given or flags())]
+        architecture = "90a" if source.stem.endswith("_90a") else virtual
+        command = [find_nvcc(), "-ptx", f"-arch=compute_{architecture}", *(given or flags())]
         command += [str(source), "-o", f"{folder}/{source.stem}.ptx"]
-        done = subprocess.run(command, cwd=emulated.ROOT, capture_output=True, text=True)
+        plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # a sanitizer is not nvcc's
+        done = subprocess.run(command, cwd=emulated.ROOT, env=plain, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

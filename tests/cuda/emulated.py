@@ -114,11 +114,11 @@ class Unsupported(Exception):
 
 @functools.cache
 def kernels() -> ctypes.CDLL:
-    """Load the kernels of the package: compiled for the host, or by nvcc where HETEROCOMPUTE_TEST_PTX is set."""
-    if os.environ.get("HETEROCOMPUTE_TEST_PTX"):
+    """Load the kernels of the package: compiled for the host, or by nvcc to PTX of HETEROCOMPUTE_TEST_PTX, 80 or 100."""
+    if virtual := os.environ.get("HETEROCOMPUTE_TEST_PTX"):
         import compiled
 
-        return opened(compiled.kernels())
+        return opened(compiled.kernels(virtual=virtual))
     return load("kernels", [*sorted((ROOT / "csrc/cuda").rglob("*.cu")), ROOT / "csrc/cuda/host.cpp"])
 
 
