@@ -1,6 +1,7 @@
 /* Integers, floats, comparisons: instructions whose operands are registers alone. */
 #include "ptx.h"
 
+#include <algorithm>
 #include <math.h>
 #include <type_traits>
 
@@ -101,6 +102,17 @@ template <typename T> void insert_bits(thread &t, const instruction &i) {
     const T mask = (T)((n >= width ? (T)~(T)0 : (T)(((T)1 << n) - 1)) << first);
     put<T>(t, i, 0, (T)((b & (T)~mask) | ((T)(a << first) & mask)));
 }
+template <typename T> void extract_bits(thread &t, const instruction &i) {
+    const T a = get<T>(t, i, 1);
+    const uint32_t first = get<uint32_t>(t, i, 2) & 255, n = get<uint32_t>(t, i, 3) & 255, last = 8 * sizeof(T) - 1;
+    const uint32_t sign = std::is_signed_v<T> && n ? (uint32_t)(a >> std::min(first + n - 1, last) & 1) : 0;
+    plain<T> found = 0;
+    for (uint32_t bit = 0; bit <= last; bit++) {
+        const plain<T> one = bit < n && first + bit <= last ? (plain<T>)a >> (first + bit) & 1 : sign;
+        found |= (plain<T>)(one << bit);
+    }
+    put<plain<T>>(t, i, 0, found);
+}
 /* Byte i of the result is the one that 3 bits of a nibble name; its fourth bit asks for copies of the sign. */
 void permute_bytes(thread &t, const instruction &i) {
     const uint64_t all = get<uint32_t>(t, i, 1) | (uint64_t)get<uint32_t>(t, i, 2) << 32;
@@ -168,6 +180,8 @@ template <typename T> void add_integers(opcodes &all, const std::string &type) {
     all["max." + type] = {binary<T, maximum<T>>, 3, NONE};
     all["neg." + type] = {negate<T>, 2, NONE};
     all["shr." + type] = {shift_right<T>, 3, NONE};
+    if constexpr (sizeof(T) > 2)
+        all["bfe." + type] = {extract_bits<T>, 4, NONE};
     if constexpr (sizeof(T) < 8)
         all["mul.wide." + type] = {multiply_wide<T>, 3, NONE};
     add_comparisons<T>(all, type, false);

@@ -110,10 +110,12 @@ struct folder {
     /* Adds to a file a line for each kernel and instruction that ran: how often, by all threads of all launches. */
     static void write_counts(const char *path) {
         std::ofstream file(path, std::ios::app);
-        for (const auto &[name, one] : entries) {
+        for (auto &[name, one] : entries) {
             std::map<std::string, uint64_t> counts;
-            for (const instruction &i : one.code)
+            for (instruction &i : one.code) {
                 counts[i.opcode] += i.executed;
+                i.executed = 0;
+            }
             for (const auto &[opcode, n] : counts)
                 if (n)
                     file << name << ' ' << opcode << ' ' << n << '\n';
@@ -172,4 +174,7 @@ void hc_host_allocations(const uint64_t *given, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         ptx::allocations.push_back({given[2 * i], given[2 * i + 1]});
 }
+
+/* Adds what ran since the last call to a file. */
+void ptx_write_counts(const char *path) { ptx::folder::write_counts(path); }
 }

@@ -176,7 +176,7 @@ struct parser {
         char *end;
         const std::string digits(name);
         const uint64_t value = strtoull(digits.c_str(), &end, 0);
-        if (*end)
+        if (*end && std::string_view(end) != "U")
             fail("unknown operand", name);
         return constant(value);
     }
