@@ -28,6 +28,7 @@ PRODUCTS = [  # rows of x, rows of w, columns, both formats, an architecture
     (128, 128, 4096, "int8", "int8", 90),
     (128, 128, 4096, "int8", "vsq4-g16-s4", 90),
     (128, 128, 4096, "int8", "int4-g32-f16", 90),
+    (128, 128, 4096, "vsq4-g16-s4", "vsq4-g16-s4", 90),
     (64, 128, 4096, "int8", "int8+2:4", 80),
 ]
 Counts = dict[str, dict[str, int]]
@@ -48,13 +49,18 @@ def counted(call: Callable[[], Any]) -> Counts:
     return found
 
 
+def is_issued(opcode: str) -> bool:
+    """Whether ptxas makes an instruction of it: copies of registers and reads of parameters become operands."""
+    return not opcode.startswith(("mov.", "cvta.", "ld.param."))
+
+
 def is_product(opcode: str) -> bool:
     return opcode.startswith(("mma.", "wgmma.mma"))
 
 
 def row(kernel: str, counts: dict[str, int], call: str, values: int) -> str:
     """Return a row: instructions of a thread per value, or of a warp per product of matrices."""
-    total = sum(counts.values())
+    total = sum(n for opcode, n in counts.items() if is_issued(opcode))
     products = sum(n for opcode, n in counts.items() if is_product(opcode))
     wide = sum(n for opcode, n in counts.items() if ".v4." in opcode or opcode.startswith("cp.async.cg"))
     global_ = sum(n for opcode, n in counts.items() if opcode.startswith(("ld.global", "st.global")))
@@ -94,8 +100,10 @@ def main() -> None:
             lambda: emulated.linear(x, q, None, fmt, prepacked=ready if ready.size else None, architecture=architecture)
         )
         for kernel, counts in found.items():
-            if kernel.startswith(("hc_gemm", "hc_gemv")):
+            if kernel.startswith(("hc_gemm", "hc_gemv", "hc_sgemm")):
                 print(row(kernel, counts, f"{activations or 'float32'} x {text}, {m} x {k} x {n}", m * n * k))
+            elif kernel.startswith("hc_integers"):
+                print(row(kernel, counts, f"{activations}, {m} x {k}", m * k))
 
 
 if __name__ == "__main__":
