@@ -1,6 +1,6 @@
 """Print the table of docs/cuda.md: instructions that the compiled kernels execute, counted by the interpreter of their PTX.
 
-    python tests/cuda/executed.py [--virtual 80]
+python tests/cuda/executed.py [--virtual 80]
 """
 
 from __future__ import annotations

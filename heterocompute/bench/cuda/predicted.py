@@ -183,7 +183,17 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
 
 
 def _kind(kernel: str) -> str:
-    kinds = ("hc_clear", "hc_maximum", "hc_encode", "hc_integers", "hc_decode", "hc_gemv", "hc_sgemm", "hc_gemm_s4", "hc_gemm")
+    kinds = (
+        "hc_clear",
+        "hc_maximum",
+        "hc_encode",
+        "hc_integers",
+        "hc_decode",
+        "hc_gemv",
+        "hc_sgemm",
+        "hc_gemm_s4",
+        "hc_gemm",
+    )
     return next((kind for kind in kinds if kernel.startswith(kind)), "")
 
 

@@ -10,11 +10,10 @@ namespace {
 
 template <typename T> using plain = std::make_unsigned_t<T>;
 template <typename T>
-using twice = std::conditional_t<
-    sizeof(T) == 8, std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>,
-    std::conditional_t<
-        sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
-        std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>>>;
+using twice =
+    std::conditional_t<sizeof(T) == 8, std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>,
+                       std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
+                                          std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>>>;
 
 template <typename T> T add(T a, T b) { return (T)((uint64_t)a + (uint64_t)b); }
 template <typename T> T subtract(T a, T b) { return (T)((uint64_t)a - (uint64_t)b); }
@@ -72,9 +71,7 @@ template <typename T> void remainder(thread &t, const instruction &i) {
         stop(i, "divides by zero");
     put<T>(t, i, 0, std::is_signed_v<T> && b == (T)-1 ? (T)0 : (T)(a % b));
 }
-template <typename T> void negate(thread &t, const instruction &i) {
-    put<T>(t, i, 0, subtract<T>(0, get<T>(t, i, 1)));
-}
+template <typename T> void negate(thread &t, const instruction &i) { put<T>(t, i, 0, subtract<T>(0, get<T>(t, i, 1))); }
 template <typename T> void multiply_add(thread &t, const instruction &i) {
     put<T>(t, i, 0, add<T>(multiply<T>(get<T>(t, i, 1), get<T>(t, i, 2)), get<T>(t, i, 3)));
 }
@@ -99,7 +96,7 @@ template <typename T> void insert_bits(thread &t, const instruction &i) {
     const uint32_t first = get<uint32_t>(t, i, 3) & 255, n = get<uint32_t>(t, i, 4) & 255, width = 8 * sizeof(T);
     if (first >= width || n == 0)
         return put<T>(t, i, 0, b);
-    const T mask = (T)((n >= width ? (T)~(T)0 : (T)(((T)1 << n) - 1)) << first);
+    const T mask = (T)((n >= width ? (T) ~(T)0 : (T)(((T)1 << n) - 1)) << first);
     put<T>(t, i, 0, (T)((b & (T)~mask) | ((T)(a << first) & mask)));
 }
 template <typename T> void extract_bits(thread &t, const instruction &i) {
@@ -138,7 +135,9 @@ template <typename F> void fused_multiply_add(thread &t, const instruction &i) {
     put<F>(t, i, 0, fused(get<F>(t, i, 1), get<F>(t, i, 2), get<F>(t, i, 3)));
 }
 template <typename F> void root(thread &t, const instruction &i) { put<F>(t, i, 0, result((F)sqrt(get<F>(t, i, 1)))); }
-template <typename F> void invert_float(thread &t, const instruction &i) { put<F>(t, i, 0, result(1 / get<F>(t, i, 1))); }
+template <typename F> void invert_float(thread &t, const instruction &i) {
+    put<F>(t, i, 0, result(1 / get<F>(t, i, 1)));
+}
 template <typename F> void magnitude(thread &t, const instruction &i) {
     put<F>(t, i, 0, result((F)fabs(get<F>(t, i, 1))));
 }

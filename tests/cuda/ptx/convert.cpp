@@ -20,10 +20,14 @@ void put_integer(thread &t, const instruction &i, uint64_t value) {
 
 double rounded(double x, uint8_t how) {
     switch (how) {
-    case 'n': return std::nearbyint(x); /* to even: the mode of the host */
-    case 'z': return std::trunc(x);
-    case 'm': return std::floor(x);
-    default: return std::ceil(x);
+    case 'n':
+        return std::nearbyint(x); /* to even: the mode of the host */
+    case 'z':
+        return std::trunc(x);
+    case 'm':
+        return std::floor(x);
+    default:
+        return std::ceil(x);
     }
 }
 

@@ -33,7 +33,7 @@ void begin_block() {
     warps.assign((block_threads + 31) / 32, {NULL, 0});
     threads.resize(std::max<size_t>(threads.size(), block_threads));
     clear_shared();
-    }
+}
 
 void run_thread(const void *params) {
     entry &home = entries.find(hc_host_running.kernel)->second;

@@ -10,7 +10,7 @@ namespace {
 
 /* Who touched a byte of shared memory since the last barrier. */
 struct touched {
-    uint32_t phase; /* of this state */
+    uint32_t phase;          /* of this state */
     uint16_t writer, reader; /* a thread + 1, or 0, or MANY */
 };
 std::vector<touched> bytes;
@@ -82,13 +82,15 @@ unsigned char *locate(thread &t, const instruction &i, uint64_t address, uint32_
             reads_shared(i, t.number + 1, (uint32_t)address, n);
         return found;
     }
-    case LOCAL: return local_at(t, i, address - LOCAL_BASE, n);
+    case LOCAL:
+        return local_at(t, i, address - LOCAL_BASE, n);
     case PARAM:
         if (writes || !is_inside(address, n, PARAM_BASE, t.home->params_bytes))
             stop(i, "touches %u bytes at %lld of %u bytes of parameters", n, (long long)(address - PARAM_BASE),
                  t.home->params_bytes);
         return (unsigned char *)t.params + (address - PARAM_BASE);
-    default: return global_at(t, i, address, n, writes);
+    default:
+        return global_at(t, i, address, n, writes);
     }
 }
 

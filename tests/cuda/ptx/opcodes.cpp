@@ -8,9 +8,9 @@ struct named {
     const char *name;
     type what;
 };
-const named TYPES[] = {{"pred", PRED}, {"u8", U8},   {"s8", S8},   {"b8", U8},   {"u16", U16}, {"s16", S16},
-                       {"b16", U16},   {"u32", U32}, {"s32", S32}, {"b32", U32}, {"u64", U64}, {"s64", S64},
-                       {"b64", U64},   {"f32", F32}, {"f64", F64}};
+const named TYPES[] = {{"pred", PRED}, {"u8", U8},   {"s8", S8},   {"b8", U8},   {"u16", U16},
+                       {"s16", S16},   {"b16", U16}, {"u32", U32}, {"s32", S32}, {"b32", U32},
+                       {"u64", U64},   {"s64", S64}, {"b64", U64}, {"f32", F32}, {"f64", F64}};
 
 type type_of(std::string_view name) {
     for (const named &one : TYPES)

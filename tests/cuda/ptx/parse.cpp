@@ -79,8 +79,9 @@ struct registers {
 };
 
 enum { SPECIALS = 13 };
-const char *const SPECIAL[SPECIALS] = {"%tid.x",   "%tid.y",   "%tid.z",    "%ntid.x",   "%ntid.y",   "%ntid.z", "%ctaid.x",
-                                       "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid"};
+const char *const SPECIAL[SPECIALS] = {"%tid.x",    "%tid.y",    "%tid.z",   "%ntid.x",  "%ntid.y",
+                                       "%ntid.z",   "%ctaid.x",  "%ctaid.y", "%ctaid.z", "%nctaid.x",
+                                       "%nctaid.y", "%nctaid.z", "%laneid"};
 
 struct parser {
     entry &home;

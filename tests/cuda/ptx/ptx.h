@@ -34,7 +34,7 @@ bool is_signed(type what);
 
 struct instruction {
     handler *run;
-    const char *opcode; /* of a table that lasts */
+    const char *opcode;   /* of a table that lasts */
     const uint32_t *slot; /* registers and constants in the order of the text, those of vectors too */
     uint32_t n_slots;
     int32_t guard; /* a predicate, or -1 */

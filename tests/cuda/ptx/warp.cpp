@@ -28,9 +28,7 @@ void align(thread &t, const instruction &i) {
         self.arrived = 0;
 }
 
-void same_address(hc_host_lanes *lanes) {
-    (void)lanes; /* align has compared */
-}
+void same_address(hc_host_lanes *lanes) { (void)lanes; /* align has compared */ }
 /* Where host.cpp does not wait. */
 void meet(thread &t, const instruction &i) {
     unsigned char in = 0, out;
