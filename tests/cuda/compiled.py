@@ -42,7 +42,7 @@ def flags() -> list[str]:
 def kernels(sources: Sequence[Path] = tuple(KERNELS), virtual: str = "80") -> Path:
     """Return a library that runs the PTX of .cu files; the PTX is kept for processes with the same sources.
 
-    The build has PTX or code of compute_80, 90, 90a, 100 and 120: the first three have the same PTX, so have the last two.
+    The build has PTX or code of compute_80, 90, 90a, 100 and 120. The first three have one PTX, so have the last two.
     """
     find_nvcc()
     made_of = [*sources, *sorted(path for suffix in ("*.c", "*.h") for path in (emulated.ROOT / "csrc").rglob(suffix))]

@@ -114,7 +114,7 @@ class Unsupported(Exception):
 
 @functools.cache
 def kernels() -> ctypes.CDLL:
-    """Load the kernels of the package: compiled for the host, or by nvcc to PTX of HETEROCOMPUTE_TEST_PTX, 80 or 100."""
+    """Load the kernels: compiled for the host, or by nvcc to PTX of HETEROCOMPUTE_TEST_PTX, 80 or 100."""
     if virtual := os.environ.get("HETEROCOMPUTE_TEST_PTX"):
         import compiled
 

@@ -1,4 +1,4 @@
-"""Print the table of docs/cuda.md: instructions that the compiled kernels execute, counted by the interpreter of their PTX.
+"""Print the table of docs/cuda.md: instructions that the compiled kernels execute, as the interpreter counts them.
 
 python tests/cuda/executed.py [--virtual 80]
 """
@@ -10,6 +10,7 @@ import ctypes
 import os
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,9 @@ def main() -> None:
     for text in CODECS:
         q = hc.quantize(x, text)
         calls: dict[str, Callable[[], Any]] = {
-            "quantize": lambda q=q: emulated.quantize(x, q),
-            "dequantize": lambda q=q: emulated.dequantize(q),
-            "fake_quantize": lambda q=q: emulated.fake_quantize(x, q.format, q.axis),
+            "quantize": partial(emulated.quantize, x, q),
+            "dequantize": partial(emulated.dequantize, q),
+            "fake_quantize": partial(emulated.fake_quantize, x, q.format, q.axis),
         }
         for name, call in calls.items():
             for kernel, counts in counted(call).items():
@@ -97,7 +98,9 @@ def main() -> None:
         q, fmt = hc.quantize(w, text), hc.format(activations) if activations else None
         ready = emulated.prepack(q)
         found = counted(
-            lambda: emulated.linear(x, q, None, fmt, prepacked=ready if ready.size else None, architecture=architecture)
+            partial(
+                emulated.linear, x, q, None, fmt, prepacked=ready if ready.size else None, architecture=architecture
+            )
         )
         for kernel, counts in found.items():
             if kernel.startswith(("hc_gemm", "hc_gemv", "hc_sgemm")):

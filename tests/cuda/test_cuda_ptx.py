@@ -259,8 +259,9 @@ def test_the_interpreter_does_what_the_isa_says(tmp_path: Path) -> None:
 
 
 SUBJECTS = ["codec", "gemm", "conv", "layers", "patterns"]
-NOT_HERE = "not ((rows_that_fit and float64) or (weights_that_stay_packed and tensor) or prepacked)"  # other cases run the same kernels
-UNUSED = {f"hc_maximum_{name}" for name in ("ggml", "log", "mx", "nf4")}  # formats whose encoder needs no maximum
+# other cases run the same kernels
+NOT_HERE = "not ((rows_that_fit and float64) or (weights_that_stay_packed and tensor) or prepacked)"
+UNUSED = {f"hc_maximum_{name}" for name in ("ggml", "log", "mx", "nf4")}  # their encoders need no maximum
 
 
 def run_compiled(counts: Path, *words: str, **changed: str) -> None:

@@ -3,11 +3,11 @@
     time of a call = sum over its kernels of max(bytes / bandwidth, operations / (rate * efficiency of the waves),
                                                  instructions / issue rate)
 
-The bytes are those that a kernel must read and write once. The instructions are those of the compiled PTX, without copies
-of registers; a lane issues one a cycle, the rate of float32 multiply-adds. The code of a device moves some of them out
-of loops, and makes several of a division or of an operation with 64 bits. On Hopper `mma.sync` has MMA_SHARE of the peak rate and
-`wgmma` has WGMMA_SHARE: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv
-2402.13499). Launches take no time.
+The bytes are those that a kernel must read and write once. The instructions are those of the compiled PTX, without
+copies of registers. A lane issues one a cycle, the rate of float32 multiply-adds. The code of a device moves some of
+them out of loops, and makes several of a division or of an operation with 64 bits. On Hopper `mma.sync` has MMA_SHARE
+of the peak rate and `wgmma` has WGMMA_SHARE: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU
+Architecture" (arXiv 2402.13499). Launches take no time.
 """
 
 from __future__ import annotations
