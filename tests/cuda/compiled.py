@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import emulated
@@ -33,10 +34,15 @@ def find_nvcc() -> str:
 
 
 @functools.cache
+def build() -> dict[str, Any]:
+    """Return the names of setup.py."""
+    with mock.patch("setuptools.setup"):
+        return runpy.run_path(str(emulated.ROOT / "setup.py"))
+
+
 def flags() -> list[str]:
     """Return the flags that setup.py gives to nvcc."""
-    with mock.patch("setuptools.setup"):
-        return list(runpy.run_path(str(emulated.ROOT / "setup.py"))["NVCC_FLAGS"])
+    return list(build()["NVCC_FLAGS"])
 
 
 def kernels(sources: Sequence[Path] = tuple(KERNELS), virtual: str = "80") -> Path:

@@ -55,8 +55,10 @@ def wrong_warpgroup() -> list[str]:
     return [] if (answers == exact).all() else ["product of a warpgroup"]
 
 
-def test_compiled_instructions_do_what_their_definitions_say(use: Use) -> None:
-    use(compiled.kernels(CHECKS))
+@pytest.mark.parametrize("virtual", ["80", "100"])
+@pytest.mark.sweep(every=2)
+def test_compiled_instructions_do_what_their_definitions_say(virtual: str, use: Use) -> None:
+    use(compiled.kernels(CHECKS, virtual))
     assert [wrong_instructions(seed) for seed in range(3)] == [[]] * 3
     assert wrong_warpgroup() == []
 
@@ -151,6 +153,24 @@ def test_a_flag_that_changes_bits_shows(flag: str, other: str, said: str, use: U
     use(compiled.copy_interpreter(tmp_path))
     with pytest.raises(AssertionError, match=said):
         wrong_instructions()
+
+
+def words_of(ptx: str) -> list[str]:
+    """Return PTX without comments, word by word."""
+    return re.sub(r"//[^\n]*", "", ptx).split()
+
+
+@pytest.mark.sweep(every=0)
+def test_a_fatbin_holds_the_ptx_that_runs(tmp_path: Path) -> None:
+    compiled.write_ptx(CHECKS[:1], tmp_path)
+    plain = ["--no-compress" if flag.startswith("--compress") else flag for flag in compiled.flags()]
+    command = [compiled.find_nvcc(), "-fatbin", *plain, str(CHECKS[0]), "-o", f"{tmp_path}/check.fatbin"]
+    for virtual, real in compiled.build()["CUDA_CODE"].items():
+        command += ["-gencode", f"arch=compute_{virtual},code={real}"]
+    subprocess.run(command, cwd=emulated.ROOT, check=True)
+    image = (tmp_path / "check.fatbin").read_bytes()
+    held = image[image.index(b".version") :].split(b"\0")[0].decode()
+    assert words_of(held) == words_of((tmp_path / "check.ptx").read_text())
 
 
 EARLIER = [  # what the interpreter says of a fault before the host build does
