@@ -286,7 +286,10 @@ UNUSED = {f"hc_maximum_{name}" for name in ("ggml", "log", "mx", "nf4")}  # thei
 
 def run_compiled(counts: Path, *words: str, **changed: str) -> None:
     """Run a module of Python that launches compiled kernels; add what they executed to a file."""
-    environment = {**os.environ, "HETEROCOMPUTE_TEST_PTX": "80", "PTX_COUNTS": str(counts), **changed}
+    whole = {
+        name: value for name, value in os.environ.items() if name not in {"HETEROCOMPUTE_PART", "HETEROCOMPUTE_SWEEP"}
+    }
+    environment = {**whole, "HETEROCOMPUTE_TEST_PTX": "80", "PTX_COUNTS": str(counts), **changed}
     command = [sys.executable, "-m", *words]
     done = subprocess.run(command, env=environment, cwd=emulated.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
