@@ -295,24 +295,41 @@ def run_compiled(counts: Path, *words: str, **changed: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
 
+ran: dict[str, set[str]] = {}  # kernels, by subject
+
+
 @pytest.mark.sweep(every=0)
-def test_every_compiled_kernel_gives_the_bits_of_the_cpu(use: Use, tmp_path: Path) -> None:
+@pytest.mark.parametrize("subject", [*SUBJECTS, "conformance"])
+def test_compiled_kernels_give_the_bits_of_the_cpu(subject: str, use: Use, tmp_path: Path) -> None:
     library, counts = compiled.kernels(), tmp_path / "counts"
-    files = [f"tests/cuda/test_cuda_{subject}.py" for subject in SUBJECTS]
-    run_compiled(counts, "pytest", "-q", "-p", "no:cacheprovider", "-k", NOT_HERE, *files)
-    use(library)
-    paths = driven.environment()
-    command = ["heterocompute", "bench", "cuda", "--check", "--quick"]
-    run_compiled(counts, *command, FAKE_DRIVER_ARCHITECTURE="90", **paths)
+    if subject == "conformance":
+        use(library)
+        paths = driven.environment()
+        command = ["heterocompute", "bench", "cuda", "--check", "--quick"]
+        run_compiled(counts, *command, FAKE_DRIVER_ARCHITECTURE="90", **paths)
+    else:
+        tests = f"tests/cuda/test_cuda_{subject}.py"
+        run_compiled(counts, "pytest", "-q", "-p", "no:cacheprovider", "-k", NOT_HERE, tests)
+    ran[subject] = {line.split()[0] for line in counts.read_text().splitlines()}
+
+
+@pytest.mark.sweep(every=0)
+def test_the_compiled_poison_spreads(use: Use) -> None:
+    use(compiled.kernels())
     y, state = np.ones(300, np.float32), np.array([0, 7], np.uint32)
     assert launch_poison(state, y[1:299]) == "" and np.isnan(y[1:299]).all() and y[0] == y[299] == 1
     state[1], y[:] = 0, 1
     assert launch_poison(state, y) == "" and (y == 1).all()
-    ran = {line.split()[0] for line in counts.read_text().splitlines()} | {"hc_poison"}
-    all_entries = {
-        name for path in library.parent.glob("*.ptx") for name in re.findall(r"\.entry (\w+)", path.read_text())
-    }
-    assert all_entries - ran == UNUSED
+    ran["poison"] = {"hc_poison"}
+
+
+@pytest.mark.sweep(every=0)
+def test_every_kernel_runs_as_compiled_code() -> None:
+    if set(ran) != {*SUBJECTS, "conformance", "poison"}:
+        pytest.skip("another process runs some of the subjects")
+    texts = [path.read_text() for path in compiled.kernels().parent.glob("*.ptx")]
+    entries = {name for text in texts for name in re.findall(r"\.entry (\w+)", text)}
+    assert entries - set().union(*ran.values()) == UNUSED
 
 
 def launch_poison(state: np.ndarray, y: np.ndarray) -> str:
