@@ -1,6 +1,6 @@
 """Print the table of docs/cuda.md: instructions that the compiled kernels execute, as the interpreter counts them.
 
-python tests/cuda/executed.py [--virtual 80]
+python tests/cuda/ptx/executed.py [--virtual 80]
 """
 
 from __future__ import annotations
@@ -8,17 +8,20 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import compiled
-import emulated
 import numpy as np
 
 import heterocompute as hc
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import compiled  # noqa: E402
+import emulated  # noqa: E402
 
 CODECS = ["int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64"]
 PRODUCTS = [  # rows of x, rows of w, columns, both formats, an architecture
