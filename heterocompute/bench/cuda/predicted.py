@@ -37,7 +37,7 @@ REGISTERS = {
     "hc_gemm_90a_nibbles": 153,
     "hc_gemm_90a": 128,
 }
-INSTRUCTIONS = {  # of one thread per value, weight (_PER_WEIGHT) or multiply-add, as tests/cuda/ptx/executed.py counts them
+INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add: tests/cuda/ptx/executed.py
     "hc_encode_int": 239,
     "hc_decode_int": 95,
     "hc_integers_int": 137,
