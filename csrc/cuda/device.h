@@ -53,6 +53,8 @@ static inline __device__ void hc_copy_16_or_zeros(void *shared, const void *glob
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
 }
 static inline __device__ void hc_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/* 16 bytes of registers to shared memory. */
+static inline __device__ void hc_store_16(void *shared, const void *from) { *(uint4 *)shared = *(const uint4 *)from; }
 /* All groups but the last N have arrived. */
 template <int N> static inline __device__ void hc_copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");

@@ -6,8 +6,10 @@
 #include <string.h>
 
 /* Values of cuda.h, which a build does not need. */
-enum { OUT_OF_MEMORY = 2, NO_BINARY = 209, UNSUPPORTED_PTX = 222 };
-enum { COMPUTE_MAJOR = 75, COMPUTE_MINOR = 76, HAS_MEMORY_POOLS = 115 };
+enum { OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NO_BINARY = 209, UNSUPPORTED_PTX = 222 };
+enum { LEAST_VERSION = 13000 /* of the driver, as nvcc 13 makes the fatbins */, RELAXED = 2 };
+enum { PINNED = 1, OF_DEVICE = 1, RELEASE_THRESHOLD = 4, KEPT_SHARE = 8 };
+enum { MULTIPROCESSORS = 16, COMPUTE_MAJOR = 75, COMPUTE_MINOR = 76, HAS_MEMORY_POOLS = 115 };
 enum { POINTER_MEMORY_TYPE = 2, POINTER_DEVICE = 9, MEMORY_OF_DEVICE = 2 };
 enum { MAX_DYNAMIC_SHARED_BYTES = 8, PLAIN_SHARED_BYTES = 48 << 10, MAX_MODULES = 32, MAX_KERNELS = 256 };
 #define PARAMS_POINTER ((void *)1)
@@ -16,6 +18,13 @@ enum { MAX_DYNAMIC_SHARED_BYTES = 8, PLAIN_SHARED_BYTES = 48 << 10, MAX_MODULES 
 
 typedef int cu_result;
 typedef unsigned long long cu_address;
+typedef struct {
+    int kind, handles, place_kind, place;
+    void *security;
+    size_t most;
+    unsigned short usage;
+    unsigned char reserved[54];
+} cu_pool;
 
 /* All functions that are used, with the names of the library. */
 #define HC_CUDA_FUNCTIONS(F)                                                                                           \
@@ -35,7 +44,10 @@ typedef unsigned long long cu_address;
     F(launch, "cuLaunchKernel",                                                                                        \
       (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,          \
        unsigned block_z, unsigned shared_bytes, void *stream, void **params, void **extra))                            \
-    F(allocate, "cuMemAllocAsync", (cu_address * address, size_t bytes, void *stream))                                 \
+    F(exchange_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                                                 \
+    F(make_pool, "cuMemPoolCreate", (void **pool, const cu_pool *properties))                                          \
+    F(set_pool, "cuMemPoolSetAttribute", (void *pool, int attribute, void *value))                                     \
+    F(allocate, "cuMemAllocFromPoolAsync", (cu_address * address, size_t bytes, void *pool, void *stream))             \
     F(give_back, "cuMemFreeAsync", (cu_address address, void *stream))                                                 \
     F(upload, "cuMemcpyHtoDAsync_v2", (cu_address to, const void *from, size_t bytes, void *stream))                   \
     F(download, "cuMemcpyDtoHAsync_v2", (void *to, cu_address from, size_t bytes, void *stream))                       \
@@ -56,6 +68,7 @@ static atomic_bool is_open; /* all below is then set */
 static bool brings_kernels;
 static int n_devices, version;
 static void *contexts[HC_CUDA_MAX_DEVICES]; /* NULL before first use */
+static void *pools[HC_CUDA_MAX_DEVICES];
 static struct {
     const char *name;
     void *module;
@@ -106,6 +119,9 @@ static hc_status open_library(const char *path, hc_error *error) {
         return hc_fail(error, HC_UNSUPPORTED, "cuda: the driver does not start: %s (error %d)",
                        text ? text : "unknown error", result);
     }
+    if (version < LEAST_VERSION)
+        return hc_fail(error, HC_UNSUPPORTED, "cuda: the driver supports CUDA %d.%d, expected 13.0: update it to 580",
+                       version / 1000, version % 1000 / 10);
     n_devices = n_devices < HC_CUDA_MAX_DEVICES ? n_devices : HC_CUDA_MAX_DEVICES;
     if (n_devices < 1)
         return hc_fail(error, HC_UNSUPPORTED, "cuda: the driver finds no device");
@@ -146,37 +162,60 @@ hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *er
         result = cu.attribute(&description->major, COMPUTE_MAJOR, handle);
     if (result == 0)
         result = cu.attribute(&description->minor, COMPUTE_MINOR, handle);
+    if (result == 0)
+        result = cu.attribute(&description->multiprocessors, MULTIPROCESSORS, handle);
     description->bytes = (int64_t)bytes;
     return result ? fail_at(result, "asking for a device", error) : HC_OK;
 }
 
-static int architectures[HC_CUDA_MAX_DEVICES];
-
-int hc_cuda_architecture(int device) {
-    hc_cuda_device description;
+/* The description of a device, asked for once; zeros where there is no such device. */
+static hc_cuda_device described(int device) {
+    static hc_cuda_device known[HC_CUDA_MAX_DEVICES];
+    hc_cuda_device found = {.major = 0};
     hc_error error;
+    if (device < 0 || device >= HC_CUDA_MAX_DEVICES)
+        return found;
     hc_mutex_lock(&mutex);
-    int found = device >= 0 && device < HC_CUDA_MAX_DEVICES ? architectures[device] : 0;
+    found = known[device];
     hc_mutex_unlock(&mutex);
-    if (!found && hc_cuda_describe(device, &description, &error) == HC_OK) {
-        found = description.major * 10 + description.minor;
+    if (!found.major && hc_cuda_describe(device, &found, &error) == HC_OK) {
         hc_mutex_lock(&mutex);
-        architectures[device] = found;
+        known[device] = found;
         hc_mutex_unlock(&mutex);
     }
     return found;
 }
 
+int hc_cuda_architecture(int device) {
+    const hc_cuda_device found = described(device);
+    return found.major * 10 + found.minor;
+}
+
+int hc_cuda_multiprocessors(int device) { return described(device).multiprocessors; }
+
 /* The context of a device, made on first use; the mutex is held. */
 static hc_status make_context(int device, hc_error *error) {
     if (contexts[device])
         return HC_OK;
-    int handle, pools = 0;
+    int handle, has_pools = 0;
     cu_result result = cu.get(&handle, device);
     if (result == 0)
-        result = cu.attribute(&pools, HAS_MEMORY_POOLS, handle);
-    if (result == 0 && !pools)
+        result = cu.attribute(&has_pools, HAS_MEMORY_POOLS, handle);
+    if (result == 0 && !has_pools)
         return hc_fail(error, HC_UNSUPPORTED, "cuda: device %d has no memory pools, which heterocompute needs", device);
+    /* Memory that is free stays in a pool, up to a share of the device's: the default pool gives all of it back at each wait, and
+     * to map it again takes longer than most kernels. Other libraries have pools of their own. */
+    const cu_pool properties = {.kind = PINNED, .place_kind = OF_DEVICE, .place = handle};
+    size_t bytes = 0;
+    void *pool = NULL;
+    if (result == 0)
+        result = cu.total(&bytes, handle);
+    if (result == 0)
+        result = cu.make_pool(&pool, &properties);
+    uint64_t kept = bytes / KEPT_SHARE;
+    if (result == 0)
+        result = cu.set_pool(pool, RELEASE_THRESHOLD, &kept);
+    pools[device] = pool;
     if (result == 0)
         result = cu.retain(&contexts[device], handle);
     return result ? fail_at(result, "opening the device", error) : HC_OK;
@@ -207,7 +246,7 @@ hc_status hc_cuda_allocate(int device, int64_t bytes, void *stream, void **addre
     hc_status status = enter(device, error);
     if (status != HC_OK)
         return status;
-    status = leave(cu.allocate(&made, (size_t)hc_max(bytes, 1), stream), "allocating", error);
+    status = leave(cu.allocate(&made, (size_t)hc_max(bytes, 1), pools[device], stream), "allocating", error);
     *address = (void *)(uintptr_t)made;
     if (status == HC_MEMORY)
         return hc_fail(error, HC_MEMORY, "cuda: device %d has no %lld bytes of memory left", device, (long long)bytes);
@@ -261,14 +300,19 @@ bool hc_cuda_is_captured(int device, void *stream) {
 
 hc_status hc_cuda_place(const void *address, int *device, hc_error *error) {
     unsigned type = 0;
-    hc_status status = enter(0, error);
-    if (status != HC_OK)
-        return status;
     const cu_address at = (cu_address)(uintptr_t)address;
     cu_result result = cu.pointer(&type, POINTER_MEMORY_TYPE, at);
+    const bool needs_context = result == NO_CONTEXT; /* of any device: one is made only if this thread has none */
+    if (needs_context) {
+        const hc_status status = enter(0, error);
+        if (status != HC_OK)
+            return status;
+        result = cu.pointer(&type, POINTER_MEMORY_TYPE, at);
+    }
     if (result == 0 && type == MEMORY_OF_DEVICE)
         result = cu.pointer(device, POINTER_DEVICE, at);
-    leave(0, "", error);
+    if (needs_context)
+        leave(0, "", error);
     if (result != 0 || type != MEMORY_OF_DEVICE || *device < 0 || *device >= n_devices)
         return hc_fail(error, HC_VALUE, "is not in the memory of a CUDA device");
     return HC_OK;
@@ -302,9 +346,12 @@ static cu_result find_kernel(int device, const hc_cuda_step *step, void **functi
             break;
     if (kernels[device][i].kernel != step->kernel) {
         void *module;
+        int mode = RELAXED; /* else the driver loads nothing while any stream is captured */
+        cu.exchange_mode(&mode);
         cu_result result = find_module(device, step->module, &module);
         if (result == 0)
             result = cu.function(function, module, step->kernel);
+        cu.exchange_mode(&mode);
         if (result != 0)
             return result;
         kernels[device][i].kernel = step->kernel;

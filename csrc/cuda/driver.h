@@ -12,7 +12,8 @@ enum { HC_CUDA_MAX_DEVICES = 16 };
 typedef struct {
     char name[128];
     int major, minor; /* compute capability */
-    int64_t bytes;    /* of memory */
+    int multiprocessors;
+    int64_t bytes; /* of memory */
 } hc_cuda_device;
 
 /* Opens libcuda.so.1, or another library with its functions; a second call does nothing once one is open. HC_UNSUPPORTED: the
@@ -22,7 +23,8 @@ hc_status hc_cuda_open(const char *library, hc_error *error);
 int hc_cuda_devices(void);            /* 0 before hc_cuda_open */
 int hc_cuda_driver_version(void);     /* 13000 is 13.0 */
 int hc_cuda_architecture(int device); /* 90: compute capability 9.0; 0: there is no such device */
-bool hc_cuda_uses_images(void);       /* the kernels are those of this build, not of the library */
+int hc_cuda_multiprocessors(int device);
+bool hc_cuda_uses_images(void); /* the kernels are those of this build, not of the library */
 hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *error);
 
 /* `stream` is a CUstream: 0 and 1 are the default stream. Memory is freed on the stream that it was allocated on. */

@@ -46,8 +46,9 @@ enum { HC_CUDA_MAX_STEPS = 12 };
 typedef struct {
     int n;
     int64_t workspace_bytes;
-    int32_t architecture; /* 90: of compute capability 9.0; said before planning, 0: any */
-    bool device_order;    /* likewise: sums of floats may take the order of the matrix units (hc_gemm_bf16) */
+    int32_t architecture;    /* 90: of compute capability 9.0; said before planning, 0: any */
+    int32_t multiprocessors; /* likewise, 0: those of an H100 */
+    bool device_order;       /* likewise: sums of floats may take the order of the matrix units (hc_gemm_bf16) */
     hc_cuda_step step[HC_CUDA_MAX_STEPS];
 } hc_cuda_plan;
 
@@ -104,6 +105,7 @@ hc_status hc_cuda_plan_check(const uint32_t *in, uint32_t *out, bool of_warpgrou
 /* The host build (params.h) runs all steps of a plan; NULL, or what went wrong. */
 const char *hc_cuda_host_run(const hc_cuda_plan *plan, uint32_t order);
 const char *hc_cuda_host_step(const hc_cuda_plan *plan, int number); /* its kernel; NULL past the end */
+bool hc_cuda_host_is_in(const char *kernel, const char *module);
 
 #ifdef __cplusplus
 }

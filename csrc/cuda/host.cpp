@@ -36,12 +36,23 @@ struct copy {
     int group;
 };
 
-/* The product of a warpgroup, computed when a thread waits for it. */
+/* The product of a warpgroup, computed when a thread waits for its group. */
 struct product {
     int32_t *c;
+    int columns;
     uint64_t a, b;
     bool adds;
     int group;
+};
+
+/* 16 bytes of shared memory. Writers are copies and hc_store_16; readers are ldmatrix, and matrix units from a product's begin
+ * to its wait. Epochs are those of the block's barriers. */
+enum { VISIBLE, IN_FLIGHT, ARRIVED, FENCED }; /* to matrix units */
+struct piece {
+    int state = VISIBLE;
+    int written = -1, read = -1;     /* epochs */
+    unsigned writer = 0, reader = 0; /* a thread, a warp */
+    int products = 0;                /* that read it now */
 };
 
 enum waiting { RUNS, AT_BARRIER, AT_COLLECTIVE, ENDED };
@@ -52,13 +63,13 @@ struct fibre {
     hc_dim3 index;
     waiting at;
     std::vector<copy> copies;
-    int groups;       /* committed */
-    bool is_unfenced; /* a copy arrived that matrix units cannot see yet */
-    bool met_unfenced; /* so it came to its last barrier: no matrix unit sees that copy */
-    bool is_fenced;   /* registers, for products of a warpgroup */
+    int groups;                   /* committed */
+    std::vector<size_t> unfenced; /* pieces that matrix units cannot see yet */
+    bool is_fenced;               /* registers, for products of a warpgroup */
     std::vector<product> products;
-    uint64_t operands;  /* of all products so far */
-    int32_t before[64]; /* accumulators before the products at hand */
+    int product_groups;  /* committed */
+    uint64_t operands;   /* of all products so far */
+    int32_t before[128]; /* accumulators before the products at hand */
     void *fake_stack;
 };
 
@@ -70,7 +81,7 @@ struct warp {
 };
 
 struct entry {
-    const char *name;
+    const char *name, *file;
     size_t params_bytes;
     unsigned threads;
     hc_host_kernel_fn *run;
@@ -87,6 +98,9 @@ std::vector<warp> warps;
 std::vector<char *> stacks; /* kept from launch to launch */
 std::vector<unsigned char> shared;
 size_t shared_bytes;
+std::vector<piece> pieces; /* of shared memory */
+std::vector<size_t> fenced;
+int epoch;
 unsigned current;
 ucontext_t scheduler;
 const void *scheduler_stack;
@@ -154,8 +168,10 @@ void prepare(unsigned n) {
         self.at = RUNS;
         self.copies.clear();
         self.groups = 0;
-        self.is_unfenced = self.met_unfenced = self.is_fenced = false;
+        self.unfenced.clear();
+        self.is_fenced = false;
         self.products.clear();
+        self.product_groups = 0;
         self.operands = 0;
         self.fake_stack = NULL;
         getcontext(&self.context);
@@ -166,6 +182,44 @@ void prepare(unsigned n) {
     }
     shared.assign(2 * GUARD_BYTES + shared_bytes, GUARD);
     memset(shared.data() + GUARD_BYTES, JUNK, shared_bytes);
+    pieces.assign(shared_bytes / 16, piece{});
+    fenced.clear();
+    epoch = 0;
+}
+
+/* The piece at an address, or NULL: what lies beyond shared memory is found by its guards. */
+piece *piece_at(const void *at, size_t *number) {
+    *number = (size_t)((const unsigned char *)at - shared.data() - GUARD_BYTES) / 16;
+    return *number < pieces.size() ? &pieces[*number] : NULL;
+}
+
+void begin_write(const void *to, int state) {
+    size_t number;
+    piece *one = piece_at(to, &number);
+    if (!one)
+        return;
+    if (one->state == IN_FLIGHT)
+        fault("writes where a copy has yet to arrive");
+    if (one->products > 0)
+        fault("changes operands of products that run");
+    if (one->read == epoch && one->reader != current / WARP)
+        fault("overwrites what another warp read since the last barrier");
+    if (one->written == epoch && one->writer != current)
+        fault("overwrites what another thread wrote since the last barrier");
+    one->state = state;
+    one->written = epoch;
+    one->writer = current;
+    if (state == ARRIVED)
+        fibres[current].unfenced.push_back(number);
+}
+
+void note_read(piece *one) {
+    if (one->state == IN_FLIGHT)
+        fault("reads where a copy has yet to arrive");
+    if (one->written == epoch)
+        fault("reads what was written since the last barrier");
+    one->reader = one->read == epoch && one->reader != current / WARP ? ~0u : current / WARP;
+    one->read = epoch;
 }
 
 void check_guards() {
@@ -203,6 +257,11 @@ void run_block(const std::vector<unsigned> &order) {
         }
         for (fibre &one : fibres)
             one.at = RUNS;
+        for (size_t number : fenced)
+            if (pieces[number].state == FENCED)
+                pieces[number].state = VISIBLE;
+        fenced.clear();
+        epoch++;
     }
     check_guards();
     for (unsigned i = 0; i < n; i++)
@@ -212,8 +271,9 @@ void run_block(const std::vector<unsigned> &order) {
 
 } // namespace
 
-hc_host_kernel::hc_host_kernel(const char *name, size_t params_bytes, unsigned threads, hc_host_kernel_fn *run) {
-    kernels().push_back({name, params_bytes, threads, run});
+hc_host_kernel::hc_host_kernel(const char *name, const char *file, size_t params_bytes, unsigned threads,
+                               hc_host_kernel_fn *run) {
+    kernels().push_back({name, file, params_bytes, threads, run});
 }
 
 void hc_host_stop(const char *wrong) {
@@ -225,7 +285,6 @@ void hc_host_stop(const char *wrong) {
 unsigned char *hc_shared() { return shared.data() + GUARD_BYTES; }
 
 void hc_barrier() {
-    fibres[current].met_unfenced = fibres[current].is_unfenced;
     fibres[current].at = AT_BARRIER;
     yield();
 }
@@ -240,6 +299,7 @@ void hc_copy_16(void *to, const void *from) {
     fibre &self = fibres[current];
     if ((uintptr_t)to % 16 || (uintptr_t)from % 16)
         fault("copies 16 bytes that are not aligned");
+    begin_write(to, IN_FLIGHT);
     self.copies.push_back({to, from, self.groups});
     memset(to, UNARRIVED, 16);
 }
@@ -255,10 +315,17 @@ void hc_host_copy_wait(int pending) {
     fibre &self = fibres[current];
     size_t kept = 0;
     for (const copy &one : self.copies) {
-        if (one.group >= self.groups - pending)
+        if (one.group >= self.groups - pending) {
             self.copies[kept++] = one;
-        else
-            memcpy(one.to, one.from, 16), self.is_unfenced = true;
+            continue;
+        }
+        memcpy(one.to, one.from, 16);
+        size_t number;
+        if (piece *at = piece_at(one.to, &number)) {
+            at->state = ARRIVED;
+            at->written = epoch;
+            self.unfenced.push_back(number);
+        }
     }
     self.copies.resize(kept);
 }
@@ -300,6 +367,9 @@ static void load_matrix(hc_host_lanes *lanes) {
 void hc_load_matrix_x4(uint32_t to[4], const void *from) {
     if ((uintptr_t)from % 16)
         fault("loads a row of a matrix that is not aligned");
+    size_t number;
+    if (piece *one = piece_at(from, &number))
+        note_read(one);
     hc_host_collective(load_matrix, "ldmatrix", &from, sizeof from, to, 16);
 }
 
@@ -438,9 +508,24 @@ void hc_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]) {
 
 uint32_t hc_shared_address(const void *at) { return (uint32_t)((const unsigned char *)at - hc_shared()); }
 
-void hc_fence_shared() { fibres[current].is_unfenced = false; }
+void hc_fence_shared() {
+    fibre &self = fibres[current];
+    for (size_t number : self.unfenced)
+        if (pieces[number].state == ARRIVED) {
+            pieces[number].state = FENCED;
+            fenced.push_back(number);
+        }
+    self.unfenced.clear();
+}
 
 void hc_wgmma_fence() { fibres[current].is_fenced = true; }
+
+void hc_store_16(void *to, const void *from) {
+    if ((uintptr_t)to % 16)
+        fault("stores 16 bytes that are not aligned");
+    begin_write(to, ARRIVED);
+    memcpy(to, from, 16);
+}
 
 static void agree(hc_host_lanes *lanes) {
     for (int lane = 1; lane < 32; lane++)
@@ -448,64 +533,102 @@ static void agree(hc_host_lanes *lanes) {
             fault("multiplies by descriptors that differ among lanes");
 }
 
-void hc_wgmma_s8(int32_t (&c)[64], uint64_t a, uint64_t b, bool adds) {
-    fibre &self = fibres[current];
+/* Where 16 of the 32 bytes of a row of an operand lie, or NULL. PTX ISA, "Matrix-descriptor": rows of 128 swizzled bytes, eight
+ * of them an atom on a multiple of 1024. */
+static const unsigned char *operand_at(uint64_t descriptor, int row, int half) {
+    const uint32_t begin = (uint32_t)(descriptor & 0x3fff) << 4, pitch = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
+    if (descriptor >> 62 != 1 || descriptor >> 46 & 0xffff || begin % 1024 >= 128)
+        fault("multiplies by a descriptor of another layout");
+    uint32_t at = begin + row / 8 * pitch + row % 8 * 128 + half * 16;
+    at ^= (at >> 7 & 7) << 4;
+    if (at + 16 <= shared_bytes)
+        return hc_shared() + at;
+    fault("multiplies what lies beyond its %zu bytes of shared memory", shared_bytes);
+    return NULL;
+}
+
+static void read_operand(uint64_t descriptor, int row, int8_t to[32]) {
+    for (int half = 0; half < 2; half++)
+        if (const unsigned char *from = operand_at(descriptor, row, half))
+            memcpy(to + half * 16, from, 16);
+}
+
+/* What a warp's product reads, from its begin to its wait. */
+static void hold(const product &one, int change) {
+    size_t number;
+    for (int row = 0; row < 64 + one.columns; row++)
+        for (int half = 0; half < 2; half++) {
+            piece *at = piece_at(row < 64 ? operand_at(one.a, row, half) : operand_at(one.b, row - 64, half), &number);
+            if (!at)
+                continue;
+            if (change > 0 && at->state == ARRIVED)
+                fault("multiplies shared memory that no fence followed");
+            if (change > 0 && at->state == FENCED)
+                fault("multiplies shared memory that no barrier followed");
+            note_read(at);
+            at->products += change;
+        }
+}
+
+void hc_host_wgmma_s8(int32_t *c, int columns, uint64_t a, uint64_t b, bool adds) {
     unsigned char in[17], out;
     memcpy(in, &a, 8);
     memcpy(in + 8, &b, 8);
     in[16] = adds;
     hc_host_collective(agree, "wgmma", in, sizeof in, &out, 1);
+    fibre &self = fibres[current];
     self.operands = (self.operands * 31 + a) * 31 + b;
-    for (const fibre &one : fibres)
-        if (one.met_unfenced || (&one == &self && one.is_unfenced))
-            fault("multiplies shared memory that no fence followed");
     if (!self.is_fenced)
         fault("multiplies before a fence of its registers");
     if (self.products.empty())
-        memcpy(self.before, c, sizeof self.before);
+        memcpy(self.before, c, columns / 2 * sizeof *c);
     else if (self.products[0].c != c)
         fault("multiplies into other registers before it waited");
-    self.products.push_back({c, a, b, adds, self.groups});
-    memset(c, UNARRIVED, sizeof c);
+    self.products.push_back({c, columns, a, b, adds, self.product_groups});
+    if (current % WARP == 0)
+        hold(self.products.back(), 1);
+    memset(c, UNARRIVED, columns / 2 * sizeof *c);
 }
 
-/* Byte k of a row of an operand. */
-static int8_t operand_at(uint64_t descriptor, int row, int k) {
-    const uint32_t begin = (uint32_t)(descriptor & 0x3fff) << 4, pitch = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
-    if (descriptor >> 62 != 1 || descriptor >> 49 & 7)
-        fault("multiplies by a descriptor of another layout");
-    uint32_t at = begin + row / 8 * pitch + row % 8 * 128 + k;
-    at ^= (at >> 7 & 7) << 4;
-    if (at >= shared_bytes) {
-        fault("multiplies what lies beyond its %zu bytes of shared memory", shared_bytes);
-        return 0;
+void hc_wgmma_commit() { fibres[current].product_groups++; }
+
+static void finish(const product &one, int32_t *sums) {
+    const int lane = current % 32, warp = current % 128 / 32;
+    int8_t a[2][32], b[32];
+    for (int i = 0; i < 2; i++)
+        read_operand(one.a, warp * 16 + lane / 4 + i * 8, a[i]);
+    for (int column = 0; column < one.columns / 4; column++) { /* this thread's */
+        read_operand(one.b, column / 2 * 8 + lane % 4 * 2 + column % 2, b);
+        for (int i = 0; i < 2; i++) {
+            int32_t *sum = &sums[column / 2 * 4 + i * 2 + column % 2];
+            int64_t total = one.adds ? *sum : 0;
+            for (int k = 0; k < 32; k++)
+                total += a[i][k] * b[k];
+            if (total != (int32_t)total)
+                fault("adds products beyond 32 bits");
+            *sum = (int32_t)total;
+        }
     }
-    return (int8_t)hc_shared()[at];
 }
 
-void hc_wgmma_commit() {}
+static void arrive(hc_host_lanes *) {}
 
 void hc_host_wgmma_wait(int pending) {
     fibre &self = fibres[current];
-    if (pending > 0)
-        fault("waits for a part of its products");
-    const int lane = current % 32, warp = current % 128 / 32;
-    for (size_t i = 0; i < self.products.size(); i++) {
-        const product &one = self.products[i];
-        for (int j = 0; j < 64; j++) {
-            const int row = warp * 16 + lane / 4 + j / 2 % 2 * 8, column = j / 4 * 8 + lane % 4 * 2 + j % 2;
-            int64_t total = one.adds ? self.before[j] : 0;
-            for (int k = 0; k < 32; k++)
-                total += operand_at(one.a, row, k) * operand_at(one.b, column, k);
-            if (total != (int32_t)total)
-                fault("adds products beyond 32 bits");
-            self.before[j] = (int32_t)total;
-        }
+    size_t ended = 0;
+    while (ended < self.products.size() && self.products[ended].group < self.product_groups - pending) {
+        finish(self.products[ended], self.before);
+        if (current % WARP == 0)
+            hold(self.products[ended], -1);
+        ended++;
     }
-    if (!self.products.empty())
-        memcpy(self.products[0].c, self.before, sizeof self.before);
-    self.products.clear();
-    self.is_fenced = false;
+    if (ended > 0 && ended == self.products.size()) {
+        memcpy(self.products[0].c, self.before, self.products[0].columns / 2 * sizeof *self.before);
+        self.is_fenced = false;
+    }
+    self.products.erase(self.products.begin(), self.products.begin() + (ptrdiff_t)ended);
+    unsigned char in = 0, out;
+    hc_host_collective(arrive, "wait for wgmma", &in, 1, &out, 1);
 }
 
 static void exchange_xor(hc_host_lanes *lanes) {
@@ -520,6 +643,15 @@ uint32_t hc_shuffle_xor(uint32_t value, int mask) {
     const uint32_t in[2] = {value, (uint32_t)mask};
     hc_host_collective(exchange_xor, "shuffle", in, sizeof in, &value, 4);
     return value;
+}
+
+bool hc_cuda_host_is_in(const char *kernel, const char *module) {
+    for (const entry &one : kernels())
+        if (strcmp(one.name, kernel) == 0) {
+            const char *slash = strrchr(one.file, '/'), *stem = slash ? slash + 1 : one.file;
+            return strncmp(stem, module, strlen(module)) == 0 && strcmp(stem + strlen(module), ".cu") == 0;
+        }
+    return false;
 }
 
 const char *hc_cuda_host_launch(const char *kernel, const uint32_t grid[3], const uint32_t block[3], uint32_t bytes,

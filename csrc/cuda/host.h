@@ -19,13 +19,13 @@ extern hc_dim3 threadIdx, blockIdx, blockDim, gridDim; /* of the fibre that runs
 typedef void hc_host_kernel_fn(const void *params);
 /* A kernel of this program, by its name. */
 struct hc_host_kernel {
-    hc_host_kernel(const char *name, size_t params_bytes, unsigned threads, hc_host_kernel_fn *run);
+    hc_host_kernel(const char *name, const char *file, size_t params_bytes, unsigned threads, hc_host_kernel_fn *run);
 };
 
 #define HC_DEVICE
 #define HC_KERNEL(name, type, threads, ...)                                                                            \
     static void name(const type &p);                                                                                   \
-    static const hc_host_kernel name##_entry(#name, sizeof(type), threads,                                             \
+    static const hc_host_kernel name##_entry(#name, __BASE_FILE__, sizeof(type), threads,                              \
                                              [](const void *params) { name(*(const type *)params); });                 \
     static void name(const type &p)
 
@@ -46,6 +46,7 @@ void hc_load_16(float to[4], const void *from);
 void hc_copy_16(void *shared, const void *global);
 void hc_copy_16_or_zeros(void *shared, const void *global, bool is_there);
 void hc_copy_commit();
+void hc_store_16(void *shared, const void *from);
 void hc_host_copy_wait(int pending);
 template <int N> static inline void hc_copy_wait() { hc_host_copy_wait(N); }
 static inline void hc_atomic_max(uint32_t *at, uint32_t value) { *at = *at > value ? *at : value; }

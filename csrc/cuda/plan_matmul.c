@@ -11,7 +11,7 @@ enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
 enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { PITCH = 80, NIBBLES_PITCH = 48 };
-enum { HOPPER_TILE = 128, HOPPER_LEAST = 128 /* rows */, HOPPER_BYTES = 4 * 2 * HOPPER_TILE * 128 };
+enum { HOPPER_ROWS = 128, HOPPER_STEP = 128 /* bytes of k */, HOPPER_STAGES = 4, H100_MULTIPROCESSORS = 132 };
 enum { SPARSE_STEP = 128 /* columns */ };
 
 static hc_cuda_gemm gemm_of(const hc_view *out) {
@@ -199,6 +199,32 @@ static void add_pieces(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda_
     step->params.gemm_s4 = gemm_s4_of(gemm, w, NULL);
 }
 
+/* Kernels of warpgroups read rows at steps of 32 bits. */
+static bool takes_warpgroups(const hc_cuda_gemm *gemm, int64_t w_stride, const hc_cuda_plan *plan) {
+    const uint64_t most = UINT32_MAX / 256;
+    return plan->architecture == HC_CUDA_HOPPER && gemm->m >= HOPPER_ROWS && (uint64_t)gemm->ld < most &&
+           (uint64_t)w_stride < most;
+}
+
+/* A block of 256 columns reads 3/4 of the bytes per product of one of 128, and takes 8/5 of its time, as shared memory holds both
+ * up: 96 KiB against 160 KiB per 128 bytes of k. It is chosen unless its blocks fill the last round too badly. */
+static hc_cuda_step *add_warpgroups(const hc_cuda_gemm *gemm, bool is_nibbles, hc_cuda_plan *plan, int params_bytes) {
+    static const char *const KERNELS[][3] = {
+        {"hc_gemm_90a_folded", "hc_gemm_90a_grouped", "hc_gemm_90a_folded_256"},
+        {"hc_gemm_90a_nibbles_folded", "hc_gemm_90a_nibbles_grouped", "hc_gemm_90a_nibbles_folded_256"}};
+    const bool is_folded = gemm->mode == HC_INT_FOLDED;
+    const int64_t rows = hc_ceil_div(gemm->m, HOPPER_ROWS);
+    const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS; /* a block each */
+    const int64_t narrow = hc_ceil_div(rows * hc_ceil_div(gemm->n, 128), at_once);
+    const int64_t wide = hc_ceil_div(rows * hc_ceil_div(gemm->n, 256), at_once);
+    const bool is_wide = is_folded && wide * 8 <= narrow * 5;
+    const int columns = is_wide ? 256 : 128, side = columns * HOPPER_STEP;
+    const int places = !is_nibbles ? 0 : is_folded ? 3 : 2; /* of decoded stages */
+    const int stage = HOPPER_ROWS * HOPPER_STEP + (is_nibbles ? 0 : side);
+    return hc_cuda_add_step(plan, "warpgroup_90a", KERNELS[is_nibbles][is_wide ? 2 : gemm->mode], rows,
+                            hc_ceil_div(gemm->n, columns), 256, HOPPER_STAGES * stage + places * side, params_bytes);
+}
+
 static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, hc_cuda_plan *plan) {
     static const struct {
         const char *kernel;
@@ -207,16 +233,15 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const f
                  {"hc_gemm_nibbles_64_grouped", 64, 64, 128, 4},
                  {"hc_gemm_nibbles_128_grouped", 128, 128, 256, 3},
                  {"hc_gemm_nibbles_128_folded", 128, 128, 256, 3}};
-    static const char *const HOPPER[] = {"hc_gemm_90a_nibbles_folded", "hc_gemm_90a_nibbles_grouped"};
     const int tile = gemm->mode == HC_INT_FOLDED ? 3 : gemm->m <= 16 ? 0 : gemm->m <= 64 ? 1 : 2;
     const int rows = TILES[tile].rows, columns = TILES[tile].columns;
-    const bool is_hopper = plan->architecture == HC_CUDA_HOPPER && gemm->m >= HOPPER_LEAST;
-    const char *module = is_hopper ? "warpgroup_90a" : "nibbles";
     hc_cuda_step *step =
-        hc_cuda_add_step(plan, module, is_hopper ? HOPPER[gemm->mode] : TILES[tile].kernel, hc_ceil_div(gemm->m, rows),
-                         hc_ceil_div(gemm->n, columns), TILES[tile].threads,
-                         is_hopper ? HOPPER_BYTES : (rows * PITCH + columns * NIBBLES_PITCH) * TILES[tile].stages,
-                         sizeof step->params.gemm_s4);
+        takes_warpgroups(gemm, w->parts.part[HC_CODES].row_stride | w->parts.part[HC_SCALES].row_stride, plan)
+            ? add_warpgroups(gemm, true, plan, sizeof step->params.gemm_s4)
+            : hc_cuda_add_step(plan, "nibbles", TILES[tile].kernel, hc_ceil_div(gemm->m, rows),
+                               hc_ceil_div(gemm->n, columns), TILES[tile].threads,
+                               (rows * PITCH + columns * NIBBLES_PITCH) * TILES[tile].stages,
+                               sizeof step->params.gemm_s4);
     step->params.gemm_s4 = gemm_s4_of(gemm, w, scales);
 }
 
@@ -236,12 +261,8 @@ static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_pla
 
 /* The tile of integers for so many rows. */
 static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, hc_cuda_plan *plan) {
-    if (!is_wide && plan->architecture == HC_CUDA_HOPPER && gemm->m >= HOPPER_LEAST) {
-        static const char *const KERNELS[] = {"hc_gemm_90a_folded", "hc_gemm_90a_grouped"};
-        hc_cuda_step *step =
-            hc_cuda_add_step(plan, "warpgroup_90a", KERNELS[gemm->mode], hc_ceil_div(gemm->m, HOPPER_TILE),
-                             hc_ceil_div(gemm->n, HOPPER_TILE), 256, HOPPER_BYTES, sizeof *gemm);
-        step->params.gemm = *gemm;
+    if (!is_wide && takes_warpgroups(gemm, gemm->ld, plan)) {
+        add_warpgroups(gemm, false, plan, sizeof *gemm)->params.gemm = *gemm;
         return;
     }
     static const struct {
@@ -293,7 +314,9 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
         status = hc_cuda_form_of(&a, &w, &form, error);
     if (status != HC_OK)
         return status;
-    if (w.geometry.rows > MOST_ROWS || !has_even_rows(out))
+    /* a block that adds minima has a float of each segment in shared memory */
+    const bool has_room = !form.has_minima || form.segments <= HC_CUDA_SHARED_BYTES / (int64_t)sizeof(float);
+    if (w.geometry.rows > MOST_ROWS || !has_even_rows(out) || !has_room)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply arrays of these shapes: use the CPU");
     const bool is_few =
         form.mode == HC_INT_FOLDED && !form.is_wide && a.geometry.rows <= NIBBLES_MOST && reads_pieces(&w);

@@ -104,6 +104,7 @@ class PlanHead(ctypes.Structure):
         ("n", ctypes.c_int),
         ("workspace_bytes", ctypes.c_int64),
         ("architecture", ctypes.c_int32),
+        ("multiprocessors", ctypes.c_int32),
         ("device_order", ctypes.c_bool),
     ]
 

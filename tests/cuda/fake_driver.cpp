@@ -1,13 +1,16 @@
 // A driver of CUDA for tests: two devices whose memory is of this machine, and kernels that the host runs (csrc/cuda/host.h).
 //
-// All memory of the devices is one region that nobody may read or write between calls of the driver, so that code of the host
-// that touches it ends with a segmentation fault. An allocation lies between bytes that must not change.
+// The memory of a device is a region that only launches and copies of that device may touch, so that other code ends with a
+// segmentation fault. An allocation lies between bytes that must not change. The rules of the real driver hold: a current context,
+// modules and functions of that context, kernels in the module that has them, shared memory that was asked for, limits of sizes.
+// Work of a stream ends when the host waits for it: memory is freed and used by no other stream before.
 #include "cuda/hc_cuda.h"
 
+#include <deque>
 #include <dlfcn.h>
 #include <map>
 #include <mutex>
-#include <new>
+#include <set>
 #include <stdlib.h>
 #include <string.h>
 #include <string>
@@ -17,26 +20,40 @@
 namespace {
 
 typedef unsigned long long address;
-enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_CONTEXT = 201, NOT_FOUND = 500, LAUNCH_FAILED = 719, CAPTURED = 900 };
-enum { GUARD = 256, N_DEVICES = 2 };
+enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_CONTEXT = 201, NO_BINARY = 209, INVALID_HANDLE = 400 };
+enum { NOT_FOUND = 500, LAUNCH_FAILED = 719, CAPTURED = 900 };
+enum { GUARD = 256, N_DEVICES = 2, RELAXED = 2, PLAIN_SHARED = 48 << 10, MOST_SHARED = 163 << 10, MOST_SHARED_90 = 227 << 10, MOST_PARAMS = 4096 };
 const size_t REGION = size_t(1) << 30;
 
 struct allocation {
     size_t bytes;
     int device;
+    std::set<void *> users; // streams with work that the host has not waited for
+};
+struct module {
+    std::string name;
+    int device;
+};
+struct function {
+    const module *of;
+    std::string name;
+    unsigned shared;
 };
 
 std::mutex mutex;
-unsigned char *region;
-std::map<size_t, allocation> live; // by offset
+unsigned char *regions[N_DEVICES];
+std::map<address, allocation> live;
+std::deque<module> modules;
+std::deque<function> functions;
 size_t used_bytes;
 int launches, uploads, downloads, waits;
 void *last_stream; // of a launch
 std::string fault;
 thread_local void *stack[16];
-thread_local int depth;
-int contexts[N_DEVICES];
+thread_local int depth, mode;
+int contexts[N_DEVICES], pools[N_DEVICES];
 decltype(&hc_cuda_host_launch) launch;
+decltype(&hc_cuda_host_is_in) is_in;
 void (*say_allocations)(const uint64_t *ranges, uint32_t n); // of kernels that an interpreter runs, or NULL
 
 size_t limit() {
@@ -44,44 +61,86 @@ size_t limit() {
     return text ? strtoull(text, NULL, 10) : REGION;
 }
 
-// A stream that becomes part of a graph: nothing may be allocated, copied from the host or waited for.
+// A stream that becomes part of a graph: nothing may be allocated, freed, copied from the host or waited for.
 bool is_captured() { return getenv("FAKE_DRIVER_CAPTURES") != NULL; }
 
+// The device of the current context, or -1.
+int current() { return depth ? int((int *)stack[depth - 1] - contexts) : -1; }
+
+void *same(void *stream) { return stream ? stream : (void *)1; } // both are the legacy stream
+
 bool start() {
-    if (region)
+    if (regions[0])
         return true;
     void *kernels = dlopen(getenv("FAKE_DRIVER_KERNELS"), RTLD_NOW | RTLD_LOCAL);
     launch = (decltype(launch))(kernels ? dlsym(kernels, "hc_cuda_host_launch") : NULL);
-    if (!launch)
+    is_in = (decltype(is_in))(kernels ? dlsym(kernels, "hc_cuda_host_is_in") : NULL);
+    if (!launch || !is_in)
         return false;
     say_allocations = (decltype(say_allocations))dlsym(kernels, "hc_host_allocations");
-    void *made = mmap(NULL, REGION, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    region = made == MAP_FAILED ? NULL : (unsigned char *)made;
-    return region != NULL;
+    for (unsigned char *&region : regions) {
+        void *made = mmap(NULL, REGION, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (made == MAP_FAILED)
+            return false;
+        region = (unsigned char *)made;
+    }
+    return true;
 }
 
 struct unlocked { // for the time of a call
-    unlocked() { mprotect(region, REGION, PROT_READ | PROT_WRITE); }
-    ~unlocked() { mprotect(region, REGION, PROT_NONE); }
+    int device;
+    explicit unlocked(int of) : device(of) { mprotect(regions[device], REGION, PROT_READ | PROT_WRITE); }
+    ~unlocked() { mprotect(regions[device], REGION, PROT_NONE); }
 };
 
-const allocation *find(address at, size_t bytes, size_t *offset) {
-    if (!region || at < (address)region || at - (address)region >= REGION)
-        return NULL;
-    const size_t place = at - (address)region;
-    auto next = live.upper_bound(place);
+int architecture() {
+    const char *text = getenv("FAKE_DRIVER_ARCHITECTURE"); // such as 90
+    return text ? atoi(text) : 80;
+}
+
+int device_of(address at) {
+    for (int i = 0; i < N_DEVICES; i++)
+        if (regions[i] && at - (address)regions[i] < REGION)
+            return i;
+    return -1;
+}
+
+allocation *find(address at, size_t bytes) {
+    auto next = live.upper_bound(at);
     if (next == live.begin())
         return NULL;
     --next;
-    *offset = next->first;
-    return place + bytes <= next->first + next->second.bytes ? &next->second : NULL;
+    return at + bytes <= next->first + next->second.bytes ? &next->second : NULL;
 }
 
-bool is_guarded(size_t offset, size_t bytes) {
+void use(allocation *one, void *stream, const char *what) {
+    for (void *other : one->users)
+        if (other != same(stream))
+            fault = std::string(what) + " uses memory that another stream uses, which nothing waited for";
+    one->users.insert(same(stream));
+}
+
+bool is_guarded(address at, size_t bytes) {
     for (size_t i = 0; i < GUARD; i++)
-        if (region[offset - GUARD + i] != 0x5a || region[offset + bytes + i] != 0x5a)
+        if (((unsigned char *)at)[(ptrdiff_t)i - GUARD] != 0x5a || ((unsigned char *)at)[bytes + i] != 0x5a)
             return false;
     return true;
+}
+
+// Addresses among the parameters of a kernel are of memory of its device that was not freed.
+void check_params(const function &kernel, const unsigned char *params, size_t bytes, void *stream) {
+    for (size_t i = 0; i + 8 <= bytes; i += 8) {
+        address word;
+        memcpy(&word, params + i, 8);
+        if (device_of(word) < 0)
+            continue;
+        if (allocation *one = find(word, 0); !one)
+            fault = kernel.name + " is given memory that nobody holds";
+        else if (one->device != kernel.of->device)
+            fault = kernel.name + " is given memory of another device";
+        else
+            use(one, stream, kernel.name.c_str());
+    }
 }
 
 } // namespace
@@ -91,140 +150,209 @@ extern "C" {
 int hc_cuda_brings_kernels = 1;
 
 int cuInit(unsigned) { return getenv("FAKE_DRIVER_FAILS") ? 999 : start() ? SUCCESS : OUT_OF_MEMORY; }
-int cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
+int cuDriverGetVersion(int *version) {
+    const char *text = getenv("FAKE_DRIVER_VERSION");
+    return *version = text ? atoi(text) : 13000, SUCCESS;
+}
 int cuDeviceGetCount(int *count) { return *count = getenv("FAKE_DRIVER_EMPTY") ? 0 : N_DEVICES, SUCCESS; }
 int cuDeviceGet(int *device, int number) { return *device = number, number < N_DEVICES ? SUCCESS : INVALID_VALUE; }
 int cuDeviceGetName(char *name, int bytes, int) { return strncpy(name, "fake device", bytes), SUCCESS; }
 int cuDeviceTotalMem_v2(size_t *bytes, int) { return *bytes = limit(), SUCCESS; }
 int cuDeviceGetAttribute(int *value, int attribute, int) {
-    const char *text = getenv("FAKE_DRIVER_ARCHITECTURE"); // such as 90
-    const int architecture = text ? atoi(text) : 80;
-    *value = attribute == 75 ? architecture / 10 : attribute == 76 ? architecture % 10 : attribute == 115;
+    *value = attribute == 75   ? architecture() / 10
+             : attribute == 76 ? architecture() % 10
+             : attribute == 16 ? 108
+                               : attribute == 115;
     return SUCCESS;
 }
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &contexts[device], SUCCESS; }
 int cuCtxPushCurrent_v2(void *context) { return depth < 16 ? stack[depth++] = context, SUCCESS : NO_CONTEXT; }
 int cuCtxPopCurrent_v2(void **context) { return depth ? *context = stack[--depth], SUCCESS : NO_CONTEXT; }
+int cuThreadExchangeStreamCaptureMode(int *other) { return std::swap(mode, *other), SUCCESS; }
 
-int cuModuleLoadData(void **module, const void *image) {
-    return *module = const_cast<void *>(image), SUCCESS; // the name of the module
-}
-int cuModuleGetFunction(void **function, void *, const char *name) {
-    return *function = const_cast<char *>(name), SUCCESS;
-}
-int cuFuncSetAttribute(void *, int, int) { return SUCCESS; }
-
-int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
-                   unsigned threads_z, unsigned shared_bytes, void *stream, void **, void **extra) {
+int cuModuleLoadData(void **made, const void *image) { // the name of the module
     const std::lock_guard<std::mutex> lock(mutex);
+    const std::string name = (const char *)image;
     if (!depth)
         return NO_CONTEXT;
-    if (y > 65535 || z > 65535 || threads_x * threads_y * threads_z > 1024 || shared_bytes > 227 << 10)
+    if (is_captured() && mode != RELAXED)
+        return CAPTURED;
+    if (architecture() != 90 && name.size() > 4 && name.compare(name.size() - 4, 4, "_90a") == 0)
+        return NO_BINARY;
+    modules.push_back({name, current()});
+    return *made = &modules.back(), SUCCESS;
+}
+int cuModuleGetFunction(void **made, void *of, const char *name) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const module *from = (module *)of;
+    if (!depth)
+        return NO_CONTEXT;
+    if (from->device != current())
+        return INVALID_HANDLE;
+    if (!is_in(name, from->name.c_str()))
+        return NOT_FOUND;
+    functions.push_back({from, name, PLAIN_SHARED});
+    return *made = &functions.back(), SUCCESS;
+}
+int cuFuncSetAttribute(void *of, int attribute, int value) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    function *kernel = (function *)of;
+    if (!depth)
+        return NO_CONTEXT;
+    if (kernel->of->device != current())
+        return INVALID_HANDLE;
+    if (attribute != 8 || value < 0 || value > (architecture() == 90 ? MOST_SHARED_90 : MOST_SHARED))
+        return INVALID_VALUE;
+    return kernel->shared = value, SUCCESS;
+}
+
+int cuLaunchKernel(void *of, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
+                   unsigned threads_z, unsigned shared_bytes, void *stream, void **params, void **extra) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const function *kernel = (function *)of;
+    if (!depth)
+        return NO_CONTEXT;
+    if (kernel->of->device != current())
+        return INVALID_HANDLE;
+    if (!x || !y || !z || x > 0x7fffffff || y > 65535 || z > 65535 || !threads_x || !threads_y || !threads_z ||
+        threads_z > 64 || threads_x * threads_y * threads_z > 1024 || shared_bytes > kernel->shared)
+        return INVALID_VALUE;
+    if (params || extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4])
         return INVALID_VALUE;
     const uint32_t grid[] = {x, y, z}, block[] = {threads_x, threads_y, threads_z};
     const size_t bytes = *(size_t *)extra[3];
-    const unlocked now;
+    if (bytes > MOST_PARAMS)
+        return INVALID_VALUE;
+    check_params(*kernel, (unsigned char *)extra[1], bytes, stream);
+    const unlocked now(current());
     launches++;
     last_stream = stream;
     if (say_allocations) {
         std::vector<uint64_t> ranges;
-        for (const auto &[offset, one] : live) {
-            ranges.push_back((uint64_t)(region + offset));
-            ranges.push_back(one.bytes);
-        }
-        say_allocations(ranges.data(), (uint32_t)live.size());
+        for (const auto &[at, one] : live)
+            if (one.device == now.device) {
+                ranges.push_back(at);
+                ranges.push_back(one.bytes);
+            }
+        say_allocations(ranges.data(), (uint32_t)(ranges.size() / 2));
     }
     const char *wrong =
-        launch((char *)function, grid, block, shared_bytes, extra[1], (uint32_t)bytes, launches % 3);
+        launch(kernel->name.c_str(), grid, block, shared_bytes, extra[1], (uint32_t)bytes, launches % 3);
     if (say_allocations)
         say_allocations(NULL, 0); // launches without this driver are of other memory
     if (wrong)
         fault = wrong;
-    for (const auto &[offset, one] : live)
-        if (!is_guarded(offset, one.bytes))
-            fault = std::string((char *)function) + " writes beside an allocation";
+    for (const auto &[at, one] : live)
+        if (one.device == now.device && !is_guarded(at, one.bytes))
+            fault = kernel->name + " writes beside an allocation";
     return fault.empty() ? SUCCESS : LAUNCH_FAILED;
 }
 
-int cuMemAllocAsync(address *made, size_t bytes, void *) {
+int cuMemPoolCreate(void **pool, const int *properties) {
+    if (properties[0] != 1 || properties[1] != 0 || properties[2] != 1 || properties[3] >= N_DEVICES)
+        return INVALID_VALUE;
+    return *pool = &pools[properties[3]], SUCCESS;
+}
+int cuMemPoolSetAttribute(void *, int attribute, void *) { return attribute == 4 ? SUCCESS : INVALID_VALUE; }
+
+int cuMemAllocFromPoolAsync(address *made, size_t bytes, void *pool, void *) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!depth)
         return NO_CONTEXT;
+    if (pool != &pools[current()])
+        return INVALID_VALUE;
     if (is_captured())
         return CAPTURED;
     if (used_bytes + bytes > limit())
         return OUT_OF_MEMORY;
     const size_t whole = (bytes + 2 * GUARD + 511) / 256 * 256; // the device's addresses are multiples of 256
-    size_t at = 0;
-    for (const auto &[offset, one] : live) {
-        if (offset - GUARD >= at + whole)
+    const address begin = (address)regions[current()];
+    address at = begin;
+    for (const auto &[other, one] : live) {
+        if (one.device != current())
+            continue;
+        if (other - GUARD >= at + whole)
             break;
-        at = (offset + one.bytes + GUARD + 255) / 256 * 256;
+        at = (other + one.bytes + GUARD + 255) / 256 * 256;
     }
-    if (at + whole > REGION)
+    if (at + whole > begin + REGION)
         return OUT_OF_MEMORY;
-    const unlocked now;
-    memset(region + at, 0x5a, GUARD);
-    memset(region + at + GUARD, 0xa5, bytes);
-    memset(region + at + GUARD + bytes, 0x5a, GUARD);
-    live[at + GUARD] = {bytes, int((int *)stack[depth - 1] - contexts)};
+    const unlocked now(current());
+    memset((void *)at, 0x5a, GUARD);
+    memset((void *)(at + GUARD), 0xa5, bytes);
+    memset((void *)(at + GUARD + bytes), 0x5a, GUARD);
+    live[at + GUARD] = {bytes, current(), {}};
     used_bytes += bytes;
-    *made = (address)(region + at + GUARD);
+    *made = at + GUARD;
     return SUCCESS;
 }
 
-int cuMemFreeAsync(address at, void *) {
+int cuMemFreeAsync(address at, void *stream) {
     const std::lock_guard<std::mutex> lock(mutex);
-    auto found = live.find(at - (address)region);
-    if (found == live.end())
+    auto found = live.find(at);
+    if (!depth)
+        return NO_CONTEXT;
+    if (found == live.end() || found->second.device != current())
         return INVALID_VALUE;
+    use(&found->second, stream, "cuMemFreeAsync");
     used_bytes -= found->second.bytes;
     live.erase(found);
     return SUCCESS;
 }
 
-int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, void *) {
+static int copy(void *to, const void *from, size_t bytes, void *stream, int *count) {
+    allocation *given = count != &uploads ? find((address)from, bytes) : NULL;
+    allocation *taken = count != &downloads ? find((address)to, bytes) : NULL;
+    if (!depth)
+        return NO_CONTEXT;
+    if (count && is_captured())
+        return CAPTURED;
+    if ((!given && count != &uploads) || (!taken && count != &downloads))
+        return INVALID_VALUE;
+    if ((given && given->device != current()) || (taken && taken->device != current()))
+        return INVALID_VALUE; // there is no access from device to device
+    for (allocation *one : {given, taken})
+        if (one)
+            use(one, stream, "a copy");
+    const unlocked now(current());
+    if (count)
+        ++*count;
+    return memcpy(to, from, bytes), SUCCESS;
+}
+
+int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, void *stream) {
     const std::lock_guard<std::mutex> lock(mutex);
-    size_t offset;
+    return copy((void *)to, from, bytes, stream, &uploads);
+}
+int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, void *stream) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return copy(to, (const void *)from, bytes, stream, &downloads);
+}
+int cuMemcpyDtoDAsync_v2(address to, address from, size_t bytes, void *stream) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (to < from + bytes && from < to + bytes)
+        return INVALID_VALUE;
+    return copy((void *)to, (const void *)from, bytes, stream, NULL);
+}
+
+int cuStreamSynchronize(void *stream) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!depth)
+        return NO_CONTEXT;
     if (is_captured())
         return CAPTURED;
-    if (!find(to, bytes, &offset))
-        return INVALID_VALUE;
-    const unlocked now;
-    uploads++;
-    return memcpy((void *)to, from, bytes), SUCCESS;
+    for (auto &[at, one] : live)
+        one.users.erase(same(stream));
+    waits++;
+    return fault.empty() ? SUCCESS : LAUNCH_FAILED;
 }
-
-int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, void *) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    size_t offset;
-    if (is_captured())
-        return CAPTURED;
-    if (!find(from, bytes, &offset))
-        return INVALID_VALUE;
-    const unlocked now;
-    downloads++;
-    return memcpy(to, (const void *)from, bytes), SUCCESS;
-}
-
-int cuMemcpyDtoDAsync_v2(address to, address from, size_t bytes, void *) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    size_t offset;
-    if (!find(to, bytes, &offset) || !find(from, bytes, &offset) || (to < from + bytes && from < to + bytes))
-        return INVALID_VALUE;
-    const unlocked now;
-    return memcpy((void *)to, (const void *)from, bytes), SUCCESS;
-}
-
-int cuStreamSynchronize(void *) {
-    return is_captured() ? CAPTURED : (waits++, fault.empty() ? SUCCESS : LAUNCH_FAILED);
-}
-int cuStreamIsCapturing(void *, int *status) { return *status = is_captured(), SUCCESS; }
+int cuStreamIsCapturing(void *, int *status) { return *status = is_captured(), depth ? SUCCESS : NO_CONTEXT; }
 
 int cuPointerGetAttribute(void *value, int attribute, address at) {
     const std::lock_guard<std::mutex> lock(mutex);
-    size_t offset;
-    const allocation *found = find(at, 1, &offset);
+    const allocation *found = find(at, 1);
+    if (!depth)
+        return NO_CONTEXT;
     if (!found)
         return INVALID_VALUE;
     if (attribute == 2)
@@ -238,6 +366,9 @@ int cuGetErrorString(int result, const char **text) {
             : result == INVALID_VALUE  ? "invalid argument"
             : result == LAUNCH_FAILED  ? (fault.empty() ? "launch failed" : fault.c_str())
             : result == NO_CONTEXT     ? "invalid device context"
+            : result == NO_BINARY      ? "no kernel image is available for execution on the device"
+            : result == INVALID_HANDLE ? "invalid resource handle"
+            : result == NOT_FOUND      ? "named symbol not found"
             : result == CAPTURED       ? "operation not permitted when stream is capturing"
                                        : "unknown error";
     return SUCCESS;

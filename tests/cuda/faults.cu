@@ -75,7 +75,7 @@ static HC_DEVICE void multiply(const fault_params &p, int shift) {
     hc_wgmma_s8(c, a + (threadIdx.x >= 64 ? (uint64_t)shift : 0), a + 512, false);
     hc_wgmma_commit();
     if (waits)
-        hc_wgmma_wait<0>();
+        hc_wgmma_wait<0>(c);
     p.out[threadIdx.x % 64] = (float)c[0];
 }
 HC_KERNEL(shared_memory_without_fence, fault_params, 128) { multiply<false, true, true>(p, 0); }
@@ -86,9 +86,64 @@ HC_KERNEL(other_layout, fault_params, 128) {
     int32_t c[64] = {};
     hc_wgmma_fence();
     hc_wgmma_s8(c, 0, 0, false);
-    hc_wgmma_wait<0>();
+    hc_wgmma_wait<0>(c);
     p.out[threadIdx.x % 64] = (float)c[0];
 }
+
+HC_KERNEL(products_without_commit, fault_params, 128) {
+    int32_t c[64] = {};
+    hc_wgmma_fence();
+    hc_wgmma_s8(c, hc_descriptor(0), hc_descriptor(0), false);
+    hc_wgmma_wait<0>(c);
+    p.out[threadIdx.x % 64] = (float)c[0];
+}
+/* The first warp stores while products of all read. */
+HC_KERNEL(operands_that_change, fault_params, 128) {
+    int32_t c[64] = {};
+    hc_wgmma_fence();
+    hc_wgmma_s8(c, hc_descriptor(0), hc_descriptor(0), false);
+    hc_wgmma_commit();
+    if (threadIdx.x == 0)
+        hc_store_16(hc_shared(), p.in);
+    hc_wgmma_wait<0>(c);
+    p.out[threadIdx.x % 64] = (float)c[0];
+}
+HC_KERNEL(shared_memory_without_barrier, fault_params, 128) {
+    int32_t c[64] = {};
+    hc_store_16(hc_shared() + threadIdx.x * 16, p.in);
+    hc_barrier();
+    hc_fence_shared();
+    hc_wgmma_fence();
+    hc_wgmma_s8(c, hc_descriptor(0), hc_descriptor(0), false);
+    hc_wgmma_commit();
+    hc_wgmma_wait<0>(c);
+    p.out[threadIdx.x % 64] = (float)c[0];
+}
+
+/* Two warps and shared memory: `between` stands where a barrier may be missing. */
+template <void (*between)(), bool waits> static HC_DEVICE void copy_and_load(const fault_params &p, bool again) {
+    uint32_t a[4];
+    unsigned char *own = hc_shared() + threadIdx.x * 16;
+    hc_copy_16(own, p.in + threadIdx.x * 4);
+    hc_copy_commit();
+    if (waits)
+        hc_copy_wait<0>();
+    between();
+    hc_load_matrix_x4(a, hc_shared() + (threadIdx.x ^ 32) * 16);
+    if (again)
+        hc_store_16(own, p.in);
+    hc_copy_wait<0>();
+    p.out[threadIdx.x] = (float)a[0];
+}
+static HC_DEVICE void nothing() {}
+HC_KERNEL(loads_without_barrier, fault_params, 64) { copy_and_load<nothing, true>(p, false); }
+HC_KERNEL(loads_without_wait, fault_params, 64) { copy_and_load<hc_barrier, false>(p, false); }
+HC_KERNEL(stores_without_barrier, fault_params, 64) { copy_and_load<hc_barrier, true>(p, true); }
+HC_KERNEL(stores_where_a_copy_comes, fault_params, 64) {
+    hc_copy_16(hc_shared() + threadIdx.x * 16, p.in);
+    hc_store_16(hc_shared() + threadIdx.x * 16, p.in);
+}
+HC_KERNEL(two_threads_store, fault_params, 64) { hc_store_16(hc_shared() + threadIdx.x % 32 * 16, p.in); }
 
 /* A barrier is missing: what thread 0 reads depends on the order of the threads. */
 HC_KERNEL(races, fault_params, 64) {

@@ -48,6 +48,7 @@ def test_a_machine_without_a_driver_says_so() -> None:
     ("changed", "sentence"),
     [
         ({"FAKE_DRIVER_EMPTY": "1"}, "cuda: the driver finds no device"),
+        ({"FAKE_DRIVER_VERSION": "12080"}, "cuda: the driver supports CUDA 12.8, expected 13.0: update it to 580"),
         ({"FAKE_DRIVER_FAILS": "1"}, "cuda: the driver does not start: unknown error (error 999)"),
     ],
 )

@@ -58,6 +58,19 @@ def test_warpgroups_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
         assert emulated.launched[-1].startswith("hc_gemm_90a")
 
 
+@pytest.mark.parametrize("w_text", ["int8", "int4", "vsq4-g16-s4"])
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 200, 64), (131, 400, 704)])
+@pytest.mark.sweep(every=3)
+def test_tiles_of_256_columns_give_the_bits_of_the_cpu(w_text: str, m: int, n: int, k: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+    bias = rng.standard_normal(n).astype(np.float32)
+    q = hc.quantize(w, w_text)
+    got = emulated.linear(x, q, bias, hc.format("int8"), m, architecture=90, multiprocessors=1)
+    assert got.tobytes() == hc.linear(x, q, bias, activations="int8").tobytes()
+    assert emulated.launched[-1].startswith("hc_gemm_90a") and emulated.launched[-1].endswith("folded_256")
+
+
 @pytest.mark.parametrize("architecture", [80, 90])
 @pytest.mark.parametrize(
     ("x_text", "w_text"),

@@ -40,12 +40,22 @@ def launch(kernel: str, threads: int = THREADS, shared: int = 1024, order: int =
         ("products_without_wait", 128, 24576, "ends with products that nothing waited for"),
         ("other_operands", 128, 24576, "multiplies other operands than thread 0 of its warpgroup"),
         ("other_layout", 128, 24576, "multiplies by a descriptor of another layout"),
+        ("products_without_commit", 128, 24576, "ends with products that nothing waited for"),
+        ("operands_that_change", 128, 24576, "changes operands of products that run"),
+        ("shared_memory_without_barrier", 128, 24576, "multiplies shared memory that no barrier followed"),
+        ("loads_without_barrier", 64, 1024, "overwrites what another warp read since the last barrier"),
+        ("loads_without_wait", 64, 1024, "reads where a copy has yet to arrive"),
+        ("stores_without_barrier", 64, 1024, "reads what was written since the last barrier"),
+        ("stores_where_a_copy_comes", 64, 1024, "writes where a copy has yet to arrive"),
+        ("two_threads_store", 64, 1024, "overwrites what another thread wrote since the last barrier"),
         ("is_sound", 65, 0, "1 blocks of 65 threads, expected at least 1, at most 64 threads"),
         ("absent", 32, 0, "there is no kernel absent"),
     ],
 )
 def test_a_fault_is_a_sentence(kernel: str, threads: int, shared: int, sentence: str) -> None:
     assert launch(kernel, threads, shared)[0].endswith(sentence)
+    for order in (1, 2):  # the first of two threads may be another
+        assert launch(kernel, threads, shared, order)[0]
 
 
 def test_a_copy_arrives_at_its_wait() -> None:

@@ -30,7 +30,7 @@ class Pool:
     """Memory of the device that tensors are cut from."""
 
     def __init__(self, nbytes: int) -> None:
-        self.address, self.nbytes, self.used = core.cuda_allocate(0, 1, nbytes), nbytes, 0
+        self.address, self.nbytes, self.used = core.cuda_allocate(0, STREAM, nbytes), nbytes, 0
 
     def take(self, nbytes: int) -> int:
         at = self.address + self.used
@@ -57,7 +57,7 @@ class Tensor(torch.Tensor):
         with torch.no_grad():
             plain = self.as_subclass(torch.Tensor)
             found = torch.empty(plain.untyped_storage().nbytes(), dtype=torch.uint8)
-        core.cuda_copy(0, 1, plain.untyped_storage().data_ptr(), found.numpy(), False)
+        core.cuda_copy(0, STREAM, plain.untyped_storage().data_ptr(), found.numpy(), False)
         return found.view(self.dtype).as_strided(self.shape, self.stride(), self.storage_offset())
 
     def moved(self, name: str, *arguments: Any) -> Tensor:
@@ -100,7 +100,7 @@ def there(t: Any) -> Tensor:
     values = t.detach().contiguous()
     answer = made(tuple(values.shape), values.dtype)
     if values.numel():
-        core.cuda_copy(0, 1, answer.data_ptr(), values.reshape(-1).view(torch.uint8).numpy(), True)
+        core.cuda_copy(0, STREAM, answer.data_ptr(), values.reshape(-1).view(torch.uint8).numpy(), True)
     return answer
 
 
@@ -116,7 +116,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
     monkeypatch.setattr(torch.nn.functional, "pad", lambda t, *more: there(pad(t.at_home(), *more)))
     pool = Pool(1 << 22)
     yield driven.Driver(driven.environment()["HETEROCOMPUTE_CUDA_DRIVER"])
-    core.cuda_free(0, 1, pool.address)
+    core.cuda_free(0, STREAM, pool.address)
 
 
 def values(*shape: int) -> Any:

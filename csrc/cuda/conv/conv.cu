@@ -68,8 +68,8 @@ template <int N> struct windows : columns_of_bytes {
         const int8_t *image = p.x + at[i].image * p.image_bytes;
         hc_copy_16_or_zeros(to, pixel < 0 ? image : image + (plane + pixel) * p.pixel + inside, pixel >= 0);
     }
-    HC_DEVICE void copy_w(void *to, int64_t column, int64_t k) const {
-        hc_copy_16(to, p.w + (blockIdx.z * p.conv.filters + hc_min(column, p.conv.filters - 1)) * p.ld + k);
+    HC_DEVICE const void *w_row(int64_t column) const {
+        return p.w + (blockIdx.z * p.conv.filters + hc_min(column, p.conv.filters - 1)) * p.ld;
     }
     static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) {
         return scale_at(p, corner_of(p.conv, hc_min(row, p.conv.windows - 1)), blockIdx.z, segment);

@@ -21,15 +21,20 @@ static inline HC_DEVICE float w_scale(const hc_cuda_gemm_s4 &p, int64_t column, 
     return ((const float *)(p.w_scales + hc_min(column, p.n - 1) * p.w_scales_stride))[segment];
 }
 
+/* scale: of a folded row and column, whose product is exact. */
+template <bool is_grouped, typename integer>
+static inline HC_DEVICE float finished(double scale, integer dot, float sum) {
+    if (!is_grouped)
+        return (float)(scale * (double)dot);
+    return sum != sum ? hc_f32_from_bits(0x7fc00000) : sum; /* every NaN is the same one */
+}
+
 template <bool is_grouped, typename params, typename integer>
 static inline HC_DEVICE void store(const params &p, int64_t row, int64_t column, integer dot, float sum) {
     if (row >= p.m || column >= p.n)
         return;
-    float y = sum;
-    if (!is_grouped)
-        y = (float)((double)x_scale(p, row, 0) * (double)w_scale(p, column, 0) * (double)dot);
-    else if (y != y)
-        y = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
+    const double scale = is_grouped ? 0 : (double)x_scale(p, row, 0) * (double)w_scale(p, column, 0);
+    float y = finished<is_grouped>(scale, dot, sum);
     if (p.bias)
         y += p.bias[column];
     *(float *)(p.y + row * p.y_row + column * p.y_column) = y;

@@ -18,12 +18,8 @@ template <int N> struct rows : columns_of_bytes {
             x[i] = p.x + hc_min(row + i * pitch, p.m - 1) * p.ld;
     }
     HC_DEVICE void copy_x(void *to, int i, int64_t k) const { hc_copy_16(to, x[i] + k); }
-    HC_DEVICE void copy_w(void *to, int64_t column, int64_t k) const {
-        hc_copy_16(to, p.w + hc_min(column, p.n - 1) * p.ld + k);
-    }
-    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) {
-        return ::x_scale(p, row, segment);
-    }
+    HC_DEVICE const void *w_row(int64_t column) const { return p.w + hc_min(column, p.n - 1) * p.ld; }
+    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) { return ::x_scale(p, row, segment); }
     static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
         return ::w_scale(p, column, segment);
     }

@@ -20,9 +20,7 @@ template <int N, bool is_grouped> struct nibbles {
             x[i] = p.x + hc_min(row + i * pitch, p.m - 1) * p.ld;
     }
     HC_DEVICE void copy_x(void *to, int i, int64_t k) const { hc_copy_16(to, x[i] + k); }
-    HC_DEVICE void copy_w(void *to, int64_t column, int64_t byte) const {
-        hc_copy_16(to, p.w + hc_min(column, p.n - 1) * p.w_stride + byte);
-    }
+    HC_DEVICE const void *w_row(int64_t column) const { return p.w + hc_min(column, p.n - 1) * p.w_stride; }
 
     template <int NI> struct fragments {
         const uint8_t *from[NI]; /* scales of this lane's rows of w, two bytes a step */
@@ -61,14 +59,11 @@ template <int N, bool is_grouped> struct nibbles {
         int64_t steps;
     };
 
-    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) {
-        return ::x_scale(p, row, segment);
-    }
+    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) { return ::x_scale(p, row, segment); }
     static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
         return ::w_scale(p, column, segment);
     }
-    template <bool>
-    static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {
+    template <bool> static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {
         ::store<is_grouped>(p, row, column, dot, sum);
     }
 };

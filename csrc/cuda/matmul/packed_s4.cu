@@ -11,7 +11,7 @@
 namespace {
 
 enum { WARPS_N = 4, WARPS_K = 2, THREADS = WARPS_N * WARPS_K * 32, BN = WARPS_N * 8 };
-enum { CODES = 128, STAGE_K = CODES * WARPS_K, PITCH = STAGE_K + 16, W_BYTES = THREADS * 16 };
+enum { CODES = 128, STAGE_K = CODES * WARPS_K, PITCH = STAGE_K + 16, PIECES = STAGE_K / 16, W_BYTES = THREADS * 16 };
 
 static inline HC_DEVICE void decode(uint32_t word, uint32_t scale, uint32_t b[2]) {
     const uint32_t codes = word ^ 0x88888888u;
@@ -23,45 +23,59 @@ static inline HC_DEVICE void decode(uint32_t word, uint32_t scale, uint32_t b[2]
 template <int TILES, int STAGES> struct few_rows {
     enum { BM = TILES * 16, STAGE_BYTES = BM * PITCH + W_BYTES };
 
-    static HC_DEVICE void load(const hc_cuda_gemm_s4 &p, int64_t row, const uint8_t *w, int64_t stage) {
-        unsigned char *to = hc_shared() + stage % STAGES * STAGE_BYTES;
-        for (int i = (int)threadIdx.x; i < BM * (STAGE_K / 16); i += THREADS) {
-            const int line = i / (STAGE_K / 16), piece = i % (STAGE_K / 16) * 16;
-            hc_copy_16(to + line * PITCH + piece, p.x + hc_min(row + line, p.m - 1) * p.ld + stage * STAGE_K + piece);
-        }
-        const int64_t byte =
-            (stage * WARPS_K + (int)threadIdx.x / 32 / WARPS_N) * (CODES / 2) + (int)threadIdx.x % 4 * 16;
-        const bool is_there = byte < p.w_row_bytes;
-        hc_copy_16_or_zeros(to + BM * PITCH + (int)threadIdx.x * 16, is_there ? w + byte : w, is_there);
-    }
+    /* What a thread copies in each stage: a piece of TILES rows of x, one of w. */
+    struct pieces {
+        const int8_t *x[TILES];
+        const uint8_t *w, *scales; /* scales: of this lane's codes, two of 4 bits a stage; or NULL */
+        int64_t rest;              /* bytes of the row of w from this thread's first piece on */
 
-    /* Two scales of 4 bits of this lane's codes. */
-    static HC_DEVICE uint32_t load_scales(const hc_cuda_gemm_s4 &p, const uint8_t *scales, int64_t stage) {
-        const int64_t byte = (stage * WARPS_K + (int)threadIdx.x / 32 / WARPS_N) * (CODES / 32) + (int)threadIdx.x % 4;
-        return !scales ? 0x11 : byte * 16 < p.w_row_bytes ? scales[byte] : 0;
-    }
+        HC_DEVICE pieces(const hc_cuda_gemm_s4 &p, int64_t row, int64_t w_row) {
+            const int part = (int)threadIdx.x / 32 / WARPS_N, lane = (int)threadIdx.x % 4;
+            const int first = part * (CODES / 2) + lane * 16;
+#pragma unroll
+            for (int i = 0; i < TILES; i++)
+                x[i] = p.x + hc_min(row + line(i), p.m - 1) * p.ld + (int)threadIdx.x % PIECES * 16;
+            w = p.w + w_row * p.w_stride + first;
+            rest = p.w_row_bytes - first;
+            scales = p.group_scales ? p.group_scales + w_row * p.group_scales_stride + first / 16 : NULL;
+        }
+        static HC_DEVICE int line(int i) { return ((int)threadIdx.x + i * THREADS) / PIECES; }
+        HC_DEVICE bool is_there(int stage) const { return stage * (int64_t)(STAGE_K / 2) < rest; }
+        HC_DEVICE void load(int stage) const {
+            unsigned char *to = hc_shared() + stage % STAGES * STAGE_BYTES;
+#pragma unroll
+            for (int i = 0; i < TILES; i++)
+                hc_copy_16(to + line(i) * PITCH + (int)threadIdx.x % PIECES * 16, x[i] + (int64_t)stage * STAGE_K);
+            const bool has = is_there(stage);
+            hc_copy_16_or_zeros(to + BM * PITCH + (int)threadIdx.x * 16,
+                                has ? w + (int64_t)stage * (STAGE_K / 2) : (const uint8_t *)x[0], has);
+        }
+        HC_DEVICE uint32_t load_scales(int stage) const {
+            return !scales ? 0x11 : is_there(stage) ? scales[(int64_t)stage * (STAGE_K / 32)] : 0;
+        }
+    };
 
     static HC_DEVICE void run(const hc_cuda_gemm_s4 &p) {
         const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warp_n = warp % WARPS_N,
                   slice = warp / WARPS_N;
         const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN + warp_n * 8;
-        const int64_t w_row = hc_min(column + lane / 4, p.n - 1), stages = p.ld / STAGE_K;
-        const uint8_t *w = p.w + w_row * p.w_stride;
-        const uint8_t *group_scales = p.group_scales ? p.group_scales + w_row * p.group_scales_stride : NULL;
-        int32_t dots[TILES][4] = {};
-        for (int64_t i = 0; i < STAGES - 1; i++) {
+        const int64_t w_row = hc_min(column + lane / 4, p.n - 1);
+        const int stages = (int)(p.ld / STAGE_K);
+        const pieces own(p, row, w_row);
+        alignas(16) int32_t dots[TILES][4] = {};
+        for (int i = 0; i < STAGES - 1; i++) {
             if (i < stages)
-                load(p, row, w, i);
+                own.load(i);
             hc_copy_commit();
         }
-        uint32_t scales = load_scales(p, group_scales, 0);
-        for (int64_t stage = 0; stage < stages; stage++) {
+        uint32_t scales = own.load_scales(0);
+        for (int stage = 0; stage < stages; stage++) {
             hc_copy_wait<STAGES - 2>();
             hc_barrier();
             if (stage + STAGES - 1 < stages)
-                load(p, row, w, stage + STAGES - 1);
+                own.load(stage + STAGES - 1);
             hc_copy_commit();
-            const uint32_t next_scales = stage + 1 < stages ? load_scales(p, group_scales, stage + 1) : 0;
+            const uint32_t next_scales = stage + 1 < stages ? own.load_scales(stage + 1) : 0;
             const unsigned char *from = hc_shared() + stage % STAGES * STAGE_BYTES;
             const uint32_t *words = (const uint32_t *)(from + BM * PITCH) + threadIdx.x * 4;
 #pragma unroll
@@ -83,8 +97,8 @@ template <int TILES, int STAGES> struct few_rows {
         int32_t (*others)[TILES * 4] = (int32_t (*)[TILES * 4]) hc_shared();
         if (slice > 0)
 #pragma unroll
-            for (int i = 0; i < TILES * 4; i++)
-                others[threadIdx.x][i] = dots[i / 4][i % 4];
+            for (int i = 0; i < TILES; i++)
+                hc_store_16(others[threadIdx.x] + i * 4, dots[i]);
         hc_barrier();
         if (slice > 0)
             return;

@@ -21,43 +21,62 @@ template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct ti
     enum { WARPS_X = BX / WX, THREADS = BW / WW * WARPS_X * 32, MI = WW / 16, NI = WX / 8 };
     enum { X_AT = BW * W_PITCH, PLACES_AT = X_AT + BX * X_PITCH, STAGE_BYTES = PLACES_AT + BW * PLACES };
 
-    static HC_DEVICE void load(const hc_cuda_gemm_24 &p, int64_t w_row, int64_t x_row, int64_t step) {
-        unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
-        const hc_cuda_gemm &g = p.gemm;
-        /* a row beyond the last is the last again, and its sums are not stored */
-        for (int i = (int)threadIdx.x; i < BW * (STEP / 32); i += THREADS) {
-            const int line = i / (STEP / 32), piece = i % (STEP / 32) * 16;
-            hc_copy_16(stage + line * W_PITCH + piece,
-                       g.w + hc_min(w_row + line, g.n - 1) * (g.ld / 2) + step * (STEP / 2) + piece);
+    enum { W_PIECES = STEP / 32, X_PIECES = STEP / 16, W_LINES = THREADS / W_PIECES, X_LINES = THREADS / X_PIECES };
+    enum { W_COPIES = BW / W_LINES, X_COPIES = BX / X_LINES };
+
+    /* What a thread copies in each step. A row beyond the last is the last again, and its sums are not stored. */
+    struct pieces {
+        const int8_t *w[W_COPIES], *x[X_COPIES];
+        const uint32_t *places;
+
+        HC_DEVICE pieces(const hc_cuda_gemm_24 &p, int64_t w_row, int64_t x_row) {
+            const hc_cuda_gemm &g = p.gemm;
+            const int thread = (int)threadIdx.x;
+#pragma unroll
+            for (int i = 0; i < W_COPIES; i++)
+                w[i] = g.w + hc_min(w_row + thread / W_PIECES + i * W_LINES, g.n - 1) * (g.ld / 2) +
+                       thread % W_PIECES * 16;
+#pragma unroll
+            for (int i = 0; i < X_COPIES; i++)
+                x[i] = g.x + hc_min(x_row + thread / X_PIECES + i * X_LINES, g.m - 1) * g.ld + thread % X_PIECES * 16;
+            places = p.metadata + hc_min(w_row + thread, g.n - 1) * (g.ld / 32);
         }
-        for (int i = (int)threadIdx.x; i < BX * (STEP / 16); i += THREADS) {
-            const int line = i / (STEP / 16), piece = i % (STEP / 16) * 16;
-            hc_copy_16(stage + X_AT + line * X_PITCH + piece,
-                       g.x + hc_min(x_row + line, g.m - 1) * g.ld + step * STEP + piece);
+        HC_DEVICE void load(int step) const {
+            const int thread = (int)threadIdx.x;
+            unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
+#pragma unroll
+            for (int i = 0; i < W_COPIES; i++)
+                hc_copy_16(stage + (thread / W_PIECES + i * W_LINES) * W_PITCH + thread % W_PIECES * 16,
+                           w[i] + (int64_t)step * (STEP / 2));
+#pragma unroll
+            for (int i = 0; i < X_COPIES; i++)
+                hc_copy_16(stage + X_AT + (thread / X_PIECES + i * X_LINES) * X_PITCH + thread % X_PIECES * 16,
+                           x[i] + (int64_t)step * STEP);
+            static_assert(BW == THREADS, "a thread copies the places of a row");
+            hc_copy_16(stage + PLACES_AT + thread * PLACES, places + (int64_t)step * (STEP / 32));
         }
-        for (int line = (int)threadIdx.x; line < BW; line += THREADS)
-            hc_copy_16(stage + PLACES_AT + line * PLACES,
-                       p.metadata + hc_min(w_row + line, g.n - 1) * (g.ld / 32) + step * (STEP / 32));
-    }
+    };
 
     static HC_DEVICE void run(const hc_cuda_gemm_24 &p) {
         const hc_cuda_gemm &g = p.gemm;
         const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
         const int warp_w = warp / WARPS_X * WW, warp_x = warp % WARPS_X * WX;
-        const int64_t x_row = (int64_t)blockIdx.x * BX, w_row = (int64_t)blockIdx.y * BW, steps = g.ld / STEP;
+        const int64_t x_row = (int64_t)blockIdx.x * BX, w_row = (int64_t)blockIdx.y * BW;
+        const int steps = (int)(g.ld / STEP);
+        const pieces own(p, w_row, x_row);
         int32_t dots[MI][NI][4] = {};
         float sums[MI][NI][4] = {};
-        for (int64_t i = 0; i < STAGES - 1; i++) {
+        for (int i = 0; i < STAGES - 1; i++) {
             if (i < steps)
-                load(p, w_row, x_row, i);
+                own.load(i);
             hc_copy_commit();
         }
         int64_t segment = 0, rest = g.length; /* columns until the segment ends */
-        for (int64_t step = 0; step < steps; step++) {
+        for (int step = 0; step < steps; step++) {
             hc_copy_wait<STAGES - 2>();
             hc_barrier();
             if (step + STAGES - 1 < steps)
-                load(p, w_row, x_row, step + STAGES - 1);
+                own.load(step + STAGES - 1);
             hc_copy_commit();
             const unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
 #pragma unroll

@@ -4,7 +4,8 @@
  * eight rows of a matrix touch all banks. `operands` says where rows lie and what becomes of sums:
  *
  *   operands(p, piece of x, pieces)  what a thread knows of the rows whose pieces of 16 bytes it copies
- *   copy_x, copy_w                   such a piece to shared memory; rows of w have W_PIECES of them a step, W_PITCH bytes apart
+ *   copy_x                           such a piece to shared memory
+ *   w_row                            where a row of w begins; it has W_PIECES pieces a step, in rows W_PITCH bytes apart
  *   fragments                        a warp's columns of w: from shared memory to what lanes give to the matrix units
  *   x_scale, w_scale, store          the end of a segment, the end
  */
@@ -38,40 +39,49 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template 
     typedef operands_of<X_COPIES> operands;
     enum { W_PITCH = operands::W_PITCH, W_PIECES = operands::W_PIECES, STAGE_BYTES = BM * PITCH + BN * W_PITCH };
     typedef typename operands::params params;
+    enum { W_LINES = THREADS / W_PIECES, W_COPIES = BN / W_LINES };
 
-    static HC_DEVICE void load(const operands &o, int64_t column, int64_t step) {
+    /* w: this thread's first pieces of w. */
+    static HC_DEVICE void load(const operands &o, const unsigned char *const (&w)[W_COPIES], int step) {
         unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
         const int thread = (int)threadIdx.x, piece = thread % PIECES * 16, w_piece = thread % W_PIECES * 16;
 #pragma unroll
         for (int i = 0; i < X_COPIES; i++) {
             const int line = (thread + i * THREADS) / PIECES;
             if (BM * PIECES % THREADS == 0 || line < BM)
-                o.copy_x(stage + line * PITCH + piece, i, step * STEP + piece);
+                o.copy_x(stage + line * PITCH + piece, i, (int64_t)step * STEP + piece);
         }
 #pragma unroll
-        for (int line = thread / W_PIECES; line < BN; line += THREADS / W_PIECES)
-            o.copy_w(stage + BM * PITCH + line * W_PITCH + w_piece, column + line, step * W_PIECES * 16 + w_piece);
+        for (int i = 0; i < W_COPIES; i++)
+            hc_copy_16(stage + BM * PITCH + (thread / W_PIECES + i * W_LINES) * W_PITCH + w_piece,
+                       w[i] + (int64_t)step * (W_PIECES * 16));
     }
 
     static HC_DEVICE void run(const params &p) {
         const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
         const int warp_row = warp / WARPS_N * WM, warp_column = warp % WARPS_N * WN;
-        const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN, steps = p.ld / STEP;
+        const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN;
+        const int steps = (int)(p.ld / STEP);
         const operands o(p, row + (int)threadIdx.x / PIECES, THREADS / PIECES);
+        const unsigned char *w_from[W_COPIES];
+#pragma unroll
+        for (int i = 0; i < W_COPIES; i++)
+            w_from[i] = (const unsigned char *)o.w_row(column + (int)threadIdx.x / W_PIECES + i * W_LINES) +
+                        (int)threadIdx.x % W_PIECES * 16;
         typename operands::template fragments<NI> w(p, column + warp_column);
         int32_t dots[MI][NI][4] = {};
         float sums[MI][NI][4] = {};
-        for (int64_t i = 0; i < STAGES - 1; i++) {
+        for (int i = 0; i < STAGES - 1; i++) {
             if (i < steps)
-                load(o, column, i);
+                load(o, w_from, i);
             hc_copy_commit();
         }
         int64_t segment = 0, rest = p.length; /* bytes of k until the segment ends */
-        for (int64_t step = 0; step < steps; step++) {
+        for (int step = 0; step < steps; step++) {
             hc_copy_wait<STAGES - 2>();
             hc_barrier();
             if (step + STAGES - 1 < steps)
-                load(o, column, step + STAGES - 1);
+                load(o, w_from, step + STAGES - 1);
             hc_copy_commit();
             w.begin(step);
             const unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;

@@ -1,8 +1,11 @@
 /* Integer matmul of many rows on the matrix units that a warpgroup of sm_90a shares: gemm.cu with other instructions.
  *
- * A block computes 128 x 128, each of its two warpgroups 64 x 128. A stage is 128 bytes of k of both sides, in swizzled atoms
- * (wgmma.h): x, then w. Products of a stage run while the next stages arrive. Weights of 4 bits arrive packed; while products
- * of a stage run, those of the next become bytes, in one of two places behind all stages.
+ * A block computes 128 x N, each of its two warpgroups 64 x N. A stage is 128 bytes of k of both sides, in swizzled atoms
+ * (wgmma.h): x, then w. Weights of 4 bits go through registers; while products of a stage run, those of the next become bytes,
+ * in one of some places behind all stages.
+ *
+ *   folded   products of a stage run on while those of the next begin: a stage is free two steps later
+ *   grouped  sums are read at the end of each segment: a stage is free one step later
  */
 #include "cuda/matmul/epilogue.h"
 #include "cuda/matmul/nibbles.h"
@@ -10,117 +13,184 @@
 
 namespace {
 
-enum { TILE = 128, STEP = HC_ATOM_PITCH, THREADS = 256, STAGES = 4, SIDE_BYTES = TILE * STEP };
+enum { BM = 128, STEP = HC_ATOM_PITCH, THREADS = 256, STAGES = 4, X_BYTES = BM * STEP };
 
-/* Pieces of 16 bytes to their places; what is behind a row's last byte is zeros. */
-static inline HC_DEVICE void load_side(unsigned char *to, const int8_t *from, int64_t row, int64_t rows, int64_t ld,
-                                       int64_t step) {
-    for (int i = (int)threadIdx.x; i < TILE * (STEP / 16); i += THREADS) {
-        const int line = i / (STEP / 16), piece = i % (STEP / 16);
-        /* a row beyond the last is the last again, and its sums are not stored */
-        const int8_t *at = from + hc_min(row + line, rows - 1) * ld;
-        const int64_t k = step * STEP + piece * 16;
-        hc_copy_16_or_zeros(to + hc_atom_place(line, piece), k < ld ? at + k : at, k < ld);
-    }
-}
+/* A thread's pieces of 16 bytes of LINES rows, PIECES of them a row and stage: one of each so many rows, at the same k. A row
+ * beyond the last is the last again, and its sums are not stored. Steps between rows fit 32 bits, so that an address is one sum. */
+template <int LINES, int PIECES> struct pieces {
+    enum { EACH = THREADS / PIECES, COPIES = LINES / EACH };
+    const unsigned char *from;
+    uint32_t offset[COPIES];
 
-/* Rows of w of a block as they lie. */
-struct bytes {
-    typedef hc_cuda_gemm params;
-    enum { STAGE_BYTES = SIDE_BYTES };
-    const params &p;
-    const int64_t column;
-
-    HC_DEVICE bytes(const params &given, int64_t first) : p(given), column(first) {}
-    HC_DEVICE void load(unsigned char *to, int64_t step) const { load_side(to, p.w, column, p.n, p.ld, step); }
-    HC_DEVICE void decode(const unsigned char *, int64_t) {}
-    static HC_DEVICE const unsigned char *side(const unsigned char *stage, int64_t) { return stage; }
-};
-
-/* Rows of codes of 4 bits. A thread copies and decodes the same pieces: 32 codes of two rows a stage. */
-struct codes {
-    typedef hc_cuda_gemm_s4 params;
-    enum { STAGE_BYTES = SIDE_BYTES / 2, PIECES = STEP / 32, COPIES = TILE * PIECES / THREADS };
-    const params &p;
-    const uint8_t *row[COPIES], *scales_of[COPIES];
-    uint32_t scales[COPIES]; /* of the next stage that is decoded */
-
-    HC_DEVICE codes(const params &given, int64_t first) : p(given) {
-#pragma unroll
-        for (int i = 0; i < COPIES; i++) {
-            const int64_t line = hc_min(first + line_of(i), p.n - 1);
-            row[i] = p.w + line * p.w_stride;
-            scales_of[i] = p.group_scales ? p.group_scales + line * p.group_scales_stride : NULL;
-            scales[i] = load_scales(i, 0);
-        }
-    }
-    static HC_DEVICE int line_of(int i) { return ((int)threadIdx.x + i * THREADS) / PIECES; }
-    /* The byte of this thread's piece in a row; there may be none in the last stage. */
-    static HC_DEVICE int64_t byte_of(int64_t step) { return (step * PIECES + (int)threadIdx.x % PIECES) * 16; }
-    HC_DEVICE uint32_t load_scales(int i, int64_t step) const {
-        const int64_t byte = byte_of(step);
-        return !scales_of[i] ? 0x11 : byte < p.w_row_bytes ? scales_of[i][byte / 16] : 0;
-    }
-    HC_DEVICE void load(unsigned char *to, int64_t step) const {
-        const int64_t byte = byte_of(step);
-        const bool is_there = byte < p.w_row_bytes;
+    static HC_DEVICE int piece() { return (int)threadIdx.x % PIECES; }
+    static HC_DEVICE int line() { return (int)threadIdx.x / PIECES; }
+    HC_DEVICE pieces(const void *rows, int64_t first, int64_t n, int64_t pitch, int bytes) {
+        const int64_t own = hc_min(first + line(), n - 1);
+        from = (const unsigned char *)rows + own * pitch + piece() * bytes;
 #pragma unroll
         for (int i = 0; i < COPIES; i++)
-            hc_copy_16_or_zeros(to + ((int)threadIdx.x + i * THREADS) * 16, is_there ? row[i] + byte : row[i],
-                                is_there);
+            offset[i] = (uint32_t)(hc_min(own + i * EACH, n - 1) - own) * (uint32_t)pitch;
     }
-    /* This thread's pieces of a stage, which have arrived. */
-    HC_DEVICE void decode(const unsigned char *stage, int64_t step) {
-        unsigned char *to = (unsigned char *)side(NULL, step);
+    /* Those of a stage to `to`, `spread` bytes apart; zeros behind a row's last byte. */
+    HC_DEVICE void load(unsigned char *to, int spread, int step, int64_t row_bytes) const {
+        const int at = step * (PIECES * 16);
+        const bool is_there = at + piece() * 16 < row_bytes;
+        const unsigned char *here = is_there ? from + at : from;
+#pragma unroll
+        for (int i = 0; i < COPIES; i++)
+            hc_copy_16_or_zeros(to + i * spread, here + offset[i], is_there);
+    }
+};
+
+/* Rows of bytes, which go to their places in atoms. */
+template <int LINES> struct side {
+    pieces<LINES, STEP / 16> own;
+    int place;
+
+    HC_DEVICE side(const int8_t *rows, int64_t first, int64_t n, int64_t ld)
+        : own(rows, first, n, ld, 16), place(hc_atom_place(own.line(), own.piece())) {}
+    HC_DEVICE void load(unsigned char *to, int step, int64_t ld) const {
+        own.load(to + place, own.EACH * HC_ATOM_PITCH, step, ld);
+    }
+};
+
+/* N rows of w of a block as they lie. */
+template <int N, int PLACES> struct bytes {
+    typedef hc_cuda_gemm params;
+    enum { STAGE_BYTES = N * STEP };
+    const side<N> w;
+    const int64_t ld;
+
+    HC_DEVICE bytes(const params &p, int64_t column) : w(p.w, column, p.n, p.ld), ld(p.ld) {}
+    HC_DEVICE void load(unsigned char *to, int step) const { w.load(to, step, ld); }
+    HC_DEVICE void fetch(int) {}
+    HC_DEVICE void decode(int) const {}
+    static HC_DEVICE const unsigned char *operand(const unsigned char *stage, int) { return stage; }
+};
+
+/* N rows of codes of 4 bits, 32 codes of some rows a thread and stage: from memory to registers, and a step later to bytes. */
+template <int N, int PLACES> struct codes {
+    typedef hc_cuda_gemm_s4 params;
+    typedef pieces<N, STEP / 32> own;
+    enum { STAGE_BYTES = 0, COPIES = own::COPIES };
+    const own w, group_scales;
+    const int64_t row_bytes;
+    const bool has_scales;
+    const int place[2];
+    float words[COPIES][4];  /* of the next stage that is decoded */
+    uint32_t scales[COPIES]; /* two of 4 bits */
+
+    HC_DEVICE codes(const params &p, int64_t column)
+        : w(p.w, column, p.n, p.w_stride, 16), group_scales(p.group_scales, column, p.n, p.group_scales_stride, 1),
+          row_bytes(p.w_row_bytes), has_scales(p.group_scales != NULL),
+          place{hc_atom_place(own::line(), own::piece() * 2), hc_atom_place(own::line(), own::piece() * 2 + 1)} {
+        fetch(0);
+    }
+    HC_DEVICE void fetch(int step) {
+        const int next = step * (STEP / 32);
+        const bool is_there = (next + own::piece()) * 16 < row_bytes;
+        const int at =
+            is_there ? next : -own::piece(); /* codes behind the last are those of the first piece, times 0 */
+        const unsigned char *codes = w.from + at * 16, *of_groups = group_scales.from + at;
 #pragma unroll
         for (int i = 0; i < COPIES; i++) {
-            alignas(16) uint32_t words[4], bytes[8];
-            memcpy(words, __builtin_assume_aligned(stage + ((int)threadIdx.x + i * THREADS) * 16, 16), 16);
+            hc_load_16(words[i], codes + w.offset[i]);
+            scales[i] = !is_there ? 0 : has_scales ? of_groups[group_scales.offset[i]] : 0x11;
+        }
+    }
+    HC_DEVICE void load(unsigned char *, int) const {}
+    HC_DEVICE void decode(int step) const {
+        unsigned char *to = (unsigned char *)operand(NULL, step);
+#pragma unroll
+        for (int i = 0; i < COPIES; i++) {
+            alignas(16) uint32_t bytes[8];
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const uint32_t scale = j < 2 ? scales[i] & 15 : scales[i] >> 4;
-                hc_decode_nibbles(words[j], scale, scale, bytes + j * 2);
+                hc_decode_nibbles(hc_f32_bits(words[i][j]), scale, scale, bytes + j * 2);
             }
 #pragma unroll
             for (int half = 0; half < 2; half++)
-                memcpy(__builtin_assume_aligned(
-                           to + hc_atom_place(line_of(i), (int)threadIdx.x % PIECES * 2 + half), 16),
-                       bytes + half * 4, 16);
-            scales[i] = load_scales(i, step + 1);
+                hc_store_16(to + place[half] + i * (own::EACH * HC_ATOM_PITCH), bytes + half * 4);
         }
     }
-    static HC_DEVICE const unsigned char *side(const unsigned char *, int64_t step) {
-        return hc_shared() + STAGES * (SIDE_BYTES + STAGE_BYTES) + step % 2 * SIDE_BYTES;
+    static HC_DEVICE const unsigned char *operand(const unsigned char *, int step) {
+        return hc_shared() + STAGES * X_BYTES + step % PLACES * (N * STEP);
     }
 };
 
-template <bool is_grouped, typename weights>
-static inline HC_DEVICE void many_rows(const typename weights::params &p) {
-    enum { STAGE_BYTES = SIDE_BYTES + weights::STAGE_BYTES };
+/* A thread's sums: two rows, and two columns of each eight. */
+template <bool is_grouped, int N, typename params>
+static inline HC_DEVICE void store_all(const params &p, int64_t row, int64_t column, const int32_t (&dots)[N / 2],
+                                       const float *sums) {
+    const bool has_pairs = p.y_column == sizeof(float) && ((uintptr_t)p.y | (uintptr_t)p.y_row) % 8 == 0;
+    const double x_scales[2] = {is_grouped ? 0 : (double)x_scale(p, row, 0),
+                                is_grouped ? 0 : (double)x_scale(p, row + 8, 0)};
+#pragma unroll
+    for (int j = 0; j < N / 8; j++, column += 8) {
+        double w_scales[2];
+        float bias[2];
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            w_scales[c] = is_grouped ? 0 : (double)w_scale(p, column + c, 0);
+            bias[c] = p.bias ? p.bias[hc_min(column + c, p.n - 1)] : 0;
+        }
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            char *to = p.y + (row + r * 8) * p.y_row + column * p.y_column;
+            alignas(8) float y[2];
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const int i = j * 4 + r * 2 + c;
+                y[c] = finished<is_grouped>(x_scales[r] * w_scales[c], dots[i], sums[is_grouped ? i : 0]);
+                y[c] = p.bias ? y[c] + bias[c] : y[c];
+            }
+            if (row + r * 8 >= p.m)
+                continue;
+            if (has_pairs && column + 1 < p.n) {
+                memcpy(__builtin_assume_aligned(to, 8), y, 8);
+            } else {
+                if (column < p.n)
+                    *(float *)to = y[0];
+                if (column + 1 < p.n)
+                    *(float *)(to + p.y_column) = y[1];
+            }
+        }
+    }
+}
+
+template <bool is_grouped, int N, template <int, int> class weights_of>
+static inline HC_DEVICE void many_rows(const typename weights_of<N, 2>::params &p) {
+    enum { PENDING = is_grouped ? 0 : 1, AHEAD = STAGES - 1 - PENDING };
+    typedef weights_of<N, 2 + PENDING> weights;
+    enum { STAGE_BYTES = X_BYTES + weights::STAGE_BYTES };
     const int thread = (int)threadIdx.x % 128, lane = thread % 32, half = (int)threadIdx.x / 128;
-    const int64_t row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE;
-    const int64_t steps = (p.ld + STEP - 1) / STEP;
+    const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * N;
+    const int steps = (int)((p.ld + STEP - 1) / STEP);
     const int64_t own_row = row + half * 64 + thread / 32 * 16 + lane / 4, own_column = column + lane % 4 * 2;
+    const side<BM> x(p.x, row, p.m, p.ld);
     weights w(p, column);
-    int32_t dots[64] = {};
-    float sums[is_grouped ? 64 : 1] = {};
-    for (int64_t i = 0; i < STAGES - 1; i++) {
+    int32_t dots[N / 2] = {};
+    float sums[is_grouped ? N / 2 : 1] = {};
+    for (int i = 0; i < AHEAD; i++) {
         if (i < steps) {
-            load_side(hc_shared() + i * STAGE_BYTES, p.x, row, p.m, p.ld, i);
-            w.load(hc_shared() + i * STAGE_BYTES + SIDE_BYTES, i);
+            x.load(hc_shared() + i * STAGE_BYTES, i, p.ld);
+            w.load(hc_shared() + i * STAGE_BYTES + X_BYTES, i);
         }
         hc_copy_commit();
     }
-    hc_copy_wait<STAGES - 2>();
-    w.decode(hc_shared() + SIDE_BYTES, 0);
+    hc_copy_wait<AHEAD - 1>();
+    w.decode(0);
     int64_t segment = 0, rest = p.length;
     bool adds = false;
-    for (int64_t step = 0; step < steps; step++) {
+    for (int step = 0; step < steps; step++) {
         hc_fence_shared();
         hc_barrier();
+        if (step + 1 < steps)
+            w.fetch(step + 1);
         const unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
-        const uint64_t a = hc_descriptor(hc_shared_address(stage + half * (SIDE_BYTES / 2)));
-        const uint64_t b = hc_descriptor(hc_shared_address(weights::side(stage + SIDE_BYTES, step)));
+        const uint64_t a = hc_descriptor(hc_shared_address(stage + half * (X_BYTES / 2)));
+        const uint64_t b = hc_descriptor(hc_shared_address(weights::operand(stage + X_BYTES, step)));
         if constexpr (!is_grouped)
             hc_wgmma_fence();
         for (int k = 0; k < STEP; k += 32) {
@@ -133,9 +203,9 @@ static inline HC_DEVICE void many_rows(const typename weights::params &p) {
                 if (rest > 0 || segment == p.segments)
                     continue;
                 hc_wgmma_commit();
-                hc_wgmma_wait<0>();
+                hc_wgmma_wait<0>(dots);
 #pragma unroll
-                for (int i = 0; i < 64; i++)
+                for (int i = 0; i < N / 2; i++)
                     add_segment(p, own_row + i / 2 % 2 * 8, own_column + i / 4 * 8 + i % 2, segment, dots[i], &sums[i]);
                 adds = false;
                 rest = p.length;
@@ -143,28 +213,31 @@ static inline HC_DEVICE void many_rows(const typename weights::params &p) {
             }
         }
         hc_wgmma_commit();
-        const int64_t next = step + STAGES - 1;
-        if (next < steps) { /* into the stage before, whose products have ended for all */
+        const int next = step + AHEAD;
+        if (next < steps) { /* into a stage whose products ended for all before the barrier */
             unsigned char *to = hc_shared() + next % STAGES * STAGE_BYTES;
-            load_side(to, p.x, row, p.m, p.ld, next);
-            w.load(to + SIDE_BYTES, next);
+            x.load(to, next, p.ld);
+            w.load(to + X_BYTES, next);
         }
         hc_copy_commit();
-        hc_copy_wait<STAGES - 2>();
+        hc_copy_wait<AHEAD - 1>();
+        if constexpr (PENDING > 0)
+            hc_wgmma_wait<PENDING>(dots);
         if (step + 1 < steps)
-            w.decode(hc_shared() + (step + 1) % STAGES * STAGE_BYTES + SIDE_BYTES, step + 1);
-        hc_wgmma_wait<0>();
+            w.decode(step + 1);
+        if constexpr (PENDING == 0)
+            hc_wgmma_wait<0>(dots);
     }
+    hc_wgmma_wait<0>(dots);
     hc_copy_wait<0>();
-#pragma unroll
-    for (int i = 0; i < 64; i++)
-        store<is_grouped>(p, own_row + i / 2 % 2 * 8, own_column + i / 4 * 8 + i % 2, dots[i],
-                          sums[is_grouped ? i : 0]);
+    store_all<is_grouped, N>(p, own_row, own_column, dots, sums);
 }
 
 } // namespace
 
-HC_KERNEL(hc_gemm_90a_folded, hc_cuda_gemm, 256) { many_rows<false, bytes>(p); }
-HC_KERNEL(hc_gemm_90a_grouped, hc_cuda_gemm, 256) { many_rows<true, bytes>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_folded, hc_cuda_gemm_s4, 256) { many_rows<false, codes>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_grouped, hc_cuda_gemm_s4, 256) { many_rows<true, codes>(p); }
+HC_KERNEL(hc_gemm_90a_folded, hc_cuda_gemm, 256) { many_rows<false, 128, bytes>(p); }
+HC_KERNEL(hc_gemm_90a_folded_256, hc_cuda_gemm, 256) { many_rows<false, 256, bytes>(p); }
+HC_KERNEL(hc_gemm_90a_grouped, hc_cuda_gemm, 256) { many_rows<true, 128, bytes>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_folded, hc_cuda_gemm_s4, 256) { many_rows<false, 128, codes>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_folded_256, hc_cuda_gemm_s4, 256) { many_rows<false, 256, codes>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_grouped, hc_cuda_gemm_s4, 256) { many_rows<true, 128, codes>(p); }

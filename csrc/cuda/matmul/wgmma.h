@@ -26,38 +26,50 @@ static inline HC_DEVICE uint64_t hc_descriptor(uint32_t address) {
 static inline __device__ uint32_t hc_shared_address(const void *shared) {
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
-/* The next barrier makes this thread's writes to shared memory visible to the matrix units of all threads. */
+/* Makes this thread's writes to shared memory, copies that it waited for included, visible to the matrix units after a barrier. */
 static inline __device__ void hc_fence_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-/* Before the first product that reads or writes registers of this thread. */
+/* The compiler moves no use of the sums across this point. */
+template <int N> static inline __device__ void hc_wgmma_keep(int32_t (&c)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+r"(c[i])::"memory");
+}
+/* Before the first product, and before a product of sums that this thread has read or written since. */
 static inline __device__ void hc_wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 static inline __device__ void hc_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/* All products have ended but those of the last N groups. */
-template <int N> static inline __device__ void hc_wgmma_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+/* All products have ended but those of the last PENDING groups; the sums may be read where that is none. */
+template <int PENDING, int N> static inline __device__ void hc_wgmma_wait(int32_t (&c)[N]) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+    if constexpr (PENDING == 0)
+        hc_wgmma_keep(c);
 }
-/* c = a b^T (+ c) of 64 x 32 and 128 x 32 signed bytes. Thread t of the warpgroup has in c[4 j + r] row 16 (t / 32) + t % 32 / 4
- * (+ 8 for r >= 2), column 8 j + 2 (t % 4) + r % 2. */
+#define HC_4(c, i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
+#define HC_16(c, i) HC_4(c, i), HC_4(c, i + 4), HC_4(c, i + 8), HC_4(c, i + 12)
+#define HC_64(c, i) HC_16(c, i), HC_16(c, i + 16), HC_16(c, i + 32), HC_16(c, i + 48)
+#define HC_NAMES_64                                                                                                    \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                 \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define HC_NAMES_128                                                                                                   \
+    HC_NAMES_64 ", "                                                                                                   \
+                "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                     \
+                "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                     \
+                "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "         \
+                "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+/* c = a b^T (+ c) of 64 x 32 and N x 32 signed bytes, N = 128 or 256, c[N / 2]. Thread t of the warpgroup has in c[4 j + r] row
+ * 16 (t / 32) + t % 32 / 4 (+ 8 for r >= 2), column 8 j + 2 (t % 4) + r % 2. */
 static inline __device__ void hc_wgmma_s8(int32_t (&c)[64], uint64_t a, uint64_t b, bool adds) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, "
-                 "%8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, "
-                 "%24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, "
-                 "%40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, "
-                 "%56, %57, %58, %59, %60, %61, %62, %63}, "
-                 "%64, %65, p;\n}\n"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]),
-                   "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15]),
-                   "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]), "+r"(c[21]), "+r"(c[22]),
-                   "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]), "+r"(c[28]), "+r"(c[29]),
-                   "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]), "+r"(c[35]), "+r"(c[36]),
-                   "+r"(c[37]), "+r"(c[38]), "+r"(c[39]), "+r"(c[40]), "+r"(c[41]), "+r"(c[42]), "+r"(c[43]),
-                   "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47]), "+r"(c[48]), "+r"(c[49]), "+r"(c[50]),
-                   "+r"(c[51]), "+r"(c[52]), "+r"(c[53]), "+r"(c[54]), "+r"(c[55]), "+r"(c[56]), "+r"(c[57]),
-                   "+r"(c[58]), "+r"(c[59]), "+r"(c[60]), "+r"(c[61]), "+r"(c[62]), "+r"(c[63])
+                 "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" HC_NAMES_64 "}, %64, %65, p;\n}\n"
+                 : HC_64(c, 0)
+                 : "l"(a), "l"(b), "r"((int)adds)
+                 : "memory");
+}
+static inline __device__ void hc_wgmma_s8(int32_t (&c)[128], uint64_t a, uint64_t b, bool adds) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {" HC_NAMES_128 "}, %128, %129, p;\n}\n"
+                 : HC_64(c, 0), HC_64(c, 64)
                  : "l"(a), "l"(b), "r"((int)adds)
                  : "memory");
 }
@@ -67,8 +79,11 @@ void hc_fence_shared();
 void hc_wgmma_fence();
 void hc_wgmma_commit();
 void hc_host_wgmma_wait(int pending);
-template <int N> static inline void hc_wgmma_wait() { hc_host_wgmma_wait(N); }
-void hc_wgmma_s8(int32_t (&c)[64], uint64_t a, uint64_t b, bool adds);
+void hc_host_wgmma_s8(int32_t *c, int columns, uint64_t a, uint64_t b, bool adds);
+template <int PENDING, int N> static inline void hc_wgmma_wait(int32_t (&)[N]) { hc_host_wgmma_wait(PENDING); }
+template <int N> static inline void hc_wgmma_s8(int32_t (&c)[N], uint64_t a, uint64_t b, bool adds) {
+    hc_host_wgmma_s8(c, 2 * N, a, b, adds);
+}
 #endif
 
 #endif

@@ -38,8 +38,8 @@ enum { AFTER_START = 3 };
 int hc_cuda_parse_start(PyObject *args, Py_ssize_t n, hc_cuda_call *call);
 static inline PyObject *argument(PyObject *args, int number) { return PyTuple_GET_ITEM(args, AFTER_START + number); }
 
-/* Memory for a plan for a device of an architecture; NULL with an exception. */
-hc_cuda_plan *hc_cuda_new_plan(int architecture, bool device_order);
+/* Memory for a plan for a device, or, unless it is 0, for any of that architecture; NULL with an exception. */
+hc_cuda_plan *hc_cuda_new_plan(int device, int architecture, bool device_order);
 hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error);
 /* Launches; returns the first row with a value that the format refuses, or -1. */
 PyObject *hc_cuda_finish_call(const hc_cuda_call *call);

@@ -173,8 +173,7 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     hc_cuda_call call;
     if (!METHODS[i].parse(arguments, &call))
         return NULL;
-    hc_cuda_plan *plan =
-        hc_cuda_new_plan(architecture ? architecture : hc_cuda_architecture(call.device), call.device_order);
+    hc_cuda_plan *plan = hc_cuda_new_plan(call.device, architecture, call.device_order);
     if (!plan)
         return NULL;
     hc_error error = {.argument = NULL};
@@ -361,7 +360,7 @@ PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "iKKp", &device, &in, &out, &of_warpgroups))
         return NULL;
     hc_error error;
-    hc_cuda_plan *plan = hc_cuda_new_plan(hc_cuda_architecture(device), false);
+    hc_cuda_plan *plan = hc_cuda_new_plan(device, 0, false);
     if (!plan)
         return NULL;
     hc_status status =

@@ -182,21 +182,22 @@ static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
     return status == HC_OK ? PyLong_FromLongLong(row) : hc_raise_driver(status, &error);
 }
 
-/* Memory for a plan for a device of an architecture; NULL with an exception. */
-hc_cuda_plan *hc_cuda_new_plan(int architecture, bool device_order) {
+/* Memory for a plan for a device, or, unless it is 0, for any of that architecture; NULL with an exception. */
+hc_cuda_plan *hc_cuda_new_plan(int device, int architecture, bool device_order) {
     hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
     if (!plan) {
         PyErr_NoMemory();
         return NULL;
     }
-    plan->architecture = architecture;
+    plan->architecture = architecture ? architecture : hc_cuda_architecture(device);
+    plan->multiprocessors = architecture ? 0 : hc_cuda_multiprocessors(device);
     plan->device_order = device_order;
     return plan;
 }
 
 /* The first row with a value that the format refuses, or -1. */
 PyObject *hc_cuda_finish_call(const hc_cuda_call *call) {
-    hc_cuda_plan *plan = hc_cuda_new_plan(hc_cuda_architecture(call->device), call->device_order);
+    hc_cuda_plan *plan = hc_cuda_new_plan(call->device, 0, call->device_order);
     if (!plan)
         return NULL;
     PyObject *answer = finish_planned(call, plan);

@@ -39,6 +39,7 @@ CONVOLUTIONS: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...
     ((1, 6, 7, 6), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
 )
 ROWS, LARGE = 70, (300, 4096)  # of weights
+WIDE = (1025, 3000, 1024)  # rows of x and of weights, columns: blocks of 256 columns of y fill an H100 once
 
 
 class Comparison:
@@ -150,6 +151,12 @@ class Comparison:
             yield f"tiles of the matmul, {m} x {k} x {n}"
             for text in ("vsq4-g16-s4", "int8", "int4-g32-f16", "int8+2:4", "int8+1:4", "q4_1"):
                 self.products(text, self.values(m, k), w, bias)
+        if not self.options.quick:
+            m, n, k = WIDE
+            yield f"wide tiles of the matmul, {m} x {k} x {n}"
+            x, w, bias = self.values(m, k), self.values(n, k), self.values(n)
+            for text in ("int8", "int4", "vsq4-g16-s4"):
+                self.products(text, x, w, bias)
 
 
 def conformance(options: Options) -> Table:

@@ -133,6 +133,12 @@ def answers_of(words: Array) -> Array:
     return answers
 
 
+def products_of(sides: Array) -> Array:
+    """Return the products of 64 rows of bytes with 128 and with 256 rows, one behind the other."""
+    exact = sides[:64].astype(np.int32) @ sides[64:].astype(np.int32).T
+    return np.concatenate([exact[:, :128].ravel(), exact.ravel()])
+
+
 def _fused(x: Array, y: Array, z: Array) -> Array:
     """Return x y + z, rounded once."""
     found = np.empty(32, np.float32)
@@ -169,14 +175,13 @@ def check_instructions(options: Options, rounds: int = 8) -> dict[str, int]:
             if (answers[part] != wanted[part]).any():
                 raise CheckFailed(f"{name}: the device gives another result than its definition")
             counts[name] = counts.get(name, 0) + 1
-        sides = rng.integers(-128, 128, (192, 128), np.int8)
-        there, products = DeviceArray.from_numpy(sides), DeviceArray.from_numpy(np.zeros((64, 128), np.int32))
+        sides = rng.integers(-128, 128, (320, 128), np.int8)
+        there, products = DeviceArray.from_numpy(sides), DeviceArray.from_numpy(np.zeros(64 * 384, np.int32))
         try:
             _core.cuda_check(0, there.address, products.address, True)
         except NotImplementedError:  # the device has no such instructions
             continue
-        exact = sides[:64].astype(np.int32) @ sides[64:].astype(np.int32).T
-        if (products.to_numpy() != exact).any():
+        if (products.to_numpy() != products_of(sides)).any():
             raise CheckFailed("wgmma: the device gives another result than its definition")
         counts["wgmma"] = counts.get("wgmma", 0) + 1
     return counts

@@ -5,9 +5,9 @@
 
 The bytes are those that a kernel must read and write once. The instructions are those of the compiled PTX, without
 copies of registers. A lane issues one a cycle, the rate of float32 multiply-adds. The code of a device moves some of
-them out of loops, and makes several of a division or of an operation with 64 bits. On Hopper `mma.sync` has MMA_SHARE
-of the peak rate and `wgmma` has WGMMA_SHARE: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU
-Architecture" (arXiv 2402.13499). Launches take no time.
+them out of loops, and makes several of a division or of an operation with 64 bits. Shared memory limits the rate of
+some kernels (SHARED). On Hopper `mma.sync` has MMA_SHARE of the peak rate and `wgmma` has WGMMA_SHARE: Luo et al.,
+"Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499). Launches take no time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,27 @@ __all__ = ["predicted"]
 MMA_SHARE, WGMMA_SHARE = 0.629, 0.95
 HOPPER = ("h100", "h200", "h800")  # compute capability 9.0; plans for others use no kernel of one architecture
 REGISTERS = {
-    "hc_gemm_s4": 66,
-    "hc_gemm_s8_16": 64,
-    "hc_gemm_s8_64": 96,
-    "hc_gemm_s8_128": 122,
+    "hc_gemm_s4_16": 40,
+    "hc_gemm_s4_32": 48,
+    "hc_gemm_s4_64": 78,
+    "hc_gemm_s8_16": 56,
+    "hc_gemm_s8_64": 72,
+    "hc_gemm_s8_128": 128,
     "hc_gemm_nibbles_128": 128,
-    "hc_gemm_24_64": 136,
-    "hc_gemm_90a_nibbles": 153,
-    "hc_gemm_90a": 128,
+    "hc_gemm_24_64": 152,
+    "hc_gemm_90a_nibbles_folded_256": 228,
+    "hc_gemm_90a_nibbles_folded": 123,
+    "hc_gemm_90a_nibbles_grouped": 216,
+    "hc_gemm_90a_folded_256": 176,
+    "hc_gemm_90a_folded": 102,
+    "hc_gemm_90a_grouped": 167,
+}
+# KiB of shared memory that a block reads and writes for 128 bytes of k, over those that pass, 128 bytes a clock, while
+# its matrix units multiply: operands of both warpgroups, and bytes that arrive
+SHARED = {
+    "hc_gemm_90a_folded_256": 128 / 128,
+    "hc_gemm_90a_nibbles_folded_256": 128 / 128,
+    "hc_gemm_90a": 80 / 64,
 }
 INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add: tests/cuda/ptx/executed.py
     "hc_encode_int": 239,
@@ -55,8 +68,10 @@ INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add:
     "hc_gemm_s4_16": 4.5,
     "hc_gemm_s4_32": 5.9,
     "hc_gemm_s8_128_folded": 0.043,
-    "hc_gemm_90a_folded": 0.045,
-    "hc_gemm_90a_nibbles_folded": 0.048,
+    "hc_gemm_90a_folded": 0.0135,
+    "hc_gemm_90a_folded_256": 0.0098,
+    "hc_gemm_90a_nibbles_folded": 0.030,
+    "hc_gemm_90a_nibbles_folded_256": 0.024,
     "hc_gemm_24_64_folded": 0.054,
 }
 _PER_WEIGHT = ("hc_gemv", "hc_gemm_s4")
@@ -201,7 +216,8 @@ def _arithmetic(chip: Device, step: Step, operations: float) -> float:
     """Return the seconds that the arithmetic of a kernel takes, with the waves of its blocks; 0 of a codec."""
     kernel, grid, threads, shared = step
     if kernel.startswith("hc_gemm_90a"):
-        rate = chip.peak("int8") * WGMMA_SHARE
+        shares = (share for name, share in SHARED.items() if kernel.startswith(name))
+        rate = chip.peak("int8") * min(WGMMA_SHARE, 1 / next(shares))
     elif kernel.startswith("hc_gemm_"):
         rate = chip.peak("int8", sparse=kernel.startswith("hc_gemm_24")) * MMA_SHARE
     elif kernel.startswith(("hc_sgemm", "hc_gemv")):

@@ -59,7 +59,8 @@ void run_thread(const void *params) {
     t.copies.clear();
     t.groups = 0;
     t.accumulators = NULL;
-    t.operands.clear();
+    t.products.clear();
+    t.product_groups = 0;
     const hc_dim3 all[] = {threadIdx, blockDim, blockIdx, gridDim};
     for (int i = 0; i < 4; i++) {
         t.r[home.special[3 * i]] = all[i].x;
@@ -130,9 +131,10 @@ struct folder {
             abort();
         }
         for (entry &one : found) {
+            one.file = home.name.substr(0, home.name.size() - 4) + ".cu";
             const auto [at, is_new] = entries.emplace(one.name, std::move(one));
             if (is_new)
-                hc_host_kernel(at->first.c_str(), at->second.params_bytes, at->second.threads, run_thread);
+                hc_host_kernel(at->first.c_str(), at->second.file.c_str(), at->second.params_bytes, at->second.threads, run_thread);
         }
     }
 } reads_folder;

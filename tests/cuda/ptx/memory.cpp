@@ -141,11 +141,15 @@ void load(thread &t, const instruction &i) {
 
 void store(thread &t, const instruction &i) {
     const uint32_t each = (uint32_t)bytes_of(i.what);
-    unsigned char *to = locate(t, i, address_in(t, i, 0), each * i.count, true);
+    unsigned char *to = locate(t, i, address_in(t, i, 0), each * i.count, true), bytes_of_all[32];
     for (int k = 0; k < i.count; k++) {
         const uint64_t bits = read(t, i, 1 + k);
-        memcpy(to + (uint32_t)k * each, &bits, each);
+        memcpy(bytes_of_all + (uint32_t)k * each, &bits, each);
     }
+    if (each * i.count == 16 && is_shared((uint64_t)(uintptr_t)to))
+        hc_store_16(to, bytes_of_all); /* which matrix units see after a fence */
+    else
+        memcpy(to, bytes_of_all, each * i.count);
 }
 
 void move(thread &t, const instruction &i) {

@@ -57,7 +57,7 @@ struct module {
 
 struct entry {
     module *home;
-    std::string name;
+    std::string name, file;
     size_t body, end; /* in the text of its module, between the braces */
     uint32_t params_bytes, threads;
     std::map<std::string, uint32_t, std::less<>> params; /* offsets */
@@ -78,6 +78,13 @@ struct copied {
     int group;
 };
 
+/* Of a warpgroup, that runs: rows of 128 bytes of both operands, 64 and `columns`. */
+struct product {
+    uint64_t a, b;
+    uint32_t columns;
+    int group;
+};
+
 struct thread {
     const entry *home;
     const instruction *next;
@@ -89,9 +96,11 @@ struct thread {
     uint64_t jumps;
     std::vector<copied> copies;
     int groups;
-    int32_t sums[64]; /* of products in flight, whose registers are `accumulators` */
+    int32_t sums[128]; /* of products in flight, whose registers are `accumulators` */
     const uint32_t *accumulators;
-    std::vector<std::pair<uint64_t, uint64_t>> operands;
+    uint32_t n_sums;
+    std::vector<product> products;
+    int product_groups;
 };
 
 /* Ends the launch. The sentence names the instruction. */

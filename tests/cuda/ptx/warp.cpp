@@ -125,50 +125,57 @@ void fence_registers(thread &t, const instruction &i) {
 
 void commit_products(thread &t, const instruction &i) {
     meet(t, i);
+    t.product_groups++;
     hc_wgmma_commit();
 }
 
 /* Rows of 128 bytes, in atoms of eight (wgmma.h). One thread of the warpgroup says so for all. */
-void reads_operands(thread &t, const instruction &i) {
-    if (t.number % 128 == 0)
-        for (const auto &[a, b] : t.operands)
-            for (const auto &[descriptor, rows] : {std::pair(a, 64u), std::pair(b, 128u)}) {
-                const uint32_t begin = (uint32_t)(descriptor & 0x3fff) << 4;
-                const uint32_t pitch = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
-                for (uint32_t row = 0; row < rows; row++)
-                    for (uint32_t piece = 0; piece < 32; piece += 16) {
-                        const uint32_t at = begin + row / 8 * pitch + row % 8 * 128 + piece;
-                        shared_at(i, at ^ (at >> 7 & 7) << 4, 16);
-                        reads_shared(i, MANY, at ^ (at >> 7 & 7) << 4, 16);
-                    }
+void reads_operands(const thread &t, const instruction &i, const product &one) {
+    if (t.number % 128 != 0)
+        return;
+    for (const auto &[descriptor, rows] : {std::pair(one.a, 64u), std::pair(one.b, one.columns)}) {
+        const uint32_t begin = (uint32_t)(descriptor & 0x3fff) << 4;
+        const uint32_t pitch = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
+        for (uint32_t row = 0; row < rows; row++)
+            for (uint32_t piece = 0; piece < 32; piece += 16) {
+                const uint32_t at = begin + row / 8 * pitch + row % 8 * 128 + piece;
+                shared_at(i, at ^ (at >> 7 & 7) << 4, 16);
+                reads_shared(i, MANY, at ^ (at >> 7 & 7) << 4, 16);
             }
+    }
 }
 
-void multiply_warpgroup(thread &t, const instruction &i) {
-    const uint64_t a = read(t, i, 64), b = read(t, i, 65);
-    const bool adds = read(t, i, 66);
+template <int columns> void multiply_warpgroup(thread &t, const instruction &i) {
+    const int n = columns / 2;
+    const product one = {read(t, i, n), read(t, i, n + 1), columns, t.product_groups};
+    const bool adds = read(t, i, n + 2);
     if (!t.accumulators) {
         t.accumulators = i.slot;
-        for (int k = 0; k < 64; k++) {
+        t.n_sums = n;
+        for (int k = 0; k < n; k++) {
             t.sums[k] = adds ? get<int32_t>(t, i, k) : 0;
             t.known[i.slot[k]] = IN_FLIGHT;
         }
-    } else if (!std::equal(i.slot, i.slot + 64, t.accumulators))
+    } else if (t.n_sums != n || !std::equal(i.slot, i.slot + n, t.accumulators))
         stop(i, "multiplies into other registers before it waited");
-    t.operands.push_back({a, b});
+    t.products.push_back(one);
     align(t, i);
-    hc_wgmma_s8(t.sums, a, b, adds);
-    if (t.number % 128 == 0)
-        reads_operands(t, i);
+    hc_host_wgmma_s8(t.sums, columns, one.a, one.b, adds);
+    reads_operands(t, i, one);
 }
 
+/* The sums are there when no product is left. */
 void wait_for_products(thread &t, const instruction &i) {
-    const uint64_t pending = read(t, i, 0);
+    const int pending = get<int>(t, i, 0);
     meet(t, i);
-    reads_operands(t, i); /* at any time until now */
-    hc_host_wgmma_wait((int)pending);
-    t.operands.clear();
-    for (int k = 0; t.accumulators && k < 64; k++) {
+    size_t ended = 0;
+    while (ended < t.products.size() && t.products[ended].group < t.product_groups - pending)
+        reads_operands(t, i, t.products[ended++]); /* at any time until now */
+    t.products.erase(t.products.begin(), t.products.begin() + (ptrdiff_t)ended);
+    hc_host_wgmma_wait(pending);
+    if (!t.accumulators || !t.products.empty())
+        return;
+    for (uint32_t k = 0; k < t.n_sums; k++) {
         t.r[t.accumulators[k]] = (uint32_t)t.sums[k];
         t.known[t.accumulators[k]] = KNOWN;
     }
@@ -195,7 +202,8 @@ void add_warp(opcodes &all) {
     all["wgmma.fence.sync.aligned"] = {fence_registers, 0, NONE};
     all["wgmma.commit_group.sync.aligned"] = {commit_products, 0, NONE};
     all["wgmma.wait_group.sync.aligned"] = {wait_for_products, 1, NONE};
-    all["wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8"] = {multiply_warpgroup, 67, NONE};
+    all["wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8"] = {multiply_warpgroup<128>, 67, NONE};
+    all["wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8"] = {multiply_warpgroup<256>, 131, NONE};
 }
 
 } // namespace ptx

@@ -1,0 +1,203 @@
+"""Registers and shared memory of the matrix instructions, as CuTe lays them out: CUTLASS 4, include/cute.
+
+A layout is shape:stride, both nested alike; an index counts the first mode fastest. The numbers are facts of
+``atom/mma_traits_sm80.hpp``, ``atom/mma_traits_sm90_gmma.hpp``, ``atom/mma_traits_sm120_sparse.hpp`` and
+``atom/copy_traits_sm75.hpp``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import emulated
+import numpy as np
+import pytest
+
+from heterocompute.bench.cuda.instructions import ANSWERS, PARTS, random_words
+
+Array = np.ndarray[Any, Any]
+SOURCES = [Path(__file__).parent / "layouts.cu", emulated.ROOT / "csrc/cuda/host.cpp"]
+
+
+def offsets(shape: Any, stride: Any) -> Array:
+    """Return the offset of every index of a mode."""
+    if isinstance(shape, int):
+        return np.arange(shape) * stride
+    made = np.zeros(1, np.int64)
+    for inner, step in zip(shape, stride, strict=True):
+        made = (made[None, :] + offsets(inner, step)[:, None]).reshape(-1)
+    return made
+
+
+def thread_values(shape: Any, stride: Any) -> Array:
+    """Return the offset of value v of thread t, (threads, values)."""
+    threads, values = (offsets(shape[i], stride[i]) for i in range(2))
+    return threads[:, None] + values[None, :]
+
+
+# (thread, value) to m + 16 k, n + 8 k and m + 16 n
+A_S8 = thread_values(((4, 8), (4, 2, 2)), ((64, 1), (16, 8, 256)))
+B_S8 = thread_values(((4, 8), (4, 2)), ((32, 1), (8, 128)))
+A_BF16 = thread_values(((4, 8), (2, 2, 2)), ((32, 1), (16, 8, 128)))
+B_BF16 = thread_values(((4, 8), (2, 2)), ((16, 1), (8, 64)))
+C_16X8 = thread_values(((4, 8), (2, 2)), ((32, 1), (16, 8)))
+# 16 x 8 x 64 with a 2:4 pattern: values of a, and 2 bits of metadata for every two values, counted in whole columns
+A_SPARSE = thread_values(((4, 8), (8, 2, 2)), ((128, 1), (16, 8, 512)))
+B_SPARSE = thread_values(((4, 8), (4, 4)), ((32, 1), (8, 128)))
+E_SPARSE = thread_values(((2, 2, 8), 32), ((8, 512, 1), 16))
+# bits: from the rows that threads name, to registers
+LDMATRIX_FROM = thread_values((32, 128), (128, 1))
+LDMATRIX_TO = thread_values((32, (32, 4)), (32, (1, 1024)))
+
+
+def c_of_warpgroup(n: int) -> Array:
+    """Return (thread, value) to m + 64 n: CLayout_64xN."""
+    return thread_values(((4, 8, 4), (2, 2, n // 8)), ((128, 1, 16), (64, 8, 512)))
+
+
+def matrix(layout: Array, values: Array, rows: int) -> Array:
+    """Return the matrix whose element at row + rows * column is the value that the layout puts there."""
+    made = np.full(layout.size, np.iinfo(np.int64).min)
+    made[layout] = values
+    assert (made != np.iinfo(np.int64).min).all()  # every element once
+    return made.reshape(-1, rows).T
+
+
+def as_bytes(registers: Array, dtype: Any = np.int8) -> Array:
+    """Return the bytes of each lane, the lowest of its first register first."""
+    made: Array = np.ascontiguousarray(registers.T).view(dtype)
+    return made.astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def ran() -> tuple[Array, Array]:
+    memory = np.zeros(17 * 32 + 4, np.uint32)
+    words = memory[-memory.ctypes.data % 16 // 4 :][: 17 * 32].reshape(17, 32)
+    words[:] = random_words(np.random.default_rng(5))
+    answers = np.zeros((ANSWERS, 32), np.uint32)
+    emulated.check(words, answers)
+    return words, answers
+
+
+@pytest.mark.parametrize(
+    ("name", "a_type", "b_type"),
+    [
+        ("mma of signed bytes", np.int8, np.int8),
+        ("mma of unsigned bytes", np.uint8, np.uint8),
+        ("mma of signed times unsigned bytes", np.int8, np.uint8),
+        ("mma of unsigned times signed bytes", np.uint8, np.int8),
+    ],
+)
+def test_registers_of_mma_s8(ran: tuple[Array, Array], name: str, a_type: Any, b_type: Any) -> None:
+    words, answers = ran
+    a, b = matrix(A_S8, as_bytes(words[4:8], a_type), 16), matrix(B_S8, as_bytes(words[8:10], b_type), 8)
+    c = matrix(C_16X8, words[:4].view(np.int32).T, 16)
+    assert (matrix(C_16X8, answers[PARTS[name]].view(np.int32).T, 16) == c + a @ b.T).all()
+
+
+def test_registers_and_metadata_of_sparse_mma(ran: tuple[Array, Array]) -> None:
+    words, answers = ran
+    kept, b = as_bytes(words[4:8]), matrix(B_SPARSE, as_bytes(words[8:12]), 8)
+    a = np.zeros(16 * 64, np.int64)
+    places = np.full(16 * 64 // 2, -1)  # of each kept value of a, by row + 16 * pair of columns
+    for lane in range(32):
+        for i in range(16):  # two bits stand for two whole columns
+            at = E_SPARSE[lane, 2 * i]
+            places[at % 16 + 16 * (at // 32)] = int(words[12, lane]) >> 2 * i & 3
+    assert (places >= 0).all()
+    for lane in range(32):
+        for i in range(16):
+            at = A_SPARSE[lane, 2 * i]
+            row, column = at % 16, at // 16
+            a[row + 16 * (column // 4 * 4 + places[row + 16 * (column // 2)])] += kept[lane, i]
+    c = matrix(C_16X8, words[:4].view(np.int32).T, 16)
+    found = matrix(C_16X8, answers[PARTS["sparse mma"]].view(np.int32).T, 16)
+    assert (found == c + a.reshape(64, 16).T @ b.T).all()
+
+
+def test_registers_of_mma_bf16(ran: tuple[Array, Array]) -> None:
+    words, answers = ran
+    values = [as_bytes(words[first:last])[:, ::2] for first, last in ((4, 8), (8, 10))]  # check.cu takes low bytes
+    a, b = matrix(A_BF16, values[0], 16), matrix(B_BF16, values[1], 8)
+    exact = matrix(C_16X8, words[:4].view(np.int32).T, 16).astype(np.float32) + a @ b.T
+    found = answers[PARTS["mma of bfloat16"]].view(np.float32).T
+    made = np.empty(C_16X8.size, np.float32)
+    made[C_16X8] = found
+    assert (made.reshape(8, 16).T == exact.astype(np.float32)).all()
+
+
+def test_registers_of_ldmatrix(ran: tuple[Array, Array]) -> None:
+    words, answers = ran
+    rows = np.unpackbits(np.ascontiguousarray(words[13:17].T).view(np.uint8), axis=1, bitorder="little")
+    bits = np.empty(rows.size, np.uint8)
+    bits[LDMATRIX_FROM] = rows
+    loaded = np.ascontiguousarray(answers[PARTS["ldmatrix"]].T).view(np.uint8)
+    assert (np.unpackbits(loaded, axis=1, bitorder="little") == bits[LDMATRIX_TO]).all()
+
+
+class Params(ctypes.Structure):
+    """layout_params of layouts.cu."""
+
+    _fields_ = [
+        ("out", ctypes.c_void_p),
+        ("given", ctypes.c_void_p),
+        *[(n, ctypes.c_int32) for n in ("bytes", "a", "b")],
+    ]
+
+
+def launch(kernel: str, threads: int, image: Array, words: int, a: int = 0, b: int = 0) -> Array:
+    """Run a kernel of layouts.cu; return its output."""
+    library = emulated.load("layouts", SOURCES)
+    memory = np.zeros(image.size + 16, np.uint8)
+    given = memory[-memory.ctypes.data % 16 :][: image.size]
+    given[:] = image
+    out = np.zeros(words, np.uint32)
+    params = Params(out.ctypes.data, given.ctypes.data, image.size, a, b)
+    one, block = (ctypes.c_uint32 * 3)(1, 1, 1), (ctypes.c_uint32 * 3)(threads, 1, 1)
+    size = ctypes.sizeof(params)
+    fault = library.hc_cuda_host_launch(kernel.encode(), one, block, image.size, ctypes.byref(params), size, 0)
+    assert fault is None, fault.decode()
+    return out
+
+
+def swizzled(offset: Array, bits: int = 3, base: int = 4, shift: int = 3) -> Array:
+    """Return Swizzle<bits, base, shift> of an offset in bytes."""
+    made: Array = offset ^ (offset >> shift & ((1 << bits) - 1) << base)
+    return made
+
+
+def canonical(rows: int, atom_bytes: int) -> Array:
+    """Return the offset of byte k of a row: ((8,m),(T,2)):((8T,SBO),(1,T)), K-major, before its swizzle."""
+    t = 16
+    return offsets((8, rows // 8), (8 * t, atom_bytes))[:, None] + offsets((t, 2), (1, t))[None, :]
+
+
+@pytest.mark.parametrize("columns", [128, 256])
+@pytest.mark.parametrize("k", [0, 32, 96])
+def test_operands_and_sums_of_wgmma(columns: int, k: int) -> None:
+    image = np.random.default_rng(columns + k).integers(0, 256, (64 + columns) * 128, np.uint8)
+    first, second = k, 64 * 128 + k
+    a, b = (
+        image[swizzled(begin + canonical(rows, 1024))].view(np.int8).astype(np.int64)
+        for begin, rows in ((first, 64), (second, columns))
+    )
+    out = launch(f"multiply_image_{columns}", 128, image, 128 * columns // 2, first, second)
+    sums = out.view(np.int32).reshape(128, columns // 2)
+    assert (matrix(c_of_warpgroup(columns), sums, 64) == a @ b.T).all()
+
+
+def test_fields_of_a_descriptor() -> None:
+    first = 0x20000
+    out = launch("describe", 1, np.zeros(16, np.uint8), 2048 + 512, first)
+    for i, (low, high) in enumerate(out[:2048].reshape(1024, 2).astype(np.uint64)):
+        made = int(low) | int(high) << 32
+        fields = {"address": (0, 14), "leading": (16, 14), "stride": (32, 14), "base": (49, 3), "layout": (62, 2)}
+        got = {name: made >> at & (1 << bits) - 1 for name, (at, bits) in fields.items()}
+        # offsets in units of 16 bytes; the leading one is unused with a swizzle and assumed to be 1; B128 is 1
+        assert got == {"address": (first >> 4) + i, "leading": 1, "stride": 64, "base": 0, "layout": 1}
+        assert made == sum(value << fields[name][0] for name, value in got.items())  # no other bit
+    rows, pieces = np.arange(64)[:, None], np.arange(8)[None, :]
+    places = out[2048:].reshape(64, 8)
+    assert (places == swizzled(rows // 8 * 1024 + rows % 8 * 128 + pieces * 16)).all()
