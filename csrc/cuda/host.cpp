@@ -23,6 +23,7 @@
 #endif
 
 hc_dim3 threadIdx, blockIdx, blockDim, gridDim;
+hc_host_launch hc_host_running;
 
 namespace {
 
@@ -230,6 +231,7 @@ void check_guards() {
 void run_block(const std::vector<unsigned> &order) {
     const unsigned n = (unsigned)order.size();
     prepare(n);
+    hc_host_running.blocks++;
     for (;;) {
         unsigned ran = 0, at_barrier = 0, ended = 0, at_collective = 0;
         for (unsigned i : order)
@@ -272,6 +274,12 @@ void run_block(const std::vector<unsigned> &order) {
 hc_host_kernel::hc_host_kernel(const char *name, const char *file, size_t params_bytes, unsigned threads,
                                hc_host_kernel_fn *run) {
     kernels().push_back({name, file, params_bytes, threads, run});
+}
+
+void hc_host_stop(const char *wrong) {
+    fault("%s", wrong);
+    for (;;)
+        yield();
 }
 
 unsigned char *hc_shared() { return shared.data() + GUARD_BYTES; }
@@ -667,6 +675,9 @@ const char *hc_cuda_host_launch(const char *kernel, const uint32_t grid[3], cons
         return sentence;
     running_params = params;
     shared_bytes = bytes;
+    hc_host_running.kernel = running->name;
+    hc_host_running.shared_bytes = bytes;
+    hc_host_running.order = order;
     blockDim = {block[0], block[1], block[2]};
     gridDim = {grid[0], grid[1], grid[2]};
     std::vector<unsigned> threads(n), turns(blocks);

@@ -29,6 +29,17 @@ struct hc_host_kernel {
                                              [](const void *params) { name(*(const type *)params); });                 \
     static void name(const type &p)
 
+/* The launch that runs, for kernels that an interpreter runs (tests/cuda/ptx). */
+struct hc_host_launch {
+    const char *kernel;
+    size_t shared_bytes;
+    uint32_t order;
+    uint64_t blocks; /* begun so far, those of other launches too */
+};
+extern hc_host_launch hc_host_running;
+/* Ends the launch with a sentence. */
+[[noreturn]] void hc_host_stop(const char *sentence);
+
 unsigned char *hc_shared();
 void hc_barrier();
 void hc_load_16(float to[4], const void *from);

@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -114,42 +115,56 @@ class Unsupported(Exception):
 
 @functools.cache
 def kernels() -> ctypes.CDLL:
-    """Load the kernels of the package."""
+    """Load the kernels: compiled for the host, or by nvcc to PTX of HETEROCOMPUTE_TEST_PTX, 80 or 100."""
+    if virtual := os.environ.get("HETEROCOMPUTE_TEST_PTX"):
+        import compiled
+
+        return opened(compiled.kernels(virtual=virtual))
     return load("kernels", [*sorted((ROOT / "csrc/cuda").rglob("*.cu")), ROOT / "csrc/cuda/host.cpp"])
 
 
 def load(name: str, sources: list[Path]) -> ctypes.CDLL:
-    """Compile with the host's C++ compiler; a library is kept for processes with the same sources."""
-    cxx = shlex.split(os.environ.get("CXX", "c++"))
-    if not shutil.which(cxx[0]):
-        pytest.skip("no C++ compiler")
-    made_of = [*sources, *sorted(path for suffix in ("*.c", "*.h") for path in (ROOT / "csrc").rglob(suffix))]
-    digest = hashlib.sha256("\0".join([*cxx, *FLAGS, *(path.read_text() for path in made_of)]).encode()).hexdigest()
-    library = Path(tempfile.gettempdir(), f"heterocompute-{name}-{os.getuid()}-{digest[:20]}.so")
-    with library.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one of several processes compiles
-        if not library.exists():
-            build(cxx, sources, library)
+    """Compile with the host's C++ compiler, and open."""
+    return opened(library_of(name, sources))
+
+
+def opened(library: Path) -> ctypes.CDLL:
+    """Open a library with csrc/cuda/host.cpp."""
     loaded = ctypes.CDLL(str(library))
     for function in (loaded.hc_cuda_host_run, loaded.hc_cuda_host_step, loaded.hc_cuda_host_launch):
         function.restype = ctypes.c_char_p
     return loaded
 
 
-def build(cxx: list[str], sources: list[Path], library: Path) -> None:
+def library_of(name: str, sources: list[Path], headers: Sequence[Path] = (), flags: Sequence[str] = FLAGS) -> Path:
+    """Compile with the host's C++ compiler; a library is kept for processes with the same sources."""
+    cxx = shlex.split(os.environ.get("CXX", "c++"))
+    if not shutil.which(cxx[0]):
+        pytest.skip("no C++ compiler")
+    made_of = [*sources, *headers, *sorted(path for suffix in ("*.c", "*.h") for path in (ROOT / "csrc").rglob(suffix))]
+    digest = hashlib.sha256("\0".join([*cxx, *flags, *(path.read_text() for path in made_of)]).encode()).hexdigest()
+    library = Path(tempfile.gettempdir(), f"heterocompute-{name}-{os.getuid()}-{digest[:20]}.so")
+    with library.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one of several processes compiles
+        if not library.exists():
+            build(cxx, sources, library, flags)
+    return library
+
+
+def build(cxx: list[str], sources: list[Path], library: Path, flags: Sequence[str] = FLAGS) -> None:
     """Compile each source, two at a time, and link."""
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
 
         def compile_one(number: int) -> str:
             target = f"{folder}/{number}.o"
-            command = [*cxx, *FLAGS, "-Icsrc", "-x", "c++", "-c", str(sources[number].relative_to(ROOT)), "-o", target]
+            command = [*cxx, *flags, "-Icsrc", "-x", "c++", "-c", str(sources[number].relative_to(ROOT)), "-o", target]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
             return target
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(compile_one, range(len(sources))))
-        subprocess.run([*cxx, *FLAGS, "-shared", *objects, "-o", f"{folder}/kernels.so"], check=True)
+        subprocess.run([*cxx, *flags, "-shared", *objects, "-o", f"{folder}/kernels.so"], check=True)
         os.replace(f"{folder}/kernels.so", library)
 
 

@@ -15,13 +15,14 @@
 #include <string.h>
 #include <string>
 #include <sys/mman.h>
+#include <vector>
 
 namespace {
 
 typedef unsigned long long address;
 enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_CONTEXT = 201, NO_BINARY = 209, INVALID_HANDLE = 400 };
 enum { NOT_FOUND = 500, LAUNCH_FAILED = 719, CAPTURED = 900 };
-enum { GUARD = 256, N_DEVICES = 2, RELAXED = 2, PLAIN_SHARED = 48 << 10, MOST_SHARED = 163 << 10, MOST_PARAMS = 4096 };
+enum { GUARD = 256, N_DEVICES = 2, RELAXED = 2, PLAIN_SHARED = 48 << 10, MOST_SHARED = 163 << 10, MOST_SHARED_90 = 227 << 10, MOST_PARAMS = 4096 };
 const size_t REGION = size_t(1) << 30;
 
 struct allocation {
@@ -53,6 +54,7 @@ thread_local int depth, mode;
 int contexts[N_DEVICES], pools[N_DEVICES];
 decltype(&hc_cuda_host_launch) launch;
 decltype(&hc_cuda_host_is_in) is_in;
+void (*say_allocations)(const uint64_t *ranges, uint32_t n); // of kernels that an interpreter runs, or NULL
 
 size_t limit() {
     const char *text = getenv("FAKE_DRIVER_BYTES");
@@ -75,6 +77,7 @@ bool start() {
     is_in = (decltype(is_in))(kernels ? dlsym(kernels, "hc_cuda_host_is_in") : NULL);
     if (!launch || !is_in)
         return false;
+    say_allocations = (decltype(say_allocations))dlsym(kernels, "hc_host_allocations");
     for (unsigned char *&region : regions) {
         void *made = mmap(NULL, REGION, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (made == MAP_FAILED)
@@ -89,6 +92,11 @@ struct unlocked { // for the time of a call
     explicit unlocked(int of) : device(of) { mprotect(regions[device], REGION, PROT_READ | PROT_WRITE); }
     ~unlocked() { mprotect(regions[device], REGION, PROT_NONE); }
 };
+
+int architecture() {
+    const char *text = getenv("FAKE_DRIVER_ARCHITECTURE"); // such as 90
+    return text ? atoi(text) : 80;
+}
 
 int device_of(address at) {
     for (int i = 0; i < N_DEVICES; i++)
@@ -151,7 +159,11 @@ int cuDeviceGet(int *device, int number) { return *device = number, number < N_D
 int cuDeviceGetName(char *name, int bytes, int) { return strncpy(name, "fake device", bytes), SUCCESS; }
 int cuDeviceTotalMem_v2(size_t *bytes, int) { return *bytes = limit(), SUCCESS; }
 int cuDeviceGetAttribute(int *value, int attribute, int) {
-    return *value = attribute == 75 ? 8 : attribute == 16 ? 108 : attribute == 115, SUCCESS;
+    *value = attribute == 75   ? architecture() / 10
+             : attribute == 76 ? architecture() % 10
+             : attribute == 16 ? 108
+                               : attribute == 115;
+    return SUCCESS;
 }
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &contexts[device], SUCCESS; }
 int cuCtxPushCurrent_v2(void *context) { return depth < 16 ? stack[depth++] = context, SUCCESS : NO_CONTEXT; }
@@ -165,7 +177,7 @@ int cuModuleLoadData(void **made, const void *image) { // the name of the module
         return NO_CONTEXT;
     if (is_captured() && mode != RELAXED)
         return CAPTURED;
-    if (name.size() > 4 && name.compare(name.size() - 4, 4, "_90a") == 0)
+    if (architecture() != 90 && name.size() > 4 && name.compare(name.size() - 4, 4, "_90a") == 0)
         return NO_BINARY;
     modules.push_back({name, current()});
     return *made = &modules.back(), SUCCESS;
@@ -189,7 +201,7 @@ int cuFuncSetAttribute(void *of, int attribute, int value) {
         return NO_CONTEXT;
     if (kernel->of->device != current())
         return INVALID_HANDLE;
-    if (attribute != 8 || value < 0 || value > MOST_SHARED)
+    if (attribute != 8 || value < 0 || value > (architecture() == 90 ? MOST_SHARED_90 : MOST_SHARED))
         return INVALID_VALUE;
     return kernel->shared = value, SUCCESS;
 }
@@ -215,8 +227,19 @@ int cuLaunchKernel(void *of, unsigned x, unsigned y, unsigned z, unsigned thread
     const unlocked now(current());
     launches++;
     last_stream = stream;
+    if (say_allocations) {
+        std::vector<uint64_t> ranges;
+        for (const auto &[at, one] : live)
+            if (one.device == now.device) {
+                ranges.push_back(at);
+                ranges.push_back(one.bytes);
+            }
+        say_allocations(ranges.data(), (uint32_t)(ranges.size() / 2));
+    }
     const char *wrong =
         launch(kernel->name.c_str(), grid, block, shared_bytes, extra[1], (uint32_t)bytes, launches % 3);
+    if (say_allocations)
+        say_allocations(NULL, 0); // launches without this driver are of other memory
     if (wrong)
         fault = wrong;
     for (const auto &[at, one] : live)

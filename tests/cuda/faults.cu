@@ -60,7 +60,7 @@ HC_KERNEL(places_descend, fault_params, 32) {
 
 /* Products of a warpgroup: each kernel leaves out, or does wrong, what its name says. */
 template <bool fences_shared, bool fences_registers, bool waits>
-static void multiply(const fault_params &p, int shift) {
+static HC_DEVICE void multiply(const fault_params &p, int shift) {
     int32_t c[64] = {};
     for (int i = (int)threadIdx.x; i < 192 * 8; i += 128)
         hc_copy_16(hc_shared() + i * 16, p.in);
@@ -121,7 +121,7 @@ HC_KERNEL(shared_memory_without_barrier, fault_params, 128) {
 }
 
 /* Two warps and shared memory: `between` stands where a barrier may be missing. */
-template <void (*between)(), bool waits> static void copy_and_load(const fault_params &p, bool again) {
+template <void (*between)(), bool waits> static HC_DEVICE void copy_and_load(const fault_params &p, bool again) {
     uint32_t a[4];
     unsigned char *own = hc_shared() + threadIdx.x * 16;
     hc_copy_16(own, p.in + threadIdx.x * 4);
@@ -135,7 +135,7 @@ template <void (*between)(), bool waits> static void copy_and_load(const fault_p
     hc_copy_wait<0>();
     p.out[threadIdx.x] = (float)a[0];
 }
-static void nothing() {}
+static HC_DEVICE void nothing() {}
 HC_KERNEL(loads_without_barrier, fault_params, 64) { copy_and_load<nothing, true>(p, false); }
 HC_KERNEL(loads_without_wait, fault_params, 64) { copy_and_load<hc_barrier, false>(p, false); }
 HC_KERNEL(stores_without_barrier, fault_params, 64) { copy_and_load<hc_barrier, true>(p, true); }

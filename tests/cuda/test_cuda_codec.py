@@ -121,7 +121,7 @@ def test_what_the_kernels_lack_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["int8", "int4-g32-f16", "int5-g7-asym", "vsq4-g16-s4", "mxfp4", "mxint8", "nvfp4", "fp8_e4m3fn-row", "nf4-g64"],
+    [*"int8 int4-g32-f16 int5-g7-asym vsq4-g16-s4 mxfp4 mxint8 nvfp4 fp8_e4m3fn-row nf4-g64 log4-2".split()],
 )
 def test_chances_are_the_cpu_s(text: str) -> None:
     rng = np.random.default_rng(0)

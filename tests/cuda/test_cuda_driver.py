@@ -109,5 +109,8 @@ for _ in range(2):
     done = run(more, **driven.environment())
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()[-2:]
+    if os.environ.get("HETEROCOMPUTE_TEST_PTX"):  # each address is checked
+        assert "st.global.f32 touches 4 bytes at" in first and first.endswith("which no allocation holds (error 719)")
+        return
     assert first == "cuda: hc_encode_int failed: hc_encode_int writes beside an allocation (error 719)"
     assert second.startswith("cuda: copying to the device failed: hc_encode_int writes beside")

@@ -1,10 +1,13 @@
-"""Predicted times of the CUDA kernels, from their plans, for a device that is not present: lower bounds.
+"""Times of the CUDA kernels on a device that is not present, predicted from their plans and counted instructions.
 
-    time of a call = sum over its kernels of max(bytes / bandwidth, operations / (rate * efficiency of the waves))
+    time of a call = sum over its kernels of max(bytes / bandwidth, operations / (rate * efficiency of the waves),
+                                                 instructions / issue rate)
 
-The bytes are those that a kernel must read and write once. Shared memory limits the rate of some kernels (SHARED). On
-Hopper `mma.sync` has MMA_SHARE of the peak rate and `wgmma` has WGMMA_SHARE: Luo et al., "Benchmarking and Dissecting
-the Nvidia Hopper GPU Architecture" (arXiv 2402.13499). Launches take no time.
+The bytes are those that a kernel must read and write once. The instructions are those of the compiled PTX, without
+copies of registers. A lane issues one a cycle, the rate of float32 multiply-adds. The code of a device moves some of
+them out of loops, and makes several of a division or of an operation with 64 bits. Shared memory limits the rate of
+some kernels (SHARED). On Hopper `mma.sync` has MMA_SHARE of the peak rate and `wgmma` has WGMMA_SHARE: Luo et al.,
+"Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499). Launches take no time.
 """
 
 from __future__ import annotations
@@ -47,6 +50,31 @@ SHARED = {
     "hc_gemm_90a_nibbles_folded_256": 128 / 128,
     "hc_gemm_90a": 80 / 64,
 }
+INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add: tests/cuda/ptx/executed.py
+    "hc_encode_int": 239,
+    "hc_decode_int": 95,
+    "hc_integers_int": 137,
+    "hc_encode_vsq": 234,
+    "hc_decode_vsq": 101,
+    "hc_integers_vsq": 105,
+    "hc_encode_mx": 295,
+    "hc_decode_mx": 122,
+    "hc_encode_nvfp4": 378,
+    "hc_maximum_nvfp4": 146,
+    "hc_decode_nvfp4": 157,
+    "hc_encode_nf4": 171,
+    "hc_decode_nf4": 71,
+    "hc_gemv_vsq_b4_v1": 5.2,
+    "hc_gemm_s4_16": 4.5,
+    "hc_gemm_s4_32": 5.9,
+    "hc_gemm_s8_128_folded": 0.043,
+    "hc_gemm_90a_folded": 0.0135,
+    "hc_gemm_90a_folded_256": 0.0098,
+    "hc_gemm_90a_nibbles_folded": 0.030,
+    "hc_gemm_90a_nibbles_folded_256": 0.024,
+    "hc_gemm_24_64_folded": 0.054,
+}
+_PER_WEIGHT = ("hc_gemv", "hc_gemm_s4")
 CODECS = ("int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64")
 VALUES = (65536, 1024)
 PREPACKED = 256  # a placeholder address: the plan reads prepacked panels
@@ -107,7 +135,7 @@ def _products(chip: Device) -> list[Row]:
 
 
 def _codecs(chip: Device) -> list[Row]:
-    """Return the rows of the codecs, as memory bounds; their instructions are not counted."""
+    """Return the rows of the codecs."""
     rows = []
     size, values = prod(VALUES), (0, "float32", VALUES, c_strides(VALUES, 4))
     for text in CODECS:
@@ -120,11 +148,16 @@ def _codecs(chip: Device) -> list[Row]:
         }
         for name, (arguments, moved) in calls.items():
             _, steps = _core.cuda_steps(name, arguments)
-            passes = sum(step[0].startswith("hc_maximum") for step in steps)
-            seconds = (moved + 4 * size * passes) / chip.need("bandwidth")
+            parts = dict[str, float]()
+            for kernel, *_ in steps:
+                nbytes = {"hc_maximum": 4 * size, "hc_clear": 0}.get(_kind(kernel), moved)
+                memory, issued = nbytes / chip.need("bandwidth"), _issued(chip, kernel, size)
+                bound = "memory" if memory > issued else "instructions"
+                parts[bound] = parts.get(bound, 0.0) + max(memory, issued)
+            seconds, bound = sum(parts.values()), max(parts, key=lambda what: parts[what])
             ratio = moved / chip.need("bandwidth") / seconds
             kernels = ", ".join(step[0] for step in steps)
-            rows.append(_row(f"{name} {text}", seconds, "memory", ratio, "share of the copy rate, >= 0.8", kernels))
+            rows.append(_row(f"{name} {text}", seconds, bound, ratio, "share of the copy rate, >= 0.8", kernels))
     return rows
 
 
@@ -151,16 +184,31 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
             "hc_gemm_s4": m * k + packed + 4.0 * m * n,
             "hc_gemm": m * k + (packed if "nibbles" in kernel else read) + 4.0 * m * n,
         }.get(_kind(kernel), 0.0)
-        arithmetic = _arithmetic(chip, step, 2.0 * m * n * k)
-        bound = "arithmetic" if arithmetic > moved / chip.need("bandwidth") else "memory"
-        taken = max(arithmetic, moved / chip.need("bandwidth"))
-        parts[bound] = parts.get(bound, 0.0) + taken
-        seconds += taken
+        counted = {"hc_maximum": m * k, "hc_encode": m * k, "hc_integers": m * k, "hc_decode": n * k}.get(_kind(kernel))
+        counted = counted or (n * k if kernel.startswith(_PER_WEIGHT) else m * n * k)
+        times = {
+            "memory": moved / chip.need("bandwidth"),
+            "arithmetic": _arithmetic(chip, step, 2.0 * m * n * k),
+            "instructions": _issued(chip, kernel, counted),
+        }
+        bound = max(times, key=lambda what: times[what])
+        parts[bound] = parts.get(bound, 0.0) + times[bound]
+        seconds += times[bound]
     return seconds, max(parts, key=lambda what: parts[what]), ", ".join(step[0] for step in steps)
 
 
 def _kind(kernel: str) -> str:
-    kinds = ("hc_maximum", "hc_encode", "hc_integers", "hc_decode", "hc_gemv", "hc_sgemm", "hc_gemm_s4", "hc_gemm")
+    kinds = (
+        "hc_clear",
+        "hc_maximum",
+        "hc_encode",
+        "hc_integers",
+        "hc_decode",
+        "hc_gemv",
+        "hc_sgemm",
+        "hc_gemm_s4",
+        "hc_gemm",
+    )
     return next((kind for kind in kinds if kernel.startswith(kind)), "")
 
 
@@ -180,6 +228,11 @@ def _arithmetic(chip: Device, step: Step, operations: float) -> float:
     waves = utilization(prod(grid), chip, threads, registers=registers, shared=shared)
     whole = 100.0 / waves.wave_efficiency if waves.waves > 1 else max(1.0, waves.sms / prod(grid))
     return operations / rate * whole
+
+
+def _issued(chip: Device, kernel: str, n: int) -> float:
+    """Return the seconds in which the lanes issue the instructions for n values, weights or multiply-adds."""
+    return INSTRUCTIONS.get(kernel, 0) * n / (chip.peak("fp32") / 2)
 
 
 def _packed(fmt: Format, shape: tuple[int, int]) -> tuple[Any, ...]:
