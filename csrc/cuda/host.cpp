@@ -52,10 +52,10 @@ struct fibre {
     hc_dim3 index;
     waiting at;
     std::vector<copy> copies;
-    int groups;       /* committed */
-    bool is_unfenced; /* a copy arrived that matrix units cannot see yet */
+    int groups;        /* committed */
+    bool is_unfenced;  /* a copy arrived that matrix units cannot see yet */
     bool met_unfenced; /* so it came to its last barrier: no matrix unit sees that copy */
-    bool is_fenced;   /* registers, for products of a warpgroup */
+    bool is_fenced;    /* registers, for products of a warpgroup */
     std::vector<product> products;
     uint64_t operands;  /* of all products so far */
     int32_t before[64]; /* accumulators before the products at hand */
