@@ -465,10 +465,11 @@ class QuantizedArray(PackedArray):
         stream = np.unpackbits(codes[0, : (count * bits + 7) // 8], bitorder="little")
         first = stream[: count * bits].reshape(count, bits) @ (1 << np.arange(bits))
         levels = _levels_of(fmt.form)
-        largest = max(map(abs, levels)) or 1.0
+        largest = max(abs(level) for level in levels if math.isfinite(level)) or 1.0
+        shades = [0 if math.isnan(level) else round(42 * min(abs(level) / largest, 1)) for level in levels]
         cells = "".join(
             f"<td title='{levels[c]:g}' style='background:hsl({210 if levels[c] >= 0 else 28},75%,"
-            f"{96 - round(42 * abs(levels[c]) / largest)}%);color:#000;padding:1px 4px'>{c:x}</td>"
+            f"{96 - shades[c]}%);color:#000;padding:1px 4px'>{c:x}</td>"
             for c in first.tolist()
         )
         return f"<table><tr><th>first codes</th>{cells}</tr></table>"
@@ -477,6 +478,6 @@ class QuantizedArray(PackedArray):
 def _levels_of(form: Any) -> list[float]:
     """Return what each code stands for, before scales: of a learned codebook the code itself."""
     if form.levels:
-        return [0.0 if math.isnan(level) else level for level in form.levels]
+        return list(form.levels)
     count = 1 << form.bits
     return [float(code - count if form.signed and code >= count // 2 else code) for code in range(count)]

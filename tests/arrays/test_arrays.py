@@ -116,6 +116,9 @@ def test_repr_is_one_line_and_html_shows_codes() -> None:
         first, second, third = re.findall(r"<td title='([^']*)' style='background:hsl\((\d+),75%,(\d+)%", html)[:3]
         assert float(first[0]) < 0 < float(second[0]) and (first[1], second[1]) == ("28", "210")
         assert third[1:] == ("210", "96") and float(third[0]) == 0
+    html = hc.quantize(np.float32([[1, np.inf, -np.inf, np.nan, 57344]]), "fp8_e5m2-nosat")._repr_html_()
+    assert re.findall(r"title='([^']*)'", html) == ["1", "inf", "-inf", "nan", "57344"]
+    assert re.findall(r"75%,(\d+)%", html) == ["96", "54", "54", "96", "54"]
 
 
 def test_wrong_components_are_refused() -> None:
