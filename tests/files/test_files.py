@@ -17,7 +17,16 @@ from heterocompute.base.writer import Writer
 from heterocompute.files.safetensors import save
 
 # Of every family, one without and one with what makes groups short.
-FORMATS = ["int8", "int4-g16", "int3-g5-asym-f16", "int4-asym", "int24", "vsq4-g16-s4", "vsq4-g16-s4-tensor", "vsq3u-g5"]
+FORMATS = [
+    "int8",
+    "int4-g16",
+    "int3-g5-asym-f16",
+    "int4-asym",
+    "int24",
+    "vsq4-g16-s4",
+    "vsq4-g16-s4-tensor",
+    "vsq3u-g5",
+]
 FORMATS += [text for family in hc.Format.families() if family.family not in ("int", "vsq") for text in family.examples]
 
 
