@@ -306,8 +306,8 @@ class QuantizedArray(PackedArray):
 
         Raises
         ------
+        TypeError
             No such type exists for the elements of the format.
-            The format's elements have no such type.
 
         Examples
         --------
