@@ -383,6 +383,32 @@ class QuantizedArray(PackedArray):
         outer = part.reshape(self._shape[0], each, *part.shape[1:])[indices]
         return outer.reshape(outer.shape[0] * each, *part.shape[1:])
 
+    def _joined(self, arrays: Any, axis: Any = 0, **options: Any) -> Self:
+        """Return the rows of several arrays as one array: the inverse of slices of axis 0."""
+        first, *others = arrays
+        for i, array in enumerate(arrays):
+            if not isinstance(array, QuantizedArray):
+                raise TypeError(f"concatenate: array {i} is {type(array).__name__}, expected a QuantizedArray")
+        if options:
+            raise TypeError(f"concatenate: packed arrays have no {min(options)}; call {self._decoder} first")
+        if axis != 0:
+            raise ValueError(f"concatenate: axis is {shown(axis)}, expected 0; call {self._decoder} for other axes")
+        whole: Self = first[:]  # refuses arrays without rows of their own
+        layout = layout_of(first.format, first.shape, first.axis)
+        parts = dict(whole.components)
+        for i, array in enumerate(others, 1):
+            if (array.format, array.shape[1:], array.axis) != (first.format, first.shape[1:], first.axis):
+                raise ValueError(f"concatenate: array {i} is {array!r}, but array 0 is {first!r}")
+            for name, part in array.components.items():
+                if not layout[name][2] and part.tobytes() != parts[name].tobytes():
+                    raise ValueError(
+                        f"concatenate: arrays 0 and {i} have different {name}, which all rows of {first.format} share"
+                    )
+        for name, (_, _, by_row) in layout.items():
+            if by_row:
+                parts[name] = np.concatenate([array.components[name] for array in arrays])
+        return whole._remade(parts, (sum(map(len, arrays)), *first.shape[1:]), first.axis)
+
     def _values(self) -> Array:
         return self.dequantize()
 
