@@ -398,7 +398,7 @@ class QuantizedArray(PackedArray):
         parts = dict(whole.components)
         for i, array in enumerate(others, 1):
             if (array.format, array.shape[1:], array.axis) != (first.format, first.shape[1:], first.axis):
-                raise ValueError(f"concatenate: array {i} is {array!r}, but array 0 is {first!r}")
+                raise ValueError(f"concatenate: array {i} is {array}, but array 0 is {first}")
             for name, part in array.components.items():
                 if not layout[name][2] and part.tobytes() != parts[name].tobytes():
                     raise ValueError(
