@@ -179,6 +179,8 @@ class PackedArray(NDArrayOperatorsMixin):
         return _product(inputs[0], inputs[1], out=options.get("out", (None,))[0])
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func is np.concatenate:
+            return self._joined(*args, **kwargs)
         raise TypeError(f"{func.__name__} is not for {self._named()}; call {self._decoder} for its values")
 
     def __matmul__(self, other: Any) -> Any:
@@ -186,6 +188,10 @@ class PackedArray(NDArrayOperatorsMixin):
 
     def __rmatmul__(self, other: Any) -> Any:
         return _product(other, self)
+
+    def _joined(self, arrays: Any, axis: Any = 0, **options: Any) -> Self:
+        """Return arrays one after the other along axis 0; without codes and scales of rows there is no such array."""
+        raise TypeError(f"concatenate is not for {self._named()}; call {self._decoder} for its values")
 
     def _transposed(self) -> Self:
         """Return the transposed array of two dimensions, whose components are shared."""

@@ -71,6 +71,8 @@ def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
 def as_any(value: Any, name: str, wanted: str = "an array of floats") -> np.ndarray[Any, Any]:
     """Return an array-like of any dtype as an ndarray; TypeError names the type of anything else."""
     if isinstance(value, np.ndarray):
+        if type(value) is not np.ndarray and np.any(getattr(value, "mask", False)):
+            raise TypeError(f"{name} is a masked array with masked values; call filled() to replace them first")
         return np.asarray(value)  # only the memory of a subclass: its methods may do anything
     if isinstance(value, PackedArray):
         return value._as_floats(name)

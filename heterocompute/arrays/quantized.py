@@ -306,8 +306,8 @@ class QuantizedArray(PackedArray):
 
         Raises
         ------
+        TypeError
             No such type exists for the elements of the format.
-            The format's elements have no such type.
 
         Examples
         --------
@@ -382,6 +382,32 @@ class QuantizedArray(PackedArray):
     def _cut(self, part: Array, each: int, indices: slice) -> Array:
         outer = part.reshape(self._shape[0], each, *part.shape[1:])[indices]
         return outer.reshape(outer.shape[0] * each, *part.shape[1:])
+
+    def _joined(self, arrays: Any, axis: Any = 0, **options: Any) -> Self:
+        """Return the rows of several arrays as one array: the inverse of slices of axis 0."""
+        first, *others = arrays
+        for i, array in enumerate(arrays):
+            if not isinstance(array, QuantizedArray):
+                raise TypeError(f"concatenate: array {i} is {type(array).__name__}, expected a QuantizedArray")
+        if options:
+            raise TypeError(f"concatenate: packed arrays have no {min(options)}; call {self._decoder} first")
+        if axis != 0:
+            raise ValueError(f"concatenate: axis is {shown(axis)}, expected 0; call {self._decoder} for other axes")
+        whole: Self = first[:]  # refuses arrays without rows of their own
+        layout = layout_of(first.format, first.shape, first.axis)
+        parts = dict(whole.components)
+        for i, array in enumerate(others, 1):
+            if (array.format, array.shape[1:], array.axis) != (first.format, first.shape[1:], first.axis):
+                raise ValueError(f"concatenate: array {i} is {array}, but array 0 is {first}")
+            for name, part in array.components.items():
+                if not layout[name][2] and part.tobytes() != parts[name].tobytes():
+                    raise ValueError(
+                        f"concatenate: arrays 0 and {i} have different {name}, which all rows of {first.format} share"
+                    )
+        for name, (_, _, by_row) in layout.items():
+            if by_row:
+                parts[name] = np.concatenate([array.components[name] for array in arrays])
+        return whole._remade(parts, (sum(map(len, arrays)), *first.shape[1:]), first.axis)
 
     def _values(self) -> Array:
         return self.dequantize()
@@ -465,10 +491,11 @@ class QuantizedArray(PackedArray):
         stream = np.unpackbits(codes[0, : (count * bits + 7) // 8], bitorder="little")
         first = stream[: count * bits].reshape(count, bits) @ (1 << np.arange(bits))
         levels = _levels_of(fmt.form)
-        largest = max(map(abs, levels)) or 1.0
+        largest = max(abs(level) for level in levels if math.isfinite(level)) or 1.0
+        shades = [0 if math.isnan(level) else round(42 * min(abs(level) / largest, 1)) for level in levels]
         cells = "".join(
             f"<td title='{levels[c]:g}' style='background:hsl({210 if levels[c] >= 0 else 28},75%,"
-            f"{96 - round(42 * abs(levels[c]) / largest)}%);color:#000;padding:1px 4px'>{c:x}</td>"
+            f"{96 - shades[c]}%);color:#000;padding:1px 4px'>{c:x}</td>"
             for c in first.tolist()
         )
         return f"<table><tr><th>first codes</th>{cells}</tr></table>"
@@ -477,6 +504,6 @@ class QuantizedArray(PackedArray):
 def _levels_of(form: Any) -> list[float]:
     """Return the value of each code before scaling; for a learned codebook, the code itself."""
     if form.levels:
-        return [0.0 if math.isnan(level) else level for level in form.levels]
+        return list(form.levels)
     count = 1 << form.bits
     return [float(code - count if form.signed and code >= count // 2 else code) for code in range(count)]

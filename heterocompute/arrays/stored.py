@@ -99,7 +99,7 @@ def _wrong_codes(parts: Mapping[str, Array], fmt: Format, shape: Sequence[int], 
     whole = max(group, fmt.unit)
     padded = length if fmt.group is None else -(-length // whole) * whole
     unused, padding = (-1 if code is None else code for code in (rules.unused_code, rules.padding))
-    points = parts.get("zero_points")
+    points = parts.get("zero_points") if padded > length else None  # without groups one of a row, and no padding
     fault = _core.code_fault(
         runtime.run(),
         np.ascontiguousarray(parts["codes"]),

@@ -224,6 +224,11 @@ def use(
     ValueError
         A name is unknown.
 
+    Notes
+    -----
+    The settings belong to the context (`contextvars`) of the block. A thread that the block starts, and a thread of a
+    pool, has the settings of the process: open the block in the function that runs there.
+
     Examples
     --------
     >>> import heterocompute as hc

@@ -280,7 +280,7 @@ class _Windows:
         windows = sliding_window_view(whole, self.reach, axis=(1, 2))[:, :: self.strides[0], :: self.strides[1]]
         windows = windows[..., :: self.dilations[0], :: self.dilations[1]]
         windows = windows[:, : self.size[0], : self.size[1]].transpose(0, 1, 2, 4, 5, 3)
-        return windows.reshape(len(image) * self.size[0] * self.size[1], -1)
+        return np.ascontiguousarray(windows.reshape(len(image) * self.size[0] * self.size[1], -1))
 
     def rows(self, images: Codes, begin: int, end: int, shape: tuple[int, int]) -> Codes:
         def cut(values: Array | None, fill: int) -> Array | None:
@@ -290,7 +290,7 @@ class _Windows:
         assert codes is not None
         return replace(
             images,
-            codes=np.ascontiguousarray(codes),
+            codes=codes,
             group=images.group if images.has_groups else max(1, codes.shape[1]),
             integer_scales=cut(images.integer_scales, 0),
             float_scales=cut(images.float_scales, 0),

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..arrays.base import PackedArray
 from ..arrays.bitmap import BitmapArray
+from ..arrays.dense import as_any
 from ..arrays.eie import EIEArray
 from ..arrays.foreign import as_exported, exports_dlpack, refuse_elsewhere
 from ..arrays.layout import COMPONENTS, FIELDS, KEY, SINGLE, VERSION, Entry, as_path, save_arrays
@@ -218,6 +219,8 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
             raise TypeError(f"save: a tensor's name must be a str, got {shown(name)}")
         if any("\ud800" <= character <= "\udfff" for character in name):
             raise ValueError(f"save: tensor {quoted(name)}: half a character, which UTF-8 cannot write")
+        if isinstance(array, np.ndarray):
+            array = arrays[name] = as_any(array, f"save: tensor {quoted(name)}")
         if not isinstance(array, (PackedArray, np.ndarray)) and exports_dlpack(array):
             array = arrays[name] = as_exported(array, f"save: tensor {quoted(name)}")
         if not isinstance(array, (PackedArray, np.ndarray, np.generic)):

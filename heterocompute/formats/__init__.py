@@ -134,6 +134,14 @@ def _parse(text: str) -> Format | None:
 
 # Names of other programs, and the closest format. The activations of w8a8 are a separate argument.
 OTHERS = {"half": "fp16", "w4a16": "int4-g128-f16", "w8a16": "int8", "w4a8": "vsq4-g16-s4", "w8a8": "int8"}
+OTHERS |= {
+    "f16": "fp16",
+    "f32": "fp32",
+    "single": "fp32",
+    "fp8-e4m3": "fp8_e4m3fn",
+    "mxfp4_e2m1": "mxfp4",
+    "q8": "q8_0",
+}
 
 
 def _nearest(text: str) -> list[str]:

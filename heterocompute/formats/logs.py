@@ -83,10 +83,10 @@ class Log(Format):
         return (self.bits, self.group or 0, self.gamma)
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: the padding is the code of zero.
+        """Return what components hold: padding is any code, since a group of zeros has code 0 and a scale of 0.
 
         Returns
         -------
         StoredRules
         """
-        return StoredRules(padding=(1 << (self.bits - 1)) - 1)
+        return StoredRules(padding=None)

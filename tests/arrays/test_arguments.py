@@ -31,11 +31,27 @@ class Liar(np.ndarray[Any, Any]):
 def test_of_a_subclass_only_the_memory_counts() -> None:
     x = reals((10, 32))
     q = hc.quantize(x, "int8")
-    for other in (x.view(Liar), np.ma.masked_array(x, x > 0)):
+    for other in (x.view(Liar), np.ma.masked_array(x)):
         assert hc.quantize(other, "int8") == q
         assert same_bits(hc.fake_quantize(other, "int8"), q.dequantize())
         assert same_bits(hc.matmul(other, q.T), hc.matmul(x, q.T))
         assert type(hc.linear(other, x)) is np.ndarray
+
+
+def test_masked_values_are_refused(tmp_path: Any) -> None:
+    x = reals((10, 32))
+    q, masked = hc.quantize(x, "int8"), np.ma.masked_array(x, x > 0)
+    for call in (
+        lambda: hc.quantize(masked, "int8"),
+        lambda: hc.linear(masked, q, activations="int8"),
+        lambda: hc.matmul(q, masked.T),
+        lambda: masked @ q.T,
+        lambda: hc.conv2d(masked[None, None], x[None, None]),
+        lambda: hc.error(x, masked),
+        lambda: hc.save(tmp_path / "x.safetensors", {"x": masked}),
+    ):
+        with pytest.raises(TypeError, match=said.MASKED_VALUES):
+            call()
 
 
 @pytest.mark.parametrize("blas", ["openblas", "own"])

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 import said
-from common import FORMATS, reals
+from common import FORMATS, reals, same_bits
 
 import heterocompute as hc
 from heterocompute.arrays.bits import unpack
@@ -64,9 +64,40 @@ def test_what_numpy_sees() -> None:
     with pytest.raises(ValueError, match=said.COPY):
         np.asarray(q, copy=False)
     calls = (lambda: q + 1, lambda: 2 * q, lambda: np.exp(q), lambda: -q, lambda: np.add.reduce(q), lambda: q < q)
-    for call in (*calls, lambda: np.concatenate([q, q]), lambda: np.dot(q, q)):
+    for call in (*calls, lambda: np.stack([q, q]), lambda: np.dot(q, q)):
         with pytest.raises(TypeError, match=said.DEQUANTIZE):
             call()
+
+
+@pytest.mark.parametrize("text", [*FORMATS, "int8+2:4", "2:4"])
+@pytest.mark.sweep(every=5)
+def test_concatenate_is_the_inverse_of_slices(text: str) -> None:
+    for shape, axis in (((5, 256), -1), ((4, 3, 256), 2), ((4, 2, 256), (1, 2))):
+        q = hc.quantize(reals(shape), text, axis)
+        if not q.format.splits_into_rows:
+            with pytest.raises(ValueError, match=said.DEQUANTIZE):
+                np.concatenate([q, q])
+            return
+        joined = np.concatenate([q[:1], q[1:1], q[1:]])
+        assert joined == q and type(joined) is type(q)
+        assert same_bits(joined.dequantize(), q.dequantize())
+
+
+def test_arrays_that_do_not_fit_are_not_joined() -> None:
+    q = hc.quantize(reals((4, 64)), "int8")
+    assert np.concatenate([hc.prepack(q[:2]), q[2:]]) == q
+    shared = [hc.quantize(reals((4, 64)) * scale, "nvfp4") for scale in (1, 3)]
+    for arrays, options, error, sentence in (
+        ([q, q.dequantize()], {}, TypeError, "concatenate: array 1 is ndarray, expected a QuantizedArray"),
+        ([q, q], {"axis": 1}, ValueError, "concatenate: axis is 1, expected 0"),
+        ([q, q], {"dtype": np.float32}, TypeError, "concatenate: packed arrays have no dtype"),
+        ([q, hc.quantize(reals((4, 64)), "int4")], {}, ValueError, "concatenate: array 1 is QuantizedArray.int4"),
+        ([q.T, q.T], {}, ValueError, "axis 0 is a reduction axis"),
+        (shared, {}, ValueError, "concatenate: arrays 0 and 1 have different coarse"),
+        ([hc.encode_bitmap(np.ones(3)), q], {}, TypeError, "concatenate is not for a BitmapArray"),
+    ):
+        with pytest.raises(error, match=sentence):
+            np.concatenate(arrays, **options)
 
 
 def test_operators_reach_the_product() -> None:
@@ -116,6 +147,9 @@ def test_repr_is_one_line_and_html_shows_codes() -> None:
         first, second, third = re.findall(r"<td title='([^']*)' style='background:hsl\((\d+),75%,(\d+)%", html)[:3]
         assert float(first[0]) < 0 < float(second[0]) and (first[1], second[1]) == ("28", "210")
         assert third[1:] == ("210", "96") and float(third[0]) == 0
+    html = hc.quantize(np.float32([[1, np.inf, -np.inf, np.nan, 57344]]), "fp8_e5m2-nosat")._repr_html_()
+    assert re.findall(r"title='([^']*)'", html) == ["1", "inf", "-inf", "nan", "57344"]
+    assert re.findall(r"75%,(\d+)%", html) == ["96", "54", "54", "96", "54"]
 
 
 def test_wrong_components_are_refused() -> None:

@@ -17,7 +17,16 @@ from heterocompute.base.writer import Writer
 from heterocompute.files.safetensors import save
 
 # From every family, one format without and one with short groups.
-FORMATS = ["int8", "int4-g16", "int3-g5-asym-f16", "int24", "vsq4-g16-s4", "vsq4-g16-s4-tensor", "vsq3u-g5"]
+FORMATS = [
+    "int8",
+    "int4-g16",
+    "int3-g5-asym-f16",
+    "int4-asym",
+    "int24",
+    "vsq4-g16-s4",
+    "vsq4-g16-s4-tensor",
+    "vsq3u-g5",
+]
 FORMATS += [text for family in hc.Format.families() if family.family not in ("int", "vsq") for text in family.examples]
 
 
@@ -43,6 +52,14 @@ def test_quantized_array_round_trips(path, text, shape, axis):
     assert isinstance(back, hc.QuantizedArray)
     assert back == array
     assert back.source_dtype == "float32"
+
+
+@pytest.mark.parametrize("text", [text for text in FORMATS if hc.format(text).unit == 1])
+@pytest.mark.sweep(every=3)
+def test_short_groups_of_zeros_round_trip(path, text):
+    array = hc.quantize(weights(3, 37) * (np.arange(37) < [[37], [0], [16]]), text)
+    array.save(path)
+    assert hc.load(path) == array
 
 
 @pytest.mark.parametrize("text", ["int4-g16", "int4-g16-asym", "vsq4-g16-s4"])

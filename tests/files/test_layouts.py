@@ -268,6 +268,14 @@ def test_what_no_layout_takes(tmp_path):
         hc.save(tmp_path / "a", q, layout="gptq")
 
 
+def test_gpt_oss_stores_stacks_of_experts(tmp_path):
+    q = hc.quantize(np.stack([W, 2 * W]), "mxfp4")
+    hc.save(tmp_path / "a", {"up.weight": q}, layout="gpt-oss")
+    assert hc.load(tmp_path / "a", layout="gpt-oss")["up.weight"] == q
+    with pytest.raises(ValueError, match=r"gpt-oss stores stacks of experts \(experts, out, in\)"):
+        hc.save(tmp_path / "a", {"up.weight": q[0]}, layout="gpt-oss")
+
+
 def test_files_of_others_are_not_believed(tmp_path):
     hc.save(tmp_path / "a", {"fc.weight": hc.quantize(W, "int4-g32-f16")}, layout="gptq")
     held = hc.load(tmp_path / "a")

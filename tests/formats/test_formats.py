@@ -101,7 +101,8 @@ def test_only_the_canonical_text_is_accepted(text, nearest):
     [("nf4", "nf4-g64"), ("nf4-g", "nf4-g64"), ("nf5", "nf4-g64"), ("cb9", "cb8"), ("cb0", "cb1"), ("cb", "cb4"),
      ("vsq4", "vsq4-g16-s4"), ("int1-g32", "int2-g32"), ("log", "log8-8"), ("fp4", "fp4_e2m1"), ("nvfp", "nvfp4"),
      ("int8+", "int8+2:4"), ("float16", "fp16"), ("vsq9-g16-s4", "vsq8-g16-s4"), ("half", "fp16"),
-     ("W4A16", "int4-g128-f16"), ("w8a8", "int8"), ("q4_K_M", "q4_k")],
+     ("W4A16", "int4-g128-f16"), ("w8a8", "int8"), ("q4_K_M", "q4_k"),
+     ("F16", "fp16"), ("f32", "fp32"), ("fp8-e4m3", "fp8_e4m3fn"), ("mxfp4_e2m1", "mxfp4"), ("q8", "q8_0")],
 )  # fmt: skip
 def test_the_beginning_of_a_text_names_the_usual_format(text, nearest):
     with pytest.raises(ValueError, match=re.escape(f"the nearest is {nearest!r}")):

@@ -48,3 +48,19 @@ def test_minima_are_within_rounding_of_the_decoded_product() -> None:
     codes = np.abs(w).max()  # no term of either sum is larger than its range of 15 steps and its minimum
     bound = (512 / 16 + 3) * 2.0**-24 * np.abs(rounded).sum(axis=1, keepdims=True) * 3 * codes
     assert (np.abs(hc.linear(x, q, activations="int8") - rounded @ w.T) <= bound).all()
+
+
+@pytest.mark.parametrize("text", ["affine4-g32+2:4", "affine3-f16+3:5", "affine8-g8+1:4"])
+def test_the_zeros_of_a_pattern_have_no_minimum(text: str) -> None:
+    """Formats with minima and a pattern are values."""
+    x, q = reals((21, 100), 1), hc.quantize(reals((18, 100), 2) + 1, text)
+    for rows in (1, 8, 21):
+        for activations in ("int8", "vsq4-g16-s4", "int4-g32", "mxfp4"):
+            expected = hc.linear(hc.fake_quantize(x[:rows], activations), q)
+            assert same_bits(hc.linear(x[:rows], q, activations=activations), expected)
+            assert same_bits(hc.linear(x[:rows], hc.prepack(q), activations=activations), expected)
+            packed = hc.quantize(x[:rows], activations)
+            bound = 101 * 2.0**-23 * (abs(packed.dequantize(np.float64)) @ abs(q.dequantize(np.float64)).T)
+            exact = packed.dequantize(np.float64) @ q.dequantize(np.float64).T
+            assert (abs(hc.linear(packed, q) - exact) <= bound).all()
+            assert (abs(hc.linear(q, packed).T - exact) <= bound).all()

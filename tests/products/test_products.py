@@ -216,6 +216,11 @@ def test_linear_with_bias_and_activations() -> None:
     assert same_bits(hc.linear(x, q, b, activations="int8"), hc.linear(x, q, activations="int8") + b)
     assert same_bits(hc.linear(x, w, b, activations="int8"), hc.linear(hc.fake_quantize(x, "int8"), w, b))
     assert same_bits(hc.linear(x[0, 0], q, b), hc.linear(x[:1, 0], q, b)[0])
+    for packed in (hc.quantize(x, "int8"), hc.quantize(x, "mxfp4"), hc.prune(x, "2:4")):  # leading dimensions too
+        for weights in (w, q, hc.prune(w, "2:4"), hc.prepack(q)):
+            for given in (b, np.repeat(b, 2)[::2]):
+                for some in (packed, packed[0], packed[0][0]):
+                    assert same_bits(hc.linear(some, weights, given), hc.linear(some, weights) + b)
     tensor = hc.linear(x, q, activations="vsq8-g16-s8-tensor")
     whole = hc.quantize(x, "vsq8-g16-s8-tensor")
     assert same_bits(tensor, hc.matmul(whole, q.T))

@@ -84,7 +84,7 @@ static int64_t affine_decode_f64(const hc_format *format, const hc_geometry *geo
 }
 
 static void affine_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
-    form->available = mode == HC_INT_GROUPED;
+    form->available = mode == HC_INT_GROUPED && format->m == 0; /* the zeros of a pattern have no minimum */
     form->has_minima = true;
     form->max_abs = hc_largest_code(format->bits, true);
     form->n_limbs = hc_limbs_for(form->max_abs);

@@ -4,33 +4,99 @@
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/observe_rows.h"
 
+#include <float.h>
+
 HC_SLICE(e2m1_slice, HC_CODES_E2M1)
 
+enum { MOST_GROUPS = SEGMENT_GROUPS - 4 * UNIT };
+
+/* One candidate for the groups of a segment: absmax / largest as the scale before rounding. */
+typedef struct {
+    float largest, scale[MOST_GROUPS];
+    uint8_t bytes[SEGMENT_GROUPS + 4 * UNIT], codes[MOST_GROUPS * NVFP4_GROUP / 2];
+} hc_candidate;
+
 /* Bytes of `whole` groups, and the multiples of p that the bytes represent. */
-static inline void group_bytes(float p, int64_t whole, hc_segment *segment, uint8_t *bytes) {
+static inline void group_bytes(float p, int64_t whole, hc_segment *segment, hc_candidate *candidate) {
     static const uint8_t same[4] = {0};
     const float one = 1;
     const hc_code_range range = {.limit = 448};
     float *scale = segment->multiple;
     for (int64_t i = 0; i < whole; i++)
-        scale[i] = segment->maximum[i] / 6.0f / p;
+        scale[i] = segment->maximum[i] / candidate->largest / p;
     for (int64_t i = whole; i < hc_round_up(whole, 4 * UNIT); i++)
         scale[i] = 0;
     for (int64_t i = 0; i < whole; i += 4 * UNIT)
-        simd_codes(scale + i, same, &one, segment->zero, &range, 0, HC_CODES_E4M3 | HC_EXACT, bytes + i);
+        simd_codes(scale + i, same, &one, segment->zero, &range, 0, HC_CODES_E4M3 | HC_EXACT, candidate->bytes + i);
     for (int64_t i = 0; i < whole; i += 8)
-        simd_scaled_e4m3(bytes + i, p, scale + i);
+        simd_scaled_e4m3(candidate->bytes + i, p, scale + i);
     segment->factor = 1;
     invert_scales(scale, whole, segment->reciprocal, segment);
+}
+
+/* Bytes and codes of n groups; `ahead`: see encode_groups. */
+static inline void encode_candidate(const hc_geometry *geometry, const float *x, int64_t n, float p, int64_t ahead,
+                                    hc_segment *segment, hc_candidate *candidate, uint8_t *codes) {
+    const hc_code_range range = {.limit = 6};
+    group_bytes(p, hc_round_up(n, UNIT), segment, candidate);
+    encode_groups(geometry, x, 0, n, segment, &range, e2m1_slice, ahead, NVFP4_BITS, codes);
+    clear_zero_groups(geometry, segment, n, NVFP4_BITS, codes); /* minus zeros too */
+}
+
+/* The decoded value of each code, saturating. */
+static inline void decoded_values(const float *elements, float scale, float *values) {
+    for (int i = 0; i < 16; i++) {
+        const float value = elements[i] * scale, low = value > -FLT_MAX ? value : -FLT_MAX;
+        values[i] = low < FLT_MAX ? low : FLT_MAX;
+    }
+}
+
+static inline double squared_error(float x, const float *values, int code) {
+    const double error = (double)x - (double)values[code];
+    return error * error;
+}
+
+/* Whether the codes b have a smaller sum of squared errors than a. Both sums are in the order of the definition. */
+static inline bool is_smaller(const float *x, int64_t n, const uint8_t *a, const float *values_a, const uint8_t *b,
+                              const float *values_b) {
+    double sum_a = 0, sum_b = 0;
+    for (int64_t j = 0; j < n; j += 2) {
+        sum_a += squared_error(x[j], values_a, a[j / 2] & 15);
+        sum_b += squared_error(x[j], values_b, b[j / 2] & 15);
+        if (j + 1 == n)
+            break;
+        sum_a += squared_error(x[j + 1], values_a, a[j / 2] >> 4);
+        sum_b += squared_error(x[j + 1], values_b, b[j / 2] >> 4);
+    }
+    return sum_b < sum_a;
+}
+
+/* Replaces the groups of `codes` and `bytes` for which the other candidate has the smaller error. */
+static inline void choose_smaller(const hc_geometry *geometry, const float *x, int64_t n, const float *scale,
+                                  const hc_segment *segment, const hc_candidate *other, uint8_t *bytes,
+                                  uint8_t *codes) {
+    const int64_t length = geometry->group, size = hc_row_bytes(length, NVFP4_BITS);
+    float elements[16], values[16], others[16];
+    signed_table(E2M1, elements);
+    for (int64_t i = 0; i < n; i++, x += length, codes += size) {
+        const uint8_t *found = other->codes + i * size;
+        decoded_values(elements, scale[i], values);
+        decoded_values(elements, segment->multiple[i], others);
+        if (length == NVFP4_GROUP ? is_smaller(x, NVFP4_GROUP, codes, values, found, others)
+                                  : is_smaller(x, length, codes, values, found, others)) {
+            bytes[i] = other->bytes[i];
+            memcpy(codes, found, (size_t)size);
+        }
+    }
 }
 
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     (void)thresholds;
-    if (!serves(geometry, x) || nvfp4_is_four_over_six(format))
+    if (!serves(geometry, x))
         return HC_DECLINED;
-    const hc_code_range range = {.limit = 6};
-    const int64_t step = hc_min(segment_groups(geometry), SEGMENT_GROUPS - 4 * UNIT);
+    const int64_t step = hc_min(segment_groups(geometry), MOST_GROUPS), ahead = step * geometry->group * 4;
+    hc_candidate six = {.largest = 6}, four = {.largest = 4};
     hc_segment segment;
     init_segment(geometry, &segment);
     if (x->first_row == 0)
@@ -41,14 +107,15 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
         uint8_t *scales = hc_part(out, HC_SCALES, row), *codes = hc_part(out, HC_CODES, row);
         for (int64_t group = 0; group < geometry->groups; group += step) {
             const int64_t n = hc_min(step, geometry->groups - group), first = group * geometry->group;
-            uint8_t bytes[SEGMENT_GROUPS + 4 * UNIT];
             if (!group_maxima(geometry, from + first, n, HC_ABSOLUTE, segment.maximum))
                 return row;
-            group_bytes(state->coarse, hc_round_up(n, UNIT), &segment, bytes);
-            memcpy(scales + group, bytes, (size_t)n);
-            encode_groups(geometry, from + first, 0, n, &segment, &range, e2m1_slice, step * geometry->group * 4, 4,
-                          codes + first / 2);
-            clear_zero_groups(geometry, &segment, n, 4, codes + first / 2); /* minus zeros too */
+            encode_candidate(geometry, from + first, n, state->coarse, ahead, &segment, &six, codes + first / 2);
+            if (nvfp4_is_four_over_six(format)) {
+                memcpy(six.scale, segment.multiple, (size_t)n * sizeof *six.scale);
+                encode_candidate(geometry, from + first, n, state->coarse, ahead, &segment, &four, four.codes);
+                choose_smaller(geometry, from + first, n, six.scale, &segment, &four, six.bytes, codes + first / 2);
+            }
+            memcpy(scales + group, six.bytes, (size_t)n);
         }
     }
     return HC_DONE;

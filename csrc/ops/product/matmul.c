@@ -336,9 +336,9 @@ static hc_status matmul(const hc_call *call, hc_plan *asked, hc_error *error) {
         add_dim(&target, out->shape[x_axis], out->strides[x_axis]);
         const hc_matrix x_matrix = matrix_of(x, all_leads, x_batch), w_matrix = matrix_of(w, false, w_batch);
         status = one_product(run, activations ? &encoder : NULL, &x_matrix, &w_matrix, &target, asked, error);
-        if (status == HC_OK && bias)
-            add_bias(bias, &target, w_matrix.rows);
     }
+    if (status == HC_OK && bias)
+        hc_add_bias(bias, out); /* along the columns of out, whichever side they come from */
     hc_encoder_free(&encoder);
     return status;
 }

@@ -74,9 +74,9 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
     if name in WHOLE:
         WHOLE[name](path, arrays)
         return
-    layout, stored = LAYOUTS[name], {}
+    stored: dict[str, Any] = {}
     for key, array in arrays.items():
-        parts = layout.parts_of(key, array) if key in packed else {key: np.asarray(array)}
+        parts = _parts_of(name, key, array) if key in packed else {key: np.asarray(array)}
         for part, values in parts.items():
             if part in stored:
                 raise ValueError(f"save: two tensors would be called {quoted(part)}")
@@ -84,6 +84,21 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
     plain = [key for key in arrays.keys() - packed.keys() if is_matrix(key, np.shape(arrays[key]))]
     config = described(name, {key: array.format for key, array in packed.items()}, sorted(plain))
     save_arrays(path, stored, {}, metadata={"format": "pt", KEY: json.dumps(config[KEY])})
+
+
+def _parts_of(name: str, key: str, q: QuantizedArray) -> dict[str, Any]:
+    """Return the tensors that represent a weight; a stack of experts is encoded as one matrix of all rows."""
+    layout = LAYOUTS[name]
+    if not layout.only_stacks:
+        return layout.parts_of(key, q)
+    assert layout.stacked is not None
+    if q.ndim != 3 or q.axis != (2,):
+        raise ValueError(
+            f"save: tensor {quoted(key)} of shape {q.shape} and axis {q.axis}: {name} stores stacks of experts "
+            "(experts, out, in) quantized along in"
+        )
+    rows = q._remade(q.components, (q.shape[0] * q.shape[1], q.shape[2]), (1,))
+    return layout.stacked(key, layout.parts_of(key, rows), q.shape)
 
 
 # Program -> the layout that it reads.
