@@ -15,6 +15,7 @@ import heterocompute as hc
 from heterocompute import hardware as hw
 from heterocompute.hardware.network.builtin import published
 from heterocompute.hardware.network.language import CONFIGS, decoder_of_config
+from heterocompute.zoo.llm.configuration import of_config
 
 SMALL = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1,
@@ -98,6 +99,79 @@ def test_experts_in_use_are_read_and_all_are_held() -> None:
     all_at_once = hw.roofline(network, "h100-sxm", "fp16")
     assert sum(row["weight_bytes"] for row in all_at_once.layers if ".experts." in row["name"]) == 4 * read
     assert hw.memory.infer(network, (1,), format="int8").params > 46e9  # bytes of all experts
+
+
+def test_a_batch_reaches_more_experts_than_one_token() -> None:
+    """Of uniform routing, experts (1 - used / experts)^tokens experts are not reached: 8 (3/4)^4 = 2.53 of 4 tokens."""
+    token, bits = hw.networks["mixtral_8x7b"].decoding(0), 16
+    for batch, reached in ((1, 2), (4, 5), (16, 8), (256, 8)):
+        rows = hw.roofline(token, "h200-sxm", "fp16", batch=batch).layers
+        read = sum(row["weight_bytes"] for row in rows if ".experts." in row["name"])
+        assert read == 32 * reached * 3 * 4096 * 14336 * bits / 8, batch
+        expert = next(one for one in token.problems(batch) if one.name == "block0.experts.gate")
+        assert (expert.n, expert.groups, expert.p) == (1, reached, -(-2 * batch // reached))
+    small = hw.networks["gpt_oss_20b"].decoding(0)  # with biases: those of 4 experts of 32
+    gate = next(row for row in hw.roofline(small, "h200-sxm", "fp16").layers if row["name"] == "block0.experts.gate")
+    assert gate["weight_bytes"] == 4 * (2880 + 1) * 2880 * 2
+
+
+def test_layers_with_a_sliding_window_read_the_window_only() -> None:
+    """Gemma 3 27B: five of six layers see 1024 positions; 16 heads of 128 keys and values, in 16 bits."""
+    network, each = hw.networks["gemma3_27b"], 2 * 16 * 128 * 2
+    cache = each * (10 * 32769 + 52 * 1024)
+    assert hw.memory.kv_cache(network, 32769) == cache
+    assert hw.memory.kv_cache(network, 32769, windows=[None] * 62) == each * 62 * 32769
+    step = network.decoding(32768)
+    rows = {row["name"]: row["operations"] for row in hw.roofline(step, "h100-sxm", "fp16").layers}
+    assert rows["block0.attention.scores"] == rows["block0.attention.context"] == 2 * 32 * 128 * 1024
+    assert rows["block5.attention.scores"] == 2 * 32 * 128 * 32769
+    assert hw.memory.infer(step, dtype="fp16").cache == cache
+    short = hw.roofline(network.decoding(10), "h100-sxm", "fp16").layers
+    assert short[4]["operations"] == rows["block0.attention.scores"] / 1024 * 11
+
+
+def test_memory_of_generated_tokens_includes_their_keys_and_values() -> None:
+    step = hw.networks["llama_7b"].decoding(2047)
+    row = hw.compare("h100-sxm", "llama_7b", context=2047, batch=80, dtype="fp16")[0]
+    sweep = hw.batch_sweep(step, "h100-sxm", [80], dtype="fp16")
+    assert sweep.rows[0]["memory"] == row["memory"] > 80 * 2**30
+    assert not sweep.rows[0]["fits"] and sweep.largest is None
+    assert "does not fit" in hw.roofline(step, "h100-sxm", "fp16", batch=80).note
+    found = hw.largest_batch(step, "h100-sxm", dtype="fp16", training=False, usable=1.0)
+    takes = [hw.memory.infer(step, batch=batch, dtype="fp16").total for batch in (found.batch, found.batch + 1)]
+    assert found.batch == 67 and takes[0] <= found.limit < takes[1]  # (80 GiB - 13.48 GB) / 1 GiB and a little
+
+
+WINDOWED: list[tuple[dict[str, Any], tuple[int | None, ...]]] = [
+    ({"model_type": "mistral"}, (4096,) * 4), ({"model_type": "mistral", "sliding_window": None}, (None,) * 4),
+    ({"model_type": "llama", "sliding_window": 8}, (None,) * 4),
+    ({"model_type": "phi3", "sliding_window": 8}, (8,) * 4), ({"model_type": "gemma2"}, (4096, None) * 2),
+    ({"model_type": "gemma3_text", "sliding_window": 8}, (8,) * 4),
+    ({"model_type": "gemma3_text", "sliding_window": 8, "sliding_window_pattern": 3}, (8, 8, None, 8)),
+    ({"model_type": "qwen2", "sliding_window": 8}, (None,) * 4),
+    ({"model_type": "qwen2", "sliding_window": 8, "use_sliding_window": True, "max_window_layers": 3},
+     (None, None, None, 8)),
+    ({"model_type": "qwen3", "sliding_window": 8, "use_sliding_window": True,
+      "layer_types": ["full_attention", "sliding_attention"] * 2}, (None, 8) * 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "wanted"), WINDOWED)
+def test_windows_are_those_of_the_network_that_runs(more: dict[str, Any], wanted: tuple[int | None, ...]) -> None:
+    config = {**made.CONFIG, "num_hidden_layers": 4, "vocab_size": 264, **more}
+    assert decoder_of_config("config.json", config, "m").windows == wanted == of_config("", config, 264).windows
+
+
+def test_windows_of_gpt_oss_and_of_gguf(tmp_path: Path) -> None:
+    assert hw.networks["gpt_oss_20b"].nodes[5].layer.window == 128  # type: ignore[attr-defined]
+    for flags, wanted in (({}, (8, None)), ({"gemma2.attention.sliding_window_pattern": [False, True]}, (None, 8))):
+        shape = {"token_embd.weight": (1000, 64), "blk.0.attn_q.weight": (64, 64), "blk.0.ffn_gate.weight": (96, 64)}
+        keys = {"general.architecture": "gemma2", "gemma2.block_count": 2, "gemma2.embedding_length": 64,
+                "gemma2.attention.head_count": 4, "gemma2.feed_forward_length": 96, **flags,
+                "gemma2.attention.sliding_window": 8}  # fmt: skip
+        hc.save_gguf(tmp_path / "m.gguf", {name: np.ones(size, np.float32) for name, size in shape.items()}, keys)
+        found = hw.as_network(tmp_path / "m.gguf").nodes
+        assert tuple(one.layer.window for one in found if isinstance(one.layer, hw.Scores)) == wanted
 
 
 def test_a_latent_is_what_is_cached() -> None:

@@ -16,7 +16,7 @@ from ..chips.database import as_devices, device
 from ..network.graph import Network
 from ..network.layers import Scores
 from ..network.lookup import as_network
-from .memory import kv_cache, peak_bytes, weight_bytes
+from .memory import held_bytes
 from .pairing import product_dtype
 from .roofline import roofline
 
@@ -109,9 +109,7 @@ def compare(
     for chip in chips:
         kind = dtype if dtype is not None else product_dtype(chip, None, None)
         found = roofline(step, chip, kind, format, batch)
-        memory = weight_bytes(step, kind, format) + peak_bytes(step, batch, kind)
-        if context is not None:
-            memory += kv_cache(step, context + 1, batch=batch, dtype=kind)
+        memory = held_bytes(step, batch, kind, format)
         count = None if chip.memory is None else -(-memory // int(chip.memory))
         links = _link_seconds(step, chip, kind, batch, count)
         stuck = links is None and count is not None
@@ -243,7 +241,7 @@ def batch_sweep(
     found = None
     for batch in sizes:
         found = roofline(net, chip, kind, format, batch)
-        memory = weight_bytes(net, kind, format) + peak_bytes(net, batch, kind)
+        memory = held_bytes(net, batch, kind, format)
         rows.append({
             "batch": batch, "seconds": found.seconds, "throughput": batch / found.seconds, "memory": memory,
             "fits": None if chip.memory is None else memory <= chip.memory, "bound": found.bound, "share": found.share,

@@ -104,7 +104,8 @@ def infer(
     Returns
     -------
     Memory
-        `intermediates` is the largest live memory, without input and output of the network.
+        `intermediates` is the largest live memory, without input and output of the network. `cache` is that of
+        `Network.decoding`.
 
     Raises
     ------
@@ -125,7 +126,7 @@ def infer(
     params = weight_bytes(network, dtype, format)
     return Memory(params, input=_bytes(batch * math.prod(network.input_shape), bits),
                   output=_bytes(batch * math.prod(network.output_shape), bits),
-                  intermediates=max(0, peak - ends))  # fmt: skip
+                  intermediates=max(0, peak - ends), cache=cache_bytes(network, batch, dtype))  # fmt: skip
 
 
 def forward(
@@ -305,7 +306,7 @@ def kv_cache(
     Parameters
     ----------
     model : Network, str or LanguageModel
-        The sliding windows of a language model of `heterocompute.zoo.open_llm` are used.
+        The sliding windows of a language model are used.
     positions : int
         Tokens of each sequence.
     batch : int, optional
@@ -343,16 +344,18 @@ def kv_cache(
         widths = [2 * shape.kv_heads * shape.head_width] * shape.layers
         windows = shape.windows if windows is None else windows
     else:
-        network, widths, held = as_network(model), [], set()
+        network, widths, held, seen_by = as_network(model), [], set(), []
         for flow in network:
             if isinstance(flow.layer, Scores):
                 widths.append(0)
+                seen_by.append(flow.layer.window)
             # keys and values by the node that computes them: a latent that is both is stored once
             if isinstance(flow.layer, (Scores, Context)) and flow.node.inputs[1] not in held:
                 held.add(flow.node.inputs[1])
                 widths[-1] += flow.inputs[1][1]
         if not widths:
             raise ValueError(f"memory.kv_cache: {network.name} has no attention")
+        windows = seen_by if windows is None else windows
     if latent is not None:
         check_count("memory.kv_cache", "latent", latent)
         widths = [latent] * len(widths)
@@ -430,6 +433,18 @@ def device_total(sizes: int | Sequence[int], context: int = 1053 * MIB) -> int:
 def peak_bytes(network: Network, batch: int, dtype: str) -> int:
     """Return the bytes of activations at the worst moment of a batch, input and output included."""
     return _bytes(batch * peak_elements(network), dtype_bits(dtype))
+
+
+def cache_bytes(network: Network, batch: int, dtype: str) -> int:
+    """Return the bytes of keys and values that a network of `Network.decoding` holds at its end; 0 for others."""
+    cached = max((flow.layer.cached for flow in network if isinstance(flow.layer, Scores)), default=0)
+    return kv_cache(network, cached + 1, batch=batch, dtype=dtype) if cached else 0
+
+
+def held_bytes(network: Network, batch: int, dtype: str, format: Any = None) -> int:
+    """Return the bytes of weights, of activations at the worst moment, and of cached keys and values."""
+    activations = peak_bytes(network, batch, dtype) + cache_bytes(network, batch, dtype)
+    return weight_bytes(network, dtype, format) + activations
 
 
 def weight_bytes(network: Network, dtype: str, format: Any = None) -> int:

@@ -21,9 +21,10 @@ from ...report.roofline import roofline_page
 from ..chips.chip import LARGEST, Device, dtype_bits
 from ..chips.database import device
 from ..network.graph import Flow, Network
+from ..network.heads import Experts
 from ..network.layers import Embedding, Scores
 from ..network.lookup import as_network
-from .memory import kv_cache, peak_bytes, weight_bytes
+from .memory import held_bytes
 from .stored import Stored, stored, weight_matrix
 
 __all__ = ["Roofline", "roofline"]
@@ -259,9 +260,11 @@ def traffic_bits(flow: Flow, bits: int, weights: Stored, batch: int) -> tuple[in
         groups, _, n, k = layer.gemm(*flow.inputs) or (0, 0, 0, 0)
         width = k if isinstance(layer, Scores) else n
         moved += groups * width * layer.cached
-    matrix = weight_matrix(flow)
-    held = layer.bias_params * bits + (weights.bits(*matrix) if matrix else 0)
-    return held, batch * moved * bits
+    matrix = weight_matrix(flow, batch)
+    biases = layer.bias_params
+    if matrix and isinstance(layer, Experts):  # of the experts in use, one for each row
+        biases = min(biases, matrix[0])
+    return biases * bits + (weights.bits(*matrix) if matrix else 0), batch * moved * bits
 
 
 def _rate(chip: Device, dtype: str, weights: Stored, sparse: bool) -> tuple[float, str]:
@@ -281,10 +284,7 @@ def _overflow(network: Network, chip: Device, dtype: str, format: Any, batch: in
     """Say by how much weights, live activations and cached keys and values exceed the device's memory."""
     if chip.memory is None:
         return ""
-    held = weight_bytes(network, dtype, format) + peak_bytes(network, batch, dtype)
-    cached = max((getattr(flow.layer, "cached", 0) for flow in network if isinstance(flow.layer, Scores)), default=0)
-    if cached:
-        held += kv_cache(network, cached + 1, batch=batch, dtype=dtype)
+    held = held_bytes(network, batch, dtype, format)
     if held <= chip.memory:
         return ""
     return (

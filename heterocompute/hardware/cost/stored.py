@@ -11,6 +11,7 @@ from ... import _heterocompute as _core
 from ...formats import Format, format as parse_format
 from ..chips.chip import dtype_bits
 from ..network.graph import Flow
+from ..network.loops import matmuls
 
 __all__ = ["Stored", "stored"]
 
@@ -100,9 +101,20 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
     return Stored(str(found), found, bits)
 
 
-def weight_matrix(flow: Flow) -> tuple[int, int] | None:
-    """Return (rows, reduction length) of a node's weights, as formats quantize them; None if it has none."""
-    products = flow.layer.gemm(*flow.inputs)
+def weight_matrix(flow: Flow, batch: int = 1) -> tuple[int, int] | None:
+    """Return (rows, reduction length) of a node's weights, as formats quantize them; None if it has none.
+
+    Parameters
+    ----------
+    flow : Flow
+    batch : int, optional
+        Number of samples, which decides how many experts are reached.
+
+    Returns
+    -------
+    (int, int) or None
+    """
+    products = matmuls(flow, batch)
     if products is None or not (flow.layer.weight_params or getattr(flow.layer, "shared", False)):
         return None
     groups, _, n, k = products

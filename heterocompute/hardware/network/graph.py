@@ -201,6 +201,7 @@ class Network:
         Parameters
         ----------
         context : int
+            A layer with a sliding window has the cache of its window, if the window is shorter.
 
         Returns
         -------
@@ -217,7 +218,7 @@ class Network:
             )
         context = check_count("decoding", "context", context, 0)
         nodes = tuple(
-            replace(node, layer=replace(node.layer, cached=context))
+            replace(node, layer=replace(node.layer, cached=min(context, (node.layer.window or context + 1) - 1)))
             if isinstance(node.layer, (Scores, Context))
             else node
             for node in self.nodes

@@ -65,7 +65,8 @@ class Heads(Layer):
 class Experts(Layer):
     """One matrix per expert, of which each position uses some.
 
-    The products are those of the experts that one sample can reach: all of them, or of few positions those in use.
+    The matmuls are those of the experts that the positions reach. Routing is uniform and independent for each position,
+    which leaves experts (1 - used / experts)^positions experts unreached on average.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ class Experts(Layer):
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
         positions = math.prod(inputs[0][:-1])
-        reached = min(self.experts, positions * self.used)
+        reached = round(self.experts * (1 - (1 - self.used / self.experts) ** positions))
         return reached, -(-positions * self.used // reached), self.out_features, self.in_features
 
 

@@ -41,7 +41,7 @@ def read_language_model(path: str) -> Network:
         name = os.path.basename(path).removesuffix(GGUF)
         with reader_of(path) as reader:
             shapes = {name: reader.info(name).shape for name in reader.names}
-            return decoder_of_keys(path, reader.metadata, shapes, name).network()
+            return decoder_of_keys(path, reader.metadata, shapes, name, reader.listed).network()
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     if not os.path.isdir(path):
         os.stat(path)  # a missing file is an OSError
