@@ -14,7 +14,7 @@ from ..report.numbers import four_digits
 from ..report.table import Column
 from .parts import MORE, UsageError, print_json, print_table, say, say_words
 
-__all__ = ["batch_of", "register", "shape_of", "show"]
+__all__ = ["add_input", "batch_of", "network_of", "register", "show"]
 
 NUMBER = re.compile(r"\d+")
 FIGURES = ("peak.fp32", "peak.fp16", "peak.int8", "peak.fp8", "peak.int4", "bandwidth", "memory", "tdp")
@@ -62,9 +62,6 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="F",
         help="format of the weights in memory, such as int4-g128 or 2:4",
     )
-    roofline.add_argument(
-        "--context", type=int, metavar="N", help="a transformer that generates one token after N others"
-    )
     roofline.add_argument("--plot", metavar="PATH", help="also write the plot")
 
 
@@ -74,9 +71,47 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="network name (resnet50, Llama-3.1-8B, ...), ONNX or GGUF file, or Hugging Face folder",
     )
-    parser.add_argument("--input", metavar="SHAPE", help="shape of one sample without the batch, such as 3,224,224")
-    parser.add_argument("--batch", type=int, default=1, metavar="N", help="batch size; default: 1")
+    add_input(parser)
     parser.add_argument("--html", metavar="PATH", help="also write an HTML page")
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what a network computes.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    """
+    parser.add_argument(
+        "--input", dest="shape", metavar="SHAPE", help="shape of one sample without the batch, such as 3,224,224"
+    )
+    parser.add_argument(
+        "--context", type=int, metavar="N", help="a transformer that generates one token after N others"
+    )
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="batch size; default: 1")
+
+
+def network_of(arguments: argparse.Namespace) -> Any:
+    """Return the network that MODEL, --input and --context give.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    Network
+    """
+    from .. import hardware as hw  # 60 ms
+
+    context, shape = arguments.context, _shape_of(arguments.shape)
+    if context is None:
+        return hw.as_network(arguments.model, shape)
+    if shape is not None:
+        raise UsageError("--input does not apply with --context, which is one token")
+    if not 0 <= context < 2**31:
+        raise UsageError(f"--context is {context}, expected a number from 0 up, and below 2^31")
+    return hw.as_network(arguments.model).decoding(context)
 
 
 def _devices(arguments: argparse.Namespace) -> int:
@@ -84,6 +119,9 @@ def _devices(arguments: argparse.Namespace) -> int:
 
     found = hw.load_devices(arguments.file) if arguments.file else hw.devices()
     if arguments.name is not None:
+        for option in ("kind", "year"):
+            if getattr(arguments, option) is not None:
+                raise UsageError(f"--{option} does not apply with NAME, which is one device")
         return _one_device(chip_of(arguments.name, arguments.file, hw.device), arguments)
     try:
         known = hw.devices(arguments.kind)
@@ -177,9 +215,8 @@ def _count(arguments: argparse.Namespace) -> int:
     if arguments.like not in hw.CONVENTIONS:
         raise UsageError(f"--like is {shown(arguments.like)}, expected one of {', '.join(hw.CONVENTIONS)}")
     _check_texts(arguments.dtype)
-    found = hw.count(
-        arguments.model, shape_of(arguments.input), arguments.like, batch=batch_of(arguments), dtype=arguments.dtype
-    )
+    network, batch = network_of(arguments), batch_of(arguments)
+    found = hw.count(network, like=arguments.like, batch=batch, dtype=arguments.dtype)
     if arguments.json:
         return print_json(found.to_dict())
     columns = [
@@ -210,13 +247,8 @@ def _count(arguments: argparse.Namespace) -> int:
 def _roofline(arguments: argparse.Namespace) -> int:
     from .. import hardware as hw  # 60 ms
 
-    shape = shape_of(arguments.input)
     _check_texts(arguments.dtype, arguments.format)
-    if arguments.context is not None and not 0 <= arguments.context < 2**31:
-        raise UsageError(f"--context is {arguments.context}, expected a number from 0 up, and below 2^31")
-    network = hw.as_network(arguments.model, shape)
-    if arguments.context is not None:
-        network = network.decoding(arguments.context)
+    network = network_of(arguments)
     chip = chip_of(arguments.device, arguments.file, hw.device)
     dtype = arguments.dtype or hw.product_dtype(chip, None, None)
     found = hw.roofline(network, chip, dtype, arguments.format, batch_of(arguments))
@@ -248,7 +280,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
     return show(arguments, "", summary, columns, found.layers, folds=True)
 
 
-def shape_of(text: str | None) -> tuple[int, ...] | None:
+def _shape_of(text: str | None) -> tuple[int, ...] | None:
     """Return the shape that --input writes."""
     if text is None:
         return None

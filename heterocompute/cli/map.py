@@ -104,6 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
     from ..report.files import write_text  # 5 ms
 
     if arguments.example:
+        if arguments.json:
+            raise UsageError("--json does not apply with --example, which prints TOML")
         say(EXAMPLE.rstrip())
         return 0
     if not arguments.files:

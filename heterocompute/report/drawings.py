@@ -52,11 +52,16 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str, title: str) -> 
     for kind, width, height in SIZES:
         x = logarithmic([point.x for point in held], room=5 if width < 600 else 9)
         y = logarithmic([point.y for point in held], room=7)
-        x, y = (scale._replace(ticks=[(value, quantity(value)) for value, _ in scale.ticks]) for scale in (x, y))
+        x, y = (scale._replace(ticks=[(value, _tick(value)) for value, _ in scale.ticks]) for scale in (x, y))
         chart = Chart(x, y, width, height, x_title, y_title, title=title)
         dots = [Dot(point.x, point.y, marks[point], point.name, point.name, hint=point.name) for point in held]
         drawn.append(f'<div class="{kind}">{chart.draw(dots, range(min(len(dots), MAX_NAMES)))}</div>')
     return f'<div class="controls">{keys}</div>{"".join(drawn)}'
+
+
+def _tick(value: float) -> str:
+    """Return a value with a prefix of its unit, or as it is where that is short."""
+    return f"{value:g}" if 0.1 <= value < 10_000 else quantity(value)
 
 
 def mark_of(point: Point) -> Mark:

@@ -53,6 +53,30 @@ def test_count_prints_what_count_returns(capsys: pytest.CaptureFixture[str]) -> 
     assert code == 0 and "61,100,840 parameters" in out and "Not counted" in out
 
 
+def test_context_counts_one_token_in_every_command_with_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    token = hw.networks["gpt2"].decoding(100)
+    assert run_json(capsys, "count", "gpt2", "--context", "100")["macs"] == hw.count(token).macs
+    found = run_json(capsys, "accelerators", "gpt2", "tpu_v1", "--context", "100")
+    assert sum(row["macs"] for row in found["layers"]) == hw.count(token).macs
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("count", "gpt2", "--context", "5", "--input", "8"), "--input does not apply with --context, which is one token"),
+    (("count", "gpt2", "--context", "-1"), "--context is -1, expected a number from 0 up"),
+    (("count", "gpt2", "--input", ""), "--input is '', expected positive numbers"),
+    (("accelerators", "--context", "5"), "--context needs MODEL"),
+    (("accelerators", "--input", "8"), "--input needs MODEL"),
+    (("devices", "t4", "--kind", "tpu"), "--kind does not apply with NAME, which is one device"),
+    (("devices", "t4", "--year", "2018"), "--year does not apply with NAME"),
+    (("map", "--example", "--json"), "--json does not apply with --example, which prints TOML"),
+])  # fmt: skip
+def test_options_that_would_have_no_effect_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    code, out, errors = run(capsys, *arguments)
+    assert code == 2 and not out and words in errors
+
+
 def test_roofline_says_what_bounds_a_layer_and_what_four_bits_buy(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("roofline", "llama_7b", "h100-sxm", "--format", "int4-g128-f16", "--context", "1024")
     found = run_json(capsys, *arguments)

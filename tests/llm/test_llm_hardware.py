@@ -82,6 +82,10 @@ def test_gguf_has_the_sizes_in_its_keys(tmp_path: Path) -> None:
     hc.save_gguf(path, tensors, types={"*": "f16"})
     with pytest.raises(ValueError, match="tied.gguf: describes no language model: its architecture is 'none'"):
         hw.as_network(path)
+    hc.save(tmp_path / "w.safetensors", tensors)
+    (tmp_path / "w.safetensors").rename(tmp_path / "renamed.gguf")
+    with pytest.raises(ValueError, match="renamed.gguf: describes no language model"):
+        hw.as_network(tmp_path / "renamed.gguf")
 
 
 def test_names_are_found_as_people_write_them() -> None:

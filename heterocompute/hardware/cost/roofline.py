@@ -289,7 +289,7 @@ def _overflow(network: Network, chip: Device, dtype: str, format: Any, batch: in
         return ""
     return (
         f"does not fit: weights and activations are {held / 1e9:.4g} GB, {chip.name} has {chip.memory / 1e9:.4g} GB; "
-        "the time is a bound all the same"
+        "the time is still a lower bound"
     )
 
 

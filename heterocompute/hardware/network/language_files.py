@@ -36,12 +36,14 @@ def read_language_model(path: str) -> Network:
         The file cannot be read.
     """
     if path.endswith(GGUF):
+        from ...files.containers.gguf_files import Gguf  # files stand above the networks
         from ...files.opening import reader_of  # files stand above the networks
 
         name = os.path.basename(path).removesuffix(GGUF)
         with reader_of(path) as reader:
             shapes = {name: reader.info(name).shape for name in reader.names}
-            return decoder_of_keys(path, reader.metadata, shapes, name, reader.listed).network()
+            listed = reader.listed if isinstance(reader, Gguf) else {}.get
+            return decoder_of_keys(path, reader.metadata, shapes, name, listed).network()
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     if not os.path.isdir(path):
         os.stat(path)  # a missing file is an OSError
