@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ...base.json_text import strict_json
 from ...base.texts import printable, read_small
@@ -42,7 +43,7 @@ def read_language_model(path: str) -> Network:
         name = os.path.basename(path).removesuffix(GGUF)
         with reader_of(path) as reader:
             shapes = {name: reader.info(name).shape for name in reader.names}
-            listed = reader.listed if isinstance(reader, Gguf) else {}.get
+            listed: Callable[[str], Any] = reader.listed if isinstance(reader, Gguf) else dict[str, Any]().get
             return decoder_of_keys(path, reader.metadata, shapes, name, listed).network()
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     if not os.path.isdir(path):
