@@ -62,6 +62,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="F",
         help="format of the weights in memory, such as int4-g128 or 2:4",
     )
+    roofline.add_argument("--kv-cache", metavar="F", help="with --context: format of the cached keys and values")
     roofline.add_argument("--plot", metavar="PATH", help="also write the plot")
 
 
@@ -248,10 +249,13 @@ def _roofline(arguments: argparse.Namespace) -> int:
     from .. import hardware as hw  # 60 ms
 
     _check_texts(arguments.dtype, arguments.format)
+    _check_texts(arguments.dtype, arguments.kv_cache)
+    if arguments.kv_cache is not None and arguments.context is None:
+        raise UsageError("--kv-cache needs --context: only a generated token reads cached keys and values")
     network = network_of(arguments)
     chip = chip_of(arguments.device, arguments.file, hw.device)
     dtype = arguments.dtype or hw.product_dtype(chip, None, None)
-    found = hw.roofline(network, chip, dtype, arguments.format, batch_of(arguments))
+    found = hw.roofline(network, chip, dtype, arguments.format, batch_of(arguments), kv_cache=arguments.kv_cache)
     if arguments.plot:
         found.plot(arguments.plot)
     if arguments.html:
@@ -268,6 +272,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
         Column("share", "of the peak", lambda value: f"{value:.1%}", leaves=1),
     ]
     weights = "" if found.format == dtype else f", weights {found.format}"
+    weights += "" if found.kv_cache == dtype else f", keys and values {found.kv_cache}"
     summary = [
         f"{found.network} on {found.device}, {dtype}{weights}, batch {found.batch}: at least "
         f"{found.seconds * 1e3:.4g} ms, {found.bound}-bound, {found.intensity or 0:.4g} operations a byte "

@@ -55,6 +55,9 @@ def test_count_prints_what_count_returns(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_context_counts_one_token_in_every_command_with_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     token = hw.networks["gpt2"].decoding(100)
+    found = run_json(capsys, "roofline", "gpt2", "t4", "--context", "100", "--kv-cache", "int8")
+    assert found["traffic"] == hw.roofline(token, "t4", kv_cache="int8").traffic
+    assert "keys and values int8" in run(capsys, "roofline", "gpt2", "t4", "--context", "9", "--kv-cache", "int8")[1]
     assert run_json(capsys, "count", "gpt2", "--context", "100")["macs"] == hw.count(token).macs
     found = run_json(capsys, "accelerators", "gpt2", "tpu_v1", "--context", "100")
     assert sum(row["macs"] for row in found["layers"]) == hw.count(token).macs
@@ -65,6 +68,8 @@ def test_context_counts_one_token_in_every_command_with_a_model(capsys: pytest.C
     (("count", "gpt2", "--context", "-1"), "--context is -1, expected a number from 0 up"),
     (("count", "gpt2", "--input", ""), "--input is '', expected positive numbers"),
     (("accelerators", "--context", "5"), "--context needs MODEL"),
+    (("roofline", "gpt2", "t4", "--kv-cache", "int8"), "--kv-cache needs --context"),
+    (("roofline", "gpt2", "t4", "--context", "5", "--kv-cache", "int99"), "format: 'int99' is not"),
     (("accelerators", "--input", "8"), "--input needs MODEL"),
     (("devices", "t4", "--kind", "tpu"), "--kind does not apply with NAME, which is one device"),
     (("devices", "t4", "--year", "2018"), "--year does not apply with NAME"),

@@ -146,6 +146,28 @@ def test_memory_of_generated_tokens_includes_their_keys_and_values() -> None:
     assert found.batch == 67 and takes[0] <= found.limit < takes[1]  # (80 GiB - 13.48 GB) / 1 GiB and a little
 
 
+@pytest.mark.parametrize(("format", "row"), [("fp16", 256), ("int8", 132), ("int8-g32-f16", 136), ("mxfp4", 68)])
+def test_keys_and_values_in_a_format(format: str, row: int) -> None:
+    """Llama 3.1 8B: 32 layers with keys and values of 8 heads, each a row of 128 values with its scales."""
+    step, tokens = hw.networks["llama3_1_8b"].decoding(1023), 1024
+    cache = 5 * 32 * 2 * 8 * tokens * row
+    assert hw.memory.kv_cache(step, tokens, batch=5, format=format) == cache
+    assert hw.memory.infer(step, batch=5, dtype="fp16", kv_cache=format).cache == cache
+    plain, found = (hw.roofline(step, "h100-sxm", batch=5, kv_cache=one) for one in (None, format))
+    assert plain.traffic - found.traffic == 5 * 32 * 2 * 8 * (tokens - 1) * (256 - row)
+    assert found.speedup == 1.0 and found.to_dict()["kv_cache"] == format
+    saved = 5 * 32 * 2 * 8 * tokens * (256 - row)
+    for memory in (
+        [hw.compare("h100-sxm", "llama3_1_8b", context=1023, batch=5, dtype="fp16", kv_cache=one)[0]["memory"]
+         for one in (None, format)],
+        [hw.batch_sweep(step, "h100-sxm", 5, dtype="fp16", kv_cache=one).rows[0]["memory"] for one in (None, format)],
+    ):  # fmt: skip
+        assert memory[0] - memory[1] == saved
+    assert hw.memory.kv_cache(hw.networks["deepseek_v3"], 10, format="int8") == 61 * 10 * (512 + 4 + 64 + 4)
+    with pytest.raises(ValueError, match="kv_cache is 2:4, expected a format without a pattern"):
+        hw.roofline(step, "h100-sxm", kv_cache="2:4")
+
+
 WINDOWED: list[tuple[dict[str, Any], tuple[int | None, ...]]] = [
     ({"model_type": "mistral"}, (4096,) * 4), ({"model_type": "mistral", "sliding_window": None}, (None,) * 4),
     ({"model_type": "llama", "sliding_window": 8}, (None,) * 4),

@@ -13,7 +13,7 @@ from ..chips.chip import dtype_bits
 from ..network.graph import Flow
 from ..network.loops import matmuls
 
-__all__ = ["Stored", "stored"]
+__all__ = ["Stored", "stored", "stored_cache"]
 
 PATTERN = re.compile(r"(?:(?P<base>.+)\+)?(?P<n>\d{1,2}):(?P<m>\d{1,2})")
 
@@ -99,6 +99,31 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
         return Stored(fmt, None, dtype_bits(fmt))
     found = parse_format(fmt)
     return Stored(str(found), found, bits)
+
+
+def stored_cache(fmt: str | Format | None, dtype: str) -> Stored:
+    """Return the storage of keys and values, whose rows are heads of tokens.
+
+    Parameters
+    ----------
+    fmt : str, Format or None
+        As in `stored`.
+    dtype : str
+        The type without a format.
+
+    Returns
+    -------
+    Stored
+
+    Raises
+    ------
+    ValueError
+        No such format, or it has a pattern.
+    """
+    found = stored(fmt, dtype)
+    if found.pattern is not None:
+        raise ValueError(f"kv_cache is {found.text}, expected a format without a pattern")
+    return found
 
 
 def weight_matrix(flow: Flow, batch: int = 1) -> tuple[int, int] | None:
