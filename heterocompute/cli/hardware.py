@@ -45,11 +45,15 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
                        "torchinfo or torch")  # fmt: skip
     count.add_argument("--dtype", default="fp32", metavar="TYPE", help="dtype of the stored parameters; default: fp32")
 
-    roofline = command("roofline", _roofline, "Model the time and the limit of each layer of a network on a device.",
-                       "roofline llama_7b h100-sxm --format int4-g128-f16 --context 1024")  # fmt: skip
+    roofline = command("roofline", _roofline, "Model the time and the limit of each layer of a network on a device. "
+                       "With several devices, print one row per device.",
+                       "roofline llama_7b h100-sxm --format int4-g128-f16 --context 1024",
+                       "roofline Llama-3.1-8B h100-sxm,mi300x,l40s --context 8192 --batch 16")  # fmt: skip
     _add_model(roofline)
     roofline.add_argument(
-        "device", metavar="DEVICE", help="device name as in `heterocompute devices`, or host for this machine"
+        "device",
+        metavar="DEVICE",
+        help="device name as in `heterocompute devices`, or host for this machine; several separated by commas",
     )
     roofline.add_argument("--file", metavar="FILE", help="your own TOML table with the device")
     roofline.add_argument(
@@ -253,7 +257,12 @@ def _roofline(arguments: argparse.Namespace) -> int:
     if arguments.kv_cache is not None and arguments.context is None:
         raise UsageError("--kv-cache needs --context: only a generated token reads cached keys and values")
     network = network_of(arguments)
-    chip = chip_of(arguments.device, arguments.file, hw.device)
+    first, *more = arguments.device.split(",")
+    names = [one.strip() for one in (first, *more)] if more else [first]
+    chips = [chip_of(name, arguments.file, hw.device) for name in names]
+    if len(chips) > 1:
+        return _several(arguments, network, chips)
+    (chip,) = chips
     dtype = arguments.dtype or hw.product_dtype(chip, None, None)
     found = hw.roofline(network, chip, dtype, arguments.format, batch_of(arguments), kv_cache=arguments.kv_cache)
     if arguments.plot:
@@ -283,6 +292,40 @@ def _roofline(arguments: argparse.Namespace) -> int:
     if found.note:
         summary.append(found.note)
     return show(arguments, "", summary, columns, found.layers, folds=True)
+
+
+def _several(arguments: argparse.Namespace, network: Any, chips: Sequence[Any]) -> int:
+    """Print a row per device."""
+    from .. import hardware as hw  # 60 ms
+
+    if arguments.plot:
+        raise UsageError("--plot needs one DEVICE, whose roof it draws")
+    options = {"dtype": arguments.dtype, "batch": batch_of(arguments), "kv_cache": arguments.kv_cache}
+    rows = hw.compare(chips, network, arguments.format, **options)
+    for row in rows:  # there is no price
+        for key in ("price", "performance_price", "cost", "cost_each"):
+            del row[key]
+    if arguments.json:
+        about = {"network": network.name, "batch": arguments.batch, "context": arguments.context}
+        return print_json({**about, "format": arguments.format, "kv_cache": arguments.kv_cache, "devices": rows})
+    what = "tokens/s" if arguments.context is not None else "samples/s"
+    columns = [
+        Column("device", "device"),
+        Column("dtype", "dtype", left=True, leaves=2),
+        Column("seconds", "ms", lambda value: four_digits(value * 1e3)),
+        Column("throughput", what, lambda value: "-" if value is None else four_digits(value)),
+        Column("bound", "bound by", left=True),
+        Column("share", "of the peak", "{:.1%}".format, leaves=1),
+        Column("memory", "GB", lambda value: four_digits(value / 1e9)),
+        Column("count", "devices", lambda value: "-" if value is None else str(value)),
+    ]
+    given = {"weights": arguments.format, "keys and values": arguments.kv_cache}
+    formats = "".join(f", {name} {text}" for name, text in given.items() if text is not None)
+    summary = [
+        f"{network.name}, batch {arguments.batch}{formats}: the least time of a step, and the number of devices that "
+        "hold weights, activations and cache; several devices work one after another"
+    ]
+    return show(arguments, f"{network.name} on devices", summary, columns, rows)
 
 
 def _shape_of(text: str | None) -> tuple[int, ...] | None:

@@ -63,6 +63,22 @@ def test_context_counts_one_token_in_every_command_with_a_model(capsys: pytest.C
     assert sum(row["macs"] for row in found["layers"]) == hw.count(token).macs
 
 
+def test_several_devices_have_one_row_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ("roofline", "Llama-3.1-8B", "h100-sxm, l40s", "--context", "8192", "--batch", "64", "--kv-cache",
+                 "int8", "--format", "int4-g128-f16")  # fmt: skip
+    found = run_json(capsys, *arguments)
+    rows = hw.compare(["h100-sxm", "l40s"], "llama3_1_8b", "int4-g128-f16", context=8192, batch=64, kv_cache="int8")
+    assert [row["device"] for row in found["devices"]] == ["h100-sxm", "l40s"]
+    assert all(row[key] == one[key] for row, one in zip(found["devices"], rows, strict=True) for key in row)
+    code, out, _ = run(capsys, *arguments, "--html", str(tmp_path / "rows.html"))
+    assert code == 0 and "tokens/s" in out and "weights int4-g128-f16, keys and values int8" in out.replace("\n", " ")
+    assert "l40s" in (tmp_path / "rows.html").read_text()
+    code, _, errors = run(capsys, "roofline", "gpt2", "t4,l4", "--plot", "a.png")
+    assert code == 2 and "--plot needs one DEVICE" in errors
+    code, _, errors = run(capsys, "roofline", "gpt2", "t4,l9")
+    assert code == 1 and "'l9' is not a known device" in errors
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
     (("count", "gpt2", "--context", "5", "--input", "8"), "--input does not apply with --context, which is one token"),
     (("count", "gpt2", "--context", "-1"), "--context is -1, expected a number from 0 up"),
