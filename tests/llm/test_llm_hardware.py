@@ -108,12 +108,12 @@ def test_experts_in_use_are_read_and_all_are_held() -> None:
 def test_a_batch_reaches_more_experts_than_one_token() -> None:
     """Of uniform routing, experts (1 - used / experts)^tokens experts are not reached: 8 (3/4)^4 = 2.53 of 4 tokens."""
     token, bits = hw.networks["mixtral_8x7b"].decoding(0), 16
-    for batch, reached in ((1, 2), (4, 5), (16, 8), (256, 8)):
+    for batch, reached, positions in ((1, 2, 1), (3, 5, 1), (4, 5, 2), (16, 8, 4), (256, 8, 64)):
         rows = hw.roofline(token, "h200-sxm", "fp16", batch=batch).layers
         read = sum(row["weight_bytes"] for row in rows if ".experts." in row["name"])
         assert read == 32 * reached * 3 * 4096 * 14336 * bits / 8, batch
         expert = next(one for one in token.problems(batch) if one.name == "block0.experts.gate")
-        assert (expert.n, expert.groups, expert.p) == (1, reached, -(-2 * batch // reached))
+        assert (expert.n, expert.groups, expert.p) == (1, reached, positions)
     small = hw.networks["gpt_oss_20b"].decoding(0)  # with biases: those of 4 experts of 32
     gate = next(row for row in hw.roofline(small, "h200-sxm", "fp16").layers if row["name"] == "block0.experts.gate")
     assert gate["weight_bytes"] == 4 * (2880 + 1) * 2880 * 2

@@ -66,7 +66,8 @@ class Experts(Layer):
     """One matrix per expert, of which each position uses some.
 
     The matmuls are those of the experts that the positions reach. Routing is uniform and independent for each position,
-    which leaves experts (1 - used / experts)^positions experts unreached on average.
+    which leaves experts (1 - used / experts)^positions experts unreached on average. Each reached expert multiplies the
+    same number of positions, rounded.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ class Experts(Layer):
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
         positions = math.prod(inputs[0][:-1])
         reached = round(self.experts * (1 - (1 - self.used / self.experts) ** positions))
-        return reached, -(-positions * self.used // reached), self.out_features, self.in_features
+        return reached, max(1, round(positions * self.used / reached)), self.out_features, self.in_features
 
 
 @dataclass(frozen=True)
