@@ -54,6 +54,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from .. import hardware as hw  # 60 ms
 
+    if arguments.plot and "," not in arguments.objective:
+        raise UsageError(f"--plot draws two columns, --objective has one: {arguments.objective}")
     space: dict[str, list[Any]] = {}
     for text in arguments.space:
         name, equals, values = text.partition("=")

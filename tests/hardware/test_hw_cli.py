@@ -87,6 +87,7 @@ def test_several_devices_have_one_row_each(capsys: pytest.CaptureFixture[str], t
     (("roofline", "gpt2", "t4", "--kv-cache", "int8"), "--kv-cache needs --context"),
     (("roofline", "gpt2", "t4", "--context", "5", "--kv-cache", "int99"), "format: 'int99' is not"),
     (("accelerators", "--input", "8"), "--input needs MODEL"),
+    (("explore", "digits", "--objective", "energy", "--plot", "a.png"), "--plot draws two columns, --objective has"),
     (("devices", "t4", "--kind", "tpu"), "--kind does not apply with NAME, which is one device"),
     (("devices", "t4", "--year", "2018"), "--year does not apply with NAME"),
     (("map", "--example", "--json"), "--json does not apply with --example, which prints TOML"),
