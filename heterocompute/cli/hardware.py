@@ -67,6 +67,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         help="format of the weights in memory, such as int4-g128 or 2:4",
     )
     roofline.add_argument("--kv-cache", metavar="F", help="with --context: format of the cached keys and values")
+    roofline.add_argument(
+        "--fused-attention", action="store_true", help="a whole prompt, whose attention scores stay on chip"
+    )
     roofline.add_argument("--plot", metavar="PATH", help="also write the plot")
 
 
@@ -256,7 +259,11 @@ def _roofline(arguments: argparse.Namespace) -> int:
     _check_texts(arguments.dtype, arguments.kv_cache)
     if arguments.kv_cache is not None and arguments.context is None:
         raise UsageError("--kv-cache needs --context: only a generated token reads cached keys and values")
+    if arguments.fused_attention and arguments.context is not None:
+        raise UsageError("--fused-attention does not apply with --context, which is one token")
     network = network_of(arguments)
+    if arguments.fused_attention:
+        network = network.fused_attention()
     first, *more = arguments.device.split(",")
     names = [one.strip() for one in (first, *more)] if more else [first]
     chips = [chip_of(name, arguments.file, hw.device) for name in names]

@@ -104,6 +104,7 @@ CALLS: dict[str, Call] = {
     "Network": call(hw.Network, name="n", nodes=NET.nodes, input_shape=(8,), note="", frozen=0, prepared=(0, 0)),
     "Network.with_input": call(NET.with_input, shape=(5, 8)),
     "Network.decoding": call(hw.networks["gpt2"].decoding, context=7),
+    "Network.fused_attention": call(hw.networks["gpt2"].fused_attention),
     "Network.problems": call(NET.problems, batch=2),
     "Node": call(lambda **given: hw.Network("n", (hw.Node(**given),), (8,)).flows, name="fc", layer=hw.Linear(8, 4),
                  inputs=("input",), memory_of=None, kept=(1, 2)),

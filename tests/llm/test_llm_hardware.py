@@ -168,6 +168,29 @@ def test_keys_and_values_in_a_format(format: str, row: int) -> None:
         hw.roofline(step, "h100-sxm", kv_cache="2:4")
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama3_2_1b", "gpt_oss_20b", "vit_b_16"])
+def test_fused_attention_computes_the_same_and_moves_no_scores(name: str) -> None:
+    plain = hw.networks[name]
+    fused = plain.fused_attention()
+    assert fused.params == plain.params and hw.count(fused, batch=3).macs == hw.count(plain, batch=3).macs
+    assert fused.output_shape == plain.output_shape
+    assert hw.memory.infer(fused).total <= hw.memory.infer(plain).total
+    scores = [flow for flow in plain if isinstance(flow.layer, hw.Scores)]
+    moved = sum(2 * flow.output_elements for flow in scores)  # written once and read once
+    before, after = (hw.roofline(one, "h100-sxm", "fp16", batch=3) for one in (plain, fused))
+    assert before.traffic - after.traffic == 3 * 2 * moved - (0 if name != "gpt_oss_20b" else 24 * 64 * 2)
+
+
+def test_what_cannot_be_fused_is_refused(capsys: Any) -> None:
+    for network in (hw.networks["resnet50"], hw.networks["deepseek_v3"], hw.networks["gpt2"].decoding(3)):
+        with pytest.raises(ValueError, match="has no attention over a whole prompt that could be fused"):
+            network.fused_attention()
+    code, _, errors = run(capsys, "roofline", "gpt2", "t4", "--context", "3", "--fused-attention")
+    assert code == 2 and "--fused-attention does not apply with --context" in errors
+    code, text, _ = run(capsys, "roofline", "gpt2", "t4", "--input", "512", "--fused-attention", "--json")
+    assert code == 0 and "scores" not in text and '"block0.attention.context"' in text
+
+
 WINDOWED: list[tuple[dict[str, Any], tuple[int | None, ...]]] = [
     ({"model_type": "mistral"}, (4096,) * 4), ({"model_type": "mistral", "sliding_window": None}, (None,) * 4),
     ({"model_type": "llama", "sliding_window": 8}, (None,) * 4),
