@@ -105,6 +105,14 @@ def test_experts_in_use_are_read_and_all_are_held() -> None:
     assert hw.memory.infer(network, (1,), format="int8").params > 46e9  # bytes of all experts
 
 
+def test_a_tied_table_is_stored_once_in_the_format() -> None:
+    """GPT-2: 50,257 rows of 768 with a float32 scale each; positions, norms and biases stay float16."""
+    network = hw.networks["gpt2"]
+    matrices = 12 * (4 * 768 * (768 + 4) + 3072 * (768 + 4) + 768 * (3072 + 4))
+    others = network.params - 12 * 12 * 768 * 768 - 50257 * 768
+    assert hw.memory.infer(network, dtype="fp16", format="int8").params == matrices + 50257 * (768 + 4) + 2 * others
+
+
 def test_a_batch_reaches_more_experts_than_one_token() -> None:
     """Of uniform routing, experts (1 - used / experts)^tokens experts are not reached: 8 (3/4)^4 = 2.53 of 4 tokens."""
     token, bits = hw.networks["mixtral_8x7b"].decoding(0), 16

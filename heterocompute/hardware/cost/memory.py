@@ -13,7 +13,7 @@ from typing import Any, cast
 from ...base.values import check_count, is_several, shown
 from ..chips.chip import dtype_bits
 from ..network.graph import Network
-from ..network.layers import Context, Scores
+from ..network.layers import Context, Embedding, Scores
 from ..network.liveness import kept_sizes, peak_elements
 from ..network.lookup import as_network
 from .recompute import cut
@@ -461,12 +461,20 @@ def held_bytes(network: Network, batch: int, dtype: str, format: Any = None, kv_
 
 
 def weight_bytes(network: Network, dtype: str, format: Any = None) -> int:
-    """Return the bytes of all parameters; the matrices of products in a format, everything else as `dtype`."""
+    """Return the bytes of all parameters; the matrices of products in a format, everything else as `dtype`.
+
+    A table of embeddings that is also the matrix of the output is stored once, in the format.
+    """
     if format is None:
         return _bytes(network.params, dtype_bits(dtype))
     weights, plain, packed = stored(format, dtype), 0, 0
+    tied = {weight_matrix(flow) for flow in network if getattr(flow.layer, "shared", False)}
     for flow in network:
-        matrix = weight_matrix(flow) if flow.layer.weight_params else None
+        layer, matrix = flow.layer, None
+        if isinstance(layer, Embedding):
+            matrix = (layer.rows, layer.width) if (layer.rows, layer.width) in tied else None
+        elif layer.weight_params:
+            matrix = weight_matrix(flow)
         if matrix is None:
             plain += flow.layer.params
         else:
