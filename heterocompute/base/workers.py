@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -237,7 +238,8 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 def serve() -> None:
-    """Answer tasks from standard input on standard output until the input ends."""
+    """Answer tasks from standard input on standard output until the input ends, or nobody reads the answers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the caller ends this one
     answers = sys.stdout.buffer
     sys.stdout = sys.stderr
     while True:
@@ -245,8 +247,12 @@ def serve() -> None:
             function, task = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        answers.write(_answer(function, task))
-        answers.flush()
+        answer = _answer(function, task)
+        try:
+            answers.write(answer)
+            answers.flush()
+        except BrokenPipeError:  # the caller was interrupted
+            os._exit(1)  # an ordinary end would write what is left once more
 
 
 def _answer(function: Function, task: Any) -> bytes:

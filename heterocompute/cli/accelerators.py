@@ -10,7 +10,7 @@ from typing import Any
 from ..base.values import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
-from .hardware import batch_of, shape_of, show
+from .hardware import add_input, batch_of, network_of, show
 from .parts import UsageError, interruptible, print_json
 
 __all__ = ["register"]
@@ -27,11 +27,15 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "accelerators alexnet_original eyeriss --batch 4",
         "accelerators alexnet_original eie --layers fc6,fc7,fc8",
     )
-    found.add_argument("model", metavar="MODEL", nargs="?", help="built-in network (resnet50, ...) or ONNX file")
+    found.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="network name (resnet50, Llama-3.1-8B, ...), ONNX or GGUF file, or Hugging Face folder",
+    )
     found.add_argument("machine", metavar="MACHINE", nargs="?", help="one accelerator, with one row per layer")
     found.add_argument("--format", metavar="F", help="only this number format, such as int8")
-    found.add_argument("--input", metavar="SHAPE", help="shape of one sample without the batch, such as 3,224,224")
-    found.add_argument("--batch", type=int, default=1, metavar="N", help="batch size; default: 1")
+    add_input(found)
     found.add_argument("--layers", metavar="L,L,...", help="with MACHINE: only these layers, such as fc6,fc7")
     found.add_argument(
         "--voltage", type=float, metavar="V", help="supply voltage in volts; default: that of the process"
@@ -45,13 +49,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
     room = hw.accelerators
     if arguments.model is None:
-        for option in ("format", "input", "layers", "voltage", "dram"):
+        for option in ("format", "shape", "context", "layers", "voltage", "dram"):
             if getattr(arguments, option) is not None:
-                raise UsageError(f"--{option} needs MODEL: without one the machines are listed")
+                name = "input" if option == "shape" else option
+                raise UsageError(f"--{name} needs MODEL: without one the machines are listed")
         if arguments.batch != 1:
             raise UsageError("--batch needs MODEL: without one the machines are listed")
         return _list(arguments, [room.accelerator(name) for name in room.names()])
-    network = hw.as_network(arguments.model, shape_of(arguments.input))
+    network = network_of(arguments)
     batch = batch_of(arguments)
     conditions = {"voltage": arguments.voltage, "dram": _dram(arguments.dram)}
     if arguments.machine is not None:

@@ -54,6 +54,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from .. import hardware as hw  # 60 ms
 
+    if arguments.plot and "," not in arguments.objective:
+        raise UsageError(f"--plot draws two columns, --objective has one: {arguments.objective}")
     space: dict[str, list[Any]] = {}
     for text in arguments.space:
         name, equals, values = text.partition("=")
@@ -101,14 +103,17 @@ def _run(arguments: argparse.Namespace) -> int:
     drawn = ""
     if arguments.html:
         from ..report.drawings import Point, scatter  # 20 ms
+        from ..report.hardware import TITLES  # 20 ms
 
+        axes = [name.removeprefix("-") for name in found.objective]
+        x, y = (axes if len(axes) > 1 else [axes[0], "area" if axes[0] != "area" else "energy"])[:2]
         points = [
-            Point(
-                row["area"], row["energy"], " ".join(str(row[key]) for key in found.varied), str(row.get("format", ""))
-            )
+            Point(row[x], row[y], " ".join(str(row[key]) for key in found.varied), str(row.get("format", "")))
             for row in rows
+            if row[x] is not None and row[y] is not None
         ]
-        drawn = scatter(points, "mm^2", "joules on chip", "Energy and area of the points")
+        titles = [TITLES.get(name, name) for name in (x, y)]
+        drawn = scatter(points, titles[0], titles[1], f"{titles[0]} and {titles[1]} of the points")
     return show(arguments, "Accelerators explored", summary, columns, rows, drawn=drawn)
 
 

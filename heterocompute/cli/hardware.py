@@ -14,7 +14,7 @@ from ..report.numbers import four_digits
 from ..report.table import Column
 from .parts import MORE, UsageError, print_json, print_table, say, say_words
 
-__all__ = ["batch_of", "register", "shape_of", "show"]
+__all__ = ["add_input", "batch_of", "network_of", "register", "show"]
 
 NUMBER = re.compile(r"\d+")
 FIGURES = ("peak.fp32", "peak.fp16", "peak.int8", "peak.fp8", "peak.int4", "bandwidth", "memory", "tdp")
@@ -45,11 +45,15 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
                        "torchinfo or torch")  # fmt: skip
     count.add_argument("--dtype", default="fp32", metavar="TYPE", help="dtype of the stored parameters; default: fp32")
 
-    roofline = command("roofline", _roofline, "Model the time and the limit of each layer of a network on a device.",
-                       "roofline llama_7b h100-sxm --format int4-g128-f16 --context 1024")  # fmt: skip
+    roofline = command("roofline", _roofline, "Model the time and the limit of each layer of a network on a device. "
+                       "With several devices, print one row per device.",
+                       "roofline llama_7b h100-sxm --format int4-g128-f16 --context 1024",
+                       "roofline Llama-3.1-8B h100-sxm,mi300x,l40s --context 8192 --batch 16")  # fmt: skip
     _add_model(roofline)
     roofline.add_argument(
-        "device", metavar="DEVICE", help="device name as in `heterocompute devices`, or host for this machine"
+        "device",
+        metavar="DEVICE",
+        help="device name as in `heterocompute devices`, or host for this machine; several separated by commas",
     )
     roofline.add_argument("--file", metavar="FILE", help="your own TOML table with the device")
     roofline.add_argument(
@@ -62,8 +66,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="F",
         help="format of the weights in memory, such as int4-g128 or 2:4",
     )
+    roofline.add_argument("--kv-cache", metavar="F", help="with --context: format of the cached keys and values")
     roofline.add_argument(
-        "--context", type=int, metavar="N", help="a transformer that generates one token after N others"
+        "--fused-attention", action="store_true", help="a whole prompt, whose attention scores stay on chip"
     )
     roofline.add_argument("--plot", metavar="PATH", help="also write the plot")
 
@@ -74,9 +79,47 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="network name (resnet50, Llama-3.1-8B, ...), ONNX or GGUF file, or Hugging Face folder",
     )
-    parser.add_argument("--input", metavar="SHAPE", help="shape of one sample without the batch, such as 3,224,224")
-    parser.add_argument("--batch", type=int, default=1, metavar="N", help="batch size; default: 1")
+    add_input(parser)
     parser.add_argument("--html", metavar="PATH", help="also write an HTML page")
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what a network computes.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    """
+    parser.add_argument(
+        "--input", dest="shape", metavar="SHAPE", help="shape of one sample without the batch, such as 3,224,224"
+    )
+    parser.add_argument(
+        "--context", type=int, metavar="N", help="a transformer that generates one token after N others"
+    )
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="batch size; default: 1")
+
+
+def network_of(arguments: argparse.Namespace) -> Any:
+    """Return the network that MODEL, --input and --context give.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    Network
+    """
+    from .. import hardware as hw  # 60 ms
+
+    context, shape = arguments.context, _shape_of(arguments.shape)
+    if context is None:
+        return hw.as_network(arguments.model, shape)
+    if shape is not None:
+        raise UsageError("--input does not apply with --context, which is one token")
+    if not 0 <= context < 2**31:
+        raise UsageError(f"--context is {context}, expected a number from 0 up, and below 2^31")
+    return hw.as_network(arguments.model).decoding(context)
 
 
 def _devices(arguments: argparse.Namespace) -> int:
@@ -84,6 +127,9 @@ def _devices(arguments: argparse.Namespace) -> int:
 
     found = hw.load_devices(arguments.file) if arguments.file else hw.devices()
     if arguments.name is not None:
+        for option in ("kind", "year"):
+            if getattr(arguments, option) is not None:
+                raise UsageError(f"--{option} does not apply with NAME, which is one device")
         return _one_device(chip_of(arguments.name, arguments.file, hw.device), arguments)
     try:
         known = hw.devices(arguments.kind)
@@ -177,9 +223,8 @@ def _count(arguments: argparse.Namespace) -> int:
     if arguments.like not in hw.CONVENTIONS:
         raise UsageError(f"--like is {shown(arguments.like)}, expected one of {', '.join(hw.CONVENTIONS)}")
     _check_texts(arguments.dtype)
-    found = hw.count(
-        arguments.model, shape_of(arguments.input), arguments.like, batch=batch_of(arguments), dtype=arguments.dtype
-    )
+    network, batch = network_of(arguments), batch_of(arguments)
+    found = hw.count(network, like=arguments.like, batch=batch, dtype=arguments.dtype)
     if arguments.json:
         return print_json(found.to_dict())
     columns = [
@@ -210,16 +255,23 @@ def _count(arguments: argparse.Namespace) -> int:
 def _roofline(arguments: argparse.Namespace) -> int:
     from .. import hardware as hw  # 60 ms
 
-    shape = shape_of(arguments.input)
     _check_texts(arguments.dtype, arguments.format)
-    if arguments.context is not None and not 0 <= arguments.context < 2**31:
-        raise UsageError(f"--context is {arguments.context}, expected a number from 0 up, and below 2^31")
-    network = hw.as_network(arguments.model, shape)
-    if arguments.context is not None:
-        network = network.decoding(arguments.context)
-    chip = chip_of(arguments.device, arguments.file, hw.device)
+    _check_texts(arguments.dtype, arguments.kv_cache)
+    if arguments.kv_cache is not None and arguments.context is None:
+        raise UsageError("--kv-cache needs --context: only a generated token reads cached keys and values")
+    if arguments.fused_attention and arguments.context is not None:
+        raise UsageError("--fused-attention does not apply with --context, which is one token")
+    network = network_of(arguments)
+    if arguments.fused_attention:
+        network = network.fused_attention()
+    first, *more = arguments.device.split(",")
+    names = [one.strip() for one in (first, *more)] if more else [first]
+    chips = [chip_of(name, arguments.file, hw.device) for name in names]
+    if len(chips) > 1:
+        return _several(arguments, network, chips)
+    (chip,) = chips
     dtype = arguments.dtype or hw.product_dtype(chip, None, None)
-    found = hw.roofline(network, chip, dtype, arguments.format, batch_of(arguments))
+    found = hw.roofline(network, chip, dtype, arguments.format, batch_of(arguments), kv_cache=arguments.kv_cache)
     if arguments.plot:
         found.plot(arguments.plot)
     if arguments.html:
@@ -236,6 +288,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
         Column("share", "of the peak", lambda value: f"{value:.1%}", leaves=1),
     ]
     weights = "" if found.format == dtype else f", weights {found.format}"
+    weights += "" if found.kv_cache == dtype else f", keys and values {found.kv_cache}"
     summary = [
         f"{found.network} on {found.device}, {dtype}{weights}, batch {found.batch}: at least "
         f"{found.seconds * 1e3:.4g} ms, {found.bound}-bound, {found.intensity or 0:.4g} operations a byte "
@@ -248,7 +301,41 @@ def _roofline(arguments: argparse.Namespace) -> int:
     return show(arguments, "", summary, columns, found.layers, folds=True)
 
 
-def shape_of(text: str | None) -> tuple[int, ...] | None:
+def _several(arguments: argparse.Namespace, network: Any, chips: Sequence[Any]) -> int:
+    """Print a row per device."""
+    from .. import hardware as hw  # 60 ms
+
+    if arguments.plot:
+        raise UsageError("--plot needs one DEVICE, whose roof it draws")
+    options = {"dtype": arguments.dtype, "batch": batch_of(arguments), "kv_cache": arguments.kv_cache}
+    rows = hw.compare(chips, network, arguments.format, **options)
+    for row in rows:  # there is no price
+        for key in ("price", "performance_price", "cost", "cost_each"):
+            del row[key]
+    if arguments.json:
+        about = {"network": network.name, "batch": arguments.batch, "context": arguments.context}
+        return print_json({**about, "format": arguments.format, "kv_cache": arguments.kv_cache, "devices": rows})
+    what = "tokens/s" if arguments.context is not None else "samples/s"
+    columns = [
+        Column("device", "device"),
+        Column("dtype", "dtype", left=True, leaves=2),
+        Column("seconds", "ms", lambda value: four_digits(value * 1e3)),
+        Column("throughput", what, lambda value: "-" if value is None else four_digits(value)),
+        Column("bound", "bound by", left=True),
+        Column("share", "of the peak", "{:.1%}".format, leaves=1),
+        Column("memory", "GB", lambda value: four_digits(value / 1e9)),
+        Column("count", "devices", lambda value: "-" if value is None else str(value)),
+    ]
+    given = {"weights": arguments.format, "keys and values": arguments.kv_cache}
+    formats = "".join(f", {name} {text}" for name, text in given.items() if text is not None)
+    summary = [
+        f"{network.name}, batch {arguments.batch}{formats}: the least time of a step, and the number of devices that "
+        "hold weights, activations and cache; several devices work one after another"
+    ]
+    return show(arguments, f"{network.name} on devices", summary, columns, rows)
+
+
+def _shape_of(text: str | None) -> tuple[int, ...] | None:
     """Return the shape in --input."""
     if text is None:
         return None

@@ -84,7 +84,11 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument("--search", action="store_true", help="search for a mapping even if the files contain one")
     parser.add_argument("--objective", choices=OBJECTIVES, default="edp", help="quantity to minimize; default: edp")
     parser.add_argument(
-        "--budget", type=_positive, default=100_000, metavar="N", help="mappings to try; default: 100000"
+        "--budget",
+        type=_positive,
+        default=100_000,
+        metavar="N",
+        help="mappings to try, again for each dataflow if all do not fit; default: 100000",
     )
     parser.add_argument(
         "--seed", type=_whole, default=0, metavar="N", help="random seed; the same seed gives the same mapping"
@@ -104,6 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
     from ..report.files import write_text  # 5 ms
 
     if arguments.example:
+        if arguments.json:
+            raise UsageError("--json does not apply with --example, which prints TOML")
         say(EXAMPLE.rstrip())
         return 0
     if not arguments.files:

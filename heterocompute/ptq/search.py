@@ -168,8 +168,7 @@ def search(
         for kind, table in tables.items()
     }
     item_losses = np.array([np.sum([np.array(errors[name]) * alphas[name] for name in item], axis=0) for item in items])
-    bounds = {kind: floor(amount * count / 8) if kind == "bits" else amount for kind, amount in allowed.items()}
-    found = _solved(item_costs, item_losses, bounds)
+    found = _solved(item_costs, item_losses, allowed, count)
     of = {name: f for item, f in zip(items, found.choice, strict=True) for name in item}
     chosen = {name: rounder.round(name, choices[of[name]]) for name in names}
     measured = None
@@ -256,15 +255,15 @@ def _effects(
     return alphas, exact
 
 
-def _solved(costs: Mapping[str, Array], losses: Array, bounds: Mapping[str, float]) -> Solution:
-    """Return the choices of least loss within the bounds."""
-    for kind, amount in bounds.items():
+def _solved(costs: Mapping[str, Array], losses: Array, allowed: Mapping[str, float], count: int) -> Solution:
+    """Return the choices of least loss within the budgets, for this number of values."""
+    # the cost of bits is in bytes
+    bounds = {kind: floor(amount * count / 8) if kind == "bits" else amount for kind, amount in allowed.items()}
+    for kind, amount in allowed.items():
         least = float(costs[kind].min(axis=1).sum())
-        if least > amount:
-            what = "bytes" if kind == "bits" else kind
-            raise ValueError(
-                f"search: the cheapest choices take {least:.9g} {what}, more than the budget of {amount:.9g}"
-            )
+        if least > bounds[kind]:
+            needs = f"{8 * least / count:.4g} bits per value" if kind == "bits" else f"{least:.9g} {kind}"
+            raise ValueError(f"search: the cheapest choices take {needs}, more than the budget of {amount:.9g}")
     try:
         return solve([costs[kind] for kind in bounds], losses, list(bounds.values()))
     except ValueError as problem:

@@ -52,11 +52,16 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str, title: str) -> 
     for kind, width, height in SIZES:
         x = logarithmic([point.x for point in held], room=5 if width < 600 else 9)
         y = logarithmic([point.y for point in held], room=7)
-        x, y = (scale._replace(ticks=[(value, quantity(value)) for value, _ in scale.ticks]) for scale in (x, y))
+        x, y = (scale._replace(ticks=[(value, _tick(value)) for value, _ in scale.ticks]) for scale in (x, y))
         chart = Chart(x, y, width, height, x_title, y_title, title=title)
         dots = [Dot(point.x, point.y, marks[point], point.name, point.name, hint=point.name) for point in held]
         drawn.append(f'<div class="{kind}">{chart.draw(dots, range(min(len(dots), MAX_NAMES)))}</div>')
     return f'<div class="controls">{keys}</div>{"".join(drawn)}'
+
+
+def _tick(value: float) -> str:
+    """Return a value with a prefix of its unit, or as it is where that is short."""
+    return f"{value:g}" if 0.1 <= value < 10_000 else quantity(value)
 
 
 def mark_of(point: Point) -> Mark:
@@ -79,18 +84,26 @@ def bars(rows: Sequence[tuple[str, float]], unit: str, title: str) -> str:
     shown = held[:MAX_BARS]
     if not shown:
         return ""
-    longest, whole = shown[0][1], sum(value for _, value in held)
+    whole = sum(value for _, value in held)
+    words = [(name if len(name) <= 34 else f"{name[:33]}\u2026", value) for name, value in shown]
+    return "".join(
+        f'<div class="{kind}">{_bars(words, whole, unit, title, kind == "narrow")}</div>' for kind, _, _ in SIZES
+    )
+
+
+def _bars(rows: Sequence[tuple[str, float]], whole: float, unit: str, title: str, narrow: bool) -> str:
+    """Return bars with their names to the left, on a narrow screen above them."""
+    width, left, row = (340, 0, 38) if narrow else (WIDTH, LEFT, ROW)
     lines = []
-    for i, (name, value) in enumerate(shown):
-        top, wide = 8 + i * ROW, max(1.0, (WIDTH - LEFT - 150) * value / longest)
-        label = name if len(name) <= 34 else f"{name[:33]}\u2026"
-        lines.append(text(LEFT - 8, top + 12, label, "end"))
+    for i, (name, value) in enumerate(rows):
+        top, wide = 8 + i * row, max(1.0, (width - left - 150) * value / rows[0][1])
+        lines.append(text(0, top + 10, name) if narrow else text(left - 8, top + 12, name, "end"))
+        top += 14 if narrow else 0
         lines.append(
-            f'<rect x="{LEFT}" y="{top}" width="{wide:.1f}" height="{ROW - 7}" fill="{SERIES[0].color}" rx="2"/>'
+            f'<rect x="{left}" y="{top}" width="{wide:.1f}" height="{ROW - 7}" fill="{SERIES[0].color}" rx="2"/>'
         )
-        lines.append(text(LEFT + wide + 6, top + 12, f"{quantity(value, unit)}, {value / whole:.1%}"))
-    height = 16 + len(shown) * ROW
+        lines.append(text(left + wide + 6, top + 12, f"{quantity(value, unit)}, {value / whole:.1%}"))
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{html.escape(title)}" font-size="12.5" '
-        f'fill="currentColor"><title>{html.escape(title)}</title>{"".join(lines)}</svg>'
+        f'<svg viewBox="0 0 {width} {16 + len(rows) * row}" role="img" aria-label="{html.escape(title)}" '
+        f'font-size="12.5" fill="currentColor"><title>{html.escape(title)}</title>{"".join(lines)}</svg>'
     )

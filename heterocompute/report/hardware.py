@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from .chart import Dot
 from .palette import BOUNDS, FAMILIES, GREY, SERIES, family
 from .plot import marker_of, new_figure, write_names
 from .roofline import dots_of
 
-__all__ = ["front_figure", "line_figure", "roofline_figure"]
+__all__ = ["TITLES", "front_figure", "line_figure", "roofline_figure"]
 
 
 MAX_NAMES = 10
+#: Titles of columns of an exploration.
 TITLES = {
     "energy": "energy on chip (J)", "dram_energy": "energy of DRAM (J)", "seconds": "time (s)", "area": "area (mm^2)",
     "edp": "energy times time (J s)",
@@ -108,8 +110,10 @@ def line_figure(
     return figure
 
 
-def front_figure(rows: Sequence[Mapping[str, Any]], front: Sequence[int], x: str, y: str, title: str) -> Any:
-    """Draw points of a space by two of their columns, with those that no other beats joined.
+def front_figure(
+    rows: Sequence[Mapping[str, Any]], front: Sequence[int], x: str, y: str, title: str, varied: Sequence[str] = ()
+) -> Any:
+    """Draw points of a space by two of their columns, with those that no other beats joined and named.
 
     Parameters
     ----------
@@ -120,6 +124,8 @@ def front_figure(rows: Sequence[Mapping[str, Any]], front: Sequence[int], x: str
     x, y : str
         Keys.
     title : str
+    varied : sequence of str, optional
+        Keys whose values name a point.
 
     Returns
     -------
@@ -151,4 +157,9 @@ def front_figure(rows: Sequence[Mapping[str, Any]], front: Sequence[int], x: str
     axes.grid(True, color="#8885", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=8)
+    drawn = [i for i, row in enumerate(rows) if row[x] is not None and row[y] is not None]
+    dots = [Dot(rows[i][x], rows[i][y], SERIES[0], " ".join(str(rows[i][key]) for key in varied)) for i in drawn]
+    named = [drawn.index(i) for i in front][:MAX_NAMES]
+    if varied and named:
+        write_names(figure, axes, dots, named, ())
     return figure

@@ -53,6 +53,52 @@ def test_count_prints_what_count_returns(capsys: pytest.CaptureFixture[str]) -> 
     assert code == 0 and "61,100,840 parameters" in out and "Not counted" in out
 
 
+def test_context_counts_one_token_in_every_command_with_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    token = hw.networks["gpt2"].decoding(100)
+    found = run_json(capsys, "roofline", "gpt2", "t4", "--context", "100", "--kv-cache", "int8")
+    assert found["traffic"] == hw.roofline(token, "t4", kv_cache="int8").traffic
+    assert "keys and values int8" in run(capsys, "roofline", "gpt2", "t4", "--context", "9", "--kv-cache", "int8")[1]
+    assert run_json(capsys, "count", "gpt2", "--context", "100")["macs"] == hw.count(token).macs
+    found = run_json(capsys, "accelerators", "gpt2", "tpu_v1", "--context", "100")
+    assert sum(row["macs"] for row in found["layers"]) == hw.count(token).macs
+
+
+def test_several_devices_have_one_row_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ("roofline", "Llama-3.1-8B", "h100-sxm, l40s", "--context", "8192", "--batch", "64", "--kv-cache",
+                 "int8", "--format", "int4-g128-f16")  # fmt: skip
+    found = run_json(capsys, *arguments)
+    rows = hw.compare(["h100-sxm", "l40s"], "llama3_1_8b", "int4-g128-f16", context=8192, batch=64, kv_cache="int8")
+    assert [row["device"] for row in found["devices"]] == ["h100-sxm", "l40s"]
+    assert all(row[key] == one[key] for row, one in zip(found["devices"], rows, strict=True) for key in row)
+    code, out, _ = run(capsys, *arguments, "--html", str(tmp_path / "rows.html"))
+    assert code == 0 and "tokens/s" in out and "weights int4-g128-f16, keys and values int8" in out.replace("\n", " ")
+    assert "l40s" in (tmp_path / "rows.html").read_text()
+    code, _, errors = run(capsys, "roofline", "gpt2", "t4,l4", "--plot", "a.png")
+    assert code == 2 and "--plot needs one DEVICE" in errors
+    code, _, errors = run(capsys, "roofline", "gpt2", "t4,l9")
+    assert code == 1 and "'l9' is not a known device" in errors
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("count", "gpt2", "--context", "5", "--input", "8"), "--input does not apply with --context, which is one token"),
+    (("count", "gpt2", "--context", "-1"), "--context is -1, expected a number from 0 up"),
+    (("count", "gpt2", "--input", ""), "--input is '', expected positive numbers"),
+    (("accelerators", "--context", "5"), "--context needs MODEL"),
+    (("roofline", "gpt2", "t4", "--kv-cache", "int8"), "--kv-cache needs --context"),
+    (("roofline", "gpt2", "t4", "--context", "5", "--kv-cache", "int99"), "format: 'int99' is not"),
+    (("accelerators", "--input", "8"), "--input needs MODEL"),
+    (("explore", "digits", "--objective", "energy", "--plot", "a.png"), "--plot draws two columns, --objective has"),
+    (("devices", "t4", "--kind", "tpu"), "--kind does not apply with NAME, which is one device"),
+    (("devices", "t4", "--year", "2018"), "--year does not apply with NAME"),
+    (("map", "--example", "--json"), "--json does not apply with --example, which prints TOML"),
+])  # fmt: skip
+def test_options_that_would_have_no_effect_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    code, out, errors = run(capsys, *arguments)
+    assert code == 2 and not out and words in errors
+
+
 def test_roofline_says_what_bounds_a_layer_and_what_four_bits_buy(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("roofline", "llama_7b", "h100-sxm", "--format", "int4-g128-f16", "--context", "1024")
     found = run_json(capsys, *arguments)

@@ -152,7 +152,7 @@ def test_systems_are_sums_of_their_chips() -> None:
 
 
 def test_selection_by_kind_and_year() -> None:
-    assert set(hw.devices(kind="tpu")) == {"tpu-v1", "tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e"}
+    assert set(hw.devices(kind="tpu")) == {"tpu-v1", "tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e"}
     assert all(one.year == 2020 and one.kind == "gpu" for one in hw.devices("gpu", 2020).values())
     for kind in ("cpu", "fpga", "phone"):
         assert hw.devices(kind)

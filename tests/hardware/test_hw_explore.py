@@ -105,6 +105,10 @@ def test_workers_are_processes_or_anything_like_map(found: Any) -> None:
         hw.explore(space, NET, workers=forgets)
 
 
+def test_a_value_that_is_given_twice_is_one_point() -> None:
+    assert len(hw.explore({"vector": [4, 4, 8], "format": ["int8", "int8"]}, NET).table) == 2
+
+
 def test_a_larger_space_is_drawn_from_and_the_same_every_time() -> None:
     space = {"vector": [4, 8, 16, 32], "entries": [4, 8, 16]}
     one, again, other = (hw.explore(space, NET, budget=3, seed=seed) for seed in (1, 1, 2))
@@ -126,6 +130,9 @@ def test_the_figure_has_every_point(found: Any, tmp_path: Path) -> None:
     figure = found.plot(tmp_path / "front.svg")
     dots = [line for line in figure.axes[0].lines if line.get_gid() == "dot"]
     assert sum(len(line.get_xdata()) for line in dots) == len(found.table)
+    names = {words.get_text() for words in figure.axes[0].texts}
+    front = [found.table[i] for i in found.pareto(found.objective[:2])]
+    assert names == {" ".join(str(row[key]) for key in found.varied) for row in front}  # only these are named
     assert (tmp_path / "front.svg").stat().st_size > 1000
     with pytest.raises(ValueError, match=said.ENERGY_ALONE_WANTED_TWO_COLUMNS):
         hw.explore({}, NET, "energy").plot()

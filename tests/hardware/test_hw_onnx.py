@@ -56,6 +56,15 @@ def test_a_reshape_by_computed_sizes_is_read(batch: Any, tmp_path: Path) -> None
     assert hw.count(path).macs == 4 * 6 * 64
 
 
+@pytest.mark.parametrize("batch", ["N", "?"])
+def test_axes_of_one_name_have_the_sizes_that_are_given(batch: str, tmp_path: Path) -> None:
+    """An exporter calls every open axis "?"."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1])]
+    path = save(tmp_path / "open.onnx", nodes, {"w": (4, 3, 1, 1)}, ([batch, 3, "?", "?"], [batch, 4, "?", "?"]))
+    assert hw.count(path, (3, 6, 8)).macs == 4 * 3 * 6 * 8
+    assert hw.count(path, (3, 6, 8), batch=2).layers[0]["output"] == [4, 6, 8]
+
+
 @pytest.mark.parametrize("batch", [1, 4, "N"])
 def test_a_block_of_convnext_counts(batch: Any, tmp_path: Path) -> None:
     """Depthwise 7 x 7, normalization of the last axis, two matmuls over (h, w, c), one scale per channel."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
+import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -12,7 +14,7 @@ import pytest
 import said
 
 import heterocompute as hc
-from heterocompute.base.workers import checked_workers, in_order, in_workers
+from heterocompute.base.workers import SERVE, checked_workers, in_order, in_workers
 from heterocompute.ptq.streaming import quantize_streamed
 
 RANDOM = np.random.default_rng(3)
@@ -62,6 +64,20 @@ def test_processes_answer_raise_and_end():
         in_order(2, int, ["1", "x", "3"], "example", processes=True)
     with pytest.raises(RuntimeError, match=said.PROCESS_ENDED_WITH_7):
         in_order(2, os._exit, [7, 7, 7, 7], "example", processes=True)
+
+
+def test_a_process_without_a_reader_ends_without_words():
+    """As after Ctrl-C, which ends the caller, and which all processes of a terminal receive."""
+    child = subprocess.Popen([sys.executable, "-c", SERVE], stdin=-1, stdout=-1, stderr=-1)
+    child.stdin.write(pickle.dumps((int, "1")))
+    child.stdin.flush()
+    assert pickle.load(child.stdout) == (True, 1)
+    child.send_signal(signal.SIGINT)
+    child.stdout.close()
+    child.stdin.write(pickle.dumps((int, "2")))
+    child.stdin.close()
+    assert child.wait(60) == 1 and child.stderr.read() == b""
+    child.stderr.close()
 
 
 def test_the_first_error_ends_the_work():

@@ -67,6 +67,7 @@ def test_pictures_of_commands_have_names_and_alternative_text():
     drawn = bars([("small", 1.0), ("large <&>", 3.0), ("none", 0.0)], "MAC", "MAC by layer")
     assert drawn.index("large &lt;&amp;&gt;") < drawn.index("small") and "75.0%" in drawn and "none" not in drawn
     assert 'role="img"' in drawn and "<title>MAC by layer</title>" in drawn
+    assert drawn.count("<svg") == drawn.count("75.0%") == 2 and 'class="narrow"' in drawn  # also for narrow screens
 
 
 def test_a_ratio_has_no_prefix():

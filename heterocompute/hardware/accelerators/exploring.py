@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
 from typing import Any
@@ -143,7 +143,8 @@ class Exploration(Tabular):
         if len(self.objective) < 2:
             raise ValueError(f"plot: the objective is {self.objective[0]} alone, expected two columns to draw")
         x, y = self.objective[:2]
-        figure = front_figure(self.table, self.pareto((x, y)), x.lstrip("-"), y.lstrip("-"), ", ".join(self.networks))
+        axes = x.removeprefix("-"), y.removeprefix("-")
+        figure = front_figure(self.table, self.pareto((x, y)), *axes, ", ".join(self.networks), self.varied)
         if path is not None:
             write_figure(path, figure)
         return figure
@@ -257,7 +258,7 @@ def _points(space: Mapping[str, Any], budget: int, seed: int) -> list[Point]:
             near = near_words(str(name), (*FIELDS, "format"), 2)
             words = f"; the nearest are {', '.join(near)}" if near else f", expected {', '.join((*FIELDS, 'format'))}"
             raise ValueError(f"explore: space has {shown(name)}, which is not one of its names{words}")
-        values[name] = list(given) if is_several(given) else [given]
+        values[name] = _distinct(given if is_several(given) else [given])
         if not values[name]:
             raise ValueError(f"explore: space has no values of {name}")
     values.setdefault("format", ["int8"])
@@ -273,6 +274,15 @@ def _points(space: Mapping[str, Any], budget: int, seed: int) -> list[Point]:
             place, at = divmod(place, len(listed))
             point[name] = listed[at]
         found.append(dict(reversed(point.items())))
+    return found
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    """Return the values without repetitions; they may be lists, which are refused later."""
+    found: list[Any] = []
+    for value in values:
+        if not any(type(value) is type(one) and value == one for one in found):
+            found.append(value)
     return found
 
 

@@ -16,7 +16,7 @@ from ..chips.database import as_devices, device
 from ..network.graph import Network
 from ..network.layers import Scores
 from ..network.lookup import as_network
-from .memory import kv_cache, peak_bytes, weight_bytes
+from .memory import held_bytes
 from .pairing import product_dtype
 from .roofline import roofline
 
@@ -37,6 +37,7 @@ def compare(
     context: int | None = None,
     input_shape: Sequence[int] | None = None,
     lifetime_years: float = 3.0,
+    kv_cache: str | Format | None = None,
 ) -> list[dict[str, Any]]:
     """Compare devices on a network and return a table.
 
@@ -58,6 +59,8 @@ def compare(
     input_shape : sequence of int, optional
     lifetime_years : float, optional
         Service life of a device, for `cost`.
+    kv_cache : Format or str, optional
+        Format of cached keys and values. Default: `dtype`.
 
     Returns
     -------
@@ -108,10 +111,8 @@ def compare(
     rows = []
     for chip in chips:
         kind = dtype if dtype is not None else product_dtype(chip, None, None)
-        found = roofline(step, chip, kind, format, batch)
-        memory = weight_bytes(step, kind, format) + peak_bytes(step, batch, kind)
-        if context is not None:
-            memory += kv_cache(step, context + 1, batch=batch, dtype=kind)
+        found = roofline(step, chip, kind, format, batch, kv_cache=kv_cache)
+        memory = held_bytes(step, batch, kind, format, kv_cache)
         count = None if chip.memory is None else -(-memory // int(chip.memory))
         links = _link_seconds(step, chip, kind, batch, count)
         stuck = links is None and count is not None
@@ -203,6 +204,7 @@ def batch_sweep(
     dtype: str | None = None,
     format: str | Format | None = None,
     input_shape: Sequence[int] | None = None,
+    kv_cache: str | Format | None = None,
 ) -> BatchSweep:
     """Compute time, throughput and memory of a network for several batch sizes.
 
@@ -216,6 +218,8 @@ def batch_sweep(
     format : Format or str, optional
         Format of the weights in memory.
     input_shape : sequence of int, optional
+    kv_cache : Format or str, optional
+        Format of cached keys and values. Default: `dtype`.
 
     Returns
     -------
@@ -242,8 +246,8 @@ def batch_sweep(
     rows: list[dict[str, Any]] = []
     found = None
     for batch in sizes:
-        found = roofline(net, chip, kind, format, batch)
-        memory = weight_bytes(net, kind, format) + peak_bytes(net, batch, kind)
+        found = roofline(net, chip, kind, format, batch, kv_cache=kv_cache)
+        memory = held_bytes(net, batch, kind, format, kv_cache)
         rows.append({
             "batch": batch, "seconds": found.seconds, "throughput": batch / found.seconds, "memory": memory,
             "fits": None if chip.memory is None else memory <= chip.memory, "bound": found.bound, "share": found.share,

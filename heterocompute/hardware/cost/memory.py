@@ -13,11 +13,11 @@ from typing import Any, cast
 from ...base.values import check_count, is_several, shown
 from ..chips.chip import dtype_bits
 from ..network.graph import Network
-from ..network.layers import Context, Scores
+from ..network.layers import Context, Embedding, Scores
 from ..network.liveness import kept_sizes, peak_elements
 from ..network.lookup import as_network
 from .recompute import cut
-from .stored import stored, weight_matrix
+from .stored import stored, stored_cache, weight_matrix
 
 __all__ = ["Memory", "allocated", "backward", "device_total", "forward", "infer", "kv_cache", "training"]
 
@@ -88,6 +88,7 @@ def infer(
     batch: int = 1,
     dtype: str = "fp32",
     format: Any = None,
+    kv_cache: Any = None,
 ) -> Memory:
     """Compute the memory of one inference: weights, input, output, and the largest set of live outputs.
 
@@ -100,11 +101,14 @@ def infer(
         Type of weights and activations.
     format : Format or str, optional
         Format of the weights of matmuls and convolutions, as stored.
+    kv_cache : Format or str, optional
+        Format of cached keys and values. Default: `dtype`.
 
     Returns
     -------
     Memory
-        `intermediates` is the largest live memory, without input and output of the network.
+        `intermediates` is the largest live memory, without input and output of the network. `cache` is that of
+        `Network.decoding`.
 
     Raises
     ------
@@ -125,7 +129,7 @@ def infer(
     params = weight_bytes(network, dtype, format)
     return Memory(params, input=_bytes(batch * math.prod(network.input_shape), bits),
                   output=_bytes(batch * math.prod(network.output_shape), bits),
-                  intermediates=max(0, peak - ends))  # fmt: skip
+                  intermediates=max(0, peak - ends), cache=cache_bytes(network, batch, dtype, kv_cache))  # fmt: skip
 
 
 def forward(
@@ -299,23 +303,27 @@ def kv_cache(
     dtype: str = "fp16",
     windows: int | Sequence[int | None] | None = None,
     latent: int | None = None,
+    format: Any = None,
 ) -> int:
     """Compute the bytes of keys and values of a transformer.
 
     Parameters
     ----------
     model : Network, str or LanguageModel
-        The sliding windows of a language model of `heterocompute.zoo.open_llm` are used.
+        The sliding windows of a language model are used.
     positions : int
         Tokens of each sequence.
     batch : int, optional
     dtype : str, optional
-        Scales of a format are not counted.
+        Type of the values, without scales.
     windows : int, or sequence of int or None, optional
         Maximum number of tokens that layers see: one number for all, or one per layer, None if a layer sees all.
     latent : int, optional
         Values that a layer stores per token instead of keys and values: 576 in DeepSeek-V2's multi-head latent
         attention (arXiv 2405.04434, section 2.1: 512 compressed, 64 rotary).
+    format : Format or str, optional
+        Format of the values instead of `dtype`, with its scales: each head is packed along its width, as in
+        `heterocompute.KVCache`.
 
     Returns
     -------
@@ -335,35 +343,42 @@ def kv_cache(
     True
     >>> hw.memory.kv_cache("llama_7b", 2048, windows=[None, 512] * 16) / 2**30
     0.625
+    >>> hw.memory.kv_cache("llama_7b", 2048, format="int8") / 2**30
+    0.515625
     """
     check_count("memory.kv_cache", "batch", batch)
     check_count("memory.kv_cache", "positions", positions)
     shape: Any = getattr(model, "shape", None)
     if hasattr(shape, "kv_heads"):
-        widths = [2 * shape.kv_heads * shape.head_width] * shape.layers
+        rows = [[(2 * shape.kv_heads, shape.head_width)]] * shape.layers
         windows = shape.windows if windows is None else windows
     else:
-        network, widths, held = as_network(model), [], set()
+        network, rows, held, seen_by = as_network(model), [], set(), []
         for flow in network:
             if isinstance(flow.layer, Scores):
-                widths.append(0)
+                rows.append([])
+                seen_by.append(flow.layer.window)
             # keys and values by the node that computes them: a latent that is both is stored once
             if isinstance(flow.layer, (Scores, Context)) and flow.node.inputs[1] not in held:
                 held.add(flow.node.inputs[1])
-                widths[-1] += flow.inputs[1][1]
-        if not widths:
+                heads = flow.layer.kv_heads or flow.layer.heads
+                rows[-1].append((heads, flow.inputs[1][1] // heads))
+        if not rows:
             raise ValueError(f"memory.kv_cache: {network.name} has no attention")
+        windows = seen_by if windows is None else windows
     if latent is not None:
         check_count("memory.kv_cache", "latent", latent)
-        widths = [latent] * len(widths)
-    limits: list[Any] = list(cast(Any, windows)) if is_several(windows) else [windows] * len(widths)
-    if len(limits) != len(widths):
-        raise ValueError(f"memory.kv_cache: windows has {len(limits)} entries, expected {len(widths)}, one per layer")
+        rows = [[(1, latent)]] * len(rows)
+    limits: list[Any] = list(cast(Any, windows)) if is_several(windows) else [windows] * len(rows)
+    if len(limits) != len(rows):
+        raise ValueError(f"memory.kv_cache: windows has {len(limits)} entries, expected {len(rows)}, one per layer")
     for limit in limits:
         if limit is not None:
             check_count("memory.kv_cache", "windows", limit)
     seen = [positions if limit is None else min(positions, limit) for limit in limits]
-    return _bytes(sum(width * n for width, n in zip(widths, seen, strict=True)) * batch, dtype_bits(dtype))
+    packed = stored_cache(format, dtype)
+    parts = ((heads * n * batch, width) for parts, n in zip(rows, seen, strict=True) for heads, width in parts)
+    return -(-sum(packed.bits(*part) for part in parts) // 8)
 
 
 def allocated(size: int) -> tuple[int, int]:
@@ -432,13 +447,34 @@ def peak_bytes(network: Network, batch: int, dtype: str) -> int:
     return _bytes(batch * peak_elements(network), dtype_bits(dtype))
 
 
+def cache_bytes(network: Network, batch: int, dtype: str, format: Any = None) -> int:
+    """Return the bytes of keys and values that a network of `Network.decoding` holds at its end; 0 for others."""
+    cached = max((flow.layer.cached for flow in network if isinstance(flow.layer, Scores)), default=0)
+    stored_cache(format, dtype)  # refuses a format also where nothing is cached
+    return kv_cache(network, cached + 1, batch=batch, dtype=dtype, format=format) if cached else 0
+
+
+def held_bytes(network: Network, batch: int, dtype: str, format: Any = None, kv_cache: Any = None) -> int:
+    """Return the bytes of weights, of activations at the worst moment, and of cached keys and values."""
+    activations = peak_bytes(network, batch, dtype) + cache_bytes(network, batch, dtype, kv_cache)
+    return weight_bytes(network, dtype, format) + activations
+
+
 def weight_bytes(network: Network, dtype: str, format: Any = None) -> int:
-    """Return the bytes of all parameters; the matrices of products in a format, everything else as `dtype`."""
+    """Return the bytes of all parameters; the matrices of products in a format, everything else as `dtype`.
+
+    A table of embeddings that is also the matrix of the output is stored once, in the format.
+    """
     if format is None:
         return _bytes(network.params, dtype_bits(dtype))
     weights, plain, packed = stored(format, dtype), 0, 0
+    tied = {weight_matrix(flow) for flow in network if getattr(flow.layer, "shared", False)}
     for flow in network:
-        matrix = weight_matrix(flow) if flow.layer.weight_params else None
+        layer, matrix = flow.layer, None
+        if isinstance(layer, Embedding):
+            matrix = (layer.rows, layer.width) if (layer.rows, layer.width) in tied else None
+        elif layer.weight_params:
+            matrix = weight_matrix(flow)
         if matrix is None:
             plain += flow.layer.params
         else:

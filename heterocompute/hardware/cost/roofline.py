@@ -21,10 +21,11 @@ from ...report.roofline import roofline_page
 from ..chips.chip import LARGEST, Device, dtype_bits
 from ..chips.database import device
 from ..network.graph import Flow, Network
+from ..network.heads import Experts
 from ..network.layers import Embedding, Scores
 from ..network.lookup import as_network
-from .memory import kv_cache, peak_bytes, weight_bytes
-from .stored import Stored, stored, weight_matrix
+from .memory import held_bytes
+from .stored import Stored, stored, stored_cache, weight_matrix
 
 __all__ = ["Roofline", "roofline"]
 
@@ -35,7 +36,7 @@ class Roofline:
 
     Attributes
     ----------
-    network, device, dtype, format : str
+    network, device, dtype, format, kv_cache : str
     batch : int
     peak : float
         Operations/s of the type, with 2:4 sparsity if the weights have it and the device supports it.
@@ -64,6 +65,7 @@ class Roofline:
     layers: list[dict[str, Any]] = field(compare=False)
     note: str = ""
     plain_seconds: float | None = None
+    kv_cache: str = ""
 
     @property
     def seconds(self) -> float:
@@ -111,8 +113,9 @@ class Roofline:
         -------
         dict
         """
-        keys = ("network", "device", "dtype", "format", "batch", "peak", "bandwidth", "seconds", "operations",
-                "traffic", "intensity", "ridge", "bound", "share", "speedup", "plain_seconds", "note")  # fmt: skip
+        keys = ("network", "device", "dtype", "format", "kv_cache", "batch", "peak", "bandwidth", "seconds",
+                "operations", "traffic", "intensity", "ridge", "bound", "share", "speedup", "plain_seconds",
+                "note")  # fmt: skip
         return {**{key: getattr(self, key) for key in keys}, "layers": self.layers}
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
@@ -152,6 +155,7 @@ class Roofline:
 
     def __repr__(self) -> str:
         weights = "" if self.format == self.dtype else f", weights {self.format}"
+        weights += "" if self.kv_cache in ("", self.dtype) else f", keys and values {self.kv_cache}"
         bought = "" if self.plain_seconds is None else f", {self.speedup:.3g} x as fast as {self.dtype} weights"
         moved = "no traffic" if self.intensity is None else f"{self.intensity:.4g} operations a byte"
         noted = f"; {self.note}" if self.note else ""
@@ -171,6 +175,7 @@ def roofline(
     *,
     input_shape: Sequence[int] | None = None,
     sparse: bool = False,
+    kv_cache: str | Format | None = None,
 ) -> Roofline:
     """Compute for each layer whether it is compute-bound or memory-bound on a device, and its least time.
 
@@ -191,6 +196,8 @@ def roofline(
         Shape of one sample, without a batch.
     sparse : bool, optional
         Require the sparse rate: ValueError if the device has none.
+    kv_cache : Format or str, optional
+        Format of the cached keys and values of `Network.decoding`, in memory. Default: `dtype`.
 
     Returns
     -------
@@ -217,12 +224,12 @@ def roofline(
     chip = device(device_name)
     check_count("roofline", "batch", batch)
     check_flag("roofline", "sparse", sparse)
-    weights = stored(format, dtype)
+    weights, cache = stored(format, dtype), stored_cache(kv_cache, dtype)
     rate, note = _rate(chip, dtype, weights, sparse)
     bandwidth = chip.need("bandwidth")
     plain = None
     if _is_work(model):
-        if format is not None or batch != 1:
+        if format is not None or kv_cache is not None or batch != 1:
             raise ValueError(f"roofline: format {shown(str(format))} and batch {batch} change no operations as such, "
                              "whose bytes are given; expected neither")  # fmt: skip
         name, rows = "operations", [_work_row(one) for one in model]
@@ -231,16 +238,16 @@ def roofline(
         name = network.name
         bits = dtype_bits(dtype)
         flows = [flow for flow in network if is_work(flow)]
-        note = "; ".join(text for text in (note, _overflow(network, chip, dtype, format, batch)) if text)
-        rows = [_flow_row(flow, bits, weights, batch) for flow in flows]
+        note = "; ".join(text for text in (note, _overflow(network, chip, dtype, format, batch, kv_cache)) if text)
+        rows = [_flow_row(flow, bits, weights, batch, cache) for flow in flows]
         if format is not None:
             dense = chip.peak(dtype)
-            others = (_flow_row(flow, bits, stored(None, dtype), batch) for flow in flows)
+            others = (_flow_row(flow, bits, stored(None, dtype), batch, cache) for flow in flows)
             plain = math.fsum(_timed(row, dense, bandwidth)["seconds"] for row in others)
     if not rows:
         raise ValueError(f"roofline: {name} has no layer with a product or a table")
     layers = [_timed(row, rate, bandwidth) for row in rows]
-    return Roofline(name, chip.name, dtype, weights.text, batch, rate, bandwidth, layers, note, plain)
+    return Roofline(name, chip.name, dtype, weights.text, batch, rate, bandwidth, layers, note, plain, cache.text)
 
 
 def is_work(flow: Flow) -> bool:
@@ -248,20 +255,38 @@ def is_work(flow: Flow) -> bool:
     return flow.macs > 0 or isinstance(flow.layer, Embedding)
 
 
-def traffic_bits(flow: Flow, bits: int, weights: Stored, batch: int) -> tuple[int, int]:
-    """Return (bits of weights, bits of activations) that a node moves if it fetches and writes everything once."""
+def traffic_bits(flow: Flow, bits: int, weights: Stored, batch: int, cache: Stored | None = None) -> tuple[int, int]:
+    """Return (bits of weights, bits of activations) that a node moves if it fetches and writes everything once.
+
+    Parameters
+    ----------
+    flow : Flow
+    bits : int
+        Of an activation.
+    weights : Stored
+    batch : int
+    cache : Stored, optional
+        Of cached keys and values. Default: as activations.
+
+    Returns
+    -------
+    (int, int)
+    """
     layer = flow.layer
     if isinstance(layer, Embedding):
         rows = batch * flow.output_elements
         return rows * bits, batch * flow.inputs[0][0] * 32 + rows * bits
-    moved = flow.input_elements + flow.output_elements
+    moved = (flow.input_elements + flow.output_elements) * bits
     if hasattr(layer, "cached") and layer.cached:  # keys or values that are in memory already
         groups, _, n, k = layer.gemm(*flow.inputs) or (0, 0, 0, 0)
         width = k if isinstance(layer, Scores) else n
-        moved += groups * width * layer.cached
-    matrix = weight_matrix(flow)
-    held = layer.bias_params * bits + (weights.bits(*matrix) if matrix else 0)
-    return held, batch * moved * bits
+        rows = groups * layer.cached
+        moved += rows * width * bits if cache is None else cache.bits(rows, width)
+    matrix = weight_matrix(flow, batch)
+    biases = layer.bias_params
+    if matrix and isinstance(layer, Experts):  # of the experts in use, one for each row
+        biases = min(biases, matrix[0])
+    return biases * bits + (weights.bits(*matrix) if matrix else 0), batch * moved
 
 
 def _rate(chip: Device, dtype: str, weights: Stored, sparse: bool) -> tuple[float, str]:
@@ -277,24 +302,21 @@ def _rate(chip: Device, dtype: str, weights: Stored, sparse: bool) -> tuple[floa
     return dense or chip.peak(dtype), note
 
 
-def _overflow(network: Network, chip: Device, dtype: str, format: Any, batch: int) -> str:
+def _overflow(network: Network, chip: Device, dtype: str, format: Any, batch: int, kv_cache: Any) -> str:
     """Say by how much weights, live activations and cached keys and values exceed the device's memory."""
     if chip.memory is None:
         return ""
-    held = weight_bytes(network, dtype, format) + peak_bytes(network, batch, dtype)
-    cached = max((getattr(flow.layer, "cached", 0) for flow in network if isinstance(flow.layer, Scores)), default=0)
-    if cached:
-        held += kv_cache(network, cached + 1, batch=batch, dtype=dtype)
+    held = held_bytes(network, batch, dtype, format, kv_cache)
     if held <= chip.memory:
         return ""
     return (
         f"does not fit: weights and activations are {held / 1e9:.4g} GB, {chip.name} has {chip.memory / 1e9:.4g} GB; "
-        "the time is a bound all the same"
+        "the time is still a lower bound"
     )
 
 
-def _flow_row(flow: Flow, bits: int, weights: Stored, batch: int) -> dict[str, Any]:
-    held, moved = traffic_bits(flow, bits, weights, batch)
+def _flow_row(flow: Flow, bits: int, weights: Stored, batch: int, cache: Stored) -> dict[str, Any]:
+    held, moved = traffic_bits(flow, bits, weights, batch, cache)
     return {
         "name": flow.name,
         "operations": 2 * batch * flow.macs,

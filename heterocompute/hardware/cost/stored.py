@@ -11,8 +11,9 @@ from ... import _heterocompute as _core
 from ...formats import Format, format as parse_format
 from ..chips.chip import dtype_bits
 from ..network.graph import Flow
+from ..network.loops import matmuls
 
-__all__ = ["Stored", "stored"]
+__all__ = ["Stored", "stored", "stored_cache"]
 
 PATTERN = re.compile(r"(?:(?P<base>.+)\+)?(?P<n>\d{1,2}):(?P<m>\d{1,2})")
 
@@ -100,9 +101,45 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
     return Stored(str(found), found, bits)
 
 
-def weight_matrix(flow: Flow) -> tuple[int, int] | None:
-    """Return (rows, reduction length) of a node's weights, as formats quantize them; None if it has none."""
-    products = flow.layer.gemm(*flow.inputs)
+def stored_cache(fmt: str | Format | None, dtype: str) -> Stored:
+    """Return the storage of keys and values, whose rows are heads of tokens.
+
+    Parameters
+    ----------
+    fmt : str, Format or None
+        As in `stored`.
+    dtype : str
+        The type without a format.
+
+    Returns
+    -------
+    Stored
+
+    Raises
+    ------
+    ValueError
+        No such format, or it has a pattern.
+    """
+    found = stored(fmt, dtype)
+    if found.pattern is not None:
+        raise ValueError(f"kv_cache is {found.text}, expected a format without a pattern")
+    return found
+
+
+def weight_matrix(flow: Flow, batch: int = 1) -> tuple[int, int] | None:
+    """Return (rows, reduction length) of a node's weights, as formats quantize them; None if it has none.
+
+    Parameters
+    ----------
+    flow : Flow
+    batch : int, optional
+        Number of samples, which decides how many experts are reached.
+
+    Returns
+    -------
+    (int, int) or None
+    """
+    products = matmuls(flow, batch)
     if products is None or not (flow.layer.weight_params or getattr(flow.layer, "shared", False)):
         return None
     groups, _, n, k = products

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...base.kept import kept
 from ...base.values import as_list, check_count, check_fields, check_text, shown
+from .heads import FusedAttention, Sinks
 from .layers import Context, Layer, Linear, Scores, Shape
 from .loops import Loops, loops_of
 from .plain import Add, Softmax
@@ -201,6 +202,7 @@ class Network:
         Parameters
         ----------
         context : int
+            A layer with a sliding window has the cache of its window, if the window is shorter.
 
         Returns
         -------
@@ -217,12 +219,55 @@ class Network:
             )
         context = check_count("decoding", "context", context, 0)
         nodes = tuple(
-            replace(node, layer=replace(node.layer, cached=context))
+            replace(node, layer=replace(node.layer, cached=min(context, (node.layer.window or context + 1) - 1)))
             if isinstance(node.layer, (Scores, Context))
             else node
             for node in self.nodes
         )
         return Network(self.name, nodes, (1,), f"one token after {context}")
+
+    def fused_attention(self) -> Network:
+        """Return a transformer that reads a whole prompt, whose attention scores stay on chip.
+
+        Each attention is one operation with queries, keys and values as inputs, as FlashAttention computes it. This is
+        for `roofline` and `memory`. An accelerator would map both products as one.
+
+        Returns
+        -------
+        Network
+
+        Raises
+        ------
+        ValueError
+            No attention of the network consists of scores, softmax and their product with the values, or it generates
+            single tokens.
+
+        Examples
+        --------
+        >>> from heterocompute import hardware as hw
+        >>> prompt = hw.networks["llama_7b"]
+        >>> [round(1e3 * hw.roofline(one, "h100-sxm").seconds) for one in (prompt, prompt.fused_attention())]
+        [33, 30]
+        """
+        known = {node.name: node for node in self.nodes}
+        fused: dict[str, Node] = {}
+        inside: set[str] = set()
+        for node in self.nodes:
+            if not isinstance(node.layer, Context) or node.layer.cached:
+                continue
+            chain = [known[node.inputs[0]]]
+            while isinstance(chain[-1].layer, (Sinks, Softmax)):
+                chain.append(known[chain[-1].inputs[0]])
+            first = chain[-1]
+            if isinstance(first.layer, Scores):
+                sinks = any(isinstance(one.layer, Sinks) for one in chain)
+                layer = FusedAttention(node.layer.heads, node.layer.kv_heads or node.layer.heads, sinks)
+                fused[node.name] = replace(node, layer=layer, inputs=(*first.inputs, node.inputs[1]), kept=None)
+                inside.update(one.name for one in chain)
+        if not fused:
+            raise ValueError(f"network {shown(self.name)}: has no attention over a whole prompt that could be fused")
+        nodes = tuple(fused.get(node.name, node) for node in self.nodes if node.name not in inside)
+        return replace(self, nodes=nodes)
 
     @kept
     def flows(self) -> tuple[Flow, ...]:

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from ...base.values import check_fields, shown
-from .layers import Layer, Shape, want_image, want_last
+from .layers import Context, Layer, Scores, Shape, want_image, want_last
 
-__all__ = ["Experts", "HeadNorm", "Heads", "Patches", "Sinks"]
+__all__ = ["Experts", "FusedAttention", "HeadNorm", "Heads", "Patches", "Sinks"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,9 @@ class Heads(Layer):
 class Experts(Layer):
     """One matrix per expert, of which each position uses some.
 
-    The products are those of the experts that one sample can reach: all of them, or of few positions those in use.
+    The matmuls are those of the experts that the positions reach. Routing is uniform and independent for each position,
+    which leaves experts (1 - used / experts)^positions experts unreached on average. Each reached expert multiplies the
+    same number of positions, rounded.
 
     Parameters
     ----------
@@ -108,8 +110,40 @@ class Experts(Layer):
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
         positions = math.prod(inputs[0][:-1])
-        reached = min(self.experts, positions * self.used)
-        return reached, -(-positions * self.used // reached), self.out_features, self.in_features
+        reached = round(self.experts * (1 - (1 - self.used / self.experts) ** positions))
+        return reached, max(1, round(positions * self.used / reached)), self.out_features, self.in_features
+
+
+@dataclass(frozen=True)
+class FusedAttention(Layer):
+    """Attention in one kernel: queries, keys and values to their mix. The scores stay on chip.
+
+    Dao et al., "FlashAttention", NeurIPS 2022.
+
+    Parameters
+    ----------
+    heads, kv_heads : int
+    sinks : bool, optional
+        Whether each head has a learned score.
+    """
+
+    heads: int
+    kv_heads: int
+    sinks: bool = False
+
+    @property
+    def bias_params(self) -> int:
+        return self.heads if self.sinks else 0
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        queries, keys, values = inputs
+        scores = Scores(self.heads, self.kv_heads).output_shape(queries, keys)
+        return Context(self.heads, self.kv_heads).output_shape(scores, values)
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
+        queries, keys, values = inputs
+        width = queries[1] // self.heads + values[1] // self.kv_heads
+        return self.kv_heads, queries[0] * (self.heads // self.kv_heads), keys[0], width
 
 
 @dataclass(frozen=True)

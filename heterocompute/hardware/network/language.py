@@ -7,7 +7,7 @@ DeepSeek's attention is counted as its decoder runs it: queries are projected in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from .graph import Builder, Network
 from .heads import Experts, HeadNorm, Heads, Sinks
 from .layers import AddTable, Context, Embedding, LayerNorm, Linear, Scores
 from .plain import Activation, Add, Multiply, Softmax
+from .windows import windows_of_config, windows_of_keys
 
 __all__ = ["Decoder", "decoder_of_config", "decoder_of_keys"]
 
@@ -63,6 +64,8 @@ class Decoder:
     latent : Latent or None
     learned_positions : int
         Rows of a table of positions.
+    windows : tuple of int or None
+        Positions that each layer sees, None if all. Empty: all layers see all.
     """
 
     name: str
@@ -90,6 +93,7 @@ class Decoder:
     expert_bias: bool = False
     latent: Latent | None = None
     learned_positions: int = 0
+    windows: tuple[int | None, ...] = ()
 
     def network(self) -> Network:
         """Return the network, whose input is tokens."""
@@ -102,7 +106,7 @@ class Decoder:
             at = f"block{i}."
             before = self.family != "olmo2"  # its norms are only after the parts
             norm = net.add(f"{at}norm1", LayerNorm(self.width, bias=bias), source) if before else source
-            last = self._attention(net, f"{at}attention", norm)
+            last = self._attention(net, f"{at}attention", norm, self.windows[i] if self.windows else None)
             if self.post_norms or not before:
                 last = net.add(f"{at}post_norm1", LayerNorm(self.width, bias=False), last)
             source = net.add(f"{at}add1", Add(), source, last)
@@ -120,7 +124,7 @@ class Decoder:
             f"{self.family}, {net.input_shape[0]} tokens unless said otherwise; rotary positions not counted"
         )
 
-    def _attention(self, net: Builder, at: str, source: str) -> str:
+    def _attention(self, net: Builder, at: str, source: str, window: int | None) -> str:
         if self.latent is not None:
             return self._latent_attention(net, at, source, self.latent)
         queries, keys = self.heads * self.head_width, self.kv_heads * self.head_width
@@ -133,11 +137,11 @@ class Decoder:
             query = net.add(f"{at}.query_norm", of_query, query)
             key = net.add(f"{at}.key_norm", of_key, key)
         value = net.add(f"{at}.value", Linear(self.width, keys, self.qkv_bias), source)
-        scores = net.add(f"{at}.scores", Scores(self.heads, self.kv_heads), query, key)
+        scores = net.add(f"{at}.scores", Scores(self.heads, self.kv_heads, window=window), query, key)
         if self.family in SINKS:
             scores = net.add(f"{at}.sinks", Sinks(self.heads), scores)
         weights = net.add(f"{at}.softmax", Softmax(), scores)
-        mixed = net.add(f"{at}.context", Context(self.heads, self.kv_heads), weights, value)
+        mixed = net.add(f"{at}.context", Context(self.heads, self.kv_heads, window=window), weights, value)
         return net.add(f"{at}.output", Linear(queries, self.width, self.output_bias), mixed)
 
     def _latent_attention(self, net: Builder, at: str, source: str, part: Latent) -> str:
@@ -265,8 +269,9 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
     inside = keys.count("moe_intermediate_size", hidden)
     shared = keys.count("shared_expert_intermediate_size", keys.count("n_shared_experts", 0, 0) * inside, 0)
     bias = keys.flag("attention_bias", family in QKV_BIAS)
+    layers = keys.count("num_hidden_layers", high=MAX_LAYERS)
     return Decoder(
-        name, str(family), keys.count("num_hidden_layers", high=MAX_LAYERS), width, heads,
+        name, str(family), layers, width, heads,
         keys.count("num_key_value_heads", heads, high=heads), keys.count("head_dim", max(width // heads, 1)), hidden,
         keys.count("vocab_size"), keys.count("max_position_embeddings", POSITIONS),
         tied=keys.flag("tie_word_embeddings", family in TIED), qkv_bias=bias or family in QKV_BIAS,
@@ -274,6 +279,7 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
         post_norms=family in POST_NORMS, experts=experts, used=keys.count("num_experts_per_tok", 2) if experts else 0,
         expert_hidden=inside, shared_hidden=shared if experts else 0, shared_gate=family == "qwen2_moe",
         dense_layers=keys.count("first_k_dense_replace", 0, 0), expert_bias=family == "gpt_oss", latent=latent,
+        windows=windows_of_config(family, config, keys.count, layers),
     )  # fmt: skip
 
 
@@ -287,7 +293,13 @@ def _gpt2(keys: _Keys, name: str) -> Decoder:
     )  # fmt: skip
 
 
-def decoder_of_keys(place: str, found: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], name: str) -> Decoder:
+def decoder_of_keys(
+    place: str,
+    found: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    name: str,
+    listed: Callable[[str], Any] = lambda key: None,
+) -> Decoder:
     """Return the sizes that the keys of a GGUF file describe.
 
     Parameters
@@ -300,6 +312,8 @@ def decoder_of_keys(place: str, found: Mapping[str, Any], shapes: Mapping[str, t
         Of its tensors.
     name : str
         Of the network.
+    listed : callable, optional
+        Reads the list of a key, None if the file has none.
 
     Raises
     ------
@@ -317,9 +331,11 @@ def decoder_of_keys(place: str, found: Mapping[str, Any], shapes: Mapping[str, t
     width, heads = keys.count("embedding_length"), keys.count("attention.head_count", high=1 << 16)
     experts = keys.count("expert_count", 0, 0)
     hidden = keys.count("feed_forward_length", 0, 0)
+    layers = keys.count("block_count", high=MAX_LAYERS)
+    flags = listed(f"{family}.attention.sliding_window_pattern")
     shared = next((shapes[n][0] for n in ("blk.0.ffn_up_shexp.weight", "blk.1.ffn_up_shexp.weight") if n in shapes), 0)
     return Decoder(
-        name, str(family), keys.count("block_count", high=MAX_LAYERS), width, heads,
+        name, str(family), layers, width, heads,
         keys.count("attention.head_count_kv", heads, high=heads),
         keys.count("attention.key_length", max(width // heads, 1)), hidden, table[0],
         keys.count("context_length", POSITIONS), tied="output.weight" not in shapes,
@@ -331,4 +347,5 @@ def decoder_of_keys(place: str, found: Mapping[str, Any], shapes: Mapping[str, t
         expert_hidden=keys.count("expert_feed_forward_length", hidden or 1), shared_hidden=shared,
         dense_layers=keys.count("leading_dense_block_count", 0, 0), expert_bias="blk.0.ffn_up_exps.bias" in shapes,
         learned_positions=math.prod(shapes.get("position_embd.weight", (0,))[:1]),
+        windows=windows_of_keys(str(family), flags, keys.count, layers),
     )  # fmt: skip

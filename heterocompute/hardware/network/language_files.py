@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ...base.json_text import strict_json
 from ...base.texts import printable, read_small
@@ -36,12 +37,14 @@ def read_language_model(path: str) -> Network:
         The file cannot be read.
     """
     if path.endswith(GGUF):
+        from ...files.containers.gguf_files import Gguf  # files stand above the networks
         from ...files.opening import reader_of  # files stand above the networks
 
         name = os.path.basename(path).removesuffix(GGUF)
         with reader_of(path) as reader:
             shapes = {name: reader.info(name).shape for name in reader.names}
-            return decoder_of_keys(path, reader.metadata, shapes, name).network()
+            listed: Callable[[str], Any] = reader.listed if isinstance(reader, Gguf) else dict[str, Any]().get
+            return decoder_of_keys(path, reader.metadata, shapes, name, listed).network()
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     if not os.path.isdir(path):
         os.stat(path)  # a missing file is an OSError

@@ -199,11 +199,14 @@ class Scores(Layer):
         Heads of the keys, if several query heads share one.
     cached : int, optional
         Positions whose keys are already cached.
+    window : int, optional
+        Positions that a query sees, its own included. Default: all. Only `Network.decoding` uses it.
     """
 
     heads: int
     kv_heads: int | None = None
     cached: int = 0
+    window: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -230,11 +233,14 @@ class Context(Layer):
     kv_heads : int, optional
     cached : int, optional
         Positions whose values are already cached.
+    window : int, optional
+        Positions that a query sees, its own included. Default: all. Only `Network.decoding` uses it.
     """
 
     heads: int
     kv_heads: int | None = None
     cached: int = 0
+    window: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

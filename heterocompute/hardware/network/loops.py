@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.values import check_fields
 from ..mapper.problem import Problem
+from .heads import Experts
 from .layers import Conv2d, Product, pair
 
 if TYPE_CHECKING:
@@ -122,6 +123,25 @@ def once(flow: Flow, batch: int) -> int:
     return 1 if isinstance(flow.layer, Product) and flow.layer.once else batch
 
 
+def matmuls(flow: Flow, batch: int) -> tuple[int, int, int, int] | None:
+    """Return (count, m, n, k) of the matmuls of one sample; of experts those of the whole batch.
+
+    Parameters
+    ----------
+    flow : Flow
+    batch : int
+
+    Returns
+    -------
+    (int, int, int, int) or None
+        None if the node has no matmul.
+    """
+    if isinstance(flow.layer, Experts):
+        positions, width = flow.inputs[0]
+        return flow.layer.gemm((batch * positions, width))
+    return flow.layer.gemm(*flow.inputs)
+
+
 def loops_of(flow: Flow, batch: int) -> Loops | None:
     """Return the loops of a node for a batch; None if it has no product.
 
@@ -134,13 +154,14 @@ def loops_of(flow: Flow, batch: int) -> Loops | None:
     -------
     Loops or None
     """
-    product = flow.layer.gemm(*flow.inputs)
+    product = matmuls(flow, batch)
     if product is None:
         return None
     groups, m, n, k = product
     layer = flow.layer
     if not isinstance(layer, Conv2d):
-        return Loops(flow.name, once(flow, batch), k * groups, n * groups, m, groups=groups)
+        runs = 1 if isinstance(layer, Experts) else once(flow, batch)
+        return Loops(flow.name, runs, k * groups, n * groups, m, groups=groups)
     (p, q), (r, s) = flow.output[1:], pair(layer.kernel_size)
     stride, dilation = pair(layer.stride), pair(layer.dilation)
     sizes = (batch, layer.in_channels, layer.out_channels, p, q, r, s)

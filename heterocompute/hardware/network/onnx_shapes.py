@@ -77,14 +77,20 @@ def _with_batch(onnx: Any, model: Any, sample: tuple[int, ...] | None) -> Any:
     sizes = {0: SAMPLES, **wanted}
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
-    named = {dims[0][axis].dim_param: sizes[axis] for axis in opens if axis in sizes and dims[0][axis].dim_param}
+    named: dict[str, set[int]] = {}
+    for axis in opens:
+        if axis in sizes and dims[0][axis].dim_param:
+            named.setdefault(dims[0][axis].dim_param, set()).add(sizes[axis])
+    known = {name: size for name, (size, *more) in named.items() if not more}  # "?" is the name of several sizes
     for place in places:  # axes of other inputs have these names, or their batch is as open
         for axis, one in enumerate(fixed.graph.input[place].type.tensor_type.shape.dim):
             if not _is_open(one):
                 continue
-            if one.dim_param in named:
-                one.dim_value = named[one.dim_param]
-            elif axis in sizes and axis in opens and (place == places[0] or axis == 0):
+            if place == places[0] and axis in sizes:
+                one.dim_value = sizes[axis]
+            elif one.dim_param in known:
+                one.dim_value = known[one.dim_param]
+            elif axis == 0 and axis in sizes and axis in opens:
                 one.dim_value = sizes[axis]
     del fixed.graph.value_info[:]
     for output in fixed.graph.output:
