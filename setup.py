@@ -71,7 +71,7 @@ SANITIZE = os.environ.get("HETEROCOMPUTE_SANITIZE")
 if os.environ.get("HETEROCOMPUTE_WERROR") == "1" and not SANITIZE:
     FLAGS += ["-Wframe-larger-than=24576"]  # a thread may have 64 KiB of stack, and calls are four deep or so
 if SANITIZE:
-    FLAGS += ["-O1", f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1"]
+    FLAGS += ["-Og", f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1"]
     FLAGS += ["-fno-wrapv"]  # Python's own flags say -fwrapv, with which no sum overflows
     LINK_FLAGS += [f"-fsanitize={SANITIZE}"]
 if SANITIZE or os.environ.get("HETEROCOMPUTE_DEBUG") == "1":

@@ -27,6 +27,8 @@ if importlib.util.find_spec("heterocompute") is None:
 else:
     os.environ["PYTHONSAFEPATH"] = "1"
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes: threads of NumPy's BLAS would wait for each other
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 sys.path.append(str(CHECKOUT / "docs" / "figures"))  # tests run its scripts, which share one module
 

@@ -16,6 +16,7 @@ from heterocompute.arrays.bits import unpack
 
 
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_views_are_the_values_of_the_view(text: str) -> None:
     x = reals((6, 3, 35))
     q = hc.quantize(x, text)
@@ -44,6 +45,7 @@ def test_views_share_memory() -> None:
 
 
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_copies_and_pickles_are_equal(text: str) -> None:
     q = hc.quantize(reals((5, 40)), text)
     for other in (copy.copy(q), copy.deepcopy(q), pickle.loads(pickle.dumps(q))):
@@ -172,6 +174,7 @@ def test_wrong_components_are_refused() -> None:
 @pytest.mark.parametrize(
     "fmt", [*FORMATS, "int8+2:4", "int4-g2+2:8", "cb4-d2+4:8", "cb2-g6+3:5", "log4-1+1:32", "mxfp4+4:32"]
 )
+@pytest.mark.sweep(every=3)
 def test_the_first_group_shows_its_codes(fmt: str) -> None:
     """The page shows every code of the first group of the first row, and no other code."""
     known = hc.format(fmt)

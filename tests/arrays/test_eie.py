@@ -59,6 +59,7 @@ def test_runs_are_counted_in_the_rows_of_an_element_and_begin_anew_in_each_colum
 @pytest.mark.parametrize("elements", COUNTS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("density", [0, 0.02, 0.3, 1])
+@pytest.mark.sweep(every=3)
 def test_encoding_is_the_definition_and_comes_back(shape: tuple[int, int], density: float, elements: int) -> None:
     w = pruned(shape, density)
     e = encoded(w, elements)
@@ -109,6 +110,7 @@ def test_layout_dtype_threads_and_isa_change_nothing() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("density", [0.02, 0.3, 1])
+@pytest.mark.sweep(every=3)
 def test_a_vector_meets_the_entries_in_order_and_zeros_are_skipped(shape: tuple[int, int], density: float) -> None:
     w, x = pruned(shape, density), pruned(shape[1:], 0.4, seed=1)
     for elements in COUNTS:

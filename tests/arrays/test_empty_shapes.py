@@ -70,6 +70,7 @@ def test_a_file_with_a_huge_empty_tensor_is_read_and_quantized(tmp_path) -> None
 
 
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_rows_without_values_store_zeros(text: str) -> None:
     q = hc.quantize(np.empty((3, 0), np.float32), text)
     defined = reference.quantize(np.empty((3, 0)), hc.format(text), -1)

@@ -54,6 +54,7 @@ FORMATS = ["int4-g32", "int4-g32-asym-f16", "int8", "vsq4-g16-s4", "vsq4-g16-s4-
 
 
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_scales_are_searched_the_same_in_blocks(text: str, monkeypatch: Any) -> None:
     rng = np.random.default_rng(0)
     for shape, axis in (((40, 96), 1), ((96, 40), 0), ((6, 8, 3, 3), (2, 3, 1)), ((3, 4, 5, 50), (1, 3))):

@@ -25,6 +25,7 @@ def text(n: int, m: int) -> str:
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize(("n", "m"), PATTERNS)
+@pytest.mark.sweep(every=3)
 def test_what_stays_is_what_the_definition_keeps(n: int, m: int, isa: str) -> None:
     rng = np.random.default_rng(n * 100 + m)
     with hc.use(isa=isa):

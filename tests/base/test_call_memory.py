@@ -48,7 +48,7 @@ def measure(name, call, small, allowed=0):
 def on(call, w, small=None):
     return lambda: call(w), lambda: call(w[:64, :512].copy() if small is None else small)
 
-w = matrix(4096)
+w = matrix(3072)
 measure("hadamard", *on(hc.ptq.hadamard, w))
 measure("kl_divergence", *on(lambda x: hc.kl_divergence(x, x), w))
 measure("wanda", *on(lambda x: hc.scores.wanda(x, x), w))
@@ -71,11 +71,11 @@ both.add(inputs[:1], inputs[:1])
 measure("Hessian.add", lambda: plain.add(inputs), lambda: plain.add(inputs[:8]))
 two = lambda x: both.add(x, x)
 measure("Hessian.add, x_float", *on(two, inputs[:65536], inputs[:8]))
-apart = w.reshape(4096, 32, 256).swapaxes(0, 1)
+apart = w.reshape(3072, 32, 256).swapaxes(0, 1)
 measure("Hessian.add, strides", lambda: plain.add(apart), lambda: plain.add(apart[:1, :8]))
 filters = np.ones((4, 64, 3, 3), np.float32)
 for weights in (filters, hc.quantize(filters, "int4-g16", axis=(2, 3, 1))):
-    image = w.reshape(1, 64, 4, 131072)
+    image = w.reshape(1, 64, 3, 131072)
     narrow = image[..., :256].copy()
     measure("conv2d of wide rows", lambda: hc.conv2d(image, weights), lambda: hc.conv2d(narrow, weights))
 for text in ("nvfp4", "q4_k", "q8_0", "f16", "bf16"):

@@ -53,6 +53,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 
 @pytest.mark.parametrize("isa", sorted({"scalar", "avx2", "avx512", "neon", "dotprod"} & set(isas())))
+@pytest.mark.sweep(every=3)
 def test_an_instruction_set_changes_no_bit(isa: str, usual: object, tmp_path: Path) -> None:
     assert study(tmp_path, HETEROCOMPUTE_ISA=isa) == usual
 

@@ -71,6 +71,7 @@ CLOSED = ['"$@" >&-', '"$@" >&- 2>&-', '"$@" <&- >&- 2>&-']
 
 
 @pytest.mark.parametrize("line", CLOSED)
+@pytest.mark.sweep(every=3)
 def test_files_are_written_without_standard_output(model, tmp_path, line):
     out, page = tmp_path / "out.safetensors", tmp_path / "page.html"
     done = shell(line, "quantize", model, out, "--format", "int8")
@@ -83,6 +84,7 @@ def test_files_are_written_without_standard_output(model, tmp_path, line):
 
 @pytest.mark.parametrize("line", CLOSED)
 @pytest.mark.parametrize("rest", [[], ["--json", "--html", "page.html"]])
+@pytest.mark.sweep(every=3)
 def test_a_command_that_only_prints_needs_standard_output(model, tmp_path, line, rest):
     rest = [str(tmp_path / one) if "." in one else one for one in rest]
     done = shell(line, "study", model, "--formats", "int8", *rest)
@@ -148,6 +150,7 @@ def test_an_interrupt_while_the_interpreter_ends_leaves_the_code(tmp_path, when)
 
 
 @pytest.mark.parametrize("line", ['"$@" 2>&-', '"$@" <&- 2>/dev/full'])
+@pytest.mark.sweep(every=2)
 def test_nobody_needs_to_read_standard_error(model, tmp_path, line):
     out = tmp_path / "out.safetensors"
     done = shell(line, "quantize", model, out, "--format", "int8")
@@ -265,22 +268,20 @@ for arguments in json.load(sys.stdin):
 """
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_has_no_end_is_not_read(model, kind):
+def test_what_has_no_end_is_not_read(model):
+    np.save(f"{model}.npy", np.zeros((2, 2), np.float32))
+    needs = {"map": "yaml"} | {name: "onnx" for name, make in READERS.items() if ".onnx" in str(make("", ""))}
+    readers = [make for name, make in READERS.items() if name not in needs or find_spec(needs[name])]
     with tempfile.TemporaryDirectory() as folder:  # the path of a socket is short
-        path = os.path.join(folder, "given")
-        for place in (path, f"{path}.onnx"):
-            KINDS[kind](place)
-        np.save(f"{model}.npy", np.zeros((2, 2), np.float32))
-        needs = {"map": "yaml"} | {name: "onnx" for name, make in READERS.items() if ".onnx" in str(make("", ""))}
-        lines = [make(model, path) for name, make in READERS.items() if name not in needs or find_spec(needs[name])]
-        done = subprocess.run(
-            [sys.executable, "-c", EACH], input=json.dumps(lines), capture_output=True, text=True, timeout=HANG
-        )
+        paths = {kind: os.path.join(folder, str(i)) for i, kind in enumerate(KINDS)}
+        for kind, path in paths.items():
+            for place in (path, f"{path}.onnx"):
+                KINDS[kind](place)
+        asked = [(kind, path, make(model, path)) for kind, path in paths.items() for make in readers]
+        lines = json.dumps([arguments for *_, arguments in asked])
+        done = subprocess.run([sys.executable, "-c", EACH], input=lines, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0, done.stderr
-    found = done.stdout.splitlines()
-    assert len(found) == len(lines)
-    for line, arguments in zip(found, lines, strict=True):
+    for line, (kind, path, arguments) in zip(done.stdout.splitlines(), asked, strict=True):
         assert line.startswith("1 heterocompute "), (arguments, line)
         assert path in line and line.endswith(f"is {kind}, expected a regular file"), (arguments, line)
 

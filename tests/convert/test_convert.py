@@ -36,6 +36,7 @@ def converted(before, after, layout, **more):
 
 
 @pytest.mark.parametrize("layout, fmt", SOURCES)
+@pytest.mark.sweep(every=3)
 def test_there_and_back_are_the_same_bytes(tmp_path, layout, fmt):
     """Through every layout with the same format: converting back gives the original tensors."""
     before, back = tmp_path / "a.safetensors", tmp_path / "back.safetensors"

@@ -162,6 +162,7 @@ def run(tmp_path, layout, count, seed):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.sweep(every=3)
 def test_mutations_are_converted_or_refused(tmp_path, layout):
     with np.errstate(all="ignore"):
         run(tmp_path, layout, 60, 1)

@@ -60,6 +60,7 @@ def assert_same(got: dict[str, np.ndarray[Any, Any]], q: Any) -> None:
 
 
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_kernels_give_the_bits_of_the_cpu(text: str) -> None:
     rng = np.random.default_rng(0)
     for order, shape in enumerate(SHAPES):

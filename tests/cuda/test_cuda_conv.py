@@ -41,6 +41,7 @@ def window_of(stride: int, padding: int, dilation: int, groups: int) -> emulated
 
 
 @pytest.mark.parametrize(("x_text", "w_text"), PAIRS)
+@pytest.mark.sweep(every=3)
 def test_convolutions_give_the_bits_of_the_cpu(x_text: str | None, w_text: str) -> None:
     activations = None if x_text is None else hc.format(x_text)
     for number in range(len(SHAPES)):

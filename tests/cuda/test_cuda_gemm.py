@@ -21,6 +21,7 @@ SHAPES = [(1, 3, 16), (17, 65, 100), (129, 9, 64)]
 
 
 @pytest.mark.parametrize(("x_text", "w_text"), PAIRS)
+@pytest.mark.sweep(every=3)
 def test_matmul_gives_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
     rng = np.random.default_rng(0)
     for order, (m, n, k) in enumerate(SHAPES):
@@ -131,6 +132,7 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize(("x_text", "w_text"), PATTERNS)
+@pytest.mark.sweep(every=3)
 def test_patterns_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
     rng = np.random.default_rng(0)
     for order, (m, n, k) in enumerate([(1, 3, 64), (17, 140, 102), (70, 9, 256)]):
@@ -163,6 +165,7 @@ def test_patterns_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
         *["q4_1", "q4_k"],
     ],
 )
+@pytest.mark.sweep(every=3)
 def test_floats_times_packed_weights_give_the_bits_of_the_cpu(text: str) -> None:
     rng = np.random.default_rng(0)
     for order, (m, n, k) in enumerate([(1, 3, 64), (5, 40, 100), (9, 65, 70)]):
@@ -210,6 +213,7 @@ def test_sums_in_the_order_of_the_device_are_within_their_bound(text: str, dtype
 
 @pytest.mark.parametrize("text", ["int8", "int6", "int8+2:4"])
 @pytest.mark.parametrize("activations", ["int8", "int6"])
+@pytest.mark.sweep(every=3)
 def test_bytes_with_a_scale_per_row_are_multiplied_where_they_are(text: str, activations: str) -> None:
     rng = np.random.default_rng(0)
     fmt = as_format(activations, "activations")

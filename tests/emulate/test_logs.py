@@ -58,6 +58,7 @@ def test_every_product_of_codes(bits: int, gamma: int) -> None:
 
 @pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("bits", [2, 3, 4, 5])
+@pytest.mark.sweep(every=3)
 def test_every_sum_of_codes(bits: int, gamma: int) -> None:
     a, b = every_pair(bits, gamma)
     total = hc.log_add(a, b)

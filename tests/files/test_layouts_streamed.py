@@ -38,6 +38,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("layout, fmt", PLACES)
+@pytest.mark.sweep(every=3)
 def test_a_checkpoint_is_written_as_save_does(folder, tmp_path, layout, fmt):
     options = {"exclude": "embed*", "layout": layout}
     summary = hc.quantize_checkpoint(folder, tmp_path / "out", fmt, shard_size=2000, **options)

@@ -133,6 +133,7 @@ def test_products_of_onnx_have_the_same_weights(tmp_path, fmt):
     [("int2-g32", 64), ("int2-g16", 40), ("int2-g256", 300), ("int4-g32", 40), ("int4-g32", 20), ("int4-g16", 17),
      ("int4-g64", 200), ("int8-g32", 72), ("int8-g128", 100)],
 )  # fmt: skip
+@pytest.mark.sweep(every=3)
 def test_matmulnbits_has_short_blocks_and_two_bits(tmp_path, fmt, count, asym, bias, rows):
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")

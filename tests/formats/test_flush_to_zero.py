@@ -162,6 +162,7 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("mode", FLOAT_MODES)
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.sweep(every=3)
 def test_answers_stay(name: str, mode: str) -> None:
     expected = plain(CALLS[name]())
     with float_mode(mode):
@@ -242,6 +243,7 @@ def test_functions_of_the_user_keep_the_users_setting(mode: str) -> None:
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_every_format_counts_subnormals(fmt: str) -> None:
     expected = hc.quantize(TINY, fmt), hc.fake_quantize(TINY64, fmt), hc.quantize(TINY, fmt).dequantize(np.float64)
     with flushing():

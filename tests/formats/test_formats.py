@@ -15,6 +15,7 @@ EXAMPLES = [text for family in Format.families() for text in family.examples]
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
+@pytest.mark.sweep(every=3)
 def test_text_and_format_are_inverse(text):
     fmt = format(text)
     assert str(fmt) == text

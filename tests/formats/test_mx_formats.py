@@ -360,6 +360,7 @@ def test_nvfp4_looks_at_the_whole_array() -> None:
 
 
 @pytest.mark.parametrize("text", ["mxfp4", "mxint8", "nvfp4-4over6", "fp8_e4m3fn-row", "fp4_e2m1-tensor", "bf16"])
+@pytest.mark.sweep(every=3)
 def test_products_and_convolutions_are_those_of_the_definition(text: str) -> None:
     fmt = hc.format(text)
     w, filters = reals((7, 75), 11), reals((4, 5, 3, 2), 12)

@@ -109,6 +109,7 @@ def test_hard_values_round_as_the_definition_says(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_every_isa_decodes_what_another_encoded(text: str) -> None:
     x = reals((9, 131), 3)
     found = {}
@@ -123,6 +124,7 @@ def test_every_isa_decodes_what_another_encoded(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_the_same_values_give_the_same_codes_in_every_dtype(text: str) -> None:
     x = reals((4, 100), 5).astype(ml_dtypes.bfloat16).astype(np.float16)
     x = np.where(np.isfinite(x), x, 0).astype(np.float16)

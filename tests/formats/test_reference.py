@@ -248,6 +248,7 @@ def test_a_scale_code_of_zero_makes_its_group_zero():
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
+@pytest.mark.sweep(every=3)
 def test_values_near_the_largest_saturate(text):
     x = np.full((1, 64), LARGEST)
     x[0, 1::2] = -LARGEST

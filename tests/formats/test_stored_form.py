@@ -70,6 +70,7 @@ def codes_of(q: hc.QuantizedArray, form: StoredForm) -> Array:
 
 
 @pytest.mark.parametrize("text", [text for text in FORMATS if text not in BLOCKS])
+@pytest.mark.sweep(every=3)
 def test_values_are_scales_times_what_codes_stand_for(text: str) -> None:
     fmt = hc.format(text)
     form = fmt.form
@@ -103,6 +104,7 @@ def test_blocks_state_codes_minima_and_scales(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_float_types_state_their_precision_and_range(text: str) -> None:
     form = hc.format(text).form
     if form.codes != "float" or not form.levels:

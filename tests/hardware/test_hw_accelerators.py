@@ -45,6 +45,7 @@ def runnable(machine: Any) -> Any:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one.name)
+@pytest.mark.sweep(every=3)
 def test_a_report_adds_up(machine: Any) -> None:
     found = runnable(machine)
     record = json.loads(json.dumps(found.to_dict()))

@@ -134,6 +134,7 @@ def test_log_numbers_may_share_their_conversions() -> None:
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
+@pytest.mark.sweep(every=3)
 def test_every_format_has_a_cost(text: str) -> None:
     for other in (text, "int8", "fp16"):
         for m in (hw.mac(text, other), hw.mac(other, text)):

@@ -81,6 +81,7 @@ CASES: dict[str, tuple[list[Any], Arrays, list[int], int, int]] = {
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("batch", [1, 5, "N"])
 @pytest.mark.parametrize("constants", [False, True])
+@pytest.mark.sweep(every=3)
 def test_products_of_a_sample(name: str, batch: Any, constants: bool, tmp_path: Path) -> None:
     """For any batch, with weights as initializers or nodes."""
     nodes, held, sample, macs, params = CASES[name]

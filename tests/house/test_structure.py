@@ -91,6 +91,12 @@ MAX_HEAD_LINES = 12
 MAX_FILES, MAX_KERNEL_FILES = 24, 48
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """Return a module's syntax, which several tests read."""
+    return ast.parse(path.read_text())
+
+
 # Folders and sizes.
 
 
@@ -132,7 +138,7 @@ def test_a_file_is_one_room() -> None:
 def test_a_file_begins_with_what_it_is() -> None:
     heads = {path: re.match(r"/\*.*?\*/", path.read_text(), re.DOTALL) for path in C_FILES}
     texts: dict[Path, str | None] = {path: head and head[0] for path, head in heads.items()}
-    texts |= {path: ast.get_docstring(ast.parse(path.read_text()), clean=False) for path in PY_FILES}
+    texts |= {path: ast.get_docstring(tree_of(path), clean=False) for path in PY_FILES}
     report(
         "a file begins with a comment that says what it is", (name(path) for path, head in texts.items() if not head)
     )
@@ -148,7 +154,7 @@ def test_formats_are_data_outside_of_their_room() -> None:
     """Code uses the form of a format, not its class: a list of classes lacks every format that is added later."""
     rooms = ("heterocompute/formats/", "heterocompute/files/layouts/")  # which write the formats of others byte by byte
     rooms += ("heterocompute/files/gguf.py",)  # as the layouts do: types of blocks are what the file holds
-    trees = {path: ast.parse(path.read_text()) for path in PY_FILES}
+    trees = {path: tree_of(path) for path in PY_FILES}
     classes = {
         node.name
         for path, tree in trees.items()
@@ -160,7 +166,7 @@ def test_formats_are_data_outside_of_their_room() -> None:
     found = []
     for path, tree in trees.items():
         for node in ast.walk(tree) if not name(path).startswith(rooms) else ():
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("isinstance", "issubclass"):
                 asked = {ast.unparse(part).split(".")[-1] for part in ast.walk(node.args[1])} & classes
                 found += [f"{name(path)}:{node.lineno}: {', '.join(sorted(asked))}"] if asked else []
     report("isinstance(x, <a format>) stands in formats/ and files/layouts/ alone", found)
@@ -193,7 +199,7 @@ def imports_of(path: Path) -> tuple[Import, ...]:
             elif not isinstance(child, ast.expr):
                 yield from below(child, inside or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
-    return tuple(below(ast.parse(path.read_text()), False))
+    return tuple(below(tree_of(path), False))
 
 
 def room_of(module: str) -> str:

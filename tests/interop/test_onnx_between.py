@@ -77,6 +77,7 @@ def test_batch_normalization_uses_what_it_learned(runtime: str, opset: int) -> N
 @BOTH
 @pytest.mark.parametrize(("opset", "axis", "axes"), [(7, None, (1, 2, 3)), (11, 2, (2, 3)), (12, 0, (0, 1, 2, 3)),
                                                      (12, 3, (3,)), (13, None, (3,)), (13, 1, (1,))])  # fmt: skip
+@pytest.mark.sweep(every=3)
 def test_softmax_before_opset_13_takes_all_axes_from_one_on(runtime: str, opset: int, axis: Any, axes: Any) -> None:
     given = {} if axis is None else {"axis": axis}
     e = np.exp(X - X.max(axes, keepdims=True))
@@ -292,6 +293,7 @@ def test_outputs_may_be_inputs_constants_and_inner_values(runtime: str) -> None:
 @BOTH
 @pytest.mark.parametrize("opset", [9, 12, 17])
 @pytest.mark.parametrize("kind", ["no shape", "no type", "no shapes"])
+@pytest.mark.sweep(every=3)
 def test_ends_may_have_no_shape_and_outputs_no_type(runtime: str, kind: str, opset: int) -> None:
     w, x = reals((4, 4), 1), reals((3, 4), 2)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Softmax", ["a"], ["y"], axis=1)]

@@ -133,6 +133,7 @@ def test_positions_of_an_image_are_windows_alone() -> None:
 @pytest.mark.parametrize("isa", [*isas("atte"), None])
 @pytest.mark.parametrize("kept", [None, "int8", "nf4-g16"])
 @pytest.mark.parametrize("options", [{}, {"window": 20}, {"cap": 5.0}, {"causal": False}])
+@pytest.mark.sweep(every=3)
 def test_attention_of_many_queries_is_attention_of_one(kept: str | None, options: Any, isa: str | None) -> None:
     """Prefill and decoding: query i sees the keys up to its own position."""
     m, width = MOST, 16

@@ -55,6 +55,7 @@ Q |= {"prepacked": hc.prepack(Q["vsq4-g16-s4"]), "2:4": hc.prune(W, "2:4"), "int
 @pytest.mark.parametrize("activations", [None, "int8", hc.format("vsq4-g16-s4")])
 @pytest.mark.parametrize("rows", [(), (1,), (9,), (2, 3), (2, 1)])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.sweep(every=5)
 def test_packed_weights_have_the_bits_of_the_long_way(name, activations, rows, dtype, short, monkeypatch) -> None:
     q, bias = Q[name], reals((24,), 3)
     x = np.resize(X, (*rows, 32)).astype(dtype)

@@ -40,6 +40,7 @@ def _one_nan(y: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_isas_agree_on_every_code_and_scale(text: str) -> None:
     """Components of random bytes: every code and scale that the format can store, including NaN and infinity."""
     rng = np.random.default_rng(5)
@@ -58,6 +59,7 @@ def test_isas_agree_on_every_code_and_scale(text: str) -> None:
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("text", STORED)
+@pytest.mark.sweep(every=5)
 def test_no_byte_behind_the_operands_is_read(text: str, isa: str) -> None:
     for m, k in [(1, 65), (2, 200), (4, 1056)]:
         x, q = reals((m, k), 3), hc.quantize(reals((5, k), 4), text)

@@ -36,6 +36,7 @@ def test_few_integer_vectors_follow_the_definition(text: str, isa: str) -> None:
 
 @pytest.mark.parametrize("activations", ACTIVATIONS)
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_isas_and_threads_agree_on_extreme_codes_and_scales(text: str, activations: str) -> None:
     """Codes and scales of random bytes, including infinity and NaN, and x at both ends of its range."""
     rng = np.random.default_rng(7)
@@ -57,6 +58,7 @@ def test_isas_and_threads_agree_on_extreme_codes_and_scales(text: str, activatio
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_no_byte_behind_the_operands_is_read(text: str, isa: str) -> None:
     for m, k in [(1, 65), (2, 200), (4, 1056), (1, 2048)]:
         x, q = reals((m, k), 3), hc.quantize(reals((18, k), 4), text)

@@ -46,6 +46,7 @@ def window(x: Any, w: Any, stride: Any, padding: Any) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize("isa", isas("outer_", "pack_"))
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
+@pytest.mark.sweep(every=3)
 def test_every_value_is_the_stated_chain(layer: Any, isa: str) -> None:
     for seed, density in enumerate((0.0, 0.3, 1.0)):
         x, w = thinned(layer[0], density, seed), thinned(layer[1], density, seed + 9)

@@ -56,6 +56,7 @@ def test_every_format_multiplies(text: str) -> None:
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("k", [4096, 65536, 65537, 131072])
+@pytest.mark.sweep(every=3)
 def test_extreme_codes_give_the_exact_integer(k: int, isa: str) -> None:
     """The largest products of one sign, where an int32 or a saturating int16 sum would break."""
     with hc.use(isa=isa):

@@ -116,6 +116,7 @@ def plain_columns(q):
 
 @pytest.mark.parametrize("a_text", ROW_SCALED)
 @pytest.mark.parametrize("b_text", ROW_SCALED)
+@pytest.mark.sweep(every=3)
 def test_integers_are_exact_until_the_last_scaling(a_text, b_text):
     a, b = operands(2, a_text, b_text)
     (a_codes, a_scales, a_rows, a_number), (b_codes, b_scales, b_rows, b_number) = (
@@ -155,6 +156,7 @@ def test_extreme_codes_over_a_long_row_are_exact(a_text, b_text):
 
 @pytest.mark.parametrize("a_text", ROW_SCALED + GROUPED)
 @pytest.mark.parametrize("b_text", GROUPED)
+@pytest.mark.sweep(every=3)
 def test_float_scales_enter_by_segments(a_text, b_text):
     a, b = operands(3, a_text, b_text)
     sides = []

@@ -26,6 +26,7 @@ INTEGERS = ["int8", "int8-f16", "vsq4-g16-s4", "vsq4-g32-s4", "vsq4-g64-s4", "vs
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("pattern", FAST)
+@pytest.mark.sweep(every=3)
 def test_floats_follow_the_stated_order(pattern: str, isa: str | None) -> None:
     for m, k in ((1, 150), (2, 64), (4, 67)):
         x, s = reals((m, k), k), hc.prune(reals((3, k), m), pattern)
@@ -35,6 +36,7 @@ def test_floats_follow_the_stated_order(pattern: str, isa: str | None) -> None:
 
 @pytest.mark.parametrize("isa", ISAS[1:])
 @pytest.mark.parametrize("pattern", [*FAST, "3:4", "5:8", "3:16", "7:32", "2:5"])
+@pytest.mark.sweep(every=3)
 def test_every_isa_gives_the_scalar_bits(pattern: str, isa: str | None) -> None:
     for m, n, k in ((1, 33, 1), (1, 3, 63), (2, 5, 128), (3, 2, 1000), (7, 4, 4099), (8, 2, 9001)):
         x, s = reals((m, k), 1), hc.prune(reals((n, k), 2), pattern)
@@ -74,6 +76,7 @@ def test_groups_follow_the_stated_order(base: str, isa: str | None) -> None:
 
 @pytest.mark.parametrize("isa", ISAS[1:])
 @pytest.mark.parametrize("base", [*GROUPED, *SHARED])
+@pytest.mark.sweep(every=3)
 def test_groups_with_tails_give_the_scalar_bits(base: str, isa: str | None) -> None:
     for pattern, k in (("2:4", 1), ("2:4", 95), ("2:4", 1031), ("2:4", 70001), ("1:16", 515), ("2:5", 333)):
         x, q = reals((2, k), 1), hc.quantize(reals((3, k), 2), f"{base}+{pattern}")
@@ -86,6 +89,7 @@ def test_groups_with_tails_give_the_scalar_bits(base: str, isa: str | None) -> N
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("base", INTEGERS)
+@pytest.mark.sweep(every=3)
 def test_few_integer_vectors_equal_many(base: str, isa: str | None) -> None:
     for pattern, n, k in (("2:4", 37, 1), ("2:4", 5, 130), ("2:4", 3, 1030), ("2:4", 70, 513), ("1:4", 3, 256)):
         w, x = reals((n, k), n), reals((20, k), k)
@@ -103,6 +107,7 @@ def test_few_integer_vectors_equal_many(base: str, isa: str | None) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("base", ["vsq4-g16-s4", "vsq4-g32-s4", "vsq4-g64-s4", "vsq4u-g16-s4", "vsq4u-g64-s4"])
+@pytest.mark.sweep(every=3)
 def test_panels_of_quads_end_anywhere(base: str, isa: str | None) -> None:
     for n, k in ((1, 31), (3, 511), (4, 512), (5, 541), (6, 1023), (9, 1024), (2, 1057), (7, 2048), (5, 3333)):
         w, x = reals((n, k), k), hc.quantize(reals((8, k), n), "int8")
@@ -150,6 +155,7 @@ def test_integer_sums_are_those_of_whole_numbers() -> None:
 @pytest.mark.parametrize(
     "text", [*FAST, "vsq4-g16-s4+2:4", "int8+2:4", "int4-g32+1:8", "fp16+4:8", "1:1", "int8+1:1", "3:4", "int8+3:4"]
 )
+@pytest.mark.sweep(every=3)
 def test_no_byte_behind_the_operands_is_read(text: str, isa: str | None) -> None:
     for m, k in ((1, 65), (2, 200), (5, 1056), (1, 2048)):
         x, w = reals((m, k), 3), reals((5, k), 4)

@@ -177,6 +177,7 @@ def test_what_is_not_finite_meets_what_is_kept_alone(base: str, isa: str | None)
 @pytest.mark.parametrize(
     "text", ["1:2", "3:4", "5:7", "int8+3:4", "int8+1:2", "int4+3:8", "vsq4-g16-s4+1:2", "nf4-g64+1:4"]
 )
+@pytest.mark.sweep(every=3)
 def test_no_byte_behind_the_operands_is_read(text: str, isa: str | None) -> None:
     for m, k in ((1, 65), (1, 1024), (2, 200), (5, 1056), (8, 2048), (8, 77)):
         x, w = reals((m, k), 3), reals((5, k), 4)

@@ -145,6 +145,7 @@ def test_what_stands_for_no_column_counts_for_nothing(pattern: str, isa: str | N
 
 @pytest.mark.parametrize("isa", LINES)
 @pytest.mark.parametrize("pattern", SOME)
+@pytest.mark.sweep(every=3)
 def test_inputs_end_where_they_end(pattern: str, isa: str | None) -> None:
     for n, k in [(5, 8), (33, 20), (7, 517), (3, 1025)]:
         x = hc.quantize(reals((17, k), n), "int8")
@@ -201,6 +202,7 @@ def test_batches_of_integers(isa: str | None) -> None:
 @pytest.mark.parametrize("isa", LINES)
 @pytest.mark.parametrize("pattern", ["2:4", "1:4", "1:8"])
 @pytest.mark.parametrize("channels", [8, 12, 16, 40, 64])
+@pytest.mark.sweep(every=3)
 def test_filters_of_integers(channels: int, pattern: str, isa: str | None) -> None:
     x, w = reals((2, channels, 7, 6), 4), reals((10, channels, 3, 2), 5)
     q = hc.quantize(w, f"int8+{pattern}", axis=(2, 3, 1))
@@ -234,6 +236,7 @@ def test_few_vectors_give_exact_sums(text: str, isa: str | None) -> None:
     "activations", ["int4", "int16", "int24", "vsq4-g16-s4", "vsq4-g16-s6", "int8-asym", "int8+1:4"]
 )
 @pytest.mark.parametrize("text", ["int8+1:8", "vsq4-g16-s4+4:8", "int6+1:4", "int8+3:4"])
+@pytest.mark.sweep(every=5)
 def test_few_vectors_of_other_integers(text: str, activations: str, isa: str | None) -> None:
     for m, n, k in [(1, 5, 333), (7, 9, 136)]:
         x, w = hc.quantize(reals((m, k), n), activations), hc.quantize(reals((n, k), m), text)
@@ -247,6 +250,7 @@ def test_few_vectors_of_other_integers(text: str, activations: str, isa: str | N
 @pytest.mark.parametrize(
     "text", ["int8+1:4", "int8+4:8", "int8+1:16", "int8+3:4", "int4+1:8", "vsq4-g16-s4+1:4", "vsq4-g64-s4+4:8"]
 )
+@pytest.mark.sweep(every=3)
 def test_few_vectors_of_extreme_codes(text: str, isa: str | None) -> None:
     """Codes with all bits set and the lowest code, the largest scales, and x of one sign."""
     for k, byte in [(2048, 0x80), (2048, 0x88), (65536 + 24, 0x77), (65536 + 24, 0x7F)]:
@@ -265,6 +269,7 @@ def test_few_vectors_of_extreme_codes(text: str, isa: str | None) -> None:
 @pytest.mark.parametrize(
     "text", ["int8+1:4", "int8+3:8", "int8+1:16", "int8+3:4", "int4+1:8", "vsq4-g16-s4+1:4", "vsq4-g64-s4+4:8"]
 )
+@pytest.mark.sweep(every=3)
 def test_few_vectors_read_nothing_behind_the_weights(text: str, isa: str | None) -> None:
     for n, k in [(1, 3), (5, 8), (2, 517), (3, 1025), (4, 2048)]:
         x, w = hc.quantize(reals((2, k), n), "int8"), hc.quantize(reals((n, k), k), text)

@@ -146,6 +146,7 @@ FORMATS = ["int8", "int8-asym", "int4-g32-f16", "int3-g6", "vsq4-g16-s4", "vsq4-
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("base", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_formats_on_patterns_multiply(base: str, isa: str) -> None:
     for pattern, (m, n, k) in itertools.product(("2:4", "1:8"), [(9, 6, 50), (3, 20, 200), (70, 33, 129)]):
         x, w = reals((m, k), m), reals((n, k), n)

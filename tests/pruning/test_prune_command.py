@@ -40,6 +40,7 @@ def paths(tmp_path: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 @pytest.mark.parametrize("pattern", ["50%", "33.3%", "global:70%", "block:4x1:50%", "0%", "100%"])
+@pytest.mark.sweep(every=3)
 def test_zeros_stand_in_tensors_of_the_same_type(paths: tuple[str, str], dtype: Any, pattern: str) -> None:
     weights = tensors(dtype)
     save(paths[0], weights)

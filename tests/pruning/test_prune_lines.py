@@ -46,6 +46,7 @@ def expect_definition(w: Array, scores: Array | None, n: int, m: int) -> None:
 
 @pytest.mark.parametrize("isa", isas("choose_nm"))
 @pytest.mark.parametrize(("n", "m"), FAST)
+@pytest.mark.sweep(every=3)
 def test_scores_of_any_size_and_sign_compare(n: int, m: int, isa: str) -> None:
     rng = np.random.default_rng(m * 10 + n)
     with hc.use(isa=isa):

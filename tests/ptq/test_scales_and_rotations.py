@@ -58,6 +58,7 @@ def test_a_format_without_scales_has_none_to_search() -> None:
 
 
 @pytest.mark.parametrize("order", [order for order in range(1, 500) if is_order(order)])
+@pytest.mark.sweep(every=3)
 def test_every_order_has_an_orthogonal_matrix_of_ones(order: int) -> None:
     matrix = matrix_of(order).astype(np.int64)
     assert (np.abs(matrix) == 1).all() and (matrix @ matrix.T == order * np.eye(order, dtype=int)).all()
@@ -74,6 +75,7 @@ WIDTHS = [11008, 13440, 22016, 25600, 29568, 14336, 18944, 27648, 28672, 11520, 
 
 
 @pytest.mark.parametrize("size", WIDTHS)
+@pytest.mark.sweep(every=3)
 def test_widths_of_real_models_have_rotations(size: int) -> None:
     """Rows of the product are orthogonal: those of units, in integers, and the way back is exact to float32."""
     orders, power = as_product(size)

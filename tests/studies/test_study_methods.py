@@ -101,6 +101,7 @@ def test_what_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", [*FORMATS, *(f"{text}+2:4" for text in ("int4", "fp16-row", "cb3", "bf16", "log4-1"))])
+@pytest.mark.sweep(every=3)
 def test_a_method_takes_the_formats_that_it_rounds_to(text: str) -> None:
     """The form of a format predicts whether a method supports it, without rounding."""
     fmt, w = hc.format(text), np.ones((1, 256), np.float32)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,9 @@ def matrices(m: int, r: int = 3) -> tuple[Matrix, Matrix, Matrix]:
     g.append([Fraction(0)] * (r - 1) + [Fraction(1)])
     b_t.append(_polynomial(points))
     return a_t, g, b_t
+
+
+_matrices = cache(matrices)  # for readers that do not change the lists
 
 
 def _polynomial(roots: list[Fraction]) -> list[Fraction]:
@@ -112,13 +115,15 @@ def conv2d(x: Any, w: Any, m: int, padding: Any = 0, groups: int = 1, stride: in
         parts.append((np.stack(v), np.stack(u), np.array(has)))
     y = np.zeros((images, filters, down * rows, across * columns), np.float32)
     each = filters // groups
-    for k in range(filters):
-        sums = np.zeros((high * wide, images, down, across), np.float32)
+    for group in range(groups):
+        own = slice(group * each, (group + 1) * each)
+        sums = np.zeros((high * wide, images, each, down, across), np.float32)
         for (v, u, has), c in itertools.product(parts, range(depth)):
-            sums[has] = fma(v[has, :, k // each * depth + c], u[has, k, c, None, None, None], sums[has])
+            pixels, factors = v[has, :, group * depth + c], u[has][:, own, c]
+            sums[has] = fma(pixels[:, :, None], factors[:, None, :, None, None], sums[has])
         answer = _both([[sums[i * wide + j] for j in range(wide)] for i in range(high)], partial(_output, taps), n)
         for i, values in enumerate(answer):
-            y[:, k, i // columns :: rows, i % columns :: columns] = values
+            y[:, own, i // columns :: rows, i % columns :: columns] = values
     return y[:, :, :p, :q]
 
 
@@ -268,13 +273,13 @@ def _pairs(matrix: Matrix, x: list[Array], first: Array, last: Array) -> list[Ar
 
 
 def _input(x: list[Array], n: int) -> list[Array]:
-    b_t = matrices(n - 2)[2]
+    b_t = _matrices(n - 2)[2]
     whole = range(len(x))
     return _pairs(b_t, x, _chain(b_t[0], x, whole), _chain(b_t[-1], x, whole))
 
 
 def _filter(x: list[Array], n: int) -> list[Array]:
-    g = matrices(n - len(x) + 1, len(x))[1]
+    g = _matrices(n - len(x) + 1, len(x))[1]
     return _pairs(g, x, _chain(g[0], x, range(len(x))), x[-1])
 
 
