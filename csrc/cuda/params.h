@@ -119,6 +119,17 @@ typedef struct {
     uint64_t seed;
 } hc_cuda_chance;
 
+/* hc_thresholds: what replaces the largest magnitude of every group (ops/codec/clip.h). A team of 8 threads takes a group. */
+enum { HC_CUDA_CLIP_TEAM = 8 };
+typedef struct {
+    hc_geometry geometry;
+    hc_row_view x;
+    int32_t kind, positive; /* hc_clip_kind; of max(x, 0) in place of |x| */
+    double value, inside;   /* a fraction, or a percentile; of octav (kernels/clip/clip.h) */
+    float *thresholds;      /* (rows, groups) */
+    hc_cuda_state *state;
+} hc_cuda_thresholds;
+
 /* hc_prune: of every m values the n with the largest magnitude, and their positions. */
 typedef struct {
     hc_geometry geometry;  /* groups of m values */

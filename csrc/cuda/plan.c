@@ -3,12 +3,13 @@
 
 #include "base/layout.h"
 #include "formats/format.h"
+#include "ops/codec/clip.h"
 #include "ops/codec/rows.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024 };
+enum { ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024, CLIP_THREADS = 128 };
 enum { WHOLE_ROWS_THREADS = 256 /* of the kernels that encode */ };
 
 /* The module of a family and its kernels; NULL: there is none. */
@@ -253,11 +254,39 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
     return HC_OK;
 }
 
-static hc_status plan_rounding(const hc_view *x, const float *thresholds, const hc_format *format, int n_axes,
+/* The step that finds the threshold of every group. */
+static hc_status add_thresholds(const hc_view *x, const hc_clip *clip, const hc_format *format,
+                                const hc_geometry *geometry, int n_axes, const int *axes, float *thresholds,
+                                hc_cuda_state *state, hc_cuda_plan *plan, hc_error *error) {
+    const hc_clip_domain domain = hc_format_find(format->family)->clip_domain(format);
+    const int64_t teams = geometry->rows * geometry->groups,
+                  blocks = hc_ceil_div(teams * HC_CUDA_CLIP_TEAM, CLIP_THREADS);
+    const hc_status status = hc_clip_check(clip, format, "clip", error);
+    if (status != HC_OK)
+        return status;
+    if (domain == HC_CLIP_WHOLE || blocks > INT32_MAX)
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not clip %s: use the CPU",
+                       domain == HC_CLIP_WHOLE ? "a scale of the whole array" : "so many groups");
+    hc_cuda_step *step = hc_cuda_add_step(plan, "thresholds", "hc_thresholds", blocks, 1, CLIP_THREADS, 0,
+                                          sizeof step->params.thresholds);
+    step->params.thresholds = (hc_cuda_thresholds){.geometry = *geometry,
+                                                   .kind = clip->kind,
+                                                   .positive = domain == HC_CLIP_POSITIVE,
+                                                   .value = clip->value,
+                                                   .inside = hc_clip_inside(format),
+                                                   .thresholds = thresholds,
+                                                   .state = state};
+    hc_rows_init(&step->params.thresholds.x, x, geometry, n_axes, axes);
+    return HC_OK;
+}
+
+static hc_status plan_rounding(const hc_view *x, const hc_cuda_clip *clip, const hc_format *format, int n_axes,
                                const int *axes, const hc_components *parts, const hc_view *y, void *workspace,
                                hc_cuda_plan *plan, hc_error *error) {
     hc_geometry geometry;
-    const hc_status status = hc_format_geometry(format, x->ndim, x->shape, n_axes, axes, &geometry, error);
+    hc_status status = hc_format_geometry(format, x->ndim, x->shape, n_axes, axes, &geometry, error);
+    if (status == HC_OK)
+        status = hc_cuda_refuse(format, &geometry, true, error);
     if (status != HC_OK)
         return status;
     plan->n = 0;
@@ -265,20 +294,28 @@ static hc_status plan_rounding(const hc_view *x, const float *thresholds, const 
     hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
     uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, geometry.rows * (int64_t)sizeof *row_maxima);
     hc_cuda_add_clear(plan, state, plan->workspace_bytes);
+    float *thresholds = NULL;
+    if (clip && clip->clip.kind != HC_CLIP_ABSMAX) {
+        const int64_t bytes = geometry.rows * geometry.groups * (int64_t)sizeof *thresholds;
+        thresholds = clip->thresholds ? clip->thresholds : hc_cuda_reserve(workspace, plan, bytes);
+        status = add_thresholds(x, &clip->clip, format, &geometry, n_axes, axes, thresholds, state, plan, error);
+        if (status != HC_OK)
+            return status;
+    }
     return hc_cuda_add_quantize(x, thresholds, format, &geometry, n_axes, axes, parts, y, state, row_maxima, plan,
                                 error);
 }
 
-hc_status hc_cuda_plan_quantize(const hc_view *x, const float *thresholds, const hc_packed *packed, void *workspace,
+hc_status hc_cuda_plan_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *packed, void *workspace,
                                 hc_cuda_plan *plan, hc_error *error) {
-    return plan_rounding(x, thresholds, &packed->format, packed->n_axes, packed->axes, &packed->components, NULL,
-                         workspace, plan, error);
+    return plan_rounding(x, clip, &packed->format, packed->n_axes, packed->axes, &packed->components, NULL, workspace,
+                         plan, error);
 }
 
-hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const float *thresholds, const hc_format *format, int n_axes,
+hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_format *format, int n_axes,
                                      const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                                      hc_error *error) {
-    return plan_rounding(x, thresholds, format, n_axes, axes, NULL, out, workspace, plan, error);
+    return plan_rounding(x, clip, format, n_axes, axes, NULL, out, workspace, plan, error);
 }
 
 hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error) {

@@ -80,10 +80,10 @@ hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_p
     switch (call->what) {
     case QUANTIZE:
     case CHANCE: /* first: hc_cuda_plan_chance needs the scales */
-        return hc_cuda_plan_quantize(&call->x, call->thresholds, &call->packed, workspace, plan, error);
+        return hc_cuda_plan_quantize(&call->x, &call->clip, &call->packed, workspace, plan, error);
     case FAKE_QUANTIZE:
-        return hc_cuda_plan_fake_quantize(&call->x, call->thresholds, &call->format, call->n_axes, call->axes,
-                                          &call->out, workspace, plan, error);
+        return hc_cuda_plan_fake_quantize(&call->x, &call->clip, &call->format, call->n_axes, call->axes, &call->out,
+                                          workspace, plan, error);
     case DEQUANTIZE:
         return hc_cuda_plan_dequantize(&call->packed, &call->out, plan, error);
     case PREPACK:
