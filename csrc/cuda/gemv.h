@@ -409,7 +409,6 @@ enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
     HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { HC_GEMV_KINDS(kinds, hc_gemv_decoded, format); }
 /* Those of patterns; a family without a pattern has none. */
 #define HC_KEPT(family, format, kinds)                                                                                 \
-    HC_KERNEL(hc_decode_kept_##family, hc_cuda_codec, 128) { hc_decode_kept<format>(p); }                              \
     HC_KERNEL(hc_gemv_kept_##family, hc_cuda_gemv, 128) { HC_GEMV_KINDS(kinds, hc_gemv_kept, format); }
 /* Those that read words of so many bits a code: of one vector, and of up to eight. */
 #define HC_GEMV_WORDS(family, format, kinds, bits, codes)                                                              \

@@ -30,6 +30,7 @@ typedef struct {
         hc_cuda_gemv gemv;
         hc_cuda_sgemm sgemm;
         hc_cuda_sgemm_kept sgemm_kept;
+        hc_cuda_expand expand;
         hc_cuda_chance chance;
         hc_cuda_thresholds thresholds;
         hc_cuda_prune prune;
@@ -69,7 +70,8 @@ typedef struct {
 /* clip: NULL for the largest magnitudes. */
 hc_status hc_cuda_plan_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *packed, void *workspace,
                                 hc_cuda_plan *plan, hc_error *error);
-hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, hc_cuda_plan *plan, hc_error *error);
+hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, void *workspace, hc_cuda_plan *plan,
+                                  hc_error *error);
 hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_format *format, int n_axes,
                                      const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                                      hc_error *error);

@@ -20,7 +20,7 @@ static const struct {
     {                                                                                                                  \
         #name, {                                                                                                       \
             "hc_maximum_" #name, "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers,                   \
-                "hc_chance_" #name, "hc_decode_kept_" #name, "hc_gemv_kept_" #name                                     \
+                "hc_chance_" #name, "hc_gemv_kept_" #name                                                              \
         }                                                                                                              \
     }
     FAMILY(int, "hc_integers_int"),
@@ -324,37 +324,42 @@ hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry
 }
 
 hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *geometry, const hc_view *out, int n_axes,
-                                  const int *axes, hc_cuda_plan *plan, hc_error *error) {
-    hc_cuda_codec codec = {.format = packed->format, .geometry = *geometry, .parts = packed->components};
+                                  const int *axes, void *workspace, hc_cuda_plan *plan, hc_error *error) {
     hc_format whole = packed->format; /* without its pattern */
     whole.n = whole.m = 0;
     hc_geometry all;
+    const void *values = NULL;
     hc_status status = hc_cuda_refuse(&whole, geometry, false, error);
     if (status == HC_OK)
         status = hc_geometry_of_axes(NULL, 1, out->ndim, out->shape, n_axes, axes, &all, error);
+    if (status == HC_OK)
+        status = hc_cuda_decode_rows(packed, geometry, out->dtype, workspace, plan, &values, error);
     if (status != HC_OK)
         return status;
-    hc_rows_init(&codec.x, out, &all, n_axes, axes);
     const int64_t blocks = geometry->rows * geometry->runs * hc_ceil_div(all.run_length, packed->format.m);
     const int threads = HC_CUDA_MAX_THREADS;
     if (hc_ceil_div(blocks, threads) > INT32_MAX)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not decode %lld blocks: use the CPU",
                        (long long)blocks);
-    hc_cuda_step *step =
-        hc_cuda_add_step(plan, hc_cuda_module_of(whole.family), hc_cuda_kernel_of(whole.family, HC_CUDA_DECODE_KEPT),
-                         hc_ceil_div(blocks, threads), 1, threads,
-                         threads * (packed->format.n | 1) * (int64_t)size_of(out), sizeof codec);
-    step->params.codec = codec;
+    hc_cuda_step *step = hc_cuda_add_step(plan, "patterns", "hc_expand", hc_ceil_div(blocks, threads), 1, threads, 0,
+                                          sizeof step->params.expand);
+    step->params.expand = (hc_cuda_expand){.format = packed->format,
+                                           .geometry = *geometry,
+                                           .metadata = packed->components.part[HC_METADATA],
+                                           .values = values};
+    hc_rows_init(&step->params.expand.x, out, &all, n_axes, axes);
     return HC_OK;
 }
 
-hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, hc_cuda_plan *plan, hc_error *error) {
+hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, void *workspace, hc_cuda_plan *plan,
+                                  hc_error *error) {
     hc_cuda_codec codec = {.format = packed->format, .parts = packed->components};
     plan->n = 0;
     plan->workspace_bytes = 0;
     hc_status status = hc_cuda_packed_geometry(packed, &codec.geometry, error);
     if (status == HC_OK && packed->format.m > 0)
-        return hc_cuda_add_decode_kept(packed, &codec.geometry, out, packed->n_axes, packed->axes, plan, error);
+        return hc_cuda_add_decode_kept(packed, &codec.geometry, out, packed->n_axes, packed->axes, workspace, plan,
+                                       error);
     if (status == HC_OK)
         status = hc_cuda_refuse(&packed->format, &codec.geometry, false, error);
     if (status == HC_OK)

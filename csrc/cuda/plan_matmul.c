@@ -119,8 +119,8 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
         step->params.gemv = gemv;
         return HC_OK;
     }
-    const float *decoded;
-    status = hc_cuda_decode_rows(packed, &geometry, workspace, plan, &decoded, error);
+    const void *decoded;
+    status = hc_cuda_decode_rows(packed, &geometry, HC_F32, workspace, plan, &decoded, error);
     if (status != HC_OK)
         return status;
     hc_cuda_sgemm sgemm = {.m = rows.rows,

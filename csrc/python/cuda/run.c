@@ -85,7 +85,7 @@ hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_p
         return hc_cuda_plan_fake_quantize(&call->x, &call->clip, &call->format, call->n_axes, call->axes, &call->out,
                                           workspace, plan, error);
     case DEQUANTIZE:
-        return hc_cuda_plan_dequantize(&call->packed, &call->out, plan, error);
+        return hc_cuda_plan_dequantize(&call->packed, &call->out, workspace, plan, error);
     case PREPACK:
         return hc_cuda_plan_prepack(&call->packed, workspace, plan, error);
     case CONV2D:
