@@ -81,7 +81,15 @@ static inline HC_DEVICE void hc_for_values(const hc_cuda_chunks &chunks, const h
         if (chunk.columns == 0)
             break;
         char *row = view.data + hc_dims_offset(&view.rows, chunk.row);
+        if (view.runs.n == 0) { /* the usual loop, several values at a time */
+            const int64_t values = view.run_length - chunk.first;
+            row += chunk.first * view.column_stride;
+            for (int c = (int)threadIdx.x % team; c < chunk.columns; c += team)
+                visit(slot * chunks.ld + c, c < values ? row + c * view.column_stride : NULL);
+            continue;
+        }
         const int64_t first_run = chunk.first / view.padded_run, skipped = chunk.first - first_run * view.padded_run;
+        HC_SHORT_LOOP
         for (int c = (int)threadIdx.x % team; c < chunk.columns; c += team) {
             int64_t run = first_run, in_run = skipped + c;
             for (; in_run >= view.padded_run; run++)
