@@ -280,7 +280,7 @@ def cuda_check(device: int, words: int, answers: int, of_warpgroups: bool, /) ->
 def cuda_quantize(
     device: int,
     stream: int,
-    allocate: None,
+    allocate: _Allocate,
     x: _OnDevice,
     packed: _Packed,
     clip: tuple[int, float] | None = ...,

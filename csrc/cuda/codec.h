@@ -64,7 +64,9 @@ static inline HC_DEVICE hc_components hc_own_components(const hc_cuda_chunks &ch
 static inline HC_DEVICE float hc_load_value(const char *from, int dtype) {
     if (dtype == HC_F32)
         return *(const float *)from;
-    return dtype == HC_F16 ? hc_f16_to_f32(*(const uint16_t *)from) : hc_bf16_to_f32(*(const uint16_t *)from);
+    const uint16_t bits = *(const uint16_t *)from;
+    const float half = hc_f16_to_f32(bits);
+    return dtype == HC_F16 ? half : hc_bf16_to_f32(bits); /* a choice, not a branch */
 }
 
 /* Up to 32 threads that take a chunk together; a block has whole teams. */
@@ -365,8 +367,9 @@ static inline HC_DEVICE float hc_shuffle_add(float value, int mask) {
 }
 
 /* The kernels of a family; `format` names the functions of its definition. */
+#define HC_FINDS_MAXIMA(family, format)                                                                                \
+    HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) { hc_maximum_block<format>(p); }
 #define HC_ENCODERS(family, format)                                                                                    \
-    HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) { hc_maximum_block<format>(p); }                                \
     HC_KERNEL(hc_encode_##family, hc_cuda_codec, 256, 3) { hc_encode_block<format>(p); }
 #define HC_DECODERS(family, format)                                                                                    \
     HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128) { hc_decode_block<format>(p); }

@@ -12,26 +12,26 @@
 enum { ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024, CLIP_THREADS = 128 };
 enum { WHOLE_ROWS_THREADS = 256 /* of the kernels that encode */ };
 
-/* The module of a family and its kernels; NULL: there is none. */
+/* The module of a family and its kernels; NULL: there is none. Formats with groups need no maxima. */
 static const struct {
     const char *module, *kernel[HC_CUDA_N_KERNELS];
 } FAMILIES[] = {
-#define FAMILY(name, integers)                                                                                         \
+#define FAMILY(name, maximum, integers)                                                                                \
     {                                                                                                                  \
         #name, {                                                                                                       \
-            "hc_maximum_" #name, "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers,                   \
-                "hc_chance_" #name, "hc_gemv_kept_" #name                                                              \
+            maximum, "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers, "hc_chance_" #name,           \
+                "hc_gemv_kept_" #name                                                                                  \
         }                                                                                                              \
     }
-    FAMILY(int, "hc_integers_int"),
-    FAMILY(vsq, "hc_integers_vsq"),
-    FAMILY(log, NULL),
-    FAMILY(float, NULL),
-    FAMILY(mx, "hc_integers_mx"),
-    FAMILY(nvfp4, "hc_integers_nvfp4"),
-    FAMILY(nf4, NULL),
+    FAMILY(int, "hc_maximum_int", "hc_integers_int"),
+    FAMILY(vsq, "hc_maximum_vsq", "hc_integers_vsq"),
+    FAMILY(log, "hc_maximum_log", NULL),
+    FAMILY(float, "hc_maximum_float", NULL),
+    FAMILY(mx, NULL, "hc_integers_mx"),
+    FAMILY(nvfp4, "hc_maximum_nvfp4", "hc_integers_nvfp4"),
+    FAMILY(nf4, NULL, NULL),
     {NULL, {NULL, NULL, NULL, NULL, NULL}},
-    {"ggml", {"hc_maximum_ggml", "hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"}},
+    {"ggml", {NULL, "hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"}},
     {NULL, {NULL, NULL, NULL, NULL, NULL}},
 #undef FAMILY
 };

@@ -8,16 +8,23 @@
 
 namespace {
 
+/* The place of an answer, from its number in 32 bits, as the planner saw to: divisions of 64 bits are long. */
+struct place {
+    uint32_t image, h, w;
+};
+static inline HC_DEVICE place place_of(const hc_cuda_conv &p, int64_t window) {
+    const uint32_t line = (uint32_t)window / (uint32_t)p.out_width, image = line / (uint32_t)p.out_height;
+    return {image, line - image * (uint32_t)p.out_height, (uint32_t)window - line * (uint32_t)p.out_width};
+}
+
 /* The window of an answer: its image and its first tap, which may lie outside. */
 struct corner {
     int64_t image;
     int h, w;
 };
-
 static inline HC_DEVICE corner corner_of(const hc_cuda_conv &p, int64_t window) {
-    const int64_t line = window / p.out_width, image = line / p.out_height;
-    return {image, (int)((line - image * p.out_height) * p.stride[0] - p.pad[0]),
-            (int)((window - line * p.out_width) * p.stride[1] - p.pad[1])};
+    const place at = place_of(p, window);
+    return {at.image, (int)(at.h * p.stride[0] - p.pad[0]), (int)(at.w * p.stride[1] - p.pad[1])};
 }
 
 /* The index of the pixel under a tap in its plane; -1 outside. */
@@ -29,13 +36,13 @@ static inline HC_DEVICE int64_t pixel_of(const hc_cuda_conv &p, const corner &c,
 
 /* Bias, and what is below 0 becomes 0; NaN stays. */
 static inline HC_DEVICE void finish(const hc_cuda_conv &p, int64_t window, int64_t filter, float value) {
-    const int64_t line = window / p.out_width, image = line / p.out_height, h = line - image * p.out_height;
-    const int64_t w = window - line * p.out_width;
+    const place at = place_of(p, window);
     if (p.bias)
         value += p.bias[filter];
     if (p.relu && value <= 0)
         value = 0;
-    *(float *)(p.y + image * p.y_stride[0] + filter * p.y_stride[1] + h * p.y_stride[2] + w * p.y_stride[3]) = value;
+    *(float *)(p.y + at.image * p.y_stride[0] + filter * p.y_stride[1] + at.h * p.y_stride[2] + at.w * p.y_stride[3]) =
+        value;
 }
 
 static inline HC_DEVICE float canonical(float value) { return value != value ? hc_f32_from_bits(0x7fc00000) : value; }
@@ -81,8 +88,7 @@ template <int N> struct windows : columns_of_bytes {
     static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {
         if (row >= p.conv.windows || column >= p.conv.filters)
             return;
-        const int64_t filter = blockIdx.z * p.conv.filters + column,
-                      image = row / (p.conv.out_height * p.conv.out_width);
+        const int64_t filter = blockIdx.z * p.conv.filters + column, image = place_of(p.conv, row).image;
         finish(p.conv, row, filter,
                is_grouped ? canonical(sum)
                           : (float)((double)p.x_scales[image] * (double)p.w_scales[filter] * (double)dot));

@@ -173,8 +173,8 @@ hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, co
     hc_status status = hc_cuda_packed_geometry(packed, &w.geometry, error);
     if (status != HC_OK)
         return status;
-    if (conv.windows == 0 || w.geometry.rows == 0 || w.geometry.columns == 0 || conv.groups > MOST_GROUPS ||
-        conv.filters > (int64_t)MOST_GROUPS * TILE || (x->dtype == HC_F64 && !activations))
+    if (conv.windows == 0 || conv.windows > INT32_MAX || w.geometry.rows == 0 || w.geometry.columns == 0 ||
+        conv.groups > MOST_GROUPS || conv.filters > (int64_t)MOST_GROUPS * TILE || (x->dtype == HC_F64 && !activations))
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not convolve arrays of these shapes or float64: use the CPU");
     if (!activations)

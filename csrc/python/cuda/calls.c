@@ -20,16 +20,14 @@ static int parse_start_of_rounding(PyObject *args, int n, hc_cuda_call *call) {
     return !PyErr_Occurred();
 }
 
-/* (..., x, packed[, clip, thresholds]) */
+/* (..., x, packed[, clip, thresholds]); the memory of `allocate` begins with the state (cuda/params.h). */
 static int parse_quantize(PyObject *args, hc_cuda_call *call) {
     if (!parse_start_of_rounding(args, 2, call) || !hc_cuda_parse_view(argument(args, 0), &call->x) ||
         !hc_cuda_parse_packed(argument(args, 1), &call->packed))
         return 0;
     call->what = QUANTIZE;
     call->checks = true;
-    if (call->allocate)
-        PyErr_SetString(PyExc_TypeError, "cuda_quantize: allocate is given, expected None");
-    return !call->allocate;
+    return 1;
 }
 
 /* (..., x, format, axes, out[, clip, thresholds]) */

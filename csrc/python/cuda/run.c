@@ -113,7 +113,7 @@ static hc_status launch_all(const hc_cuda_call *call, void *workspace, hc_cuda_p
         if (status != HC_OK)
             return status;
     }
-    if (call->checks && call->allocate) {
+    if (call->checks && call->allocate && call->out.data) {
         int64_t n = 1;
         for (int i = 0; i < call->out.ndim; i++)
             n *= call->out.shape[i];
