@@ -34,16 +34,25 @@ static inline HC_DEVICE int64_t pixel_of(const hc_cuda_conv &p, const corner &c,
     return h < 0 || h >= p.height || w < 0 || w >= p.width ? -1 : h * p.width + w;
 }
 
-/* Bias, and what is below 0 becomes 0; NaN stays. */
-static inline HC_DEVICE void finish(const hc_cuda_conv &p, int64_t window, int64_t filter, float value) {
-    const place at = place_of(p, window);
-    if (p.bias)
-        value += p.bias[filter];
-    if (p.relu && value <= 0)
-        value = 0;
-    *(float *)(p.y + at.image * p.y_stride[0] + filter * p.y_stride[1] + at.h * p.y_stride[2] + at.w * p.y_stride[3]) =
-        value;
-}
+/* Answers of a window. */
+struct answers {
+    const hc_cuda_conv &p;
+    const bool is_there;
+    const place at;
+    char *const y;
+
+    HC_DEVICE answers(const hc_cuda_conv &given, int64_t window)
+        : p(given), is_there(window < p.windows), at(place_of(p, window)),
+          y(p.y + at.image * p.y_stride[0] + at.h * p.y_stride[2] + at.w * p.y_stride[3]) {}
+    /* Bias, and what is below 0 becomes 0; NaN stays. */
+    HC_DEVICE void store(int64_t filter, float value) const {
+        if (p.bias)
+            value += p.bias[filter];
+        if (p.relu && value <= 0)
+            value = 0;
+        *(float *)(y + filter * p.y_stride[1]) = value;
+    }
+};
 
 static inline HC_DEVICE float canonical(float value) { return value != value ? hc_f32_from_bits(0x7fc00000) : value; }
 
@@ -84,15 +93,20 @@ template <int N> struct windows : columns_of_bytes {
     static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
         return p.w_scales[(blockIdx.z * p.conv.filters + hc_min(column, p.conv.filters - 1)) * p.segments + segment];
     }
-    template <bool is_grouped>
-    static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {
-        if (row >= p.conv.windows || column >= p.conv.filters)
-            return;
-        const int64_t filter = blockIdx.z * p.conv.filters + column, image = place_of(p.conv, row).image;
-        finish(p.conv, row, filter,
-               is_grouped ? canonical(sum)
-                          : (float)((double)p.x_scales[image] * (double)p.w_scales[filter] * (double)dot));
-    }
+    struct line : answers {
+        const params &all;
+        const float scale; /* of a folded row */
+
+        HC_DEVICE line(const params &given, int64_t row)
+            : answers(given.conv, row), all(given), scale(is_there ? given.x_scales[at.image] : 0) {}
+        template <bool is_grouped> HC_DEVICE void store(int64_t column, int32_t dot, float sum) const {
+            if (!is_there || column >= p.filters)
+                return;
+            const int64_t filter = blockIdx.z * p.filters + column;
+            answers::store(filter, is_grouped ? canonical(sum)
+                                              : (float)((double)scale * (double)all.w_scales[filter] * (double)dot));
+        }
+    };
 };
 
 static inline HC_DEVICE int64_t integer_at(const int8_t *from, int limbs, int64_t limb_bytes) {
@@ -127,9 +141,9 @@ template <bool is_grouped> static inline HC_DEVICE void direct(const hc_cuda_con
             }
         }
     }
-    finish(v, window, filter,
-           is_grouped ? canonical(sum)
-                      : (float)((double)p.x_scales[c.image] * (double)p.w_scales[filter] * (double)dot));
+    answers(v, window).store(
+        filter,
+        is_grouped ? canonical(sum) : (float)((double)p.x_scales[c.image] * (double)p.w_scales[filter] * (double)dot));
 }
 
 } // namespace
@@ -178,10 +192,12 @@ HC_KERNEL(hc_conv_f32, hc_cuda_conv_floats, 256) {
                 for (int j = 0; j < 4; j++)
                     sums[i][j] = fmaf(x[s][thread / 16 * 4 + i], w[s][thread % 16 * 4 + j], sums[i][j]);
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
+        const answers line(v, row + thread / 16 * 4 + i);
         for (int j = 0; j < 4; j++) {
-            const int64_t window = row + thread / 16 * 4 + i, filter = column + thread % 16 * 4 + j;
-            if (window < v.windows && filter < v.filters)
-                finish(v, window, blockIdx.z * v.filters + filter, sums[i][j]);
+            const int64_t filter = column + thread % 16 * 4 + j;
+            if (line.is_there && filter < v.filters)
+                line.store(blockIdx.z * v.filters + filter, sums[i][j]);
         }
+    }
 }

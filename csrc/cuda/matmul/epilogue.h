@@ -21,18 +21,38 @@ static inline HC_DEVICE float w_scale(const hc_cuda_gemm_s4 &p, int64_t column, 
     return ((const float *)(p.w_scales + hc_min(column, p.n - 1) * p.w_scales_stride))[segment];
 }
 
+/* The scale of a folded row of w, which is there. */
+static inline HC_DEVICE float folded_scale(const hc_cuda_gemm &p, int64_t column) { return p.w_scales[column]; }
+static inline HC_DEVICE float folded_scale(const hc_cuda_gemm_s4 &p, int64_t column) {
+    return *(const float *)(p.w_scales + column * p.w_scales_stride);
+}
+
+/* A row of y, of which a thread stores several columns: what they share is computed once. */
+template <typename params> struct line_of {
+    const params &p;
+    const bool is_there;
+    const float scale; /* of a folded row */
+    char *const y;
+
+    HC_DEVICE line_of(const params &given, int64_t row)
+        : p(given), is_there(row < p.m), scale(::x_scale(p, row, 0)), y(p.y + row * p.y_row) {}
+    template <bool is_grouped, typename integer> HC_DEVICE void store(int64_t column, integer dot, float sum) const {
+        if (!is_there || column >= p.n)
+            return;
+        float value = sum;
+        if (!is_grouped)
+            value = (float)((double)scale * (double)folded_scale(p, column) * (double)dot);
+        else if (value != value)
+            value = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
+        if (p.bias)
+            value += p.bias[column];
+        *(float *)(y + column * p.y_column) = value;
+    }
+};
+
 template <bool is_grouped, typename params, typename integer>
 static inline HC_DEVICE void store(const params &p, int64_t row, int64_t column, integer dot, float sum) {
-    if (row >= p.m || column >= p.n)
-        return;
-    float y = sum;
-    if (!is_grouped)
-        y = (float)((double)x_scale(p, row, 0) * (double)w_scale(p, column, 0) * (double)dot);
-    else if (y != y)
-        y = hc_f32_from_bits(0x7fc00000); /* every NaN is the same one */
-    if (p.bias)
-        y += p.bias[column];
-    *(float *)(p.y + row * p.y_row + column * p.y_column) = y;
+    line_of<params>(p, row).template store<is_grouped>(column, dot, sum);
 }
 
 template <typename params, typename integer>

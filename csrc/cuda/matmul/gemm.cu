@@ -21,16 +21,11 @@ template <int N> struct rows : columns_of_bytes {
     HC_DEVICE void copy_w(void *to, int64_t column, int64_t k) const {
         hc_copy_16(to, p.w + hc_min(column, p.n - 1) * p.ld + k);
     }
-    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) {
-        return ::x_scale(p, row, segment);
-    }
+    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) { return ::x_scale(p, row, segment); }
     static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
         return ::w_scale(p, column, segment);
     }
-    template <bool is_grouped>
-    static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {
-        ::store<is_grouped>(p, row, column, dot, sum);
-    }
+    typedef line_of<params> line;
 };
 
 /* Values of several limbs, and sums beyond 32 bits: S = sum of 256^(i + j) P_ij in 64. */

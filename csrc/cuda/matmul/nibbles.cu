@@ -61,16 +61,11 @@ template <int N, bool is_grouped> struct nibbles {
         int64_t steps;
     };
 
-    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) {
-        return ::x_scale(p, row, segment);
-    }
+    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) { return ::x_scale(p, row, segment); }
     static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
         return ::w_scale(p, column, segment);
     }
-    template <bool>
-    static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {
-        ::store<is_grouped>(p, row, column, dot, sum);
-    }
+    typedef line_of<params> line;
 };
 template <int N> struct folded : nibbles<N, false> {
     using nibbles<N, false>::nibbles;
