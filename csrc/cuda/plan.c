@@ -185,6 +185,8 @@ static const char *lacks(const hc_format *format, const hc_geometry *geometry, b
         return "patterns";
     if (geometry->rows == 0 || geometry->padded == 0)
         return "arrays without a value";
+    if (geometry->padded > UINT32_MAX || geometry->whole_columns > UINT32_MAX) /* HC_ROW_QUOTIENT */
+        return "rows of 2^32 values or more";
     if (!encodes)
         return NULL;
     if (ops->shared && ops->shared(format, geometry) > 0)

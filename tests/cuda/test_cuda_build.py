@@ -18,6 +18,7 @@ import pytest
 
 MODULES = {path.stem for path in (emulated.ROOT / "csrc/cuda").rglob("*.cu")}
 FATBIN = bytes.fromhex("50ed55ba")
+MOST_BYTES = 2_000_000  # of all fatbins, which every wheel has
 
 
 class Image(ctypes.Structure):
@@ -27,11 +28,12 @@ class Image(ctypes.Structure):
 
 
 def test_a_build_has_all_modules_or_none() -> None:
-    find, image, found = emulated.function_of("module"), Image(), set()
+    find, image, found, total = emulated.function_of("module"), Image(), set(), 0
     while find(len(found), ctypes.byref(image)) & 1:
         assert ctypes.string_at(image.data, 4) == FATBIN and image.bytes > 1000
         found.add(image.name.decode())
-    assert found in (set(), MODULES)
+        total += image.bytes
+    assert found in (set(), MODULES) and total < MOST_BYTES
 
 
 def build_functions(monkeypatch: pytest.MonkeyPatch, wanted: str | None, path: Path) -> dict[str, Any]:
@@ -78,8 +80,11 @@ def test_kernels_are_built_where_there_is_a_compiler(
 
 @pytest.mark.sweep(every=0)
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("source", ["gemm", "packed_s4", "sparse_24"])
-def test_matmul_kernels_keep_all_values_in_registers(source: str, architecture: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", sorted(MODULES))
+def test_no_kernel_spills_registers(source: str, architecture: str, tmp_path: Path) -> None:
+    if source.endswith("_90a") and architecture != "sm_90a":
+        pytest.skip("instructions of sm_90a")
+    (path,) = (emulated.ROOT / "csrc/cuda").rglob(f"{source}.cu")
     packaged = Path(sysconfig.get_path("purelib"), "nvidia/cu13/bin/nvcc")
     nvcc = shutil.which("nvcc") or (str(packaged) if packaged.exists() else None)
     if not nvcc:
@@ -95,11 +100,13 @@ def test_matmul_kernels_keep_all_values_in_registers(source: str, architecture: 
         "-Xptxas",
         "-v",
         "-cubin",
-        f"csrc/cuda/matmul/{source}.cu",
+        str(path),
     ]
     done = subprocess.run(
         [*command, "-o", str(tmp_path / "kernels.cubin")], cwd=emulated.ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    spilled = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
-    assert spilled and set(spilled) == {("0", "0", "0")}
+    found = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
+    assert found and {spilled[1:] for spilled in found} == {("0", "0")}
+    if path.parent.name in ("matmul", "conv"):
+        assert {spilled[0] for spilled in found} == {"0"}
