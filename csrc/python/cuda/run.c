@@ -32,20 +32,13 @@ int hc_cuda_parse_packed(PyObject *object, hc_packed *packed) {
     PyObject *format, *shape, *axes, *components;
     unsigned long long prepacked = 0;
     *packed = (hc_packed){0};
-    if (!PyArg_ParseTuple(object, "OOOO!|K", &format, &shape, &axes, &PyDict_Type, &components, &prepacked) ||
-        !hc_parse_format(format, &packed->format) || !hc_parse_sizes(shape, "shape", packed->shape, &packed->ndim) ||
-        !hc_parse_axes(axes, packed->axes, &packed->n_axes))
+    if (!PyArg_ParseTuple(object, "OOOO!|K", &format, &shape, &axes, &PyDict_Type, &components, &prepacked))
         return 0;
     packed->prepacked = (void *)(uintptr_t)prepacked;
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
-    hc_error error;
-    const hc_status status = hc_layout(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes,
-                                       &geometry, layout, &error);
-    if (status != HC_OK) {
-        hc_raise(status, &error);
+    if (!hc_parse_described(format, shape, axes, packed, &geometry, layout))
         return 0;
-    }
     for (int i = 0; i < HC_N_COMPONENTS; i++) {
         if (!layout[i].present)
             continue;
