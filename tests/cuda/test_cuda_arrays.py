@@ -113,6 +113,8 @@ def test_prepacked_weights_on_a_device_are_decoded_once(driver: driven.Driver, t
     assert hc.prepack(ready).nbytes == ready.nbytes and ready.to("cuda") is ready and ready.source_dtype == "float32"
     assert f"{ready.nbytes} byte" in repr(ready) and ready.bits_per_value == q.bits_per_value
     assert ready.to("cpu").source == q and hc.prepack(q).to("cuda").nbytes == ready.nbytes
+    stack = hc.quantize(values(2, 7, 64), text).to("cuda")
+    assert hc.prepack(stack).nbytes == 0  # no kernel reads panels of stacks and filters
     launches = []
     for weights in (there, ready):
         before = driver.counts()[0]
