@@ -119,7 +119,8 @@ def _rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: st
             _core.cuda_round_by_chance(*_start(t), _view(t), scales, levels, seed, _view(y), *more)
     if bounds is None:
         return y, None
-    low, high = bounds if taken is None else (taken.expanded().mul(bounds[0]), taken.expanded())
+    ends: tuple[Any, Any] = bounds if taken is None else (taken.expanded().mul(bounds[0]), taken.expanded())
+    low, high = ends
     single = t.to(torch.float32)
     note = single.ge(low).logical_and(single.le(high)).to(torch.float32)
     if isinstance(clip, str) and clip == "octav" and taken is not None:  # beyond, the bound divided by the value
