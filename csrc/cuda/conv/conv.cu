@@ -150,8 +150,8 @@ template <bool is_grouped> static inline HC_DEVICE void direct(const hc_cuda_con
 
 HC_KERNEL(hc_conv_s8_folded, hc_cuda_conv_integers, 128) { tile<false, 64, 64, 32, 32, 3, windows>::run(p); }
 HC_KERNEL(hc_conv_s8_grouped, hc_cuda_conv_integers, 128) { tile<true, 64, 64, 32, 32, 3, windows>::run(p); }
-HC_KERNEL(hc_conv_direct_folded, hc_cuda_conv_integers, 128) { direct<false>(p); }
-HC_KERNEL(hc_conv_direct_grouped, hc_cuda_conv_integers, 128) { direct<true>(p); }
+HC_KERNEL(hc_conv_direct_folded, hc_cuda_conv_integers, 128, 1) { direct<false>(p); }
+HC_KERNEL(hc_conv_direct_grouped, hc_cuda_conv_integers, 128, 1) { direct<true>(p); }
 
 /* A thread has 4 x 4 answers, each one chain of fma over k, of which 16 go through shared memory at a time (hc_sgemm). */
 HC_KERNEL(hc_conv_f32, hc_cuda_conv_floats, 256) {
