@@ -85,9 +85,11 @@ NVCC_FLAGS += ["--compress-mode=size"]
 if os.environ.get("HETEROCOMPUTE_WERROR") == "1":
     NVCC_FLAGS += ["-Werror", "all-warnings"]
 # A cubin also serves later minor versions of its major version (sm_80: 86 and 89). The driver compiles the PTX on
-# other devices, once. All fatbins together stay below 2.5 MB, so that the codecs have one cubin.
+# other devices, once. All fatbins together stay below 2 MB, so that the codecs have one cubin, and so do two files of
+# matmuls that few calls need.
 CUDA_CODE = {"80": "compute_80", "90": "sm_90"}
 CUDA_MATMUL_CODE = {"80": "[sm_80,compute_80]", "90a": "sm_90a", "100": "sm_100", "120": "sm_120"}
+CUDA_SELDOM = ("floats_bf16", "minima")
 
 
 def target_machine() -> str:
@@ -161,12 +163,8 @@ class BuildExt(build_ext):
 
     def compile_cuda(self, nvcc: str, source: str) -> str | None:
         """Compile a .cu file to a fatbin unless one is newer than all that it was made of; None if that fails."""
-        stem = Path(source).stem
-        code = CUDA_MATMUL_CODE if Path(source).parent.name == "matmul" else CUDA_CODE
-        if stem.endswith("_90a"):  # instructions that no other device has
-            code = {"90a": "sm_90a"}
         command = [nvcc, "-fatbin", *NVCC_FLAGS]
-        for virtual, real in code.items():
+        for virtual, real in cuda_code(source).items():
             command += ["-gencode", f"arch=compute_{virtual},code={real}"]
         folder = Path(self.lasting_folder(), f"{zlib.crc32(repr(command).encode()):08x}")
         target = folder / f"{Path(source).stem}.fatbin"
@@ -267,6 +265,14 @@ def is_ccache(command: str) -> bool:
     """Whether a compiler is ccache, by its name or behind a link."""
     place = shutil.which(command)
     return "ccache" in Path(command).name or (place is not None and "ccache" in Path(place).resolve().name)
+
+
+def cuda_code(source: str) -> dict[str, str]:
+    """Return what a .cu file is compiled for: virtual architectures, and the code for each."""
+    stem = Path(source).stem
+    if stem.endswith("_90a"):  # instructions that no other device has
+        return {"90a": "sm_90a"}
+    return CUDA_MATMUL_CODE if Path(source).parent.name == "matmul" and stem not in CUDA_SELDOM else CUDA_CODE
 
 
 def without_cuda(reason: str) -> None:

@@ -277,7 +277,16 @@ def cuda_move(device: int, stream: int, to: int, source: int, nbytes: int, /) ->
 def cuda_wait(device: int, stream: int, /) -> None: ...
 def cuda_place(address: int, /) -> int: ...
 def cuda_check(device: int, words: int, answers: int, of_warpgroups: bool, /) -> None: ...
-def cuda_quantize(device: int, stream: int, allocate: None, x: _OnDevice, packed: _Packed, /) -> int: ...
+def cuda_quantize(
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    x: _OnDevice,
+    packed: _Packed,
+    clip: tuple[int, float] | None = ...,
+    thresholds: int = ...,
+    /,
+) -> int: ...
 def cuda_fake_quantize(
     device: int,
     stream: int,
@@ -286,6 +295,7 @@ def cuda_fake_quantize(
     params: _Format,
     axes: tuple[int, ...],
     out: _OnDevice,
+    clip: tuple[int, float] | None = ...,
     thresholds: int = ...,
     /,
 ) -> int: ...
@@ -362,6 +372,7 @@ def cuda_round_by_chance(
     levels: tuple[NDArray[np.float64] | None, float, float, float, float],
     seed: int,
     out: _OnDevice,
+    clip: tuple[int, float] | None = ...,
     thresholds: int = ...,
     /,
 ) -> int: ...

@@ -77,6 +77,7 @@ template <typename format> static inline HC_DEVICE void hc_chance_block(const hc
     const int team = hc_team();
     for (int slot = (int)threadIdx.x / team; slot < chunks.threads; slot += (int)blockDim.x / team) {
         const hc_chunk at = hc_chunk_of(chunks, p.geometry, slot);
+        HC_SHORT_LOOP
         for (int c = (int)threadIdx.x % team; c < at.columns; c += team) {
             const int64_t column = at.first + c;
             if (column % p.x.padded_run >= p.x.run_length)

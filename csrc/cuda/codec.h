@@ -64,7 +64,9 @@ static inline HC_DEVICE hc_components hc_own_components(const hc_cuda_chunks &ch
 static inline HC_DEVICE float hc_load_value(const char *from, int dtype) {
     if (dtype == HC_F32)
         return *(const float *)from;
-    return dtype == HC_F16 ? hc_f16_to_f32(*(const uint16_t *)from) : hc_bf16_to_f32(*(const uint16_t *)from);
+    const uint16_t bits = *(const uint16_t *)from;
+    const float half = hc_f16_to_f32(bits);
+    return dtype == HC_F16 ? half : hc_bf16_to_f32(bits); /* a choice, not a branch */
 }
 
 /* Up to 32 threads that take a chunk together; a block has whole teams. */
@@ -81,7 +83,15 @@ static inline HC_DEVICE void hc_for_values(const hc_cuda_chunks &chunks, const h
         if (chunk.columns == 0)
             break;
         char *row = view.data + hc_dims_offset(&view.rows, chunk.row);
+        if (view.runs.n == 0) { /* the usual loop, several values at a time */
+            const int64_t values = view.run_length - chunk.first;
+            row += chunk.first * view.column_stride;
+            for (int c = (int)threadIdx.x % team; c < chunk.columns; c += team)
+                visit(slot * chunks.ld + c, c < values ? row + c * view.column_stride : NULL);
+            continue;
+        }
         const int64_t first_run = chunk.first / view.padded_run, skipped = chunk.first - first_run * view.padded_run;
+        HC_SHORT_LOOP
         for (int c = (int)threadIdx.x % team; c < chunk.columns; c += team) {
             int64_t run = first_run, in_run = skipped + c;
             for (; in_run >= view.padded_run; run++)
@@ -357,11 +367,12 @@ static inline HC_DEVICE float hc_shuffle_add(float value, int mask) {
 }
 
 /* The kernels of a family; `format` names the functions of its definition. */
+#define HC_FINDS_MAXIMA(family, format)                                                                                \
+    HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) { hc_maximum_block<format>(p); }
 #define HC_ENCODERS(family, format)                                                                                    \
-    HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) { hc_maximum_block<format>(p); }                                \
     HC_KERNEL(hc_encode_##family, hc_cuda_codec, 256, 3) { hc_encode_block<format>(p); }
 #define HC_DECODERS(family, format)                                                                                    \
-    HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128) { hc_decode_block<format>(p); }
+    HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128, 1) { hc_decode_block<format>(p); }
 #define HC_INTEGERS(family, format)                                                                                    \
     HC_KERNEL(hc_integers_##family, hc_cuda_integers, 128) { hc_integers_block<format>(p); }
 

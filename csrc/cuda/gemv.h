@@ -13,9 +13,9 @@ enum { HC_GEMV_VECTORS = 8 };
 /* Codes read as words. */
 typedef enum { HC_GEMV_NIBBLES, HC_GEMV_TABLE, HC_GEMV_BYTES } hc_gemv_codes;
 
-/* Adds what the lanes of a row have, and the answers that are there. */
+/* Adds what the lanes of a row have, and the answers that are there. Rows of w are fewer than 2^21, as the planner saw to. */
 template <bool has_groups, int MOST, int CHAINS>
-static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int64_t row, float row_scale,
+static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int row, float row_scale,
                                            float (&sums)[MOST][CHAINS]) {
     enum { LANES = has_groups ? 16 : 8 };
 #pragma unroll
@@ -48,14 +48,14 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
     enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8, MOST = HC_GEMV_VECTORS };
     const hc_geometry &g = p.geometry;
     const int lane = (int)threadIdx.x % LANES, vectors = (int)p.vectors;
-    const int64_t wanted = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES, row = hc_min(wanted, g.rows - 1);
+    const int wanted = (int)(blockIdx.x * blockDim.x + threadIdx.x) / LANES, row = hc_min(wanted, (int)g.rows - 1);
     const int64_t padded_run = g.padded / g.runs, span = has_groups ? g.group : 8;
     float *codes = (float *)hc_shared() + (int64_t)threadIdx.x * p.ld;
     float scale = 1, row_scale = 1, sums[MOST][CHAINS] = {};
     for (int64_t first = lane * span; first < g.padded; first += LANES * span) {
         const int columns = (int)hc_min(span, g.padded - first);
         /* a group lies in one run, and is padded at its end */
-        const int64_t run = has_groups ? first / padded_run : 0, in_run = first - run * padded_run;
+        const int64_t run = has_groups ? HC_ROW_QUOTIENT(first, padded_run) : 0, in_run = first - run * padded_run;
         const int values = (int)hc_min(columns, has_groups ? g.run_length - in_run : g.columns - first);
         const char *x = p.x.data + (has_groups ? run * g.run_length + in_run : first) * p.x.column_stride;
         float chains[MOST][1] = {};
@@ -90,7 +90,7 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
     enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8, MOST = HC_GEMV_VECTORS };
     const hc_geometry &g = p.geometry;
     const int lane = (int)threadIdx.x % LANES, vectors = (int)p.vectors, n = p.format.n, m = p.format.m;
-    const int64_t wanted = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES, row = hc_min(wanted, g.rows - 1);
+    const int wanted = (int)(blockIdx.x * blockDim.x + threadIdx.x) / LANES, row = hc_min(wanted, (int)g.rows - 1);
     const int64_t span = has_groups ? g.group : 8, all = has_groups ? g.run_length : g.whole_length;
     float *codes = (float *)hc_shared() + (int64_t)threadIdx.x * p.ld;
     float scale = 1, row_scale = 1, sums[MOST][CHAINS] = {};
@@ -147,18 +147,24 @@ template <hc_gemv_codes CODES> static inline HC_DEVICE float hc_gemv_code(const 
            (float)((1 << (23 - place)) + 8);
 }
 
+/* One of four registers, also where `i` is no constant. */
+static inline HC_DEVICE uint32_t hc_gemv_word(const uint32_t (&words)[4], int i) {
+    return i < 2 ? (i == 0 ? words[0] : words[1]) : i == 2 ? words[2] : words[3];
+}
+
 /* ROWS rows of words, as many codes in all as WORDS hold, times values of x: one chain of fma, or one for each of eight values. */
 template <hc_gemv_codes CODES, int WORDS, int CHAINS, int MOST, int ROWS>
 static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *table, const uint32_t (&words)[ROWS][4],
                                            int first_word, const char *x, float (&chains)[ROWS][MOST][CHAINS]) {
     enum { IN_WORD = CODES == HC_GEMV_BYTES ? 4 : 8, BITS = 32 / IN_WORD };
     enum { UNROLLED = MOST == 1 || CHAINS > 1 ? IN_WORD / 4 : 1 /* chains are registers */ };
-#pragma unroll
+    enum { WORDS_UNROLLED = CODES == HC_GEMV_BYTES && MOST > 1 && CHAINS == 1 ? 1 : WORDS /* else registers spill */ };
+#pragma unroll(WORDS_UNROLLED)
     for (int w = 0; w < WORDS; w++) {
         uint32_t word[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
-            word[r] = hc_gemv_unsigned<CODES>(words[r][first_word + w]);
+            word[r] = hc_gemv_unsigned<CODES>(hc_gemv_word(words[r], first_word + w));
 #pragma unroll(UNROLLED)
         for (int c = 0; c < IN_WORD; c += 4) {
             float codes[ROWS][4], four[4];
@@ -217,16 +223,14 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         by_group.group = 1;
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            const int64_t row = hc_min(row_of(r), p.geometry.rows - 1);
+            const int row = hc_min(row_of(r), (int)p.geometry.rows - 1);
             for (int i = 0; i < HC_N_COMPONENTS; i++)
                 parts[r].part[i] = {p.parts.part[i].data + row * p.parts.part[i].row_stride, 0, 0};
             parts[r].first_row = p.parts.first_row + row;
             scale_of(r, 0, &row_scale[r]);
         }
     }
-    HC_DEVICE int64_t row_of(int r) const {
-        return ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES * ROWS + r;
-    }
+    HC_DEVICE int row_of(int r) const { return (int)(blockIdx.x * blockDim.x + threadIdx.x) / LANES * ROWS + r; }
     HC_DEVICE float scale_of(int r, int64_t group, float *of_row) const {
         float scale = 1, code;
         const hc_tile tile = {0, 1, group, 1};
@@ -343,8 +347,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         const int64_t span = has_groups ? g.group : 8, in_run_groups = has_groups ? g.groups_per_run : 0;
         piece words;
         for (int64_t item = block * LANES + lane; item * span < g.padded; item += LANES) {
-            /* 32 bits, as the planner saw to: those of 64 are calls, around which registers are spilled */
-            const int64_t run = has_groups && g.runs > 1 ? (uint32_t)item / (uint32_t)in_run_groups : 0;
+            const int64_t run = has_groups && g.runs > 1 ? HC_ROW_QUOTIENT(item, in_run_groups) : 0;
             const int64_t first = item * span, in_run = first - run * in_run_groups * span;
             const int64_t values = hc_min(span, (has_groups ? g.run_length : g.columns) - in_run);
             const char *x = x_at(run * g.run_length + in_run);
@@ -406,17 +409,16 @@ enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
         function<__VA_ARGS__, false>(p)
 
 #define HC_GEMV(family, format, kinds)                                                                                 \
-    HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128) { HC_GEMV_KINDS(kinds, hc_gemv_decoded, format); }
+    HC_KERNEL(hc_gemv_##family, hc_cuda_gemv, 128, 1) { HC_GEMV_KINDS(kinds, hc_gemv_decoded, format); }
 /* Those of patterns; a family without a pattern has none. */
 #define HC_KEPT(family, format, kinds)                                                                                 \
-    HC_KERNEL(hc_decode_kept_##family, hc_cuda_codec, 128) { hc_decode_kept<format>(p); }                              \
-    HC_KERNEL(hc_gemv_kept_##family, hc_cuda_gemv, 128) { HC_GEMV_KINDS(kinds, hc_gemv_kept, format); }
+    HC_KERNEL(hc_gemv_kept_##family, hc_cuda_gemv, 128, 1) { HC_GEMV_KINDS(kinds, hc_gemv_kept, format); }
 /* Those that read words of so many bits a code: of one vector, and of up to eight. */
 #define HC_GEMV_WORDS(family, format, kinds, bits, codes)                                                              \
     HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128, 5) {                                                 \
         HC_GEMV_KINDS(kinds, hc_gemv_words, codes, 1, format);                                                         \
     }                                                                                                                  \
-    HC_KERNEL(hc_gemv_##family##_b##bits##_v8, hc_cuda_gemv, 128) {                                                    \
+    HC_KERNEL(hc_gemv_##family##_b##bits##_v8, hc_cuda_gemv, 128, kinds == HC_WITH_GROUPS ? 5 : 0) {                   \
         HC_GEMV_KINDS(kinds, hc_gemv_words, codes, HC_GEMV_VECTORS, format);                                           \
     }
 

@@ -30,7 +30,9 @@ typedef struct {
         hc_cuda_gemv gemv;
         hc_cuda_sgemm sgemm;
         hc_cuda_sgemm_kept sgemm_kept;
+        hc_cuda_expand expand;
         hc_cuda_chance chance;
+        hc_cuda_thresholds thresholds;
         hc_cuda_prune prune;
         hc_cuda_conv_integers conv_integers;
         hc_cuda_conv_floats conv_floats;
@@ -61,12 +63,17 @@ typedef struct {
 bool hc_cuda_module(int number, hc_cuda_image *image);
 
 /* A workspace is aligned to 256 bytes and begins with an hc_cuda_state. Shapes and axes have been checked, as hc_quantize does.
- * HC_UNSUPPORTED, with a sentence: the kernels lack it. thresholds: one float32 a group on the device, (rows, groups), or
- * NULL. */
-hc_status hc_cuda_plan_quantize(const hc_view *x, const float *thresholds, const hc_packed *packed, void *workspace,
+ * HC_UNSUPPORTED, with a sentence: the kernels lack it. */
+typedef struct {
+    hc_clip clip;
+    float *thresholds; /* where they are left on the device, (rows, groups), or NULL */
+} hc_cuda_clip;
+/* clip: NULL for the largest magnitudes. */
+hc_status hc_cuda_plan_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *packed, void *workspace,
                                 hc_cuda_plan *plan, hc_error *error);
-hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, hc_cuda_plan *plan, hc_error *error);
-hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const float *thresholds, const hc_format *format, int n_axes,
+hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, void *workspace, hc_cuda_plan *plan,
+                                  hc_error *error);
+hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_format *format, int n_axes,
                                      const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                                      hc_error *error);
 /* x, w: rows over k (the last axes are reduced); out: (rows of x, rows of w); bias: on the device, or NULL. x is packed, or float

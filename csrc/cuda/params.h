@@ -25,7 +25,7 @@ typedef struct {
     int32_t ld, own_bytes;          /* a thread's shared memory: values, then components */
 } hc_cuda_chunks;
 
-/* hc_maximum_, hc_encode_, hc_decode_ and hc_decode_kept_<family>. */
+/* hc_maximum_, hc_encode_ and hc_decode_<family>. */
 typedef struct {
     hc_format format;
     hc_geometry geometry;
@@ -119,6 +119,17 @@ typedef struct {
     uint64_t seed;
 } hc_cuda_chance;
 
+/* hc_thresholds: what replaces the largest magnitude of every group (ops/codec/clip.h). A team of 8 threads takes a group. */
+enum { HC_CUDA_CLIP_TEAM = 8 };
+typedef struct {
+    hc_geometry geometry;
+    hc_row_view x;
+    int32_t kind, positive; /* hc_clip_kind; of max(x, 0) in place of |x| */
+    double value, inside;   /* a fraction, or a percentile; of octav (kernels/clip/clip.h) */
+    float *thresholds;      /* (rows, groups) */
+    hc_cuda_state *state;
+} hc_cuda_thresholds;
+
 /* hc_prune: of every m values the n with the largest magnitude, and their positions. */
 typedef struct {
     hc_geometry geometry;  /* groups of m values */
@@ -159,6 +170,15 @@ typedef struct {
     char *y;
     int64_t y_row, y_column;
 } hc_cuda_sgemm;
+
+/* hc_expand: decoded kept values, (rows, kept columns) of the dtype of x, to whole columns of x. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+    hc_row_view x;
+    hc_component metadata;
+    const void *values;
+} hc_cuda_expand;
 
 /* hc_sgemm_kept: the same, of kept values: w is (n, kept columns), k whole columns of x; of one run. */
 typedef struct {

@@ -3,34 +3,35 @@
 
 #include "base/layout.h"
 #include "formats/format.h"
+#include "ops/codec/clip.h"
 #include "ops/codec/rows.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024 };
+enum { ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024, CLIP_THREADS = 128 };
 enum { WHOLE_ROWS_THREADS = 256 /* of the kernels that encode */ };
 
-/* The module of a family and its kernels; NULL: there is none. */
+/* The module of a family and its kernels; NULL: there is none. Formats with groups need no maxima. */
 static const struct {
     const char *module, *kernel[HC_CUDA_N_KERNELS];
 } FAMILIES[] = {
-#define FAMILY(name, integers)                                                                                         \
+#define FAMILY(name, maximum, integers)                                                                                \
     {                                                                                                                  \
         #name, {                                                                                                       \
-            "hc_maximum_" #name, "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers,                   \
-                "hc_chance_" #name, "hc_decode_kept_" #name, "hc_gemv_kept_" #name                                     \
+            maximum, "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers, "hc_chance_" #name,           \
+                "hc_gemv_kept_" #name                                                                                  \
         }                                                                                                              \
     }
-    FAMILY(int, "hc_integers_int"),
-    FAMILY(vsq, "hc_integers_vsq"),
-    FAMILY(log, NULL),
-    FAMILY(float, NULL),
-    FAMILY(mx, "hc_integers_mx"),
-    FAMILY(nvfp4, "hc_integers_nvfp4"),
-    FAMILY(nf4, NULL),
+    FAMILY(int, "hc_maximum_int", "hc_integers_int"),
+    FAMILY(vsq, "hc_maximum_vsq", "hc_integers_vsq"),
+    FAMILY(log, "hc_maximum_log", NULL),
+    FAMILY(float, "hc_maximum_float", NULL),
+    FAMILY(mx, NULL, "hc_integers_mx"),
+    FAMILY(nvfp4, "hc_maximum_nvfp4", "hc_integers_nvfp4"),
+    FAMILY(nf4, NULL, NULL),
     {NULL, {NULL, NULL, NULL, NULL, NULL}},
-    {"ggml", {"hc_maximum_ggml", "hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"}},
+    {"ggml", {NULL, "hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"}},
     {NULL, {NULL, NULL, NULL, NULL, NULL}},
 #undef FAMILY
 };
@@ -184,6 +185,8 @@ static const char *lacks(const hc_format *format, const hc_geometry *geometry, b
         return "patterns";
     if (geometry->rows == 0 || geometry->padded == 0)
         return "arrays without a value";
+    if (geometry->padded > UINT32_MAX || geometry->whole_columns > UINT32_MAX) /* HC_ROW_QUOTIENT */
+        return "rows of 2^32 values or more";
     if (!encodes)
         return NULL;
     if (ops->shared && ops->shared(format, geometry) > 0)
@@ -253,11 +256,39 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
     return HC_OK;
 }
 
-static hc_status plan_rounding(const hc_view *x, const float *thresholds, const hc_format *format, int n_axes,
+/* The step that finds the threshold of every group. */
+static hc_status add_thresholds(const hc_view *x, const hc_clip *clip, const hc_format *format,
+                                const hc_geometry *geometry, int n_axes, const int *axes, float *thresholds,
+                                hc_cuda_state *state, hc_cuda_plan *plan, hc_error *error) {
+    const hc_clip_domain domain = hc_format_find(format->family)->clip_domain(format);
+    const int64_t teams = geometry->rows * geometry->groups,
+                  blocks = hc_ceil_div(teams * HC_CUDA_CLIP_TEAM, CLIP_THREADS);
+    const hc_status status = hc_clip_check(clip, format, "clip", error);
+    if (status != HC_OK)
+        return status;
+    if (domain == HC_CLIP_WHOLE || blocks > INT32_MAX)
+        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not clip %s: use the CPU",
+                       domain == HC_CLIP_WHOLE ? "a scale of the whole array" : "so many groups");
+    hc_cuda_step *step = hc_cuda_add_step(plan, "thresholds", "hc_thresholds", blocks, 1, CLIP_THREADS, 0,
+                                          sizeof step->params.thresholds);
+    step->params.thresholds = (hc_cuda_thresholds){.geometry = *geometry,
+                                                   .kind = clip->kind,
+                                                   .positive = domain == HC_CLIP_POSITIVE,
+                                                   .value = clip->value,
+                                                   .inside = hc_clip_inside(format),
+                                                   .thresholds = thresholds,
+                                                   .state = state};
+    hc_rows_init(&step->params.thresholds.x, x, geometry, n_axes, axes);
+    return HC_OK;
+}
+
+static hc_status plan_rounding(const hc_view *x, const hc_cuda_clip *clip, const hc_format *format, int n_axes,
                                const int *axes, const hc_components *parts, const hc_view *y, void *workspace,
                                hc_cuda_plan *plan, hc_error *error) {
     hc_geometry geometry;
-    const hc_status status = hc_format_geometry(format, x->ndim, x->shape, n_axes, axes, &geometry, error);
+    hc_status status = hc_format_geometry(format, x->ndim, x->shape, n_axes, axes, &geometry, error);
+    if (status == HC_OK)
+        status = hc_cuda_refuse(format, &geometry, true, error);
     if (status != HC_OK)
         return status;
     plan->n = 0;
@@ -265,20 +296,28 @@ static hc_status plan_rounding(const hc_view *x, const float *thresholds, const 
     hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
     uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, geometry.rows * (int64_t)sizeof *row_maxima);
     hc_cuda_add_clear(plan, state, plan->workspace_bytes);
+    float *thresholds = NULL;
+    if (clip && clip->clip.kind != HC_CLIP_ABSMAX) {
+        const int64_t bytes = geometry.rows * geometry.groups * (int64_t)sizeof *thresholds;
+        thresholds = clip->thresholds ? clip->thresholds : hc_cuda_reserve(workspace, plan, bytes);
+        status = add_thresholds(x, &clip->clip, format, &geometry, n_axes, axes, thresholds, state, plan, error);
+        if (status != HC_OK)
+            return status;
+    }
     return hc_cuda_add_quantize(x, thresholds, format, &geometry, n_axes, axes, parts, y, state, row_maxima, plan,
                                 error);
 }
 
-hc_status hc_cuda_plan_quantize(const hc_view *x, const float *thresholds, const hc_packed *packed, void *workspace,
+hc_status hc_cuda_plan_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *packed, void *workspace,
                                 hc_cuda_plan *plan, hc_error *error) {
-    return plan_rounding(x, thresholds, &packed->format, packed->n_axes, packed->axes, &packed->components, NULL,
-                         workspace, plan, error);
+    return plan_rounding(x, clip, &packed->format, packed->n_axes, packed->axes, &packed->components, NULL, workspace,
+                         plan, error);
 }
 
-hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const float *thresholds, const hc_format *format, int n_axes,
+hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_format *format, int n_axes,
                                      const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                                      hc_error *error) {
-    return plan_rounding(x, thresholds, format, n_axes, axes, NULL, out, workspace, plan, error);
+    return plan_rounding(x, clip, format, n_axes, axes, NULL, out, workspace, plan, error);
 }
 
 hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
@@ -287,37 +326,42 @@ hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry
 }
 
 hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *geometry, const hc_view *out, int n_axes,
-                                  const int *axes, hc_cuda_plan *plan, hc_error *error) {
-    hc_cuda_codec codec = {.format = packed->format, .geometry = *geometry, .parts = packed->components};
+                                  const int *axes, void *workspace, hc_cuda_plan *plan, hc_error *error) {
     hc_format whole = packed->format; /* without its pattern */
     whole.n = whole.m = 0;
     hc_geometry all;
+    const void *values = NULL;
     hc_status status = hc_cuda_refuse(&whole, geometry, false, error);
     if (status == HC_OK)
         status = hc_geometry_of_axes(NULL, 1, out->ndim, out->shape, n_axes, axes, &all, error);
+    if (status == HC_OK)
+        status = hc_cuda_decode_rows(packed, geometry, out->dtype, workspace, plan, &values, error);
     if (status != HC_OK)
         return status;
-    hc_rows_init(&codec.x, out, &all, n_axes, axes);
     const int64_t blocks = geometry->rows * geometry->runs * hc_ceil_div(all.run_length, packed->format.m);
     const int threads = HC_CUDA_MAX_THREADS;
     if (hc_ceil_div(blocks, threads) > INT32_MAX)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not decode %lld blocks: use the CPU",
                        (long long)blocks);
-    hc_cuda_step *step =
-        hc_cuda_add_step(plan, hc_cuda_module_of(whole.family), hc_cuda_kernel_of(whole.family, HC_CUDA_DECODE_KEPT),
-                         hc_ceil_div(blocks, threads), 1, threads,
-                         threads * (packed->format.n | 1) * (int64_t)size_of(out), sizeof codec);
-    step->params.codec = codec;
+    hc_cuda_step *step = hc_cuda_add_step(plan, "patterns", "hc_expand", hc_ceil_div(blocks, threads), 1, threads, 0,
+                                          sizeof step->params.expand);
+    step->params.expand = (hc_cuda_expand){.format = packed->format,
+                                           .geometry = *geometry,
+                                           .metadata = packed->components.part[HC_METADATA],
+                                           .values = values};
+    hc_rows_init(&step->params.expand.x, out, &all, n_axes, axes);
     return HC_OK;
 }
 
-hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, hc_cuda_plan *plan, hc_error *error) {
+hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, void *workspace, hc_cuda_plan *plan,
+                                  hc_error *error) {
     hc_cuda_codec codec = {.format = packed->format, .parts = packed->components};
     plan->n = 0;
     plan->workspace_bytes = 0;
     hc_status status = hc_cuda_packed_geometry(packed, &codec.geometry, error);
     if (status == HC_OK && packed->format.m > 0)
-        return hc_cuda_add_decode_kept(packed, &codec.geometry, out, packed->n_axes, packed->axes, plan, error);
+        return hc_cuda_add_decode_kept(packed, &codec.geometry, out, packed->n_axes, packed->axes, workspace, plan,
+                                       error);
     if (status == HC_OK)
         status = hc_cuda_refuse(&packed->format, &codec.geometry, false, error);
     if (status == HC_OK)

@@ -119,8 +119,8 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
         step->params.gemv = gemv;
         return HC_OK;
     }
-    const float *decoded;
-    status = hc_cuda_decode_rows(packed, &geometry, workspace, plan, &decoded, error);
+    const void *decoded;
+    status = hc_cuda_decode_rows(packed, &geometry, HC_F32, workspace, plan, &decoded, error);
     if (status != HC_OK)
         return status;
     hc_cuda_sgemm sgemm = {.m = rows.rows,
@@ -133,9 +133,10 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            .y_column = to.y_column};
     hc_rows_init(&sgemm.x, x, &rows, 1, &last);
     if (is_kept) {
-        const int64_t x_tiles = hc_ceil_div(sgemm.m, 32), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
+        const int64_t x_tiles = hc_ceil_div(sgemm.m, SGEMM_TILE), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
         hc_cuda_step *step = hc_cuda_add_step(plan, "patterns", "hc_sgemm_kept", x_tiles, w_tiles, 256,
-                                              SGEMM_TILE * 33 * (int64_t)sizeof(float), sizeof step->params.sgemm_kept);
+                                              32 * (SGEMM_TILE + 2 + 2 * SGEMM_TILE) * (int64_t)sizeof(float),
+                                              sizeof step->params.sgemm_kept);
         step->params.sgemm_kept =
             (hc_cuda_sgemm_kept){sgemm, packed->format, geometry, packed->components.part[HC_METADATA]};
         return HC_OK;

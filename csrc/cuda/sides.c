@@ -76,9 +76,10 @@ void hc_cuda_reserve_parts(const hc_format *format, const hc_geometry *geometry,
 }
 
 /* Rows of `length` values a run in the workspace. */
-static hc_view rows_of(const hc_geometry *geometry, int64_t length, void *workspace, hc_cuda_plan *plan) {
-    hc_view values = {.dtype = HC_F32, .ndim = 3, .shape = {geometry->rows, geometry->runs, length}};
-    int64_t step = sizeof(float);
+static hc_view rows_of(const hc_geometry *geometry, int64_t length, hc_dtype dtype, void *workspace,
+                       hc_cuda_plan *plan) {
+    hc_view values = {.dtype = dtype, .ndim = 3, .shape = {geometry->rows, geometry->runs, length}};
+    int64_t step = hc_dtype_size(dtype);
     for (int i = 2; i >= 0; step *= values.shape[i--])
         values.strides[i] = step;
     values.data = hc_cuda_reserve(workspace, plan, step);
@@ -87,24 +88,25 @@ static hc_view rows_of(const hc_geometry *geometry, int64_t length, void *worksp
 
 static const int AXES[] = {1, 2};
 
-hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan,
-                              const float **decoded, hc_error *error) {
+hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geometry, hc_dtype dtype, void *workspace,
+                              hc_cuda_plan *plan, const void **decoded, hc_error *error) {
     hc_cuda_codec codec = {.format = packed->format, .geometry = *geometry, .parts = packed->components};
-    const hc_status status = hc_cuda_plan_chunks(&packed->format, geometry, sizeof(float), false, &codec.chunks, error);
+    const int size = (int)hc_dtype_size(dtype);
+    const hc_status status = hc_cuda_plan_chunks(&packed->format, geometry, size, false, &codec.chunks, error);
     if (status != HC_OK)
         return status;
-    const hc_view values = rows_of(geometry, geometry->run_length, workspace, plan);
+    const hc_view values = rows_of(geometry, geometry->run_length, dtype, workspace, plan);
     hc_rows_init(&codec.x, &values, geometry, 2, AXES);
-    hc_cuda_add_codec(plan, HC_CUDA_DECODE, &codec, sizeof(float));
+    hc_cuda_add_codec(plan, HC_CUDA_DECODE, &codec, size);
     *decoded = values.data;
     return HC_OK;
 }
 
 hc_status hc_cuda_decode_whole(const hc_packed *packed, const hc_geometry *geometry, void *workspace,
-                               hc_cuda_plan *plan, const float **decoded, hc_error *error) {
+                               hc_cuda_plan *plan, const void **decoded, hc_error *error) {
     if (packed->format.m == 0)
-        return hc_cuda_decode_rows(packed, geometry, workspace, plan, decoded, error);
-    const hc_view values = rows_of(geometry, geometry->whole_length, workspace, plan);
+        return hc_cuda_decode_rows(packed, geometry, HC_F32, workspace, plan, decoded, error);
+    const hc_view values = rows_of(geometry, geometry->whole_length, HC_F32, workspace, plan);
     *decoded = values.data;
-    return hc_cuda_add_decode_kept(packed, geometry, &values, 2, AXES, plan, error);
+    return hc_cuda_add_decode_kept(packed, geometry, &values, 2, AXES, workspace, plan, error);
 }

@@ -23,11 +23,8 @@ hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integers intege
 /* Where workspace is reserved for what a format stores of rows. */
 void hc_cuda_reserve_parts(const hc_format *format, const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan,
                            hc_components *parts);
-/* The step that decodes a packed array to rows of float32, in the workspace; of a pattern, what is kept. */
-hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan,
-                              const float **decoded, hc_error *error);
-/* The same; of a pattern, whole columns. */
+/* The step that decodes a packed array to rows of float32, in the workspace; of a pattern, whole columns. */
 hc_status hc_cuda_decode_whole(const hc_packed *packed, const hc_geometry *geometry, void *workspace,
-                               hc_cuda_plan *plan, const float **decoded, hc_error *error);
+                               hc_cuda_plan *plan, const void **decoded, hc_error *error);
 
 #endif

@@ -14,7 +14,6 @@ typedef enum {
     HC_CUDA_GEMV,
     HC_CUDA_INTEGERS,
     HC_CUDA_CHANCE,
-    HC_CUDA_DECODE_KEPT,
     HC_CUDA_GEMV_KEPT,
     HC_CUDA_N_KERNELS
 } hc_cuda_kernel;
@@ -36,9 +35,12 @@ hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geomet
 int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size);
 
 hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error);
-/* The step that decodes an array with a pattern to whole columns, a thread a block of it. */
+/* The step that decodes a packed array to rows of float32 or float64, in the workspace; of a pattern, what is kept. */
+hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geometry, hc_dtype dtype, void *workspace,
+                              hc_cuda_plan *plan, const void **decoded, hc_error *error);
+/* The steps that decode an array with a pattern: what is kept, to the workspace, and then to whole columns. */
 hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *geometry, const hc_view *out, int n_axes,
-                                  const int *axes, hc_cuda_plan *plan, hc_error *error);
+                                  const int *axes, void *workspace, hc_cuda_plan *plan, hc_error *error);
 /* HC_UNSUPPORTED where there are no kernels for it. */
 hc_status hc_cuda_refuse(const hc_format *format, const hc_geometry *geometry, bool encodes, hc_error *error);
 /* Steps that quantize x to parts, or, where y is given, to values. The state lies at the start of what is cleared. */

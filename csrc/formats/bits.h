@@ -19,6 +19,14 @@
 #define HC_SHORT_LOOP
 #endif
 
+/* Quotient of indices of a row. A division of 64 bits is a call on a CUDA device, around which registers are spilled; rows
+ * have fewer than 2^32 values there. */
+#ifdef __CUDACC__
+#define HC_ROW_QUOTIENT(a, b) ((int64_t)((uint32_t)(a) / (uint32_t)(b)))
+#else
+#define HC_ROW_QUOTIENT(a, b) ((a) / (b))
+#endif
+
 /* Eight values take `bits` bytes. values * bits may overflow: rows of an array without rows have up to 2^60 values. */
 static inline int64_t hc_row_bytes(int64_t values, int bits) {
     return values / 8 * bits + hc_ceil_div(values % 8 * bits, 8);
@@ -100,7 +108,7 @@ static inline int32_t hc_largest_code(int bits, bool is_unsigned) {
 #define HC_FOR_GROUPS(tile, geometry)                                                                                  \
     for (int64_t c = 0, group = 0, last = 0;                                                                           \
          c < (tile)->columns &&                                                                                        \
-         (group = ((tile)->first_column + c) / (geometry)->group,                                                      \
+         (group = HC_ROW_QUOTIENT((tile)->first_column + c, (geometry)->group),                                        \
          last = hc_min((tile)->columns, (group + 1) * (geometry)->group - (tile)->first_column), true);                \
          c = last)
 

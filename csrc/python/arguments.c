@@ -290,6 +290,19 @@ static int parse_component(PyObject *dict, const char *name, hc_component_id id,
     return 1;
 }
 
+int hc_parse_described(PyObject *format, PyObject *shape, PyObject *axes, hc_packed *packed, hc_geometry *geometry,
+                       hc_component_layout layout[HC_N_COMPONENTS]) {
+    if (!hc_parse_format(format, &packed->format) || !hc_parse_sizes(shape, "shape", packed->shape, &packed->ndim) ||
+        !hc_parse_axes(axes, packed->axes, &packed->n_axes))
+        return 0;
+    hc_error error;
+    const hc_status status =
+        hc_layout(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes, geometry, layout, &error);
+    if (status != HC_OK)
+        hc_raise(status, &error);
+    return status == HC_OK;
+}
+
 int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed *packed, hc_held *held) {
     PyObject *format, *shape, *axes, *components, *prepacked = NULL;
     *packed = (hc_packed){0};
@@ -298,19 +311,12 @@ int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed
         return 0;
     }
     if (!PyArg_ParseTuple(object, "OOOO!|O!", &format, &shape, &axes, &PyDict_Type, &components, &PyCapsule_Type,
-                          &prepacked) ||
-        !hc_parse_format(format, &packed->format) || !hc_parse_sizes(shape, "shape", packed->shape, &packed->ndim) ||
-        !hc_parse_axes(axes, packed->axes, &packed->n_axes))
+                          &prepacked))
         return 0;
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
-    hc_error error;
-    const hc_status status = hc_layout(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes,
-                                       &geometry, layout, &error);
-    if (status != HC_OK) {
-        hc_raise(status, &error);
+    if (!hc_parse_described(format, shape, axes, packed, &geometry, layout))
         return 0;
-    }
     if (prepacked) {
         packed->prepacked = PyCapsule_GetPointer(prepacked, HC_PREPACKED_CAPSULE);
         if (!packed->prepacked || !hc_hold(held, prepacked))

@@ -23,6 +23,9 @@ int hc_parse_axes(PyObject *object, int *axes, int *count);
 #define HC_PREPACKED_CAPSULE "heterocompute.prepacked"
 #define HC_PREPACKED_FILTERS_CAPSULE "heterocompute.prepacked_filters"
 
+/* Format, shape and axes of a packed array, and the layout of its components. */
+int hc_parse_described(PyObject *format, PyObject *shape, PyObject *axes, hc_packed *packed, hc_geometry *geometry,
+                       hc_component_layout layout[HC_N_COMPONENTS]);
 /* (format, shape, axes, components[, capsule of prepack]); components' dtypes, shapes and strides are checked against
  * the layout. */
 int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed *packed, hc_held *held);

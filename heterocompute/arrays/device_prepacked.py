@@ -96,5 +96,6 @@ def prepack_on_device(w: DeviceQuantizedArray, prepack: Callable[[Any], Any]) ->
         made.append(DeviceArray.empty((nbytes,), "uint8", source.number, source.stream))
         return made[0].address
 
-    _core.cuda_prepack(source.number, source.stream, allocate, source._packed())
+    if source.ndim == 2:  # no kernel reads panels of filters or of stacks
+        _core.cuda_prepack(source.number, source.stream, allocate, source._packed())
     return DevicePrepacked(source, made[0] if made else None, prepack)

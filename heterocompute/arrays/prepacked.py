@@ -219,7 +219,7 @@ def prepack(w: Any) -> Any:
 
     An array on a CUDA device is packed there, for activations with one scale per row. Its 4-bit integers stay packed if
     they have no minima and rows of a multiple of 64 values: matmuls read the components, and at most the scales are
-    stored again.
+    stored again. Filters and stacks of matrices have no panels there.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ from ..base.errors import TO_CPU, Refused, refusals, unsupported
 from ..base.texts import counted
 from ..base.values import shown
 from ..formats import Float, Format, Sparse, has_pattern
-from .arguments import as_format
+from .arguments import as_format, core_clip
 
 __all__ = [
     "answer_of",
@@ -114,13 +114,17 @@ def settle(number: int, stream: int, *operands: Any) -> None:
         _core.cuda_wait(number, stream)
 
 
-def _refuse_options(name: str, fmt: Format, clip: Any, importance: Any = None) -> None:
-    for option, value in (("clip", clip), ("importance", importance)):
-        if value is not None:
-            given = shown(value) if option == "clip" else "given"
-            raise NotImplementedError(
-                f"{name}: {option} is {given}, expected None: there is no CUDA kernel for it with {fmt}; {TO_CPU}"
-            )
+def _clip_there(name: str, fmt: Format, clip: Any, importance: Any = None) -> tuple[Any, ...]:
+    """Return the last arguments of a call that rounds: none, or a clip and an address for its thresholds, 0."""
+    is_searched = isinstance(clip, str) and clip == "search"
+    if importance is not None or is_searched:
+        option = "importance is given" if importance is not None else "clip is 'search'"
+        raise NotImplementedError(
+            f"{name}: {option}, expected None: there is no CUDA kernel for it with {fmt}; {TO_CPU}"
+        )
+    if clip is not None and has_pattern(fmt) and fmt.is_plain:
+        raise ValueError(f"{name}: clip is {shown(clip)}, but {fmt} has no scale")
+    return () if clip is None else (core_clip(clip, name), 0)
 
 
 def refuse_row(
@@ -139,23 +143,27 @@ def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importan
     fmt, name = as_format(fmt, "quantize: fmt"), "quantize: w"
     if isinstance(w, PackedArray):
         raise TypeError(f"{name} is {w._named()}, expected an array of floats")
-    _refuse_options("quantize", fmt, clip, importance)
+    clipped = _clip_there("quantize", fmt, clip, importance)
     found, number = gathered("quantize", w=w)
     x = on_their_device(w, found.get("w"), name, number)
     axes = normalize_axes(axis, x.ndim, "quantize")
-    q = _nonzeros(x, fmt, axes, name) if has_pattern(fmt) else _quantized(x, fmt, axes, name)
+    q = _nonzeros(x, fmt, axes, name, clipped) if has_pattern(fmt) else _quantized(x, fmt, axes, name, clipped)
     return q if is_on_device(w) else q.to("cpu")
 
 
-def _quantized(x: DeviceArray, fmt: Format, axes: tuple[int, ...], name: str) -> DeviceQuantizedArray:
+def _quantized(
+    x: DeviceArray, fmt: Format, axes: tuple[int, ...], name: str, clipped: tuple[Any, ...]
+) -> DeviceQuantizedArray:
     with refusals_there("quantize", fmt):
         q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
-        row = _core.cuda_quantize(x.number, x.stream, None, x.view, q._packed())
+        row = _core.cuda_quantize(x.number, x.stream, None, x.view, q._packed(), *clipped)
     refuse_row(row, name, x.shape, axes, fmt)
     return q
 
 
-def _nonzeros(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str) -> DeviceQuantizedArray:
+def _nonzeros(
+    x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str, clipped: tuple[Any, ...] = ()
+) -> DeviceQuantizedArray:
     """Return the nonzeros of a pattern, quantized if the format says so."""
     plain, caller = Sparse(Float("fp32"), fmt.n, fmt.m), name.partition(":")[0]
     if fmt.is_plain and x.dtype != np.float32:
@@ -172,7 +180,7 @@ def _nonzeros(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str) -> 
         return DeviceQuantizedArray(parts, plain, x.shape, axes, x.dtype.name, SparseArray._trusted)
     count = fmt.stored_length(x.shape[axes[-1]])
     segments = values.reshaped((values.shape[0], values.shape[1] // max(count, 1), count))
-    q = _quantized(segments, fmt.base, (1, 2), name)
+    q = _quantized(segments, fmt.base, (1, 2), name, clipped)
     stored = {**q._components, "metadata": positions}
     return DeviceQuantizedArray(stored, fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted)
 
@@ -196,14 +204,16 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
 def round_by_chance_on_device(w: Any, fmt: Format, axis: Any, clip: Any, levels: tuple[Any, ...], seed: int) -> Any:
     """Round an array on a device stochastically to the levels of a format, with the scales of its quantization."""
     name = "fake_quantize: w"
-    _refuse_options("fake_quantize", fmt, clip)
+    clipped = _clip_there("fake_quantize", fmt, clip)
     found, number = gathered("fake_quantize", w=w)
     x = on_their_device(w, found.get("w"), name, number)
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     out = DeviceArray.empty(x.shape, np.float32, x.number, x.stream)
     with refusals_there("fake_quantize", fmt):
         q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
-        row = _core.cuda_round_by_chance(x.number, x.stream, None, x.view, q._packed(), levels, seed, out.view)
+        row = _core.cuda_round_by_chance(
+            *(x.number, x.stream, None, x.view, q._packed(), levels, seed, out.view, *clipped)
+        )
     refuse_row(row, name, x.shape, axes, fmt)
     return answer_of(out, w, None)
 
@@ -213,18 +223,20 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
     fmt, name = as_format(fmt, "fake_quantize: fmt"), "fake_quantize: w"
     if isinstance(w, PackedArray):
         raise TypeError(f"{name} is {w._named()}, expected an array of floats")
-    _refuse_options("fake_quantize", fmt, clip)
+    clipped = _clip_there("fake_quantize", fmt, clip)
     found, number = gathered("fake_quantize", w=w, out=out)
     x, given = on_their_device(w, found.get("w"), name, number), found.get("out")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     inputs = () if _is_in_place(x, given) else (x,)  # the kernels read each value before they write it
     target = target_of(out, given, x.shape, "fake_quantize", x.number, x.stream, inputs)
-    kept = _nonzeros(x, fmt, axes, name) if has_pattern(fmt) else None
+    kept = _nonzeros(x, fmt, axes, name, clipped) if has_pattern(fmt) else None
     try:
         if kept is not None:
             row = _core.cuda_dequantize(x.number, x.stream, None, kept._packed(), target.view)
         else:
-            row = _core.cuda_fake_quantize(x.number, x.stream, None, x.view, core_format(fmt), axes, target.view)
+            row = _core.cuda_fake_quantize(
+                *(x.number, x.stream, None, x.view, core_format(fmt), axes, target.view, *clipped)
+            )
     except (NotImplementedError, Refused):
         with refusals_there("fake_quantize", fmt):
             raise

@@ -260,7 +260,7 @@ def fake_quantize(
 def dequantize(q: Any, dtype: Any = np.float32, order: int = 0) -> np.ndarray[Any, Any]:
     """Return the values of a packed array."""
     out = np.full(q.shape, np.nan, dtype)
-    run("dequantize", packed(q, q.components), view(out), order=order, workspace=False)
+    run("dequantize", packed(q, q.components), view(out), order=order)
     return out
 
 

@@ -37,6 +37,40 @@ def values(*shape: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
+CLIPPED: list[tuple[str, Any, Any]] = [
+    ("int8", -1, "octav"),
+    ("int4-g24", (2, 1), 0.7),
+    ("int8", (0, 2), "percentile:37.5"),
+    ("int4-g32", -1, "percentile:100"),
+    ("vsq4-g16-s4", 0, "octav"),
+    ("vsq4u-g16-s4", -1, "octav"),
+    ("vsq4u-g16-s4", 1, "percentile:80"),
+    ("vsq6-g16-s6-tensor", -1, 0.9),
+    ("nf4-g64", -1, "percentile:99"),
+    ("log8-8-g16", (0, 2), "octav"),
+    ("fp8_e4m3fn-row", (2, 1), "percentile:0"),
+    ("int4-g28+7:8", (0, 2), "octav"),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize(("text", "axis", "clip"), CLIPPED)
+@pytest.mark.sweep(every=6)
+def test_a_clip_is_computed_there_with_the_bits_of_the_cpu(text: str, axis: Any, clip: Any, dtype: Any) -> None:
+    if "+" in text and dtype is np.float64:
+        pytest.skip("float32 alone")
+    x = values(5, 9, 53) * 300
+    x[2, 3], x[1, 1, 3:], x[4, 4], x[0] = 0, 0, np.round(x[4, 4] / 200), x[0] * np.float32(1e-38)
+    x = x.astype(dtype)
+    there = hc.quantize(Lent(x), text, axis, clip)
+    assert there.to("cpu") == hc.quantize(x, text, axis, clip)
+    wanted = hc.fake_quantize(x, text, axis, clip)
+    assert hc.fake_quantize(Lent(x), text, axis, clip).to_numpy().tobytes() == wanted.tobytes()
+    x[3, 4, 5] = np.nan if text != "vsq4u-g16-s4" else -np.inf
+    with pytest.raises(ValueError, match=r"cannot hold \(NaN"):
+        hc.quantize(Lent(x), text, axis, clip)
+
+
 FORMATS = [
     "int8",
     "int4-g32-f16",
@@ -79,6 +113,8 @@ def test_prepacked_weights_on_a_device_are_decoded_once(driver: driven.Driver, t
     assert hc.prepack(ready).nbytes == ready.nbytes and ready.to("cuda") is ready and ready.source_dtype == "float32"
     assert f"{ready.nbytes} byte" in repr(ready) and ready.bits_per_value == q.bits_per_value
     assert ready.to("cpu").source == q and hc.prepack(q).to("cuda").nbytes == ready.nbytes
+    stack = hc.quantize(values(2, 7, 64), text).to("cuda")
+    assert hc.prepack(stack).nbytes == 0  # no kernel reads panels of stacks and filters
     launches = []
     for weights in (there, ready):
         before = driver.counts()[0]
@@ -400,7 +436,11 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: hc.linear(lent, there, out=Lent(x)), ValueError, "out is float32 with shape"),
         (lambda: hc.fake_quantize(lent, "int8", out=there), TypeError, "out"),
         (lambda: hc.fake_quantize(whole, "int8", out=shifted), ValueError, "out shares memory with an input"),
-        (lambda: hc.quantize(lent, "int8", clip=0.9), NotImplementedError, "clip is 0.9, expected None"),
+        (lambda: hc.quantize(lent, "int8", clip="search"), NotImplementedError, "clip is 'search', expected None"),
+        (lambda: hc.quantize(lent, "int4-g32", importance=x), NotImplementedError, "importance is given, expected"),
+        (lambda: hc.quantize(lent, "mxfp4", clip=0.9), ValueError, "mxfp4 has no scale that clip= could change"),
+        (lambda: hc.quantize(lent, "2:4", clip=0.9), ValueError, "clip is 0.9, but 2:4 has no scale"),
+        (lambda: hc.quantize(lent, "fp8_e4m3fn-tensor", clip=0.9), NotImplementedError, "a scale of the whole array"),
         (lambda: hc.quantize(lent, "cb4"), NotImplementedError, "kernels do not encode learned codebooks"),
         (lambda: hc.quantize(lent, "int8", axis=2), ValueError, "axis 2 is out of range"),
         (lambda: hc.quantize(there, "int8"), TypeError, "w is a DeviceQuantizedArray"),

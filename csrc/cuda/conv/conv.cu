@@ -8,16 +8,23 @@
 
 namespace {
 
+/* The place of an answer, from its number in 32 bits, as the planner saw to: divisions of 64 bits are long. */
+struct place {
+    uint32_t image, h, w;
+};
+static inline HC_DEVICE place place_of(const hc_cuda_conv &p, int64_t window) {
+    const uint32_t line = (uint32_t)window / (uint32_t)p.out_width, image = line / (uint32_t)p.out_height;
+    return {image, line - image * (uint32_t)p.out_height, (uint32_t)window - line * (uint32_t)p.out_width};
+}
+
 /* The window of an answer: its image and its first tap, which may lie outside. */
 struct corner {
     int64_t image;
     int h, w;
 };
-
 static inline HC_DEVICE corner corner_of(const hc_cuda_conv &p, int64_t window) {
-    const int64_t line = window / p.out_width, image = line / p.out_height;
-    return {image, (int)((line - image * p.out_height) * p.stride[0] - p.pad[0]),
-            (int)((window - line * p.out_width) * p.stride[1] - p.pad[1])};
+    const place at = place_of(p, window);
+    return {at.image, (int)(at.h * p.stride[0] - p.pad[0]), (int)(at.w * p.stride[1] - p.pad[1])};
 }
 
 /* The index of the pixel under a tap in its plane; -1 outside. */
@@ -27,16 +34,25 @@ static inline HC_DEVICE int64_t pixel_of(const hc_cuda_conv &p, const corner &c,
     return h < 0 || h >= p.height || w < 0 || w >= p.width ? -1 : h * p.width + w;
 }
 
-/* Bias, and what is below 0 becomes 0; NaN stays. */
-static inline HC_DEVICE void finish(const hc_cuda_conv &p, int64_t window, int64_t filter, float value) {
-    const int64_t line = window / p.out_width, image = line / p.out_height, h = line - image * p.out_height;
-    const int64_t w = window - line * p.out_width;
-    if (p.bias)
-        value += p.bias[filter];
-    if (p.relu && value <= 0)
-        value = 0;
-    *(float *)(p.y + image * p.y_stride[0] + filter * p.y_stride[1] + h * p.y_stride[2] + w * p.y_stride[3]) = value;
-}
+/* Answers of a window. */
+struct answers {
+    const hc_cuda_conv &p;
+    const bool is_there;
+    const place at;
+    char *const y;
+
+    HC_DEVICE answers(const hc_cuda_conv &given, int64_t window)
+        : p(given), is_there(window < p.windows), at(place_of(p, window)),
+          y(p.y + at.image * p.y_stride[0] + at.h * p.y_stride[2] + at.w * p.y_stride[3]) {}
+    /* Bias, and what is below 0 becomes 0; NaN stays. */
+    HC_DEVICE void store(int64_t filter, float value) const {
+        if (p.bias)
+            value += p.bias[filter];
+        if (p.relu && value <= 0)
+            value = 0;
+        *(float *)(y + filter * p.y_stride[1]) = value;
+    }
+};
 
 static inline HC_DEVICE float canonical(float value) { return value != value ? hc_f32_from_bits(0x7fc00000) : value; }
 
@@ -77,16 +93,20 @@ template <int N> struct windows : columns_of_bytes {
     static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
         return p.w_scales[(blockIdx.z * p.conv.filters + hc_min(column, p.conv.filters - 1)) * p.segments + segment];
     }
-    template <bool is_grouped>
-    static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {
-        if (row >= p.conv.windows || column >= p.conv.filters)
-            return;
-        const int64_t filter = blockIdx.z * p.conv.filters + column,
-                      image = row / (p.conv.out_height * p.conv.out_width);
-        finish(p.conv, row, filter,
-               is_grouped ? canonical(sum)
-                          : (float)((double)p.x_scales[image] * (double)p.w_scales[filter] * (double)dot));
-    }
+    struct line : answers {
+        const params &all;
+        const float scale; /* of a folded row */
+
+        HC_DEVICE line(const params &given, int64_t row)
+            : answers(given.conv, row), all(given), scale(is_there ? given.x_scales[at.image] : 0) {}
+        template <bool is_grouped> HC_DEVICE void store(int64_t column, int32_t dot, float sum) const {
+            if (!is_there || column >= p.filters)
+                return;
+            const int64_t filter = blockIdx.z * p.filters + column;
+            answers::store(filter, is_grouped ? canonical(sum)
+                                              : (float)((double)scale * (double)all.w_scales[filter] * (double)dot));
+        }
+    };
 };
 
 static inline HC_DEVICE int64_t integer_at(const int8_t *from, int limbs, int64_t limb_bytes) {
@@ -121,17 +141,17 @@ template <bool is_grouped> static inline HC_DEVICE void direct(const hc_cuda_con
             }
         }
     }
-    finish(v, window, filter,
-           is_grouped ? canonical(sum)
-                      : (float)((double)p.x_scales[c.image] * (double)p.w_scales[filter] * (double)dot));
+    answers(v, window).store(
+        filter,
+        is_grouped ? canonical(sum) : (float)((double)p.x_scales[c.image] * (double)p.w_scales[filter] * (double)dot));
 }
 
 } // namespace
 
 HC_KERNEL(hc_conv_s8_folded, hc_cuda_conv_integers, 128) { tile<false, 64, 64, 32, 32, 3, windows>::run(p); }
 HC_KERNEL(hc_conv_s8_grouped, hc_cuda_conv_integers, 128) { tile<true, 64, 64, 32, 32, 3, windows>::run(p); }
-HC_KERNEL(hc_conv_direct_folded, hc_cuda_conv_integers, 128) { direct<false>(p); }
-HC_KERNEL(hc_conv_direct_grouped, hc_cuda_conv_integers, 128) { direct<true>(p); }
+HC_KERNEL(hc_conv_direct_folded, hc_cuda_conv_integers, 128, 1) { direct<false>(p); }
+HC_KERNEL(hc_conv_direct_grouped, hc_cuda_conv_integers, 128, 1) { direct<true>(p); }
 
 /* A thread has 4 x 4 answers, each one chain of fma over k, of which 16 go through shared memory at a time (hc_sgemm). */
 HC_KERNEL(hc_conv_f32, hc_cuda_conv_floats, 256) {
@@ -172,10 +192,12 @@ HC_KERNEL(hc_conv_f32, hc_cuda_conv_floats, 256) {
                 for (int j = 0; j < 4; j++)
                     sums[i][j] = fmaf(x[s][thread / 16 * 4 + i], w[s][thread % 16 * 4 + j], sums[i][j]);
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
+        const answers line(v, row + thread / 16 * 4 + i);
         for (int j = 0; j < 4; j++) {
-            const int64_t window = row + thread / 16 * 4 + i, filter = column + thread % 16 * 4 + j;
-            if (window < v.windows && filter < v.filters)
-                finish(v, window, blockIdx.z * v.filters + filter, sums[i][j]);
+            const int64_t filter = column + thread % 16 * 4 + j;
+            if (line.is_there && filter < v.filters)
+                line.store(blockIdx.z * v.filters + filter, sums[i][j]);
         }
+    }
 }

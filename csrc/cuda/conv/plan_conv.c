@@ -50,11 +50,13 @@ static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc
     hc_cuda_conv_floats p = {.conv = *conv, .x = x->data, .x_dtype = x->dtype};
     hc_format whole = packed->format;
     whole.n = whole.m = 0;
+    const void *decoded = NULL;
     hc_status status = hc_cuda_refuse(&whole, geometry, false, error);
     if (status == HC_OK)
-        status = hc_cuda_decode_whole(packed, geometry, workspace, plan, &p.w, error);
+        status = hc_cuda_decode_whole(packed, geometry, workspace, plan, &decoded, error);
     if (status != HC_OK)
         return status;
+    p.w = decoded;
     for (int i = 0; i < 4; i++)
         p.x_stride[i] = x->strides[i];
     hc_cuda_step *step =
@@ -171,8 +173,8 @@ hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, co
     hc_status status = hc_cuda_packed_geometry(packed, &w.geometry, error);
     if (status != HC_OK)
         return status;
-    if (conv.windows == 0 || w.geometry.rows == 0 || w.geometry.columns == 0 || conv.groups > MOST_GROUPS ||
-        conv.filters > (int64_t)MOST_GROUPS * TILE || (x->dtype == HC_F64 && !activations))
+    if (conv.windows == 0 || conv.windows > INT32_MAX || w.geometry.rows == 0 || w.geometry.columns == 0 ||
+        conv.groups > MOST_GROUPS || conv.filters > (int64_t)MOST_GROUPS * TILE || (x->dtype == HC_F64 && !activations))
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not convolve arrays of these shapes or float64: use the CPU");
     if (!activations)

@@ -17,6 +17,7 @@ struct float_functions : hc_plain_format {
 };
 } // namespace
 
+HC_FINDS_MAXIMA(float, float_functions)
 HC_ENCODERS(float, float_functions)
 HC_DECODERS(float, float_functions)
 HC_CHANCE(float, float_functions)

@@ -17,6 +17,7 @@ struct int_functions : hc_plain_format {
 };
 } // namespace
 
+HC_FINDS_MAXIMA(int, int_functions)
 HC_ENCODERS(int, int_functions)
 HC_DECODERS(int, int_functions)
 HC_CHANCE(int, int_functions)

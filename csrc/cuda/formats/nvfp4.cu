@@ -18,6 +18,7 @@ struct nvfp4_functions : hc_plain_format {
 };
 } // namespace
 
+HC_FINDS_MAXIMA(nvfp4, nvfp4_functions)
 HC_ENCODERS(nvfp4, nvfp4_functions)
 HC_DECODERS(nvfp4, nvfp4_functions)
 HC_CHANCE(nvfp4, nvfp4_functions)

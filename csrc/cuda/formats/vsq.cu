@@ -20,6 +20,7 @@ struct vsq_functions : hc_plain_format {
 };
 } // namespace
 
+HC_FINDS_MAXIMA(vsq, vsq_functions)
 HC_ENCODERS(vsq, vsq_functions)
 HC_DECODERS(vsq, vsq_functions)
 HC_CHANCE(vsq, vsq_functions)

@@ -35,6 +35,7 @@ hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error
 static hc_status add_kept(const hc_kept *kept, int64_t width, void *workspace, hc_cuda_plan *plan, const float **data,
                           int64_t step[3], hc_error *error) {
     hc_geometry geometry;
+    const void *decoded = kept->data;
     for (int i = 0; i < 3; i++)
         step[i] = kept->step[i] * (kept->packed ? width : 1);
     *data = kept->data;
@@ -43,7 +44,10 @@ static hc_status add_kept(const hc_kept *kept, int64_t width, void *workspace, h
     hc_status status = hc_cuda_packed_geometry(kept->packed, &geometry, error);
     if (status == HC_OK)
         status = hc_cuda_refuse(&kept->packed->format, &geometry, false, error);
-    return status == HC_OK ? hc_cuda_decode_rows(kept->packed, &geometry, workspace, plan, data, error) : status;
+    if (status == HC_OK)
+        status = hc_cuda_decode_rows(kept->packed, &geometry, HC_F32, workspace, plan, &decoded, error);
+    *data = decoded;
+    return status;
 }
 
 hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_cuda_plan *plan, hc_error *error) {

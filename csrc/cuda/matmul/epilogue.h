@@ -29,15 +29,34 @@ static inline HC_DEVICE float finished(double scale, integer dot, float sum) {
     return sum != sum ? hc_f32_from_bits(0x7fc00000) : sum; /* every NaN is the same one */
 }
 
+/* The scale of a folded row of w, which is there. */
+static inline HC_DEVICE float folded_scale(const hc_cuda_gemm &p, int64_t column) { return p.w_scales[column]; }
+static inline HC_DEVICE float folded_scale(const hc_cuda_gemm_s4 &p, int64_t column) {
+    return *(const float *)(p.w_scales + column * p.w_scales_stride);
+}
+
+/* A row of y, of which a thread stores several columns: what they share is computed once. */
+template <typename params> struct line_of {
+    const params &p;
+    const bool is_there;
+    const float scale; /* of a folded row */
+    char *const y;
+
+    HC_DEVICE line_of(const params &given, int64_t row)
+        : p(given), is_there(row < p.m), scale(::x_scale(p, row, 0)), y(p.y + row * p.y_row) {}
+    template <bool is_grouped, typename integer> HC_DEVICE void store(int64_t column, integer dot, float sum) const {
+        if (!is_there || column >= p.n)
+            return;
+        float value = finished<is_grouped>(is_grouped ? 0 : (double)scale * (double)folded_scale(p, column), dot, sum);
+        if (p.bias)
+            value += p.bias[column];
+        *(float *)(y + column * p.y_column) = value;
+    }
+};
+
 template <bool is_grouped, typename params, typename integer>
 static inline HC_DEVICE void store(const params &p, int64_t row, int64_t column, integer dot, float sum) {
-    if (row >= p.m || column >= p.n)
-        return;
-    const double scale = is_grouped ? 0 : (double)x_scale(p, row, 0) * (double)w_scale(p, column, 0);
-    float y = finished<is_grouped>(scale, dot, sum);
-    if (p.bias)
-        y += p.bias[column];
-    *(float *)(p.y + row * p.y_row + column * p.y_column) = y;
+    line_of<params>(p, row).template store<is_grouped>(column, dot, sum);
 }
 
 template <typename params, typename integer>

@@ -23,10 +23,7 @@ template <int N> struct rows : columns_of_bytes {
     static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
         return ::w_scale(p, column, segment);
     }
-    template <bool is_grouped>
-    static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {
-        ::store<is_grouped>(p, row, column, dot, sum);
-    }
+    typedef line_of<params> line;
 };
 
 /* Values of several limbs, and sums beyond 32 bits: S = sum of 256^(i + j) P_ij in 64. */

@@ -63,9 +63,7 @@ template <int N, bool is_grouped> struct nibbles {
     static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
         return ::w_scale(p, column, segment);
     }
-    template <bool> static HC_DEVICE void store(const params &p, int64_t row, int64_t column, int32_t dot, float sum) {
-        ::store<is_grouped>(p, row, column, dot, sum);
-    }
+    typedef line_of<params> line;
 };
 template <int N> struct folded : nibbles<N, false> {
     using nibbles<N, false>::nibbles;
@@ -76,7 +74,7 @@ template <int N> struct grouped : nibbles<N, true> {
 
 } // namespace
 
-HC_KERNEL(hc_gemm_nibbles_128_folded, hc_cuda_gemm_s4, 256) { tile<false, 128, 128, 64, 32, 3, folded>::run(p); }
+HC_KERNEL(hc_gemm_nibbles_128_folded, hc_cuda_gemm_s4, 256, 2) { tile<false, 128, 128, 64, 32, 3, folded>::run(p); }
 HC_KERNEL(hc_gemm_nibbles_128_grouped, hc_cuda_gemm_s4, 256) { tile<true, 128, 128, 64, 32, 3, grouped>::run(p); }
 HC_KERNEL(hc_gemm_nibbles_64_grouped, hc_cuda_gemm_s4, 128) { tile<true, 64, 64, 32, 32, 4, grouped>::run(p); }
 HC_KERNEL(hc_gemm_nibbles_16_grouped, hc_cuda_gemm_s4, 128) { tile<true, 16, 64, 16, 16, 6, grouped>::run(p); }

@@ -120,13 +120,17 @@ template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct ti
         }
         hc_copy_wait<0>();
 #pragma unroll
-        for (int i = 0; i < MI; i++)
+        for (int j = 0; j < NI; j++)
 #pragma unroll
-            for (int j = 0; j < NI; j++)
+            for (int c = 0; c < 2; c++) {
+                const line_of<hc_cuda_gemm> line(g, x_row + warp_x + j * 8 + lane % 4 * 2 + c);
 #pragma unroll
-                for (int r = 0; r < 4; r++)
-                    store<is_grouped>(g, x_row + warp_x + j * 8 + lane % 4 * 2 + r % 2,
-                                      w_row + warp_w + i * 16 + lane / 4 + r / 2 * 8, dots[i][j][r], sums[i][j][r]);
+                for (int i = 0; i < MI; i++)
+#pragma unroll
+                    for (int r = 0; r < 4; r += 2)
+                        line.store<is_grouped>(w_row + warp_w + i * 16 + lane / 4 + r / 2 * 8, dots[i][j][r + c],
+                                               sums[i][j][r + c]);
+            }
     }
 };
 

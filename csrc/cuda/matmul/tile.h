@@ -7,7 +7,8 @@
  *   copy_x                           such a piece to shared memory
  *   w_row                            where a row of w begins; it has W_PIECES pieces a step, in rows W_PITCH bytes apart
  *   fragments                        a warp's columns of w: from shared memory to what lanes give to the matrix units
- *   x_scale, w_scale, store          the end of a segment, the end
+ *   x_scale, w_scale                 the end of a segment
+ *   line                             a row of y, and what stores a column of it
  */
 #ifndef HC_CUDA_TILE_H
 #define HC_CUDA_TILE_H
@@ -127,12 +128,15 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template 
 #pragma unroll
         for (int i = 0; i < MI; i++)
 #pragma unroll
-            for (int j = 0; j < NI; j++)
+            for (int r = 0; r < 4; r += 2) {
+                const typename operands::line line(p, row + warp_row + i * 16 + lane / 4 + r / 2 * 8);
 #pragma unroll
-                for (int r = 0; r < 4; r++)
-                    operands::template store<is_grouped>(p, row + warp_row + i * 16 + lane / 4 + r / 2 * 8,
-                                                         column + warp_column + j * 8 + lane % 4 * 2 + r % 2,
-                                                         dots[i][j][r], sums[i][j][r]);
+                for (int j = 0; j < NI; j++)
+#pragma unroll
+                    for (int c = 0; c < 2; c++)
+                        line.template store<is_grouped>(column + warp_column + j * 8 + lane % 4 * 2 + c,
+                                                        dots[i][j][r + c], sums[i][j][r + c]);
+            }
     }
 };
 

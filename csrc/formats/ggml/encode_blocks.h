@@ -280,7 +280,9 @@ static inline __attribute__((always_inline)) void ggml_searched(const hc_ggml_ki
 /* Encodes a loaded tile: fills tile->rows, ->scale and ->minimum, and for blocks ->d, ->e and ->small. */
 static inline void ggml_encode_tile(const hc_ggml_kind *kind, bool weighted, const float *values, int present,
                                     hc_ggml_tile *tile) {
-    if (kind->has_levels) {
+    if (GROUPS == 1) { /* the types without a search, as whoever chooses 1 sees to */
+        ggml_plain(kind, values, present, tile);
+    } else if (kind->has_levels) {
         ggml_searched(kind, true, weighted, values, present, tile);
     } else if (kind->scale_bits && weighted) {
         ggml_searched(kind, false, true, values, present, tile);

@@ -13,6 +13,7 @@ static inline __attribute__((always_inline)) void ggml_plain_codes(bool has_mini
         const lanes least = lanes_of(tile->minimum[g]), inverse = lanes_of(tile->inverse[g]);
         /* H(d) = 0 for magnitudes of at most half of float16's smallest number */
         const lanes_mask used = lanes_above(lanes_abs(lanes_of(tile->scale[g])), lanes_of(0x1p-25f));
+        HC_SHORT_LOOP
         for (int j = g * n; j < (g + 1) * n; j += LANES) {
             lanes q = ggml_counted(lanes_load(values + j));
             if (has_minimum) {

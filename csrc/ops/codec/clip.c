@@ -6,6 +6,7 @@
 
 #include "base/float_env.h"
 #include "formats/levels.h"
+#include "kernels/clip/percentile.h"
 #include "kernels/kernel.h"
 
 #include <float.h>
@@ -54,27 +55,15 @@ static void select_rank(double *values, int64_t n, int64_t k) {
     }
 }
 
-/* Position of a percentile among n sorted values: a fraction t of the way from index i to the next. */
-static int64_t place_of(int64_t n, double p, double *t) {
-    const double h = (double)(n - 1) * p / 100;
-    const int64_t i = hc_min((int64_t)h, n - 1);
-    *t = h - (double)i;
-    return i;
-}
-
-static float between(double a, double b, double t) {
-    return (float)(t < 0.5 ? a + (b - a) * t : b - (b - a) * (1 - t));
-}
-
 static float percentile(double *values, int64_t n, double p) {
     double t;
-    const int64_t i = place_of(n, p, &t);
+    const int64_t i = hc_percentile_place(n, p, &t);
     select_rank(values, n, i);
     const double a = values[i];
     double b = i + 1 < n ? values[i + 1] : a;
     for (int64_t j = i + 2; j < n; j++)
         b = values[j] < b ? values[j] : b;
-    return between(a, b, t);
+    return hc_percentile_between(a, b, t);
 }
 
 /* Number of values of a group without its padding. */
@@ -84,7 +73,7 @@ static int64_t real_values(const hc_geometry *geometry, int64_t group) {
     return hc_min(geometry->group, geometry->run_length - group % geometry->groups_per_run * geometry->group);
 }
 
-static double inside_weight(const hc_format *format) { return ldexp(1, -2 * format->bits) / 3; }
+double hc_clip_inside(const hc_format *format) { return ldexp(1, -2 * format->bits) / 3; }
 
 /* Thresholds of float32 rows by kernels. Returns false, before anything is written, if a percentile has too high a rank
  * for them. */
@@ -93,7 +82,7 @@ static bool fast_thresholds(const hc_clip *clip, const hc_format *format, const 
     enum { GROUPS = 64 };
     const int64_t n = geometry->group;
     double t = 0;
-    const int64_t place = clip->kind == HC_CLIP_PERCENTILE ? n - place_of(n, clip->value, &t) : 1;
+    const int64_t place = clip->kind == HC_CLIP_PERCENTILE ? n - hc_percentile_place(n, clip->value, &t) : 1;
     if (place > HC_TOP || (clip->kind == HC_CLIP_PERCENTILE && geometry->padded != geometry->columns))
         return false;
     const hc_run run = {.isa = isa};
@@ -110,14 +99,14 @@ static bool fast_thresholds(const hc_clip *clip, const hc_format *format, const 
                     *illegal = x->first_row + row;
             }
             if (clip->kind == HC_CLIP_OCTAV)
-                HC_PICK(octav, &run)(groups, n, from, false, false, inside_weight(format), scratch, to);
+                HC_PICK(octav, &run)(groups, n, from, false, false, hc_clip_inside(format), scratch, to);
             if (clip->kind == HC_CLIP_PERCENTILE)
                 HC_PICK(top_pair, &run)(groups, n, place, from, lower, upper);
             for (int64_t g = 0; g < groups; g++) {
                 if (clip->kind == HC_CLIP_FRACTION)
                     to[g] = (float)(clip->value * (double)to[g]);
                 else if (clip->kind == HC_CLIP_PERCENTILE)
-                    to[g] = between((double)lower[g], (double)upper[g], t);
+                    to[g] = hc_percentile_between((double)lower[g], (double)upper[g], t);
                 to[g] = legal[g] ? to[g] : 0;
             }
         }
@@ -155,7 +144,7 @@ int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const h
             else if (clip->kind == HC_CLIP_PERCENTILE)
                 threshold = percentile(scratch, n, clip->value);
             else if (clip->kind == HC_CLIP_OCTAV)
-                HC_PICK(octav, &run)(1, n, scratch, true, false, inside_weight(format), scratch, &threshold);
+                HC_PICK(octav, &run)(1, n, scratch, true, false, hc_clip_inside(format), scratch, &threshold);
             thresholds[row * geometry->groups + group] = threshold;
         }
     return illegal;

@@ -7,6 +7,9 @@
 /* NULL if the clip is valid for the format, otherwise the reason with the expected value. */
 hc_status hc_clip_check(const hc_clip *clip, const hc_format *format, const char *name, hc_error *error);
 
+/* `inside` of hc_octav_fn. */
+double hc_clip_inside(const hc_format *format);
+
 /* Thresholds of x->rows rows, (rows, groups). scratch: doubles for one group, at least HC_OCTAV_SCRATCH. Returns the
  * first row with an invalid value (its thresholds are then 0), or HC_DONE. */
 int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const hc_geometry *geometry, uint32_t isa,

@@ -16,7 +16,8 @@ typedef struct {
     int n_axes, axes[HC_MAX_DIMS];
     bool has_a, has_format, checks; /* checks: the plan begins with a state that says what was refused */
     bool device_order;
-    const float *bias, *thresholds; /* thresholds: of every group, or NULL */
+    const float *bias;
+    hc_cuda_clip clip; /* of what is rounded */
     hc_levels levels;
     uint64_t seed;
     hc_window window; /* of conv2d */

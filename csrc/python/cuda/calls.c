@@ -11,28 +11,26 @@
 
 #include <string.h>
 
-/* n arguments, or one more: the address of thresholds. */
+/* n arguments, or two more: None or (kind, value) of a clip, and an address where thresholds are left, or 0. */
 static int parse_start_of_rounding(PyObject *args, int n, hc_cuda_call *call) {
-    const int more = PyTuple_GET_SIZE(args) == AFTER_START + n + 1;
-    if (!hc_cuda_parse_start(args, n + more, call))
+    const int more = PyTuple_GET_SIZE(args) == AFTER_START + n + 2 ? 2 : 0;
+    if (!hc_cuda_parse_start(args, n + more, call) || (more && !hc_parse_clip(argument(args, n), &call->clip.clip)))
         return 0;
-    call->thresholds = more ? (const float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, n)) : NULL;
+    call->clip.thresholds = more ? (float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, n + 1)) : NULL;
     return !PyErr_Occurred();
 }
 
-/* (..., x, packed) */
+/* (..., x, packed[, clip, thresholds]); the memory of `allocate` begins with the state (cuda/params.h). */
 static int parse_quantize(PyObject *args, hc_cuda_call *call) {
-    if (!hc_cuda_parse_start(args, 2, call) || !hc_cuda_parse_view(argument(args, 0), &call->x) ||
+    if (!parse_start_of_rounding(args, 2, call) || !hc_cuda_parse_view(argument(args, 0), &call->x) ||
         !hc_cuda_parse_packed(argument(args, 1), &call->packed))
         return 0;
     call->what = QUANTIZE;
     call->checks = true;
-    if (call->allocate)
-        PyErr_SetString(PyExc_TypeError, "cuda_quantize: allocate is given, expected None");
-    return !call->allocate;
+    return 1;
 }
 
-/* (..., x, format, axes, out[, thresholds]) */
+/* (..., x, format, axes, out[, clip, thresholds]) */
 static int parse_fake_quantize(PyObject *args, hc_cuda_call *call) {
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS];
@@ -183,8 +181,8 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     return answer;
 }
 
-/* cuda_round_by_chance(..., x, packed, (levels or None, fraction, least, low, high), seed, out[, thresholds]): packed is where x
- * is quantized to, for its scales. */
+/* cuda_round_by_chance(..., x, packed, (levels or None, fraction, least, low, high), seed, out[, clip, thresholds]): packed
+ * is where x is quantized to, for its scales. */
 PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args) {
     (void)self;
     hc_cuda_call call;

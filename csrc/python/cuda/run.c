@@ -32,20 +32,13 @@ int hc_cuda_parse_packed(PyObject *object, hc_packed *packed) {
     PyObject *format, *shape, *axes, *components;
     unsigned long long prepacked = 0;
     *packed = (hc_packed){0};
-    if (!PyArg_ParseTuple(object, "OOOO!|K", &format, &shape, &axes, &PyDict_Type, &components, &prepacked) ||
-        !hc_parse_format(format, &packed->format) || !hc_parse_sizes(shape, "shape", packed->shape, &packed->ndim) ||
-        !hc_parse_axes(axes, packed->axes, &packed->n_axes))
+    if (!PyArg_ParseTuple(object, "OOOO!|K", &format, &shape, &axes, &PyDict_Type, &components, &prepacked))
         return 0;
     packed->prepacked = (void *)(uintptr_t)prepacked;
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
-    hc_error error;
-    const hc_status status = hc_layout(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes,
-                                       &geometry, layout, &error);
-    if (status != HC_OK) {
-        hc_raise(status, &error);
+    if (!hc_parse_described(format, shape, axes, packed, &geometry, layout))
         return 0;
-    }
     for (int i = 0; i < HC_N_COMPONENTS; i++) {
         if (!layout[i].present)
             continue;
@@ -80,12 +73,12 @@ hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_p
     switch (call->what) {
     case QUANTIZE:
     case CHANCE: /* first: hc_cuda_plan_chance needs the scales */
-        return hc_cuda_plan_quantize(&call->x, call->thresholds, &call->packed, workspace, plan, error);
+        return hc_cuda_plan_quantize(&call->x, &call->clip, &call->packed, workspace, plan, error);
     case FAKE_QUANTIZE:
-        return hc_cuda_plan_fake_quantize(&call->x, call->thresholds, &call->format, call->n_axes, call->axes,
-                                          &call->out, workspace, plan, error);
+        return hc_cuda_plan_fake_quantize(&call->x, &call->clip, &call->format, call->n_axes, call->axes, &call->out,
+                                          workspace, plan, error);
     case DEQUANTIZE:
-        return hc_cuda_plan_dequantize(&call->packed, &call->out, plan, error);
+        return hc_cuda_plan_dequantize(&call->packed, &call->out, workspace, plan, error);
     case PREPACK:
         return hc_cuda_plan_prepack(&call->packed, workspace, plan, error);
     case CONV2D:
@@ -113,7 +106,7 @@ static hc_status launch_all(const hc_cuda_call *call, void *workspace, hc_cuda_p
         if (status != HC_OK)
             return status;
     }
-    if (call->checks && call->allocate) {
+    if (call->checks && call->allocate && call->out.data) {
         int64_t n = 1;
         for (int i = 0; i < call->out.ndim; i++)
             n *= call->out.shape[i];

@@ -103,8 +103,14 @@ class Comparison:
                 yield f"{text}, {m} x {k}"
                 self.codecs(text, x, -1)
                 self.products(text, x, w, bias)
-        yield "dtypes, axes and strides"
+        yield "clips"
         x = self.values(6, 32, 40)
+        for text in ("int8", "int4-g32", "vsq4-g16-s4"):
+            for clip in (0.9, "percentile:99", "octav"):
+                wanted = fake_quantize(x, text, -1, clip)
+                found = fake_quantize(DeviceArray.from_numpy(x), text, -1, clip)
+                self.same("clip", f"{text} {clip}", found, wanted)
+        yield "dtypes, axes and strides"
         for text in ("int8", "vsq4-g16-s4") if self.options.quick else CODECS:
             for dtype in DTYPES:
                 self.codecs(text, x[0].astype(dtype), -1)

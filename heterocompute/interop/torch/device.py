@@ -27,7 +27,7 @@ from ...base.runtime import device_order
 from ...base.texts import counted
 from ...base.values import shown
 from ...formats import Float, Format, Sparse, has_pattern
-from ...products.arguments import as_format
+from ...products.arguments import as_format, core_clip
 from ...products.device_conv import convolution_window
 from ...products.quantize import fake_quantize
 from ...products.window import as_window
@@ -109,7 +109,7 @@ def _rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: st
         )
     y, bounds = t.new_empty(t.shape, dtype=torch.float32), bounds_of(fmt, clip)
     taken = None if clip is None or t.numel() == 0 else Clip(t, fmt, axes, clip)
-    more = () if taken is None else (taken.thresholds.data_ptr(),)
+    more = () if taken is None else (taken.clip, taken.thresholds.data_ptr())
     with _refusals("fake_quantize", fmt):
         if t.numel() and levels is None:
             _core.cuda_fake_quantize(*_start(t), _view(t), core_format(fmt), axes, _view(y), *more)
@@ -117,13 +117,16 @@ def _rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: st
             parts = _parts(t, component_layout(fmt, tuple(t.shape), axes))
             scales = _packed((fmt, tuple(t.shape), axes, parts), t)
             _core.cuda_round_by_chance(*_start(t), _view(t), scales, levels, seed, _view(y), *more)
-    if taken is not None:
-        y = y.masked_fill(taken.is_refused, float("nan"))
     if bounds is None:
         return y, None
-    low, high = bounds if taken is None else (taken.expanded().mul(bounds[0]), taken.expanded())
+    ends: tuple[Any, Any] = bounds if taken is None else (taken.expanded().mul(bounds[0]), taken.expanded())
+    low, high = ends
     single = t.to(torch.float32)
-    return y, single.ge(low).logical_and(single.le(high)).to(torch.float32)
+    note = single.ge(low).logical_and(single.le(high)).to(torch.float32)
+    if isinstance(clip, str) and clip == "octav" and taken is not None:  # beyond, the bound divided by the value
+        beyond = low.where(single.lt(0.0), high).to(torch.float64).div(t.to(torch.float64)).to(torch.float32)
+        note = note.where(note.gt(0.0), beyond)
+    return y, note
 
 
 def _of_pattern(t: Any, fmt: Any, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
@@ -155,7 +158,10 @@ def _of_pattern(t: Any, fmt: Any, axes: tuple[int, ...], clip: Any, rounding: st
     segments = values.reshape((rows, columns // max(count, 1), count))
     rounded_segments, note = _rounded(segments, fmt.base, (1, 2), clip, rounding, seed)
     y = spread(rounded_segments)
-    return y, None if note is None else spread(note.mul(-1.0).add(1.0)).mul(-1.0).add(1.0)
+    if note is None:
+        return y, None
+    found = spread(note.masked_fill(note.eq(0.0), 2.0))  # 0: nothing is kept there
+    return y, found.masked_fill(found.eq(0.0), 1.0).masked_fill(found.eq(2.0), 0.0)
 
 
 def _parts(t: Any, layout: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,31 +172,24 @@ def _parts(t: Any, layout: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Clip:
-    """The threshold of each group: a fraction of its largest magnitude. PyTorch computes it."""
+    """The threshold of each group, which the kernels leave in memory of PyTorch."""
 
     def __init__(self, t: Any, fmt: Format, axes: tuple[int, ...], clip: Any) -> None:
-        check_clip(fmt, clip)
-        if isinstance(clip, str) or fmt.form.shared:
+        if isinstance(clip, str) and clip == "search":
             raise NotImplementedError(
-                f"fake_quantize: clip is {shown(clip)} with {fmt}, expected a fraction and scales of rows or groups on "
-                "a CUDA device: pass .cpu() of t"
+                f"fake_quantize: clip is 'search' with {fmt}, expected a fraction, 'octav' or 'percentile:p' on a CUDA "
+                "device: pass .cpu() of t"
             )
+        check_clip(fmt, clip)
+        self.clip = core_clip(clip, "fake_quantize")
         self.order = [*(axis for axis in range(t.dim()) if axis not in axes), *axes]
         self.shape = [t.shape[axis] for axis in self.order]
         length, runs = t.shape[axes[-1]], prod(t.shape[axis] for axis in axes[:-1])
         if not fmt.group:
             length, runs = length * runs, 1
         self.group, self.length = fmt.group or length, length
-        values = t.permute(self.order).to(torch.float64 if t.dtype is torch.float64 else torch.float32)
-        values = values.reshape((t.numel() // (length * runs), runs, length))
-        self.is_refused = values.isfinite().all().logical_not()
-        magnitudes = values.clamp(0.0) if fmt.form.is_unsigned else values.abs()
-        missing = -length % self.group
-        if missing:
-            magnitudes = torch.nn.functional.pad(magnitudes, (0, missing))
-        largest = magnitudes.reshape((len(values), runs, -1, self.group)).amax(3).to(torch.float32)
-        thresholds = largest.to(torch.float64).mul(float(clip)).to(torch.float32)
-        self.thresholds = thresholds.nan_to_num(0.0, 0.0).contiguous()  # (rows, runs, groups of a run)
+        sizes = t.numel() // (length * runs), runs, -(-length // self.group)
+        self.thresholds = t.new_empty(sizes, dtype=torch.float32)  # (rows, runs, groups of a run)
 
     def expanded(self) -> Any:
         """Return the threshold of each value."""
