@@ -45,7 +45,8 @@ class DeviceTokens:
     def write(self, x: DeviceArray, begin: int, fmt: Format | None) -> DeviceArray | None:
         """Encode the tokens of x, (batch, heads, tokens, width), and store them from token `begin` on.
 
-        Waits for nothing: `check_values` finds in the memory that is returned whether the format cannot represent a value.
+        Waits for nothing. `check_values` finds in the memory that is returned whether the format cannot represent a
+        value.
         """
         turned = x.transposed((2, 0, 1, 3))
         at = {key: part.address + begin * (part.nbytes // self.sizes[0]) for key, part in self.parts.items()}
