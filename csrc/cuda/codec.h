@@ -27,7 +27,7 @@ static inline HC_DEVICE hc_chunk hc_chunk_of(const hc_cuda_chunks &chunks, const
     hc_chunk chunk = {0, 0, 0, 0, 0};
     if (slot >= chunks.threads || item >= chunks.all)
         return chunk;
-    chunk.row = item / chunks.per_row;
+    chunk.row = chunks.all <= UINT32_MAX ? HC_ROW_QUOTIENT(item, chunks.per_row) : item / chunks.per_row;
     chunk.number = item - chunk.row * chunks.per_row;
     chunk.first = chunk.number * chunks.columns;
     chunk.columns = (int)hc_min(chunks.columns, geometry.padded - chunk.first);
@@ -104,8 +104,61 @@ static inline HC_DEVICE void hc_for_values(const hc_cuda_chunks &chunks, const h
 
 static inline HC_DEVICE int hc_value_bytes(const hc_row_view &view) { return view.dtype == HC_F64 ? 8 : 4; }
 
+/* Chunks of the block. */
+static inline HC_DEVICE int hc_block_chunks(const hc_cuda_chunks &chunks) {
+    return (int)hc_min((int64_t)chunks.threads, chunks.all - (int64_t)blockIdx.x * chunks.threads);
+}
+
+/* Calls `visit(shared values, address in the view)` for 16 bytes of a flat view at a time. `size`: bytes of a value there. */
+template <typename visitor>
+static inline HC_DEVICE void hc_for_flat(const hc_cuda_chunks &chunks, const hc_row_view &view, int size,
+                                         visitor visit) {
+    const int shift = chunks.shift, n = hc_block_chunks(chunks) << shift, each = 16 / size;
+    char *first = view.data + ((int64_t)blockIdx.x * chunks.threads << shift) * size;
+    for (int i = (int)threadIdx.x * each; i < n; i += (int)blockDim.x * each)
+        visit((float *)hc_shared() + (i >> shift) * chunks.ld + (i & ((1 << shift) - 1)), first + i * size);
+}
+
+struct alignas(16) hc_16_bytes {
+    uint32_t word[4];
+};
+
+static inline HC_DEVICE void hc_load_flat(const hc_cuda_chunks &chunks, const hc_row_view &x) {
+    if (x.dtype == HC_F32) {
+        hc_for_flat(chunks, x, 4, [](float *to, const char *from) {
+            const hc_16_bytes four = *(const hc_16_bytes *)from;
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                to[i] = hc_f32_from_bits(four.word[i]);
+        });
+        return;
+    }
+    const bool is_half = x.dtype == HC_F16;
+    hc_for_flat(chunks, x, 2, [=](float *to, const char *from) {
+        const hc_16_bytes eight = *(const hc_16_bytes *)from;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const uint16_t bits = (uint16_t)(eight.word[i / 2] >> i % 2 * 16);
+            const float half = hc_f16_to_f32(bits);
+            to[i] = is_half ? half : hc_bf16_to_f32(bits);
+        }
+    });
+}
+
+static inline HC_DEVICE void hc_store_flat(const hc_cuda_chunks &chunks, const hc_row_view &y) {
+    hc_for_flat(chunks, y, 4, [](const float *from, char *to) {
+        hc_16_bytes four;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            four.word[i] = hc_f32_bits(from[i]);
+        *(hc_16_bytes *)to = four;
+    });
+}
+
 static inline HC_DEVICE void hc_load_chunks(const hc_cuda_chunks &chunks, const hc_geometry &geometry,
                                             const hc_row_view &x) {
+    if (chunks.flat & HC_FLAT_X)
+        return hc_load_flat(chunks, x);
     const int dtype = x.dtype;
     hc_for_values(chunks, geometry, x, [=](int place, const char *from) {
         if (dtype == HC_F64)
@@ -117,6 +170,8 @@ static inline HC_DEVICE void hc_load_chunks(const hc_cuda_chunks &chunks, const 
 
 static inline HC_DEVICE void hc_store_chunks(const hc_cuda_chunks &chunks, const hc_geometry &geometry,
                                              const hc_row_view &y) {
+    if (chunks.flat & HC_FLAT_X)
+        return hc_store_flat(chunks, y);
     const bool is_double = y.dtype == HC_F64;
     hc_for_values(chunks, geometry, y, [=](int place, char *to) {
         if (!to)
@@ -128,9 +183,36 @@ static inline HC_DEVICE void hc_store_chunks(const hc_cuda_chunks &chunks, const
     });
 }
 
-/* Components of the block's chunks from shared memory to where they belong. */
-static inline HC_DEVICE void hc_store_parts(const hc_cuda_codec &p, int size) {
+static inline HC_DEVICE void hc_move(uint8_t *global, unsigned char *own, bool stores) {
+    *(stores ? global : own) = *(stores ? own : global);
+}
+
+/* Components of the block's chunks between shared memory and where they belong. */
+template <bool stores, typename params> static inline HC_DEVICE void hc_move_parts(const params &p, int size) {
     const hc_cuda_chunks &chunks = p.chunks;
+    if (chunks.flat & HC_FLAT_PARTS) {
+        const int64_t first = (int64_t)blockIdx.x * chunks.threads;
+        const int n = hc_block_chunks(chunks);
+        for (int id = 0; id < HC_N_COMPONENTS; id++) {
+            const int step = chunks.step[id];
+            if (chunks.place[id] < 0 || !step)
+                continue;
+            unsigned char *own = hc_own(chunks, 0, size) + chunks.place[id];
+            uint8_t *global = p.parts.part[id].data + first * step;
+            const int words = step / 4;
+            if (step % 4 == 0) {
+                for (int i = (int)threadIdx.x; i < n * words; i += (int)blockDim.x) {
+                    uint32_t *to = (uint32_t *)(own + i / words * chunks.own_bytes) + i % words;
+                    uint32_t *at = (uint32_t *)global + i;
+                    *(stores ? at : to) = *(stores ? to : at);
+                }
+                continue;
+            }
+            for (int i = (int)threadIdx.x; i < n * step; i += (int)blockDim.x)
+                hc_move(global + i, own + i / step * chunks.own_bytes + i % step, stores);
+        }
+        return;
+    }
     const int team = hc_team();
     for (int slot = (int)threadIdx.x / team; slot < chunks.threads; slot += (int)blockDim.x / team) {
         const hc_chunk chunk = hc_chunk_of(chunks, p.geometry, slot);
@@ -140,15 +222,39 @@ static inline HC_DEVICE void hc_store_parts(const hc_cuda_codec &p, int size) {
         for (int id = 0; id < HC_N_COMPONENTS; id++) {
             const hc_component &part = p.parts.part[id];
             const int step = chunks.step[id];
-            /* what chunks share comes from the first of them; what all rows share, from the first row */
-            if (chunks.place[id] < 0 || (!step && chunk.number > 0) || (part.row_stride == 0 && chunk.row > 0))
+            if (chunks.place[id] < 0 || !step)
                 continue;
-            const unsigned char *from = hc_own(chunks, slot, size) + chunks.place[id];
-            uint8_t *to = part.data + chunk.row * part.row_stride + chunk.number * step;
-            for (int i = (int)threadIdx.x % team, n = step && !is_last ? step : chunks.last[id]; i < n; i += team)
-                to[i] = from[i];
+            unsigned char *own = hc_own(chunks, slot, size) + chunks.place[id];
+            uint8_t *global = part.data + chunk.row * part.row_stride + chunk.number * step;
+            for (int i = (int)threadIdx.x % team, n = is_last ? chunks.last[id] : step; i < n; i += team)
+                hc_move(global + i, own + i, stores);
         }
     }
+}
+
+/* What this thread stores of its chunk alone: components that chunks share come from the first of a row, those that all rows share from the
+ * first row. */
+static inline HC_DEVICE void hc_store_shared_parts(const hc_cuda_codec &p, const hc_chunk &chunk,
+                                                   const hc_components &own) {
+    for (int id = 0; id < HC_N_COMPONENTS; id++) {
+        const hc_component &part = p.parts.part[id];
+        if (p.chunks.place[id] < 0 || p.chunks.step[id] || chunk.number > 0 || (part.row_stride == 0 && chunk.row > 0))
+            continue;
+        HC_SHORT_LOOP
+        for (int i = 0; i < p.chunks.last[id]; i++)
+            part.data[chunk.row * part.row_stride + i] = own.part[id].data[i];
+    }
+}
+
+/* A thread's components where they have been moved to shared memory; those that chunks share are where they belong. */
+template <typename params>
+static inline HC_DEVICE hc_components hc_moved_components(const params &p, const hc_chunk &chunk, int size) {
+    hc_components own = hc_own_components(p.chunks, (int)threadIdx.x, size);
+    for (int id = 0; id < HC_N_COMPONENTS; id++)
+        if (p.chunks.place[id] >= 0 && !p.chunks.step[id])
+            own.part[id].data = p.parts.part[id].data + chunk.row * p.parts.part[id].row_stride;
+    own.first_row = chunk.row * p.geometry.groups + chunk.number * p.chunks.groups; /* with one group a row */
+    return own;
 }
 
 /* Shared by formats that need nothing of the whole row or array, or only its largest magnitude as a threshold. */
@@ -275,11 +381,17 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
             const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
             const hc_tile tile = {0, 1, 0, chunk.columns};
             format::decode(&p.format, &geometry, &own, &tile, (float *)(hc_shared() + slot * ld * size), chunk.columns);
+        } else {
+            hc_store_shared_parts(p, chunk, own);
         }
     }
     hc_barrier();
     if (!is_fake) {
-        hc_store_parts(p, size);
+        hc_move_parts<true>(p, size);
+        return;
+    }
+    if (p.chunks.flat & HC_FLAT_Y) {
+        hc_store_flat(p.chunks, p.y);
         return;
     }
     hc_for_values(p.chunks, p.geometry, p.y, [=](int place, char *to) {
@@ -297,14 +409,20 @@ template <typename format> static inline HC_DEVICE void hc_maximum_block(const h
 }
 
 template <typename format> static inline HC_DEVICE void hc_decode_block(const hc_cuda_codec &p) {
+    const int size = hc_value_bytes(p.x);
+    hc_move_parts<false>(p, size);
+    hc_barrier();
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, (int)threadIdx.x);
     if (chunk.columns > 0) {
-        const hc_tile tile = {chunk.row, 1, chunk.first, chunk.columns};
+        hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+        geometry.groups = 1;
+        const hc_components own = hc_moved_components(p, chunk, size);
+        const hc_tile tile = {0, 1, 0, chunk.columns};
         const int place = (int)threadIdx.x * p.chunks.ld;
         if (p.x.dtype == HC_F64)
-            format::decode_f64(&p.format, &p.geometry, &p.parts, &tile, (double *)hc_shared() + place, chunk.columns);
+            format::decode_f64(&p.format, &geometry, &own, &tile, (double *)hc_shared() + place, chunk.columns);
         else
-            format::decode(&p.format, &p.geometry, &p.parts, &tile, (float *)hc_shared() + place, chunk.columns);
+            format::decode(&p.format, &geometry, &own, &tile, (float *)hc_shared() + place, chunk.columns);
     }
     hc_barrier();
     hc_store_chunks(p.chunks, p.geometry, p.x);

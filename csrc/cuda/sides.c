@@ -92,7 +92,7 @@ hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geomet
                               hc_cuda_plan *plan, const void **decoded, hc_error *error) {
     hc_cuda_codec codec = {.format = packed->format, .geometry = *geometry, .parts = packed->components};
     const int size = (int)hc_dtype_size(dtype);
-    const hc_status status = hc_cuda_plan_chunks(&packed->format, geometry, size, false, &codec.chunks, error);
+    const hc_status status = hc_cuda_plan_chunks(&packed->format, geometry, size, true, &codec.chunks, error);
     if (status != HC_OK)
         return status;
     const hc_view values = rows_of(geometry, geometry->run_length, dtype, workspace, plan);
