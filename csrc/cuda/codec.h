@@ -86,6 +86,7 @@ static inline HC_DEVICE void hc_for_values(const hc_cuda_chunks &chunks, const h
         if (view.runs.n == 0) { /* the usual loop, several values at a time */
             const int64_t values = view.run_length - chunk.first;
             row += chunk.first * view.column_stride;
+            HC_SHORT_LOOP
             for (int c = (int)threadIdx.x % team; c < chunk.columns; c += team)
                 visit(slot * chunks.ld + c, c < values ? row + c * view.column_stride : NULL);
             continue;
@@ -115,6 +116,7 @@ static inline HC_DEVICE void hc_for_flat(const hc_cuda_chunks &chunks, const hc_
                                          visitor visit) {
     const int shift = chunks.shift, n = hc_block_chunks(chunks) << shift, each = 16 / size;
     char *first = view.data + ((int64_t)blockIdx.x * chunks.threads << shift) * size;
+    HC_SHORT_LOOP
     for (int i = (int)threadIdx.x * each; i < n; i += (int)blockDim.x * each)
         visit((float *)hc_shared() + (i >> shift) * chunks.ld + (i & ((1 << shift) - 1)), first + i * size);
 }
@@ -183,66 +185,55 @@ static inline HC_DEVICE void hc_store_chunks(const hc_cuda_chunks &chunks, const
     });
 }
 
-static inline HC_DEVICE void hc_move(uint8_t *global, unsigned char *own, bool stores) {
-    *(stores ? global : own) = *(stores ? own : global);
-}
-
-/* Components of the block's chunks between shared memory and where they belong. */
+/* Components that each chunk has of its own, between shared memory and where they lie chunk behind chunk, for the whole block. */
 template <bool stores, typename params> static inline HC_DEVICE void hc_move_parts(const params &p, int size) {
     const hc_cuda_chunks &chunks = p.chunks;
-    if (chunks.flat & HC_FLAT_PARTS) {
-        const int64_t first = (int64_t)blockIdx.x * chunks.threads;
-        const int n = hc_block_chunks(chunks);
-        for (int id = 0; id < HC_N_COMPONENTS; id++) {
-            const int step = chunks.step[id];
-            if (chunks.place[id] < 0 || !step)
-                continue;
-            unsigned char *own = hc_own(chunks, 0, size) + chunks.place[id];
-            uint8_t *global = p.parts.part[id].data + first * step;
-            const int words = step / 4;
-            if (step % 4 == 0) {
-                for (int i = (int)threadIdx.x; i < n * words; i += (int)blockDim.x) {
-                    uint32_t *to = (uint32_t *)(own + i / words * chunks.own_bytes) + i % words;
-                    uint32_t *at = (uint32_t *)global + i;
-                    *(stores ? at : to) = *(stores ? to : at);
-                }
-                continue;
-            }
-            for (int i = (int)threadIdx.x; i < n * step; i += (int)blockDim.x)
-                hc_move(global + i, own + i / step * chunks.own_bytes + i % step, stores);
-        }
+    if (!(chunks.flat & HC_FLAT_PARTS))
         return;
-    }
-    const int team = hc_team();
-    for (int slot = (int)threadIdx.x / team; slot < chunks.threads; slot += (int)blockDim.x / team) {
-        const hc_chunk chunk = hc_chunk_of(chunks, p.geometry, slot);
-        if (chunk.columns == 0)
-            break;
-        const bool is_last = chunk.number == chunks.per_row - 1;
-        for (int id = 0; id < HC_N_COMPONENTS; id++) {
-            const hc_component &part = p.parts.part[id];
-            const int step = chunks.step[id];
-            if (chunks.place[id] < 0 || !step)
-                continue;
-            unsigned char *own = hc_own(chunks, slot, size) + chunks.place[id];
-            uint8_t *global = part.data + chunk.row * part.row_stride + chunk.number * step;
-            for (int i = (int)threadIdx.x % team, n = is_last ? chunks.last[id] : step; i < n; i += team)
-                hc_move(global + i, own + i, stores);
+    const int64_t first = (int64_t)blockIdx.x * chunks.threads;
+    const int all = hc_block_chunks(chunks);
+    HC_SHORT_LOOP
+    for (int id = 0; id < HC_N_COMPONENTS; id++) {
+        const int step = chunks.step[id];
+        if (chunks.place[id] < 0 || !step)
+            continue;
+        unsigned char *own = hc_own(chunks, 0, size) + chunks.place[id];
+        uint8_t *global = p.parts.part[id].data + first * step;
+        const bool has_words = step % 4 == 0;
+        const int each = has_words ? step / 4 : step;
+        HC_SHORT_LOOP
+        for (int i = (int)threadIdx.x; i < all * each; i += (int)blockDim.x) {
+            const int slot = i / each;
+            unsigned char *here = own + slot * chunks.own_bytes;
+            if (has_words) {
+                uint32_t *word = (uint32_t *)here + (i - slot * each), *there = (uint32_t *)global + i;
+                *(stores ? there : word) = *(stores ? word : there);
+            } else {
+                unsigned char *byte = here + (i - slot * each);
+                *(stores ? global + i : byte) = *(stores ? byte : global + i);
+            }
         }
     }
 }
 
-/* What this thread stores of its chunk alone: components that chunks share come from the first of a row, those that all rows share from the
- * first row. */
-static inline HC_DEVICE void hc_store_shared_parts(const hc_cuda_codec &p, const hc_chunk &chunk,
-                                                   const hc_components &own) {
+/* The rest of this thread's chunk. What chunks share comes from the first of a row, what all rows share from the first row; it is read where
+ * it is. */
+template <bool stores, typename params>
+static inline HC_DEVICE void hc_move_own_parts(const params &p, const hc_chunk &chunk, int size) {
+    const hc_cuda_chunks &chunks = p.chunks;
+    const bool is_last = chunk.number == chunks.per_row - 1;
+    HC_SHORT_LOOP
     for (int id = 0; id < HC_N_COMPONENTS; id++) {
         const hc_component &part = p.parts.part[id];
-        if (p.chunks.place[id] < 0 || p.chunks.step[id] || chunk.number > 0 || (part.row_stride == 0 && chunk.row > 0))
+        const int step = chunks.step[id];
+        if (chunks.place[id] < 0 || (step && (chunks.flat & HC_FLAT_PARTS)) || (!step && !stores) ||
+            (!step && (chunk.number > 0 || (part.row_stride == 0 && chunk.row > 0))))
             continue;
+        unsigned char *own = hc_own(chunks, (int)threadIdx.x, size) + chunks.place[id];
+        uint8_t *global = part.data + chunk.row * part.row_stride + chunk.number * step;
         HC_SHORT_LOOP
-        for (int i = 0; i < p.chunks.last[id]; i++)
-            part.data[chunk.row * part.row_stride + i] = own.part[id].data[i];
+        for (int i = 0, n = step && !is_last ? step : chunks.last[id]; i < n; i++)
+            *(stores ? global + i : own + i) = *(stores ? own + i : global + i);
     }
 }
 
@@ -382,7 +373,7 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
             const hc_tile tile = {0, 1, 0, chunk.columns};
             format::decode(&p.format, &geometry, &own, &tile, (float *)(hc_shared() + slot * ld * size), chunk.columns);
         } else {
-            hc_store_shared_parts(p, chunk, own);
+            hc_move_own_parts<true>(p, chunk, size);
         }
     }
     hc_barrier();
@@ -416,6 +407,7 @@ template <typename format> static inline HC_DEVICE void hc_decode_block(const hc
     if (chunk.columns > 0) {
         hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
         geometry.groups = 1;
+        hc_move_own_parts<false>(p, chunk, size);
         const hc_components own = hc_moved_components(p, chunk, size);
         const hc_tile tile = {0, 1, 0, chunk.columns};
         const int place = (int)threadIdx.x * p.chunks.ld;
@@ -428,20 +420,57 @@ template <typename format> static inline HC_DEVICE void hc_decode_block(const hc
     hc_store_chunks(p.chunks, p.geometry, p.x);
 }
 
+/* Where hc_cuda_integers has a column of a segment with `for_nibbles`. */
+static inline HC_DEVICE uint32_t hc_nibble_place(uint32_t at) {
+    return at / 128 * 128 + at / 8 % 4 * 32 + at % 2 * 16 + at / 32 % 4 * 4 + at / 2 % 4;
+}
+
+/* Integers of a chunk in one run, without a pattern; false: of another one. */
+static inline HC_DEVICE bool hc_stores_plain_integers(const hc_cuda_integers &p, const hc_chunk &chunk,
+                                                      const int8_t *values, const float *scales) {
+    if (p.format.m || p.geometry.runs > 1)
+        return false;
+    const int64_t group = p.per_run ? p.group : p.geometry.whole_length;
+    const int n = (int)hc_min(chunk.columns, p.geometry.run_length - chunk.first);
+    int64_t segment = HC_ROW_QUOTIENT(chunk.first, group), at = chunk.first - segment * group;
+    for (int c = 0; c < n; segment++, at = 0) {
+        const int last = (int)hc_min(n, c + group - at);
+        if (p.mode == HC_INT_GROUPED && at == 0)
+            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / (int)p.geometry.group : 0];
+        const int first = c;
+        c = last;
+        HC_SHORT_LOOP
+        for (int limb = 0; limb < p.n_limbs && !p.scales_alone; limb++) {
+            int8_t *to = p.integers + (limb * p.geometry.rows + chunk.row) * p.ld + segment * p.length;
+            const int8_t *from = values + limb * p.chunks.ld;
+            HC_SHORT_LOOP
+            for (int i = first, place = (int)at; i < last; i++, place++)
+                to[p.for_nibbles ? hc_nibble_place(place) : place] = from[i];
+        }
+    }
+    return true;
+}
+
 /* Integers of a chunk to their places among the segments. */
 template <typename format> static inline HC_DEVICE void hc_integers_block(const hc_cuda_integers &p) {
-    const int slot = (int)threadIdx.x;
+    const int slot = (int)threadIdx.x, limbs = p.n_limbs, ld = p.chunks.ld;
+    hc_move_parts<false>(p, limbs);
+    hc_barrier();
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
     if (chunk.columns == 0)
         return;
-    const int limbs = p.n_limbs, ld = p.chunks.ld;
     int8_t *values = (int8_t *)hc_shared() + slot * ld * limbs;
-    float *scales = (float *)hc_own(p.chunks, slot, limbs), row_scale = 0;
-    const hc_tile tile = {chunk.row, 1, chunk.first, chunk.columns};
+    float *scales = (float *)(hc_own(p.chunks, slot, limbs) + p.own_scales), row_scale = 0;
+    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+    hc_move_own_parts<false>(p, chunk, limbs);
+    const hc_components own = hc_moved_components(p, chunk, limbs);
+    const hc_tile tile = {0, 1, 0, chunk.columns};
     const hc_int_tile out = {{values, values + ld, values + 2 * ld}, chunk.columns, scales, chunk.groups, &row_scale};
-    format::decode_int(&p.format, &p.geometry, &p.parts, &tile, (hc_int_mode)p.mode, &out);
+    format::decode_int(&p.format, &geometry, &own, &tile, (hc_int_mode)p.mode, &out);
     if (p.mode == HC_INT_FOLDED && chunk.number == 0)
         p.scales[chunk.row] = row_scale;
+    if (hc_stores_plain_integers(p, chunk, values, scales))
+        return;
     const int64_t padded_run = p.geometry.padded / p.geometry.runs;
     for (int c = 0; c < chunk.columns; c++) {
         const int64_t column = chunk.first + c, run = column / padded_run, kept = column % padded_run;
@@ -465,8 +494,7 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
         const int64_t logical = p.per_run ? in_run : run * p.geometry.whole_length + in_run;
         const int64_t in_segment = p.per_run ? begin / p.group : 0, segment = run * p.per_run + in_segment;
         const int64_t at = p.per_run ? in_run - in_segment * p.group : logical;
-        const int64_t place =
-            p.for_nibbles ? at / 128 * 128 + at / 8 % 4 * 32 + at % 2 * 16 + at / 32 % 4 * 4 + at / 2 % 4 : at;
+        const int64_t place = p.for_nibbles ? hc_nibble_place((uint32_t)at) : at;
         if (p.metadata) {
             const int64_t whole = segment * p.length + at, block = whole / 4;
             p.integers[chunk.row * (p.ld / 2) + block * 2 + kept % 2] = values[c];

@@ -178,14 +178,13 @@ static bool is_flat(const hc_cuda_codec *codec, const hc_row_view *view) {
            (view->rows.n == 0 || (view->rows.n == 1 && view->rows.stride[0] == view->run_length * size));
 }
 
-static bool has_flat_parts(const hc_cuda_codec *codec) {
-    const hc_cuda_chunks *chunks = &codec->chunks;
+bool hc_cuda_has_flat_parts(const hc_cuda_chunks *chunks, const hc_geometry *geometry, const hc_components *parts) {
     bool flat = chunks->shift > 0;
     for (int i = 0; i < HC_N_COMPONENTS; i++) {
-        const hc_component *part = &codec->parts.part[i];
+        const hc_component *part = &parts->part[i];
         if (chunks->place[i] >= 0 && chunks->step[i])
             flat = flat && part->data && (uintptr_t)part->data % 4 == 0 &&
-                   (codec->geometry.rows == 1 || part->row_stride == chunks->per_row * chunks->step[i]);
+                   (geometry->rows == 1 || part->row_stride == chunks->per_row * chunks->step[i]);
     }
     return flat;
 }
@@ -193,8 +192,8 @@ static bool has_flat_parts(const hc_cuda_codec *codec) {
 void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec *codec, int size) {
     hc_cuda_chunks *chunks = &codec->chunks;
     chunks->flat = (is_flat(codec, &codec->x) ? HC_FLAT_X : 0) |
-                   (codec->y.data && is_flat(codec, &codec->y) ? HC_FLAT_Y : 0) |
-                   (has_flat_parts(codec) ? HC_FLAT_PARTS : 0);
+                   (codec->y.data && codec->x.dtype != HC_F64 && is_flat(codec, &codec->y) ? HC_FLAT_Y : 0) |
+                   (hc_cuda_has_flat_parts(chunks, &codec->geometry, &codec->parts) ? HC_FLAT_PARTS : 0);
     const int threads = chunks->rows ? (int)hc_round_up(chunks->threads, 32) : chunks->threads; /* whole teams */
     hc_cuda_step *step =
         hc_cuda_add_step(plan, hc_cuda_module_of(codec->format.family), hc_cuda_kernel_of(codec->format.family, kernel),
