@@ -27,7 +27,7 @@ static inline HC_DEVICE hc_chunk hc_chunk_of(const hc_cuda_chunks &chunks, const
     hc_chunk chunk = {0, 0, 0, 0, 0};
     if (slot >= chunks.threads || item >= chunks.all)
         return chunk;
-    chunk.row = chunks.all <= UINT32_MAX ? HC_ROW_QUOTIENT(item, chunks.per_row) : item / chunks.per_row;
+    chunk.row = HC_ROW_QUOTIENT(item, chunks.per_row);
     chunk.number = item - chunk.row * chunks.per_row;
     chunk.first = chunk.number * chunks.columns;
     chunk.columns = (int)hc_min(chunks.columns, geometry.padded - chunk.first);
@@ -83,15 +83,8 @@ static inline HC_DEVICE void hc_for_values(const hc_cuda_chunks &chunks, const h
         if (chunk.columns == 0)
             break;
         char *row = view.data + hc_dims_offset(&view.rows, chunk.row);
-        if (view.runs.n == 0) { /* the usual loop, several values at a time */
-            const int64_t values = view.run_length - chunk.first;
-            row += chunk.first * view.column_stride;
-            HC_SHORT_LOOP
-            for (int c = (int)threadIdx.x % team; c < chunk.columns; c += team)
-                visit(slot * chunks.ld + c, c < values ? row + c * view.column_stride : NULL);
-            continue;
-        }
-        const int64_t first_run = chunk.first / view.padded_run, skipped = chunk.first - first_run * view.padded_run;
+        const int64_t first_run = HC_ROW_QUOTIENT(chunk.first, view.padded_run),
+                      skipped = chunk.first - first_run * view.padded_run;
         HC_SHORT_LOOP
         for (int c = (int)threadIdx.x % team; c < chunk.columns; c += team) {
             int64_t run = first_run, in_run = skipped + c;
@@ -471,20 +464,21 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
         p.scales[chunk.row] = row_scale;
     if (hc_stores_plain_integers(p, chunk, values, scales))
         return;
-    const int64_t padded_run = p.geometry.padded / p.geometry.runs;
+    const int64_t padded_run = HC_ROW_QUOTIENT(p.geometry.padded, p.geometry.runs);
     for (int c = 0; c < chunk.columns; c++) {
-        const int64_t column = chunk.first + c, run = column / padded_run, kept = column % padded_run;
+        const int64_t column = chunk.first + c, run = HC_ROW_QUOTIENT(column, padded_run),
+                      kept = column - run * padded_run;
         if (kept >= p.geometry.run_length)
             continue;
         /* in whole columns; of a pattern, the first kept value of a block stands for it where a segment begins */
         const int64_t in_run =
             p.format.m ? hc_kept_column(p.format, p.geometry, p.parts.part[HC_METADATA], chunk.row, run, kept) : kept;
-        const int64_t begin = p.format.m ? kept / p.format.n * p.format.m : kept;
-        const bool is_first = !p.format.m || kept % p.format.n == 0;
-        if (p.mode == HC_INT_GROUPED && is_first && (p.per_run ? begin % p.group == 0 : column == 0)) {
-            const int64_t segment = p.per_run ? run * p.per_run + begin / p.group : 0;
-            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / p.geometry.group : 0];
-        }
+        const int64_t begin = p.format.m ? HC_ROW_QUOTIENT(kept, p.format.n) * p.format.m : kept;
+        const bool is_first = !p.format.m || (uint32_t)kept % (uint32_t)p.format.n == 0;
+        const int64_t in_segment = p.per_run ? HC_ROW_QUOTIENT(begin, p.group) : 0,
+                      segment = run * p.per_run + in_segment;
+        if (p.mode == HC_INT_GROUPED && is_first && (p.per_run ? begin == in_segment * p.group : column == 0))
+            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / (int)p.geometry.group : 0];
         if (p.scales_alone)
             continue;
         /* the last block of a run may reach beyond it, where its values are zeros */
@@ -492,7 +486,6 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
             continue;
         /* of a row with one segment, a column of the row */
         const int64_t logical = p.per_run ? in_run : run * p.geometry.whole_length + in_run;
-        const int64_t in_segment = p.per_run ? begin / p.group : 0, segment = run * p.per_run + in_segment;
         const int64_t at = p.per_run ? in_run - in_segment * p.group : logical;
         const int64_t place = p.for_nibbles ? hc_nibble_place((uint32_t)at) : at;
         if (p.metadata) {

@@ -160,7 +160,7 @@ hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geomet
     chunks->threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, (HC_CUDA_SHARED_BYTES - 16) / each);
     if (chunks->threads >= 32)
         chunks->threads -= chunks->threads % 32;
-    if (chunks->threads < 1 || hc_ceil_div(chunks->all, chunks->threads) > INT32_MAX)
+    if (chunks->threads < 1 || chunks->all > UINT32_MAX) /* HC_ROW_QUOTIENT */
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take %lld rows with groups of %lld values",
                        (long long)geometry->rows, (long long)geometry->group);
     return HC_OK;
