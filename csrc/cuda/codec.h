@@ -3,9 +3,7 @@
  *
  *   x -> shared values (thread, column) -> definition -> shared components (thread, byte) -> components, and back
  *
- * Values and components that lie chunk behind chunk (HC_FLAT_*) are moved by 16 and 4 bytes; all others one by one.
- *
- * A thread sees its chunk as a row of its own. What the whole row or array must give first, its largest magnitude, becomes the
+ * Values and components that lie chunk behind chunk (HC_FLAT_*) are moved by 16 and 4 bytes; all others one by one. A thread sees its chunk as a row of its own. What the whole row or array must give first, its largest magnitude, becomes the
  * threshold of the row, or the coarse scale. A kernel `maximum` has found it; where a block has whole rows, `encode` finds it
  * in shared memory, after the components:
  *
