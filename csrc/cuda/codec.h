@@ -3,9 +3,9 @@
  *
  *   x -> shared values (thread, column) -> definition -> shared components (thread, byte) -> components, and back
  *
- * Values and components that lie chunk behind chunk (HC_FLAT_*) are moved by 16 and 4 bytes; all others one by one. A thread sees its chunk as a row of its own. What the whole row or array must give first, its largest magnitude, becomes the
- * threshold of the row, or the coarse scale. A kernel `maximum` has found it; where a block has whole rows, `encode` finds it
- * in shared memory, after the components:
+ * What lies chunk behind chunk (HC_FLAT_*) is moved by 16 or 4 bytes, the rest one by one. A thread sees its chunk as a
+ * row of its own. What the whole row or array must give first, its largest magnitude, becomes the threshold of the row, or
+ * the coarse scale. `maximum` has found it; where a block has whole rows, `encode` does, behind the components:
  *
  *   values | components | maxima of the block's rows
  */
@@ -103,7 +103,8 @@ static inline HC_DEVICE int hc_block_chunks(const hc_cuda_chunks &chunks) {
     return (int)hc_min((int64_t)chunks.threads, chunks.all - (int64_t)blockIdx.x * chunks.threads);
 }
 
-/* Calls `visit(shared values, address in the view)` for 16 bytes of a flat view at a time. `size`: bytes of a value there. */
+/* Calls `visit(shared values, address in the view)` for 16 bytes of a flat view at a time. `size`: bytes of a value
+ * there. */
 template <typename visitor>
 static inline HC_DEVICE void hc_for_flat(const hc_cuda_chunks &chunks, const hc_row_view &view, int size,
                                          visitor visit) {
@@ -178,7 +179,8 @@ static inline HC_DEVICE void hc_store_chunks(const hc_cuda_chunks &chunks, const
     });
 }
 
-/* Components that each chunk has of its own, between shared memory and where they lie chunk behind chunk, for the whole block. */
+/* Components that each chunk has of its own, between shared memory and where they lie chunk behind chunk, for the whole
+ * block. */
 template <bool stores, typename params> static inline HC_DEVICE void hc_move_parts(const params &p, int size) {
     const hc_cuda_chunks &chunks = p.chunks;
     if (!(chunks.flat & HC_FLAT_PARTS))
@@ -209,8 +211,8 @@ template <bool stores, typename params> static inline HC_DEVICE void hc_move_par
     }
 }
 
-/* The rest of this thread's chunk. What chunks share comes from the first of a row, what all rows share from the first row; it is read where
- * it is. */
+/* The rest of this thread's chunk. What chunks share comes from the first of a row, what all rows share from the first
+ * row; it is read where it is. */
 template <bool stores, typename params>
 static inline HC_DEVICE void hc_move_own_parts(const params &p, const hc_chunk &chunk, int size) {
     const hc_cuda_chunks &chunks = p.chunks;
