@@ -3,9 +3,9 @@
  *
  *   x -> shared values (thread, column) -> definition -> shared components (thread, byte) -> components, and back
  *
- * A thread sees its chunk as a row of its own. What the whole row or array must give first, its largest magnitude, becomes the
- * threshold of the row, or the coarse scale. A kernel `maximum` has found it; where a block has whole rows, `encode` finds it
- * in shared memory, after the components:
+ * What lies chunk behind chunk (HC_FLAT_*) is moved by 16 or 4 bytes, the rest one by one. A thread sees its chunk as a
+ * row of its own. What the whole row or array must give first, its largest magnitude, becomes the threshold of the row, or
+ * the coarse scale. `maximum` has found it; where a block has whole rows, `encode` does, behind the components:
  *
  *   values | components | maxima of the block's rows
  */
@@ -27,7 +27,7 @@ static inline HC_DEVICE hc_chunk hc_chunk_of(const hc_cuda_chunks &chunks, const
     hc_chunk chunk = {0, 0, 0, 0, 0};
     if (slot >= chunks.threads || item >= chunks.all)
         return chunk;
-    chunk.row = item / chunks.per_row;
+    chunk.row = HC_ROW_QUOTIENT(item, chunks.per_row);
     chunk.number = item - chunk.row * chunks.per_row;
     chunk.first = chunk.number * chunks.columns;
     chunk.columns = (int)hc_min(chunks.columns, geometry.padded - chunk.first);
@@ -83,14 +83,8 @@ static inline HC_DEVICE void hc_for_values(const hc_cuda_chunks &chunks, const h
         if (chunk.columns == 0)
             break;
         char *row = view.data + hc_dims_offset(&view.rows, chunk.row);
-        if (view.runs.n == 0) { /* the usual loop, several values at a time */
-            const int64_t values = view.run_length - chunk.first;
-            row += chunk.first * view.column_stride;
-            for (int c = (int)threadIdx.x % team; c < chunk.columns; c += team)
-                visit(slot * chunks.ld + c, c < values ? row + c * view.column_stride : NULL);
-            continue;
-        }
-        const int64_t first_run = chunk.first / view.padded_run, skipped = chunk.first - first_run * view.padded_run;
+        const int64_t first_run = HC_ROW_QUOTIENT(chunk.first, view.padded_run),
+                      skipped = chunk.first - first_run * view.padded_run;
         HC_SHORT_LOOP
         for (int c = (int)threadIdx.x % team; c < chunk.columns; c += team) {
             int64_t run = first_run, in_run = skipped + c;
@@ -104,8 +98,63 @@ static inline HC_DEVICE void hc_for_values(const hc_cuda_chunks &chunks, const h
 
 static inline HC_DEVICE int hc_value_bytes(const hc_row_view &view) { return view.dtype == HC_F64 ? 8 : 4; }
 
+/* Chunks of the block. */
+static inline HC_DEVICE int hc_block_chunks(const hc_cuda_chunks &chunks) {
+    return (int)hc_min((int64_t)chunks.threads, chunks.all - (int64_t)blockIdx.x * chunks.threads);
+}
+
+/* Calls `visit(shared values, address in the view)` for 16 bytes of a flat view at a time. `size`: bytes of a value
+ * there. */
+template <typename visitor>
+static inline HC_DEVICE void hc_for_flat(const hc_cuda_chunks &chunks, const hc_row_view &view, int size,
+                                         visitor visit) {
+    const int shift = chunks.shift, n = hc_block_chunks(chunks) << shift, each = 16 / size;
+    char *first = view.data + ((int64_t)blockIdx.x * chunks.threads << shift) * size;
+    HC_SHORT_LOOP
+    for (int i = (int)threadIdx.x * each; i < n; i += (int)blockDim.x * each)
+        visit((float *)hc_shared() + (i >> shift) * chunks.ld + (i & ((1 << shift) - 1)), first + i * size);
+}
+
+struct alignas(16) hc_16_bytes {
+    uint32_t word[4];
+};
+
+static inline HC_DEVICE void hc_load_flat(const hc_cuda_chunks &chunks, const hc_row_view &x) {
+    if (x.dtype == HC_F32) {
+        hc_for_flat(chunks, x, 4, [](float *to, const char *from) {
+            const hc_16_bytes four = *(const hc_16_bytes *)from;
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                to[i] = hc_f32_from_bits(four.word[i]);
+        });
+        return;
+    }
+    const bool is_half = x.dtype == HC_F16;
+    hc_for_flat(chunks, x, 2, [=](float *to, const char *from) {
+        const hc_16_bytes eight = *(const hc_16_bytes *)from;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const uint16_t bits = (uint16_t)(eight.word[i / 2] >> i % 2 * 16);
+            const float half = hc_f16_to_f32(bits);
+            to[i] = is_half ? half : hc_bf16_to_f32(bits);
+        }
+    });
+}
+
+static inline HC_DEVICE void hc_store_flat(const hc_cuda_chunks &chunks, const hc_row_view &y) {
+    hc_for_flat(chunks, y, 4, [](const float *from, char *to) {
+        hc_16_bytes four;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            four.word[i] = hc_f32_bits(from[i]);
+        *(hc_16_bytes *)to = four;
+    });
+}
+
 static inline HC_DEVICE void hc_load_chunks(const hc_cuda_chunks &chunks, const hc_geometry &geometry,
                                             const hc_row_view &x) {
+    if (chunks.flat & HC_FLAT_X)
+        return hc_load_flat(chunks, x);
     const int dtype = x.dtype;
     hc_for_values(chunks, geometry, x, [=](int place, const char *from) {
         if (dtype == HC_F64)
@@ -117,6 +166,8 @@ static inline HC_DEVICE void hc_load_chunks(const hc_cuda_chunks &chunks, const 
 
 static inline HC_DEVICE void hc_store_chunks(const hc_cuda_chunks &chunks, const hc_geometry &geometry,
                                              const hc_row_view &y) {
+    if (chunks.flat & HC_FLAT_X)
+        return hc_store_flat(chunks, y);
     const bool is_double = y.dtype == HC_F64;
     hc_for_values(chunks, geometry, y, [=](int place, char *to) {
         if (!to)
@@ -128,27 +179,68 @@ static inline HC_DEVICE void hc_store_chunks(const hc_cuda_chunks &chunks, const
     });
 }
 
-/* Components of the block's chunks from shared memory to where they belong. */
-static inline HC_DEVICE void hc_store_parts(const hc_cuda_codec &p, int size) {
+/* Components that each chunk has of its own, between shared memory and where they lie chunk behind chunk, for the whole
+ * block. */
+template <bool stores, typename params> static inline HC_DEVICE void hc_move_parts(const params &p, int size) {
     const hc_cuda_chunks &chunks = p.chunks;
-    const int team = hc_team();
-    for (int slot = (int)threadIdx.x / team; slot < chunks.threads; slot += (int)blockDim.x / team) {
-        const hc_chunk chunk = hc_chunk_of(chunks, p.geometry, slot);
-        if (chunk.columns == 0)
-            break;
-        const bool is_last = chunk.number == chunks.per_row - 1;
-        for (int id = 0; id < HC_N_COMPONENTS; id++) {
-            const hc_component &part = p.parts.part[id];
-            const int step = chunks.step[id];
-            /* what chunks share comes from the first of them; what all rows share, from the first row */
-            if (chunks.place[id] < 0 || (!step && chunk.number > 0) || (part.row_stride == 0 && chunk.row > 0))
-                continue;
-            const unsigned char *from = hc_own(chunks, slot, size) + chunks.place[id];
-            uint8_t *to = part.data + chunk.row * part.row_stride + chunk.number * step;
-            for (int i = (int)threadIdx.x % team, n = step && !is_last ? step : chunks.last[id]; i < n; i += team)
-                to[i] = from[i];
+    if (!(chunks.flat & HC_FLAT_PARTS))
+        return;
+    const int64_t first = (int64_t)blockIdx.x * chunks.threads;
+    const int all = hc_block_chunks(chunks);
+    HC_SHORT_LOOP
+    for (int id = 0; id < HC_N_COMPONENTS; id++) {
+        const int step = chunks.step[id];
+        if (chunks.place[id] < 0 || !step)
+            continue;
+        unsigned char *own = hc_own(chunks, 0, size) + chunks.place[id];
+        uint8_t *global = p.parts.part[id].data + first * step;
+        const bool has_words = step % 4 == 0;
+        const int each = has_words ? step / 4 : step;
+        HC_SHORT_LOOP
+        for (int i = (int)threadIdx.x; i < all * each; i += (int)blockDim.x) {
+            const int slot = i / each;
+            unsigned char *here = own + slot * chunks.own_bytes;
+            if (has_words) {
+                uint32_t *word = (uint32_t *)here + (i - slot * each), *there = (uint32_t *)global + i;
+                *(stores ? there : word) = *(stores ? word : there);
+            } else {
+                unsigned char *byte = here + (i - slot * each);
+                *(stores ? global + i : byte) = *(stores ? byte : global + i);
+            }
         }
     }
+}
+
+/* The rest of this thread's chunk. What chunks share comes from the first of a row, what all rows share from the first
+ * row; it is read where it is. */
+template <bool stores, typename params>
+static inline HC_DEVICE void hc_move_own_parts(const params &p, const hc_chunk &chunk, int size) {
+    const hc_cuda_chunks &chunks = p.chunks;
+    const bool is_last = chunk.number == chunks.per_row - 1;
+    HC_SHORT_LOOP
+    for (int id = 0; id < HC_N_COMPONENTS; id++) {
+        const hc_component &part = p.parts.part[id];
+        const int step = chunks.step[id];
+        if (chunks.place[id] < 0 || (step && (chunks.flat & HC_FLAT_PARTS)) || (!step && !stores) ||
+            (!step && (chunk.number > 0 || (part.row_stride == 0 && chunk.row > 0))))
+            continue;
+        unsigned char *own = hc_own(chunks, (int)threadIdx.x, size) + chunks.place[id];
+        uint8_t *global = part.data + chunk.row * part.row_stride + chunk.number * step;
+        HC_SHORT_LOOP
+        for (int i = 0, n = step && !is_last ? step : chunks.last[id]; i < n; i++)
+            *(stores ? global + i : own + i) = *(stores ? own + i : global + i);
+    }
+}
+
+/* A thread's components where they have been moved to shared memory; those that chunks share are where they belong. */
+template <typename params>
+static inline HC_DEVICE hc_components hc_moved_components(const params &p, const hc_chunk &chunk, int size) {
+    hc_components own = hc_own_components(p.chunks, (int)threadIdx.x, size);
+    for (int id = 0; id < HC_N_COMPONENTS; id++)
+        if (p.chunks.place[id] >= 0 && !p.chunks.step[id])
+            own.part[id].data = p.parts.part[id].data + chunk.row * p.parts.part[id].row_stride;
+    own.first_row = chunk.row * p.geometry.groups + chunk.number * p.chunks.groups; /* with one group a row */
+    return own;
 }
 
 /* Shared by formats that need nothing of the whole row or array, or only its largest magnitude as a threshold. */
@@ -275,11 +367,17 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
             const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
             const hc_tile tile = {0, 1, 0, chunk.columns};
             format::decode(&p.format, &geometry, &own, &tile, (float *)(hc_shared() + slot * ld * size), chunk.columns);
+        } else {
+            hc_move_own_parts<true>(p, chunk, size);
         }
     }
     hc_barrier();
     if (!is_fake) {
-        hc_store_parts(p, size);
+        hc_move_parts<true>(p, size);
+        return;
+    }
+    if (p.chunks.flat & HC_FLAT_Y) {
+        hc_store_flat(p.chunks, p.y);
         return;
     }
     hc_for_values(p.chunks, p.geometry, p.y, [=](int place, char *to) {
@@ -297,47 +395,92 @@ template <typename format> static inline HC_DEVICE void hc_maximum_block(const h
 }
 
 template <typename format> static inline HC_DEVICE void hc_decode_block(const hc_cuda_codec &p) {
+    const int size = hc_value_bytes(p.x);
+    hc_move_parts<false>(p, size);
+    hc_barrier();
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, (int)threadIdx.x);
     if (chunk.columns > 0) {
-        const hc_tile tile = {chunk.row, 1, chunk.first, chunk.columns};
+        hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+        geometry.groups = 1;
+        hc_move_own_parts<false>(p, chunk, size);
+        const hc_components own = hc_moved_components(p, chunk, size);
+        const hc_tile tile = {0, 1, 0, chunk.columns};
         const int place = (int)threadIdx.x * p.chunks.ld;
         if (p.x.dtype == HC_F64)
-            format::decode_f64(&p.format, &p.geometry, &p.parts, &tile, (double *)hc_shared() + place, chunk.columns);
+            format::decode_f64(&p.format, &geometry, &own, &tile, (double *)hc_shared() + place, chunk.columns);
         else
-            format::decode(&p.format, &p.geometry, &p.parts, &tile, (float *)hc_shared() + place, chunk.columns);
+            format::decode(&p.format, &geometry, &own, &tile, (float *)hc_shared() + place, chunk.columns);
     }
     hc_barrier();
     hc_store_chunks(p.chunks, p.geometry, p.x);
 }
 
+/* Where hc_cuda_integers has a column of a segment with `for_nibbles`. */
+static inline HC_DEVICE uint32_t hc_nibble_place(uint32_t at) {
+    return at / 128 * 128 + at / 8 % 4 * 32 + at % 2 * 16 + at / 32 % 4 * 4 + at / 2 % 4;
+}
+
+/* Integers of a chunk in one run, without a pattern; false: of another one. */
+static inline HC_DEVICE bool hc_stores_plain_integers(const hc_cuda_integers &p, const hc_chunk &chunk,
+                                                      const int8_t *values, const float *scales) {
+    if (p.format.m || p.geometry.runs > 1)
+        return false;
+    const int64_t group = p.per_run ? p.group : p.geometry.whole_length;
+    const int n = (int)hc_min(chunk.columns, p.geometry.run_length - chunk.first);
+    int64_t segment = HC_ROW_QUOTIENT(chunk.first, group), at = chunk.first - segment * group;
+    for (int c = 0; c < n; segment++, at = 0) {
+        const int last = (int)hc_min(n, c + group - at);
+        if (p.mode == HC_INT_GROUPED && at == 0)
+            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / (int)p.geometry.group : 0];
+        const int first = c;
+        c = last;
+        HC_SHORT_LOOP
+        for (int limb = 0; limb < p.n_limbs && !p.scales_alone; limb++) {
+            int8_t *to = p.integers + (limb * p.geometry.rows + chunk.row) * p.ld + segment * p.length;
+            const int8_t *from = values + limb * p.chunks.ld;
+            HC_SHORT_LOOP
+            for (int i = first, place = (int)at; i < last; i++, place++)
+                to[p.for_nibbles ? hc_nibble_place(place) : place] = from[i];
+        }
+    }
+    return true;
+}
+
 /* Integers of a chunk to their places among the segments. */
 template <typename format> static inline HC_DEVICE void hc_integers_block(const hc_cuda_integers &p) {
-    const int slot = (int)threadIdx.x;
+    const int slot = (int)threadIdx.x, limbs = p.n_limbs, ld = p.chunks.ld;
+    hc_move_parts<false>(p, limbs);
+    hc_barrier();
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
     if (chunk.columns == 0)
         return;
-    const int limbs = p.n_limbs, ld = p.chunks.ld;
     int8_t *values = (int8_t *)hc_shared() + slot * ld * limbs;
-    float *scales = (float *)hc_own(p.chunks, slot, limbs), row_scale = 0;
-    const hc_tile tile = {chunk.row, 1, chunk.first, chunk.columns};
+    float *scales = (float *)(hc_own(p.chunks, slot, limbs) + p.own_scales), row_scale = 0;
+    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+    hc_move_own_parts<false>(p, chunk, limbs);
+    const hc_components own = hc_moved_components(p, chunk, limbs);
+    const hc_tile tile = {0, 1, 0, chunk.columns};
     const hc_int_tile out = {{values, values + ld, values + 2 * ld}, chunk.columns, scales, chunk.groups, &row_scale};
-    format::decode_int(&p.format, &p.geometry, &p.parts, &tile, (hc_int_mode)p.mode, &out);
+    format::decode_int(&p.format, &geometry, &own, &tile, (hc_int_mode)p.mode, &out);
     if (p.mode == HC_INT_FOLDED && chunk.number == 0)
         p.scales[chunk.row] = row_scale;
-    const int64_t padded_run = p.geometry.padded / p.geometry.runs;
+    if (hc_stores_plain_integers(p, chunk, values, scales))
+        return;
+    const int64_t padded_run = HC_ROW_QUOTIENT(p.geometry.padded, p.geometry.runs);
     for (int c = 0; c < chunk.columns; c++) {
-        const int64_t column = chunk.first + c, run = column / padded_run, kept = column % padded_run;
+        const int64_t column = chunk.first + c, run = HC_ROW_QUOTIENT(column, padded_run),
+                      kept = column - run * padded_run;
         if (kept >= p.geometry.run_length)
             continue;
         /* in whole columns; of a pattern, the first kept value of a block stands for it where a segment begins */
         const int64_t in_run =
             p.format.m ? hc_kept_column(p.format, p.geometry, p.parts.part[HC_METADATA], chunk.row, run, kept) : kept;
-        const int64_t begin = p.format.m ? kept / p.format.n * p.format.m : kept;
-        const bool is_first = !p.format.m || kept % p.format.n == 0;
-        if (p.mode == HC_INT_GROUPED && is_first && (p.per_run ? begin % p.group == 0 : column == 0)) {
-            const int64_t segment = p.per_run ? run * p.per_run + begin / p.group : 0;
-            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / p.geometry.group : 0];
-        }
+        const int64_t begin = p.format.m ? HC_ROW_QUOTIENT(kept, p.format.n) * p.format.m : kept;
+        const bool is_first = !p.format.m || (uint32_t)kept % (uint32_t)p.format.n == 0;
+        const int64_t in_segment = p.per_run ? HC_ROW_QUOTIENT(begin, p.group) : 0,
+                      segment = run * p.per_run + in_segment;
+        if (p.mode == HC_INT_GROUPED && is_first && (p.per_run ? begin == in_segment * p.group : column == 0))
+            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / (int)p.geometry.group : 0];
         if (p.scales_alone)
             continue;
         /* the last block of a run may reach beyond it, where its values are zeros */
@@ -345,10 +488,8 @@ template <typename format> static inline HC_DEVICE void hc_integers_block(const 
             continue;
         /* of a row with one segment, a column of the row */
         const int64_t logical = p.per_run ? in_run : run * p.geometry.whole_length + in_run;
-        const int64_t in_segment = p.per_run ? begin / p.group : 0, segment = run * p.per_run + in_segment;
         const int64_t at = p.per_run ? in_run - in_segment * p.group : logical;
-        const int64_t place =
-            p.for_nibbles ? at / 128 * 128 + at / 8 % 4 * 32 + at % 2 * 16 + at / 32 % 4 * 4 + at / 2 % 4 : at;
+        const int64_t place = p.for_nibbles ? hc_nibble_place((uint32_t)at) : at;
         if (p.metadata) {
             const int64_t whole = segment * p.length + at, block = whole / 4;
             p.integers[chunk.row * (p.ld / 2) + block * 2 + kept % 2] = values[c];

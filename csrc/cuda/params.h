@@ -22,8 +22,13 @@ typedef struct {
     int32_t step[HC_N_COMPONENTS];  /* bytes of a component from chunk to chunk; 0: the chunks of a row share it */
     int32_t last[HC_N_COMPONENTS];  /* bytes of the last chunk of a row */
     int32_t place[HC_N_COMPONENTS]; /* in a thread's own components in shared memory; -1: the format has none */
-    int32_t ld, own_bytes;          /* a thread's shared memory: values, then components */
+    int32_t ld, own_bytes;          /* a thread's shared memory: values, then components, each on 4 bytes */
+    int32_t shift;                  /* every chunk has 1 << shift columns; 0: not so */
+    int32_t flat;                   /* HC_FLAT_*: what lies chunk behind chunk */
 } hc_cuda_chunks;
+
+/* Values of x and of y, on 16 bytes, and components of which each chunk has its own, on 4 bytes. */
+enum { HC_FLAT_X = 1, HC_FLAT_Y = 2, HC_FLAT_PARTS = 4 };
 
 /* hc_maximum_, hc_encode_ and hc_decode_<family>. */
 typedef struct {
@@ -51,6 +56,7 @@ typedef struct {
     int64_t ld;             /* bytes of a row, a multiple of 64 */
     int64_t segments;       /* of a row */
     int32_t n_limbs;
+    int32_t own_scales; /* where scales lie in a thread's own shared memory, behind its components */
     int32_t scales_alone;
     int32_t for_nibbles; /* columns in the order of hc_gemm_s4: 32 t + 8 j + 2 i + h at 32 j + 16 h + 4 t + i of 128 */
     int8_t *integers;    /* (limbs, rows, ld), the lowest limb first, the highest with a sign */

@@ -143,11 +143,15 @@ hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geomet
     const int64_t last_columns = geometry->padded - (chunks->per_row - 1) * chunks->columns;
     component_bytes(format, is_row ? 0 : geometry->group, last_columns, chunks->last);
     chunks->ld = chunks->columns | 1; /* odd, so that threads touch all banks */
+    if (last_columns == chunks->columns && chunks->columns >= 8 && !(chunks->columns & (chunks->columns - 1)))
+        while (chunks->columns >> (chunks->shift + 1))
+            chunks->shift++;
     for (int i = 0; i < HC_N_COMPONENTS; i++) {
         chunks->place[i] = -1;
         if (bytes[i] < 0 || !has_components)
             continue;
         chunks->step[i] = twice[i] == bytes[i] ? 0 : bytes[i];
+        chunks->own_bytes = (int32_t)hc_round_up(chunks->own_bytes, 4);
         chunks->place[i] = chunks->own_bytes;
         chunks->own_bytes += bytes[i];
     }
@@ -156,7 +160,7 @@ hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geomet
     chunks->threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, (HC_CUDA_SHARED_BYTES - 16) / each);
     if (chunks->threads >= 32)
         chunks->threads -= chunks->threads % 32;
-    if (chunks->threads < 1 || hc_ceil_div(chunks->all, chunks->threads) > INT32_MAX)
+    if (chunks->threads < 1 || chunks->all > UINT32_MAX) /* HC_ROW_QUOTIENT */
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take %lld rows with groups of %lld values",
                        (long long)geometry->rows, (long long)geometry->group);
     return HC_OK;
@@ -166,8 +170,30 @@ int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size) {
     return hc_round_up((int64_t)chunks->threads * chunks->ld * size, 16) + (int64_t)chunks->threads * chunks->own_bytes;
 }
 
-void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, const hc_cuda_codec *codec, int size) {
-    const hc_cuda_chunks *chunks = &codec->chunks;
+/* Whether rows of whole chunks lie one behind the other. */
+static bool is_flat(const hc_cuda_codec *codec, const hc_row_view *view) {
+    const int64_t size = hc_dtype_size(view->dtype);
+    return codec->chunks.shift && view->dtype != HC_F64 && (uintptr_t)view->data % 16 == 0 && view->runs.n == 0 &&
+           view->run_length == codec->geometry.padded && view->column_stride == size &&
+           (view->rows.n == 0 || (view->rows.n == 1 && view->rows.stride[0] == view->run_length * size));
+}
+
+bool hc_cuda_has_flat_parts(const hc_cuda_chunks *chunks, const hc_geometry *geometry, const hc_components *parts) {
+    bool flat = chunks->shift > 0;
+    for (int i = 0; i < HC_N_COMPONENTS; i++) {
+        const hc_component *part = &parts->part[i];
+        if (chunks->place[i] >= 0 && chunks->step[i])
+            flat = flat && part->data && (uintptr_t)part->data % 4 == 0 &&
+                   (geometry->rows == 1 || part->row_stride == chunks->per_row * chunks->step[i]);
+    }
+    return flat;
+}
+
+void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec *codec, int size) {
+    hc_cuda_chunks *chunks = &codec->chunks;
+    chunks->flat = (is_flat(codec, &codec->x) ? HC_FLAT_X : 0) |
+                   (codec->y.data && codec->x.dtype != HC_F64 && is_flat(codec, &codec->y) ? HC_FLAT_Y : 0) |
+                   (hc_cuda_has_flat_parts(chunks, &codec->geometry, &codec->parts) ? HC_FLAT_PARTS : 0);
     const int threads = chunks->rows ? (int)hc_round_up(chunks->threads, 32) : chunks->threads; /* whole teams */
     hc_cuda_step *step =
         hc_cuda_add_step(plan, hc_cuda_module_of(codec->format.family), hc_cuda_kernel_of(codec->format.family, kernel),
@@ -365,7 +391,7 @@ hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, v
     if (status == HC_OK)
         status = hc_cuda_refuse(&packed->format, &codec.geometry, false, error);
     if (status == HC_OK)
-        status = hc_cuda_plan_chunks(&packed->format, &codec.geometry, size_of(out), false, &codec.chunks, error);
+        status = hc_cuda_plan_chunks(&packed->format, &codec.geometry, size_of(out), true, &codec.chunks, error);
     if (status != HC_OK)
         return status;
     hc_rows_init(&codec.x, out, &codec.geometry, packed->n_axes, packed->axes);

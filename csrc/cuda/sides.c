@@ -46,11 +46,13 @@ hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integers p, hc_
     p.geometry = side->geometry;
     p.parts = side->parts;
     p.n_limbs = side->form[p.mode].n_limbs;
-    const hc_status status = hc_cuda_plan_chunks(&side->format, &side->geometry, 1, false, &p.chunks, error);
+    const hc_status status = hc_cuda_plan_chunks(&side->format, &side->geometry, 1, true, &p.chunks, error);
     if (status != HC_OK)
         return status;
     p.per_run = p.group ? hc_ceil_div(side->geometry.whole_length, p.group) : 0;
-    p.chunks.own_bytes = hc_max(p.chunks.groups, 1) * (int32_t)sizeof(float);
+    p.own_scales = (int32_t)hc_round_up(p.chunks.own_bytes, 4);
+    p.chunks.own_bytes = p.own_scales + hc_max(p.chunks.groups, 1) * (int32_t)sizeof(float);
+    p.chunks.flat = hc_cuda_has_flat_parts(&p.chunks, &p.geometry, &p.parts) ? HC_FLAT_PARTS : 0;
     const int64_t each = p.chunks.ld * p.n_limbs + p.chunks.own_bytes;
     p.chunks.threads = (int32_t)hc_min(p.chunks.threads, (HC_CUDA_SHARED_BYTES - 16) / each);
     hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(side->format.family),
@@ -92,7 +94,7 @@ hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geomet
                               hc_cuda_plan *plan, const void **decoded, hc_error *error) {
     hc_cuda_codec codec = {.format = packed->format, .geometry = *geometry, .parts = packed->components};
     const int size = (int)hc_dtype_size(dtype);
-    const hc_status status = hc_cuda_plan_chunks(&packed->format, geometry, size, false, &codec.chunks, error);
+    const hc_status status = hc_cuda_plan_chunks(&packed->format, geometry, size, true, &codec.chunks, error);
     if (status != HC_OK)
         return status;
     const hc_view values = rows_of(geometry, geometry->run_length, dtype, workspace, plan);

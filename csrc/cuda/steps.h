@@ -25,13 +25,15 @@ const char *hc_cuda_words_kernel_of(int32_t family, int bits, bool several);
 hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
                                int threads, int64_t shared_bytes, int64_t params_bytes);
 void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes);
-void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, const hc_cuda_codec *codec, int size);
+void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec *codec, int size);
 /* The next `bytes` of the workspace: an address of the device, or NULL where there is no workspace yet. */
 void *hc_cuda_reserve(void *workspace, hc_cuda_plan *plan, int64_t bytes);
 
 /* The smallest number of groups whose components begin and end on bytes; shared memory for `size` bytes a value. */
 hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geometry, int size, bool has_components,
                               hc_cuda_chunks *chunks, hc_error *error);
+/* Whether the components of each chunk lie behind those of the chunk before. */
+bool hc_cuda_has_flat_parts(const hc_cuda_chunks *chunks, const hc_geometry *geometry, const hc_components *parts);
 int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size);
 
 hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error);

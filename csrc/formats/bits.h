@@ -32,6 +32,15 @@ static inline int64_t hc_row_bytes(int64_t values, int bits) {
     return values / 8 * bits + hc_ceil_div(values % 8 * bits, 8);
 }
 
+/* 32 bits of a row of codes. A CUDA kernel has rows of its own, which begin on words and end with whole words. */
+static inline void hc_store_word(uint8_t *to, uint32_t word) {
+#ifdef __CUDACC__
+    *(uint32_t *)to = word;
+#else
+    memcpy(to, &word, sizeof word);
+#endif
+}
+
 /* Appends codes in ascending order. */
 typedef struct {
     uint8_t *next;
@@ -40,19 +49,50 @@ typedef struct {
 } hc_bit_writer;
 
 static inline void hc_write_bits(hc_bit_writer *writer, uint32_t code, int bits) {
-    writer->pending |= (code & (((uint64_t)1 << bits) - 1)) << writer->n_pending;
+    writer->pending |= (uint64_t)(code & UINT32_MAX >> (32 - bits)) << writer->n_pending;
     writer->n_pending += bits;
-    HC_SHORT_LOOP
-    while (writer->n_pending >= 8) {
-        *writer->next++ = (uint8_t)writer->pending;
-        writer->pending >>= 8;
-        writer->n_pending -= 8;
+    if (writer->n_pending >= 32) {
+        hc_store_word(writer->next, (uint32_t)writer->pending);
+        writer->next += 4;
+        writer->pending >>= 32;
+        writer->n_pending -= 32;
     }
 }
 
 static inline void hc_flush_bits(hc_bit_writer *writer) {
-    if (writer->n_pending > 0)
+    HC_SHORT_LOOP
+    for (; writer->n_pending > 0; writer->n_pending -= 8, writer->pending >>= 8)
         *writer->next++ = (uint8_t)writer->pending;
+    writer->n_pending = 0;
+}
+
+/* Reads codes in ascending order; only bytes of codes, except in a CUDA kernel. bits <= 32. */
+typedef struct {
+    const uint8_t *next;
+    uint64_t pending;
+    int n_pending;
+} hc_bit_reader;
+
+static inline uint32_t hc_next_bits(hc_bit_reader *reader, int bits) {
+#ifdef __CUDACC__
+    if (reader->n_pending < bits) {
+        reader->pending |= (uint64_t)*(const uint32_t *)reader->next << reader->n_pending;
+        reader->next += 4;
+        reader->n_pending += 32;
+    }
+#else
+    for (; reader->n_pending < bits; reader->n_pending += 8)
+        reader->pending |= (uint64_t)*reader->next++ << reader->n_pending;
+#endif
+    const uint32_t code = (uint32_t)reader->pending & UINT32_MAX >> (32 - bits);
+    reader->pending >>= bits;
+    reader->n_pending -= bits;
+    return code;
+}
+
+/* From a column on that begins on a byte. */
+static inline hc_bit_reader hc_bits_from(const uint8_t *row, int64_t first, int bits) {
+    return (hc_bit_reader){row + first / 8 * bits, 0, 0};
 }
 
 /* Code `index` of a row; reads only bytes of the code. bits <= 32. */
@@ -85,11 +125,20 @@ static inline int32_t hc_quotient(double x, double scale, int32_t low, int32_t h
     double quotient = x / scale;
     quotient = quotient > high ? high : quotient;
     quotient = quotient > low ? quotient : low; /* NaN, which is reported as invalid, becomes `low` */
-    return (int32_t)((quotient + 0x1.8p52) - 0x1.8p52);
+    quotient += 0x1.8p52;                       /* the integer is in the lowest bits */
+    uint64_t found;
+    memcpy(&found, &quotient, sizeof found);
+    return (int32_t)(uint32_t)found;
 }
 
 static inline float hc_saturated(double value) {
     const float rounded = (float)value;
+    return rounded > FLT_MAX ? FLT_MAX : rounded < -FLT_MAX ? -FLT_MAX : rounded;
+}
+
+/* float32(a * b), rounded once and saturated. */
+static inline float hc_saturated_product(float a, float b) {
+    const float rounded = a * b;
     return rounded > FLT_MAX ? FLT_MAX : rounded < -FLT_MAX ? -FLT_MAX : rounded;
 }
 

@@ -1,4 +1,4 @@
-/* Small floats: sign, exponent, fraction. Encoding from float64 with one rounding, in integer arithmetic, and decoding.
+/* Small floats: sign, exponent, fraction. Encoding from float64 with one rounding, and decoding.
  *
  *   exponent field e > 0: value = (-1)^s (1 + f / 2^m) 2^(e - bias);   e = 0: (-1)^s (f / 2^m) 2^(1 - bias)
  *
@@ -53,6 +53,12 @@ static inline uint64_t hc_f64_bits(double value) {
     return bits;
 }
 
+static inline double hc_f64_from_bits(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 /* The code of a value, RNE. A value beyond the largest gets the largest with `saturate`; otherwise infinity, NaN or the
  * largest, the first of these that the type has. NaN gets the type's NaN, or 0; fp32 keeps infinity and the part of a
  * NaN's payload that fits. */
@@ -64,24 +70,21 @@ static inline uint32_t hc_float_encode(const hc_float_type *type, double value, 
     if (magnitude > infinity)
         return type->nan ? sign | type->nan << type->low_zeros | (is_fp32 ? (uint32_t)(magnitude >> 29 & 0x3fffff) : 0)
                          : 0;
-    /* The exponent field before rounding; below 1 the last place is that of subnormals. */
-    int exponent = (int)(magnitude >> 52) - 1023 + type->bias, shift = 52 - m;
-    if (exponent < 1) {
-        shift += 1 - exponent;
-        exponent = 1;
-    }
-    if (shift > 53) /* less than half the smallest number; this includes float64's subnormals */
-        return sign;
-    const uint64_t fraction = (magnitude & (((uint64_t)1 << 52) - 1)) | (uint64_t)1 << 52;
-    const uint64_t half = (uint64_t)1 << (shift - 1);
-    const uint64_t rounded = (fraction + half - 1 + (fraction >> shift & 1)) >> shift;
-    uint64_t code = ((uint64_t)(exponent - 1) << m) + rounded; /* the leading 1 and a carry increment the exponent */
+    /* The sum's last place is that of the type, below whose normal numbers it is that of subnormals: the addition
+     * rounds. Its lowest bits are the fraction with the leading 1, which increments the exponent, as a carry does.
+     * 2^129 and more are beyond the largest of every type. */
+    const int own = (int)(magnitude >> 52) - 1023, least = 1 - type->bias;
+    const int exponent = own < least ? least : own > 129 ? 129 : own;
+    const double place = hc_f64_from_bits((uint64_t)(exponent + 52 - m + 1023) << 52);
+    const double clamped = hc_f64_from_bits(magnitude);
+    const uint32_t rounded = (uint32_t)hc_f64_bits((clamped < 0x1p129 ? clamped : 0x1p129) + place);
+    uint32_t code = ((uint32_t)(exponent + type->bias - 1) << m) + rounded;
     if (code > type->largest) {
         code = type->largest;
         if (!saturate || (is_fp32 && magnitude == infinity))
             code = type->infinity ? type->infinity : type->nan ? type->nan : type->largest;
     }
-    return sign | (uint32_t)code << type->low_zeros;
+    return sign | code << type->low_zeros;
 }
 
 /* The value of a code: exact; NaN is quiet and has the sign of the code. */
@@ -119,8 +122,7 @@ static inline void hc_float_store_form(const hc_float_type *type, hc_stored_form
 
 /* float32(element * scale); finite elements saturate. */
 static inline float hc_scaled_element(float element, float scale) {
-    const double value = (double)element * (double)scale;
-    return isinf(element) ? (float)value : hc_saturated(value);
+    return isinf(element) ? element * scale : hc_saturated_product(element, scale);
 }
 
 #endif

@@ -70,8 +70,9 @@ def test_predicted_times_are_those_of_the_plans() -> None:
     many = rows["int8 x int8, 4096 x 8192 x 8192, to int8"]
     assert many["bound"] == "arithmetic" and many["isa"].endswith("hc_gemm_90a_folded_256")
     assert predicted("a100-sxm-80gb")["rows"][3]["isa"].endswith("hc_gemm_s8_128_folded")
-    assert rows["quantize nvfp4"]["ratio"] < 0.6 * rows["quantize int8"]["ratio"] < 0.2  # x is read twice, once
-    assert {rows[f"{name} int8"]["bound"] for name in ("quantize", "dequantize", "fake_quantize")} == {"instructions"}
+    assert rows["quantize nvfp4"]["ratio"] < 0.6 * rows["quantize int8"]["ratio"] <= 0.6  # x is read twice, once
+    bounds = [rows[f"{name} int8"]["bound"] for name in ("quantize", "dequantize", "fake_quantize")]
+    assert bounds == ["instructions", "memory", "memory"]
     for one, other in zip(h100["rows"], h200["rows"], strict=True):
         assert one["name"] == other["name"] and 0 < other["seconds"] <= one["seconds"]
 

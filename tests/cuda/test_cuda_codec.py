@@ -86,6 +86,20 @@ def test_kernels_take_values_of_any_float_type(text: str, dtype: Any) -> None:
         assert emulated.fake_quantize(x, q.format, q.axis).tobytes() == hc.fake_quantize(x, text).tobytes()
 
 
+@pytest.mark.parametrize("text", ["int8", "vsq4-g16-s4", "mxfp6_e3m2", "nf4-g64"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("offset", [0, 1])  # values from a multiple of 16 bytes on, and not
+def test_contiguous_rows_of_whole_chunks_give_the_bits_of_the_cpu(text: str, dtype: Any, offset: int) -> None:
+    rng = np.random.default_rng(0)
+    room = np.zeros(9 * 128 + 16, dtype)
+    begin = -room.ctypes.data % 16 // room.itemsize + offset
+    x = room[begin : begin + 9 * 128].reshape(9, 128)
+    x[:] = rng.standard_normal(x.shape)
+    q = hc.quantize(x, text)
+    assert_same(emulated.quantize(x, q)[0], q)
+    assert emulated.dequantize(q).tobytes() == q.dequantize().tobytes()
+
+
 @pytest.mark.parametrize("text", ["int8", "int4-g8", "vsq4-g16-s4", "mxfp8_e4m3", "nvfp4"])
 def test_kernels_take_any_axes_and_strides(text: str) -> None:
     rng = np.random.default_rng(0)

@@ -8,6 +8,7 @@
  * codes 0.
  */
 #include "formats/float/float.h"
+#include "formats/levels.h"
 
 static const hc_float_type *type_of(const hc_format *format) { return hc_float_type_of(float_type(format)); }
 
@@ -57,13 +58,8 @@ static int float_passes(const hc_format *format) { return float_scaling(format) 
  * is invalid. */
 static float maximum_of(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, const float *threshold,
                         bool *legal) {
-    double maximum = 0;
-    for (int64_t c = first; c < first + n; c++) {
-        const double magnitude = fabs(hc_row_value(x, i, c));
-        *legal = *legal && hc_is_legal(magnitude);
-        maximum = magnitude > maximum ? magnitude : maximum;
-    }
-    return threshold ? *threshold : (float)maximum;
+    const float maximum = hc_group_absmax(x, i, first, n, legal);
+    return threshold ? *threshold : maximum;
 }
 
 static int64_t float_observe(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
@@ -87,7 +83,7 @@ static void float_finish(const hc_format *format, int pass, hc_encode_state *sta
 
 static int64_t float_encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                             const hc_float_rows *x, const float *thresholds, const hc_components *out) {
-    const hc_float_type *type = type_of(format);
+    const hc_float_type own = *type_of(format), *type = &own; /* which compilers keep in registers */
     int64_t illegal = HC_DONE;
     /* components that all rows share are written once */
     if (float_scaling(format) == FLOAT_TENSOR_SCALED && x->first_row == 0)
@@ -109,7 +105,8 @@ static int64_t float_encode(const hc_format *format, const hc_geometry *geometry
             for (int64_t c = first; c < first + geometry->group; c++) {
                 const double value = hc_row_value(x, i, c);
                 legal = legal && float_legal(format, value);
-                hc_write_bits(&codes, scale == 0 ? 0 : hc_float_encode(type, value / scale, float_saturates(format)),
+                const double element = float_scaling(format) == FLOAT_UNSCALED ? value : value / scale;
+                hc_write_bits(&codes, scale == 0 ? 0 : hc_float_encode(type, element, float_saturates(format)),
                               type->bits);
             }
         }
@@ -134,13 +131,14 @@ static float load_element(const hc_float_type *type, const uint8_t *codes, int64
 
 static int64_t float_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                             const hc_tile *tile, float *values, int64_t ld) {
-    const hc_float_type *type = type_of(format);
+    const hc_float_type own = *type_of(format), *type = &own; /* which compilers keep in registers */
     for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        hc_bit_reader codes =
+            hc_bits_from(hc_part(components, HC_CODES, tile->first_row + i), tile->first_column, type->bits);
         HC_FOR_GROUPS(tile, geometry) {
             const float scale = load_scale(format, components, tile->first_row + i, group);
             for (int64_t j = c; j < last; j++) {
-                const float element = load_element(type, codes, tile->first_column + j);
+                const float element = hc_float_decode(type, hc_next_bits(&codes, type->bits));
                 values[i * ld + j] =
                     float_scaling(format) == FLOAT_UNSCALED ? element : hc_scaled_element(element, scale);
             }

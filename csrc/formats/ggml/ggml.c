@@ -73,12 +73,15 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
     return ggml_encode(ggml_kind(format), geometry, x, state->weights, out);
 }
 
+static int32_t integer_of(const hc_ggml_kind *kind, uint32_t code) {
+    if (kind->has_levels)
+        return GGML_LEVEL[code];
+    return kind->is_signed ? hc_sign_extend(code, kind->bits) : (int32_t)code;
+}
+
 /* The value of the code of a column. */
 static double load_code(const hc_ggml_kind *kind, const uint8_t *codes, int64_t column) {
-    const uint32_t code = hc_read_bits(codes, column, kind->bits);
-    if (kind->has_levels)
-        return (double)GGML_LEVEL[code];
-    return kind->is_signed ? hc_sign_extend(code, kind->bits) : (int32_t)code;
+    return integer_of(kind, hc_read_bits(codes, column, kind->bits));
 }
 
 static int64_t ggml_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
@@ -104,12 +107,12 @@ static int64_t ggml_decode(const hc_format *format, const hc_geometry *geometry,
     const hc_ggml_kind *kind = ggml_kind(format);
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, kind->bits);
         HC_FOR_GROUPS(tile, geometry) {
             const float scale = ggml_scale(kind, components, row, group);
             const float minimum = ggml_minimum(kind, components, row, group);
             for (int64_t j = c; j < last; j++) { /* the product is exact, so the sum is rounded once */
-                const float value = scale * (float)load_code(kind, codes, tile->first_column + j);
+                const float value = scale * (float)integer_of(kind, hc_next_bits(&codes, kind->bits));
                 values[i * ld + j] = kind->has_minimum ? value + minimum : value;
             }
         }
@@ -131,12 +134,12 @@ static int64_t ggml_decode_int(const hc_format *format, const hc_geometry *geome
     const hc_ggml_kind *kind = ggml_kind(format);
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, kind->bits);
         float *scales = out->group_scale + i * out->groups_ld;
         HC_FOR_GROUPS(tile, geometry) {
             *scales++ = ggml_scale(kind, components, row, group);
             for (int64_t j = c; j < last; j++)
-                out->limb[0][i * out->ld + j] = (int8_t)load_code(kind, codes, tile->first_column + j);
+                out->limb[0][i * out->ld + j] = (int8_t)integer_of(kind, hc_next_bits(&codes, kind->bits));
         }
     }
     return HC_DONE;

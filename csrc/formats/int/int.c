@@ -8,6 +8,7 @@
  * Codes of 16 and 24 bits (activations) are whole bytes: symmetric, one float32 scale per row.
  */
 #include "formats/int/int.h"
+#include "formats/levels.h"
 
 static hc_status int_check(const hc_format *format, hc_error *error) {
     const int bits = format->bits;
@@ -61,24 +62,24 @@ static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_
                          hc_bit_writer *zero_points) {
     const int bits = format->bits;
     const int64_t row = x->first_row + i;
-    double low = 0, high = 0;
+    const int32_t largest = int_largest_code(format);
     bool legal = true;
+    if (int_is_symmetric(format)) {
+        const float absmax = hc_group_absmax(x, i, first, n, &legal);
+        const double scale =
+            (double)store_scale(format, out, row, group, (threshold ? *threshold : absmax) / (float)largest);
+        for (int64_t c = first; c < first + n; c++)
+            hc_write_bits(
+                codes, scale == 0 ? 0 : (uint32_t)hc_quotient(hc_row_value(x, i, c), scale, -largest, largest), bits);
+        return legal;
+    }
+    double low = 0, high = 0;
     for (int64_t c = first; c < first + n; c++) {
         const double value = hc_row_value(x, i, c);
         legal = legal && hc_is_legal(value);
         low = value < low ? value : low;
         high = value > high ? value : high;
     }
-    if (int_is_symmetric(format)) {
-        const int32_t largest = int_largest_code(format);
-        const float absmax = threshold ? *threshold : (float)(high > -low ? high : 0 - low); /* never -0 */
-        const double scale = (double)store_scale(format, out, row, group, absmax / (float)largest);
-        for (int64_t c = first; c < first + n; c++)
-            hc_write_bits(
-                codes, scale == 0 ? 0 : (uint32_t)hc_quotient(hc_row_value(x, i, c), scale, -largest, largest), bits);
-        return legal;
-    }
-    const int32_t largest = int_largest_code(format);
     if (threshold) {
         low = low < -(double)*threshold ? -(double)*threshold : low;
         high = high > (double)*threshold ? (double)*threshold : high;
@@ -126,22 +127,26 @@ static int32_t load_zero_point(const hc_format *format, const hc_components *com
                : (int32_t)hc_read_bits(hc_part(components, HC_ZERO_POINTS, row), group, format->bits);
 }
 
-/* q - z of a column. */
-static int32_t load_code(const hc_format *format, const uint8_t *codes, int64_t column, int32_t zero_point) {
-    const uint32_t code = hc_read_bits(codes, column, format->bits);
+/* q - z of a stored code, and of a column. */
+static int32_t integer_of(const hc_format *format, uint32_t code, int32_t zero_point) {
     return int_is_symmetric(format) ? hc_sign_extend(code, format->bits) : (int32_t)code - zero_point;
+}
+
+static int32_t load_code(const hc_format *format, const uint8_t *codes, int64_t column, int32_t zero_point) {
+    return integer_of(format, hc_read_bits(codes, column, format->bits), zero_point);
 }
 
 static int64_t int_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                           const hc_tile *tile, float *values, int64_t ld) {
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, format->bits);
         HC_FOR_GROUPS(tile, geometry) {
-            const double scale = (double)load_scale(format, components, row, group);
+            const float scale = load_scale(format, components, row, group);
             const int32_t zero = load_zero_point(format, components, row, group);
             for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = hc_saturated(scale * load_code(format, codes, tile->first_column + j, zero));
+                values[i * ld + j] =
+                    hc_saturated_product(scale, (float)integer_of(format, hc_next_bits(&codes, format->bits), zero));
         }
     }
     return HC_DONE;
@@ -174,7 +179,7 @@ static int64_t int_decode_int(const hc_format *format, const hc_geometry *geomet
     int_int_form(format, mode, &form);
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, format->bits);
         if (mode == HC_INT_FOLDED)
             out->row_scale[i] = load_scale(format, components, row, 0);
         float *scales = mode == HC_INT_GROUPED ? out->group_scale + i * out->groups_ld : NULL;
@@ -184,7 +189,7 @@ static int64_t int_decode_int(const hc_format *format, const hc_geometry *geomet
             const int32_t zero = load_zero_point(format, components, row, group);
             for (int64_t j = c; j < last; j++)
                 hc_store_limbs(out, form.n_limbs, i * out->ld + j,
-                               load_code(format, codes, tile->first_column + j, zero));
+                               integer_of(format, hc_next_bits(&codes, format->bits), zero));
         }
     }
     return HC_DONE;

@@ -7,6 +7,7 @@
  * option[0]: gamma, a power of two up to 32, so that one table of 2^(-i/64) contains every fraction; octaves are exact.
  */
 #include "formats/log/log.h"
+#include "formats/levels.h"
 
 static hc_status log_check(const hc_format *format, hc_error *error) {
     const int gamma = log_gamma_of(format);
@@ -66,14 +67,8 @@ static uint32_t encode_value(const hc_format *format, double x, double scale, do
 
 static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
                          const float *threshold, uint8_t *scale_place, hc_bit_writer *codes) {
-    double absmax = 0;
     bool legal = true;
-    for (int64_t c = first; c < first + n; c++) {
-        const double value = hc_row_value(x, i, c), magnitude = fabs(value);
-        legal = legal && hc_is_legal(value);
-        absmax = magnitude > absmax ? magnitude : absmax;
-    }
-    const float scale = threshold ? *threshold : (float)absmax;
+    const float absmax = hc_group_absmax(x, i, first, n, &legal), scale = threshold ? *threshold : absmax;
     const double smallest = log_magnitude(log_gamma_of(format), log_zero_code(format) - 1);
     hc_store_f32(scale_place, scale);
     for (int64_t c = first; c < first + n; c++)
@@ -121,11 +116,11 @@ static int64_t log_decode(const hc_format *format, const hc_geometry *geometry, 
                           const hc_tile *tile, float *values, int64_t ld) {
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, format->bits);
         HC_FOR_GROUPS(tile, geometry) {
             const double scale = (double)load_scale(components, row, group);
             for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = hc_saturated(scale * load_code(format, codes, tile->first_column + j));
+                values[i * ld + j] = hc_saturated(scale * level_of(format, hc_next_bits(&codes, format->bits)));
         }
     }
     return HC_DONE;

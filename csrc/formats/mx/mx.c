@@ -10,6 +10,7 @@
  * a NaN or an infinity has byte 0xff, codes 0, and is NaN. option[0]: the element, option[1]: the rule.
  */
 #include "formats/mx/mx.h"
+#include "formats/levels.h"
 
 static hc_status mx_check(const hc_format *format, hc_error *error) {
     if (mx_element(format) < MX_FIRST_ELEMENT || mx_element(format) > MX_INT8)
@@ -69,15 +70,36 @@ static uint8_t scale_byte(const hc_format *format, double absmax) {
     return (uint8_t)(hc_max(hc_min(exponent, 127), -127) + 127);
 }
 
-static uint32_t encode_element(const hc_format *format, double quotient) {
+/* The type of the elements; of MX_INT8, another one. */
+static hc_float_type type_of(const hc_format *format) {
+    return *hc_float_type_of(mx_element(format) == MX_INT8 ? MX_FIRST_ELEMENT : mx_element(format));
+}
+
+static uint32_t encode_element(const hc_format *format, const hc_float_type *type, double quotient) {
     if (mx_element(format) == MX_INT8)
         return (uint32_t)hc_quotient(64 * quotient, 1, -127, 127);
-    return hc_float_encode(hc_float_type_of(mx_element(format)), quotient, true);
+    return hc_float_encode(type, quotient, true);
+}
+
+/* The largest magnitude of columns [first, first + n); clears *finite if a value is not, *legal if one is invalid. */
+static double group_maximum(const hc_format *format, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
+                            bool *legal, bool *finite) {
+    if (x->dtype == HC_F32) /* all legal */
+        return (double)hc_group_absmax(x, i, first, n, finite);
+    double absmax = 0;
+    for (int64_t c = first; c < first + n; c++) {
+        const double magnitude = fabs(hc_row_value(x, i, c));
+        *legal = *legal && mx_legal(format, magnitude);
+        *finite = *finite && isfinite(magnitude);
+        absmax = magnitude > absmax ? magnitude : absmax;
+    }
+    return absmax;
 }
 
 static int64_t mx_encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                          const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     (void)state, (void)thresholds;
+    const hc_float_type type = type_of(format);
     int64_t illegal = HC_DONE;
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
@@ -86,18 +108,13 @@ static int64_t mx_encode(const hc_format *format, const hc_geometry *geometry, c
         bool legal = true;
         for (int64_t group = 0; group < geometry->groups; group++) {
             const int64_t first = group * geometry->group;
-            double absmax = 0;
             bool finite = true;
-            for (int64_t c = first; c < first + geometry->group; c++) {
-                const double magnitude = fabs(hc_row_value(x, i, c));
-                legal = legal && mx_legal(format, magnitude);
-                finite = finite && isfinite(magnitude);
-                absmax = magnitude > absmax ? magnitude : absmax;
-            }
+            const double absmax = group_maximum(format, x, i, first, geometry->group, &legal, &finite);
             scales[group] = finite ? scale_byte(format, absmax) : MX_NAN_BYTE;
-            const double scale = (double)mx_scale(scales[group]);
+            const double inverse = 1 / (double)mx_scale(scales[group]); /* a power of two: products are quotients */
             for (int64_t c = first; c < first + geometry->group; c++)
-                hc_write_bits(&codes, finite ? encode_element(format, hc_row_value(x, i, c) / scale) : 0, format->bits);
+                hc_write_bits(&codes, finite ? encode_element(format, &type, hc_row_value(x, i, c) * inverse) : 0,
+                              format->bits);
         }
         hc_flush_bits(&codes);
         if (!legal && illegal == HC_DONE)
@@ -106,22 +123,29 @@ static int64_t mx_encode(const hc_format *format, const hc_geometry *geometry, c
     return illegal;
 }
 
-static float load_element(const hc_format *format, const uint8_t *codes, int64_t column) {
-    const uint32_t code = hc_read_bits(codes, column, format->bits);
+static float element_of(const hc_format *format, const hc_float_type *type, uint32_t code) {
     if (mx_element(format) == MX_INT8)
         return (float)hc_sign_extend(code, 8) / 64;
-    return hc_float_decode(hc_float_type_of(mx_element(format)), code);
+    return hc_float_decode(type, code);
+}
+
+static float load_element(const hc_format *format, const uint8_t *codes, int64_t column) {
+    const hc_float_type type = type_of(format);
+    return element_of(format, &type, hc_read_bits(codes, column, format->bits));
 }
 
 static int64_t mx_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                          const hc_tile *tile, float *values, int64_t ld) {
+    const hc_float_type type = type_of(format);
     for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        hc_bit_reader codes =
+            hc_bits_from(hc_part(components, HC_CODES, tile->first_row + i), tile->first_column, format->bits);
         const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
         HC_FOR_GROUPS(tile, geometry) {
             const float scale = mx_scale(scales[group]);
             for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = hc_scaled_element(load_element(format, codes, tile->first_column + j), scale);
+                values[i * ld + j] =
+                    hc_scaled_element(element_of(format, &type, hc_next_bits(&codes, format->bits)), scale);
         }
     }
     return HC_DONE;
@@ -155,14 +179,15 @@ static int64_t mx_decode_int(const hc_format *format, const hc_geometry *geometr
     const int bits = mx_fraction_bits(format);
     (void)mode;
     for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        hc_bit_reader codes =
+            hc_bits_from(hc_part(components, HC_CODES, tile->first_row + i), tile->first_column, format->bits);
         const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
         float *group_scale = out->group_scale + i * out->groups_ld;
         int8_t *integers = out->limb[0] + i * out->ld;
         HC_FOR_GROUPS(tile, geometry) {
             *group_scale++ = mx_scale(scales[group]) / (float)(1 << bits);
             for (int64_t j = c; j < last; j++) {
-                const uint8_t code = (uint8_t)hc_read_bits(codes, tile->first_column + j, format->bits);
+                const uint8_t code = (uint8_t)hc_next_bits(&codes, format->bits);
                 integers[j] = (int8_t)(mx_is_e2(format) ? hc_e2_integer(code, bits) - hc_e2_zero(bits) : (int8_t)code);
             }
         }

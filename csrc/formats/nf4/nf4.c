@@ -153,11 +153,11 @@ static int64_t nf4_decode(const hc_format *format, const hc_geometry *geometry, 
                           const hc_tile *tile, float *values, int64_t ld) {
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, 4);
         HC_FOR_GROUPS(tile, geometry) {
-            const double scale = (double)load_scale(format, geometry, components, row, group);
+            const float scale = load_scale(format, geometry, components, row, group);
             for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = hc_scaled_level(NF4_LEVEL[hc_read_bits(codes, tile->first_column + j, 4)], scale);
+                values[i * ld + j] = hc_saturated_product(NF4_LEVEL[hc_next_bits(&codes, 4)], scale) + 0.0f;
         }
     }
     return HC_DONE;

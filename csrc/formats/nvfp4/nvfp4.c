@@ -8,6 +8,7 @@
  * also tries absmax / 4, and uses it if the sum of squared errors of the decoded values is smaller.
  */
 #include "formats/nvfp4/nvfp4.h"
+#include "formats/levels.h"
 
 static hc_status nvfp4_check(const hc_format *format, hc_error *error) {
     if (format->bits != NVFP4_BITS)
@@ -40,24 +41,13 @@ static int nvfp4_passes(const hc_format *format) {
     return 1;
 }
 
-/* float32 of the largest magnitude of columns [first, first + n); clears *legal if a value is invalid. */
-static float absmax_of(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal) {
-    double maximum = 0;
-    for (int64_t c = first; c < first + n; c++) {
-        const double magnitude = fabs(hc_row_value(x, i, c));
-        *legal = *legal && hc_is_legal(magnitude);
-        maximum = magnitude > maximum ? magnitude : maximum;
-    }
-    return (float)maximum;
-}
-
 static int64_t nvfp4_observe(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
                              const float *thresholds, hc_encode_state *state) {
     (void)format, (void)pass, (void)thresholds;
     int64_t illegal = HC_DONE;
     for (int64_t i = 0; i < x->rows; i++) {
         bool legal = true;
-        state->maximum = fmaxf(state->maximum, absmax_of(x, i, 0, geometry->padded, &legal));
+        state->maximum = fmaxf(state->maximum, hc_group_absmax(x, i, 0, geometry->padded, &legal));
         if (!legal && illegal == HC_DONE)
             illegal = x->first_row + i;
     }
@@ -74,24 +64,31 @@ static float group_scale(uint8_t byte, float p) {
     return hc_saturated((double)hc_float_decode(hc_float_type_of(HC_TYPE_FP8_E4M3FN), byte) * (double)p);
 }
 
-/* One candidate for a group: its byte, its codes, and the squared error of their decoded values. */
+/* A scale of a group: its byte, and the value of that. */
 typedef struct {
-    uint8_t byte, codes[NVFP4_GROUP];
-    double error;
-} hc_nvfp4_group;
+    uint8_t byte;
+    float value;
+} hc_nvfp4_scale;
 
-static void encode_group(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, float scale, float p,
-                         hc_nvfp4_group *group) {
-    const hc_float_type *e2m1 = hc_float_type_of(HC_TYPE_FP4_E2M1);
-    group->byte = (uint8_t)hc_float_encode(hc_float_type_of(HC_TYPE_FP8_E4M3FN), (double)(scale / p), true);
-    group->error = 0;
-    const float divisor = group_scale(group->byte, p);
-    for (int64_t j = 0; j < n; j++) {
-        const double value = hc_row_value(x, i, first + j);
-        group->codes[j] = divisor == 0 ? 0 : (uint8_t)hc_float_encode(e2m1, value / (double)divisor, true);
-        const double error = value - (double)hc_scaled_element(hc_float_decode(e2m1, group->codes[j]), divisor);
-        group->error += error * error;
+static hc_nvfp4_scale scale_of(float scale, float p) {
+    const uint8_t byte = (uint8_t)hc_float_encode(hc_float_type_of(HC_TYPE_FP8_E4M3FN), (double)(scale / p), true);
+    return (hc_nvfp4_scale){byte, group_scale(byte, p)};
+}
+
+static uint32_t encode_element(double value, float scale) {
+    return scale == 0 ? 0 : hc_float_encode(hc_float_type_of(HC_TYPE_FP4_E2M1), value / (double)scale, true);
+}
+
+/* The squared error of the decoded values of a group. */
+static double squared_error(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, float scale) {
+    double sum = 0;
+    for (int64_t c = first; c < first + n; c++) {
+        const double value = hc_row_value(x, i, c);
+        const float element = hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), encode_element(value, scale));
+        const double error = value - (double)hc_scaled_element(element, scale);
+        sum += error * error;
     }
+    return sum;
 }
 
 static int64_t nvfp4_encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
@@ -107,16 +104,17 @@ static int64_t nvfp4_encode(const hc_format *format, const hc_geometry *geometry
         bool legal = true;
         for (int64_t group = 0; group < geometry->groups; group++) {
             const int64_t first = group * geometry->group;
-            const float absmax = absmax_of(x, i, first, geometry->group, &legal);
-            hc_nvfp4_group best, other;
-            encode_group(x, i, first, geometry->group, absmax / 6.0f, state->coarse, &best);
+            const float absmax = hc_group_absmax(x, i, first, geometry->group, &legal);
+            hc_nvfp4_scale best = scale_of(absmax / 6.0f, state->coarse);
             if (nvfp4_is_four_over_six(format)) {
-                encode_group(x, i, first, geometry->group, absmax / 4.0f, state->coarse, &other);
-                best = other.error < best.error ? other : best;
+                const hc_nvfp4_scale other = scale_of(absmax / 4.0f, state->coarse);
+                if (squared_error(x, i, first, geometry->group, other.value) <
+                    squared_error(x, i, first, geometry->group, best.value))
+                    best = other;
             }
             scales[group] = best.byte;
-            for (int64_t j = 0; j < geometry->group; j++)
-                hc_write_bits(&codes, best.codes[j], NVFP4_BITS);
+            for (int64_t c = first; c < first + geometry->group; c++)
+                hc_write_bits(&codes, encode_element(hc_row_value(x, i, c), best.value), NVFP4_BITS);
         }
         hc_flush_bits(&codes);
         if (!legal && illegal == HC_DONE)
@@ -130,19 +128,22 @@ static float load_scale(const hc_components *components, int64_t row, int64_t gr
     return group_scale(scales[group], hc_load_f32(hc_part(components, HC_COARSE, row)));
 }
 
+static float element_of(uint32_t code) { return hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), code); }
+
 static float load_element(const uint8_t *codes, int64_t column) {
-    return hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), hc_read_bits(codes, column, NVFP4_BITS));
+    return element_of(hc_read_bits(codes, column, NVFP4_BITS));
 }
 
 static int64_t nvfp4_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                             const hc_tile *tile, float *values, int64_t ld) {
     (void)format;
     for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        hc_bit_reader codes =
+            hc_bits_from(hc_part(components, HC_CODES, tile->first_row + i), tile->first_column, NVFP4_BITS);
         HC_FOR_GROUPS(tile, geometry) {
             const float scale = load_scale(components, tile->first_row + i, group);
             for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = hc_scaled_element(load_element(codes, tile->first_column + j), scale);
+                values[i * ld + j] = hc_scaled_element(element_of(hc_next_bits(&codes, NVFP4_BITS)), scale);
         }
     }
     return HC_DONE;
@@ -175,13 +176,14 @@ static int64_t nvfp4_decode_int(const hc_format *format, const hc_geometry *geom
     (void)format, (void)mode;
     const int bits = NVFP4_FRACTION_BITS;
     for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        hc_bit_reader codes =
+            hc_bits_from(hc_part(components, HC_CODES, tile->first_row + i), tile->first_column, NVFP4_BITS);
         float *group_scale = out->group_scale + i * out->groups_ld;
         int8_t *integers = out->limb[0] + i * out->ld;
         HC_FOR_GROUPS(tile, geometry) {
             *group_scale++ = load_scale(components, tile->first_row + i, group) / (float)(1 << bits);
             for (int64_t j = c; j < last; j++) {
-                const uint8_t code = (uint8_t)hc_read_bits(codes, tile->first_column + j, NVFP4_BITS);
+                const uint8_t code = (uint8_t)hc_next_bits(&codes, NVFP4_BITS);
                 integers[j] = (int8_t)(hc_e2_integer(code, bits) - hc_e2_zero(bits));
             }
         }

@@ -169,20 +169,24 @@ static hc_vsq_scale load_scale(const hc_format *format, const hc_components *com
                           (int32_t)hc_read_bits(scales, group, vsq_scale_bits(format))};
 }
 
-static int32_t load_code(const hc_format *format, const uint8_t *codes, int64_t column) {
-    const uint32_t code = hc_read_bits(codes, column, format->bits);
+static int32_t integer_of(const hc_format *format, uint32_t code) {
     return vsq_is_unsigned(format) ? (int32_t)code : hc_sign_extend(code, format->bits);
+}
+
+static int32_t load_code(const hc_format *format, const uint8_t *codes, int64_t column) {
+    return integer_of(format, hc_read_bits(codes, column, format->bits));
 }
 
 static int64_t vsq_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                           const hc_tile *tile, float *values, int64_t ld) {
     for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        hc_bit_reader codes =
+            hc_bits_from(hc_part(components, HC_CODES, tile->first_row + i), tile->first_column, format->bits);
         HC_FOR_GROUPS(tile, geometry) {
             const hc_vsq_scale scale = load_scale(format, components, tile->first_row + i, group);
             for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = hc_saturated((double)scale.real *
-                                                  (scale.integer * load_code(format, codes, tile->first_column + j)));
+                values[i * ld + j] = hc_saturated_product(
+                    scale.real, (float)(scale.integer * integer_of(format, hc_next_bits(&codes, format->bits))));
         }
     }
     return HC_DONE;
@@ -214,7 +218,7 @@ static int64_t vsq_decode_int(const hc_format *format, const hc_geometry *geomet
     vsq_int_form(format, mode, &form);
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, format->bits);
         float *scales = mode == HC_INT_FOLDED ? NULL : out->group_scale + i * out->groups_ld;
         if (mode != HC_INT_GROUPED)
             out->row_scale[i] = hc_load_f32(hc_part(components, HC_COARSE, row));
@@ -227,7 +231,7 @@ static int64_t vsq_decode_int(const hc_format *format, const hc_geometry *geomet
             const int32_t factor = scales ? 1 : scale.integer;
             for (int64_t j = c; j < last; j++)
                 hc_store_limbs(out, form.n_limbs, i * out->ld + j,
-                               factor * load_code(format, codes, tile->first_column + j));
+                               factor * integer_of(format, hc_next_bits(&codes, format->bits)));
         }
     }
     return HC_DONE;
