@@ -411,9 +411,11 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
     /* Groups by words, where their scales have WIDTH bits; how many blocks of them there were. */
     template <int WIDTH> HC_DEVICE void groups_with(int64_t &blocks) {
         const int bytes = (int)p.geometry.group * 4 / IN_WORD;
-        if constexpr (has_groups && (format::scale_widths(32 / IN_WORD) & WIDTH))
+        constexpr int widths = format::scale_widths(32 / IN_WORD);
+        constexpr bool has_room = CODES != HC_GEMV_BYTES || MOST == 1 || widths <= 16; /* else registers spill */
+        if constexpr (has_groups && has_room && (widths & WIDTH))
             if (p.scale_bits == WIDTH) {
-                if (bytes == 8) {
+                if (CODES != HC_GEMV_BYTES && bytes == 8) {
                     blocks = own_words<2, WIDTH>();
                 } else if (bytes % 16 == 0) {
                     whole_groups<WIDTH>();
