@@ -29,10 +29,10 @@ static inline __device__ void hc_atomic_or(uint32_t *at, uint32_t value) { atomi
 static inline __device__ uint32_t hc_permute_bytes(uint32_t a, uint32_t b, uint32_t which) {
     return __byte_perm(a, b, which);
 }
-/* a & b | c, of which compilers make two instructions where b and c are constants. */
-static inline __device__ uint32_t hc_and_or(uint32_t a, uint32_t b, uint32_t c) {
+/* (a & b) ^ c, of which compilers make two instructions where b and c are constants. */
+static inline __device__ uint32_t hc_and_xor(uint32_t a, uint32_t b, uint32_t c) {
     uint32_t found;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(found) : "r"(a), "r"(b), "r"(c));
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(found) : "r"(a), "r"(b), "r"(c));
     return found;
 }
 

@@ -131,21 +131,27 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
     hc_gemv_store<has_groups>(p, wanted, row_scale, sums);
 }
 
-/* Integers with a sign as unsigned ones: 8 more, or 128. */
-template <hc_gemv_codes CODES> static inline HC_DEVICE uint32_t hc_gemv_unsigned(uint32_t word) {
-    return word ^ (CODES == HC_GEMV_TABLE ? 0 : CODES == HC_GEMV_BYTES ? 0x80808080u : 0x88888888u);
-}
-
-/* Code i of the first four of such a word as a float, exactly: below the exponent of 2^(23 - place), bit `place` has the weight 1. */
-template <hc_gemv_codes CODES> static inline HC_DEVICE float hc_gemv_code(const float *table, uint32_t word, int i) {
-    if (CODES == HC_GEMV_TABLE)
-        return table[word >> 4 * i & 15];
-    if (CODES == HC_GEMV_BYTES)
-        return hc_f32_from_bits(hc_permute_bytes(word, 0x4b000000u, 0x7440 + i)) - 8388736.0f;
-    const int place = 4 * i;
-    return hc_f32_from_bits(hc_and_or(word, 15u << place, 0x4b000000u - ((uint32_t)place << 23))) -
-           (float)((1 << (23 - place)) + 8);
-}
+/* A word as its codes are read: of a table, even and odd codes as bytes times four, which lie so far into it; of bytes, unsigned ones. */
+template <hc_gemv_codes CODES> struct hc_gemv_word_of {
+    uint32_t even, odd;
+    HC_DEVICE void set(uint32_t word) {
+        even = CODES == HC_GEMV_TABLE ? word << 2 & 0x3c3c3c3cu : CODES == HC_GEMV_BYTES ? word ^ 0x80808080u : word;
+        odd = CODES == HC_GEMV_TABLE ? word >> 2 & 0x3c3c3c3cu : 0;
+    }
+    /* Code c + i as a float, exactly, c a multiple of four: below the exponent of 2^(23 - place), bit `place` has the weight 1. There
+     * integers with a sign are unsigned ones, 8 more, or 128. */
+    HC_DEVICE float code(const float *table, int c, int i) const {
+        if (CODES == HC_GEMV_TABLE)
+            return *(const float *)((const char *)table +
+                                    hc_permute_bytes(i % 2 ? odd : even, 0, 0x4440 + (c + i) / 2));
+        if (CODES == HC_GEMV_BYTES)
+            return hc_f32_from_bits(hc_permute_bytes(even, 0x4b000000u, 0x7440 + i)) - 8388736.0f;
+        const int place = 4 * i;
+        return hc_f32_from_bits(
+                   hc_and_xor(even >> 4 * c, 15u << place, (0x4b000000u - ((uint32_t)place << 23)) | 8u << place)) -
+               (float)((1 << (23 - place)) + 8);
+    }
+};
 
 /* One of four registers, also where `i` is no constant. */
 static inline HC_DEVICE uint32_t hc_gemv_word(const uint32_t (&words)[4], int i) {
@@ -156,15 +162,15 @@ static inline HC_DEVICE uint32_t hc_gemv_word(const uint32_t (&words)[4], int i)
 template <hc_gemv_codes CODES, int WORDS, int CHAINS, int MOST, int ROWS>
 static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *table, const uint32_t (&words)[ROWS][4],
                                            int first_word, const char *x, float (&chains)[ROWS][MOST][CHAINS]) {
-    enum { IN_WORD = CODES == HC_GEMV_BYTES ? 4 : 8, BITS = 32 / IN_WORD };
+    enum { IN_WORD = CODES == HC_GEMV_BYTES ? 4 : 8 };
     enum { UNROLLED = MOST == 1 || CHAINS > 1 ? IN_WORD / 4 : 1 /* chains are registers */ };
     enum { WORDS_UNROLLED = CODES == HC_GEMV_BYTES && MOST > 1 && CHAINS == 1 ? 1 : WORDS /* else registers spill */ };
 #pragma unroll(WORDS_UNROLLED)
     for (int w = 0; w < WORDS; w++) {
-        uint32_t word[ROWS];
+        hc_gemv_word_of<CODES> word[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
-            word[r] = hc_gemv_unsigned<CODES>(hc_gemv_word(words[r], first_word + w));
+            word[r].set(hc_gemv_word(words[r], first_word + w));
 #pragma unroll(UNROLLED)
         for (int c = 0; c < IN_WORD; c += 4) {
             float codes[ROWS][4], four[4];
@@ -172,7 +178,7 @@ static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *t
             for (int r = 0; r < ROWS; r++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    codes[r][i] = hc_gemv_code<CODES>(table, word[r] >> BITS * c, i);
+                    codes[r][i] = word[r].code(table, c, i);
 #pragma unroll
             for (int v = 0; v < MOST; v++) {
                 if (MOST > 1 && v >= (int)p.vectors)
@@ -190,20 +196,28 @@ static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *t
     }
 }
 
-/* Words of 16 bytes that neighbouring lanes share: lane i of 4 / WORDS has read those of block i, and takes its own of all blocks. */
-template <int WORDS> static inline HC_DEVICE void hc_gemv_exchange(uint32_t (&words)[4]) {
-#pragma unroll
-    for (int bit = WORDS; bit < 4; bit *= 2) { /* a bit of the word, and that of the lane */
-        const bool is_odd = (int)threadIdx.x & bit / WORDS;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (i & bit)
-                continue;
-            const uint32_t other = hc_shuffle_xor(is_odd ? words[i] : words[i | bit], bit / WORDS);
-            words[i] = is_odd ? other : words[i];
-            words[i | bit] = is_odd ? words[i | bit] : other;
-        }
+/* What a family says of scales that gemv reads as they are stored: their widths next to codes of so many bits, whether HC_COARSE
+ * multiplies them, and their value. */
+#define HC_STORED_SCALES(widths, has_coarse, value)                                                                    \
+    enum { HAS_COARSE = has_coarse };                                                                                  \
+    static constexpr HC_DEVICE int scale_widths(int bits) { return (void)bits, widths; }                               \
+    static HC_DEVICE float stored_scale(uint32_t bits, int width, float coarse) {                                      \
+        (void)width, (void)coarse;                                                                                     \
+        return value;                                                                                                  \
     }
+/* A float of 32 or 16 bits. */
+static inline HC_DEVICE float hc_gemv_float(uint32_t bits, int width) {
+    return width == 32 ? hc_f32_from_bits(bits) : hc_f16_to_f32((uint16_t)bits);
+}
+
+/* A scale of WIDTH bits, or the byte it is part of. */
+template <int WIDTH> static inline HC_DEVICE uint32_t hc_gemv_scale_bits(const uint8_t *from) {
+    if constexpr (WIDTH == 32)
+        return *(const uint32_t *)from;
+    else if constexpr (WIDTH == 16)
+        return *(const uint16_t *)from;
+    else
+        return WIDTH ? *from : 0;
 }
 
 /* The rows of a thread, each as an array of one row, and their sums. */
@@ -215,7 +229,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
     hc_geometry by_group; /* a column of it is a group, whose scale decode_codes gives */
     hc_components parts[ROWS];
     const int lane;
-    float sums[ROWS][MOST][CHAINS], row_scale[ROWS];
+    float sums[ROWS][MOST][CHAINS], row_scale[ROWS], coarse[ROWS];
 
     HC_DEVICE hc_gemv_reader(const hc_cuda_gemv &given, const float *levels)
         : p(given), table(levels), lane((int)threadIdx.x % LANES), sums{} {
@@ -228,6 +242,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
                 parts[r].part[i] = {p.parts.part[i].data + row * p.parts.part[i].row_stride, 0, 0};
             parts[r].first_row = p.parts.first_row + row;
             scale_of(r, 0, &row_scale[r]);
+            coarse[r] = format::HAS_COARSE ? hc_load_f32(parts[r].part[HC_COARSE].data) : 1;
         }
     }
     HC_DEVICE int row_of(int r) const { return (int)(blockIdx.x * blockDim.x + threadIdx.x) / LANES * ROWS + r; }
@@ -238,72 +253,93 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         format::decode_codes(&p.format, &by_group, &parts[r], &tile, &out);
         return scale;
     }
-    /* Where codes are `byte` bytes into a row; in loops, addresses are carried on. */
-    struct place {
-        const uint8_t *codes[ROWS];
+    /* Where codes are `byte` bytes into a row, and the scale of group `lane`, of WIDTH bits; in loops, addresses are carried on. */
+    template <int WIDTH> struct place {
+        enum { TURN = LANES * WIDTH / 8 }; /* bytes from a lane's scale to its next */
+        const uint8_t *codes[ROWS], *scales[ROWS];
         HC_DEVICE place(const hc_gemv_reader &reader, int64_t byte) {
 #pragma unroll
-            for (int r = 0; r < ROWS; r++)
-                codes[r] = reader.parts[r].part[HC_CODES].data + byte;
-        }
-        HC_DEVICE void load_16(piece &words) const {
-#pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                float four[4];
-                hc_load_16(four, codes[r]);
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    words[r][i] = hc_f32_bits(four[i]);
+                codes[r] = reader.parts[r].part[HC_CODES].data + byte;
+                if (has_groups)
+                    scales[r] = reader.parts[r].part[HC_SCALES].data + reader.lane * WIDTH / 8;
             }
+        }
+        /* Words of `words` from word `first` on. */
+        template <int WORDS> HC_DEVICE void load(piece &words, int first, int byte) const {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                memcpy(words[r] + first, __builtin_assume_aligned(codes[r] + byte, WORDS * 4), WORDS * 4);
+        }
+        HC_DEVICE void load_scales(uint32_t (&scale)[ROWS], int turns) const {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                scale[r] = hc_gemv_scale_bits<WIDTH>(scales[r] + turns * TURN);
         }
         HC_DEVICE void move(int64_t bytes) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++)
                 codes[r] += bytes;
         }
-    };
-    HC_DEVICE void end_group(int64_t group, float (&chains)[ROWS][MOST][1]) {
+        HC_DEVICE void move_scales(int turns) {
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            float scale, unused;
-            if (p.has_nibble_scales)
-                scale = (float)(parts[r].part[HC_SCALES].data[group / 2] >> group % 2 * 4 & 15);
-            else
-                scale = scale_of(r, group, &unused);
+            for (int r = 0; r < ROWS; r++)
+                scales[r] += turns * TURN;
+        }
+    };
+    HC_DEVICE void end_group(const float (&scale)[ROWS], const float (&chains)[ROWS][MOST][1]) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
 #pragma unroll
             for (int v = 0; v < MOST; v++)
                 if (MOST == 1 || v < (int)p.vectors)
-                    sums[r][v][0] = fmaf(scale, chains[r][v][0], sums[r][v][0]);
+                    sums[r][v][0] = fmaf(scale[r], chains[r][v][0], sums[r][v][0]);
+    }
+    template <int WIDTH>
+    HC_DEVICE void end_group_of(const uint32_t (&found)[ROWS], const float (&chains)[ROWS][MOST][1]) {
+        float scale[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const uint32_t bits = WIDTH == 4 ? found[r] >> lane % 2 * 4 & 15 : found[r];
+            scale[r] = format::stored_scale(bits, WIDTH, coarse[r]);
         }
+        end_group(scale, chains);
     }
     HC_DEVICE const char *x_at(int64_t column) const { return p.x.data + column * (int64_t)sizeof(float); }
 
-    /* Blocks in which a lane has WORDS words, a group or eight columns, 4 / WORDS blocks at a time; the first that is left. */
-    template <int WORDS> HC_DEVICE int64_t shared_words() {
+    /* Blocks in which a lane has WORDS words, a group or eight columns, 4 / WORDS blocks at a time, the next of which are on their
+     * way; the first block that is left. */
+    template <int WORDS, int WIDTH> HC_DEVICE int64_t own_words() {
         enum { AT_ONCE = 4 / WORDS, COLUMNS = LANES * WORDS * IN_WORD, BYTES = LANES * WORDS * 4 }; /* of a block */
         const int64_t blocks = p.geometry.columns / COLUMNS / AT_ONCE * AT_ONCE;
         const char *x = x_at(lane * WORDS * IN_WORD);
-        place from(*this, lane % AT_ONCE * BYTES + lane / AT_ONCE * 16);
+        place<WIDTH> from(*this, lane * WORDS * 4);
         piece words, next;
-        if (blocks)
-            from.load_16(next);
-        for (int64_t block = 0; block < blocks; block += AT_ONCE) {
+        uint32_t scales[AT_ONCE][ROWS], next_scales[AT_ONCE][ROWS];
+        const auto load = [&]() {
 #pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    words[r][i] = next[r][i];
-                hc_gemv_exchange<WORDS>(words[r]);
+            for (int i = 0; i < AT_ONCE; i++) {
+                from.template load<WORDS>(next, i * WORDS, i * BYTES);
+                if (has_groups)
+                    from.load_scales(next_scales[i], i);
             }
+        };
+        if (blocks)
+            load();
+        for (int64_t block = 0; block < blocks; block += AT_ONCE) {
+            memcpy(words, next, sizeof words);
+            memcpy(scales, next_scales, sizeof scales);
             from.move(AT_ONCE * BYTES);
+            if (has_groups)
+                from.move_scales(AT_ONCE);
             if (block + AT_ONCE < blocks)
-                from.load_16(next);
+                load();
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
                 if constexpr (has_groups) {
                     float chains[ROWS][MOST][1] = {};
                     hc_gemv_piece<CODES, WORDS>(p, table, words, i * WORDS, x, chains);
-                    end_group((block + i) * LANES + lane, chains);
+                    end_group_of<WIDTH>(scales[i], chains);
                 } else {
                     hc_gemv_piece<CODES, WORDS>(p, table, words, i * WORDS, x, sums);
                 }
@@ -313,31 +349,30 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         return blocks;
     }
     /* Groups of whole 16 bytes, the next of which are on their way. */
-    HC_DEVICE void whole_groups() {
+    template <int WIDTH> HC_DEVICE void whole_groups() {
         const int64_t groups = p.geometry.groups;
         const int bytes = (int)p.geometry.group * 4 / IN_WORD, to_next = (LANES - 1) * bytes + 16;
         const char *x = x_at(lane * p.geometry.group);
-        place from(*this, lane * (int64_t)bytes);
+        place<WIDTH> from(*this, lane * (int64_t)bytes);
         piece words, next;
+        uint32_t scales[ROWS];
         if (lane < groups)
-            from.load_16(next);
+            from.template load<4>(next, 0, 0);
         for (int64_t group = lane; group < groups; group += LANES) {
             float chains[ROWS][MOST][1] = {};
+            from.load_scales(scales, 0);
+            from.move_scales(1);
             for (int byte = 0; byte < bytes; byte += 16) {
-#pragma unroll
-                for (int r = 0; r < ROWS; r++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++)
-                        words[r][i] = next[r][i];
+                memcpy(words, next, sizeof words);
                 const bool is_last = byte + 16 == bytes;
                 from.move(is_last ? to_next : 16);
                 if (!is_last || group + LANES < groups)
-                    from.load_16(next);
+                    from.template load<4>(next, 0, 0);
                 hc_gemv_piece<CODES, 4>(p, table, words, 0, x, chains);
                 x += 4 * IN_WORD * sizeof(float);
             }
             x += (LANES - 1) * p.geometry.group * (int64_t)sizeof(float);
-            end_group(group, chains);
+            end_group_of<WIDTH>(scales, chains);
         }
     }
     /* By the fewest words, from a block on: groups may be cut by the end of a run, and there may be several. */
@@ -353,30 +388,50 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
             const char *x = x_at(run * g.run_length + in_run);
             float chains[ROWS][MOST][1] = {};
             for (int64_t c = 0; c < values; c += WORDS * IN_WORD) { /* whole pieces, as the planner saw to */
-                const place from(*this, (first + c) * 4 / IN_WORD);
 #pragma unroll
                 for (int r = 0; r < ROWS; r++)
-                    memcpy(words[r], __builtin_assume_aligned(from.codes[r], WORDS * 4), WORDS * 4);
+                    memcpy(
+                        words[r],
+                        __builtin_assume_aligned(parts[r].part[HC_CODES].data + (first + c) * 4 / IN_WORD, WORDS * 4),
+                        WORDS * 4);
                 if constexpr (has_groups)
                     hc_gemv_piece<CODES, WORDS>(p, table, words, 0, x + c * (int)sizeof(float), chains);
                 else
                     hc_gemv_piece<CODES, WORDS>(p, table, words, 0, x, sums);
             }
-            if constexpr (has_groups)
-                end_group(item, chains);
+            if constexpr (has_groups) {
+                float scale[ROWS], unused;
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    scale[r] = scale_of(r, item, &unused);
+                end_group(scale, chains);
+            }
         }
     }
-    HC_DEVICE void run() {
+    /* Groups by words, where their scales have WIDTH bits; how many blocks of them there were. */
+    template <int WIDTH> HC_DEVICE void groups_with(int64_t &blocks) {
         const int bytes = (int)p.geometry.group * 4 / IN_WORD;
+        constexpr int widths = format::scale_widths(32 / IN_WORD);
+        constexpr bool has_room = CODES != HC_GEMV_BYTES || MOST == 1 || widths <= 16; /* else registers spill */
+        if constexpr (has_groups && has_room && (widths & WIDTH))
+            if (p.scale_bits == WIDTH) {
+                if (CODES != HC_GEMV_BYTES && bytes == 8) {
+                    blocks = own_words<2, WIDTH>();
+                } else if (bytes % 16 == 0) {
+                    whole_groups<WIDTH>();
+                    blocks = p.geometry.groups;
+                }
+            }
+    }
+    HC_DEVICE void run() {
         int64_t block = 0;
-        if constexpr (!has_groups) {
-            if (p.has_16)
-                block = shared_words<CODES == HC_GEMV_BYTES ? 2 : 1>();
-        } else if (p.has_16 && bytes == 8) {
-            block = shared_words<2>();
-        } else if (p.has_16 && bytes % 16 == 0) {
-            whole_groups();
-            block = p.geometry.groups;
+        if (p.has_16) {
+            if constexpr (!has_groups)
+                block = own_words<CODES == HC_GEMV_BYTES ? 2 : 1, 0>();
+            groups_with<4>(block);
+            groups_with<8>(block);
+            groups_with<16>(block);
+            groups_with<32>(block);
         }
         few_words(block);
 #pragma unroll

@@ -158,10 +158,10 @@ typedef struct {
     hc_components parts;
     hc_row_view x; /* rows over k at one stride, of float values that float32 holds */
     int64_t vectors;
-    int32_t lanes, ld; /* threads of a row: 16 with groups, else 8; a thread's shared floats */
-    int32_t has_16;    /* where words are read: rows lie on multiples of 16 bytes, whole, in one run */
-    int32_t has_nibble_scales;
-    float table[16]; /* and what codes of 4 bits stand for */
+    int32_t lanes, ld;  /* threads of a row: 16 with groups, else 8; a thread's shared floats */
+    int32_t has_16;     /* where words are read: rows lie on multiples of 16 bytes, whole, in one run */
+    int32_t scale_bits; /* of group scales that are read as they are stored; or 0 */
+    float table[16];    /* and what codes of 4 bits stand for */
     const float *bias;
     char *y;
     int64_t y_row, y_column; /* bytes */

@@ -29,6 +29,22 @@ static bool has_even_rows(const hc_view *out) {
     return true;
 }
 
+/* Bits of a group scale where kernels read it as it is stored, or 0. */
+static int stored_scale_bits(const hc_stored_form *form, const hc_component *scales) {
+    const bool is_e4m3 = form->scale == HC_SCALE_E4M3 && form->second == HC_SECOND_SCALE;
+    const bool is_integer = form->scale == HC_SCALE_INTEGER && form->scale_bits == form->bits;
+    if (is_e4m3 || (is_integer && form->second == HC_SECOND_ROW))
+        return is_e4m3 ? 8 : form->scale_bits;
+    if (form->second != HC_SECOND_NONE)
+        return 0;
+    const int bits = form->scale == HC_SCALE_E8M0  ? 8
+                     : form->scale == HC_SCALE_F16 ? 16
+                     : form->scale == HC_SCALE_F32 ? 32
+                                                   : 0;
+    const bool is_aligned = ((uintptr_t)scales->data | (uintptr_t)scales->row_stride) % (bits / 8 + !bits) == 0;
+    return is_aligned ? bits : 0;
+}
+
 /* Bits of a code where codes can be read by words, and x four values at a time; then fills the table. */
 static int word_bits(hc_cuda_gemv *gemv) {
     const hc_format *format = &gemv->format;
@@ -50,7 +66,7 @@ static int word_bits(hc_cuda_gemv *gemv) {
     const bool has_fours = x->dtype == HC_F32 && x->column_stride == sizeof(float) && (uintptr_t)x->data % 16 == 0 &&
                            x->rows.stride[0] % 16 == 0 && (g->runs == 1 || !has_groups || g->run_length % 4 == 0);
     memcpy(gemv->table, form.table, sizeof gemv->table);
-    gemv->has_nibble_scales = hc_form_has_nibble_scales(&form);
+    gemv->scale_bits = has_groups ? stored_scale_bits(&form, &gemv->parts.part[HC_SCALES]) : 0;
     gemv->has_16 = (uintptr_t)codes->data % 16 == 0 && codes->row_stride % 16 == 0 && g->runs == 1 &&
                    (!has_groups || g->columns == g->padded);
     return has_words && has_fours ? form.bits : 0;

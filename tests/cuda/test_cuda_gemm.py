@@ -177,7 +177,7 @@ def test_floats_times_packed_weights_give_the_bits_of_the_cpu(text: str) -> None
 
 WORDS = [
     *["int8", "int4", "int4-g16", "int8-g32-f16", "vsq4-g16-s4", "vsq8-g64-s10", "vsq4-g32", "mxfp4", "nvfp4"],
-    *["nf4-g64", "q8_0", "q4_0"],
+    *["nf4-g64", "nf4-g64-dq", "q8_0", "q4_0", "vsq8-g16-s8", "int4-g16-f16", "int4-g64"],
 ]
 
 

@@ -79,5 +79,5 @@ HC_KERNEL(hc_check_instructions, hc_cuda_check, 32) {
     for (int i = 0; i < 4; i++)
         out[(49 + i) * 32] = hc_f32_bits(four[i]);
     out[53 * 32] = hc_permute_bytes(a[0], b[0], word[12] & 0x7777);
-    out[54 * 32] = hc_and_or(a[0], b[0], c[0]);
+    out[54 * 32] = hc_and_xor(a[0], b[0], c[0]);
 }

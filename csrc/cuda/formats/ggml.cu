@@ -13,6 +13,7 @@ struct ggml_functions : hc_plain_format {
     HC_ENCODES(encode)
     HC_DECODES(ggml)
     HC_HAS_CODES(ggml)
+    HC_STORED_SCALES(16, false, hc_f16_to_f32((uint16_t)bits))
     HC_HAS_INTEGERS(ggml)
 };
 } // namespace

@@ -14,6 +14,7 @@ struct int_functions : hc_plain_format {
     HC_DECODES(int)
     HC_HAS_CODES(int)
     HC_HAS_INTEGERS(int)
+    HC_STORED_SCALES(32 | 16, false, hc_gemv_float(bits, width))
 };
 } // namespace
 

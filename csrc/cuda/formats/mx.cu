@@ -13,6 +13,7 @@ struct mx_functions : hc_plain_format {
     HC_ENCODES(mx_encode)
     HC_DECODES(mx)
     HC_HAS_CODES(mx)
+    HC_STORED_SCALES(8, false, definition::mx_scale((uint8_t)bits))
     HC_HAS_INTEGERS(mx)
 };
 } // namespace

@@ -14,6 +14,7 @@ struct nvfp4_functions : hc_plain_format {
     HC_ENCODES(nvfp4_encode)
     HC_DECODES(nvfp4)
     HC_HAS_CODES(nvfp4)
+    HC_STORED_SCALES(8, true, definition::group_scale((uint8_t)bits, coarse))
     HC_HAS_INTEGERS(nvfp4)
 };
 } // namespace

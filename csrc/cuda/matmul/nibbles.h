@@ -9,10 +9,13 @@ static inline HC_DEVICE uint32_t hc_scaled_codes(uint32_t u, uint32_t scale) {
     return (u * scale + (0x80808080u - 0x08080808u * scale)) ^ 0x80808080u;
 }
 
+/* The low code of each byte, 8 more. */
+static inline HC_DEVICE uint32_t hc_unsigned_codes(uint32_t word) { return hc_and_xor(word, 0x0f0f0f0fu, 0x08080808u); }
+
 /* The eight codes of a word as bytes in their order, times a scale for each four. */
 static inline HC_DEVICE void hc_decode_nibbles(uint32_t word, uint32_t first_scale, uint32_t second_scale,
                                                uint32_t to[2]) {
-    const uint32_t codes = word ^ 0x88888888u, even = codes & 0x0f0f0f0fu, odd = codes >> 4 & 0x0f0f0f0fu;
+    const uint32_t even = hc_unsigned_codes(word), odd = hc_unsigned_codes(word >> 4);
     to[0] = hc_scaled_codes(hc_permute_bytes(even, odd, 0x5140), first_scale);
     to[1] = hc_scaled_codes(hc_permute_bytes(even, odd, 0x7362), second_scale);
 }

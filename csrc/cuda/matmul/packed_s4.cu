@@ -14,9 +14,8 @@ enum { WARPS_N = 4, WARPS_K = 2, THREADS = WARPS_N * WARPS_K * 32, BN = WARPS_N 
 enum { CODES = 128, STAGE_K = CODES * WARPS_K, PITCH = STAGE_K + 16, PIECES = STAGE_K / 16, W_BYTES = THREADS * 16 };
 
 static inline HC_DEVICE void decode(uint32_t word, uint32_t scale, uint32_t b[2]) {
-    const uint32_t codes = word ^ 0x88888888u;
-    b[0] = hc_scaled_codes(codes & 0x0f0f0f0fu, scale);
-    b[1] = hc_scaled_codes(codes >> 4 & 0x0f0f0f0fu, scale);
+    b[0] = hc_scaled_codes(hc_unsigned_codes(word), scale);
+    b[1] = hc_scaled_codes(hc_unsigned_codes(word >> 4), scale);
 }
 
 /* 16 * TILES rows of x. */

@@ -33,7 +33,7 @@ PARTS = {
     "float64 to float32": slice(48, 49),
     "mma of bfloat16": slice(49, 53),
     "permutation of bytes": slice(53, 54),
-    "and, or": slice(54, 55),
+    "and, xor": slice(54, 55),
 }
 LANES = np.arange(32)
 SMALL = np.float32(2.0**-120)
@@ -129,7 +129,7 @@ def answers_of(words: Array) -> Array:
     eight, places = np.concatenate([_bytes(a[:1], np.uint8)[0], _bytes(b[:1], np.uint8)[0]], 1), words[12]
     chosen = [eight[LANES, places >> 4 * i & 7] << 8 * i for i in range(4)]
     answers[53] = np.bitwise_or.reduce(chosen).astype(np.uint32)
-    answers[54] = a[0] & b[0] | c[0]
+    answers[54] = a[0] & b[0] ^ c[0]
     return answers
 
 
