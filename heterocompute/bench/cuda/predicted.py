@@ -36,8 +36,8 @@ REGISTERS = {
     "hc_gemm_s8_128": 128,
     "hc_gemm_nibbles_128": 128,
     "hc_gemm_24_64": 152,
-    "hc_gemm_90a_nibbles_folded_256": 228,
-    "hc_gemm_90a_nibbles_folded": 123,
+    "hc_gemm_90a_nibbles_folded_256": 230,
+    "hc_gemm_90a_nibbles_folded": 124,
     "hc_gemm_90a_nibbles_grouped": 216,
     "hc_gemm_90a_folded_256": 176,
     "hc_gemm_90a_folded": 102,
@@ -53,10 +53,10 @@ SHARED = {
 INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add: tests/cuda/ptx/executed.py
     "hc_encode_int": 53,
     "hc_decode_int": 44,
-    "hc_integers_int": 60,
+    "hc_integers_int": 49,
     "hc_encode_vsq": 56,
     "hc_decode_vsq": 44,
-    "hc_integers_vsq": 62,
+    "hc_integers_vsq": 50,
     "hc_encode_mx": 77,
     "hc_decode_mx": 54,
     "hc_encode_nvfp4": 76,
@@ -76,7 +76,7 @@ INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add:
     "hc_gemm_90a_folded": 0.0135,
     "hc_gemm_90a_folded_256": 0.0098,
     "hc_gemm_90a_nibbles_folded": 0.029,
-    "hc_gemm_90a_nibbles_folded_256": 0.024,
+    "hc_gemm_90a_nibbles_folded_256": 0.023,
     "hc_gemm_24_64_folded": 0.030,
 }
 _PER_WEIGHT = ("hc_gemv", "hc_gemm_s4")
