@@ -21,6 +21,7 @@ def model_in_gguf(folder: Path, types: dict[str, str]) -> Path:
 
 
 def test_what_a_loader_lacks_is_said(tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("tokenizers")
     path = model_in_gguf(tmp_path, {"*embed*": "skip", "*": "q4_0"})
     code, _, errors = run(capsys, "convert", path, tmp_path / "mlx", "--layout", "mlx")
     assert code == 0 and "copy tokenizer.json of the original model" in errors
