@@ -196,7 +196,7 @@ static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *t
     }
 }
 
-/* What a family says of scales that gemv reads as they are stored: their widths next to codes of so many bits, whether HC_COARSE
+/* How a family declares scales that gemv reads as they are stored: their widths next to codes of so many bits, whether HC_COARSE
  * multiplies them, and their value. */
 #define HC_STORED_SCALES(widths, has_coarse, value)                                                                    \
     enum { HAS_COARSE = has_coarse };                                                                                  \

@@ -170,7 +170,7 @@ int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size) {
     return hc_round_up((int64_t)chunks->threads * chunks->ld * size, 16) + (int64_t)chunks->threads * chunks->own_bytes;
 }
 
-/* Whether rows of whole chunks lie one behind the other. */
+/* True if rows of whole chunks follow each other in memory. */
 static bool is_flat(const hc_cuda_codec *codec, const hc_row_view *view) {
     const int64_t size = hc_dtype_size(view->dtype);
     return codec->chunks.shift && view->dtype != HC_F64 && (uintptr_t)view->data % 16 == 0 && view->runs.n == 0 &&

@@ -32,7 +32,7 @@ void *hc_cuda_reserve(void *workspace, hc_cuda_plan *plan, int64_t bytes);
 /* The smallest number of groups whose components begin and end on bytes; shared memory for `size` bytes a value. */
 hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geometry, int size, bool has_components,
                               hc_cuda_chunks *chunks, hc_error *error);
-/* Whether the components of each chunk lie behind those of the chunk before. */
+/* True if the components of each chunk follow those of the chunk before. */
 bool hc_cuda_has_flat_parts(const hc_cuda_chunks *chunks, const hc_geometry *geometry, const hc_components *parts);
 int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size);
 

@@ -56,7 +56,7 @@ static inline double squared_error(float x, const float *values, int code) {
     return error * error;
 }
 
-/* Whether the codes b have a smaller sum of squared errors than a. Both sums are in the order of the definition. */
+/* True if the codes b have a smaller sum of squared errors than a. Both sums are in the order of the definition. */
 static inline bool is_smaller(const float *x, int64_t n, const uint8_t *a, const float *values_a, const uint8_t *b,
                               const float *values_b) {
     double sum_a = 0, sum_b = 0;

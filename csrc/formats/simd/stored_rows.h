@@ -30,7 +30,7 @@ typedef struct {
 /* The factors of the elements of a group. */
 static inline hc_stored_group load_group(const hc_format *format, const hc_stored_row *row, int64_t group);
 
-/* Whether codes begin on a byte and the values of groups fill registers. */
+/* True if codes begin on a byte and the values of groups fill registers. */
 static inline bool reads_stored(const hc_format *format, const hc_geometry *geometry, const hc_tile *tile) {
     const bool is_one = tile->first_column + tile->columns <= geometry->group;
     return (format->bits == 4 || format->bits == 8) && tile->first_column % UNIT == 0 && tile->columns % UNIT == 0 &&

@@ -217,7 +217,7 @@ static inline int count_limbs(const hc_format *format, hc_int_mode mode) {
     return hc_limbs_for(vsq_largest_integer(format, mode));
 }
 
-/* Whether codes and scales have 4 bits each, so that their products are bytes. */
+/* True if codes and scales have 4 bits each, so that their products are bytes. */
 static inline bool folds_bytes(const hc_format *format, const hc_geometry *geometry, const hc_tile *tile) {
     const int64_t group = geometry->group;
     return format->bits == 4 && vsq_scale_bits(format) == 4 && !vsq_is_unsigned(format) &&
