@@ -16,9 +16,9 @@ THREADS = 64
 def launch(kernel: str, threads: int = THREADS, shared: int = 1024, order: int = 0) -> tuple[str, np.ndarray]:
     """Return the error and the output."""
     library = emulated.load("faults", SOURCES)
-    memory = np.arange(1, 2 * THREADS + 5, dtype=np.float32)
-    first = -memory.ctypes.data % 16 // 4
-    given, out = memory[first : first + 2 * THREADS], np.zeros(THREADS, np.float32)
+    memory = np.arange(1, 4 * THREADS + 5, dtype=np.float32)
+    first = -memory.ctypes.data % 16 // 4  # a thread copies 16 bytes
+    given, out = memory[first : first + 4 * THREADS], np.zeros(THREADS, np.float32)
     params = (ctypes.c_void_p * 2)(out.ctypes.data, given.ctypes.data)
     grid, block = (ctypes.c_uint32 * 3)(1, 1, 1), (ctypes.c_uint32 * 3)(threads, 1, 1)
     fault = library.hc_cuda_host_launch(kernel.encode(), grid, block, shared, params, 16, order)
