@@ -136,9 +136,10 @@ static bool encode_row(const hc_format *format, const hc_geometry *geometry, con
                 memcpy(scales++, &scale, sizeof scale);
             }
             const int64_t end = hc_min(n, i + group - (first + i) % group);
+            const double by = scale != 0 ? (double)scale : (double)NAN; /* which makes the codes 0 */
             if (from.doubles)
                 for (; i < end; i++)
-                    v[i] = (float)(from.doubles[i] / (double)scale);
+                    v[i] = (float)(from.doubles[i] / by);
             else
                 for (; i < end; i++)
                     v[i] = from.singles[i] / scale;
