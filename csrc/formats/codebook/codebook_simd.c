@@ -1,6 +1,7 @@
 /* Learned codebooks, many values at a time; formats/codebook/codebook.c is the definition. */
 #include "formats/codebook/codebook.h"
 #include "formats/levels.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 
@@ -190,4 +191,7 @@ static void learn(const hc_format *format, float *values, double *weights, int64
     codebook_learn(format, values, weights, n, fill, scratch, codebook);
 }
 
-HC_SIMD_TABLE(codebook, .encode = encode, .learn = learn, .values = codebook_values, .codes = codebook_codes);
+HC_DOUBLES(codebook_codes, true)
+
+HC_SIMD_TABLE(codebook, .encode = encode, .learn = learn, .values = codebook_values, .doubles = doubles,
+              .codes = codebook_codes);

@@ -1,5 +1,6 @@
 /* Small floats, many values at a time; formats/float/float.c is the definition. */
 #include "formats/float/float.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/observe_rows.h"
@@ -349,4 +350,7 @@ static int64_t float_codes(const hc_format *format, const hc_geometry *geometry,
     return done;
 }
 
-HC_SIMD_TABLE(float, .observe = observe_maximum, .encode = encode, .values = float_values, .codes = float_codes);
+HC_DOUBLES(float_codes, false)
+
+HC_SIMD_TABLE(float, .observe = observe_maximum, .encode = encode, .values = float_values, .doubles = doubles,
+              .codes = float_codes);

@@ -1,5 +1,6 @@
 /* Blocks of ggml, many values at a time; formats/ggml/ggml.c is the definition. */
 #include "formats/ggml/ggml.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/lanes.h"
 #include "formats/simd/unpack.h"
@@ -174,5 +175,12 @@ static int64_t decode_codes(const hc_format *format, const hc_geometry *geometry
     return HC_DONE;
 }
 
-HC_SIMD_TABLE(ggml, .encode = encode, .values = decode_values, .integers = decode_integers, .codes = decode_codes,
-              .scales = row_scales, .minima = row_minima);
+static int64_t doubles(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                       const hc_tile *tile, double *values, int64_t ld) {
+    if (ggml_kind(format)->has_minimum) /* its codes are decoded values, which are rounded to float32 */
+        return HC_DECLINED;
+    return decode_doubles(format, geometry, components, tile, decode_codes, false, values, ld);
+}
+
+HC_SIMD_TABLE(ggml, .encode = encode, .values = decode_values, .integers = decode_integers, .doubles = doubles,
+              .codes = decode_codes, .scales = row_scales, .minima = row_minima);

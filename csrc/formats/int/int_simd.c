@@ -1,5 +1,6 @@
 /* Uniform integers, many values at a time; formats/int/int.c is the definition. */
 #include "formats/int/int.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_rows.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
@@ -259,4 +260,6 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
     return decode_values(format, geometry, components, tile, to, ld);
 }
 
-HC_SIMD_TABLE(int, .encode = encode, .values = values, .integers = integers, .codes = decode_codes);
+HC_DOUBLES(decode_codes, false)
+
+HC_SIMD_TABLE(int, .encode = encode, .values = values, .integers = integers, .doubles = doubles, .codes = decode_codes);

@@ -1,5 +1,6 @@
 /* Microscaling, many values at a time; formats/mx/mx.c is the definition. */
 #include "formats/mx/mx.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
@@ -173,4 +174,6 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
     return stored_nibbles(format, geometry, components, tile, table, HC_BY_TABLE16, true, to, ld);
 }
 
-HC_SIMD_TABLE(mx, .encode = encode, .values = values, .integers = integers, .codes = decode_codes);
+HC_DOUBLES(decode_codes, false)
+
+HC_SIMD_TABLE(mx, .encode = encode, .values = values, .integers = integers, .doubles = doubles, .codes = decode_codes);

@@ -1,5 +1,6 @@
 /* NF4, many values at a time; formats/nf4/nf4.c is the definition. */
 #include "formats/nf4/nf4.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
@@ -118,4 +119,6 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
     return stored_nibbles(format, geometry, components, tile, NF4_LEVEL, HC_BY_LEVELS16, true, to, ld);
 }
 
-HC_SIMD_TABLE(nf4, .encode = encode, .values = values, .codes = decode_codes);
+HC_DOUBLES(decode_codes, true)
+
+HC_SIMD_TABLE(nf4, .encode = encode, .values = values, .doubles = doubles, .codes = decode_codes);

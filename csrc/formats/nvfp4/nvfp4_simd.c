@@ -1,5 +1,6 @@
 /* NVFP4, many values at a time; formats/nvfp4/nvfp4.c is the definition. */
 #include "formats/nvfp4/nvfp4.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/observe_rows.h"
@@ -156,5 +157,7 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
     return decode_integers(format, geometry, components, tile, NVFP4_FRACTION_BITS, out);
 }
 
+HC_DOUBLES(decode_codes, false)
+
 HC_SIMD_TABLE(nvfp4, .observe = observe_maximum, .encode = encode, .values = decode_values, .integers = integers,
-              .codes = decode_codes);
+              .doubles = doubles, .codes = decode_codes);

@@ -1,6 +1,7 @@
 /* VS-Quant, many values at a time; formats/vsq/vsq.c is the definition. */
 #define HC_KEPT_GROUPS 1024 /* most groups of a row whose coarse scale is computed after its codes */
 
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_rows.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
@@ -306,4 +307,6 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
                      : stored_integers(format, geometry, components, tile, false, true, to, ld);
 }
 
-HC_SIMD_TABLE(vsq, .encode = encode, .values = values, .integers = integers, .codes = decode_codes);
+HC_DOUBLES(decode_codes, false)
+
+HC_SIMD_TABLE(vsq, .encode = encode, .values = values, .integers = integers, .doubles = doubles, .codes = decode_codes);

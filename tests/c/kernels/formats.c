@@ -286,6 +286,22 @@ static bool test_values(const hc_format_simd *set, array *a) {
     return serves;
 }
 
+static bool test_doubles(const hc_format_simd *set, array *a) {
+    hc_tile tile;
+    if (!a->is_legal)
+        return false;
+    const hc_components components = encoded(a, &tile);
+    const int64_t ld = tile.columns + draw_below(3), n = tile.rows ? (tile.rows - 1) * ld + tile.columns : 0;
+    double *wanted = items(n, 8), *got = items(n, 8);
+    if (set->doubles(&a->format, &a->geometry, &components, &tile, got, ld) != HC_DONE)
+        return false;
+    ops->decode_f64(&a->format, &a->geometry, &components, &tile, wanted, ld);
+    same("values as float64", F64, got, wanted, n);
+    BENCH(ops->decode_f64(&a->format, &a->geometry, &components, &tile, wanted, ld),
+          set->doubles(&a->format, &a->geometry, &components, &tile, got, ld));
+    return true;
+}
+
 /* A tile of integers with space after the columns and after the groups of a row. */
 typedef struct {
     hc_int_tile tile;
@@ -432,9 +448,9 @@ bool check_format_kernel(const char *kind, const char *name, const hc_format_sim
     static const struct {
         const char *kind;
         test_fn *test;
-    } TESTS[] = {{"observe", test_observe},   {"encode", test_encode}, {"values", test_values},
-                 {"integers", test_integers}, {"codes", test_codes},   {"learn", test_learn},
-                 {"scales", test_scales},     {"minima", test_minima}};
+    } TESTS[] = {{"observe", test_observe}, {"encode", test_encode},     {"values", test_values},
+                 {"doubles", test_doubles}, {"integers", test_integers}, {"codes", test_codes},
+                 {"learn", test_learn},     {"scales", test_scales},     {"minima", test_minima}};
     int32_t family = 0;
     int64_t most = 0, most_usual = 0;
     int i = 0, largest = 0;
