@@ -177,9 +177,17 @@ static int64_t decode_codes(const hc_format *format, const hc_geometry *geometry
 
 static int64_t doubles(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                        const hc_tile *tile, double *values, int64_t ld) {
-    if (ggml_kind(format)->has_minimum) /* its codes are decoded values, which are rounded to float32 */
-        return HC_DECLINED;
-    return decode_doubles(format, geometry, components, tile, decode_codes, false, values, ld);
+    if (!ggml_kind(format)->has_minimum)
+        return decode_doubles(format, geometry, components, tile, decode_codes, false, values, ld);
+    hc_ggml_chunk terms;
+    for (int64_t i = 0; i < tile->rows; i++)
+        HC_FOR_CHUNKS(i, terms) {
+            double *to = values + i * ld + chunk.column - tile->first_column;
+            FOR_RUNS(g) {
+                spread_doubles(terms.codes + c, end - c, (double)terms.scale[g], (double)terms.minimum[g], to + c);
+            }
+        }
+    return HC_DONE;
 }
 
 HC_SIMD_TABLE(ggml, .encode = encode, .values = decode_values, .integers = decode_integers, .doubles = doubles,

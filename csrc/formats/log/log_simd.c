@@ -288,4 +288,23 @@ static inline int64_t decode_products(const hc_format *format, const hc_geometry
     return HC_DONE;
 }
 
-HC_SIMD_TABLE(log, .encode = encode, .values = decode_products, .codes = decode_codes);
+static int64_t doubles(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                       const hc_tile *tile, double *values, int64_t ld) {
+    hc_elements elements;
+    double magnitudes[256] = {0};
+    const int half = fill_magnitudes(format, magnitudes);
+    for (int e = 0; e < half; e++)
+        magnitudes[half + e] = -magnitudes[e];
+    elements.kind = HC_BY_TABLE; /* unsigned bytes */
+    for (int64_t i = 0; i < tile->rows; i++)
+        HC_FOR_CHUNKS(i, elements) {
+            double *to = values + i * ld + chunk.column - tile->first_column;
+            int64_t c = 0, end = hc_min(chunk.n, (chunk.first_group + 1) * geometry->group - chunk.column);
+            for (int64_t g = 0; c < chunk.n; g++, c = end, end = hc_min(chunk.n, end + geometry->group))
+                for (int64_t j = c; j < end; j++)
+                    to[j] = (double)elements.scale[g] * magnitudes[elements.codes[j]];
+        }
+    return HC_DONE;
+}
+
+HC_SIMD_TABLE(log, .encode = encode, .values = decode_products, .doubles = doubles, .codes = decode_codes);

@@ -21,6 +21,13 @@ static inline void scaled_doubles(const float *restrict codes, int64_t n, double
             values[i] = row_scale * (scale * (double)codes[i]);
 }
 
+/* scale * code + minimum of unsigned codes. */
+static inline void spread_doubles(const uint8_t *restrict codes, int64_t n, double scale, double minimum,
+                                  double *restrict values) {
+    for (int64_t i = 0; i < n; i++)
+        values[i] = scale * (double)codes[i] + minimum;
+}
+
 /* The end of the piece that begins at a column: whole groups, or a part of one group that is longer. */
 static inline int64_t piece_end(const hc_geometry *geometry, int64_t unit, int64_t column, int64_t last) {
     const int64_t length = geometry->group;
