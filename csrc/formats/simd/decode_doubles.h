@@ -10,12 +10,12 @@
 
 enum { DOUBLES_PIECE = 1024 /* columns at a time */ };
 
-/* no_minus_zero: 0 replaces it. */
+/* no_minus_zero: the inner product is 0 instead. */
 static inline void scaled_doubles(const float *restrict codes, int64_t n, double row_scale, double scale,
                                   bool no_minus_zero, double *restrict values) {
     if (no_minus_zero)
         for (int64_t i = 0; i < n; i++)
-            values[i] = row_scale * (scale * (double)codes[i]) + 0.0;
+            values[i] = row_scale * (scale * (double)codes[i] + 0.0);
     else
         for (int64_t i = 0; i < n; i++)
             values[i] = row_scale * (scale * (double)codes[i]);

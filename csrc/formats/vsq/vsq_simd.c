@@ -307,6 +307,9 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
                      : stored_integers(format, geometry, components, tile, false, true, to, ld);
 }
 
-HC_DOUBLES(decode_codes, false)
+static int64_t doubles(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                       const hc_tile *tile, double *values, int64_t ld) {
+    return decode_doubles(format, geometry, components, tile, decode_codes, vsq_has_two_levels(format), values, ld);
+}
 
 HC_SIMD_TABLE(vsq, .encode = encode, .values = values, .integers = integers, .doubles = doubles, .codes = decode_codes);
