@@ -46,10 +46,10 @@ static const hc_format_simd *const SIMD[N_FORMATS][MAX_SIMD_SETS + 1] = {
 #undef HC_SIMD
 };
 
-enum { N_KINDS = 8 };
+enum { N_KINDS = 9 };
 static const char *const KERNEL_NAMES[N_FORMATS][N_KINDS] = {
 #define HC_FORMAT(name)                                                                                                \
-    {"observe_" #name, "encode_" #name, "values_" #name, "integers_" #name,                                            \
+    {"observe_" #name, "encode_" #name, "values_" #name, "doubles_" #name, "integers_" #name,                          \
      "codes_" #name,   "learn_" #name,  "scales_" #name, "minima_" #name},
 #define HC_SIMD(name)
 #include "formats/formats.def"
@@ -71,7 +71,7 @@ bool hc_format_kernel(int number, const char **name, const hc_format_simd **set)
         for (int kind = 0; kind < N_KINDS; kind++)
             for (int i = 0; SIMD[family][i]; i++) {
                 const hc_format_simd *simd = SIMD[family][i];
-                const bool has[N_KINDS] = {simd->observe, simd->encode, simd->values, simd->integers,
+                const bool has[N_KINDS] = {simd->observe, simd->encode, simd->values, simd->doubles, simd->integers,
                                            simd->codes,   simd->learn,  simd->scales, simd->minima};
                 if (!has[kind] || number-- > 0)
                     continue;

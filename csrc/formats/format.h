@@ -112,6 +112,7 @@ typedef struct {
     hc_observe_fn *observe;
     hc_encode_fn *encode;
     hc_decode_fn *values;
+    hc_decode_f64_fn *doubles; /* values as float64 */
     hc_decode_int_fn *integers;
     hc_decode_codes_fn *codes;
     hc_learn_fn *learn;

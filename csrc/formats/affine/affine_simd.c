@@ -1,4 +1,5 @@
 /* Integers with minima, many values at a time; formats/affine/affine.c is the definition. */
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/unpack.h"
 
@@ -78,6 +79,19 @@ static int64_t decode_values(const hc_format *format, const hc_geometry *geometr
     return HC_DONE;
 }
 
+static int64_t doubles(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                       const hc_tile *tile, double *values, int64_t ld) {
+    hc_affine_chunk terms;
+    for (int64_t i = 0; i < tile->rows; i++)
+        HC_FOR_CHUNKS(i, terms) {
+            double *to = values + i * ld + chunk.column - tile->first_column;
+            for (int64_t g = 0, c = 0, end = hc_min(chunk.n, (chunk.first_group + 1) * geometry->group - chunk.column);
+                 c < chunk.n; g++, c = end, end = hc_min(chunk.n, end + geometry->group))
+                spread_doubles(terms.codes + c, end - c, (double)terms.scales[g], (double)terms.minima[g], to + c);
+        }
+    return HC_DONE;
+}
+
 static int64_t decode_integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                                const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
     (void)mode;
@@ -102,5 +116,5 @@ static int64_t decode_codes(const hc_format *format, const hc_geometry *geometry
     return decode_values(format, geometry, components, tile, out->codes, out->codes_ld);
 }
 
-HC_SIMD_TABLE(affine, .encode = encode, .values = decode_values, .integers = decode_integers, .codes = decode_codes,
-              .minima = row_minima);
+HC_SIMD_TABLE(affine, .encode = encode, .values = decode_values, .integers = decode_integers, .doubles = doubles,
+              .codes = decode_codes, .minima = row_minima);

@@ -1,6 +1,7 @@
 /* Learned codebooks, many values at a time; formats/codebook/codebook.c is the definition. */
 #include "formats/codebook/codebook.h"
 #include "formats/levels.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 
@@ -78,6 +79,23 @@ static void nearest_codes(const float *v, int64_t n, const float *thresholds, in
     }
 }
 
+/* The same of float64 and midpoints. */
+static __attribute__((noinline)) void double_codes(const double *v, int64_t n, const double *midpoints, int n_midpoints,
+                                                   uint8_t *codes) {
+    for (int64_t i = 0; i < n; i += CHUNK_VALUES) {
+        double last[CHUNK_VALUES] = {0};
+        const double *from = v + i;
+        int64_t above[CHUNK_VALUES] = {0};
+        if (n - i < CHUNK_VALUES)
+            from = memcpy(last, from, (size_t)(n - i) * sizeof *last);
+        for (int j = 0; j < n_midpoints; j++)
+            for (int k = 0; k < CHUNK_VALUES; k++)
+                above[k] += from[k] > midpoints[j];
+        for (int k = 0; k < CHUNK_VALUES; k++)
+            codes[i + k] = (uint8_t)above[k];
+    }
+}
+
 /* Whether a codebook is as learning makes it: only the largest level repeats. */
 static inline bool is_plain_codebook(const float *codebook, int k) {
     int i = 1;
@@ -88,17 +106,21 @@ static inline bool is_plain_codebook(const float *codebook, int k) {
     return i == k;
 }
 
-static inline void find_thresholds(const float *codebook, int k, float *thresholds) {
+typedef struct {
     double midpoints[HC_MAX_LEVELS];
-    hc_midpoints(codebook, k, midpoints);
+    float thresholds[HC_MAX_LEVELS];
+} hc_limits;
+
+static inline void find_limits(const float *codebook, int k, hc_limits *limits) {
+    hc_midpoints(codebook, k, limits->midpoints);
     for (int i = 0; i + 1 < k; i++)
-        thresholds[i] = threshold_of(midpoints[i]);
+        limits->thresholds[i] = threshold_of(limits->midpoints[i]);
 }
 
-/* A row in parts of PART values, whose codes are packed together. float32(x / s) is one float32 division: the float64
- * quotient of two float32 is at a midpoint only if it is exact. */
-static bool encode_row(const hc_format *format, const hc_geometry *geometry, const float *thresholds, const float *x,
-                       float *scales, uint8_t *out) {
+/* A row in parts of PART values, whose codes are packed together. float32(x / s) of a float32 is one float32 division:
+ * the float64 quotient of two float32 is at a midpoint only if it is exact. */
+static bool encode_row(const hc_format *format, const hc_geometry *geometry, const hc_limits *limits, hc_values x,
+                       hc_floats *floats, float *scales, uint8_t *out) {
     enum { PART = 1024 };
     const int n_thresholds = (1 << format->bits) - 1;
     const int64_t group = geometry->group;
@@ -106,21 +128,29 @@ static bool encode_row(const hc_format *format, const hc_geometry *geometry, con
     uint8_t codes[PART + CHUNK_VALUES];
     for (int64_t first = 0; first < geometry->padded; first += PART) {
         const int64_t n = hc_min(PART, geometry->padded - first);
-        const float *from = x + first;
+        const hc_values from = values_from(x, first);
         for (int64_t i = 0; format->group != 0 && i < n;) {
             if ((first + i) % group == 0) {
-                scale = simd_maximum(from + i, group, HC_ABSOLUTE);
+                scale = values_maximum(values_from(from, i), group, HC_ABSOLUTE, floats);
                 if (!is_finite(scale))
                     return false;
                 memcpy(scales++, &scale, sizeof scale);
             }
             const int64_t end = hc_min(n, i + group - (first + i) % group);
-            for (; i < end; i++)
-                v[i] = from[i] / scale;
+            const double by = scale != 0 ? (double)scale : (double)NAN; /* which makes the codes 0 */
+            if (from.doubles)
+                for (; i < end; i++)
+                    v[i] = (float)(from.doubles[i] / by);
+            else
+                for (; i < end; i++)
+                    v[i] = from.singles[i] / scale;
         }
-        if (format->group == 0 && !is_finite(simd_maximum(from, n, HC_ABSOLUTE)))
+        if (format->group == 0 && !is_finite(values_maximum(from, n, HC_ABSOLUTE, floats)))
             return false;
-        nearest_codes(format->group != 0 ? v : from, n, thresholds, n_thresholds, codes);
+        if (format->group == 0 && from.doubles)
+            double_codes(from.doubles, n, limits->midpoints, n_thresholds, codes);
+        else
+            nearest_codes(format->group != 0 ? v : from.singles, n, limits->thresholds, n_thresholds, codes);
         pack_bytes(codes, n, format->bits, out + first / 8 * format->bits);
     }
     return true;
@@ -129,22 +159,24 @@ static bool encode_row(const hc_format *format, const hc_geometry *geometry, con
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     (void)thresholds;
-    if (x->dtype != HC_F32 || codebook_dim(format) > 1)
+    if (codebook_dim(format) > 1)
         return HC_DECLINED;
     const int k = 1 << format->bits;
-    float found[HC_MAX_LEVELS];
+    hc_limits limits;
+    hc_floats floats;
+    init_floats(HC_NEAREST, &floats);
     if (codebook_is_tensor(format) && !is_plain_codebook(state->shared, k))
         return HC_DECLINED;
     for (int64_t i = 0; i < x->rows && !codebook_is_tensor(format); i++)
         if (!is_plain_codebook(hc_part(out, HC_CODEBOOK, x->first_row + i), k))
             return HC_DECLINED;
     if (codebook_is_tensor(format))
-        find_thresholds(state->shared, k, found);
+        find_limits(state->shared, k, &limits);
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
         if (!codebook_is_tensor(format))
-            find_thresholds(hc_part(out, HC_CODEBOOK, row), k, found);
-        if (!encode_row(format, geometry, found, (const float *)x->data + i * x->row_stride,
+            find_limits(hc_part(out, HC_CODEBOOK, row), k, &limits);
+        if (!encode_row(format, geometry, &limits, row_values(x, i), &floats,
                         format->group != 0 ? (float *)hc_part(out, HC_SCALES, row) : NULL, hc_part(out, HC_CODES, row)))
             return row;
     }
@@ -159,4 +191,7 @@ static void learn(const hc_format *format, float *values, double *weights, int64
     codebook_learn(format, values, weights, n, fill, scratch, codebook);
 }
 
-HC_SIMD_TABLE(codebook, .encode = encode, .learn = learn, .values = codebook_values, .codes = codebook_codes);
+HC_DOUBLES(codebook_codes, true)
+
+HC_SIMD_TABLE(codebook, .encode = encode, .learn = learn, .values = codebook_values, .doubles = doubles,
+              .codes = codebook_codes);

@@ -1,9 +1,12 @@
 /* Small floats, many values at a time; formats/float/float.c is the definition. */
 #include "formats/float/float.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/observe_rows.h"
 #include "formats/simd/stored_rows.h"
+
+#include <float.h>
 
 /* Types from here on have 8 bits and fewer. */
 enum { FIRST_SMALL = HC_TYPE_FP8_E4M3FN };
@@ -50,8 +53,8 @@ static __attribute__((noinline)) bool special_codes(const float *x, int64_t n, c
     return true;
 }
 
-static inline bool encode_unscaled(const hc_format *format, const float *x, int64_t n, int64_t ahead,
-                                   hc_segment *segment, uint8_t *out) {
+static inline bool encode_unscaled(const hc_format *format, hc_values x, int64_t n, int64_t ahead, hc_segment *segment,
+                                   uint8_t *out) {
     const hc_small_type *type = small_type(format);
     const bool saturate = float_saturates(format);
     const hc_code_range range = {.limit = saturate ? type->largest : type->beyond};
@@ -60,23 +63,24 @@ static inline bool encode_unscaled(const hc_format *format, const float *x, int6
     for (int64_t first = 0; first < n; first += SLICE) {
         const int64_t count = hc_min(SLICE, n - first);
         uint8_t *to = out + first / 8 * format->bits;
-        const float absmax = simd_maximum(x + first, count, HC_ABSOLUTE);
-        type->exact(x + first, count, 0, segment, &range, ahead);
+        const float *from = round_values(values_from(x, first), count, &segment->floats);
+        const float absmax = simd_maximum(from, count, HC_ABSOLUTE);
+        type->exact(from, count, 0, segment, &range, x.doubles ? 0 : ahead);
         pack_bytes(segment->codes, count, format->bits, to);
-        if (!is_finite(absmax) && !special_codes(x + first, count, type, saturate, to))
+        if (!is_finite(absmax) && !special_codes(from, count, type, saturate, to))
             return false;
     }
     return true;
 }
 
-static inline bool encode_scaled(const hc_format *format, const hc_geometry *geometry, const float *x,
+static inline bool encode_scaled(const hc_format *format, const hc_geometry *geometry, hc_values x,
                                  const float *threshold, const hc_encode_state *state, hc_segment *segment,
                                  uint8_t *scale, uint8_t *out) {
     const hc_small_type *type = small_type(format);
     const hc_code_range range = {.limit = float_saturates(format) ? type->largest : type->beyond};
     float found = state->coarse;
     if (scale) {
-        const float absmax = simd_maximum(x, geometry->padded, HC_ABSOLUTE);
+        const float absmax = values_maximum(x, geometry->padded, HC_ABSOLUTE, &segment->floats);
         if (!is_finite(absmax))
             return false;
         found = (threshold ? *threshold : absmax) / type->largest;
@@ -98,20 +102,21 @@ static inline int64_t encode_grouped(const hc_format *format, const hc_geometry 
                                      const float *thresholds, const hc_components *out) {
     const hc_small_type *type = small_type(format);
     const hc_code_range range = {.limit = float_saturates(format) ? type->largest : type->beyond};
-    if (!serves(geometry, x))
+    if (!serves(geometry))
         return HC_DECLINED;
     const int64_t step = segment_groups(geometry);
     hc_segment segment;
     init_segment(geometry, &segment);
+    set_least(x, &segment);
     segment.factor = 1;
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
-        const float *from = (const float *)x->data + i * x->row_stride;
         uint8_t *scales = hc_part(out, HC_SCALES, row), *codes = hc_part(out, HC_CODES, row);
         for (int64_t group = 0; group < geometry->groups; group += step) {
             const int64_t n = hc_min(step, geometry->groups - group), first = group * geometry->group;
             const int64_t whole = hc_round_up(n, UNIT);
-            if (!group_maxima(geometry, from + first, n, HC_ABSOLUTE, segment.maximum))
+            const hc_values from = values_from(row_values(x, i), first);
+            if (!group_maxima(geometry, from, n, HC_ABSOLUTE, &segment, segment.maximum))
                 return row;
             for (int64_t j = 0; j < n; j++) {
                 const float *threshold = thresholds ? thresholds + i * geometry->groups + group + j : NULL;
@@ -121,7 +126,7 @@ static inline int64_t encode_grouped(const hc_format *format, const hc_geometry 
                 segment.multiple[j] = 0;
             memcpy(scales + group * 4, segment.multiple, (size_t)n * sizeof *segment.multiple);
             invert_scales(segment.multiple, whole, segment.reciprocal, &segment);
-            encode_groups(geometry, from + first, 0, n, &segment, &range, type->scaled, step * geometry->group * 4,
+            encode_groups(geometry, from, 0, n, &segment, &range, type->scaled, step * geometry->group * 4,
                           format->bits, codes + first / 8 * format->bits);
             clear_zero_groups(geometry, &segment, n, format->bits, codes + first / 8 * format->bits);
         }
@@ -173,27 +178,49 @@ static __attribute__((noinline)) void encode_wide(const float *x, int64_t n, int
     }
 }
 
+/* Values of a row as float32 for encode_wide. fp32 keeps all bits, so it needs float64 rounded to nearest. Finite values
+ * that saturate are not infinite. */
+static __attribute__((noinline)) void wide_doubles(const double *x, int64_t n, int type, bool saturate,
+                                                   hc_floats *floats, uint8_t *out) {
+    const hc_values values = {.doubles = x};
+    for (int64_t first = 0; first < n; first += SLICE) {
+        const int64_t count = hc_min(SLICE, n - first);
+        round_values(values_from(values, first), count, floats);
+        for (int64_t i = 0; type == HC_TYPE_FP32 && saturate && i < count; i++)
+            if (isinf(floats->rounded[i]) && !isinf(x[first + i]))
+                floats->rounded[i] = x[first + i] > 0 ? FLT_MAX : -FLT_MAX;
+        encode_wide(floats->rounded, count, type, saturate,
+                    out + first * (type == HC_TYPE_FP32 || type == HC_TYPE_TF32 ? 4 : 2));
+    }
+    floats->from = NULL; /* they may have been changed */
+}
+
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     const int type = float_type(format), scaling = float_scaling(format);
     const bool small = type >= FIRST_SMALL;
-    if (x->dtype == HC_F32 && small && scaling == FLOAT_GROUP_SCALED)
+    if (small && scaling == FLOAT_GROUP_SCALED)
         return encode_grouped(format, geometry, x, thresholds, out);
-    if (x->dtype != HC_F32 || geometry->padded == 0 || geometry->groups != 1 || (!small && scaling != FLOAT_UNSCALED) ||
+    if (geometry->padded == 0 || geometry->groups != 1 || (!small && scaling != FLOAT_UNSCALED) ||
         scaling == FLOAT_GROUP_SCALED)
         return HC_DECLINED;
     hc_segment segment;
     init_segment(geometry, &segment);
+    set_least(x, &segment);
     segment.factor = 1;
+    if (scaling == FLOAT_UNSCALED && type != HC_TYPE_FP32)
+        segment.floats.rounding = HC_ODD;
     if (scaling == FLOAT_TENSOR_SCALED && x->first_row == 0)
         hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
-        const float *from = (const float *)x->data + i * x->row_stride;
+        const hc_values from = row_values(x, i);
         uint8_t *codes = hc_part(out, HC_CODES, row);
         bool legal = true;
-        if (!small)
-            encode_wide(from, geometry->padded, type, float_saturates(format), codes);
+        if (!small && from.doubles)
+            wide_doubles(from.doubles, geometry->padded, type, float_saturates(format), &segment.floats, codes);
+        else if (!small)
+            encode_wide(from.singles, geometry->padded, type, float_saturates(format), codes);
         else if (scaling == FLOAT_UNSCALED)
             legal = encode_unscaled(format, from, geometry->padded, 4 * SEGMENT_VALUES, &segment, codes);
         else
@@ -323,4 +350,7 @@ static int64_t float_codes(const hc_format *format, const hc_geometry *geometry,
     return done;
 }
 
-HC_SIMD_TABLE(float, .observe = observe_maximum, .encode = encode, .values = float_values, .codes = float_codes);
+HC_DOUBLES(float_codes, false)
+
+HC_SIMD_TABLE(float, .observe = observe_maximum, .encode = encode, .values = float_values, .doubles = doubles,
+              .codes = float_codes);

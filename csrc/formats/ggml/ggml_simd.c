@@ -1,5 +1,6 @@
 /* Blocks of ggml, many values at a time; formats/ggml/ggml.c is the definition. */
 #include "formats/ggml/ggml.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/lanes.h"
 #include "formats/simd/unpack.h"
@@ -174,5 +175,20 @@ static int64_t decode_codes(const hc_format *format, const hc_geometry *geometry
     return HC_DONE;
 }
 
-HC_SIMD_TABLE(ggml, .encode = encode, .values = decode_values, .integers = decode_integers, .codes = decode_codes,
-              .scales = row_scales, .minima = row_minima);
+static int64_t doubles(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                       const hc_tile *tile, double *values, int64_t ld) {
+    if (!ggml_kind(format)->has_minimum)
+        return decode_doubles(format, geometry, components, tile, decode_codes, false, values, ld);
+    hc_ggml_chunk terms;
+    for (int64_t i = 0; i < tile->rows; i++)
+        HC_FOR_CHUNKS(i, terms) {
+            double *to = values + i * ld + chunk.column - tile->first_column;
+            FOR_RUNS(g) {
+                spread_doubles(terms.codes + c, end - c, (double)terms.scale[g], (double)terms.minimum[g], to + c);
+            }
+        }
+    return HC_DONE;
+}
+
+HC_SIMD_TABLE(ggml, .encode = encode, .values = decode_values, .integers = decode_integers, .doubles = doubles,
+              .codes = decode_codes, .scales = row_scales, .minima = row_minima);

@@ -1,5 +1,6 @@
 /* Uniform integers, many values at a time; formats/int/int.c is the definition. */
 #include "formats/int/int.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_rows.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
@@ -21,11 +22,63 @@ static inline bool store_half_scales(float *scales, int64_t n, int64_t whole, ui
     return within;
 }
 
+/* max(x, 0) and max(-x, 0) of the groups of a segment. */
+typedef struct {
+    double high[SEGMENT_GROUPS + UNIT], low[SEGMENT_GROUPS + UNIT];
+} hc_ends;
+
+/* Of float64, compared as integers, which compilers vectorize. */
+static __attribute__((noinline)) void double_ends(const double *x, int64_t n_groups, int64_t length, hc_ends *ends) {
+    for (int64_t group = 0; group < n_groups; group++) {
+        int64_t high = 0, low = 0;
+        for (int64_t i = group * length; i < (group + 1) * length; i++) {
+            int64_t bits;
+            memcpy(&bits, x + i, sizeof bits);
+            const int64_t negated = bits ^ INT64_MIN;
+            high = bits > high ? bits : high;
+            low = negated > low ? negated : low;
+        }
+        memcpy(&ends->high[group], &high, sizeof high);
+        memcpy(&ends->low[group], &low, sizeof low);
+    }
+}
+
+/* Fills the ends of n groups, then zeros to whole units; false if a value is invalid. */
+static inline bool find_ends(const hc_geometry *geometry, hc_values x, int64_t n, hc_segment *segment, hc_ends *ends) {
+    const int64_t whole = hc_round_up(n, UNIT);
+    int legal = 1;
+    if (x.doubles) {
+        double_ends(x.doubles, n, geometry->group, ends);
+        for (int64_t i = n; i < whole; i++)
+            ends->high[i] = ends->low[i] = 0;
+    } else {
+        float minimum[SEGMENT_GROUPS + UNIT];
+        group_maxima(geometry, x, n, HC_POSITIVE, segment, segment->maximum);
+        group_maxima(geometry, x, n, HC_NEGATIVE, segment, minimum);
+        for (int64_t i = 0; i < whole; i++) {
+            ends->high[i] = (double)segment->maximum[i];
+            ends->low[i] = (double)minimum[i];
+        }
+    }
+    for (int64_t i = 0; i < n; i++)
+        legal &= is_finite((float)ends->high[i]) & is_finite((float)ends->low[i]);
+    return legal;
+}
+
+static inline void cut_ends(const float *thresholds, int64_t n, hc_ends *ends) {
+    for (int64_t i = 0; i < n; i++) {
+        const double threshold = (double)thresholds[i];
+        ends->high[i] = ends->high[i] > threshold ? threshold : ends->high[i];
+        ends->low[i] = ends->low[i] > threshold ? threshold : ends->low[i];
+    }
+}
+
 /* Zero points clip(RNE(-low / s)) of a segment, and their packed form. */
-static inline void zero_points(int64_t n, int64_t whole, int32_t largest, int bits, hc_segment *segment, uint8_t *out) {
+static inline void zero_points(const hc_ends *ends, int64_t n, int64_t whole, int32_t largest, int bits,
+                               hc_segment *segment, uint8_t *out) {
     uint8_t bytes[SEGMENT_GROUPS + HC_CACHE_LINE];
     for (int64_t i = 0; i < whole; i++) {
-        double quotient = (double)segment->minimum[i] / (double)segment->multiple[i];
+        double quotient = ends->low[i] / (double)segment->multiple[i];
         quotient = quotient < largest ? quotient : largest;
         const int32_t zero = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52);
         segment->zero[i] = segment->multiple[i] != 0 ? zero : 0;
@@ -35,8 +88,8 @@ static inline void zero_points(int64_t n, int64_t whole, int32_t largest, int bi
 }
 
 /* Computes and stores the scales and zero points of a segment. Returns the function that computes its codes. */
-static inline hc_slice_fn *segment_scales(const hc_format *format, int64_t n, bool clipped, hc_segment *segment,
-                                          uint8_t *scales, uint8_t *zeros) {
+static inline hc_slice_fn *segment_scales(const hc_format *format, int64_t n, bool clipped, const hc_ends *ends,
+                                          hc_segment *segment, uint8_t *scales, uint8_t *zeros) {
     const bool symmetric = int_is_symmetric(format);
     const int32_t largest = int_largest_code(format);
     const int64_t whole = hc_round_up(n, UNIT);
@@ -46,7 +99,7 @@ static inline hc_slice_fn *segment_scales(const hc_format *format, int64_t n, bo
             scale[i] = segment->maximum[i] / (float)largest;
     else
         for (int64_t i = 0; i < whole; i++)
-            scale[i] = (float)(((double)segment->maximum[i] + (double)segment->minimum[i]) / largest);
+            scale[i] = (float)((ends->high[i] + ends->low[i]) / largest);
     if (int_has_half_scales(format))
         clipped |= !store_half_scales(scale, n, whole, scales);
     else
@@ -54,19 +107,19 @@ static inline hc_slice_fn *segment_scales(const hc_format *format, int64_t n, bo
     segment->factor = 1;
     invert_scales(scale, whole, segment->reciprocal, segment);
     if (!symmetric)
-        zero_points(n, whole, largest, format->bits, segment, zeros);
+        zero_points(ends, n, whole, largest, format->bits, segment, zeros);
     return !symmetric ? shifted_slice : clipped ? signed_slice : plain_slice;
 }
 
 /* Rows of 16- or 24-bit codes, by division: the quotients have too many bits for a float32 reciprocal. */
-static inline void encode_wide(const float *x, int64_t n, double divisor, int32_t largest, int n_bytes, uint8_t *out) {
+static inline void encode_wide(hc_values x, int64_t n, double divisor, int32_t largest, int n_bytes, uint8_t *out) {
     int32_t codes[SLICE];
     if (divisor == 0)
         divisor = (double)INFINITY;
     for (int64_t first = 0; first < n; first += SLICE) {
         const int64_t count = hc_min(SLICE, n - first);
         for (int64_t i = 0; i < count; i++) {
-            double quotient = (double)x[first + i] / divisor;
+            double quotient = (x.doubles ? x.doubles[first + i] : (double)x.singles[first + i]) / divisor;
             quotient = quotient < largest ? quotient : largest;
             quotient = quotient > -largest ? quotient : -largest;
             codes[i] = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52);
@@ -89,10 +142,12 @@ static inline void encode_wide(const float *x, int64_t n, double divisor, int32_
 static inline int64_t encode_wide_rows(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x,
                                        const float *thresholds, const hc_components *out) {
     const int32_t largest = int_largest_code(format);
+    hc_floats floats;
+    init_floats(HC_NEAREST, &floats);
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
-        const float *from = (const float *)x->data + i * x->row_stride;
-        const float absmax = simd_maximum(from, geometry->padded, HC_ABSOLUTE);
+        const hc_values from = row_values(x, i);
+        const float absmax = values_maximum(from, geometry->padded, HC_ABSOLUTE, &floats);
         if (!is_finite(absmax))
             return row;
         const float scale = (thresholds ? thresholds[i] : absmax) / (float)largest;
@@ -107,7 +162,7 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
     const int bits = format->bits, scale_bytes = int_has_half_scales(format) ? 2 : 4;
     const bool symmetric = int_is_symmetric(format);
     (void)state;
-    if (!serves(geometry, x))
+    if (!serves(geometry))
         return HC_DECLINED;
     if (bits > 8)
         return encode_wide_rows(format, geometry, x, thresholds, out);
@@ -115,30 +170,26 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
     const hc_code_range range = code_range(symmetric ? -largest : 0, largest);
     const int64_t step = segment_groups(geometry);
     hc_segment segment;
+    hc_ends ends;
     init_segment(geometry, &segment);
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
-        const float *from = (const float *)x->data + i * x->row_stride;
         for (int64_t group = 0; group < geometry->groups; group += step) {
             const int64_t n = hc_min(step, geometry->groups - group), first = group * geometry->group;
-            bool legal;
-            if (symmetric) {
-                legal = group_maxima(geometry, from + first, n, HC_ABSOLUTE, segment.maximum);
-            } else {
-                legal = group_maxima(geometry, from + first, n, HC_POSITIVE, segment.maximum) &&
-                        group_maxima(geometry, from + first, n, HC_NEGATIVE, segment.minimum);
-            }
-            if (!legal)
+            const hc_values from = values_from(row_values(x, i), first);
+            if (!(symmetric ? group_maxima(geometry, from, n, HC_ABSOLUTE, &segment, segment.maximum)
+                            : find_ends(geometry, from, n, &segment, &ends)))
                 return row;
-            for (int64_t j = 0; thresholds && j < n; j++) {
-                const float threshold = thresholds[i * geometry->groups + group + j];
-                segment.maximum[j] = symmetric || segment.maximum[j] > threshold ? threshold : segment.maximum[j];
-                segment.minimum[j] = symmetric || segment.minimum[j] > threshold ? threshold : segment.minimum[j];
-            }
-            hc_slice_fn *encode = segment_scales(
-                format, n, thresholds != NULL, &segment, (uint8_t *)hc_part(out, HC_SCALES, row) + group * scale_bytes,
-                symmetric ? NULL : (uint8_t *)hc_part(out, HC_ZERO_POINTS, row) + group / 8 * bits);
-            encode_groups(geometry, from + first, 0, n, &segment, &range, encode, step * geometry->group * 4, bits,
+            const float *threshold = thresholds ? thresholds + i * geometry->groups + group : NULL;
+            if (threshold && symmetric)
+                memcpy(segment.maximum, threshold, (size_t)n * sizeof *threshold);
+            else if (threshold)
+                cut_ends(threshold, n, &ends);
+            hc_slice_fn *encode =
+                segment_scales(format, n, thresholds != NULL, &ends, &segment,
+                               (uint8_t *)hc_part(out, HC_SCALES, row) + group * scale_bytes,
+                               symmetric ? NULL : (uint8_t *)hc_part(out, HC_ZERO_POINTS, row) + group / 8 * bits);
+            encode_groups(geometry, from, 0, n, &segment, &range, encode, step * geometry->group * 4, bits,
                           (uint8_t *)hc_part(out, HC_CODES, row) + first / 8 * bits);
         }
     }
@@ -209,4 +260,6 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
     return decode_values(format, geometry, components, tile, to, ld);
 }
 
-HC_SIMD_TABLE(int, .encode = encode, .values = values, .integers = integers, .codes = decode_codes);
+HC_DOUBLES(decode_codes, false)
+
+HC_SIMD_TABLE(int, .encode = encode, .values = values, .integers = integers, .doubles = doubles, .codes = decode_codes);

@@ -22,6 +22,7 @@ typedef struct {
     int32_t zero;        /* the exponent code of zero */
     double least;        /* half the smallest magnitude */
     uint32_t least_bits; /* near it, of a float32 */
+    float least_scale;   /* magnitudes of smaller scales can be subnormal numbers of float32 */
     /* the threshold's fraction, and (number of thresholds above the end of the interval) << 23 */
     uint32_t table[1 << STEPS];
     uint32_t few[FEW]; /* fractions of the thresholds if gamma is at most FEW */
@@ -42,6 +43,7 @@ static inline bool fill_table(const hc_format *format, hc_log_table *log) {
     log->zero = zero;
     log->least = log_magnitude(gamma, last) / 2;
     log->least_bits = hc_f32_bits((float)log->least);
+    log->least_scale = (float)(0x1p-125 / log->least);
     for (int r = 0; r < gamma && r < FEW; r++)
         log->few[r] = threshold_bits(gamma, r);
     for (int i = 0; i < 1 << STEPS; i++) {
@@ -58,9 +60,9 @@ static inline bool fill_table(const hc_format *format, hc_log_table *log) {
 }
 
 /* The definition, of one value. */
-static inline uint32_t defined_code(const hc_log_table *log, float x, double scale) {
-    const uint32_t sign = hc_f32_bits(x) >> 31 << (log->bits - 1);
-    const double quotient = fabs((double)x) / scale;
+static inline uint32_t defined_code(const hc_log_table *log, double x, double scale) {
+    const uint32_t sign = signbit(x) ? 1u << (log->bits - 1) : 0;
+    const double quotient = fabs(x) / scale;
     if (!(quotient >= log->least))
         return sign | (uint32_t)log->zero;
     int32_t e = 0;
@@ -77,10 +79,11 @@ static inline uint32_t defined_code(const hc_log_table *log, float x, double sca
     return sign | (uint32_t)(e < log->zero ? e : log->zero - 1);
 }
 
-static __attribute__((noinline)) void defined_codes(const hc_log_table *log, const float *x, int64_t n, double scale,
+static __attribute__((noinline)) void defined_codes(const hc_log_table *log, hc_values x, int64_t n, double scale,
                                                     uint8_t *codes) {
     for (int64_t i = 0; i < n; i++)
-        codes[i] = (uint8_t)(scale != 0 ? defined_code(log, x[i], scale) : 0);
+        codes[i] =
+            (uint8_t)(scale != 0 ? defined_code(log, x.doubles ? x.doubles[i] : (double)x.singles[i], scale) : 0);
 }
 
 /* Codes of n values with one scale, a multiple of UNIT; gamma: the one with few thresholds, or 0. nearest: the smallest
@@ -132,58 +135,61 @@ static inline bool is_near(const uint32_t *nearest) {
 }
 
 /* n values of one group, to bytes. */
-static inline __attribute__((always_inline)) void group_codes(const hc_log_table *log, const float *x, int64_t n,
-                                                              float scale, float reciprocal, int gamma,
+static inline __attribute__((always_inline)) void group_codes(const hc_log_table *log, const float *x, hc_values exact,
+                                                              int64_t n, float scale, float reciprocal, int gamma,
                                                               uint32_t *nearest, uint8_t *codes) {
     const char *next = (const char *)((uintptr_t)x + SEGMENT_VALUES * sizeof *x);
-    const int64_t units = is_plain(scale) ? n / UNIT * UNIT : 0;
+    const int64_t units = is_plain(scale) && !(exact.doubles && scale < log->least_scale) ? n / UNIT * UNIT : 0;
     for (int64_t j = 0; j < units * 4; j += HC_CACHE_LINE)
         __builtin_prefetch(next + j, 0, 3);
     block_codes(log, x, units, reciprocal, gamma, nearest, codes);
     if (units < n)
-        defined_codes(log, x + units, n - units, (double)scale, codes + units);
+        defined_codes(log, values_from(exact, units), n - units, (double)scale, codes + units);
 }
 
 /* Contiguous groups of equal length. */
-static inline __attribute__((always_inline)) void groups_codes(const hc_log_table *log, const float *x, int64_t groups,
-                                                               int64_t length, const float *scale,
+static inline __attribute__((always_inline)) void groups_codes(const hc_log_table *log, const float *x, hc_values exact,
+                                                               int64_t groups, int64_t length, const float *scale,
                                                                const float *reciprocal, int gamma, uint8_t *codes) {
     uint32_t nearest[UNIT];
     memset(nearest, 0xff, sizeof nearest);
     for (int64_t g = 0; g < groups; g++)
-        group_codes(log, x + g * length, length, scale[g], reciprocal[g], gamma, nearest, codes + g * length);
+        group_codes(log, x + g * length, values_from(exact, g * length), length, scale[g], reciprocal[g], gamma,
+                    nearest, codes + g * length);
     for (int64_t g = 0; g < groups && is_near(nearest); g++)
-        defined_codes(log, x + g * length, length, (double)scale[g], codes + g * length);
+        defined_codes(log, values_from(exact, g * length), length, (double)scale[g], codes + g * length);
 }
 
-static void slice_codes(const hc_log_table *log, const float *x, int64_t groups, int64_t length, const float *scale,
-                        const float *reciprocal, uint8_t *codes) {
+/* exact: the values that x has as float32. */
+static void slice_codes(const hc_log_table *log, const float *x, hc_values exact, int64_t groups, int64_t length,
+                        const float *scale, const float *reciprocal, uint8_t *codes) {
     if (log->gamma == 1)
-        groups_codes(log, x, groups, length, scale, reciprocal, 1, codes);
+        groups_codes(log, x, exact, groups, length, scale, reciprocal, 1, codes);
     else if (log->gamma == 2)
-        groups_codes(log, x, groups, length, scale, reciprocal, 2, codes);
+        groups_codes(log, x, exact, groups, length, scale, reciprocal, 2, codes);
     else if (log->gamma == 4)
-        groups_codes(log, x, groups, length, scale, reciprocal, 4, codes);
+        groups_codes(log, x, exact, groups, length, scale, reciprocal, 4, codes);
     else
-        groups_codes(log, x, groups, length, scale, reciprocal, 0, codes);
+        groups_codes(log, x, exact, groups, length, scale, reciprocal, 0, codes);
 }
 
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     (void)state;
     hc_log_table log;
-    if (!serves(geometry, x) || !fill_table(format, &log))
+    if (!serves(geometry) || !fill_table(format, &log))
         return HC_DECLINED;
     const int64_t step = segment_groups(geometry), length = geometry->group;
     hc_segment segment;
+    init_segment(geometry, &segment);
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
-        const float *from = (const float *)x->data + i * x->row_stride;
+        const hc_values from = row_values(x, i);
         uint8_t *scales = hc_part(out, HC_SCALES, row), *codes = hc_part(out, HC_CODES, row);
         for (int64_t group = 0; group < geometry->groups; group += step) {
             const int64_t n = hc_min(step, geometry->groups - group), first = group * length;
             float *scale = segment.multiple;
-            if (!group_maxima(geometry, from + first, n, HC_ABSOLUTE, segment.maximum))
+            if (!group_maxima(geometry, values_from(from, first), n, HC_ABSOLUTE, &segment, segment.maximum))
                 return row;
             memcpy(scale, segment.maximum, (size_t)hc_round_up(n, UNIT) * sizeof *scale);
             if (thresholds)
@@ -196,7 +202,9 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
                 const int64_t groups = hc_min(together, n - j), begin = first + j * length, all = groups * length;
                 for (int64_t c = 0, part; c < length; c += parts) {
                     part = hc_min(length - c, parts);
-                    slice_codes(&log, from + begin + c, groups, part, scale + j, segment.reciprocal + j, segment.codes);
+                    const hc_values exact = values_from(from, begin + c);
+                    slice_codes(&log, round_values(exact, groups * part, &segment.floats), exact, groups, part,
+                                scale + j, segment.reciprocal + j, segment.codes);
                     pack_bytes(segment.codes, groups > 1 ? all : part, log.bits, codes + (begin + c) / 8 * log.bits);
                 }
             }
@@ -280,4 +288,23 @@ static inline int64_t decode_products(const hc_format *format, const hc_geometry
     return HC_DONE;
 }
 
-HC_SIMD_TABLE(log, .encode = encode, .values = decode_products, .codes = decode_codes);
+static int64_t doubles(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                       const hc_tile *tile, double *values, int64_t ld) {
+    hc_elements elements;
+    double magnitudes[256] = {0};
+    const int half = fill_magnitudes(format, magnitudes);
+    for (int e = 0; e < half; e++)
+        magnitudes[half + e] = -magnitudes[e];
+    elements.kind = HC_BY_TABLE; /* unsigned bytes */
+    for (int64_t i = 0; i < tile->rows; i++)
+        HC_FOR_CHUNKS(i, elements) {
+            double *to = values + i * ld + chunk.column - tile->first_column;
+            int64_t c = 0, end = hc_min(chunk.n, (chunk.first_group + 1) * geometry->group - chunk.column);
+            for (int64_t g = 0; c < chunk.n; g++, c = end, end = hc_min(chunk.n, end + geometry->group))
+                for (int64_t j = c; j < end; j++)
+                    to[j] = (double)elements.scale[g] * magnitudes[elements.codes[j]];
+        }
+    return HC_DONE;
+}
+
+HC_SIMD_TABLE(log, .encode = encode, .values = decode_products, .doubles = doubles, .codes = decode_codes);

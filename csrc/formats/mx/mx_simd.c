@@ -1,8 +1,11 @@
 /* Microscaling, many values at a time; formats/mx/mx.c is the definition. */
 #include "formats/mx/mx.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
+
+#include <float.h>
 
 HC_SLICE(e4m3_slice, HC_CODES_E4M3 | HC_EXACT)
 HC_SLICE(e5m2_slice, HC_CODES_E5M2 | HC_EXACT)
@@ -57,10 +60,18 @@ static __attribute__((noinline)) void mark_groups(const hc_segment *segment, int
         }
 }
 
+/* False if a finite value is 2^128 or more. */
+static __attribute__((noinline)) bool is_legal(const double *x, int64_t n) {
+    int beyond = 0;
+    for (int64_t i = 0; i < n; i++)
+        beyond |= (fabs(x[i]) >= 0x1p128) & (fabs(x[i]) <= DBL_MAX);
+    return !beyond;
+}
+
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     (void)state, (void)thresholds;
-    if (!serves(geometry, x))
+    if (!serves(geometry))
         return HC_DECLINED;
     const int bits = format->bits;
     hc_slice_fn *encode_slices = slice_of(format);
@@ -69,18 +80,22 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
     const int64_t step = segment_groups(geometry);
     hc_segment segment;
     init_segment(geometry, &segment);
+    segment.floats.rounding = HC_ODD; /* the exponents of scales depend on few bits too */
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
-        const float *from = (const float *)x->data + i * x->row_stride;
         uint8_t *scales = hc_part(out, HC_SCALES, row), *codes = hc_part(out, HC_CODES, row);
         for (int64_t group = 0; group < geometry->groups; group += step) {
             const int64_t n = hc_min(step, geometry->groups - group), first = group * geometry->group;
             uint8_t bytes[SEGMENT_GROUPS + UNIT];
-            const bool finite = group_maxima(geometry, from + first, n, HC_ABSOLUTE, segment.maximum);
+            const hc_values from = values_from(row_values(x, i), first);
+            const bool finite = group_maxima(geometry, from, n, HC_ABSOLUTE, &segment, segment.maximum);
+            if (from.doubles && !(largest_of(segment.maximum, n) < FLT_MAX) &&
+                !is_legal(from.doubles, n * geometry->group))
+                return row;
             group_powers(format, hc_round_up(n, UNIT), &segment, bytes);
             memcpy(scales + group, bytes, (size_t)n);
-            encode_groups(geometry, from + first, 0, n, &segment, &range, encode_slices, step * geometry->group * 4,
-                          bits, codes + first / 8 * bits);
+            encode_groups(geometry, from, 0, n, &segment, &range, encode_slices, step * geometry->group * 4, bits,
+                          codes + first / 8 * bits);
             if (!finite)
                 mark_groups(&segment, n, geometry->group, bits, scales + group, codes + first / 8 * bits);
         }
@@ -159,4 +174,6 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
     return stored_nibbles(format, geometry, components, tile, table, HC_BY_TABLE16, true, to, ld);
 }
 
-HC_SIMD_TABLE(mx, .encode = encode, .values = values, .integers = integers, .codes = decode_codes);
+HC_DOUBLES(decode_codes, false)
+
+HC_SIMD_TABLE(mx, .encode = encode, .values = values, .integers = integers, .doubles = doubles, .codes = decode_codes);

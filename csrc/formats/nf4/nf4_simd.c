@@ -1,5 +1,6 @@
 /* NF4, many values at a time; formats/nf4/nf4.c is the definition. */
 #include "formats/nf4/nf4.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
@@ -39,7 +40,7 @@ static inline void double_codes(const hc_geometry *geometry, const hc_encode_sta
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     const bool doubly = nf4_is_double(format);
-    if (!serves(geometry, x))
+    if (!serves(geometry))
         return HC_DECLINED;
     const int64_t step = segment_groups(geometry);
     float levels[32];
@@ -52,12 +53,12 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
     segment.factor = 1;
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
-        const float *from = (const float *)x->data + i * x->row_stride;
         uint8_t *scales = hc_part(out, HC_SCALES, row), *codes = hc_part(out, HC_CODES, row);
         for (int64_t group = 0; group < geometry->groups; group += step) {
             const int64_t n = hc_min(step, geometry->groups - group), first = group * geometry->group;
+            const hc_values from = values_from(row_values(x, i), first);
             float *scale = segment.multiple;
-            if (!group_maxima(geometry, from + first, n, HC_ABSOLUTE, segment.maximum))
+            if (!group_maxima(geometry, from, n, HC_ABSOLUTE, &segment, segment.maximum))
                 return row;
             memcpy(scale, segment.maximum, (size_t)hc_round_up(n, UNIT) * sizeof *scale);
             if (thresholds)
@@ -65,7 +66,7 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
             if (!doubly)
                 memcpy(scales + group * 4, scale, (size_t)n * sizeof *scale);
             invert_scales(scale, hc_round_up(n, UNIT), segment.reciprocal, &segment);
-            encode_groups(geometry, from + first, 0, n, &segment, &range, nf4_slice, step * geometry->group * 4, 4,
+            encode_groups(geometry, from, 0, n, &segment, &range, nf4_slice, step * geometry->group * 4, 4,
                           codes + first / 2);
             if (!doubly) /* with double quantization zeros keep the code of level 0: their scale may not decode to 0 */
                 clear_zero_groups(geometry, &segment, n, 4, codes + first / 2);
@@ -118,4 +119,6 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
     return stored_nibbles(format, geometry, components, tile, NF4_LEVEL, HC_BY_LEVELS16, true, to, ld);
 }
 
-HC_SIMD_TABLE(nf4, .encode = encode, .values = values, .codes = decode_codes);
+HC_DOUBLES(decode_codes, true)
+
+HC_SIMD_TABLE(nf4, .encode = encode, .values = values, .doubles = doubles, .codes = decode_codes);

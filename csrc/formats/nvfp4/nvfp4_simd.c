@@ -1,5 +1,6 @@
 /* NVFP4, many values at a time; formats/nvfp4/nvfp4.c is the definition. */
 #include "formats/nvfp4/nvfp4.h"
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/observe_rows.h"
@@ -35,7 +36,7 @@ static inline void group_bytes(float p, int64_t whole, hc_segment *segment, hc_c
 }
 
 /* Bytes and codes of n groups; `ahead`: see encode_groups. */
-static inline void encode_candidate(const hc_geometry *geometry, const float *x, int64_t n, float p, int64_t ahead,
+static inline void encode_candidate(const hc_geometry *geometry, hc_values x, int64_t n, float p, int64_t ahead,
                                     hc_segment *segment, hc_candidate *candidate, uint8_t *codes) {
     const hc_code_range range = {.limit = 6};
     group_bytes(p, hc_round_up(n, UNIT), segment, candidate);
@@ -51,39 +52,40 @@ static inline void decoded_values(const float *elements, float scale, float *val
     }
 }
 
-static inline double squared_error(float x, const float *values, int code) {
-    const double error = (double)x - (double)values[code];
+static inline double squared_error(hc_values x, int64_t j, const float *values, int code) {
+    const double error = (x.doubles ? x.doubles[j] : (double)x.singles[j]) - (double)values[code];
     return error * error;
 }
 
 /* True if the codes b have a smaller sum of squared errors than a. Both sums are in the order of the definition. */
-static inline bool is_smaller(const float *x, int64_t n, const uint8_t *a, const float *values_a, const uint8_t *b,
+static inline bool is_smaller(hc_values x, int64_t n, const uint8_t *a, const float *values_a, const uint8_t *b,
                               const float *values_b) {
     double sum_a = 0, sum_b = 0;
     for (int64_t j = 0; j < n; j += 2) {
-        sum_a += squared_error(x[j], values_a, a[j / 2] & 15);
-        sum_b += squared_error(x[j], values_b, b[j / 2] & 15);
+        sum_a += squared_error(x, j, values_a, a[j / 2] & 15);
+        sum_b += squared_error(x, j, values_b, b[j / 2] & 15);
         if (j + 1 == n)
             break;
-        sum_a += squared_error(x[j + 1], values_a, a[j / 2] >> 4);
-        sum_b += squared_error(x[j + 1], values_b, b[j / 2] >> 4);
+        sum_a += squared_error(x, j + 1, values_a, a[j / 2] >> 4);
+        sum_b += squared_error(x, j + 1, values_b, b[j / 2] >> 4);
     }
     return sum_b < sum_a;
 }
 
 /* Replaces the groups of `codes` and `bytes` for which the other candidate has the smaller error. */
-static inline void choose_smaller(const hc_geometry *geometry, const float *x, int64_t n, const float *scale,
+static inline void choose_smaller(const hc_geometry *geometry, hc_values x, int64_t n, const float *scale,
                                   const hc_segment *segment, const hc_candidate *other, uint8_t *bytes,
                                   uint8_t *codes) {
     const int64_t length = geometry->group, size = hc_row_bytes(length, NVFP4_BITS);
     float elements[16], values[16], others[16];
     signed_table(E2M1, elements);
-    for (int64_t i = 0; i < n; i++, x += length, codes += size) {
+    for (int64_t i = 0; i < n; i++, codes += size) {
         const uint8_t *found = other->codes + i * size;
+        const hc_values group = values_from(x, i * length);
         decoded_values(elements, scale[i], values);
         decoded_values(elements, segment->multiple[i], others);
-        if (length == NVFP4_GROUP ? is_smaller(x, NVFP4_GROUP, codes, values, found, others)
-                                  : is_smaller(x, length, codes, values, found, others)) {
+        if (length == NVFP4_GROUP ? is_smaller(group, NVFP4_GROUP, codes, values, found, others)
+                                  : is_smaller(group, length, codes, values, found, others)) {
             bytes[i] = other->bytes[i];
             memcpy(codes, found, (size_t)size);
         }
@@ -93,27 +95,28 @@ static inline void choose_smaller(const hc_geometry *geometry, const float *x, i
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     (void)thresholds;
-    if (!serves(geometry, x))
+    if (!serves(geometry))
         return HC_DECLINED;
     const int64_t step = hc_min(segment_groups(geometry), MOST_GROUPS), ahead = step * geometry->group * 4;
     hc_candidate six = {.largest = 6}, four = {.largest = 4};
     hc_segment segment;
     init_segment(geometry, &segment);
+    set_least(x, &segment);
     if (x->first_row == 0)
         hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
-        const float *from = (const float *)x->data + i * x->row_stride;
         uint8_t *scales = hc_part(out, HC_SCALES, row), *codes = hc_part(out, HC_CODES, row);
         for (int64_t group = 0; group < geometry->groups; group += step) {
             const int64_t n = hc_min(step, geometry->groups - group), first = group * geometry->group;
-            if (!group_maxima(geometry, from + first, n, HC_ABSOLUTE, segment.maximum))
+            const hc_values from = values_from(row_values(x, i), first);
+            if (!group_maxima(geometry, from, n, HC_ABSOLUTE, &segment, segment.maximum))
                 return row;
-            encode_candidate(geometry, from + first, n, state->coarse, ahead, &segment, &six, codes + first / 2);
+            encode_candidate(geometry, from, n, state->coarse, ahead, &segment, &six, codes + first / 2);
             if (nvfp4_is_four_over_six(format)) {
                 memcpy(six.scale, segment.multiple, (size_t)n * sizeof *six.scale);
-                encode_candidate(geometry, from + first, n, state->coarse, ahead, &segment, &four, four.codes);
-                choose_smaller(geometry, from + first, n, six.scale, &segment, &four, six.bytes, codes + first / 2);
+                encode_candidate(geometry, from, n, state->coarse, ahead, &segment, &four, four.codes);
+                choose_smaller(geometry, from, n, six.scale, &segment, &four, six.bytes, codes + first / 2);
             }
             memcpy(scales + group, six.bytes, (size_t)n);
         }
@@ -154,5 +157,7 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
     return decode_integers(format, geometry, components, tile, NVFP4_FRACTION_BITS, out);
 }
 
+HC_DOUBLES(decode_codes, false)
+
 HC_SIMD_TABLE(nvfp4, .observe = observe_maximum, .encode = encode, .values = decode_values, .integers = integers,
-              .codes = decode_codes);
+              .doubles = doubles, .codes = decode_codes);

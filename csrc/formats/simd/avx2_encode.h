@@ -12,6 +12,26 @@
 
 #include <string.h>
 
+/* 4 float64 rounded to odd: to nearest, then cut if the magnitude grew, and the last bit 1 if the value changed. */
+static inline __m128 odd_f32x4(const double *x) {
+    const __m256d value = _mm256_loadu_pd(x), sign = _mm256_set1_pd(-0.0);
+    const __m128 nearest = _mm256_cvtpd_ps(value);
+    const __m256d back = _mm256_cvtps_pd(nearest);
+    const __m256i grew =
+        _mm256_castpd_si256(_mm256_cmp_pd(_mm256_andnot_pd(sign, back), _mm256_andnot_pd(sign, value), _CMP_GT_OQ));
+    const __m256i inexact = _mm256_srli_epi64(_mm256_castpd_si256(_mm256_cmp_pd(back, value, _CMP_NEQ_OQ)), 63);
+    const __m256i low = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6); /* the low half of each comparison */
+    const __m128i less = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(grew, low));
+    const __m128i odd = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(inexact, low));
+    return _mm_castsi128_ps(_mm_or_si128(_mm_add_epi32(_mm_castps_si128(nearest), less), odd));
+}
+
+/* One unit of float64 as float32, rounded to odd. */
+static inline void simd_odd(const double *x, float *out) {
+    for (int i = 0; i < 16; i += 4)
+        _mm_storeu_ps(out + i, odd_f32x4(x + i));
+}
+
 /* The bits of |x|, max(x, 0) or max(-x, 0): magnitudes compare as integers. */
 static inline __m256i magnitude_i32x8(__m256i x, int which) {
     if (which == HC_ABSOLUTE)

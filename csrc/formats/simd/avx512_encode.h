@@ -10,6 +10,21 @@
 #include "formats/simd/codes.h"
 #include "formats/simd/x86.h"
 
+/* 8 float64 rounded to odd: cut, and the last bit 1 if that was not exact. The comparison is false for NaN. */
+static inline __m256 odd_f32x8(const double *x) {
+    const __m512d value = _mm512_loadu_pd(x);
+    const __m256 cut = _mm512_cvt_roundpd_ps(value, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    const __mmask8 inexact = _mm512_cmp_pd_mask(_mm512_cvtps_pd(cut), value, _CMP_NEQ_OQ);
+    const __m256i bits = _mm256_castps_si256(cut);
+    return _mm256_castsi256_ps(_mm256_mask_or_epi32(bits, inexact, bits, _mm256_set1_epi32(1)));
+}
+
+/* One unit of float64 as float32, rounded to odd. */
+static inline void simd_odd(const double *x, float *out) {
+    _mm256_storeu_ps(out, odd_f32x8(x));
+    _mm256_storeu_ps(out + 8, odd_f32x8(x + 8));
+}
+
 /* The bits of |x|, max(x, 0) or max(-x, 0): magnitudes compare as integers. */
 static inline __m512i magnitude_i32x16(__m512i x, int which) {
     if (which == HC_ABSOLUTE)

@@ -1,18 +1,17 @@
-/* Encoding rows of float32 at the speed of memory, for every SIMD set and every format with groups. A segment of a row
- * (groups that stay in L1) is read twice: for the largest magnitudes, and for the codes. RNE(x / s) is the integer
- * nearest to x * (1/s), unless x * (1/s) is within the error of two roundings of a midpoint (k + 1/2). Then four units
- * of 16 values are encoded again, exactly. The SIMD set provides simd_maxima, simd_maximum, simd_codes, simd_corrected,
- * simd_pack4.
+/* Encoding rows at the speed of memory, for every SIMD set and every format with groups. A segment of a row (groups
+ * that stay in L1) is read twice: for the largest magnitudes, and for the codes. RNE(x / s) is the integer nearest to
+ * x * (1/s), unless x * (1/s) is within the error of three roundings of a midpoint (k + 1/2). Then four units of 16
+ * values are encoded again, exactly. float64 becomes float32 first (formats/simd/values.h); the exact codes are those
+ * of the float64. The SIMD set provides simd_maxima, simd_maximum, simd_codes, simd_corrected, simd_pack4, simd_odd.
  */
 #ifndef HC_ENCODE_ROWS_H
 #define HC_ENCODE_ROWS_H
 
-#include "formats/simd/simd.h"
+#include "formats/simd/values.h"
 
 enum {
     SEGMENT_GROUPS = 128,  /* a multiple of 16, so also of 8: segments start at a byte of every component */
     SEGMENT_VALUES = 1024, /* two segments of 4 KiB and their codes: a small part of L1 */
-    SLICE = 1024,          /* values between two packings */
 };
 
 /* Number of groups whose divisors are kept: those of a segment, or more if a format defines it. */
@@ -23,15 +22,17 @@ enum {
 /* Divisors of a segment's groups. The divisor of group i is factor * multiple[i], exact in float64, and reciprocal[i]
  * is near its inverse. Both are 0 for groups of zeros. */
 typedef struct {
-    _Alignas(HC_CACHE_LINE) float maximum[SEGMENT_GROUPS + UNIT]; /* of |x|, or of x */
-    float minimum[SEGMENT_GROUPS + UNIT];                         /* of -x */
+    _Alignas(HC_CACHE_LINE) float maximum[SEGMENT_GROUPS + UNIT]; /* of the magnitudes */
     float multiple[HC_KEPT_GROUPS + UNIT], reciprocal[HC_KEPT_GROUPS + UNIT];
     int32_t zero[SEGMENT_GROUPS + UNIT];
     _Alignas(HC_CACHE_LINE) uint8_t codes[SLICE + HC_CACHE_LINE];
     uint8_t group_of[SLICE / UNIT];
     float factor;
-    int64_t far; /* bytes from the next segment to the values that are prefetched as well */
-    bool divide; /* codes must be computed by division: a reciprocal is not normal */
+    int64_t far;         /* bytes from the next segment to the values that are prefetched as well */
+    bool divide;         /* codes must be computed by division: a reciprocal is not normal */
+    float least;         /* codes of smaller scales are computed by division as well */
+    const double *exact; /* float64 of the slice that is encoded; NULL: its values are float32 */
+    hc_floats floats;
 } hc_segment;
 
 /* Packs n codes in bytes to `bits` bits each; reads up to 63 bytes more, writes only the bytes of the codes. */
@@ -60,13 +61,14 @@ static inline void pack_bytes(const uint8_t *codes, int64_t n, int bits, uint8_t
     }
 }
 
-/* The definition, for one unit. */
-static __attribute__((noinline)) void divided_codes(const float *restrict x, double divisor, int32_t zero,
-                                                    const hc_code_range *range, uint8_t *restrict codes) {
+/* The definition, for one unit. Here and below: exact is the float64 of x, or NULL. */
+static __attribute__((noinline)) void divided_codes(const float *restrict x, const double *restrict exact,
+                                                    double divisor, int32_t zero, const hc_code_range *range,
+                                                    uint8_t *restrict codes) {
     const double low = range->low - zero, high = range->high - zero, by = divisor != 0 ? divisor : (double)INFINITY;
     int32_t code[UNIT];
     for (int i = 0; i < UNIT; i++) {
-        double quotient = (double)x[i] / by;
+        double quotient = (exact ? exact[i] : (double)x[i]) / by;
         quotient = quotient < high ? quotient : high;
         quotient = quotient > low ? quotient : low;
         code[i] = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52) + zero;
@@ -81,9 +83,9 @@ static inline int64_t segment_groups(const hc_geometry *geometry) {
     return wanted >= SEGMENT_GROUPS ? SEGMENT_GROUPS : wanted < 16 ? 8 : wanted & ~(int64_t)15;
 }
 
-/* Whether rows are float32 and their groups consist of whole units, or a row is one group. */
-static inline bool serves(const hc_geometry *geometry, const hc_float_rows *x) {
-    return x->dtype == HC_F32 && geometry->padded > 0 && (geometry->group % UNIT == 0 || geometry->groups == 1);
+/* Whether the groups of rows consist of whole units, or a row is one group. */
+static inline bool serves(const hc_geometry *geometry) {
+    return geometry->padded > 0 && (geometry->group % UNIT == 0 || geometry->groups == 1);
 }
 
 /* The largest of n numbers that are not negative, compared as integers: a float maximum would not be vectorized. */
@@ -96,46 +98,66 @@ static inline float largest_of(const float *values, int64_t n) {
     return hc_f32_from_bits(largest);
 }
 
-static inline bool is_finite(float value) { return (hc_f32_bits(value) & 0x7f800000) != 0x7f800000; }
+/* Largest magnitudes of float64 groups, in parts that fit into `floats`. */
+static __attribute__((noinline)) void double_maxima(const double *x, int64_t n_groups, int64_t length, int which,
+                                                    hc_floats *floats, float *maxima) {
+    const hc_values values = {.doubles = x};
+    const int64_t together = hc_min(SLICE / length, n_groups);
+    for (int64_t group = 0; group < n_groups && together == 0; group++)
+        maxima[group] = values_maximum(values_from(values, group * length), length, which, floats);
+    for (int64_t group = 0, n; group < n_groups && together > 0; group += n) {
+        n = hc_min(together, n_groups - group);
+        simd_maxima(round_values(values_from(values, group * length), n * length, floats), n, length / UNIT, which,
+                    maxima + group);
+    }
+    for (int64_t group = n_groups; group < hc_round_up(n_groups, UNIT); group++)
+        maxima[group] = 0;
+}
 
 /* Largest magnitudes of groups; false if a value is NaN or infinite. */
-static inline __attribute__((always_inline)) bool group_maxima(const hc_geometry *geometry, const float *x,
-                                                               int64_t n_groups, int which, float *maxima) {
+static inline __attribute__((always_inline)) bool group_maxima(const hc_geometry *geometry, hc_values x,
+                                                               int64_t n_groups, int which, hc_segment *segment,
+                                                               float *maxima) {
     if (geometry->groups == 1) {
         memset(maxima, 0, UNIT * sizeof *maxima);
-        maxima[0] = simd_maximum(x, geometry->group, which);
+        maxima[0] = values_maximum(x, geometry->group, which, &segment->floats);
+    } else if (x.doubles) {
+        double_maxima(x.doubles, n_groups, geometry->group, which, &segment->floats, maxima);
     } else {
-        simd_maxima(x, n_groups, geometry->group / UNIT, which, maxima);
+        simd_maxima(x.singles, n_groups, geometry->group / UNIT, which, maxima);
     }
     return is_finite(largest_of(maxima, n_groups));
 }
 
 /* Quotients rounded to odd: rounded again to fewer bits, they give the same results as float64 quotients. */
-static __attribute__((noinline)) void odd_quotients(const float *restrict x, double divisor, float *restrict out) {
+static __attribute__((noinline)) void odd_quotients(const float *restrict x, const double *restrict exact,
+                                                    double divisor, float *restrict out) {
     const double by = divisor != 0 ? divisor : (double)INFINITY;
-    for (int i = 0; i < UNIT; i++) {
-        const double quotient = (double)x[i] / by;
-        const float rounded = (float)quotient;
-        const double back = (double)rounded;
-        const uint32_t bits = hc_f32_bits(rounded), even = ~bits & 1 & (uint32_t)(back != quotient);
-        out[i] = hc_f32_from_bits(bits + (fabs(quotient) > fabs(back) ? even : 0 - even));
-    }
+    double quotients[UNIT];
+    for (int i = 0; i < UNIT; i++)
+        quotients[i] = (exact ? exact[i] : (double)x[i]) / by;
+    simd_odd(quotients, out);
 }
 
 /* The definition of levels, for one unit. */
-static __attribute__((noinline)) void nearest_levels(const float *restrict x, double divisor,
-                                                     const double *restrict midpoints, uint8_t *restrict codes) {
+static __attribute__((noinline)) void nearest_levels(const float *restrict x, const double *restrict exact,
+                                                     double divisor, const double *restrict midpoints,
+                                                     uint8_t *restrict codes) {
     const double by = divisor != 0 ? divisor : (double)INFINITY;
     int code[UNIT] = {0};
+    double quotients[UNIT];
+    for (int i = 0; i < UNIT; i++)
+        quotients[i] = (exact ? exact[i] : (double)x[i]) / by;
     for (int j = 0; j < HC_LEVELS - 1; j++)
         for (int i = 0; i < UNIT; i++)
-            code[i] += (double)x[i] / by > midpoints[j];
+            code[i] += quotients[i] > midpoints[j];
     for (int i = 0; i < UNIT; i++)
         codes[i] = (uint8_t)code[i];
 }
 
 /* Encodes four units with exact rounding. */
-static inline __attribute__((always_inline)) void exact_codes(const float *from, const uint8_t *groups, int64_t group,
+static inline __attribute__((always_inline)) void exact_codes(const float *from, const double *exact,
+                                                              const uint8_t *groups, int64_t group,
                                                               const hc_segment *segment, const hc_code_range *range,
                                                               hc_code_mode mode, uint8_t *codes) {
     if (is_small_float(mode)) {
@@ -143,7 +165,8 @@ static inline __attribute__((always_inline)) void exact_codes(const float *from,
         const float one = 1;
         float quotients[4 * UNIT];
         for (int j = 0; j < 4 && !is_exact(mode); j++)
-            odd_quotients(from + j * UNIT, (double)segment->multiple[group + groups[j]], quotients + j * UNIT);
+            odd_quotients(from + j * UNIT, exact ? exact + j * UNIT : NULL,
+                          (double)segment->multiple[group + groups[j]], quotients + j * UNIT);
         if (is_exact(mode))
             simd_codes(from, groups, segment->reciprocal + group, segment->zero, range, 0, mode, codes);
         else
@@ -153,10 +176,11 @@ static inline __attribute__((always_inline)) void exact_codes(const float *from,
     for (int j = 0; j < 4; j++) {
         const int64_t here = group + groups[j];
         const int32_t zero = mode == HC_CODES_SHIFTED ? segment->zero[here] : 0;
+        const double *unit = exact ? exact + j * UNIT : NULL;
         if (mode == HC_CODES_LEVELS)
-            nearest_levels(from + j * UNIT, (double)segment->multiple[here], range->midpoints, codes + j * UNIT);
-        else if (segment->divide || segment->factor != 1)
-            divided_codes(from + j * UNIT, (double)segment->factor * (double)segment->multiple[here], zero, range,
+            nearest_levels(from + j * UNIT, unit, (double)segment->multiple[here], range->midpoints, codes + j * UNIT);
+        else if (segment->divide || segment->factor != 1 || exact)
+            divided_codes(from + j * UNIT, unit, (double)segment->factor * (double)segment->multiple[here], zero, range,
                           codes + j * UNIT);
         else
             simd_corrected(from + j * UNIT, segment->multiple[here], segment->reciprocal[here], zero, range,
@@ -172,6 +196,7 @@ static inline __attribute__((always_inline)) void encode_slice(const float *x, i
     const int32_t *zeros = mode == HC_CODES_SHIFTED ? segment->zero + group : segment->zero;
     const int64_t whole = segment->divide ? 0 : n & ~(int64_t)(4 * UNIT - 1);
     const float near = range->near;
+    const double *exact = segment->exact;
     const char *next = (const char *)((uintptr_t)x + (uintptr_t)ahead); /* prefetched while this slice is computed */
     const int64_t far = segment->far;
     const bool soon = ahead <= SEGMENT_VALUES * (int64_t)sizeof *x;
@@ -182,12 +207,17 @@ static inline __attribute__((always_inline)) void encode_slice(const float *x, i
             __builtin_prefetch(next + far + j * HC_CACHE_LINE, 0, 2);
         const uint8_t *groups = segment->group_of + i / UNIT;
         if (__builtin_expect(!simd_codes(x + i, groups, reciprocals, zeros, range, near, mode, segment->codes + i), 0))
-            exact_codes(x + i, groups, group, segment, range, mode, segment->codes + i);
+            exact_codes(x + i, exact ? exact + i : NULL, groups, group, segment, range, mode, segment->codes + i);
     }
     for (int64_t i = whole; i < n; i += 4 * UNIT) {
+        const int64_t count = hc_min(n - i, 4 * UNIT);
         float last[4 * UNIT] = {0};
-        memcpy(last, x + i, (size_t)hc_min(n - i, 4 * UNIT) * sizeof *last);
-        exact_codes(last, segment->group_of + i / UNIT, group, segment, range, mode, segment->codes + i);
+        double exact_last[4 * UNIT] = {0};
+        memcpy(last, x + i, (size_t)count * sizeof *last);
+        if (exact)
+            memcpy(exact_last, exact + i, (size_t)count * sizeof *exact_last);
+        exact_codes(last, exact ? exact_last : NULL, segment->group_of + i / UNIT, group, segment, range, mode,
+                    segment->codes + i);
     }
 }
 
@@ -203,6 +233,9 @@ typedef void hc_slice_fn(const float *, int64_t, int64_t, hc_segment *, const hc
 static inline void init_segment(const hc_geometry *geometry, hc_segment *segment) {
     const int64_t units = geometry->group < SLICE && geometry->groups > 1 ? geometry->group / UNIT : SLICE;
     int64_t group = 0, next = units;
+    segment->least = 0;
+    segment->exact = NULL;
+    init_floats(HC_NEAREST, &segment->floats);
     /* Prefetching continues while the next maxima and scales are computed: 0.56 to 0.67 of the memory limit with mxfp4,
      * 0.58 to 0.71 with vsq4-g16 (Zen 4, 2026-11). */
     segment->far = 2 * SEGMENT_VALUES * (int64_t)sizeof(float);
@@ -215,7 +248,7 @@ static inline void init_segment(const hc_geometry *geometry, hc_segment *segment
 
 /* Encodes n_groups groups from group first_group of the segment on; `ahead`: distance in bytes to the values that are
  * encoded next. */
-static inline void encode_groups(const hc_geometry *geometry, const float *x, int64_t first_group, int64_t n_groups,
+static inline void encode_groups(const hc_geometry *geometry, hc_values x, int64_t first_group, int64_t n_groups,
                                  hc_segment *segment, const hc_code_range *range, hc_slice_fn *encode, int64_t ahead,
                                  int bits, uint8_t *out) {
     const int64_t length = geometry->group, values = n_groups * length;
@@ -223,7 +256,9 @@ static inline void encode_groups(const hc_geometry *geometry, const float *x, in
                   slice = length < SLICE ? slice_groups * length : SLICE;
     for (int64_t group = 0, first = 0, end; first < values; first = end) {
         end = hc_min(first + slice, length < SLICE ? values : (group + 1) * length);
-        encode(x + first, end - first, first_group + group, segment, range, ahead);
+        segment->exact = x.doubles && segment->floats.rounding == HC_NEAREST ? x.doubles + first : NULL;
+        encode(round_values(values_from(x, first), end - first, &segment->floats), end - first, first_group + group,
+               segment, range, x.doubles ? 0 : ahead);
         pack_bytes(segment->codes, end - first, bits, out + first / 8 * bits);
         if (length < SLICE || end == (group + 1) * length)
             group += slice_groups;
@@ -241,12 +276,18 @@ static inline bool is_plain(float scale) {
     return (bits == 0) | (bits - 0x00800000 <= 0x7e800000 - 0x00800000);
 }
 
+/* A float64 that is subnormal in float32 is rounded with a large relative error. Small floats have no midpoint between
+ * 0 and 2^-17, and scales of 2^-100 and more have no such quotient there. */
+static inline void set_least(const hc_float_rows *x, hc_segment *segment) {
+    segment->least = x->dtype == HC_F64 ? 0x1p-100f : 0;
+}
+
 /* Reciprocals of n scales; returns whether codes must be computed by division. */
 static inline void invert_scales(const float *scales, int64_t n, float *reciprocals, hc_segment *segment) {
     int divide = 0;
     for (int64_t i = 0; i < n; i++) {
         const float reciprocal = 1.0f / scales[i];
-        divide |= !is_plain(scales[i]);
+        divide |= (int)!is_plain(scales[i]) | ((scales[i] < segment->least) & (scales[i] != 0));
         reciprocals[i] = scales[i] != 0 ? reciprocal : 0.0f;
     }
     segment->divide = divide;

@@ -11,6 +11,12 @@
 
 #include <string.h>
 
+/* One unit of float64 as float32, rounded to odd. */
+static inline void simd_odd(const double *x, float *out) {
+    for (int i = 0; i < 16; i += 4)
+        vst1q_f32(out + i, vcvtx_high_f32_f64(vcvtx_f32_f64(vld1q_f64(x + i)), vld1q_f64(x + i + 2)));
+}
+
 /* The bits of |x|, max(x, 0) or max(-x, 0): magnitudes compare as integers. */
 static inline int32x4_t magnitude_i32x4(const float *from, int which) {
     int32x4_t x = vreinterpretq_s32_f32(vld1q_f32(from));

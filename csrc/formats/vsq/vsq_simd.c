@@ -1,6 +1,7 @@
 /* VS-Quant, many values at a time; formats/vsq/vsq.c is the definition. */
 #define HC_KEPT_GROUPS 1024 /* most groups of a row whose coarse scale is computed after its codes */
 
+#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_rows.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
@@ -55,20 +56,21 @@ typedef struct {
     hc_code_range range;
     hc_slice_fn *encode;
     int64_t step; /* groups per segment */
-    const float *x, *thresholds;
+    hc_values x;
+    const float *thresholds;
     uint8_t *codes, *scales;
 } hc_vsq_row;
 
 /* Scales of groups [group, group + n), from their largest magnitudes or thresholds, to index `at` of the segment.
  * Returns false if a value is invalid. */
 static inline bool row_maxima(const hc_vsq_row *row, int64_t group, int64_t n, int64_t at, hc_segment *segment) {
-    const float *from = row->x + group * row->geometry->group;
+    const hc_values from = values_from(row->x, group * row->geometry->group);
     float *maximum = segment->maximum;
     if (row->is_unsigned) {
-        if (!group_maxima(row->geometry, from, n, HC_POSITIVE, maximum) ||
-            !is_finite(simd_maximum(from, n * row->geometry->group, HC_NEGATIVE)))
+        if (!group_maxima(row->geometry, from, n, HC_POSITIVE, segment, maximum) ||
+            !is_finite(values_maximum(from, n * row->geometry->group, HC_NEGATIVE, &segment->floats)))
             return false;
-    } else if (!group_maxima(row->geometry, from, n, HC_ABSOLUTE, maximum)) {
+    } else if (!group_maxima(row->geometry, from, n, HC_ABSOLUTE, segment, maximum)) {
         return false;
     }
     if (row->thresholds)
@@ -81,7 +83,7 @@ static inline bool row_maxima(const hc_vsq_row *row, int64_t group, int64_t n, i
 
 static inline void row_codes(const hc_vsq_row *row, int64_t group, int64_t n, int64_t at, hc_segment *segment) {
     const int64_t first = group * row->geometry->group;
-    encode_groups(row->geometry, row->x + first, at, n, segment, &row->range, row->encode,
+    encode_groups(row->geometry, values_from(row->x, first), at, n, segment, &row->range, row->encode,
                   row->step * row->geometry->group * 4, row->bits, row->codes + first / 8 * row->bits);
 }
 
@@ -89,7 +91,7 @@ static inline void row_codes(const hc_vsq_row *row, int64_t group, int64_t n, in
 static inline bool encode_fine_first(const hc_vsq_row *row, hc_segment *segment, float *coarse) {
     const int64_t groups = row->geometry->groups, whole = hc_round_up(groups, UNIT);
     segment->factor = 1;
-    segment->far = 2 * SEGMENT_VALUES * (int64_t)sizeof *row->x;
+    segment->far = 2 * SEGMENT_VALUES * (int64_t)sizeof(float);
     for (int64_t group = 0; group < groups; group += row->step) {
         const int64_t n = hc_min(row->step, groups - group);
         if (!row_maxima(row, group, n, group, segment))
@@ -154,7 +156,7 @@ static inline bool find_coarse(const hc_vsq_row *row, hc_segment *segment, float
 
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
-    if (!serves(geometry, x))
+    if (!serves(geometry))
         return HC_DECLINED;
     hc_vsq_row row = {.format = format,
                       .geometry = geometry,
@@ -174,7 +176,7 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
         hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t number = x->first_row + i;
-        row.x = (const float *)x->data + i * x->row_stride;
+        row.x = row_values(x, i);
         row.thresholds = thresholds ? thresholds + i * geometry->groups : NULL;
         row.codes = hc_part(out, HC_CODES, number);
         row.scales = hc_part(out, HC_SCALES, number);
@@ -305,4 +307,9 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
                      : stored_integers(format, geometry, components, tile, false, true, to, ld);
 }
 
-HC_SIMD_TABLE(vsq, .encode = encode, .values = values, .integers = integers, .codes = decode_codes);
+static int64_t doubles(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                       const hc_tile *tile, double *values, int64_t ld) {
+    return decode_doubles(format, geometry, components, tile, decode_codes, vsq_has_two_levels(format), values, ld);
+}
+
+HC_SIMD_TABLE(vsq, .encode = encode, .values = values, .integers = integers, .doubles = doubles, .codes = decode_codes);

@@ -1,4 +1,4 @@
-/* OCTAV of float32 magnitudes: short groups across lanes, long ones along them. HC_DOUBLES (8 or 4) is the number of
+/* OCTAV of magnitudes: short groups across lanes, long ones along them. HC_DOUBLES (8 or 4) is the number of
  * values of a register, HC_REGISTERS the number of registers processed at once, as each waits for its sums and
  * quotients. HC_BEYOND(sum, count, value, bound) adds a value to a sum, and one to a count, if it is beyond a bound.
  * HC_ANY(words) is false if all are 0. Included after HC_ACROSS and hc_doubles_across, as in kernels/clip/across.h. */
@@ -70,22 +70,29 @@ static inline void hc_octav_across(const double *values, int64_t n, double insid
     }
 }
 
-/* hc_sum_beyond of float32 magnitudes. */
-static inline double hc_sum_along(const hc_octav_group *group, double s, int64_t *number) {
-    const float *x = group->x;
+/* Magnitudes of values of a group from index i on. */
+static inline hc_doubles hc_octav_magnitudes(const hc_octav_group *group, int64_t i) {
+    typedef float hc_singles __attribute__((vector_size(4 * HC_DOUBLES), aligned(4), may_alias));
+    const hc_doubles zero = {0};
+    const hc_words magnitude = (hc_words){0} + INT64_MAX;
+    const hc_doubles value =
+        group->is_double ? *(const hc_doubles *)((const double *)group->x + i)
+                         : __builtin_convertvector(*(const hc_singles *)((const float *)group->x + i), hc_doubles);
+    return group->positive ? hc_either(value > zero, value, zero) : (hc_doubles)((hc_words)value & magnitude);
+}
+
+/* hc_sum_beyond, 8 values at a time. */
+static inline __attribute__((always_inline)) double hc_sum_along(const hc_octav_group *group, double s,
+                                                                 int64_t *number) {
     const int64_t n = group->n;
     enum { PARTS = 8 / HC_DOUBLES };
-    typedef float hc_singles __attribute__((vector_size(4 * HC_DOUBLES), aligned(4), may_alias));
     const hc_doubles bound = (hc_doubles){0} + s;
-    const hc_words magnitude = (hc_words){0} + INT64_MAX;
     hc_doubles sums[PARTS] = {{0}};
     hc_words counts[PARTS] = {{0}};
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
         for (int j = 0; j < PARTS; j++) {
-            const hc_singles singles = *(const hc_singles *)(x + i + j * HC_DOUBLES);
-            const hc_words bits = (hc_words) __builtin_convertvector(singles, hc_doubles) & magnitude;
-            const hc_doubles value = (hc_doubles)bits;
+            const hc_doubles value = hc_octav_magnitudes(group, i + j * HC_DOUBLES);
             HC_BEYOND(sums[j], counts[j], value, bound);
         }
     double lane[8];
@@ -95,32 +102,59 @@ static inline double hc_sum_along(const hc_octav_group *group, double s, int64_t
         *number += counts[j / HC_DOUBLES][j % HC_DOUBLES];
     }
     for (; i < n; i++) {
-        const double value = fabs((double)x[i]);
+        const double value = hc_clip_magnitude(group, i);
         lane[i & 7] += value > s ? value : 0;
         *number += value > s;
     }
     return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
+static double hc_sum_singles(const hc_octav_group *group, double s, int64_t *number) {
+    const hc_octav_group known = {group->x, false, false, group->n};
+    return hc_sum_along(&known, s, number);
+}
+
+static double hc_sum_doubles(const hc_octav_group *group, double s, int64_t *number) {
+    const hc_octav_group known = {group->x, true, false, group->n};
+    return hc_sum_along(&known, s, number);
+}
+
+static double hc_sum_positive(const hc_octav_group *group, double s, int64_t *number) {
+    return hc_sum_along(group, s, number);
+}
+
+/* Magnitudes of `count` groups as hc_doubles_across stores them, for the other types. */
+static inline void hc_spread_across(const hc_octav_group *first, int64_t count, double *values) {
+    for (int64_t i = 0; i < hc_round_up(first->n, 8); i++)
+        for (int64_t g = 0; g < GROUPS; g++)
+            values[i * GROUPS + g] = i < first->n && g < count ? hc_clip_magnitude(first, g * first->n + i) : 0;
+}
+
+/* One float64 group may be a part of `values`. */
 static inline void hc_octav_body(int64_t groups, int64_t n, const void *x, bool is_double, bool positive, double inside,
                                  double *values, float *thresholds) {
-    if (is_double || positive) {
-        hc_octav_each(groups, n, x, is_double, positive, inside, thresholds);
-        return;
-    }
-    const float *from = x;
-    if (n > SHORT) {
+    const int64_t size = is_double ? 8 : 4;
+    if (n > SHORT || (is_double && groups == 1)) {
         for (int64_t g = 0; g < groups; g++) {
-            const hc_octav_group group = {from + g * n, false, false, n};
-            thresholds[g] = hc_octav_of(hc_sum_along, &group, inside, thresholds[g]);
+            const hc_octav_group group = {(const char *)x + g * n * size, is_double, positive, n};
+            if (positive)
+                thresholds[g] = hc_octav_of(hc_sum_positive, &group, inside, thresholds[g]);
+            else if (is_double)
+                thresholds[g] = hc_octav_of(hc_sum_doubles, &group, inside, thresholds[g]);
+            else
+                thresholds[g] = hc_octav_of(hc_sum_singles, &group, inside, thresholds[g]);
         }
         return;
     }
     for (int64_t g = 0; g < groups; g += GROUPS) {
         const int64_t count = hc_min(GROUPS, groups - g);
-        for (int64_t first = 0; first < GROUPS; first += HC_ACROSS)
+        const hc_octav_group at = {(const char *)x + g * n * size, is_double, positive, n};
+        if (is_double || positive)
+            hc_spread_across(&at, count, values);
+        for (int64_t first = 0; first < GROUPS && !is_double && !positive; first += HC_ACROSS)
             for (int64_t i = 0; i < n; i += 8)
-                hc_doubles_across(from + (g + first) * n, count - first, n, i, values + i * GROUPS + first, GROUPS);
+                hc_doubles_across((const float *)at.x + first * n, count - first, n, i, values + i * GROUPS + first,
+                                  GROUPS);
         double found[GROUPS] = {0};
         for (int64_t i = 0; i < count; i++)
             found[i] = (double)thresholds[g + i];

@@ -11,6 +11,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 hc_status hc_clip_check(const hc_clip *clip, const hc_format *format, const char *name, hc_error *error) {
     if (clip->kind == HC_CLIP_ABSMAX)
@@ -75,11 +76,97 @@ static int64_t real_values(const hc_geometry *geometry, int64_t group) {
 
 double hc_clip_inside(const hc_format *format) { return ldexp(1, -2 * format->bits) / 3; }
 
-/* Thresholds of float32 rows by kernels. Returns false, before anything is written, if a percentile has too high a rank
- * for them. */
+/* The place-th largest magnitude of each float64 group, and the next larger one, as hc_top_pair_fn of float32. */
+static void top_pair_f64(int64_t groups, int64_t n, int64_t place, const double *x, double *lower, double *upper) {
+    enum { AT_ONCE = 8 };
+    int64_t g = 0;
+    for (; g + AT_ONCE <= groups && place <= 2; g += AT_ONCE) { /* the usual places, without branches */
+        double first[AT_ONCE] = {0}, second[AT_ONCE] = {0};
+        for (int64_t i = 0; i < n; i++)
+            for (int k = 0; k < AT_ONCE; k++) {
+                const double value = fabs(x[(g + k) * n + i]), less = first[k] < value ? first[k] : value;
+                first[k] = first[k] > value ? first[k] : value;
+                second[k] = second[k] > less ? second[k] : less;
+            }
+        memcpy(lower + g, place == 1 ? first : second, sizeof first);
+        memcpy(upper + g, first, sizeof first);
+    }
+    for (; g < groups; g++) {
+        double top[HC_TOP] = {0};
+        for (int64_t i = 0; i < n; i++) {
+            double value = fabs(x[g * n + i]);
+            for (int64_t j = 0; j < place && value > top[place - 1]; j++) {
+                const double above = top[j] > value ? top[j] : value;
+                value = top[j] > value ? value : top[j];
+                top[j] = above;
+            }
+        }
+        lower[g] = top[place - 1];
+        upper[g] = top[place > 1 ? place - 2 : 0];
+    }
+}
+
+enum { GROUPS = 64 };
+
+/* Adjacent groups of a row. */
+typedef struct {
+    const hc_float_rows *x;
+    int64_t row, first_group, groups, n;
+} hc_group_run;
+
+static const void *run_values(const hc_group_run *at) {
+    const int64_t first = at->row * at->x->row_stride + at->first_group * at->n;
+    return at->x->dtype == HC_F64 ? (const void *)((const double *)at->x->data + first)
+                                  : (const void *)((const float *)at->x->data + first);
+}
+
+/* Largest magnitudes as float32; that of a group with an invalid value is not finite. */
+static void run_maxima(const hc_group_run *at, const hc_run *run, float *maxima) {
+    if (at->x->dtype == HC_F32) {
+        HC_PICK(maxima, run)(at->groups, at->n, run_values(at), maxima);
+        return;
+    }
+    enum { PIECE = 1024 };
+    const double *x = run_values(at);
+    const int64_t together = hc_max(PIECE / at->n, 1), piece = hc_min(PIECE, together * at->n);
+    for (int64_t g = 0, groups; g < at->groups; g += groups) {
+        groups = hc_min(together, at->groups - g);
+        maxima[g] = 0;
+        for (int64_t first = 0, n; first < groups * at->n; first += n) { /* rounding is monotonic */
+            float rounded[PIECE], found[GROUPS];
+            n = hc_min(piece, groups * at->n - first);
+            for (int64_t i = 0; i < n; i++)
+                rounded[i] = (float)x[g * at->n + first + i];
+            HC_PICK(maxima, run)(groups, n / groups, rounded, found);
+            if (groups == 1) /* compared as bits: a NaN is above infinity */
+                maxima[g] = hc_f32_bits(found[0]) > hc_f32_bits(maxima[g]) ? found[0] : maxima[g];
+            else
+                memcpy(maxima + g, found, (size_t)groups * sizeof *found);
+        }
+    }
+}
+
+/* Percentiles from the ranks of float32 or float64. */
+static void run_percentiles(const hc_group_run *at, const hc_run *run, int64_t place, double t, float *thresholds) {
+    double lower[GROUPS], upper[GROUPS];
+    if (at->x->dtype == HC_F64) {
+        top_pair_f64(at->groups, at->n, place, run_values(at), lower, upper);
+    } else {
+        float lower_f32[GROUPS], upper_f32[GROUPS];
+        HC_PICK(top_pair, run)(at->groups, at->n, place, run_values(at), lower_f32, upper_f32);
+        for (int64_t g = 0; g < at->groups; g++) {
+            lower[g] = (double)lower_f32[g];
+            upper[g] = (double)upper_f32[g];
+        }
+    }
+    for (int64_t g = 0; g < at->groups; g++)
+        thresholds[g] = hc_percentile_between(lower[g], upper[g], t);
+}
+
+/* Thresholds of rows by kernels. Returns false, before anything is written, if a percentile has too high a rank for
+ * them. */
 static bool fast_thresholds(const hc_clip *clip, const hc_format *format, const hc_geometry *geometry, uint32_t isa,
                             const hc_float_rows *x, double *scratch, float *thresholds, int64_t *illegal) {
-    enum { GROUPS = 64 };
     const int64_t n = geometry->group;
     double t = 0;
     const int64_t place = clip->kind == HC_CLIP_PERCENTILE ? n - hc_percentile_place(n, clip->value, &t) : 1;
@@ -89,24 +176,23 @@ static bool fast_thresholds(const hc_clip *clip, const hc_format *format, const 
     for (int64_t row = 0; row < x->rows; row++)
         for (int64_t first = 0, groups; first < geometry->groups; first += groups) {
             groups = hc_min(GROUPS, geometry->groups - first);
-            const float *from = (const float *)x->data + row * x->row_stride + first * n;
-            float *to = thresholds + row * geometry->groups + first, lower[GROUPS], upper[GROUPS];
+            const hc_group_run at = {x, row, first, groups, n};
+            float *to = thresholds + row * geometry->groups + first;
             bool legal[GROUPS];
-            HC_PICK(maxima, &run)(groups, n, from, to);
+            run_maxima(&at, &run, to);
             for (int64_t g = 0; g < groups; g++) {
                 legal[g] = to[g] <= FLT_MAX;
                 if (!legal[g] && *illegal == HC_DONE)
                     *illegal = x->first_row + row;
             }
-            if (clip->kind == HC_CLIP_OCTAV)
-                HC_PICK(octav, &run)(groups, n, from, false, false, hc_clip_inside(format), scratch, to);
+            if (clip->kind == HC_CLIP_OCTAV) {
+                hc_octav_fn *octav = HC_PICK(octav, &run);
+                octav(groups, n, run_values(&at), x->dtype == HC_F64, false, hc_clip_inside(format), scratch, to);
+            }
             if (clip->kind == HC_CLIP_PERCENTILE)
-                HC_PICK(top_pair, &run)(groups, n, place, from, lower, upper);
+                run_percentiles(&at, &run, place, t, to);
             for (int64_t g = 0; g < groups; g++) {
-                if (clip->kind == HC_CLIP_FRACTION)
-                    to[g] = (float)(clip->value * (double)to[g]);
-                else if (clip->kind == HC_CLIP_PERCENTILE)
-                    to[g] = hc_percentile_between((double)lower[g], (double)upper[g], t);
+                to[g] = clip->kind == HC_CLIP_FRACTION ? (float)(clip->value * (double)to[g]) : to[g];
                 to[g] = legal[g] ? to[g] : 0;
             }
         }
@@ -117,7 +203,7 @@ int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const h
                            const hc_float_rows *x, double *scratch, float *thresholds) {
     const bool positive = hc_format_find(format->family)->clip_domain(format) == HC_CLIP_POSITIVE;
     int64_t illegal = HC_DONE;
-    if (x->dtype == HC_F32 && !positive && geometry->group > 0 &&
+    if (!positive && geometry->group > 0 &&
         fast_thresholds(clip, format, geometry, isa, x, scratch, thresholds, &illegal))
         return illegal;
     const hc_run run = {.isa = isa};

@@ -12,6 +12,17 @@ void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometr
     hc_format_find(format->family)->decode(format, geometry, components, tile, values, ld);
 }
 
+void hc_decode_f64_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                        const hc_components *components, const hc_tile *tile, double *values, int64_t ld) {
+    if (tile->rows == 0 || tile->columns == 0)
+        return;
+    for (hc_simd_sets set = hc_format_simd_sets(format->family); *set; set++)
+        if (hc_simd_runs(*set, run->isa) && (*set)->doubles &&
+            (*set)->doubles(format, geometry, components, tile, values, ld) == HC_DONE)
+            return;
+    hc_format_find(format->family)->decode_f64(format, geometry, components, tile, values, ld);
+}
+
 void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                         const hc_components *components, const hc_tile *tile, hc_int_mode mode,
                         const hc_int_tile *out) {

@@ -9,6 +9,8 @@
 /* Tiles as in base/packed.h. */
 void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                     const hc_components *components, const hc_tile *tile, float *values, int64_t ld);
+void hc_decode_f64_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                        const hc_components *components, const hc_tile *tile, double *values, int64_t ld);
 void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                         const hc_components *components, const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out);
 void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,

@@ -95,7 +95,7 @@ static void decode_task(void *context, int64_t task, int thread) {
     if (job->view.dtype == HC_F32)
         hc_decode_tile(job->run, format, &job->geometry, components, &tile, (float *)values, ld);
     else
-        hc_format_find(format->family)->decode_f64(format, &job->geometry, components, &tile, (double *)values, ld);
+        hc_decode_f64_tile(job->run, format, &job->geometry, components, &tile, (double *)values, ld);
     if (!job->direct)
         hc_rows_scatter(&job->view, row, tile.rows, column, tile.columns, values, ld);
 }
