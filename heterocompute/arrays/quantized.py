@@ -405,7 +405,7 @@ class QuantizedArray(PackedArray):
                 raise TypeError(f"concatenate: array {i} is {type(array).__name__}, expected a QuantizedArray")
         if options:
             raise TypeError(f"concatenate: packed arrays have no {min(options)}; call {self._decoder} first")
-        if axis != 0:
+        if axis not in (0, -first.ndim):
             raise ValueError(f"concatenate: axis is {shown(axis)}, expected 0; call {self._decoder} for other axes")
         whole: Self = first[:]  # refuses arrays without rows of their own
         layout = layout_of(first.format, first.shape, first.axis)

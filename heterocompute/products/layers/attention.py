@@ -17,7 +17,7 @@ from ...base import runtime
 from ...base.cuda import has_device
 from ...base.float_env import converted, counts_subnormals
 from ...base.texts import counted
-from ...base.values import as_int, as_real, check_flag, shown
+from ...base.values import as_int, as_list, as_real, check_flag, shown
 from ...formats import Format, has_pattern
 from ..arguments import FloatArray, as_format
 from ..device import settle
@@ -208,6 +208,7 @@ class KVCache:
     ------
     ValueError
         The format has a pattern, or its rows share data, such as the scale of the whole tensor or a learned codebook.
+        A size or a window is below 1.
 
     Examples
     --------
@@ -234,7 +235,9 @@ class KVCache:
             as_int(value, f"KVCache: {name}", 1, MAX_LAYERS if name == "layers" else 1 << 40)
             for name, value in sizes.items()
         )
-        self.windows = [None] * self.layers if windows is None else list(windows)
+        wanted = "a sequence of int or None"
+        given = [None] * self.layers if windows is None else as_list(windows, "KVCache: windows", wanted)
+        self.windows = [None if one is None else as_int(one, "KVCache: windows", 1) for one in given]
         if len(self.windows) != self.layers:
             raise ValueError(f"KVCache: windows has {len(self.windows)} entries, expected {self.layers}")
         self.rows = self.heads * self.batch  # rows per token
