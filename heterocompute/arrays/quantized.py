@@ -30,7 +30,7 @@ from .foreign import refuse_elsewhere
 from .layout import Entry, Plain
 from .metadata import check_metadata
 from .stored import check_source, wrong_part
-from .unpacked import codes_of, minima_of, scales_of, zero_points_of
+from .unpacked import code_geometry, codes_of, minima_of, scales_of, zero_points_of
 
 __all__ = ["QuantizedArray"]
 
@@ -51,6 +51,18 @@ def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
     if prod(n for n in sizes if n) >= 2**60:
         raise ValueError(f"{kind}: shape is {shown(sizes)}, whose size overflows")
     return sizes
+
+
+def _in_rows(part: Array, per_row: bool) -> bool:
+    """Tell whether the C core can read a component: aligned memory, and the part of each row contiguous."""
+    inner = part.strides[1:] if per_row else part.strides
+    sizes = part.shape[1:] if per_row else part.shape
+    step = part.itemsize
+    for size, stride in zip(reversed(sizes), reversed(inner), strict=True):
+        if size > 1 and stride != step and part.size:
+            return False
+        step *= size
+    return bool(part.flags.aligned)
 
 
 def _as_codes(values: Array) -> Array:
@@ -127,17 +139,22 @@ class QuantizedArray(PackedArray):
         self._source_dtype = source_dtype
         values = self._components.get("values")
         kind_of_values = values_of(values.dtype.name) if isinstance(values, np.ndarray) else "float32"
-        layout = component_layout(format, self._shape, self._axis, kind_of_values)
+        layout = layout_of(format, self._shape, self._axis, kind_of_values)
         if set(layout) != set(self._components):
             got = shown(sorted(map(str, self._components)))
             raise ValueError(f"{kind}: got components {got}, {format} has {sorted(layout)}")
-        for name, (dtype, wanted) in layout.items():
+        for name, (dtype, wanted, per_row) in layout.items():
             part = self._components[name]
             refuse_elsewhere(part, f"{kind}: component {name}")
             if not isinstance(part, np.ndarray):
                 raise TypeError(f"{kind}: component {name} is {type(part).__name__}, expected an ndarray")
             if part.dtype != dtype or part.shape != wanted:
                 raise ValueError(f"{kind}: component {name} is {part.dtype} {part.shape}, expected {dtype} {wanted}")
+            if name != "values" and not _in_rows(part, per_row):  # `_as_codes` copies values where it must
+                raise ValueError(
+                    f"{kind}: component {name} has strides {part.strides} or is unaligned, expected contiguous rows: "
+                    f"pass {name}.copy()"
+                )
         if has_pattern(format):
             problem = check_metadata(self._components["metadata"], format, self._shape, self._axis)
             if problem:
@@ -337,11 +354,8 @@ class QuantizedArray(PackedArray):
         """Return the codes as unsigned integers of `shape`; a view if codes are whole bytes."""
         bits, axis = self._format.bits, self._axis
         others = [a for a in range(self.ndim) if a not in axis]
-        length = self._shape[axis[-1]]
-        group = min(self._format.group or length, length)
-        padded = -(-length // group) * group if group else 0
+        runs, length, padded, _ = code_geometry(self)
         stored = self._components["codes"]
-        runs = prod(self._shape[a] for a in axis[:-1])
         if bits in (8, 16, 32):
             rows = stored.view(f"<u{bits // 8}") if stored.size else stored.astype(f"<u{bits // 8}")
         else:
@@ -391,7 +405,7 @@ class QuantizedArray(PackedArray):
                 raise TypeError(f"concatenate: array {i} is {type(array).__name__}, expected a QuantizedArray")
         if options:
             raise TypeError(f"concatenate: packed arrays have no {min(options)}; call {self._decoder} first")
-        if axis != 0:
+        if axis not in (0, -first.ndim):
             raise ValueError(f"concatenate: axis is {shown(axis)}, expected 0; call {self._decoder} for other axes")
         whole: Self = first[:]  # refuses arrays without rows of their own
         layout = layout_of(first.format, first.shape, first.axis)

@@ -58,7 +58,7 @@ def code_rows(model: Model, operand: Any, name: str, is_b: bool) -> Codes:
         wanted = range(-(2**31) + 1, 2**31) if model.instruction is None else range(-128, 256)
         if operand.size and not (int(operand.min()) in wanted and int(operand.max()) in wanted):
             raise ValueError(f"{NAME}: {name} has integers beyond {wanted[0]} to {wanted[-1]}")
-        codes = np.ascontiguousarray(rows, dtype=np.int32)
+        codes = np.require(rows, np.int32, ("C", "A"))
         return Codes(codes, max(k, 1), None, None, np.ones(codes.shape[:-1], np.float32), 0, 0)
     operand = quantized(model, operand, name)
     axis = operand.ndim - (2 if is_b else 1)
@@ -97,7 +97,7 @@ def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...],
         if group and runs > 1 and whole != length:  # as the matrix of the stored whole groups
             stored = whole
             packed = (packed[0], (rows, runs * stored), (1,), packed[3])
-    n_groups = (runs if fmt.group else 1) * per_run if group else 0
+    n_groups = (runs * per_run if group else 0) if fmt.group else 1
     codes = np.empty((rows, runs * stored), np.float32)
     scales = np.ones((rows, n_groups), np.float32)
     row_scale = np.ones(rows, np.float32)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..base.texts import near_words
-from ..base.values import shown
+from ..base.values import as_int, shown
 from ..formats import Format, format as parse_format
 from ..products.quantize import quantize
 from .model import FLOATS, INSTRUCTIONS
@@ -105,7 +105,7 @@ def accepts(emulate: str, activations: Format | str | None, weights: Format | st
     """
     options = parse(emulate)
     formats = [None if fmt is None else parse_format(fmt) for fmt in (activations, weights)]
-    zeros = np.zeros((1, length), np.float32)
+    zeros = np.zeros((1, as_int(length, "emulate.accepts: length", 0)), np.float32)
     try:
         a, b = (zeros if fmt is None else quantize(zeros, fmt) for fmt in formats)
         matmul(a, b.T, **options)

@@ -16,7 +16,7 @@ from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, normalize_axes
 from ..arrays.quantized import QuantizedArray
 from ..base.texts import quoted
-from ..base.values import shown
+from ..base.values import check_text, shown
 from ..files.selection import unknown
 from ..formats import Format
 from ..products.arguments import as_format
@@ -69,7 +69,7 @@ def fake_quantize(
     Array([1., 1.], dtype=float32)
     """
     jax, jnp = _jax("fake_quantize")
-    if rounding not in ("nearest", "stochastic"):
+    if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
         raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):

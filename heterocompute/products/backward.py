@@ -19,7 +19,7 @@ from ..arrays.dense import as_array, core_view
 from ..base import runtime
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
-from ..base.values import shown
+from ..base.values import check_text, shown
 from .arguments import Array, FloatArray, checked_out
 from .window import Padding, Window, as_pair, as_window
 
@@ -236,7 +236,7 @@ def _size(value: Any, name: str) -> tuple[int, int]:
 
 
 def _check_layout(layout: Any, name: str) -> None:
-    if layout not in ("NCHW", "NHWC"):
+    if check_text(name, "layout", layout) not in ("NCHW", "NHWC"):
         raise ValueError(f"{name}: layout is {shown(layout)}, expected 'NCHW' or 'NHWC'")
 
 

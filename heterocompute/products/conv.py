@@ -15,7 +15,7 @@ from ..arrays.prepacked import Prepacked, PrepackedFilters
 from ..base import runtime
 from ..base.errors import Refused, refusals
 from ..base.float_env import converted, counts_subnormals
-from ..base.values import shown
+from ..base.values import check_text, shown
 from ..formats import Format
 from .arguments import FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, tell
 from .device import goes_to_device
@@ -275,16 +275,16 @@ def prepared(
 
 
 def _check_words(caller: str, layout: Any, relu: Any, accuracy: Any) -> None:
-    if layout not in ("NCHW", "NHWC"):
+    if check_text(caller, "layout", layout) not in ("NCHW", "NHWC"):
         raise ValueError(f"{caller}: layout is {shown(layout)}, expected 'NCHW' or 'NHWC'")
     if not isinstance(relu, (bool, np.bool_)):
         raise TypeError(f"{caller}: relu is {shown(relu)}, expected a bool")
-    if accuracy not in ("default", "strict"):
+    if check_text(caller, "accuracy", accuracy) not in ("default", "strict"):
         raise ValueError(f"{caller}: accuracy is {shown(accuracy)}, expected 'default' or 'strict'")
 
 
 def _check_algorithm(caller: str, algorithm: Any, window: Window) -> None:
-    if algorithm not in ("auto", *ALGORITHMS):
+    if check_text(caller, "algorithm", algorithm) not in ("auto", *ALGORITHMS):
         wanted = f"'auto' or one of {', '.join(ALGORITHMS)}"
         raise ValueError(f"{caller}: algorithm is {shown(algorithm)}, expected {wanted}")
     suited = {(1, 1): ((3, 3), (1, 3), (3, 1)), (2, 2): ((3, 3), (5, 5), (7, 7))}

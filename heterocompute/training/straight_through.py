@@ -16,7 +16,7 @@ import numpy as np
 from ..arrays.dense import as_array, normalize_axes
 from ..arrays.foreign import alike, refuse_elsewhere
 from ..base.float_env import counts_subnormals
-from ..base.values import as_real, shown
+from ..base.values import as_real, check_text, shown
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.device import goes_to_device
@@ -95,7 +95,7 @@ def fake_quantize(
     (array([ 0. ,  1.5, -1.5,  0. ], dtype=float32), array([1., 2., 0., 4.], dtype=float32))
     """
     fmt = as_format(fmt, "fake_quantize: fmt")
-    if rounding not in ("nearest", "stochastic"):
+    if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
         raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     chosen = as_seed(seed)
     if goes_to_device(w):

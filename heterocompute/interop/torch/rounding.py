@@ -12,7 +12,7 @@ from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
 from ...arrays.dense import normalize_axes
 from ...arrays.quantized import QuantizedArray
-from ...base.values import shown
+from ...base.values import check_text, shown
 from ...formats import Format
 from ...products.arguments import as_format, core_clip
 from ...training.latent import keep
@@ -64,7 +64,7 @@ def fake_quantize(
     tensor([1., 1.])
     """
     check_tensor(t, "fake_quantize: t")
-    if rounding not in ("nearest", "stochastic"):
+    if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
         raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     axes = axes_text(normalize_axes(axis, t.ndim, "fake_quantize"))
     text = fmt if isinstance(fmt, str) else str(as_format(fmt, "fake_quantize: fmt"))

@@ -9,14 +9,15 @@ import numpy as np
 
 from ... import _heterocompute as _core
 from ...arrays.components import layout_of, rows_stand_alone
+from ...arrays.dense import as_array
 from ...arrays.device import DeviceArray, is_on_device
 from ...arrays.device_quantized import DeviceQuantizedArray
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
 from ...base.cuda import has_device
-from ...base.float_env import counts_subnormals
+from ...base.float_env import converted, counts_subnormals
 from ...base.texts import counted
-from ...base.values import as_int, as_real, check_flag, shown
+from ...base.values import as_int, as_list, as_real, check_flag, shown
 from ...formats import Format, has_pattern
 from ..arguments import FloatArray, as_format
 from ..device import settle
@@ -139,7 +140,7 @@ def attention(
 
 def _heads(x: Any, name: str) -> Any:
     """Return heads as float32 with a contiguous last axis, on their device."""
-    if type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 4 and x.strides[3] == 4:
+    if type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 4 and x.strides[3] == 4 and x.flags.aligned:
         return x
     there = heads_there(x, f"attention: {name}")
     found: Any = as_floats(x, f"attention: {name}") if there is None else there
@@ -207,6 +208,7 @@ class KVCache:
     ------
     ValueError
         The format has a pattern, or its rows share data, such as the scale of the whole tensor or a learned codebook.
+        A size or a window is below 1.
 
     Examples
     --------
@@ -233,7 +235,9 @@ class KVCache:
             as_int(value, f"KVCache: {name}", 1, MAX_LAYERS if name == "layers" else 1 << 40)
             for name, value in sizes.items()
         )
-        self.windows = [None] * self.layers if windows is None else list(windows)
+        wanted = "a sequence of int or None"
+        given = [None] * self.layers if windows is None else as_list(windows, "KVCache: windows", wanted)
+        self.windows = [None if one is None else as_int(one, "KVCache: windows", 1) for one in given]
         if len(self.windows) != self.layers:
             raise ValueError(f"KVCache: windows has {len(self.windows)} entries, expected {self.layers}")
         self.rows = self.heads * self.batch  # rows per token
@@ -296,10 +300,9 @@ class KVCache:
         i = as_int(layer, "KVCache.add: layer", 0, self.layers - 1)
         if self._there is not None or ((is_on_device(k) or is_on_device(v)) and has_device()):
             return self._add_there(i, k, v)
-        parts = [
-            np.asarray(as_floats(one, name) if not _is_plain(one) else one)
-            for one, name in ((k, "KVCache.add: k"), (v, "KVCache.add: v"))
-        ]
+        parts = [as_array(one, f"KVCache.add: {name}") for one, name in ((k, "k"), (v, "v"))]
+        if self.format is None:
+            parts = [converted(one, np.float32) for one in parts]
         n = parts[0].shape[2] if parts[0].ndim == 4 else 0
         for one, name in zip(parts, "kv", strict=True):
             if one.shape != (self.batch, self.heads, n, self.width):
@@ -408,7 +411,3 @@ class KVCache:
 def _parts_of(whole: Any, name: str) -> np.ndarray[Any, Any]:
     """Return a component of the memory of a cache, a row per token, batch and head."""
     return whole.components[name] if isinstance(whole, QuantizedArray) else whole.reshape(-1, whole.shape[-1])
-
-
-def _is_plain(x: Any) -> bool:
-    return type(x) is np.ndarray and x.dtype == np.float32

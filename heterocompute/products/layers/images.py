@@ -91,7 +91,7 @@ def avg_pool2d(
     """
     windows = _windows("avg_pool2d", x, size, stride, padding, 0.0)
     total = np.zeros(windows.shape[:4])
-    for r, s in np.ndindex(*windows.shape[4:]):  # the stated order of the sum
+    for r, s in np.ndindex(*windows.shape[4:]) if total.size else ():  # the stated order of the sum
         total += windows[..., r, s]
     return np.asarray(total / (windows.shape[4] * windows.shape[5]), np.float32)
 

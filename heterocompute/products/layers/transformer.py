@@ -252,7 +252,7 @@ def gelu(x: Any, up: Any = None) -> FloatArray:
 
 def as_floats(x: Any, name: str) -> FloatArray:
     """Return an array as contiguous float32: itself if it is one."""
-    if type(x) is np.ndarray and x.dtype == np.float32 and x.flags.c_contiguous:
+    if type(x) is np.ndarray and x.dtype == np.float32 and x.flags.c_contiguous and x.flags.aligned:
         return x
     found: FloatArray = converted(as_array(x, name), np.float32)
     return np.ascontiguousarray(found) if found.ndim else found  # ascontiguousarray would give a scalar an axis
@@ -298,6 +298,6 @@ def _layer(
         raise TypeError(f"{name}: x is on the CPU and another argument on a device, {TOGETHER}")
     out = np.empty(xs.shape, np.float32)
     n = xs.shape[-1]
-    rows = xs.size // n if n else 0
-    _core.layer(runtime.run(), kind, rows, n, xs, weight, bias, out, added, half, repeat, turns, pairs)
+    if out.size:
+        _core.layer(runtime.run(), kind, xs.size // n, n, xs, weight, bias, out, added, half, repeat, turns, pairs)
     return out
