@@ -306,7 +306,8 @@ def _plainly(
             source = _kept(x, fmt, axes, diagonals, mask)
         elif fmt.learns_codebook and weighted:
             count = x.size // max(diagonals.size, 1)
-            weight = from_columns(np.repeat(diagonals.T, count, axis=1), x.shape, axes)
+            shares = np.ldexp(diagonals, -np.frexp(diagonals.max(initial=0.0))[1])  # which float32 holds
+            weight = from_columns(np.repeat(shares.T, count, axis=1), x.shape, axes)
         q = quantize(source, fmt, axes, importance=weight)
         return q, grid_of(q)
     except ValueError as problem:

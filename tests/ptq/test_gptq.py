@@ -311,6 +311,14 @@ def test_it_is_no_worse_than_plain_rounding(seed: int, fmt: str) -> None:
     assert lost(q).sum() <= lost(plain).sum() * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("fmt", ["int4-g16", "cb3", "cb2-g16", "vsq4-g16-s4", "2:4"])
+def test_the_magnitude_of_inputs_does_not_change_the_codes(fmt: str) -> None:
+    w, h = problem(3)
+    expected = hc.ptq.gptq(w, h.matrix, fmt)
+    for exponent in (-900, -200, 200, 900):
+        assert hc.ptq.gptq(w, np.ldexp(h.matrix, exponent), fmt) == expected
+
+
 @pytest.mark.parametrize(("seed", "fmt"), [(29, "vsq4-g16-s4-refit"), (113, "nf4-g16-dq"), (164, "vsq4-g16-s4")])
 def test_searched_scales_are_no_worse_than_plain_rounding(seed: int, fmt: str) -> None:
     """Scales in two levels are searched as floats first, and then rounded."""
