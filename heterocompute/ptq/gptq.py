@@ -105,7 +105,7 @@ def gptq(
     mask : array_like of bool, of w's shape, optional
         For formats with N:M: the values that may be kept, such as
         ``hc.prune_mask(w, "2:4", scores=hc.scores.wanda(w, h))``. Default: chosen during rounding by the error that
-        each removal causes.
+        each removal causes. All other values become 0, or the value of a codebook that is nearest to 0.
 
     Returns
     -------
@@ -309,7 +309,10 @@ def _plainly(
             shares = np.ldexp(diagonals, -np.frexp(diagonals.max(initial=0.0))[1])  # which float32 holds
             weight = from_columns(np.repeat(shares.T, count, axis=1), x.shape, axes)
         q = quantize(source, fmt, axes, importance=weight)
-        return q, grid_of(q)
+        grid = grid_of(q)
+        if mask is not None and grid.pattern is not None:  # some blocks may keep fewer than n
+            grid.pattern.mask[...] &= to_columns(np.asarray(mask), axes, np.uint8)
+        return q, grid
     except ValueError as problem:
         text = str(problem)
         raise ValueError(text if text.startswith("gptq: ") else f"gptq: {text}") from None
