@@ -361,3 +361,12 @@ def test_descent_lowers_the_error_without_damping_and_may_raise_the_damped_one()
             assert (plain[1] <= plain[0] * (1 + 1e-5) + 1e-9).all()
             rises += int((other[1] > other[0] * (1 + 1e-6)).sum())
     assert rises > 0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_errors_of_weights_that_are_not_finite(value: float) -> None:
+    w = np.float32([[1, 2]])
+    with pytest.raises(ValueError, match=said.Q_HAS_NOT_FINITE):
+        hc.ptq.error(w, np.float32([[value, 2]]), np.eye(2))
+    q = hc.quantize(np.float32([[1e5, 2]]), "fp8_e4m3fn-nosat")  # 1e5 becomes NaN
+    assert hc.ptq.error(w, q, np.eye(2)).output_db == -np.inf
