@@ -105,7 +105,7 @@ def search(
     ------
     TypeError, ValueError
         Weights, budget, Hessians or metric have the wrong type, a Hessian matches no tensor (similar names are listed),
-        the budget is below the cheapest formats, or the metric counts correct answers.
+        the budget is below the cheapest formats, or the metric counts correct answers or never changes.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def _effects(
     step: Steps,
 ) -> tuple[dict[str, float], float]:
     """Return the loss per unit of error of each tensor, and the metric of the exact weights."""
-    alphas: dict[str, float] = {}
+    alphas, disturbs = dict[str, float](), False
     step("evaluate")
     exact = judge(arrays)
     for item in disturbed:
@@ -252,6 +252,12 @@ def _effects(
         size = sum(rounder.error(name, q) for name, q in packed.items())
         change = abs(judge({**arrays, **packed}) - exact)
         alphas |= dict.fromkeys(item, change / size if size else 0.0)
+        disturbs = disturbs or size > 0
+    if disturbs and not any(alphas.values()):
+        raise ValueError(
+            f"search: evaluate returned {shown(exact)} for every rounding of a tensor, so it cannot say what an error "
+            "costs; expected a loss, a divergence or a root mean square"
+        )
     return alphas, exact
 
 
