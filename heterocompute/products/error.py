@@ -104,9 +104,9 @@ def _pairs(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
 def _sums(x: Any, y: Any, power: int = 0) -> Any:
     """Return the sums of x^2, (x - y)^2, x y and y^2, and the largest abs(x - y), of both times 2^power."""
     state, sums = b"", (0.0,) * 5
-    for pair in _pairs(x, y):
+    for one, two in _pairs(x, y):
         if power:
             with np.errstate(over="ignore", under="ignore"):
-                pair = tuple(np.ldexp(one.astype(np.float64), power) for one in pair)
-        sums, state = _core.compare(runtime.run(), *map(core_view, pair), state)
+                one, two = (np.ldexp(part.astype(np.float64), power) for part in (one, two))
+        sums, state = _core.compare(runtime.run(), core_view(one), core_view(two), state)
     return sums

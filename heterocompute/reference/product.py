@@ -326,10 +326,11 @@ def _one(left: _Side, right: _Side, i: int, j: int, gemv: bool) -> Array:
         return product(left.select_columns(i), right.select_columns(j))
     if (left.packed is None) == (right.packed is None) or not gemv:
         return many_vectors(left.select_values(i), right.select_values(j))
-    weights, k, x = (right, j, left.select_values(i)) if left.packed is None else (left, i, right.select_values(j))
-    if _sums_of_codes_overflow(weights.packed.format):
+    if any(side.packed is not None and _sums_of_codes_overflow(side.packed.format) for side in (left, right)):
         return many_vectors(left.select_values(i), right.select_values(j))
-    return _few(weights, k, x) if weights is right else _few(weights, k, x).T
+    if left.packed is not None:
+        return _few(left, i, right.select_values(j)).T
+    return _few(right, j, left.select_values(i))
 
 
 def _sums_of_codes_overflow(fmt: Any) -> bool:
