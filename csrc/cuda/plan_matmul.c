@@ -93,7 +93,7 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                        "the CUDA kernels do not multiply arrays of these shapes or float64: use the CPU");
     const hc_cuda_gemm to = gemm_of(out);
     const hc_format_ops *ops = hc_format_find(packed->format.family);
-    if (rows.rows <= GEMV_MOST) {
+    if (rows.rows <= GEMV_MOST && !hc_sums_of_codes_overflow(&packed->format)) {
         const bool has_groups = ops->has_groups(&packed->format);
         hc_cuda_gemv gemv = {.format = packed->format,
                              .geometry = geometry,

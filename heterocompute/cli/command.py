@@ -59,6 +59,7 @@ WRITTEN = {
     "yaml": "--toml or --yaml",
     "output": "OUT",
     "save": "--save",
+    "keep": "--keep",
 }
 READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recipe": "--recipe"}
 READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels", "text": "--text"}

@@ -45,6 +45,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--seed", type=int, default=0, metavar="N", help="random seed; the same seed draws the same points"
     )
     add_workers(found, "processes that evaluate points")
+    found.add_argument("--keep", metavar="PATH",
+                       help="file of evaluated points: points are added to it, and those in it are not evaluated "
+                       "again, so an interrupted command continues")  # fmt: skip
     found.add_argument("--all", action="store_true", help="show every point, not only the Pareto-optimal ones")
     found.add_argument("--csv", metavar="PATH", help="also write every point as CSV")
     found.add_argument("--plot", metavar="PATH", help="also write the plot")
@@ -72,6 +75,7 @@ def _run(arguments: argparse.Namespace) -> int:
             budget=arguments.budget,
             seed=arguments.seed,
             workers=arguments.workers,
+            keep=arguments.keep,
         )
     )
     if arguments.csv:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf, isfinite, log10, nan, sqrt
+from math import frexp, inf, isfinite, log10, nan, sqrt
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..base.float_env import counts_subnormals
 __all__ = ["Error", "error"]
 
 _BLOCK = 1 << 22  # values decoded at a time
+_LEAST = 2.0**-900  # sums of squares below it lose digits
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,35 @@ def error(w: Any, q: Any) -> Error:
     y = q if packed else as_array(q, "error: q")
     if x.shape != y.shape:
         raise ValueError(f"error: w has shape {x.shape} and q has shape {y.shape}")
-    state = b""
-    for index, slab in q._slabs(_BLOCK) if packed else [((...,), y)]:
-        part = core_view(as_array(slab, "error: q"))
-        (xx, ee, xy, yy, max_abs), state = _core.compare(runtime.run(), core_view(x[index]), part, state)
+    (xx, ee, xy, yy, max_abs), size, differs = _sums(x, y), 0, 0
+    if 0 < max_abs < inf and not (_LEAST < ee < inf):  # float64: squares are out of range, or lose digits
+        differs = -frexp(max_abs)[1]
+        ee = _sums(x, y, differs)[1]
+    if isfinite(ee) and not (_LEAST < min(xx, yy) and max(xx, yy) < inf):
+        size = -frexp(max(float(np.abs(one).max(initial=0)) for pair in _pairs(x, y) for one in pair))[1]
+        xx, _, xy, yy, _ = _sums(x, y, size)
     bits = q.bits_per_value if packed else 8.0 * y.itemsize
     norm = sqrt(xx) * sqrt(yy)
-    if not isfinite(ee):  # a NaN or an infinity on either side, or beyond float64
+    if not isfinite(ee):  # a NaN or an infinity on either side
         return Error(nan, ee, ee if np.isnan(ee) else max_abs, nan, bits)
-    sqnr = inf if ee == 0 else 10 * (log10(xx) - log10(ee)) if xx > 0 else -inf
+    sqnr = inf if ee == 0 else 10 * (log10(xx) - log10(ee) + 2 * (differs - size) * log10(2)) if xx > 0 else -inf
     cosine = xy / norm if norm > 0 else float(ee == 0)
-    return Error(sqnr, ee / max(x.size, 1), max_abs, cosine, bits)
+    with np.errstate(over="ignore", under="ignore"):
+        mse = float(np.ldexp(ee / max(x.size, 1), -2 * differs))
+    return Error(sqnr, mse, max_abs, cosine, bits)
+
+
+def _pairs(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+    for index, slab in y._slabs(_BLOCK) if isinstance(y, PackedArray) else [((...,), y)]:
+        yield x[index], as_array(slab, "error: q")
+
+
+def _sums(x: Any, y: Any, power: int = 0) -> Any:
+    """Return the sums of x^2, (x - y)^2, x y and y^2, and the largest abs(x - y), of both times 2^power."""
+    state, sums = b"", (0.0,) * 5
+    for one, two in _pairs(x, y):
+        if power:
+            with np.errstate(over="ignore", under="ignore"):
+                one, two = (np.ldexp(part.astype(np.float64), power) for part in (one, two))
+        sums, state = _core.compare(runtime.run(), core_view(one), core_view(two), state)
+    return sums

@@ -227,6 +227,7 @@ class Grid:
             at, stands = pattern.places(held.positions())
             zeros = base.of_rows(part).nearest(np.zeros(at.shape))
             at = np.where(stands, at, 0)
+            stands &= np.take_along_axis(pattern.mask[:, part], at, axis=0) != 0  # blocks may keep fewer than n
             found[:, part] = np.where(stands, np.take_along_axis(codes[:, part], at, axis=0), zeros)
         if not self.exact:
             parts = base.quantized(found, source_dtype).components

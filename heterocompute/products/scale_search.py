@@ -1,12 +1,13 @@
 """Scales of least squared error, with each value's error weighted by its input if that is known.
 
 For every group the scales of plain rounding, times 1, 0.98 ... 0.3, are tried in stored precision; MX tries the
-neighbouring exponents. The error is that of the decoded values. The first among equals wins.
+neighbouring exponents. The error is that of the decoded values. The first among equals wins. Scales that are stored
+in two levels are rounded twice, so the result is compared with plain rounding at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -16,12 +17,12 @@ import numpy as np
 from ..arrays.components import layout_of
 from ..arrays.quantized import QuantizedArray
 from ..arrays.rows import row_blocks, rows_first
-from .columns import to_columns
+from .columns import decoded_rows, to_columns
 from .grid import Grid, Scales
 from .grid_of import check_grid, grid_of
 from .nearest import nearest
 
-__all__ = ["rounded_best", "search_scales"]
+__all__ = ["no_worse", "rounded_best", "search_scales"]
 
 Array = np.ndarray[Any, Any]
 
@@ -141,11 +142,47 @@ def rounded_best(q: QuantizedArray, x: Array) -> QuantizedArray:
         w = to_columns(values, held.axis)
         grid = search_scales(grid_of(held), w)
         found = grid.quantized(grid.nearest(w), x.dtype.name)
+        found = no_worse(found, held, [_squares(one, w) for one in (found, held)])
         if some is None:
             return found
         for name, (_, _, by_row) in layout_of(fmt, q.shape, q.axis).items():
             if by_row:  # scales that all rows share are not searched
                 q.components[name][some] = found.components[name]
+    return q
+
+
+def _squares(q: QuantizedArray, w: Array) -> Array:
+    """Return the squared error of each row of (columns, rows), columns ascending."""
+    lost = w - decoded_rows(q).T
+    return np.asarray(np.cumsum(lost * lost, axis=0)[-1])
+
+
+def no_worse(q: QuantizedArray, plain: QuantizedArray, losses: Sequence[Array]) -> QuantizedArray:
+    """Return an array with the rows of plain rounding where these have less error.
+
+    If rows share scales or levels in which the two arrays differ, one of the two arrays is taken as a whole.
+
+    Parameters
+    ----------
+    q, plain : QuantizedArray
+        Of one format, shape and axis; q may change.
+    losses : (ndarray, ndarray)
+        The error of each row of both.
+
+    Returns
+    -------
+    QuantizedArray
+    """
+    layout = layout_of(q.format, q.shape, q.axis)
+    shared = [name for name, (_, _, by_row) in layout.items() if not by_row]
+    alike = all(np.array_equal(q.components[name], plain.components[name]) for name in shared)
+    if not (alike and q.format.splits_into_rows):
+        lost, least = (float(np.cumsum(each)[-1]) for each in losses)
+        return plain if least < lost else q
+    better = losses[1] < losses[0]
+    for name, part in q.components.items() if better.any() else ():
+        if name not in shared:
+            part[better] = plain.components[name][better]
     return q
 
 

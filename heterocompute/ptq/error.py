@@ -29,7 +29,7 @@ class OutputError:
     Attributes
     ----------
     squared : float
-        ``sum |W x - Q x|^2``.
+        ``sum |W x - Q x|^2``; infinity if a packed Q holds a NaN or an infinity.
     relative : float
         ``squared`` over ``sum |W x|^2``; 0 if both are 0.
     output_db : float
@@ -89,7 +89,10 @@ def error(w: Any, q: Any, h: Any, axis: Any = None) -> OutputError:
     axes = tuple(a % x.ndim for a in (given if isinstance(given, tuple) else (given,)))
     if isinstance(q, QuantizedArray) and q.axis == axes:
         return layer_error(x, q, h)
-    rounded = to_columns(as_array(q._values() if isinstance(q, PackedArray) else q, "error: q"), axes).T
+    values = as_array(q._values() if isinstance(q, PackedArray) else q, "error: q")
+    if not isinstance(q, PackedArray):
+        refuse_infinite(values, "error: q")
+    rounded = to_columns(values, axes).T
     return _lost(x, axes, q, rounded, h)
 
 
@@ -103,6 +106,8 @@ def _lost(x: Array, axes: tuple[int, ...], q: Any, rounded: Array, h: Any) -> Ou
     if exact.shape != rounded.shape:
         raise ValueError(f"error: w has shape {x.shape} and q has shape {np.shape(q)}")
     refuse_infinite(exact, "error: w")
+    if not np.isfinite(rounded).all():  # formats that do not saturate
+        return OutputError(inf, inf, -inf)
     squared = whole = 0.0
     for part, matrix in as_matrices(h, exact.shape[1], len(exact), "error"):
         lost = exact[part] - rounded[part]

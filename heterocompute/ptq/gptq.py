@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..arrays.components import layout_of
 from ..arrays.dense import as_array, normalize_axes, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
@@ -22,7 +21,7 @@ from ..products.columns import from_columns, to_columns
 from ..products.grid import Grid
 from ..products.grid_of import grid_of
 from ..products.quantize import quantize
-from ..products.scale_search import search_scales
+from ..products.scale_search import no_worse, search_scales
 from ..training.latent import refuse_latent
 from .error import layer_axis
 from .hessian import Hessian, as_matrices
@@ -106,7 +105,7 @@ def gptq(
     mask : array_like of bool, of w's shape, optional
         For formats with N:M: the values that may be kept, such as
         ``hc.prune_mask(w, "2:4", scores=hc.scores.wanda(w, h))``. Default: chosen during rounding by the error that
-        each removal causes.
+        each removal causes. All other values become 0, or the value of a codebook that is nearest to 0.
 
     Returns
     -------
@@ -213,7 +212,11 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
         grid.take_rows(part.rows, part.grid)
     q = grid.quantized(codes, x.dtype.name)
     del codes, parts
-    q = _no_worse(q, plain, columns, matrices)
+    others = [plain]
+    if (has_pattern(fmt) and mask is None) or (fmt.learns_codebook and options.scales == "search"):
+        others.append(quantize(x, fmt, axes))  # with the mask of the magnitudes, and centres without weights
+    for other in others:
+        q = no_worse(q, other, [_losses(one, columns, matrices) for one in (q, other)])
     return Rounding(q, used, int((diagonals == 0).sum()), changed)
 
 
@@ -267,28 +270,6 @@ def _check_words(order: Any, scales: Any) -> None:
             raise ValueError(f"gptq: {name} is {shown(value)}, expected {shown(wanted[0])} or {shown(wanted[1])}")
 
 
-def _no_worse(
-    q: QuantizedArray, plain: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array]]
-) -> QuantizedArray:
-    """Return the array with the rows of plain rounding where these have less error at the layer's output.
-
-    Scales that are rounded themselves, after the columns, may make a row worse. If rows share scales or levels in which
-    the two arrays differ, one of the two arrays is taken as a whole.
-    """
-    losses = [_losses(one, columns, matrices) for one in (q, plain)]
-    layout = layout_of(q.format, q.shape, q.axis)
-    shared = [name for name, (_, _, by_row) in layout.items() if not by_row]
-    alike = all(np.array_equal(q.components[name], plain.components[name]) for name in shared)
-    if not (alike and q.format.splits_into_rows):
-        lost, least = (float(np.cumsum(each)[-1]) for each in losses)
-        return plain if least < lost else q
-    better = losses[1] < losses[0]
-    for name, part in q.components.items() if better.any() else ():
-        if name not in shared:
-            part[better] = plain.components[name][better]
-    return q
-
-
 def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array]]) -> Array:
     """Return the error of each row at the output, with some rows decoded at a time."""
     k, rows = columns.shape
@@ -325,9 +306,13 @@ def _plainly(
             source = _kept(x, fmt, axes, diagonals, mask)
         elif fmt.learns_codebook and weighted:
             count = x.size // max(diagonals.size, 1)
-            weight = from_columns(np.repeat(diagonals.T, count, axis=1), x.shape, axes)
+            shares = np.ldexp(diagonals, -np.frexp(diagonals.max(initial=0.0))[1])  # which float32 holds
+            weight = from_columns(np.repeat(shares.T, count, axis=1), x.shape, axes)
         q = quantize(source, fmt, axes, importance=weight)
-        return q, grid_of(q)
+        grid = grid_of(q)
+        if mask is not None and grid.pattern is not None:  # some blocks may keep fewer than n
+            grid.pattern.mask[...] &= to_columns(np.asarray(mask), axes, np.uint8)
+        return q, grid
     except ValueError as problem:
         text = str(problem)
         raise ValueError(text if text.startswith("gptq: ") else f"gptq: {text}") from None

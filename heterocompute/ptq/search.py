@@ -105,7 +105,7 @@ def search(
     ------
     TypeError, ValueError
         Weights, budget, Hessians or metric have the wrong type, a Hessian matches no tensor (similar names are listed),
-        the budget is below the cheapest formats, or the metric counts correct answers.
+        the budget is below the cheapest formats, or the metric counts correct answers or never changes.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def _effects(
     step: Steps,
 ) -> tuple[dict[str, float], float]:
     """Return the loss per unit of error of each tensor, and the metric of the exact weights."""
-    alphas: dict[str, float] = {}
+    alphas, disturbs = dict[str, float](), False
     step("evaluate")
     exact = judge(arrays)
     for item in disturbed:
@@ -252,6 +252,12 @@ def _effects(
         size = sum(rounder.error(name, q) for name, q in packed.items())
         change = abs(judge({**arrays, **packed}) - exact)
         alphas |= dict.fromkeys(item, change / size if size else 0.0)
+        disturbs = disturbs or size > 0
+    if disturbs and not any(alphas.values()):
+        raise ValueError(
+            f"search: evaluate returned {shown(exact)} for every rounding of a tensor, so it cannot say what an error "
+            "costs; expected a loss, a divergence or a root mean square"
+        )
     return alphas, exact
 
 
@@ -345,6 +351,7 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
             name = metric if metric is not None else next(iter(found))
             if name not in found:
                 raise ValueError(f"search: evaluate returned no {shown(name)}, only {', '.join(found)}")
+            _refuse_counts(name)
             found = found[name]
         value = as_real(found, "search: what evaluate returned", "a number")
         if not isfinite(value):
@@ -353,13 +360,18 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
 
     if metric is not None and not isinstance(metric, str):
         raise TypeError(f"search: metric is {shown(metric)}, expected a name")
-    if metric is not None and metric.lower() in COARSE:
-        raise ValueError(
-            f"search: metric is {shown(metric)}, which counts right answers: one tensor's rounding changes few "
-            "of them or "
-            "none, so that it cannot say what an error costs; expected a loss, a divergence or a root mean square"
-        )
+    if metric is not None:
+        _refuse_counts(metric)
     return call
+
+
+def _refuse_counts(metric: Any) -> None:
+    """Raise ValueError for a metric that counts right answers."""
+    if isinstance(metric, str) and metric.lower() in COARSE:
+        raise ValueError(
+            f"search: metric is {shown(metric)}, which counts right answers: one tensor's rounding changes few of them "
+            "or none, so that it cannot say what an error costs; expected a loss, a divergence or a root mean square"
+        )
 
 
 def _front(costs: Array, losses: Array, count: int) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ minima            of one side: y = that sum over its codes + the same with codes
 without integers  both decoded to float32, one chain of fma with k ascending
 up to 8 vectors   float32 activations, 16 or 64 accumulators; also those that `activations` rounds, where the
                   weights have no integers
-more vectors      float32 activations, one chain of fma with k ascending
+more vectors      float32 activations, one chain of fma with k ascending; any number of vectors if the largest code is
+                  close to float32's (scaled fp32, tf32, bf16), so that sums of codes overflow
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from . import exact_rows, geometry, integer_terms, quantize, terms, terms_above
 from .arithmetic import Array, decoded, fma
 from .layout import Geometry, Terms, from_groups, normal_axes
+from .minifloat import TYPES
 
 GEMV_VECTORS = 8
 
@@ -324,9 +326,16 @@ def _one(left: _Side, right: _Side, i: int, j: int, gemv: bool) -> Array:
         return product(left.select_columns(i), right.select_columns(j))
     if (left.packed is None) == (right.packed is None) or not gemv:
         return many_vectors(left.select_values(i), right.select_values(j))
+    if any(side.packed is not None and _sums_of_codes_overflow(side.packed.format) for side in (left, right)):
+        return many_vectors(left.select_values(i), right.select_values(j))
     if left.packed is not None:
         return _few(left, i, right.select_values(j)).T
     return _few(right, j, left.select_values(i))
+
+
+def _sums_of_codes_overflow(fmt: Any) -> bool:
+    fmt = getattr(fmt, "base", fmt)
+    return getattr(fmt, "scaled", None) is not None and TYPES[fmt.name].maximum > 2.0**64
 
 
 def _few(weights: _Side, k: int, x: Array) -> Array:

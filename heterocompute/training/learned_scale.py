@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.dense import as_array
+from ..arrays.dense import as_array, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..formats import Format, Int, has_pattern
@@ -33,6 +33,7 @@ def rounded_with_scale(
     steps = form.codes == "integer" and form.signed and not (form.minima or form.fraction_bits) and fmt.unit == 1
     if not steps or has_pattern(fmt) or form.scale not in ("f32", "f16") or form.second != "none":
         raise ValueError(f"fake_quantize: scale is trained for symmetric integers such as int4-g32, not for {fmt}")
+    refuse_infinite(x, "fake_quantize: w")
     plain = Int(fmt.bits, fmt.group)
     q = quantize(np.zeros(x.shape, np.float32), plain, axes)
     given, shape = as_array(scale, "fake_quantize: scale"), q.components["scales"].shape

@@ -126,8 +126,11 @@ def _of_pattern(
         return s.to_dense(), None
     count = fmt.stored_length(x.shape[axes[-1]])
     segments = values.reshape(len(values), values.shape[1] // max(count, 1), count)
-    with refusals(w=("fake_quantize: w", s.to_dense), format=(f"fake_quantize: {fmt.base}", None)):
+    try:
         y, note = rounded(segments, fmt.base, (1, 2), clip, rounding, seed)
+    except ValueError:
+        fake_quantize(x, fmt, axes, clip)  # its error has the index in the whole array
+        raise
 
     def spread(kept: Array) -> Array:
         parts = {**s.components, "values": kept.reshape(values.shape)}

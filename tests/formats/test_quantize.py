@@ -272,3 +272,15 @@ def test_error_measures() -> None:
 def test_bad_arguments_are_named(call, kind, words) -> None:
     with pytest.raises(kind, match=words):
         call(reals((4, 6), 14))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-162, 1e-150, 1e150, 1e160, 1e300])
+def test_errors_of_values_whose_squares_are_beyond_float64(scale: float) -> None:
+    w = np.random.default_rng(0).standard_normal((8, 32))
+    near = w * (1 + 2.0**-10)
+    expected, found = hc.error(w, near), hc.error(w * scale, near * scale)
+    assert found.sqnr_db == pytest.approx(expected.sqnr_db) and found.cosine == pytest.approx(1)
+    assert found.max_abs == pytest.approx(expected.max_abs * scale)
+    assert hc.error(w * 1e-170, hc.quantize(w * 1e-170, "int8")).sqnr_db == 0  # all codes are 0
+    assert hc.error(np.array([scale, 1.0]), np.array([2 * scale, 1.0])).sqnr_db != np.inf
+    assert hc.error(np.array([1e300, 1.0]), np.array([1e300, 2.0])).sqnr_db == pytest.approx(6000)

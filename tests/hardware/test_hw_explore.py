@@ -13,8 +13,10 @@ import said
 
 from heterocompute import hardware as hw
 from heterocompute.cli import main
+from heterocompute.hardware.accelerators import exploring
 from heterocompute.hardware.accelerators.design import Design
 from heterocompute.hardware.accelerators.energies import value_bits
+from heterocompute.hardware.accelerators.exploring import point_cost
 
 NET = hw.as_network([hw.Conv2d(16, 32, 3)], (16, 16, 16))
 SPACE = {"dataflow": ["ws", "os-lws"], "lanes": [8, 16], "format": ["int8", "int4"]}
@@ -103,6 +105,55 @@ def test_workers_are_processes_or_anything_like_map(found: Any) -> None:
 
     with pytest.raises(ValueError, match=said.WORKERS_HAS_NOT_RETURNED_1_OF_2):
         hw.explore(space, NET, workers=forgets)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def _interrupt_after(count: int) -> Any:
+    def progress(done: int, total: int) -> None:
+        if done == count:
+            raise Interrupted
+
+    return progress
+
+
+def test_an_interrupted_exploration_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, space = tmp_path / "points", {"lanes": [8, 16], "dataflow": ["ws", "rs"], "clock": [1e9, 0.7e9]}
+    whole = hw.explore(space, NET)
+    for workers in (1, 2):
+        with pytest.raises(Interrupted):
+            hw.explore(space, NET, progress=_interrupt_after(3 * workers), keep=path, workers=workers)
+    assert len(path.read_bytes().splitlines()) == 7
+    evaluated: list[Any] = []
+    monkeypatch.setattr(exploring, "point_cost", lambda task: evaluated.append(task) or point_cost(task))
+    told: list[int] = []
+    found = hw.explore(space, NET, progress=lambda done, total: told.append(done), keep=path)
+    assert (found.table, found.refused, len(evaluated)) == (whole.table, whole.refused, 2) and told == [6, 7, 8]
+    again = hw.explore({**space, "lanes": 8}, NET, "area", keep=path)  # a part of the space, by another objective
+    assert len(evaluated) == 2 and len(again.table) == 2
+    hw.explore(space, NET, batch=2, keep=path)
+    hw.explore({"lanes": 8}, "digits", keep=path)
+    assert len(evaluated) == 2 + 8 + 1
+
+
+def test_lines_that_are_not_complete_are_evaluated_again(tmp_path: Path) -> None:
+    path, space = tmp_path / "points", {"lanes": [8, 16]}
+    whole = hw.explore(space, NET, keep=path)
+    good = path.read_bytes()
+    for bad in (good[:-9], good[:40], good.replace(b"1", b"2", 60)[:24] + good[24:-1], good[:-30] + b"9" + good[-29:]):
+        path.write_bytes(bad if bad[:24] == good[:24] else good[:24] + bad[24:])
+        assert hw.explore(space, NET, keep=path).table == whole.table
+        assert hw.explore(space, NET, keep=path).table == whole.table
+    path.write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(ValueError, match=said.HOLDS_NO_POINTS):
+        hw.explore(space, NET, keep=path)
+    assert path.read_bytes() == b"a,b\n1,2\n"
+    with pytest.raises(ValueError, match=said.KEEP_IS_A_URL):
+        hw.explore(space, NET, keep="s3://bucket/points")
+    with pytest.raises(OSError, match="missing"):
+        hw.explore(space, NET, keep=tmp_path / "missing" / "points")
 
 
 def test_a_value_that_is_given_twice_is_one_point() -> None:

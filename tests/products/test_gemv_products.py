@@ -34,6 +34,22 @@ def test_few_vectors_follow_the_stated_order(text: str, isa: str) -> None:
             assert same_bits(hc.linear(x, hc.quantize(w, fmt)), expected), (m, n, k)
 
 
+@pytest.mark.parametrize("text", ["bf16-row", "tf32-g16", "fp32-tensor", "bf16-row+2:4"])
+def test_sums_of_codes_close_to_the_largest_float_do_not_overflow(text: str) -> None:
+    """Codes are up to 3.4e38, so the values are summed: one chain, for any number of rows and in any order."""
+    w = reals((5, 70), 1) * np.float32([[1], [1e-3], [1e3], [2], [1]])
+    q = hc.quantize(w, text)
+    for m in (1, 3, 8, 9, 33):
+        x = reals((m, 70), m)
+        y = hc.linear(x, q)
+        assert np.isfinite(y).all()
+        with hc.use(order="one"):
+            assert same_bits(hc.linear(x, q), y)
+        if "+" not in text:
+            assert same_bits(y, product.linear(x, product.packed(w, hc.format(text))))
+        assert np.allclose(y, x.astype(np.float64) @ np.asarray(q, np.float64).T, rtol=1e-4, atol=1e-2)
+
+
 def _one_nan(y: np.ndarray) -> np.ndarray:
     """Return the result with one NaN for all, since processors produce different NaNs."""
     return np.where(np.isnan(y), np.float32(np.nan), y)

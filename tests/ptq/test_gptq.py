@@ -276,19 +276,26 @@ def test_what_is_refused(w: Any, h: hc.ptq.Hessian, tmp_path: Path) -> None:
 # Plain rounding is among the candidates.
 
 
-@pytest.mark.parametrize(
-    ("seed", "fmt"), [(30, "nf4-g5-dq"), (65, "nf4-g5-dq"), (123, "nf4-g16-dq"), (127, "int4-g16"), (297, "nf4-g16-dq")]
-)
-def test_it_is_no_worse_than_plain_rounding(seed: int, fmt: str) -> None:
-    """Without the comparison their error would be 1.01 to 1.17 times as large."""
+def problem(seed: int) -> Any:
     rng = np.random.default_rng(seed)
     k, rows = int(rng.integers(2, 64)), int(rng.integers(1, 12))
     x = rng.standard_normal((rng.integers(1, 60), k)) * np.exp(rng.standard_normal(k) * rng.choice([0, 1, 2]))
-    w = (rng.standard_normal((rows, k)) * np.exp(rng.standard_normal((rows, 1)) * rng.choice([0, 1, 3]))).astype(
-        np.float32
-    )
+    w = rng.standard_normal((rows, k)) * np.exp(rng.standard_normal((rows, 1)) * rng.choice([0, 1, 3]))
     h = hc.ptq.Hessian(k)
     h.add(x)
+    return w.astype(np.float32), h
+
+
+@pytest.mark.parametrize(
+    ("seed", "fmt"),
+    [
+        (30, "nf4-g5-dq"), (65, "nf4-g5-dq"), (123, "nf4-g16-dq"), (127, "int4-g16"), (297, "nf4-g16-dq"),
+        (114, "cb2+2:4"),
+    ],
+)  # fmt: skip
+def test_it_is_no_worse_than_plain_rounding(seed: int, fmt: str) -> None:
+    """Without the comparison their error would be 1.01 to 1.17 times as large."""
+    w, h = problem(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         q = hc.ptq.gptq(w, h, fmt)
@@ -302,6 +309,24 @@ def test_it_is_no_worse_than_plain_rounding(seed: int, fmt: str) -> None:
     if fmt == "int4-g16":  # rows are by themselves
         assert (lost(q) <= lost(plain) * (1 + 1e-9)).all()
     assert lost(q).sum() <= lost(plain).sum() * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("fmt", ["int4-g16", "cb3", "cb2-g16", "vsq4-g16-s4", "2:4"])
+def test_the_magnitude_of_inputs_does_not_change_the_codes(fmt: str) -> None:
+    w, h = problem(3)
+    expected = hc.ptq.gptq(w, h.matrix, fmt)
+    for exponent in (-900, -200, 200, 900):
+        assert hc.ptq.gptq(w, np.ldexp(h.matrix, exponent), fmt) == expected
+
+
+@pytest.mark.parametrize(("seed", "fmt"), [(29, "vsq4-g16-s4-refit"), (113, "nf4-g16-dq"), (164, "vsq4-g16-s4")])
+def test_searched_scales_are_no_worse_than_plain_rounding(seed: int, fmt: str) -> None:
+    """Scales in two levels are searched as floats first, and then rounded."""
+    w, _ = problem(seed)
+    searched, plain = (
+        ((w - hc.quantize(w, fmt, clip=clip).dequantize(np.float64)) ** 2).sum() for clip in ("search", None)
+    )
+    assert searched <= plain
 
 
 def test_losses_are_sums_in_order() -> None:
@@ -336,3 +361,12 @@ def test_descent_lowers_the_error_without_damping_and_may_raise_the_damped_one()
             assert (plain[1] <= plain[0] * (1 + 1e-5) + 1e-9).all()
             rises += int((other[1] > other[0] * (1 + 1e-6)).sum())
     assert rises > 0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_errors_of_weights_that_are_not_finite(value: float) -> None:
+    w = np.float32([[1, 2]])
+    with pytest.raises(ValueError, match=said.Q_HAS_NOT_FINITE):
+        hc.ptq.error(w, np.float32([[value, 2]]), np.eye(2))
+    q = hc.quantize(np.float32([[1e5, 2]]), "fp8_e4m3fn-nosat")  # 1e5 becomes NaN
+    assert hc.ptq.error(w, q, np.eye(2)).output_db == -np.inf

@@ -74,6 +74,16 @@ def test_a_mask_is_kept_to(w: Any, h: hc.ptq.Hessian) -> None:
         hc.ptq.gptq(w, h, "int8", mask=mask)
 
 
+@pytest.mark.parametrize("fmt", ["2:4", "int8+2:4", "vsq4-g8-s4+2:4", "int4-asym+2:4"])
+def test_a_mask_may_keep_fewer_values_than_the_pattern(fmt: str, w: Any, h: hc.ptq.Hessian) -> None:
+    mask = hc.prune_mask(w, "1:4")
+    mask[0], mask[1, :4] = False, False
+    found = np.asarray(hc.ptq.gptq(w, h, fmt, mask=mask))
+    assert (found[~mask] == 0).all() and (found[mask] != 0).mean() > 0.8
+    best = hc.ptq.error(w, hc.ptq.gptq(w, h, "1:4"), h).output_db
+    assert hc.ptq.error(w, found, h).output_db < best  # which chooses the mask and does not round
+
+
 @pytest.mark.parametrize("fmt", ["2:4", "int4-g16+2:4", "vsq4-g16-s4+2:4", "mxfp4+1:4"])
 def test_sweeps_over_what_is_kept_never_raise_the_error(fmt: str, w: Any, h: hc.ptq.Hessian) -> None:
     q = hc.quantize(w, fmt)

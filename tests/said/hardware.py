@@ -95,3 +95,5 @@ WORKERS_HAS_NOT_RETURNED_1_OF_2 = "workers has not returned the results of 1 of 
 WORKERS_IS_TWO_EXPECTED_A_NUMBER = "workers is 'two', expected a number of workers, 'dask:ADDRESS'"
 YEAR_IS_2020 = "year is '2020'"
 ZZZZ_IS_NONE_OF_THE_BUILT = "'zzzz' is not a built-in network; hw.networks has the names"
+HOLDS_NO_POINTS = "holds no points of an exploration"
+KEEP_IS_A_URL = "keep is 's3://bucket/points', expected a local path"

@@ -45,3 +45,4 @@ W_IS_MULTIPLIED_ALONG_THE_AXES = r"'w' is multiplied along the axes \(0,\) and \
 X_FLOAT_WAS_GIVEN_FOR_SOME = "x_float was given for some inputs alone"
 X_HAS_SHAPE_3_4 = r"x has shape \(3, 4\), expected last dimensions of \(2, 4\)"
 ZZZ_WHICH_IS_NO_TENSOR_THERE = r"'zzz', which is not a tensor; there are 'conv1.weight', .*\.\.\."
+Q_HAS_NOT_FINITE = r"error: q has (nan|inf) at index \(0, 0\)"

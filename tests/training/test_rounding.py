@@ -148,6 +148,18 @@ def test_trained_scales_have_the_gradient_of_lsq():
             hc.training.fake_quantize(**{"w": w, "fmt": "int3-g16", "axis": (2, 0), "scale": s, **change})
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_errors_name_the_index_in_the_whole_array(value):
+    w = W.copy()
+    w[1, 2, 3] = value
+    found = f"w has {value} at index \\(1, 2, 3\\)"
+    with pytest.raises(ValueError, match=found):
+        hc.training.fake_quantize(w, "int4+2:4", axis=-1, rounding="stochastic")
+    scale = np.ones(hc.quantize(W, "int4").components["scales"].shape, np.float32)
+    with pytest.raises(ValueError, match=found):
+        hc.training.fake_quantize(w, "int4", scale=scale)
+
+
 def test_a_seed_is_one_for_either_rounding():
     for rounding in ("nearest", "stochastic"):
         with pytest.raises(TypeError, match=said.SEED_IS_X):

@@ -58,7 +58,9 @@ static hc_status multiply(const hc_product *product, hc_plan *asked, hc_error *e
 
 /* Whether rows of floats are multiplied in the order of few vectors. No other function decides this by the number of
  * rows. */
-static bool sums_as_few(const hc_run *run, int64_t rows) { return run->one_order || rows <= HC_GEMV_MOST; }
+static bool sums_as_few(const hc_run *run, int64_t rows, const hc_matrix *w) {
+    return (run->one_order || rows <= HC_GEMV_MOST) && !hc_sums_of_codes_overflow(&w->packed->format);
+}
 
 /* The number of rows of floats that are multiplied together: as many as stay in the near caches. */
 static int64_t rows_at_once(const hc_product *floats, int64_t ld) {
@@ -111,7 +113,7 @@ static hc_status dense_times_packed(const hc_run *run, const hc_matrix *x, const
     hc_packed_source(&w_source, &packed, w->rows);
     hc_product product = {.run = run, .order = HC_ORDER_CHAIN, .x = &x_source, .w = &w_source, .w_packed = &packed};
     product.out = *out;
-    return sums_as_few(run, x->rows) ? few_times_packed(&product, asked, error) : multiply(&product, asked, error);
+    return sums_as_few(run, x->rows, w) ? few_times_packed(&product, asked, error) : multiply(&product, asked, error);
 }
 
 /* few: x was rows of floats, which are multiplied as few vectors unless both sides have integers. */
@@ -152,7 +154,7 @@ static hc_status quantized_times_packed(const hc_run *run, const hc_encoder *enc
         const hc_matrix part = {.packed = &packed, .geometry = &geometry, .rows = rows, .columns = x->columns};
         const hc_rows target = rows_from(out, row, rows);
         if (status == HC_OK)
-            status = packed_times_packed(run, &part, sums_as_few(run, x->rows), w, &target, asked, error);
+            status = packed_times_packed(run, &part, sums_as_few(run, x->rows, w), w, &target, asked, error);
     }
     hc_components_free(&packed.components);
     return status;

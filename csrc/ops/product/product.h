@@ -64,7 +64,8 @@ struct hc_source {
  *            another such sum has codes of 1 and the minima as scales (ops/gemv/minima.c)
  *   GEMV     up to HC_GEMV_MOST rows of floats, or any number if the run wants one order: 16 accumulators over groups
  *            or 64 over columns (ops/gemv/tiles.c). A path multiplies up to HC_GEMV_BLOCK of these rows at once, for
- *            weights with a pattern up to HC_GEMV_MOST. */
+ *            weights with a pattern up to HC_GEMV_MOST. Formats whose sums of codes overflow have the order CHAIN
+ *            (hc_sums_of_codes_overflow) */
 typedef enum { HC_ORDER_CHAIN = 0, HC_ORDER_FOLDED, HC_ORDER_GROUPED, HC_ORDER_GEMV, HC_N_ORDERS } hc_order;
 enum { HC_GEMV_MOST = 8, HC_GEMV_BLOCK = 32 };
 /* Integers if both sides have them, folded before grouped. Otherwise floats, with an order of its own for few

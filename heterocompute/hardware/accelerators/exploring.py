@@ -18,13 +18,14 @@ from typing import Any
 
 from ...base.texts import near_words
 from ...base.values import as_list, check_count, is_several, shown
-from ...base.workers import Workers, checked_workers, in_order
+from ...base.workers import Workers, checked_workers, in_workers
 from ...report.files import Tabular, write_figure
 from ...report.hardware import front_figure
 from ..network.graph import Network
 from ..network.lookup import as_network
 from .design import DATAFLOWS, Design
 from .energies import operands
+from .points import Points
 
 __all__ = ["Exploration", "explore"]
 
@@ -171,6 +172,7 @@ def explore(
     seed: int = 0,
     workers: Workers = None,
     progress: Callable[[int, int], None] | None = None,
+    keep: str | os.PathLike[str] | None = None,
 ) -> Exploration:
     """Evaluate many accelerators on the same networks, and find the Pareto front in energy, area, time or accuracy.
 
@@ -199,6 +201,9 @@ def explore(
         `heterocompute.quantize_checkpoint`. Default: this process. The result does not depend on it.
     progress : callable, optional
         Called as ``progress(done, total)``.
+    keep : str or os.PathLike, optional
+        File of evaluated points. Each point is appended as soon as it is evaluated. A later call with the same file
+        reads these points instead of evaluating them, also after an interruption, and for another space or objective.
 
     Returns
     -------
@@ -207,9 +212,12 @@ def explore(
     Raises
     ------
     ValueError
-        A name or value is unknown, the space is empty, a column does not exist, or no point runs the networks.
+        A name or value is unknown, the space is empty, a column does not exist, no point runs the networks, or the
+        file `keep` holds something else.
     TypeError
         The space is not a mapping, or `workers` has the wrong type.
+    OSError
+        The file `keep` cannot be read or written.
 
     Notes
     -----
@@ -230,14 +238,28 @@ def explore(
     measured, metrics = _measured(study)
     known = {**dict.fromkeys((*COSTS, "operations_joule", "operations_mm2", "arithmetic_share"), 0.0), **metrics}
     names = _objective(objective, [known])
-    tasks: list[Task] = [(point, nets, batch) for point in points]
-    rows: list[Point] = in_order(who, point_cost, tasks, "explore", progress, processes=True)
+    rows = _rows([(point, nets, batch) for point in points], who, Points(keep), progress)
     kept = [row | measured.get(operands(str(row["format"])), metrics) for row in rows if "reason" not in row]
     refused = [row for row in rows if "reason" in row]
     if not kept:
         raise ValueError(f"explore: no point runs the networks; the first one: {refused[0]['reason']}")
     kept.sort(key=lambda row: [_value(row, name) for name in names])
     return Exploration(tuple(net.name for net in nets), names, kept, refused, tuple(metrics))
+
+
+def _rows(tasks: list[Task], who: Workers, points: Points, progress: Callable[[int, int], None] | None) -> list[Point]:
+    """Return the row of each task: those that are kept, and those that workers evaluate."""
+    found = [points.find(*task) for task in tasks]
+    left = [i for i, row in enumerate(found) if row is None]
+    done = len(tasks) - len(left)
+    if progress is not None and done:
+        progress(done, len(tasks))
+    for i, row in in_workers(who, point_cost, [tasks[i] for i in left], "explore", processes=True):
+        points.add(*tasks[left[i]], row)
+        found[left[i]], done = row, done + 1
+        if progress is not None:
+            progress(done, len(tasks))
+    return [row for row in found if row is not None]
 
 
 def _several(networks: Any) -> list[Any]:
