@@ -144,6 +144,8 @@ class Network:
     prepared : (int, int), optional
         What a backward pass needs of values computed from parameters only, for any batch: elements and bytes, as in
         `Node.kept`.
+    leaves_out : str, optional
+        What is missing, such as the branches of conditionals that are not counted.
 
     Examples
     --------
@@ -158,6 +160,7 @@ class Network:
     note: str = ""
     frozen: int = 0
     prepared: tuple[int, int] = (0, 0)
+    leaves_out: str = ""
 
     def __post_init__(self) -> None:
         check_fields(self, ("frozen", "prepared"))
