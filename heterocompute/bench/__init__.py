@@ -1,22 +1,25 @@
 """The benchmarks: kernels against the machine's limits, OpenBLAS, and the peers that are installed.
 
 Each runs in its own process, with settings that keep OpenBLAS's idle workers from spinning for long on processors of
-the others. `measure` defines how times are taken; `limits`, `gemm`, `gemv`, `quantize`, `formats`, `kmeans`, `headers`,
-`conv`, `models`, `llm`, `imports` and `cuda` define what is timed.
+the others. `measure` defines how times are taken; `summary`, `limits`, `gemm`, `gemv`, `quantize`, `formats`,
+`kmeans`, `headers`, `conv`, `models`, `llm`, `imports` and `cuda` define what is timed.
 """
 
 from __future__ import annotations
 
 import json as json_text
+import operator
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..base import runtime
 from .plan import write_costs
 from .show import markdown as markdown_of, show
+from .summary import joined
 
 __all__ = ["NAMES", "main"]
 
@@ -26,6 +29,7 @@ def __dir__() -> list[str]:
 
 
 NAMES = (
+    "summary",
     "limits",
     "gemm",
     "gemv",
@@ -46,6 +50,8 @@ NAMES = (
 
 SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4"}  # otherwise its idle workers spin for longer than measure.SETTLE_SECONDS
 AVX2_SETTINGS = {"HETEROCOMPUTE_ISA": "avx2", "OPENBLAS_CORETYPE": "Haswell"}
+#: Benchmarks that also run with AVX2 alone, and how both lists of tables are joined.
+NARROW: dict[str, Callable[[list[Any], list[Any]], list[Any]]] = {"gemm": operator.add, "summary": joined}
 
 
 def main(
@@ -89,9 +95,9 @@ def main(
     found: dict[str, Any] = {}
     for name in names or NAMES:
         report = _run(name, quick, counts, {}, check, predict)
-        if report is not None and name == "gemm" and _can_be_avx2():
-            narrow = _run("gemm-avx2", quick, counts, AVX2_SETTINGS)
-            report = narrow and {**report, "tables": report["tables"] + narrow["tables"]}
+        if report is not None and name in NARROW and _can_be_avx2():
+            narrow = _run(f"{name}-avx2", quick, counts, AVX2_SETTINGS)
+            report = narrow and {**report, "tables": NARROW[name](report["tables"], narrow["tables"])}
         if report is None:
             return 1
         measured = {kind: rows for table in report["tables"] for kind, rows in table.pop("costs", {}).items()}

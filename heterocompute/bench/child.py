@@ -15,7 +15,7 @@ from importlib import import_module
 from .machine import machine
 from .measure import CheckFailed, Options
 
-MODULES = {"import": "imports", "gemm-avx2": "gemm"}
+MODULES = {"import": "imports", "gemm-avx2": "gemm", "summary-avx2": "summary"}
 
 
 def main() -> None:

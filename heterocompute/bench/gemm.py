@@ -6,7 +6,6 @@ next to OpenBLAS's own AVX2 kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -90,27 +89,17 @@ def _table(
     avx2 = options.name == "gemm-avx2"
     (m, k), n = x.shape, len(w)
     out = np.empty((m, n), np.float32)
-    work = 2.0 * m * n * k
     blas = find_blas()
     candidates = [loop_limit("dot", threads, options)]
     if blas is not None:
-        candidates.append(_sgemm(blas, x, w, out, threads))
+        candidates.append(sgemm(blas, x, w, out, threads))
         candidates.append(_dense(DENSE, x, w, out, None))
     candidates.append(_dense(OWN, x, w, out, "own"))
-    candidates += [_quantized(x, packed[weights], activations, out) for weights, activations in products]
+    candidates += [quantized(x, packed[weights], activations, out) for weights, activations in products]
     if not avx2:
-        candidates += [_quantized(x, prepack(packed[weights]), activations, out) for weights, activations in PREPACKED]
+        candidates += [quantized(x, prepack(packed[weights]), activations, out) for weights, activations in PREPACKED]
     peers = [] if avx2 else product_peers(w, threads)
-    sample = slice(None, None, _step(m, SAMPLE_ROWS))
-    exact = x[sample].astype(np.float64) @ w.astype(np.float64).T
-    for peer in peers:
-        run = partial(peer.products[0], peer.prepare(x))
-
-        def check(peer: Peer = peer, run: Callable[[], Any] = run) -> None:
-            expect_close(peer.name, peer.answer(run())[sample], exact, peer.error)
-
-        unit = "GFLOP/s" if peer.kind == "bf16" else "GOP/s"
-        candidates.append(Candidate(peer.name, run, work, unit, check))
+    candidates += [peer_of(peer, x, w) for peer in peers]
     times = Times(candidates, options, threads)
     int8_peer = times.best([peer.name for peer in peers if peer.kind == "int8"])
     four_bit_peer = times.best([peer.name for peer in peers if peer.kind == "4 bit"])
@@ -136,7 +125,20 @@ def _step(size: int, samples: int) -> int:
     return max(size // samples, 1)
 
 
-def _sgemm(blas: Blas, x: Array, w: Array, out: Array, threads: int) -> Candidate:
+def peer_of(peer: Peer, x: Array, w: Array) -> Candidate:
+    """Return the candidate of a peer."""
+    run = partial(peer.products[0], peer.prepare(x))
+
+    def check() -> None:
+        sample = slice(None, None, _step(len(x), SAMPLE_ROWS))
+        exact = x[sample].astype(np.float64) @ w.astype(np.float64).T
+        expect_close(peer.name, peer.answer(run())[sample], exact, peer.error)
+
+    return Candidate(peer.name, run, _work(x, w), "GFLOP/s" if peer.kind == "bf16" else "GOP/s", check)
+
+
+def sgemm(blas: Blas, x: Array, w: Array, out: Array, threads: int) -> Candidate:
+    """Return the candidate of OpenBLAS."""
     return Candidate(
         SGEMM, lambda: blas.gemm(threads, x, w, out), _work(x, w), "GFLOP/s", lambda: _check_dense(SGEMM, x, w, out)
     )
@@ -163,7 +165,8 @@ def _check_dense(name: str, x: Array, w: Array, out: Array) -> None:
         raise CheckFailed(f"{name}: beyond the bound of a float32 sum")
 
 
-def _quantized(x: Array, w: QuantizedArray, activations: str | None, out: Array) -> Candidate:
+def quantized(x: Array, w: QuantizedArray, activations: str | None, out: Array) -> Candidate:
+    """Return the candidate that multiplies x with packed weights."""
     name = f"{w.format}{' prepacked' * isinstance(w, Prepacked)} x {activations or 'float32'}"
 
     def check() -> None:

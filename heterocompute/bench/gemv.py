@@ -48,8 +48,8 @@ def measure(options: Options) -> list[Table]:
         w = rng.standard_normal((n, k), dtype=np.float32)
         vectors = rng.standard_normal((max(BATCHES), k), dtype=np.float32)
         smallest = beyond_cache_bytes() if beyond else 1
-        dense = _copies(w, smallest)
-        packed = {text: _copies(quantize(w, text), smallest) for text in FORMATS}
+        dense = copies_of(w, smallest)
+        packed = {text: copies_of(quantize(w, text), smallest) for text in FORMATS}
         for threads in options.threads:
             options.say(f"{n} x {k}, {threads} threads: peers")
             peers = {kind: product_peers(w, threads, (kind,), len(packed[text])) for kind, text in PEER_KINDS.items()}
@@ -63,7 +63,8 @@ def measure(options: Options) -> list[Table]:
     return tables
 
 
-def _copies(w: Any, smallest: int) -> list[Any]:
+def copies_of(w: Any, smallest: int) -> list[Any]:
+    """Return w and copies of it, together more than this many bytes."""
     return [w, *(deepcopy(w) for _ in range(smallest // w.nbytes))]
 
 
@@ -72,38 +73,43 @@ def _candidates(
 ) -> list[Candidate]:
     candidates: list[Candidate] = []
     for text, copies in packed.items():
-        arrays = [part for w in copies for name, part in w.components.items() if name in ("codes", "scales")]
-        candidates += read_limits(arrays, threads, _label(text))
-        candidates += [_quantized(x, copies, a) for a in ACTIVATIONS if a is None or text in INTEGERS]
+        candidates += reads(text, copies, threads)
+        candidates += [quantized(x, copies, a) for a in ACTIVATIONS if a is None or text in INTEGERS]
     blas = find_blas()
     if blas is not None:
-        candidates.append(_dense(blas, x, dense, threads))
+        candidates.append(sgemv(blas, x, dense, threads))
     for kind, text in PEER_KINDS.items():
-        candidates += [_peer(peer, x, dense[0], packed[text]) for peer in peers[kind]]
+        candidates += [peer_of(peer, x, dense[0], packed[text]) for peer in peers[kind]]
     return candidates
 
 
-def _label(text: str) -> str:
-    return f" of {text}"
+def reads(text: str, copies: list[QuantizedArray], threads: int) -> list[Candidate]:
+    """Return the candidates that read codes and scales of these arrays."""
+    arrays = [part for w in copies for name, part in w.components.items() if name in ("codes", "scales")]
+    return read_limits(arrays, threads, f" of {text}")
+
+
+def limit_of(times: Times, text: str) -> str | None:
+    """Return the faster one of the candidates that read the arrays of a format."""
+    return times.best([f"{read} of {text}" for read in READS.values()])
 
 
 def _row(times: Times, name: str, peers: Peers) -> Row:
     text = name.partition(" x ")[0]
-    limit = times.best([read + _label(text) for read in READS.values()])
     kind = "int8" if text == "int8" else "4 bit"
     best_peer = times.best([peer.name for peer in peers[kind]]) if text in FORMATS else None
-    against_peer = _faster(times, name, best_peer)
+    against_peer = faster(times, name, best_peer)
     return times.row(
         name,
-        to_sgemv=_faster(times, name, SGEMV),
-        to_sgemm=_faster(times, name, SGEMM),
-        of_limit=times.fraction(name, limit),
+        to_sgemv=faster(times, name, SGEMV),
+        to_sgemm=faster(times, name, SGEMM),
+        of_limit=times.fraction(name, limit_of(times, text)),
         to_4_bit_peer=against_peer if kind == "4 bit" else None,
         to_int8_peer=against_peer if kind == "int8" else None,
     )
 
 
-def _faster(times: Times, name: str, base: str | None) -> float | None:
+def faster(times: Times, name: str, base: str | None) -> float | None:
     """Return the ratio of the times of one product, independent of the number of copies in a round."""
     ratio, copies = times.speedup(name, base), times.candidates[name].details.get("copies")
     if ratio is None or base is None or copies is None:
@@ -123,7 +129,8 @@ def _bytes(copies: list[Any]) -> int:
     return sum(w.nbytes for w in copies)
 
 
-def _quantized(x: Array, copies: list[QuantizedArray], activations: str | None) -> Candidate:
+def quantized(x: Array, copies: list[QuantizedArray], activations: str | None) -> Candidate:
+    """Return the candidate that multiplies x with each of these copies."""
     first = copies[0]
     name = f"{first.format} x {activations or 'float32'}"
     out = np.empty((len(x), len(first)), np.float32)
@@ -138,7 +145,8 @@ def _quantized(x: Array, copies: list[QuantizedArray], activations: str | None) 
     return Candidate(name, run, _bytes(copies), "GB/s", check, {"copies": len(copies)})
 
 
-def _dense(blas: Blas, x: Array, copies: list[Array], threads: int) -> Candidate:
+def sgemv(blas: Blas, x: Array, copies: list[Array], threads: int) -> Candidate:
+    """Return the candidate of OpenBLAS: sgemv for one vector, sgemm for several."""
     name = SGEMV if len(x) == 1 else SGEMM
     out = np.empty((len(x), len(copies[0])), np.float32)
 
@@ -153,7 +161,8 @@ def _dense(blas: Blas, x: Array, copies: list[Array], threads: int) -> Candidate
     return Candidate(name, run, _bytes(copies), "GB/s", check, {"copies": len(copies)})
 
 
-def _peer(peer: Peer, x: Array, w: Array, like: list[QuantizedArray]) -> Candidate:
+def peer_of(peer: Peer, x: Array, w: Array, like: list[QuantizedArray]) -> Candidate:
+    """Return the candidate of a peer, whose rate counts the bytes of a format with about as many bits."""
     prepared = peer.prepare(x)
     run = _walk(peer.products, lambda product: product(prepared))
     check = _close(peer.name, lambda: peer.answer(peer.products[0](prepared)), x, w, peer.error)

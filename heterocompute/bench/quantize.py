@@ -58,14 +58,14 @@ def _table(arrays: list[Array], threads: int, options: Options) -> Table:
     candidates = read_limits(arrays, threads)
     definitions, plain = {}, {}
     for text in FORMATS:
-        candidates.append(_quantize(arrays, text))
-    candidates.append(_quantize(arrays, MAIN, axis=0))
+        candidates.append(quantizing(arrays, text))
+    candidates.append(quantizing(arrays, MAIN, axis=0))
     for text in ("int8", MAIN):
         candidates += [_fake_quantize(arrays, text), _dequantize(arrays, text)]
     for text in PLAIN:
         candidates.append(_definition(arrays[0], text))
         definitions[text] = candidates[-1].name
-        candidates.append(_plain_numpy(arrays[0], text))
+        candidates.append(plain_numpy(arrays[0], text))
         plain[text] = candidates[-1].name
     others = [_ml_dtypes(arrays[0], name) for name in ML_DTYPES]
     candidates += [candidate for candidate in others if candidate is not None]
@@ -98,7 +98,8 @@ def _turns(arrays: list[Any], act: Callable[[Any], object]) -> Callable[[], obje
     return lambda: act(next(following))
 
 
-def _quantize(arrays: list[Array], text: str, axis: int = -1) -> Candidate:
+def quantizing(arrays: list[Array], text: str, axis: int = -1) -> Candidate:
+    """Return the candidate that quantizes one of the arrays at a time."""
     name = f"quantize {text}" + (f", axis {axis}" if axis >= 0 else "")
 
     def check() -> None:
@@ -142,7 +143,7 @@ def _definition(w: Array, text: str) -> Candidate:
     return Candidate(f"definition {text}", lambda: reference.quantize(part, fmt), part.nbytes, "GB/s")
 
 
-def _plain_numpy(w: Array, text: str) -> Candidate:
+def plain_numpy(w: Array, text: str) -> Candidate:
     """Quantize as a NumPy user would: float32 arithmetic, packing by two shifts."""
     run = {"int8": _numpy_int8, "int4-g32-f16": _numpy_int4, "vsq4-g16-s4": _numpy_vsq, "mxfp4": _numpy_mxfp4}[text]
     name = f"NumPy {text}"

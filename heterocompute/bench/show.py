@@ -10,7 +10,17 @@ from ..report.table import Column, print_table, say_words
 
 Report = dict[str, Any]
 
+
+def _numbers(unit: str, values: list[float]) -> str:
+    """Write numbers of the parts of a row, in the order of its name."""
+    return " / ".join(f"{value:.2f}" if value < 10 else f"{value:.0f}" for value in values) + unit
+
+
 HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "compared": ("compared with", str),
+    "speedups": ("speedup", partial(_numbers, " x")),
+    "of_limits": ("share of the limit", partial(_numbers, "")),
+    "limit": ("limit", str),
     "cases": ("cases", str),
     "bits": ("bits", lambda value: f"{value:.2f}"),
     "gaussian_db": ("Gaussian dB", lambda value: f"{value:.1f}"),
@@ -60,7 +70,7 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 # Columns that stay on a narrow terminal. Of the others the kernel is removed first, then the last column.
-STAY = ("bits", "chosen", "fastest", "slower", "seconds", "rate", "unit")
+STAY = ("compared", "speedups", "bits", "chosen", "fastest", "slower", "seconds", "rate", "unit")
 
 
 def show(report: Report) -> None:

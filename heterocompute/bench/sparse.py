@@ -65,8 +65,8 @@ def _products(x: Array, w: Array, threads: int, options: Options) -> Table:
     candidates = [
         Candidate(DENSE, lambda: matmul(x, w.T, out=out), work, "GFLOP/s"),
         Candidate(OWN, own, work, "GFLOP/s"),
-        *(_sparse(text, x, prune(w, text), None, out) for text in PATTERNS),
-        *(_sparse(f"{text} x int8", x, quantize(w, text), "int8", out) for text in QUANTIZED),
+        *(sparse_product(text, x, prune(w, text), None, out) for text in PATTERNS),
+        *(sparse_product(f"{text} x int8", x, quantize(w, text), "int8", out) for text in QUANTIZED),
     ]
     times = Times(candidates, options, threads)
     rows = [times.row(name, to_sgemm=times.speedup(name, DENSE)) for name in times.candidates]
@@ -78,10 +78,10 @@ def _one_vector(shape: tuple[int, int], threads: int, options: Options) -> Table
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((1, k), dtype=np.float32), rng.standard_normal((n, k), dtype=np.float32)
     out, smallest = np.empty((1, n), np.float32), beyond_cache_bytes() if shape == BEYOND else 0
-    candidates = [_walk(DENSE, x, w, None, out, smallest)]
+    candidates = [walk(DENSE, x, w, None, out, smallest)]
     for text, activations in ONE_VECTOR:
         packed = prune(w, text) if text in PATTERNS else quantize(w, text)
-        candidates.append(_walk(f"{text} x {activations or 'float32'}", x, packed, activations, out, smallest))
+        candidates.append(walk(f"{text} x {activations or 'float32'}", x, packed, activations, out, smallest))
     times = Times(candidates, options, threads)
 
     def faster(name: str, base: str) -> float | None:
@@ -101,7 +101,8 @@ def _one_vector(shape: tuple[int, int], threads: int, options: Options) -> Table
     return {"title": title, "threads": threads, "shape": [1, n, k], "rows": rows}
 
 
-def _walk(name: str, x: Array, w: Any, activations: str | None, out: Array, smallest: int) -> Candidate:
+def walk(name: str, x: Array, w: Any, activations: str | None, out: Array, smallest: int) -> Candidate:
+    """Return the candidate that multiplies x with w and copies of it, together more than this many bytes."""
     copies = [w, *(deepcopy(w) for _ in range(smallest // w.nbytes))]
 
     def product(one: Any) -> Array:
@@ -123,7 +124,9 @@ def _walk(name: str, x: Array, w: Any, activations: str | None, out: Array, smal
     return Candidate(name, run, nbytes, "GB/s", check, {"copies": len(copies)})
 
 
-def _sparse(name: str, x: Array, w: QuantizedArray, activations: str | None, out: Array) -> Candidate:
+def sparse_product(name: str, x: Array, w: QuantizedArray, activations: str | None, out: Array) -> Candidate:
+    """Return the candidate that multiplies x with pruned weights."""
+
     def check() -> None:
         found = linear(x, w, activations=activations)
         with use(isa="scalar", threads=1):

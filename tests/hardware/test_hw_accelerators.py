@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import runpy
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import said
 import heterocompute as hc
 from heterocompute import hardware as hw
 from heterocompute.cli import main
-from heterocompute.hardware.accelerators import row_stationary, sparse
+from heterocompute.hardware.accelerators import nonzeros, row_stationary
 
 SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "docs" / "figures" / "accelerators"))
 MACHINES = [hw.accelerators.accelerator(name) for name in hw.accelerators.names()]
@@ -284,12 +285,89 @@ def test_scnn_and_its_rival_wait_for_the_same_dram() -> None:
 def test_scnn_takes_the_steps_of_the_outer_product(size: tuple[int, int, int]) -> None:
     random = np.random.default_rng(1)
     x, w = random.random(size) < 0.4, random.random((21, size[0], 3, 3)) < 0.3
-    ours = sparse.outer_steps(x, w)
+    tile = [-(-length // 8) for length in size[1:]]
+    group = max(1, 1024 // ((tile[0] + 2) * (tile[1] + 2)))
+    whole = np.zeros((size[0], 8 * tile[0], 8 * tile[1]), bool)
+    whole[:, : size[1], : size[2]] = x
+    values = whole.reshape(size[0], 8, tile[0], 8, tile[1]).sum((2, 4))
+    weights = np.stack([w[first : first + group].sum((0, 2, 3)) for first in range(0, len(w), group)])
+    ours = nonzeros.outer_steps(nonzeros.Tiling(values, weights, group), 8)
     operands = (x[None].astype(np.float32), w.astype(np.float32))
     _, counts = hc.conv2d_outer(*operands, padding=1, counts=True)
     assert (ours["steps"], ours["products"]) == (counts.steps, counts.products)
     assert ours["cycles"] <= counts.cycles  # there a conflict of banks takes cycles
     assert ours["cycles"] * 64 >= ours["steps"]
+
+
+@pytest.mark.parametrize(("rows", "columns", "density"), [(5, 40, 0.5), (1300, 70, 0.04), (640, 33, 1.0), (64, 9, 0.0)])
+@pytest.mark.parametrize("depth", [1, 8, 10**9])
+def test_eie_runs_as_the_encoded_matrix_does(rows: int, columns: int, density: float, depth: int) -> None:
+    random = np.random.default_rng(2)
+    w, x = random.random((rows, columns)) < density, random.random(columns) < 0.6
+    encoded = hc.encode_csr(w.astype(np.float32), np.arange(16, dtype=np.float32), 64)
+    load = encoded.load_balance(x.astype(np.float32), depth)
+    padded = np.zeros((-(-rows // 64) * 64, columns), bool)
+    padded[:rows] = w
+    entries = nonzeros.count_entries(padded.reshape(-1, 64, columns).transpose(0, 2, 1), columns, 64)
+    ours = nonzeros.run_queues(entries, np.flatnonzero(x), depth)
+    wanted = load.cycles, load.broadcasts, load.stalls, load.busy.sum(), load.padding
+    assert (ours.cycles, ours.broadcasts, ours.stalls, ours.busy, ours.padding) == wanted
+    assert ours.entries == encoded.components["entries"].size
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize(("taps", "dilation", "padding"), [(1, 1, 0), (3, 1, 1), (7, 1, 3), (3, 2, 2), (3, 24, 24)])
+def test_phases_and_tiles_hold_every_value_once(taps: int, dilation: int, padding: int, stride: int) -> None:
+    extent = dilation * (taps - 1) + 1
+    outputs = (33 + 2 * padding - extent) // stride + 1
+    spanned = (outputs - 1) * stride + extent - 2 * padding
+    axis = nonzeros.Axis(outputs, taps, stride, dilation, padding)
+    for parts in (1, 8, 16):
+        cells = axis.cells(parts)
+        assert cells.shape == (stride, parts) and cells.min() >= 0 and cells.sum() == spanned
+        assert cells.max() <= -(-axis.length // parts)
+    assert axis.phase_taps().sum() == taps
+
+
+def test_a_sample_of_a_large_layer_costs_what_the_layer_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = nonzeros.eie_load(4096, 2000, 0.1, 0.4, 8, 64)
+    loops = hw.networks["vgg16"].problems()[8]
+    steps = nonzeros.scnn_steps(loops, 0.3, 0.5, 8, 1, 1024)
+    monkeypatch.setattr(nonzeros, "VALUES", 1 << 20)
+    monkeypatch.setattr(nonzeros, "COUNTS", 1 << 13)
+    assert nonzeros.eie_load(4096, 2000, 0.1, 0.4, 8, 64).cycles == pytest.approx(whole.cycles, rel=0.01)
+    few = nonzeros.scnn_steps(loops, 0.3, 0.5, 8, 1, 1024)
+    assert few["groups"] == steps["groups"]
+    for key in ("cycles", "products", "steps"):
+        assert few[key] == pytest.approx(steps[key], rel=0.05)
+    monkeypatch.setattr(nonzeros, "LENGTH", 1024)
+    assert nonzeros.eie_load(4096, 2000, 0.1, 0.4, 8, 64).cycles == pytest.approx(whole.cycles, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["eie", "scnn"])
+def test_machines_that_skip_zeros_store_no_matrix(name: str) -> None:
+    """The two large matrices of a GPT-3 layer; a matrix of a GiB would not fit the limit."""
+    machine = hw.accelerators.accelerator(name)
+    zeros = {f"{i}.linear": {"W": 0.1, "I": 0.4, "O": 1.0} for i in range(2)}
+    model = [hw.Linear(49152, 12288, bias=False), hw.Linear(12288, 10**7, bias=False)]
+    tracemalloc.start()
+    try:
+        found = machine.report(model, input_shape=(49152,), zeros=zeros)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 400 << 20
+    first, second = found.layers
+    assert second.work / first.work == pytest.approx(10**7 / 49152, rel=0.05)  # 12,288 random inputs: 1.1% each
+
+
+def test_scnn_runs_filters_wider_than_the_image() -> None:
+    """Dilation 24 and a 33 x 33 image, as in DeepLab."""
+    machine, zeros = hw.accelerators.scnn(), {"0.conv2d": {"W": 1.0, "I": 1.0, "O": 1.0}}
+    layer = hw.Conv2d(64, 64, 3, padding=24, dilation=24)
+    (found,) = machine.report(layer, input_shape=(64, 33, 33), zeros=zeros).layers
+    parts, values = machine.formats["int16"] // 16, 64 * 33 * 33
+    assert found.work >= values * 64 * 9 / 16 / parts
 
 
 def test_a_stride_is_phases() -> None:

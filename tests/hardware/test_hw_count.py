@@ -395,3 +395,20 @@ def test_the_networks_are_a_mapping() -> None:
 
 def test_counts_may_be_integers_of_numpy() -> None:
     assert hw.count("resnet50", batch=np.int64(4)).macs == hw.count("resnet50", batch=4).macs
+
+
+def test_latents_become_keys_and_values_of_a_prompt_only() -> None:
+    """DeepSeek-V3: 128 heads of 128 + 64 and 128, latents of 512, 61 layers."""
+    model = hw.networks["deepseek_v3"]
+    prompt, token = model.with_input((100,)), model.decoding(99)
+
+    def of_attention(network: hw.Network) -> int:
+        parts = "scores", "scores_rotary", "context"
+        return sum(flow.macs for flow in network if flow.name.rpartition(".")[2] in parts)
+
+    assert of_attention(prompt) == 61 * 128 * 100 * 100 * (128 + 64 + 128)
+    assert of_attention(token) == 61 * 128 * 100 * (512 + 64 + 512)
+    assert prompt.params == token.params == model.params
+    maps = [flow.macs for flow in prompt if flow.name.endswith(("key_up", "value_up"))]
+    assert maps == [100 * 512 * 128 * 128] * 2 * 61
+    assert hw.memory.kv_cache(prompt, 100) == hw.memory.kv_cache(token, 100) == 2 * 100 * 61 * 576

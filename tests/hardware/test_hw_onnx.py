@@ -311,3 +311,104 @@ def test_graphs_that_mean_nothing_are_refused(nodes: list[Any], words: str, tmp_
     path = save(tmp_path / "odd.onnx", made, {"w": (8, 4)}, ([8, 8], [8, 4]), {"zeros": [0, 0]})
     with pytest.raises(ValueError, match=f"odd.onnx: .*{words}"):
         hw.count(path)
+
+
+def conditional(path: Path, condition: list[Any], branches: tuple[Any, Any], inputs: list[Any] | None = None,
+                after: list[Any] | None = None) -> Path:  # fmt: skip
+    """Save x (N, 8) -> If -> "z" -> y, with weights "w" (8, 16) and "v" (8, 4)."""
+    graphs = [helper.make_graph(nodes, "branch", [], [helper.make_tensor_value_info(end, proto.FLOAT, None)], held)
+              for nodes, end, held in branches]  # fmt: skip
+    nodes = [*condition, helper.make_node("If", ["c"], ["z"], "choose", then_branch=graphs[0], else_branch=graphs[1])]
+    nodes += after or [helper.make_node("Relu", ["z"], ["y"])]
+    held = [helper.make_tensor(n, proto.FLOAT, d, [0.0] * math.prod(d)) for n, d in (("w", (8, 16)), ("v", (8, 4)))]
+    held.append(helper.make_tensor("two", proto.INT64, [], [2]))
+    x, y = (helper.make_tensor_value_info(name, proto.FLOAT, dims) for name, dims in (("x", ["N", 8]), ("y", None)))
+    graph = helper.make_graph(nodes, "g", [x, *(inputs or [])], [y], held)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(path))
+    return path
+
+
+def one_matmul(weights: str, end: str = "out") -> Any:
+    return [helper.make_node("MatMul", ["x", weights], [end], f"by_{weights}")], end, []
+
+
+FLAG = helper.make_tensor_value_info("c", proto.BOOL, [])
+RATE = helper.make_tensor_value_info("rate", proto.INT64, [])
+
+
+def test_of_a_conditional_the_larger_branch_counts(tmp_path: Path) -> None:
+    path = conditional(tmp_path / "if.onnx", [], (one_matmul("v"), one_matmul("w")), [FLAG])
+    found = hw.count(path)
+    assert (found.macs, found.params) == (8 * 16, 8 * 16)
+    assert [row["name"] for row in found.layers if row["macs"]] == ["by_w"]
+    assert found.leaves_out.endswith("the then branch of choose")
+    assert hw.roofline(path, "t4", "fp16").seconds > 0
+    same = hw.count(conditional(tmp_path / "same.onnx", [], (one_matmul("v"), one_matmul("v")), [FLAG]))
+    assert same.macs == 8 * 4 and "branch of" not in same.leaves_out
+
+
+def test_a_condition_on_values_that_all_samples_share_is_read(tmp_path: Path) -> None:
+    """As silero-vad compares the sampling rate."""
+    condition = [helper.make_node("Equal", ["rate", "two"], ["c"])]
+    found = hw.count(conditional(tmp_path / "rate.onnx", condition, (one_matmul("w"), one_matmul("v")), [RATE]))
+    assert found.macs == 8 * 16 and found.leaves_out.endswith("the else branch of choose")
+
+
+@pytest.mark.parametrize("rank_is_two", [True, False])
+def test_shapes_decide_a_condition(rank_is_two: bool, tmp_path: Path) -> None:
+    condition = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Size", ["s"], ["rank"]),
+                 helper.make_node("Equal", ["rank", "two"], ["c" if rank_is_two else "no"])]  # fmt: skip
+    condition += [] if rank_is_two else [helper.make_node("Not", ["no"], ["c"])]
+    found = hw.count(conditional(tmp_path / "rank.onnx", condition, (one_matmul("v"), one_matmul("w"))))
+    assert found.macs == 8 * (4 if rank_is_two else 16) and "branch of" not in found.leaves_out
+
+
+def test_branches_inside_branches_keep_their_names_apart(tmp_path: Path) -> None:
+    """Both conditionals have branches that call their values alike, with an initializer of their own."""
+    own = [helper.make_tensor("own", proto.FLOAT, (16, 2), [0.0] * 32)]
+    small = [helper.make_node("MatMul", ["x", "v"], ["out"])], "out", []
+    wide = (
+        [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("MatMul", ["t", "own"], ["out"])],
+        "out",
+        own,
+    )
+    graphs = [helper.make_graph(nodes, "inner", [], [helper.make_tensor_value_info(end, proto.FLOAT, None)], held)
+              for nodes, end, held in (small, wide)]  # fmt: skip
+    inner = helper.make_node("If", ["c"], ["out"], "inside", then_branch=graphs[0], else_branch=graphs[1])
+    again = helper.make_node("If", ["c"], ["y"], "second", then_branch=graphs[0], else_branch=graphs[1])
+    path = conditional(tmp_path / "deep.onnx", [], (([inner], "out", []), one_matmul("v")), [FLAG], [again])
+    found = hw.count(path)
+    assert found.macs == 2 * (8 * 16 + 16 * 2)
+    assert found.params == 8 * 16 + 2 * 16 * 2  # both own theirs
+    assert found.leaves_out.count("branch of") == 3 and "the then branch of inside" in found.leaves_out
+
+
+def test_a_branch_that_does_not_fit_is_never_the_one(tmp_path: Path) -> None:
+    odd = [helper.make_node("Reshape", ["x", "five"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["out"])]
+    five = [helper.make_tensor("five", proto.INT64, [2], [-1, 5])]
+    found = hw.count(conditional(tmp_path / "odd.onnx", [], ((odd, "out", five), one_matmul("v")), [FLAG]))
+    assert found.macs == 8 * 4 and found.leaves_out.endswith("the then branch of choose, which does not fit the input")
+    path = conditional(tmp_path / "none.onnx", [], ((odd, "out", five), (odd, "out", five)), [FLAG])
+    with pytest.raises(ValueError, match="^[^\n]*none.onnx: "):
+        hw.count(path)
+
+
+def test_the_batch_of_another_input_may_follow_its_first_axis(tmp_path: Path) -> None:
+    """The state of a recurrent layer: layers x batch x width, where the exporter names no axis."""
+    nodes = [helper.make_node("Gather", ["state", "at"], ["h"], axis=0), helper.make_node("Add", ["x", "h"], ["s"]),
+             helper.make_node("MatMul", ["s", "w"], ["y"])]  # fmt: skip
+    held = [helper.make_tensor("w", proto.FLOAT, (8, 3), [0.0] * 24), helper.make_tensor("at", proto.INT64, [], [0])]
+    values = [("x", [None, 8]), ("state", [2, None, 8]), ("y", None)]
+    x, state, y = (helper.make_tensor_value_info(name, proto.FLOAT, dims) for name, dims in values)
+    graph = helper.make_graph(nodes, "g", [x, state], [y], held)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(tmp_path / "state.onnx"))
+    assert hw.count(tmp_path / "state.onnx").macs == 24
+
+
+def test_the_files_of_silero_vad_count() -> None:
+    folder = Path(pytest.importorskip("silero_vad").__file__).parent / "data"
+    # STFT of 4 frames, four convolutions, an LSTM of 128, one output
+    macs = 4 * 258 * 256 + 3 * (4 * 129 * 128 + 2 * 128 * 64 + 64 * 64 + 64 * 128) + 2 * 128 * 512 + 128
+    for name in ("silero_vad.onnx", "silero_vad_16k_op15.onnx", "silero_vad_half.onnx", "silero_vad_op18_ifless.onnx"):
+        found = hw.count(folder / name, (576,))
+        assert (found.macs, found.params) == (macs, 309633)

@@ -143,6 +143,27 @@ def test_products_that_torchs_counter_leaves_out(function: Any, shapes: Any, sha
     assert (found.macs, found.params) == (macs, sum(value.numel() for value in module.parameters()))
 
 
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="this torch has no matmul of groups of rows")
+def test_every_row_is_multiplied_by_the_matrix_of_one_expert() -> None:
+    """As transformers computes experts: rows in the order of their experts, and where each expert ends."""
+
+    def experts(x: Any, w: Any) -> Any:
+        return torch._grouped_mm(x[0], w, offs=torch.tensor([2, 2, 6], dtype=torch.int32))
+
+    module = Calls(experts, (3, 16, 8))
+    found = hw.count(module, (6, 16))
+    assert (found.macs, found.params) == (6 * 16 * 8, 3 * 16 * 8)
+    (layer,) = hw.as_network(module, (6, 16)).problems()
+    assert layer.weights < 3 * 16 * 8 + 1 and layer.groups in (2, 3)  # 6 rows reach 2.7 of 3 experts on average
+
+
+def test_empty_parts_of_a_tensor_are_no_nodes() -> None:
+    """As Phi-3 rotates all of a head: the rest that passes is empty."""
+    module = Calls(lambda x, w: torch.cat([x[..., :8] @ w, x[..., 8:]], dim=-1), (8, 8))
+    found = hw.count(module, (3, 8))
+    assert found.macs == 3 * 64 and all(min(row["output"]) > 0 for row in found.layers)
+
+
 def coo(x: Any) -> Any:
     return x[0].to_sparse()
 

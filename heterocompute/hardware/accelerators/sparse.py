@@ -1,32 +1,27 @@
-"""Machines that skip zeros: EIE and SCNN, run on arrays with real zeros at random positions from a fixed seed.
+"""Machines that skip zeros: EIE and SCNN, run on the nonzeros of random arrays from a fixed seed (`nonzeros.py`).
 
-EIE (Han et al., ISCA 2016) runs the encoded matrix itself: `hc.encode_csr(...).load_balance(...)`. SCNN (Parashar et
-al., ISCA 2017) counts the steps of the outer-product convolution, the same as `hc.conv2d_outer(..., counts=True)`, but
-with queues before the banks of accumulators; a stride s makes s x s phases of a unit-stride convolution.
+EIE (Han et al., ISCA 2016) runs as `hc.encode_csr(...).load_balance(...)` does. SCNN (Parashar et al., ISCA 2017)
+counts the steps of the outer-product convolution, the same as `hc.conv2d_outer(..., counts=True)`, but with queues
+before the banks of accumulators; a stride s makes s x s phases of a unit-stride convolution.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ...arrays.eie import EIEArray, encode_csr
 from ...base.values import check_count, shown
 from ..chips.database import device
 from ..network.loops import Loops
 from .accelerator import Accelerator
 from .energies import DRAM, registers, sram
 from .mapped import multiply_add
+from .nonzeros import eie_load, scnn_steps
 from .report import Layer
 
 __all__: list[str] = []
 
-SEED = 0
 SKIPPED = "products that are skipped count as done: more than the peak is possible"
 KIB = 1024
 PES = 64
@@ -90,21 +85,13 @@ def _with_depth(depth: int) -> Cost:
     return eie_cost
 
 
-@functools.lru_cache(maxsize=4)
-def _encoded(rows: int, columns: int, weights: float) -> EIEArray:
-    random = np.random.default_rng(SEED)
-    matrix = random.integers(1, CODES, (rows, columns), dtype=np.uint8).astype(np.float32)
-    matrix[random.random((rows, columns), dtype=np.float32) >= weights] = 0
-    return encode_csr(matrix, np.arange(CODES, dtype=np.float32), PES)
-
-
 @functools.lru_cache(maxsize=256)
 def _eie(rows: int, columns: int, weights: float, inputs: float, depth: int) -> Layer:
-    encoded = _encoded(rows, columns, weights)
-    vector = (np.random.default_rng(SEED).random(columns) < inputs).astype(np.float32)
-    load = encoded.load_balance(vector, depth)
-    busy, process = int(load.busy.sum()), "45nm"
+    load = eie_load(rows, columns, weights, inputs, depth, PES)
+    busy, process = load.busy, "45nm"
     lookups = load.broadcasts * PES
+    stored = 8 * load.entries + 32 * PES * (columns + 1) + 32 * CODES  # entries, pointers, the codebook
+    active = busy / (load.cycles * PES) if load.cycles else 1.0
     energy = {
         "arithmetic": busy * multiply_add("int16", 40, 1, process),
         # 8 entries per row of 64 bits from 128 KB; two 16-bit pointers for each column from 32 KB; the codebook
@@ -114,12 +101,11 @@ def _eie(rows: int, columns: int, weights: float, inputs: float, depth: int) -> 
         "accumulators": busy * 16 * 2 * registers(64, 16, process),
     }
     detail = {
-        "efficiency": load.efficiency,
+        "efficiency": active,
         "stalls": load.stalls,
         "padding": load.padding,
-        "bits": 8 * encoded.nbytes / encoded.size,
+        "bits": stored / (rows * columns),
     }
-    active = load.efficiency
     return Layer("", rows * columns, load.cycles, load.cycles, 0.0, energy, active, detail=detail)
 
 
@@ -251,88 +237,7 @@ def dense_energy(loops: Loops, zeros: Mapping[str, float] | None = None) -> dict
 @functools.lru_cache(maxsize=1024)
 def _scnn(loops: Loops, weights: float, inputs: float) -> dict[str, float]:
     """Return the counts of one image; a tile too large for four filters at a time is split into four."""
-    x, w = operands(loops, weights, inputs)
-    found = [outer_steps(x, w)]
+    found = [scnn_steps(loops, weights, inputs, SIDE, 1, ACCUMULATORS)]
     if found[0]["group"] < 4:
-        found.append(outer_steps(x, w, 2))
-    best = min(found, key=lambda one: one["cycles"])
-    extensive = ("cycles", "products", "steps")
-    return best | {key: best[key] * loops.groups for key in extensive}
-
-
-def operands(loops: Loops, weights: float, inputs: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return where an image and the filters of one group are not zero, with the phases of a stride as channels.
-
-    Parameters
-    ----------
-    loops : Loops
-    weights, inputs : float
-        Shares that are not zero.
-
-    Returns
-    -------
-    (ndarray of bool (C, H, W), ndarray of bool (K, C, R, S))
-    """
-    down, across = loops.stride
-    taps = (-(-loops.r // down), -(-loops.s // across))
-    padding = _padding(loops)
-    size = (loops.p + taps[0] - 1 - 2 * padding[0], loops.q + taps[1] - 1 - 2 * padding[1])
-    k, c = loops.k // loops.groups, loops.c // loops.groups
-    random = np.random.default_rng(SEED)
-    x = random.random((c, size[0] * down, size[1] * across), dtype=np.float32) < inputs
-    if padding != loops.padding:  # stored, as zeros
-        x[:, : loops.padding[0]], x[:, :, : loops.padding[1]] = False, False
-    w = np.zeros((k, c, taps[0] * down, taps[1] * across), bool)
-    w[:, :, : loops.r, : loops.s] = random.random((k, c, loops.r, loops.s), dtype=np.float32) < weights
-    return _phases(x[None], down, across)[0], _phases(w, down, across)
-
-
-def _padding(loops: Loops) -> tuple[int, int]:
-    """Return the padding that is not stored; a strided layer stores its padding, to split it into phases."""
-    return loops.padding if loops.stride == (1, 1) else (0, 0)
-
-
-def outer_steps(x: NDArray[np.bool_], w: NDArray[np.bool_], cuts: int = 1) -> dict[str, float]:
-    """Count the steps of a convolution by outer products: those of `hc.conv2d_outer`, and cycles without conflicts.
-
-    A cell takes, for each channel, every four nonzero values of its tile with every four nonzero weights of the group
-    of filters. After a group the cells wait for the slowest. Queues before the banks absorb every conflict.
-
-    Parameters
-    ----------
-    x : ndarray of bool, (C, H, W)
-    w : ndarray of bool, (K, C, R, S)
-    cuts : int, optional
-        Each cell's tile is cut into so many parts down and across, which it takes one after the other.
-
-    Returns
-    -------
-    dict of str to float
-        ``cycles``, ``steps`` of all cells, ``products``, ``group`` (filters at a time), ``groups``.
-    """
-    parts = SIDE * cuts
-    tile = [-(-size // parts) for size in x.shape[1:]]
-    group = max(1, ACCUMULATORS // math.prod(side + taps - 1 for side, taps in zip(tile, w.shape[2:], strict=True)))
-    whole = np.zeros((len(x), tile[0] * parts, tile[1] * parts), bool)
-    whole[:, : x.shape[1], : x.shape[2]] = x
-    values = whole.reshape(len(x), parts, tile[0], parts, tile[1]).sum((2, 4))
-    filters = np.zeros((-(-len(w) // group) * group, w.shape[1]), np.int64)
-    filters[: len(w)] = w.sum((2, 3))
-    weights = filters.reshape(-1, group, w.shape[1]).sum(1)
-    steps = (-(-weights // 4)) @ (-(-values // 4)).reshape(len(x), -1)  # of each group and tile
-    own = steps.reshape(len(steps), SIDE, cuts, SIDE, cuts).sum((2, 4)).reshape(len(steps), -1)
-    products = weights.sum(0) @ values.reshape(len(x), -1).sum(1)
-    return {
-        "cycles": float(own.max(1).sum()),
-        "steps": float(steps.sum()),
-        "products": float(products),
-        "group": float(group),
-        "groups": float(len(weights)),
-    }
-
-
-def _phases(values: NDArray[np.bool_], down: int, across: int) -> NDArray[np.bool_]:
-    """Move the phases of a stride into channels."""
-    n, c, h, w = values.shape
-    cut = values.reshape(n, c, h // down, down, w // across, across).transpose(0, 1, 3, 5, 2, 4)
-    return np.ascontiguousarray(cut.reshape(n, c * down * across, h // down, w // across))
+        found.append(scnn_steps(loops, weights, inputs, SIDE, 2, ACCUMULATORS))
+    return min(found, key=lambda one: one["cycles"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ...base.values import check_count, is_several, shown
@@ -354,7 +354,7 @@ def kv_cache(
         windows = shape.windows if windows is None else windows
     else:
         network, rows, held, seen_by = as_network(model), [], set(), []
-        for flow in network:
+        for flow in replace(network, nodes=network.decoder or network.nodes):
             if isinstance(flow.layer, Scores):
                 rows.append([])
                 seen_by.append(flow.layer.window)

@@ -12,7 +12,7 @@ __all__ = ["ACTIVATIONS", "ALIASES", "MAKERS", "MATRICES", "is_refused"]
 #: The arguments that are multiplied; a vector counts as a matrix of one row or column.
 MATRICES = {"mm": (0, 1), "bmm": (0, 1), "mv": (0, 1), "dot": (0, 1), "vdot": (0, 1), "_int_mm": (0, 1),
             "_scaled_mm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "addbmm": (1, 2), "addmv": (1, 2),
-            "addr": (1, 2), "_addmm_activation": (1, 2)}  # fmt: skip
+            "addr": (1, 2), "_addmm_activation": (1, 2), "_grouped_mm": (0, 1)}  # fmt: skip
 ACTIVATIONS = {"relu": "relu", "hardtanh": "relu6", "gelu": "gelu", "silu": "silu", "sigmoid": "sigmoid",
                "tanh": "tanh", "hardswish": "hardswish", "hardsigmoid": "hardsigmoid"}  # fmt: skip
 #: No operation if the shape stays the same.

@@ -45,7 +45,7 @@ class Counts:
         convention), ``activations``, ``bytes``, ``loops`` (None, or N, C, K, P, Q, R, S, stride, dilation and groups,
         as in `Network.problems`). Multiply-adds and counts are those of the whole batch.
     leaves_out : str
-        What the convention does not count.
+        What the convention does not count, and branches of an ONNX file that are not counted.
     """
 
     network: str
@@ -92,7 +92,8 @@ def count(
     ----------
     model : Network, str, path, torch.nn.Module or sequence of layers
         A network of `hw.networks` or its name, the path of an ``.onnx`` file, a module, or a sequence of layers. The
-        forward pass of a module runs once, if possible without memory, and every operator call is counted.
+        forward pass of a module runs once, if possible without memory, and every operator call is counted. Of a
+        conditional (`If`) of an ONNX file, the branch with more multiply-adds counts, unless shapes decide.
     input_shape : sequence of int, optional
         Shape of one sample, without a batch. Default: the network's own.
     like : str, optional
@@ -141,7 +142,7 @@ def count(
         sum(row["bytes"] for row in rows),
         batch,
         rows,
-        rule.leaves_out,
+        "; ".join(filter(None, (rule.leaves_out, network.leaves_out))),
     )
 
 

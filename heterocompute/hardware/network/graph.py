@@ -144,6 +144,10 @@ class Network:
     prepared : (int, int), optional
         What a backward pass needs of values computed from parameters only, for any batch: elements and bytes, as in
         `Node.kept`.
+    leaves_out : str, optional
+        What is missing, such as the branches of conditionals that are not counted.
+    decoder : tuple of Node, optional
+        The nodes that generate single tokens, if they differ from those that read a prompt.
 
     Examples
     --------
@@ -158,6 +162,8 @@ class Network:
     note: str = ""
     frozen: int = 0
     prepared: tuple[int, int] = (0, 0)
+    leaves_out: str = ""
+    decoder: tuple[Node, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self, ("frozen", "prepared"))
@@ -222,7 +228,7 @@ class Network:
             replace(node, layer=replace(node.layer, cached=min(context, (node.layer.window or context + 1) - 1)))
             if isinstance(node.layer, (Scores, Context))
             else node
-            for node in self.nodes
+            for node in self.decoder or self.nodes
         )
         return Network(self.name, nodes, (1,), f"one token after {context}")
 

@@ -1,14 +1,15 @@
 """Language models as networks, from the sizes in config.json or in a GGUF file's keys.
 
 One block: norm, attention, sum, norm, gated feed-forward part or experts, sum. Rotary positions are not counted.
-DeepSeek's attention is counted as its decoder runs it: queries are projected into the space of the cached latents.
+DeepSeek's attention has two forms. A prompt maps its latents to keys and values. A decoder maps its query to the space
+of the cached latents instead.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...base.texts import near_words, printable
@@ -97,6 +98,10 @@ class Decoder:
 
     def network(self) -> Network:
         """Return the network, whose input is tokens."""
+        found = self._network(False)
+        return found if self.latent is None else replace(found, decoder=self._network(True).nodes)
+
+    def _network(self, cached: bool) -> Network:
         net = Builder(self.name, (min(self.positions, POSITIONS),))
         bias = self.family == "gpt2"  # bias of norms and of the feed-forward part
         source = net.add("embeddings.word", Embedding(self.tokens, self.width))
@@ -106,7 +111,7 @@ class Decoder:
             at = f"block{i}."
             before = self.family != "olmo2"  # its norms are only after the parts
             norm = net.add(f"{at}norm1", LayerNorm(self.width, bias=bias), source) if before else source
-            last = self._attention(net, f"{at}attention", norm, self.windows[i] if self.windows else None)
+            last = self._attention(net, f"{at}attention", norm, self.windows[i] if self.windows else None, cached)
             if self.post_norms or not before:
                 last = net.add(f"{at}post_norm1", LayerNorm(self.width, bias=False), last)
             source = net.add(f"{at}add1", Add(), source, last)
@@ -124,9 +129,9 @@ class Decoder:
             f"{self.family}, {net.input_shape[0]} tokens unless said otherwise; rotary positions not counted"
         )
 
-    def _attention(self, net: Builder, at: str, source: str, window: int | None) -> str:
+    def _attention(self, net: Builder, at: str, source: str, window: int | None, cached: bool) -> str:
         if self.latent is not None:
-            return self._latent_attention(net, at, source, self.latent)
+            return self._latent_attention(net, at, source, self.latent, cached)
         queries, keys = self.heads * self.head_width, self.kv_heads * self.head_width
         query = net.add(f"{at}.query", Linear(self.width, queries, self.qkv_bias), source)
         key = net.add(f"{at}.key", Linear(self.width, keys, self.qkv_bias), source)
@@ -144,7 +149,7 @@ class Decoder:
         mixed = net.add(f"{at}.context", Context(self.heads, self.kv_heads, window=window), weights, value)
         return net.add(f"{at}.output", Linear(queries, self.width, self.output_bias), mixed)
 
-    def _latent_attention(self, net: Builder, at: str, source: str, part: Latent) -> str:
+    def _latent_attention(self, net: Builder, at: str, source: str, part: Latent, cached: bool) -> str:
         heads = self.heads
         start, size = source, self.width
         if part.query:
@@ -155,13 +160,21 @@ class Decoder:
         latent = net.add(f"{at}.latent", Linear(self.width, part.keys, False), source)
         latent = net.add(f"{at}.latent_norm", LayerNorm(part.keys, bias=False), latent)
         key = net.add(f"{at}.key_rotary", Linear(self.width, part.rotary, False), source)
-        inside = net.add(f"{at}.query_up", Heads(heads, part.plain, part.keys), plain)
-        first = net.add(f"{at}.scores", Scores(heads, 1), inside, latent)
+        if cached:
+            plain = net.add(f"{at}.query_up", Heads(heads, part.plain, part.keys), plain)
+            first = net.add(f"{at}.scores", Scores(heads, 1), plain, latent)
+        else:
+            keys = net.add(f"{at}.key_up", Linear(part.keys, heads * part.plain, False), latent)
+            first = net.add(f"{at}.scores", Scores(heads), plain, keys)
         second = net.add(f"{at}.scores_rotary", Scores(heads, 1), rotary, key)
         both = net.add(f"{at}.scores_add", Add(), first, second)
         weights = net.add(f"{at}.softmax", Softmax(), both)
-        mixed = net.add(f"{at}.context", Context(heads, 1), weights, latent)
-        value = net.add(f"{at}.value_up", Heads(heads, part.keys, part.value), mixed)
+        if cached:
+            mixed = net.add(f"{at}.context", Context(heads, 1), weights, latent)
+            value = net.add(f"{at}.value_up", Heads(heads, part.keys, part.value), mixed)
+        else:
+            values = net.add(f"{at}.value_up", Linear(part.keys, heads * part.value, False), latent)
+            value = net.add(f"{at}.context", Context(heads), weights, values)
         return net.add(f"{at}.output", Linear(heads * part.value, self.width, False), value)
 
     def _dense(self, net: Builder, at: str, source: str, hidden: int, bias: bool) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from ...base.regular import open_regular
@@ -19,8 +20,9 @@ from ...base.values import shown
 from .einsum import labels, products
 from .graph import INPUT, Network, Node, check_shape
 from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Product, Shape, TimesMatrix
+from .onnx_branches import Conditional, has_branches, without_branches
 from .onnx_products import is_product, sizes_of
-from .onnx_shapes import shaped
+from .onnx_shapes import SAMPLES, prepared, shaped
 from .plain import Activation, AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
 
 __all__ = ["Operator", "read_onnx"]
@@ -37,7 +39,7 @@ PARAMETERS = {"QuantizeLinear": (0,), "DequantizeLinear": (0,), "Resize": (0,), 
 FLOAT = 1
 FLOATS = {FLOAT, 10, 11, 16, 17, 18, 19, 20, 23}  # data types of ONNX
 MAX_DIMENSIONS, MAX_ELEMENTS = 64, 2**63
-GRAPHS = {"If", "Loop", "Scan", "SequenceMap"}
+GRAPHS = {"Loop", "Scan", "SequenceMap"}
 
 
 @dataclass(frozen=True)
@@ -96,14 +98,33 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
         from onnx import inliner, shape_inference  # optional
     except ImportError:
         raise ImportError(f"{place}: reading ONNX files needs onnx: pip install 'heterocompute[onnx]'") from None
-    try:
+    with _reported(place):
         model = onnx.load(place, load_external_data=False)
         model = inliner.inline_local_functions(model) if model.functions else model
-        model, shapes = shaped(onnx, shape_inference, model, sample)
-    except Exception as error:  # onnx raises protobuf's errors and its own
+        model = prepared(onnx, model, sample)
+
+    def read(part: Any) -> Network:
+        with _reported(place):
+            shapes = shaped(onnx, shape_inference, part)
+        return _Reader(onnx, part.graph, shapes, place).network()
+
+    if not has_branches(model):
+        return read(model)
+    try:
+        model, notes = without_branches(onnx, shape_inference, model, lambda part: sum(one.macs for one in read(part)))
+    except Conditional as error:
+        raise ValueError(f"{place}: {error}") from None
+    return replace(read(model), leaves_out="; ".join(notes))
+
+
+@contextmanager
+def _reported(place: str) -> Iterator[None]:
+    """Turn every error of onnx, its own or protobuf's, into ValueError."""
+    try:
+        yield
+    except Exception as error:
         first = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{place}: not an ONNX file: {shortened(first[0])}") from None
-    return _Reader(onnx, model.graph, shapes, place).network()
 
 
 def called(one: Any) -> str:
@@ -126,6 +147,7 @@ class _Reader:
         self.counted: set[str] = set()
         self.shapes = shapes
         self.sources: dict[str, str] = {}
+        self.shared: set[str] = set()  # values that all samples of a batch have in common, such as a sampling rate
         self.elements: dict[str, int] = {}
         self.batch: int | None = None
         self.suffixes: dict[str, int] = {}
@@ -139,7 +161,9 @@ class _Reader:
         nodes: list[Node] = []
         for name in inputs[1:]:
             self.sources[name] = self.unique(name)
-            nodes.append(Node(self.sources[name], Operator("input", self.whole(name)), (INPUT,)))
+            if not any(size % (self.batch or 1) == 0 for size in self.full(name)):
+                self.shared.add(name)
+            nodes.append(Node(self.sources[name], Operator("input", self.sample(name)), (INPUT,)))
         made = {*inputs, *self.held}
         for place, one in enumerate(self.graph.node):
             if lost := [name for name in one.input if name and name not in made]:
@@ -169,6 +193,8 @@ class _Reader:
         if one.op_type in SKIPPED:
             self.sources[one.output[0]] = found[0]
             return []
+        if all(name in self.shared for name in one.input if name in self.sources):
+            self.shared.update(one.output)
         name = self.unique(one.name or f"{one.op_type.lower()}{place}")
         try:
             layer = self.layer(one)
@@ -346,12 +372,11 @@ class _Reader:
         hint = ""
         if any(one.name == name for one in self.graph.input):
             hint = "; input_shape (--input) gives the sizes of one sample, without the batch"
-        self.fail(f"the shape of {quoted(name)} is not known" + (f": {shown(shape)}" if shape else "") + hint)
-
-    def whole(self, name: str) -> Shape:
-        """Return the shape of an input of one sample; that of an input without a batch as it is."""
-        sizes, batch = self.full(name), self.batch or 1
-        return self.sample(name) if any(size % batch == 0 for size in sizes) else sizes
+        sizes = [
+            "batch" if size == SAMPLES == self.batch else "?" if size is None else str(size) for size in shape or ()
+        ]
+        text = f": {', '.join(sizes[:MAX_DIMENSIONS])}" if sizes else ""
+        self.fail(f"the shape of {quoted(name)} is not known{text}{hint}")
 
     def einsum(self, one: Any, equation: Any) -> Product:
         """Return the product of two tensors by their labels."""
@@ -412,6 +437,8 @@ class _Reader:
 
     def sample(self, name: str) -> Shape:
         """Return the shape of a value without its batch, which may be folded into an axis or follow other axes."""
+        if name in self.shared:
+            return self.full(name)
         shape = self.shapes.get(name)
         if not shape or len(shape) > MAX_DIMENSIONS or any(size is None or size < 1 for size in shape):
             self.unknown(name, shape)

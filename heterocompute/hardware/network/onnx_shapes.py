@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SAMPLES", "shaped"]
+__all__ = ["SAMPLES", "Walk", "prepared", "shaped"]
 
 # A batch that the file leaves open. It is a prime, so only axes that contain the batch are divisible by it.
 SAMPLES = 1009
@@ -25,14 +25,12 @@ FOLDED = set(
 FILLED: dict[str, int] = {"ConstantOfShape": 0, "Expand": 1}
 
 
-def shaped(
-    onnx: Any, shape_inference: Any, model: Any, sample: tuple[int, ...] | None = None
-) -> tuple[Any, dict[str, tuple[int | None, ...]]]:
-    """Return the model without its weights' values, an open batch set to `SAMPLES`, and the shapes of its values.
+def prepared(onnx: Any, model: Any, sample: tuple[int, ...] | None = None) -> Any:
+    """Return the model without its weights' values and with an open batch set to `SAMPLES`.
 
     Parameters
     ----------
-    onnx, shape_inference : module
+    onnx : module
     model : onnx.ModelProto
     sample : tuple of int, optional
         Shape of one sample of the first input, for axes that the model leaves open.
@@ -40,24 +38,37 @@ def shaped(
     Returns
     -------
     onnx.ModelProto
-    dict
-        None where a size cannot be known.
     """
     for one in model.graph.initializer:
         if math.prod(one.dims) > MAX_SIZES:
             for field in ("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data"):
                 one.ClearField(field)
-    model = _with_batch(onnx, model, sample)
+    return _with_batch(onnx, model, sample)
+
+
+def shaped(onnx: Any, shape_inference: Any, model: Any) -> dict[str, tuple[int | None, ...]]:
+    """Return the shapes of the values of a model from `prepared`.
+
+    Parameters
+    ----------
+    onnx, shape_inference : module
+    model : onnx.ModelProto
+
+    Returns
+    -------
+    dict
+        None where a size cannot be known.
+    """
     found = shape_inference.infer_shapes(model)  # with data_prop sizes could double at every node, without a limit
     values = (*found.graph.input, *found.graph.value_info, *found.graph.output)
     shapes = {one.name: shape_of(one.type) for one in values if one.type.tensor_type.HasField("shape")}
     made = {name for node in model.graph.node for name in node.output if name}
     if any(None in shapes.get(name, (None,)) for name in made):
-        walked = _Walk(onnx, shape_inference, model).shapes()
+        walked = Walk(onnx, shape_inference, model).shapes()
         for name, shape in walked.items():
             if None in shapes.get(name, (None,)):
                 shapes[name] = shape
-    return model, shapes
+    return shapes
 
 
 def shape_of(kind: Any) -> tuple[int | None, ...]:
@@ -83,6 +94,7 @@ def _with_batch(onnx: Any, model: Any, sample: tuple[int, ...] | None) -> Any:
             named.setdefault(dims[0][axis].dim_param, set()).add(sizes[axis])
     known = {name: size for name, (size, *more) in named.items() if not more}  # "?" is the name of several sizes
     for place in places:  # axes of other inputs have these names, or their batch is as open
+        open_axes = [axis for axis, one in enumerate(dims[places.index(place)]) if _is_open(one)]
         for axis, one in enumerate(fixed.graph.input[place].type.tensor_type.shape.dim):
             if not _is_open(one):
                 continue
@@ -90,8 +102,8 @@ def _with_batch(onnx: Any, model: Any, sample: tuple[int, ...] | None) -> Any:
                 one.dim_value = sizes[axis]
             elif one.dim_param in known:
                 one.dim_value = known[one.dim_param]
-            elif axis == 0 and axis in sizes and axis in opens:
-                one.dim_value = sizes[axis]
+            elif 0 in opens and (axis == 0 or (open_axes == [axis] and not one.dim_param)):
+                one.dim_value = SAMPLES
     del fixed.graph.value_info[:]
     for output in fixed.graph.output:
         output.type.tensor_type.ClearField("shape")
@@ -102,7 +114,7 @@ def _is_open(dim: Any) -> bool:
     return not dim.HasField("dim_value") or dim.dim_value < 0  # some exporters write -1
 
 
-class _Walk:
+class Walk:
     """Types and small values, node after node."""
 
     def __init__(self, onnx: Any, shape_inference: Any, model: Any) -> None:
@@ -111,10 +123,14 @@ class _Walk:
         self.types: dict[str, Any] = {one.name: one.type for one in model.graph.input}
         self.sizes: dict[str, Any] = {}
         for one in model.graph.initializer:
-            self.types[one.name] = onnx.helper.make_tensor_type_proto(one.data_type, one.dims)
-            self.keep(one.name, one)
+            self.hold(one)
         for one in model.graph.sparse_initializer:  # operators treat it as a dense tensor
             self.types[one.values.name] = onnx.helper.make_tensor_type_proto(one.values.data_type, one.dims)
+
+    def hold(self, tensor: Any) -> None:
+        """Store a constant."""
+        self.types[tensor.name] = self.onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+        self.keep(tensor.name, tensor)
 
     def keep(self, name: str, tensor: Any) -> None:
         """Store a tensor of few values."""
@@ -123,11 +139,15 @@ class _Walk:
 
     def shapes(self) -> dict[str, tuple[int | None, ...]]:
         for node in self.graph.node:
-            try:
-                self.step(node)
-            except Exception:  # shapes that cannot be inferred stay open, and an error names them if they are needed
-                continue
+            self.add(node)
         return {name: shape_of(kind) for name, kind in self.types.items() if kind.tensor_type.HasField("shape")}
+
+    def add(self, node: Any) -> None:
+        """Infer the outputs of the next node."""
+        try:
+            self.step(node)
+        except Exception:  # shapes that cannot be inferred stay open, and an error names them if they are needed
+            return
 
     def step(self, node: Any) -> None:
         onnx = self.onnx

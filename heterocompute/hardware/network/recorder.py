@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from ...base.texts import printable, shortened
 from .aten import ACTIVATIONS, ALIASES, MAKERS, MATRICES, is_refused
 from .graph import INPUT, Node
+from .heads import Experts
 from .layers import BatchNorm2d, Conv2d, Embedding, Layer, LayerNorm, Linear, MatMul, Product, Shape
 from .onnx import Operator
 from .plain import Activation, AdaptiveAvgPool2d, Add, AvgPool2d, Concat, MaxPool2d, Softmax
@@ -193,6 +194,8 @@ class Recorder:
         """Record an operator and its results."""
         given, made = self.tensors([*args, *options.values()]), self.tensors([out])
         self.alive += made
+        if made and not any(one.numel() for one in made):  # such as a slice that a configuration leaves empty
+            return
         kind = kind if kind == "_" else kind.rstrip("_")
         fed = [one for one in given if self.is_fed(one)]
         held = self.behind(*given)
@@ -313,6 +316,8 @@ class Recorder:
         """Add the node of a product of matrices, a convolution or a bilinear form, and count its parameters exactly."""
         if any(not self.is_plain(one) for one in given):
             self.refuse(f"{kind} of a sparse matrix")
+        if kind == "_grouped_mm" and (args[0].dim(), args[1].dim()) != (2, 3):
+            self.refuse(f"{kind} of operands with {args[0].dim()} and {args[1].dim()} dimensions")
         if kind == "convolution":
             (x, weight), bias = args[:2], args[2]
         elif kind == "_trilinear":
@@ -384,6 +389,9 @@ class Recorder:
                 (k, c, r, s), groups = map(int, weight.shape), int(args[8])
                 down, around, apart = ((int(one[0]), int(one[-1])) for one in args[3:6])
                 layer = Conv2d(c * groups, k, (r, s), down, around, apart, groups, bias, shared)
+            elif kind == "_grouped_mm" and not shared:  # every row was given to one expert
+                experts, k, n = map(int, weight.shape)
+                layer = Experts(k, n, experts, 1)
         elif len(sources) == 2 and kind in ("mm", "bmm"):
             layer = MatMul()
         try:

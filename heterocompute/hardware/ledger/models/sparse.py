@@ -23,14 +23,13 @@ __all__ = ["dram_over_sram", "eie_frames", "eie_half_dense", "eie_operations", "
 
 FULLY_CONNECTED = ("fc6", "fc7", "fc8")
 NETWORKS = "alexnet_original", "vgg16", "googlenet"
-#: Inputs, outputs, shares of nonzero weights and inputs: EIE, table III. For VGG-6 and VGG-7 a part of the 4,096
-#: outputs.
+#: Inputs, outputs, shares of nonzero weights and inputs: EIE, table III.
 LAYERS = {
     "Alex-6": (9216, 4096, 0.09, 0.351),
     "Alex-7": (4096, 4096, 0.09, 0.353),
     "Alex-8": (4096, 1000, 0.25, 0.375),
-    "VGG-6": (25088, 256, 0.04, 0.183),
-    "VGG-7": (4096, 1024, 0.04, 0.375),
+    "VGG-6": (25088, 4096, 0.04, 0.183),
+    "VGG-7": (4096, 4096, 0.04, 0.375),
     "VGG-8": (4096, 1000, 0.23, 0.411),
     "NT-We": (4096, 600, 0.10, 1.0),
     "NT-Wd": (600, 8791, 0.11, 1.0),

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from ..base.runtime import use
-from ..interop import torch as ht
+from ...base.runtime import use
+from ...interop import torch as ht
+from ..measure import Candidate, CheckFailed, Options, Row, Table, Times
+from ..peers import installed
 from . import networks
-from .measure import Candidate, CheckFailed, Options, Row, Table, Times
-from .peers import installed
 
 OURS = (
     ("int8 x int8", "int8", "int8"),
