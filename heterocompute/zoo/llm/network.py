@@ -237,7 +237,7 @@ class LanguageModel:
 
     def _stacked(self, every: list[list[int]]) -> IntArray:
         """Return sequences as rows of equal length; finished sequences repeat the end-of-text token."""
-        longest, end = max(map(len, every)), min(self.tokens.ends, default=0)
+        longest, end = max(map(len, every)), self.tokens.end or 0
         return np.array([one + [end] * (longest - len(one)) for one in every], np.int64)
 
     def _check_room(self, tokens: int, count: int) -> None:
@@ -270,7 +270,7 @@ class LanguageModel:
             logits = run.logits(ids, last=True)[:, -1]
             token = np.array([drawn(one, heat, rng) for one in logits], np.int64)
             if self.tokens.ends:
-                token = np.where(ended, min(self.tokens.ends), token)
+                token = np.where(ended, self.tokens.end, token)
                 ended |= np.isin(token, list(self.tokens.ends))
             yield token
             if ended.all():
