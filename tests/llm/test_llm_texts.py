@@ -34,6 +34,15 @@ def test_a_folder_and_a_gguf_file_have_the_same_tokens(tmp_path: Path) -> None:
     assert folder.ends == gguf.ends == {1} and folder.begin is None
 
 
+def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    (made.write_folder(tmp_path / "m") / "tokenizer.json").unlink()
+    net = hc.zoo.open_llm(tmp_path / "m")
+    with pytest.raises(ValueError, match=r"tokenizer.json: is missing, expected the tokenizer of the model"):
+        net.generate("the", 1)
+    assert net.generate([3, 4], 1).shape == (1,)
+
+
 def test_the_control_token_that_ends_a_turn_ends_a_text(tmp_path: Path) -> None:
     """GGUF files of chat models name one end of text; llama.cpp also stops at the end of a turn."""
     pytest.importorskip("tokenizers")

@@ -6,6 +6,7 @@ src/llama-vocab.cpp.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -155,6 +156,11 @@ def of_json(path: str, begin: int | None, ends: Iterable[int], vocabulary: int) 
 
     def make() -> Any:
         package = _package()
+        if not os.path.lexists(path):
+            raise ValueError(
+                f"{printable(path)}: is missing, expected the tokenizer of the model; copy it here, or pass tokens "
+                "instead of texts"
+            )
         check_regular(path)  # the package would wait for a FIFO
         try:
             return package.Tokenizer.from_file(path)
