@@ -69,15 +69,20 @@ def run(arguments: argparse.Namespace) -> int:
 
     def work() -> str:
         net = language_model(arguments.model)
+
+        def continued(tokens: int, weights: Any) -> str:
+            answer: str = net.generate(
+                arguments.prompt, tokens, arguments.temperature, arguments.seed, weights,
+                arguments.activations, arguments.kv_cache,
+            )  # fmt: skip
+            return answer
+
         weights = None
-        with ProgressBar("generate", arguments.model) as progress:
-            if arguments.format is not None:
+        if arguments.format is not None:
+            continued(0, None)  # refuses wrong options before the weights are quantized
+            with ProgressBar("generate", arguments.model) as progress:
                 weights = net.quantized(arguments.format, progress.update)
-        answer: str = net.generate(
-            arguments.prompt, arguments.tokens, arguments.temperature, arguments.seed, weights,
-            arguments.activations, arguments.kv_cache,
-        )  # fmt: skip
-        return answer
+        return continued(arguments.tokens, weights)
 
     found = interruptible(work)
     if arguments.json:

@@ -97,8 +97,8 @@ class Answers:
     @property
     def _prefix(self) -> int:
         """Return the token before a text without a context."""
-        begin = self.net.tokens.begin
-        return begin if begin is not None else min(self.net.tokens.ends, default=0)
+        tokens = self.net.tokens
+        return tokens.begin if tokens.begin is not None else tokens.end or 0
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], int]:
         """Return the tokens of both, and the number of them that are scored."""

@@ -142,6 +142,14 @@ def test_configurations_that_are_wrong_are_refused(case: str, tmp_path: Path) ->
     assert words in one_sentence(refused.value, tmp_path)
 
 
+def test_folders_of_other_families_name_their_family(tmp_path: Path) -> None:
+    """Their tensors have other names, so the family is checked first."""
+    hc.save(tmp_path / "model.safetensors", {"transformer.wte.weight": np.ones((9, 4), np.float32)})
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 4}))
+    with pytest.raises(ValueError, match="model_type is 'gpt2', expected one of llama"):
+        hc.zoo.open_llm(tmp_path)
+
+
 def test_other_files_are_no_language_models(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         hc.zoo.open_llm(tmp_path / "none.gguf")

@@ -89,3 +89,14 @@ def test_the_harness_continues_several_contexts(net: Any) -> None:
 def test_the_sequence_that_is_wrong_is_named(net: Any, call: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call(net)
+
+
+def test_sequences_of_one_length_get_what_they_get_alone(net: Any) -> None:
+    """Lists and arrays: the lengths of the others and the number of rows do not matter, nor do their draws."""
+    rows = RNG.integers(2, 96, (11, 4))
+    alone = [net.generate(one, 5, 1.5, 3).tolist() for one in rows]
+    padded = [one + [net.tokens.end] * (5 - len(one)) for one in alone]
+    for prompts in (rows, list(rows), rows.tolist()):
+        assert net.generate(prompts, 5, 1.5, 3).tolist() == padded
+    assert net.generate(rows[:1], 5, 1.5, 3).tolist() == [alone[0]]
+    assert net.generate(rows, 0).shape == (11, 0)

@@ -267,3 +267,15 @@ def test_usage_and_files_that_are_wrong(
         found = end.code
     err = capsys.readouterr().err
     assert found == code and said.format(**places) in err, err
+
+
+def test_options_are_checked_before_the_weights_are_quantized(
+    net: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tokenizers")
+    monkeypatch.setattr(type(net), "quantized", lambda *_: pytest.fail("quantized first"))
+    for option, value, said in (
+        ("--kv-cache", "nvfp4", "KVCache: format is nvfp4"), ("--temperature", "-1", "temperature is -1"),
+    ):  # fmt: skip
+        assert main(["generate", net.path, "a", "--format", "int8", option, value]) == 1
+        assert said in capsys.readouterr().err

@@ -34,6 +34,35 @@ def test_a_folder_and_a_gguf_file_have_the_same_tokens(tmp_path: Path) -> None:
     assert folder.ends == gguf.ends == {1} and folder.begin is None
 
 
+def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    (made.write_folder(tmp_path / "m") / "tokenizer.json").unlink()
+    net = hc.zoo.open_llm(tmp_path / "m")
+    with pytest.raises(ValueError, match=r"tokenizer.json: is missing, expected the tokenizer of the model"):
+        net.generate("the", 1)
+    assert net.generate([3, 4], 1).shape == (1,)
+
+
+def test_the_control_token_that_ends_a_turn_ends_a_text(tmp_path: Path) -> None:
+    """GGUF files of chat models name one end of text; llama.cpp also stops at the end of a turn."""
+    pytest.importorskip("tokenizers")
+    texts, ids = made.vocabulary(), np.arange(5, 15)
+    plain = hc.zoo.open_llm(made.write_gguf(tmp_path / "plain.gguf"))
+    token = int(plain.generate(ids, 1)[0])
+    for kind, ends in ((3, {1, token}), (1, {1})):  # an ordinary token of the same text does not end texts
+        types = [3, 3] + [1] * (len(texts) - 2)
+        types[token] = kind
+        keys = {
+            "tokenizer.ggml.tokens": [*texts[:token], "<end_of_turn>", *texts[token + 1 :]],
+            "tokenizer.ggml.token_type": types,
+            "tokenizer.ggml.merges": ["t h"],
+        }
+        net = hc.zoo.open_llm(made.write_gguf(tmp_path / "turns.gguf", keys=keys))
+        assert net.tokens.ends == ends and net.tokens.end == 1
+        assert len(net.generate(ids, 3)) == (1 if token in ends else 3)
+        assert net.generate([ids, ids[:4]], 3)[0].tolist() == [token, 1, 1] or token not in ends
+
+
 def test_a_text_begins_with_the_token_that_the_model_wants(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     path = made.write_gguf(tmp_path / "m.gguf", keys={"tokenizer.ggml.add_bos_token": True})

@@ -15,7 +15,7 @@ from ...base.values import shown
 from .families import FAMILIES, Family
 from .shape import MAX_LAYERS, SCALINGS, Keys, Rope, Shape, checked, family_of, long_ropes, periodic
 
-__all__ = ["of_config"]
+__all__ = ["check_family", "of_config"]
 
 GEMMA3 = {
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
@@ -59,12 +59,8 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
     ValueError
         As of `of_gguf`.
     """
-    inner = config.get("text_config")
-    if isinstance(inner, Mapping):
-        config = {"model_type": config.get("model_type"), **inner}
+    config, name = _text_config(config), check_family(path, config)
     kind = config.get("model_type")
-    names = {hf: name for name, family in FAMILIES.items() for hf in family.hf}
-    name = family_of(Keys(path, config), kind, names, "model_type")
     config = {**DEFAULTS.get(str(kind), {}), **config}
     keys, family = Keys(path, config), FAMILIES[name]
     _check_options(keys, config, family, str(kind))
@@ -87,6 +83,25 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
             *_experts(keys, config), long_rope,
         ),
     )  # fmt: skip
+
+
+def check_family(path: str, config: Mapping[str, Any]) -> str:
+    """Return the family that config.json names.
+
+    Raises
+    ------
+    ValueError
+        The family is not supported.
+    """
+    found = _text_config(config)
+    names = {hf: name for name, family in FAMILIES.items() for hf in family.hf}
+    return family_of(Keys(path, found), found.get("model_type"), names, "model_type")
+
+
+def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of config.json about the language model."""
+    inner = config.get("text_config")
+    return {"model_type": config.get("model_type"), **inner} if isinstance(inner, Mapping) else config
 
 
 def _check_options(keys: Keys, config: Mapping[str, Any], family: Family, kind: str) -> None:

@@ -186,13 +186,13 @@ class LanguageModel:
         Parameters
         ----------
         prompt : str, array_like of int (tokens,) or (batch, tokens), or a list of texts or of tokens of any length
-            Texts and prompts of different lengths share matmuls, and each gets the continuation that it gets alone.
+            Several prompts share matmuls, and each gets the continuation that it gets alone.
         n : int
             Maximum number of tokens to add. Generation stops earlier at the end-of-text token.
         temperature : float
             0 selects the most likely token. Otherwise tokens are drawn from softmax(logits / temperature).
         seed : int
-            Seed of the draws.
+            Seed of the draws, which each prompt has of its own: equal prompts get equal continuations.
         weights, activations, kv_cache, emulate
             As in `logits`.
 
@@ -217,18 +217,20 @@ class LanguageModel:
         heat, start = as_real(temperature, "generate: temperature", "a number"), as_int(seed, "generate: seed", 0)
         if not 0.0 <= heat < math.inf:
             raise ValueError(f"generate: temperature is {shown(temperature)}, expected 0 or more")
-        if is_list(prompt):
+        Run(self, way, 1)  # refuses names and formats, even if no token is asked for
+        is_several = is_list(prompt, equal=True)
+        if is_several:
             sequences = sequences_of(self, prompt, "generate: prompt")
-            self._check_room(max(map(len, sequences)), count)
-            every = self._each(sequences, count, heat, start, way)
-            return [self._text(one) for one in every] if isinstance(prompt[0], str) else self._stacked(every)
-        is_text = isinstance(prompt, str)
-        some = ids_of(self, self.tokens.encode(prompt) if is_text else prompt, "generate: prompt")
-        self._check_room(some.shape[-1], count)
-        out = [*self._steps(some, count, heat, start, way)]
-        found = np.stack(out, axis=-1) if out else np.zeros((*some.shape[:-1], 0), np.int64)
-        found = found.reshape(*some.shape[:-1], found.shape[-1])
-        return self._text(found) if is_text else found
+        else:
+            ids = ids_of(self, self.tokens.encode(prompt) if isinstance(prompt, str) else prompt, "generate: prompt")
+            is_several, sequences = ids.ndim == 2, list(ids.reshape(-1, ids.shape[-1]))
+        self._check_room(max(map(len, sequences)), count)
+        every = self._each(sequences, count, heat, start, way)
+        if isinstance(prompt, str):
+            return self._text(every[0])
+        if is_several and isinstance(prompt[0], str):
+            return [self._text(one) for one in every]
+        return self._stacked(every) if is_several else self._stacked(every)[0]
 
     def _text(self, found: Sequence[int] | IntArray) -> str:
         """Return the text of new tokens up to the end-of-text token."""
@@ -237,7 +239,7 @@ class LanguageModel:
 
     def _stacked(self, every: list[list[int]]) -> IntArray:
         """Return sequences as rows of equal length; finished sequences repeat the end-of-text token."""
-        longest, end = max(map(len, every)), min(self.tokens.ends, default=0)
+        longest, end = max(map(len, every)), self.tokens.end or 0
         return np.array([one + [end] * (longest - len(one)) for one in every], np.int64)
 
     def _check_room(self, tokens: int, count: int) -> None:
@@ -260,22 +262,6 @@ class LanguageModel:
         if count:
             continued(self, way, sequences, goes_on)
         return found
-
-    def _steps(self, some: IntArray, count: int, heat: float, seed: int, way: Way) -> Iterator[IntArray]:
-        """Yield the next token of each sequence."""
-        rng, ids = np.random.default_rng(seed), some.reshape(-1, some.shape[-1])
-        run = Run(self, way, len(ids))
-        ended = np.zeros(len(ids), bool)
-        for _ in range(count):
-            logits = run.logits(ids, last=True)[:, -1]
-            token = np.array([drawn(one, heat, rng) for one in logits], np.int64)
-            if self.tokens.ends:
-                token = np.where(ended, min(self.tokens.ends), token)
-                ended |= np.isin(token, list(self.tokens.ends))
-            yield token
-            if ended.all():
-                return
-            ids = token[:, None]
 
     @counts_subnormals
     def perplexity(

@@ -14,7 +14,7 @@ import numpy as np
 from ...base.json_text import strict_json
 from ...base.texts import file_name, printable, quoted, read_small
 from . import tokens as texts
-from .configuration import of_config
+from .configuration import check_family, of_config
 from .experts import add_experts
 from .network import LanguageModel
 from .shape import Shape, of_gguf
@@ -111,7 +111,9 @@ def _folder(path: str) -> LanguageModel:
     from ...files.layouts.table import operands_in  # files stand above the networks
     from ...files.opening import reader_of  # files stand above the networks
 
-    config = _json(os.path.join(path, "config.json"))
+    settings = os.path.join(path, "config.json")
+    config = _json(settings)
+    check_family(settings, config)  # tensors of other families have other names
     reader = reader_of(path)
     try:
         plain, packed = operands_in(reader)
@@ -121,7 +123,7 @@ def _folder(path: str) -> LanguageModel:
         if table in packed:
             sizes[table] = reads[table]().shape
         vocabulary = _rows(path, sizes, table)
-        shape = of_config(os.path.join(path, "config.json"), config, vocabulary)
+        shape = of_config(settings, config, vocabulary)
         roles = {**hf_names(path, reads, shape), **add_experts(path, reads, sizes, shape)}
         _check(path, shape, roles, sizes, table.removesuffix("embed_tokens.weight") + "layers.")
         tokens = _folder_tokens(path, config, vocabulary)

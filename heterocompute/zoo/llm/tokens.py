@@ -6,6 +6,7 @@ src/llama-vocab.cpp.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,11 @@ WORDS = {
 }
 WORDS |= {"llama3": WORDS["llama-bpe"], "llama-v3": WORDS["llama-bpe"], "deepseek-r1-qwen": WORDS["qwen2"]}
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # types of tokens
+# A GGUF file names one end of text. Chat models also end a turn with a control token, which is known by its text.
+ENDS = frozenset((
+    b"<|endoftext|>", b"<|end_of_text|>", b"<|im_end|>", b"<|eot_id|>", b"<|eom_id|>", b"<|end|>", b"<end_of_turn>",
+    b"</s>", b"<eos>",
+))  # fmt: skip
 MISSING = "open_llm: texts need the package tokenizers: pip install 'heterocompute[llm]'"
 
 
@@ -48,10 +54,30 @@ class Tokens:
         Tokens that end texts.
     vocabulary : int
         Rows of the embedding, which no token passes.
+    more_ends : callable, optional
+        Returns further tokens that end texts; called when a text is first continued.
     """
 
-    def __init__(self, make: Callable[[], Any], begin: int | None, ends: Iterable[int], vocabulary: int) -> None:
-        self._make, self.begin, self.ends, self.vocabulary = make, begin, frozenset(ends), vocabulary
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        begin: int | None,
+        ends: Iterable[int],
+        vocabulary: int,
+        more_ends: Callable[[], Iterable[int]] = tuple,
+    ) -> None:
+        self._make, self.begin, self.vocabulary = make, begin, vocabulary
+        self._ends, self._more_ends = frozenset(ends), more_ends
+
+    @kept
+    def ends(self) -> frozenset[int]:
+        """Tokens that end texts or the turn of a chat model."""
+        return self._ends | frozenset(self._more_ends())
+
+    @property
+    def end(self) -> int | None:
+        """The token that ends texts, None if there is none; the lowest one if the file names several."""
+        return min(self._ends or self.ends, default=None)
 
     @kept
     def tokenizer(self) -> Any:
@@ -130,6 +156,11 @@ def of_json(path: str, begin: int | None, ends: Iterable[int], vocabulary: int) 
 
     def make() -> Any:
         package = _package()
+        if not os.path.lexists(path):
+            raise ValueError(
+                f"{printable(path)}: is missing, expected the tokenizer of the model; copy it here, or pass tokens "
+                "instead of texts"
+            )
         check_regular(path)  # the package would wait for a FIFO
         try:
             return package.Tokenizer.from_file(path)
@@ -159,7 +190,13 @@ def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any]
     kind = metadata.get("tokenizer.ggml.model")
     adds = metadata.get("tokenizer.ggml.add_bos_token", str(kind == "llama")) == "True"
     begin = number("bos_token_id") if adds else None
-    ends = {found for key in ("eos_token_id", "eot_token_id") if (found := number(key)) is not None}
+    ends = {found for key in ("eos_token_id", "eot_token_id", "eom_token_id") if (found := number(key)) is not None}
+
+    def more_ends() -> list[int]:
+        texts, types = listed("tokenizer.ggml.tokens"), listed("tokenizer.ggml.token_type")
+        if not isinstance(texts, list) or types is None or not len(types) == len(texts) <= vocabulary:
+            return []
+        return [int(i) for i in np.flatnonzero(np.asarray(types) == CONTROL) if texts[i] in ENDS]
 
     def make() -> Any:
         package = _package()
@@ -191,7 +228,7 @@ def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any]
         made.add_tokens([package.AddedToken(text, normalized=False, special=False) for text in own if text])
         return made
 
-    return Tokens(make, begin, ends, vocabulary)
+    return Tokens(make, begin, ends, vocabulary, more_ends)
 
 
 def _byte_level(package: Any, path: str, pieces: Sequence[str], merges: Any, rule: str) -> Any:
