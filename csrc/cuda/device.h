@@ -36,6 +36,12 @@ static inline __device__ uint32_t hc_and_xor(uint32_t a, uint32_t b, uint32_t c)
     return found;
 }
 
+/* The same value, which compilers neither derive from others again nor take apart: computed before a loop, it stays in a register. */
+static inline __device__ uint32_t hc_held(uint32_t value) {
+    asm("" : "+r"(value));
+    return value;
+}
+
 /* 16 bytes of global memory that no kernel writes meanwhile, to registers. */
 static inline __device__ void hc_load_16(float to[4], const void *from) {
     const float4 four = __ldg((const float4 *)from);

@@ -6,24 +6,16 @@
 
 namespace {
 
-/* Rows as they lie. A row beyond the last is the last again, and its sums are not stored. */
-template <int N> struct rows : columns_of_bytes {
+/* Rows as they lie. */
+template <int N> struct rows : rows_of_bytes<N, hc_cuda_gemm>, columns_of_bytes {
     typedef hc_cuda_gemm params;
-    const int8_t *x[N];
-    const params &p;
-
-    HC_DEVICE rows(const params &given, int64_t row, int pitch) : p(given) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = p.x + hc_min(row + i * pitch, p.m - 1) * p.ld;
-    }
-    HC_DEVICE void copy_x(void *to, int i, int64_t k) const { hc_copy_16(to, x[i] + k); }
-    HC_DEVICE const void *w_row(int64_t column) const { return p.w + hc_min(column, p.n - 1) * p.ld; }
-    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) { return ::x_scale(p, row, segment); }
-    static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
-        return ::w_scale(p, column, segment);
-    }
-    typedef line_of<params> line;
+    using rows_of_bytes<N, params>::rows_of_bytes;
+    static HC_DEVICE rows_of_w w_of(const params &p) { return {(const unsigned char *)p.w, p.n, p.ld}; }
+    template <int COLUMNS> struct w_scales : scales_of<COLUMNS> {
+        HC_DEVICE w_scales(const params &p, int64_t first, int own)
+            : scales_of<COLUMNS>(p.w_scales, first, p.n, p.segments,
+                                 [=](int i) { return own + sum_column(i); }) {}
+    };
 };
 
 /* Values of several limbs, and sums beyond 32 bits: S = sum of 256^(i + j) P_ij in 64. */
@@ -34,18 +26,20 @@ template <bool is_grouped> struct wide {
         const int lane = (int)threadIdx.x % 32, warp_column = (int)threadIdx.x / 32 * 8;
         const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN, steps = p.ld / STEP;
         const int x_lines = p.x_limbs * BM, lines = x_lines + p.w_limbs * BN;
+        const int x_own = hc_piece_place<PIECES>(lane % 16, lane / 16);
+        const int w_own = hc_piece_place<PIECES>(lane % 8, lane / 8);
         const int64_t y_column = column + warp_column + lane % 4 * 2;
         int64_t dots[4] = {}, segment = 0, rest = p.length;
         float sums[4] = {};
         for (int64_t step = 0; step < steps; step++) {
             hc_barrier(); /* what the last step read may go */
-            for (int i = (int)threadIdx.x; i < lines * (STEP / 16); i += (int)blockDim.x) {
-                const int line = i / (STEP / 16), piece = i % (STEP / 16) * 16;
+            for (int i = (int)threadIdx.x; i < lines * PIECES; i += (int)blockDim.x) {
+                const int line = i / PIECES, piece = i % PIECES * 16;
                 const int64_t w_line = line - x_lines;
                 const int8_t *from = line < x_lines
                                          ? p.x + (line / BM * p.m + hc_min(row + line % BM, p.m - 1)) * p.ld
                                          : p.w + (w_line / BN * p.n + hc_min(column + w_line % BN, p.n - 1)) * p.ld;
-                hc_copy_16(hc_shared() + line * PITCH + piece, from + step * STEP + piece);
+                hc_copy_16(hc_shared() + hc_piece_place<PIECES>(line, i % PIECES), from + step * STEP + piece);
             }
             hc_copy_commit();
             hc_copy_wait<0>();
@@ -55,10 +49,9 @@ template <bool is_grouped> struct wide {
                     for (int j = 0; j < p.w_limbs; j++) {
                         uint32_t a[4], b[4];
                         int32_t found[4] = {};
-                        hc_load_matrix_x4(a, hc_shared() + (i * BM + lane % 16) * PITCH + k + lane / 16 * 16);
+                        hc_load_matrix_x4(a, hc_shared() + i * BM * STEP + (x_own ^ k));
                         /* the eight columns of both halves of the step */
-                        hc_load_matrix_x4(b, hc_shared() + (x_lines + j * BN + warp_column + lane % 8) * PITCH +
-                                                 lane / 8 * 16);
+                        hc_load_matrix_x4(b, hc_shared() + (x_lines + j * BN + warp_column) * STEP + w_own);
                         hc_mma_bytes(found, a, b + k / 16, i == p.x_limbs - 1, j == p.w_limbs - 1);
                         for (int r = 0; r < 4; r++)
                             dots[r] += (int64_t)found[r] * ((int64_t)1 << 8 * (i + j));
@@ -86,7 +79,7 @@ template <bool is_grouped> struct wide {
 #define HC_TILES(mode, is_grouped)                                                                                     \
     HC_KERNEL(hc_gemm_s8_16_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 16, 128, 16, 32, 3, rows>::run(p); }         \
     HC_KERNEL(hc_gemm_s8_64_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 64, 64, 32, 32, 3, rows>::run(p); }          \
-    HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256) { tile<is_grouped, 128, 128, 64, 32, 3, rows>::run(p); }
+    HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256, is_grouped ? 1 : 2) { tile<is_grouped, 128, 128, 64, 32, 3, rows>::run(p); }
 HC_KERNEL(hc_gemm_wide_folded, hc_cuda_gemm, 128) { wide<false>::run(p); }
 HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>::run(p); }
 HC_TILES(folded, false)
