@@ -46,6 +46,14 @@ static int stored_scale_bits(const hc_stored_form *form, const hc_component *sca
     return is_aligned ? bits : 0;
 }
 
+/* Floats of rows are neighbours, and rows begin on 16 bytes. */
+static bool has_pieces_of_16(const hc_row_view *x) {
+    for (int i = 0; i < x->rows.n; i++)
+        if (x->rows.stride[i] % 16 != 0)
+            return false;
+    return x->dtype == HC_F32 && x->column_stride == sizeof(float) && (uintptr_t)x->data % 16 == 0;
+}
+
 /* Bits of a code where codes can be read by words, and x four values at a time; then fills the table. */
 static int word_bits(hc_cuda_gemv *gemv) {
     const hc_format *format = &gemv->format;
@@ -64,8 +72,7 @@ static int word_bits(hc_cuda_gemv *gemv) {
         g->padded <= INT32_MAX && (uintptr_t)codes->data % 8 == 0 && codes->row_stride % word == 0 &&
         (has_groups ? group * form.bits % 64 == 0 && g->run_length * form.bits % 64 == 0 : g->columns % 8 == 0);
     const hc_row_view *x = &gemv->x;
-    const bool has_fours = x->dtype == HC_F32 && x->column_stride == sizeof(float) && (uintptr_t)x->data % 16 == 0 &&
-                           x->rows.stride[0] % 16 == 0 && (g->runs == 1 || !has_groups || g->run_length % 4 == 0);
+    const bool has_fours = has_pieces_of_16(x) && (g->runs == 1 || !has_groups || g->run_length % 4 == 0);
     memcpy(gemv->table, form.table, sizeof gemv->table);
     gemv->scale_bits = has_groups ? stored_scale_bits(&form, &gemv->parts.part[HC_SCALES]) : 0;
     gemv->has_16 = (uintptr_t)codes->data % 16 == 0 && codes->row_stride % 16 == 0 && g->runs == 1 &&
@@ -149,6 +156,7 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            .y_row = to.y_row,
                            .y_column = to.y_column};
     hc_rows_init(&sgemm.x, x, &rows, 1, &last);
+    sgemm.has_16 = sgemm.k % 4 == 0 && has_pieces_of_16(&sgemm.x);
     if (is_kept) {
         const int64_t x_tiles = hc_ceil_div(sgemm.m, SGEMM_TILE), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
         hc_cuda_step *step = hc_cuda_add_step(plan, "patterns", "hc_sgemm_kept", x_tiles, w_tiles, 256,
@@ -162,7 +170,7 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
     hc_cuda_step *step = plan->device_order ? hc_cuda_add_step(plan, "floats_bf16", "hc_gemm_bf16", x_tiles, w_tiles,
                                                                128, 4 * SGEMM_TILE * STEP_BYTES, sizeof sgemm)
                                             : hc_cuda_add_step(plan, "gemm", "hc_sgemm", x_tiles, w_tiles, 256,
-                                                               2 * 16 * (SGEMM_TILE + 4) * 4, sizeof sgemm);
+                                                               2 * 16 * SGEMM_TILE * 4, sizeof sgemm);
     step->params.sgemm = sgemm;
     return HC_OK;
 }

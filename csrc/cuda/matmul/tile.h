@@ -148,17 +148,17 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template 
                 own.load(i * STAGE_BYTES, i);
             hc_copy_commit();
         }
-        int at = 0, free = (STAGES - 1) * STAGE_BYTES; /* stages that are read and written next */
+        int at = 0, last = (STAGES - 1) * STAGE_BYTES; /* the stage that is read next, and the one before it, which is free then */
         int rest = p.length, segments = (int)p.segments; /* bytes of k until the segment ends; segments that have not ended */
         for (int step = 0; step < steps; step++) {
             hc_copy_wait<STAGES - 2>();
             hc_barrier();
             if (step + STAGES - 1 < steps)
-                own.load(free, step + STAGES - 1);
+                own.load(last, step + STAGES - 1);
             hc_copy_commit();
             w.begin(step);
             const unsigned char *stage = hc_shared() + at;
-            at = next(at), free = next(free);
+            last = at, at = next(at);
 #pragma unroll
             for (int k = 0; k < STEP; k += 32) {
                 uint32_t a[MI][4], b[NI * 2];

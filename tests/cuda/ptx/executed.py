@@ -147,10 +147,9 @@ class Call(NamedTuple):
 
 def calls() -> Iterator[Call]:
     """Return the calls of the table."""
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((32, 2048)).astype(np.float32)
+    x = normal(32, 2048)
     for text in CODECS:
-        q = hc.quantize(x, text)
+        q = packed(x, text)
         codecs: dict[str, Callable[[], Any]] = {
             "quantize": partial(emulated.quantize, x, q),
             "dequantize": partial(emulated.dequantize, q),
@@ -159,9 +158,7 @@ def calls() -> Iterator[Call]:
         for name, call in codecs.items():
             yield Call(f"{name} {text}, 32 x 2048", call, dict.fromkeys(["hc_encode", "hc_maximum", "hc_decode"], x.size))
     for m, n, k, activations, text, architecture in PRODUCTS:
-        x, w = aligned(m, k), rng.standard_normal((n, k)).astype(np.float32)
-        x[:] = rng.standard_normal((m, k)).astype(np.float32)
-        q, fmt = hc.quantize(w, text), hc.format(activations) if activations else None
+        x, q, fmt = normal(m, k), packed(normal(n, k), text), hc.format(activations) if activations else None
         ready = emulated.prepack(q) if activations else np.empty(0)
         settings = {"prepacked": ready if ready.size else None, "architecture": architecture}
         if n == 256:  # a device without enough multiprocessors for two blocks
@@ -171,10 +168,20 @@ def calls() -> Iterator[Call]:
         yield Call(name, partial(emulated.linear, x, q, None, fmt, **settings), values)
 
 
-def aligned(m: int, k: int) -> np.ndarray[Any, Any]:
-    """Return an array on a multiple of 16 bytes."""
-    memory = np.zeros(m * k + 4, np.float32)
-    return memory[-memory.ctypes.data % 16 // 4 :][: m * k].reshape(m, k)
+def normal(*shape: int) -> np.ndarray[Any, Any]:
+    """Return an array where a device would allocate it."""
+    made = emulated.filled(shape)
+    made[...] = np.random.default_rng(sum(shape)).standard_normal(shape)
+    return made
+
+
+def packed(x: np.ndarray[Any, Any], text: str) -> Any:
+    """Return a packed array whose components are where a device would allocate them."""
+    q, parts = hc.quantize(x, text), dict[str, np.ndarray[Any, Any]]()
+    for name, part in q.components.items():
+        parts[name] = emulated.filled(part.shape, 0, part.dtype)
+        parts[name][...] = part
+    return hc.QuantizedArray(parts, q.format, q.shape, q.axis, q.source_dtype)
 
 
 def main() -> None:
