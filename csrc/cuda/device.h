@@ -53,6 +53,11 @@ static inline __device__ void hc_copy_16(void *shared, const void *global) {
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 }
+/* The same of bytes that other blocks read too: they stay in the cache of the multiprocessor. */
+static inline __device__ void hc_copy_16_cached(void *shared, const void *global) {
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
 /* The same, or 16 bytes of zero. */
 static inline __device__ void hc_copy_16_or_zeros(void *shared, const void *global, bool is_there) {
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared), bytes = is_there ? 16 : 0;

@@ -121,12 +121,14 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            "the CUDA kernels do not multiply vectors at several strides: use the CPU");
         const int bits = is_kept ? 0 : word_bits(&gemv);
         if (bits) {
+            /* x of a step: what 16 bytes of codes of each lane meet, and gaps */
+            const int64_t step_bytes = gemv.lanes * (16 * 8 / bits) * (int64_t)sizeof(float) / 8 * 9;
             const int64_t teams = hc_ceil_div(geometry.rows, gemv.vectors > 1 ? 1 : HC_CUDA_GEMV_ROWS);
             hc_cuda_step *step =
                 hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
                                  hc_cuda_words_kernel_of(packed->format.family, bits, gemv.vectors > 1),
                                  hc_ceil_div(teams * gemv.lanes, HC_CUDA_MAX_THREADS), 1, HC_CUDA_MAX_THREADS,
-                                 sizeof gemv.table, sizeof gemv);
+                                 (int64_t)sizeof gemv.table + 2 * step_bytes * gemv.vectors, sizeof gemv);
             step->params.gemv = gemv;
             return HC_OK;
         }
