@@ -213,7 +213,8 @@ static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *t
 }
 
 /* How a family declares scales that gemv reads as they are stored: their widths next to codes of so many bits, whether HC_COARSE
- * multiplies them, and their value. */
+ * multiplies them, and their value. With HC_DECODED_SCALES, whole groups of other scales are read by words too. */
+enum { HC_DECODED_SCALES = 1 };
 #define HC_STORED_SCALES(widths, has_coarse, value)                                                                    \
     enum { HAS_COARSE = has_coarse };                                                                                  \
     static constexpr HC_DEVICE int scale_widths(int bits) { return (void)bits, widths; }                               \
@@ -312,12 +313,13 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
                     sums[r][v][0] = fmaf(scale[r], chains[r][v][0], sums[r][v][0]);
     }
     template <int WIDTH>
-    HC_DEVICE void end_group_of(const uint32_t (&found)[ROWS], const float (&chains)[ROWS][MOST][1]) {
+    HC_DEVICE void end_group_of(const uint32_t (&found)[ROWS], int64_t group, const float (&chains)[ROWS][MOST][1]) {
         float scale[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             const uint32_t bits = WIDTH == 4 ? found[r] >> lane % 2 * 4 & 15 : found[r];
-            scale[r] = format::stored_scale(bits, WIDTH, coarse[r]);
+            float unused;
+            scale[r] = WIDTH ? format::stored_scale(bits, WIDTH, coarse[r]) : scale_of(r, group, &unused);
         }
         end_group(scale, chains);
     }
@@ -397,7 +399,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
                 if constexpr (has_groups) {
                     float chains[ROWS][MOST][1] = {};
                     hc_gemv_piece<CODES, WORDS>(p, table, words, i * WORDS, values, chains);
-                    end_group_of<WIDTH>(scales[i], chains);
+                    end_group_of<WIDTH>(scales[i], (block + i) * LANES + lane, chains);
                 } else {
                     hc_gemv_piece<CODES, WORDS>(p, table, words, i * WORDS, values, sums);
                 }
@@ -439,7 +441,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
                 hc_gemv_piece<CODES, 4>(p, table, words, 0, values, chains);
             }
             if (is_there)
-                end_group_of<WIDTH>(scales, chains);
+                end_group_of<WIDTH>(scales, first + lane, chains);
         }
     }
     /* By the fewest words, from a block on: groups may be cut by the end of a run, and there may be several. */
@@ -476,12 +478,12 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
             }
         }
     }
-    /* Groups by words, where their scales have WIDTH bits; how many blocks of them there were. */
+    /* Groups by words, where their scales have WIDTH bits, or are decoded: 0; how many blocks of them there were. */
     template <int WIDTH> HC_DEVICE void groups_with(int64_t &blocks) {
         const int bytes = (int)p.geometry.group * 4 / IN_WORD;
         constexpr int widths = format::scale_widths(32 / IN_WORD);
         constexpr bool has_room = CODES != HC_GEMV_BYTES || MOST == 1 || widths <= 16; /* else registers spill */
-        if constexpr (has_groups && has_room && (widths & WIDTH))
+        if constexpr (has_groups && has_room && (widths & (WIDTH ? WIDTH : HC_DECODED_SCALES)))
             if (p.scale_bits == WIDTH) {
                 if (CODES != HC_GEMV_BYTES && bytes == 8) {
                     blocks = own_words<2, WIDTH>();
@@ -496,6 +498,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         if (p.has_16) {
             if constexpr (!has_groups)
                 block = own_words<CODES == HC_GEMV_BYTES ? 2 : 1, 0>();
+            groups_with<0>(block);
             groups_with<4>(block);
             groups_with<8>(block);
             groups_with<16>(block);

@@ -7,6 +7,7 @@
  */
 #include "cuda/matmul/epilogue.h"
 #include "cuda/matmul/nibbles.h"
+#include "cuda/matmul/swizzle.h"
 
 namespace {
 
@@ -106,11 +107,11 @@ template <int TILES, int STAGES> struct few_rows {
         hc_copy_wait<0>();
         /* sums of the other slices of k */
         hc_barrier();
-        unsigned char *others = hc_shared() + threadIdx.x % (WARPS_N * 32) * (16 * TILES);
+        const int other_row = (int)threadIdx.x % (WARPS_N * 32);
         if (slice > 0)
 #pragma unroll
             for (int i = 0; i < TILES; i++)
-                hc_store_16(others + (i ^ (int)threadIdx.x % TILES) * 16, dots[i]);
+                hc_store_16(hc_shared() + hc_piece_place<TILES>(other_row, i), dots[i]);
         hc_barrier();
         if (slice > 0)
             return;
@@ -118,7 +119,7 @@ template <int TILES, int STAGES> struct few_rows {
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
             alignas(16) int32_t other[4];
-            memcpy(other, __builtin_assume_aligned(others + (i ^ (int)threadIdx.x % TILES) * 16, 16), 16);
+            memcpy(other, __builtin_assume_aligned(hc_shared() + hc_piece_place<TILES>(other_row, i), 16), 16);
 #pragma unroll
             for (int r = 0; r < 4; r += 2) {
                 const line_of<hc_cuda_gemm_s4> line(p, row + i * 16 + lane / 4 + r / 2 * 8);

@@ -1,4 +1,4 @@
-/* Rows of shared memory without gaps that no two lanes read from one bank: PIECES pieces of 16 bytes a row, 2, 4 or 8. Piece i of
+/* Rows of shared memory without gaps that no two lanes read from one bank: PIECES pieces of 16 bytes a row, 1, 2, 4 or 8. Piece i of
  * row r is at piece i xor (r / (8 / PIECES)) % PIECES of it, so that a piece of each of eight rows, as a matrix needs them, and
  * eight pieces of neighbouring rows, as copies write them, touch all 32 banks. Rows that are eight apart have the same order.
  */

@@ -60,11 +60,12 @@ PRODUCTS = [  # rows of x, rows of w, columns, both formats, an architecture
     (64, 128, 4096, "int8", "int8+2:4", 80),
 ]
 Counts = dict[str, dict[str, int]]
+SPACES = ("shared", "global")
 MATMULS = ("hc_gemm", "hc_gemv", "hc_sgemm")
 
 
 class Site(NamedTuple):
-    """Requests of warps by an instruction: wavefronts of shared memory, or sectors of global memory, and their least."""
+    """Requests of warps by an instruction: wavefronts of shared memory or sectors of global memory, and the least."""
 
     kernel: str
     opcode: str
@@ -115,11 +116,11 @@ def is_product(opcode: str) -> bool:
     return opcode.startswith(("mma.", "wgmma.mma"))
 
 
-def over(kernel: str, space: str, sites: list[Site]) -> str:
-    """Return the wavefronts or sectors of a kernel over the least of them."""
+def over(kernel: str, space: str, sites: list[Site]) -> float:
+    """Return the wavefronts or sectors of a kernel over the least of them; 0 if there are none."""
     least = sum(site.least for site in sites if (site.kernel, site.space) == (kernel, space))
     units = sum(site.units for site in sites if (site.kernel, site.space) == (kernel, space))
-    return f"{units / least:.2f}" if least else ""
+    return units / least if least else 0.0
 
 
 def row(kernel: str, counts: dict[str, int], sites: list[Site], call: str, values: int) -> str:
@@ -130,11 +131,9 @@ def row(kernel: str, counts: dict[str, int], sites: list[Site], call: str, value
     global_ = sum(n for opcode, n in counts.items() if opcode.startswith(("ld.global", "st.global")))
     per_value = f"{total / values:.3g}"
     per_product = f"{(total - products) / products:.1f}" if products else ""
-    requests = f"{over(kernel, 'shared', sites)} | {over(kernel, 'global', sites)}"
-    return (
-        f"| `{kernel}` | {call} | {per_value} | {global_ / values:.2g} | {wide / values:.2g} | {per_product} "
-        f"| {requests} |"
-    )
+    requests = [f"{ratio:.2f}" if ratio else "" for ratio in (over(kernel, space, sites) for space in SPACES)]
+    cells = [f"`{kernel}`", call, per_value, f"{global_ / values:.2g}", f"{wide / values:.2g}", per_product, *requests]
+    return f"| {' | '.join(cells)} |"
 
 
 class Call(NamedTuple):
@@ -145,18 +144,24 @@ class Call(NamedTuple):
     values: dict[str, int]
 
 
-def calls() -> Iterator[Call]:
-    """Return the calls of the table."""
+def codecs() -> Iterator[Call]:
+    """Return the codecs of the table."""
     x = normal(32, 2048)
     for text in CODECS:
         q = packed(x, text)
-        codecs: dict[str, Callable[[], Any]] = {
+        of_text: dict[str, Callable[[], Any]] = {
             "quantize": partial(emulated.quantize, x, q),
             "dequantize": partial(emulated.dequantize, q),
             "fake_quantize": partial(emulated.fake_quantize, x, q.format, q.axis),
         }
-        for name, call in codecs.items():
-            yield Call(f"{name} {text}, 32 x 2048", call, dict.fromkeys(["hc_encode", "hc_maximum", "hc_decode"], x.size))
+        for name, call in of_text.items():
+            yield Call(
+                f"{name} {text}, 32 x 2048", call, dict.fromkeys(["hc_encode", "hc_maximum", "hc_decode"], x.size)
+            )
+
+
+def matmuls() -> Iterator[Call]:
+    """Return the matmuls of the table."""
     for m, n, k, activations, text, architecture in PRODUCTS:
         x, q, fmt = normal(m, k), packed(normal(n, k), text), hc.format(activations) if activations else None
         ready = emulated.prepack(q) if activations else np.empty(0)
@@ -196,7 +201,7 @@ def main() -> None:
     columns = ["kernel", "call", "instructions per value", "loads, stores", "of 16 bytes"]
     columns += ["others per product of matrices", "wavefronts over the least", "sectors over the least"]
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    for call in calls():
+    for call in (*codecs(), *matmuls()):
         if options.words and not any(word in call.name for word in options.words):
             continue
         found, sites = counted(call.run)
