@@ -36,6 +36,12 @@ static inline __device__ uint32_t hc_and_xor(uint32_t a, uint32_t b, uint32_t c)
     return found;
 }
 
+/* The same value, which compilers neither derive from others again nor take apart: computed before a loop, it stays in a register. */
+static inline __device__ uint32_t hc_held(uint32_t value) {
+    asm("" : "+r"(value));
+    return value;
+}
+
 /* 16 bytes of global memory that no kernel writes meanwhile, to registers. */
 static inline __device__ void hc_load_16(float to[4], const void *from) {
     const float4 four = __ldg((const float4 *)from);
@@ -46,6 +52,11 @@ static inline __device__ void hc_load_16(float to[4], const void *from) {
 static inline __device__ void hc_copy_16(void *shared, const void *global) {
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
+/* The same of bytes that other blocks read too: they stay in the cache of the multiprocessor. */
+static inline __device__ void hc_copy_16_cached(void *shared, const void *global) {
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 }
 /* The same, or 16 bytes of zero. */
 static inline __device__ void hc_copy_16_or_zeros(void *shared, const void *global, bool is_there) {

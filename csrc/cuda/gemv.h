@@ -158,10 +158,26 @@ static inline HC_DEVICE uint32_t hc_gemv_word(const uint32_t (&words)[4], int i)
     return i < 2 ? (i == 0 ? words[0] : words[1]) : i == 2 ? words[2] : words[3];
 }
 
+/* Columns of x from an address on. */
+struct hc_gemv_there {
+    const char *x;
+    int64_t stride;
+    HC_DEVICE void load(float (&four)[4], int v, int column) const {
+        hc_load_16(four, x + v * stride + column * (int)sizeof(float));
+    }
+};
+/* Columns of x of a lane in shared memory, where a vector has BYTES. */
+template <int BYTES> struct hc_gemv_here {
+    const unsigned char *x;
+    HC_DEVICE void load(float (&four)[4], int v, int column) const {
+        memcpy(four, __builtin_assume_aligned(x + v * BYTES + column * (int)sizeof(float), 16), 16);
+    }
+};
+
 /* ROWS rows of words, as many codes in all as WORDS hold, times values of x: one chain of fma, or one for each of eight values. */
-template <hc_gemv_codes CODES, int WORDS, int CHAINS, int MOST, int ROWS>
+template <hc_gemv_codes CODES, int WORDS, typename values, int CHAINS, int MOST, int ROWS>
 static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *table, const uint32_t (&words)[ROWS][4],
-                                           int first_word, const char *x, float (&chains)[ROWS][MOST][CHAINS]) {
+                                           int first_word, const values &x, float (&chains)[ROWS][MOST][CHAINS]) {
     enum { IN_WORD = CODES == HC_GEMV_BYTES ? 4 : 8 };
     enum { UNROLLED = MOST == 1 || CHAINS > 1 ? IN_WORD / 4 : 1 /* chains are registers */ };
     enum { WORDS_UNROLLED = CODES == HC_GEMV_BYTES && MOST > 1 && CHAINS == 1 ? 1 : WORDS /* else registers spill */ };
@@ -183,7 +199,7 @@ static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *t
             for (int v = 0; v < MOST; v++) {
                 if (MOST > 1 && v >= (int)p.vectors)
                     continue;
-                hc_load_16(four, x + v * p.x.rows.stride[0] + (w * IN_WORD + c) * (int)sizeof(float));
+                x.load(four, v, (first_word + w) * IN_WORD + c);
 #pragma unroll
                 for (int r = 0; r < ROWS; r++)
 #pragma unroll
@@ -197,7 +213,8 @@ static inline HC_DEVICE void hc_gemv_piece(const hc_cuda_gemv &p, const float *t
 }
 
 /* How a family declares scales that gemv reads as they are stored: their widths next to codes of so many bits, whether HC_COARSE
- * multiplies them, and their value. */
+ * multiplies them, and their value. With HC_DECODED_SCALES, whole groups of other scales are read by words too. */
+enum { HC_DECODED_SCALES = 1 };
 #define HC_STORED_SCALES(widths, has_coarse, value)                                                                    \
     enum { HAS_COARSE = has_coarse };                                                                                  \
     static constexpr HC_DEVICE int scale_widths(int bits) { return (void)bits, widths; }                               \
@@ -296,23 +313,61 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
                     sums[r][v][0] = fmaf(scale[r], chains[r][v][0], sums[r][v][0]);
     }
     template <int WIDTH>
-    HC_DEVICE void end_group_of(const uint32_t (&found)[ROWS], const float (&chains)[ROWS][MOST][1]) {
+    HC_DEVICE void end_group_of(const uint32_t (&found)[ROWS], int64_t group, const float (&chains)[ROWS][MOST][1]) {
         float scale[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             const uint32_t bits = WIDTH == 4 ? found[r] >> lane % 2 * 4 & 15 : found[r];
-            scale[r] = format::stored_scale(bits, WIDTH, coarse[r]);
+            float unused;
+            scale[r] = WIDTH ? format::stored_scale(bits, WIDTH, coarse[r]) : scale_of(r, group, &unused);
         }
         end_group(scale, chains);
     }
     HC_DEVICE const char *x_at(int64_t column) const { return p.x.data + column * (int64_t)sizeof(float); }
 
+    /* What 16 bytes of codes of each lane meet, a step: in shared memory for all rows of a block, one step ahead. A lane has a line
+     * of it, of which each thread brings a piece; after 128 bytes there is a gap of 16, so that eight lanes read from all banks. */
+    struct steps_of_x {
+        enum { COLUMNS = 4 * IN_WORD, PIECES = COLUMNS / 4, BYTES = LANES * COLUMNS * 4 / 8 * 9 };
+        typedef hc_gemv_here<BYTES> values;
+        const hc_cuda_gemv &p;
+        const char *from; /* this thread's piece of the next step */
+        const int to, own;
+        int at; /* where the next step goes */
+        HC_DEVICE steps_of_x(const hc_cuda_gemv &given, const char *first, int lane)
+            : p(given), from(first), to(place_of(line()) + piece() * 16), own(place_of(lane)), at(0) {}
+        static HC_DEVICE int line() { return (int)threadIdx.x / PIECES; }
+        static HC_DEVICE int piece() { return (int)threadIdx.x % PIECES; }
+        static HC_DEVICE int place_of(int line) { return (line * PIECES + line * PIECES / 8) * 16; }
+        HC_DEVICE int other() const { return BYTES * (MOST == 1 ? 1 : (int)p.vectors) - at; }
+        static HC_DEVICE unsigned char *stage(int at) { return hc_shared() + sizeof(hc_cuda_gemv::table) + at; }
+        /* The next step, if this thread's piece of it is there. */
+        HC_DEVICE void copy(bool is_there, int64_t bytes) {
+            if (is_there && line() < LANES)
+#pragma unroll
+                for (int v = 0; v < MOST; v++)
+                    if (MOST == 1 || v < (int)p.vectors)
+                        hc_copy_16_cached(stage(at) + v * BYTES + to, from + v * p.x.rows.stride[0]);
+            hc_copy_commit();
+            from += bytes;
+            at = other();
+        }
+        /* The step that was copied last, of all threads; then the next may be copied. */
+        HC_DEVICE values wait() const {
+            hc_copy_wait<0>();
+            hc_barrier();
+            return {stage(other()) + own};
+        }
+    };
+
     /* Blocks in which a lane has WORDS words, a group or eight columns, 4 / WORDS blocks at a time, the next of which are on their
      * way; the first block that is left. */
     template <int WORDS, int WIDTH> HC_DEVICE int64_t own_words() {
-        enum { AT_ONCE = 4 / WORDS, COLUMNS = LANES * WORDS * IN_WORD, BYTES = LANES * WORDS * 4 }; /* of a block */
-        const int64_t blocks = p.geometry.columns / COLUMNS / AT_ONCE * AT_ONCE;
-        const char *x = x_at(lane * WORDS * IN_WORD);
+        enum { AT_ONCE = 4 / WORDS, SPAN = WORDS * IN_WORD, BYTES = LANES * WORDS * 4 }; /* of a block */
+        enum { STEP_BYTES = LANES * steps_of_x::COLUMNS * (int)sizeof(float) };
+        const int64_t blocks = p.geometry.columns / (LANES * SPAN) / AT_ONCE * AT_ONCE;
+        const int column = steps_of_x::piece() * 4; /* of the lane's */
+        steps_of_x x(p, x_at(column / SPAN * (LANES * SPAN) + steps_of_x::line() * SPAN + column % SPAN), lane);
         place<WIDTH> from(*this, lane * WORDS * 4);
         piece words, next;
         uint32_t scales[AT_ONCE][ROWS], next_scales[AT_ONCE][ROWS];
@@ -324,55 +379,69 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
                     from.load_scales(next_scales[i], i);
             }
         };
-        if (blocks)
+        if (blocks) {
             load();
+            x.copy(true, STEP_BYTES);
+        }
         for (int64_t block = 0; block < blocks; block += AT_ONCE) {
+            const auto values = x.wait();
             memcpy(words, next, sizeof words);
             memcpy(scales, next_scales, sizeof scales);
             from.move(AT_ONCE * BYTES);
             if (has_groups)
                 from.move_scales(AT_ONCE);
-            if (block + AT_ONCE < blocks)
+            if (block + AT_ONCE < blocks) {
+                x.copy(true, STEP_BYTES);
                 load();
+            }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
                 if constexpr (has_groups) {
                     float chains[ROWS][MOST][1] = {};
-                    hc_gemv_piece<CODES, WORDS>(p, table, words, i * WORDS, x, chains);
-                    end_group_of<WIDTH>(scales[i], chains);
+                    hc_gemv_piece<CODES, WORDS>(p, table, words, i * WORDS, values, chains);
+                    end_group_of<WIDTH>(scales[i], (block + i) * LANES + lane, chains);
                 } else {
-                    hc_gemv_piece<CODES, WORDS>(p, table, words, i * WORDS, x, sums);
+                    hc_gemv_piece<CODES, WORDS>(p, table, words, i * WORDS, values, sums);
                 }
-                x += COLUMNS * sizeof(float);
             }
         }
         return blocks;
     }
     /* Groups of whole 16 bytes, the next of which are on their way. */
     template <int WIDTH> HC_DEVICE void whole_groups() {
-        const int64_t groups = p.geometry.groups;
-        const int bytes = (int)p.geometry.group * 4 / IN_WORD, to_next = (LANES - 1) * bytes + 16;
-        const char *x = x_at(lane * p.geometry.group);
-        place<WIDTH> from(*this, lane * (int64_t)bytes);
-        piece words, next;
-        uint32_t scales[ROWS];
+        enum { STEP_BYTES = steps_of_x::COLUMNS * (int)sizeof(float) };
+        const int groups = (int)p.geometry.groups, parts = (int)p.geometry.group / steps_of_x::COLUMNS;
+        const int to_next = (LANES - 1) * parts * 16 + 16;
+        const int64_t x_to_next = (LANES - 1) * p.geometry.group * (int64_t)sizeof(float) + STEP_BYTES;
+        steps_of_x x(p, x_at(steps_of_x::line() * p.geometry.group + steps_of_x::piece() * 4), lane);
+        place<WIDTH> from(*this, lane * (int64_t)parts * 16);
+        piece words, next = {};
+        uint32_t scales[ROWS] = {};
         if (lane < groups)
             from.template load<4>(next, 0, 0);
-        for (int64_t group = lane; group < groups; group += LANES) {
+        x.copy(steps_of_x::line() < groups, parts == 1 ? x_to_next : STEP_BYTES);
+        for (int first = 0; first < groups; first += LANES) { /* the same turns for all threads, which meet at barriers */
+            const bool is_there = first + lane < groups, is_next_there = first + LANES + lane < groups;
             float chains[ROWS][MOST][1] = {};
-            from.load_scales(scales, 0);
+            if (is_there)
+                from.load_scales(scales, 0);
             from.move_scales(1);
-            for (int byte = 0; byte < bytes; byte += 16) {
+            for (int part = 0; part < parts; part++) {
+                const bool is_last = part + 1 == parts, before_last = part + 2 == parts || parts == 1;
+                const auto values = x.wait();
+                if (!is_last || first + LANES < groups)
+                    x.copy(first + (is_last ? LANES : 0) + steps_of_x::line() < groups,
+                           before_last ? x_to_next : STEP_BYTES);
+                if (!is_there)
+                    continue;
                 memcpy(words, next, sizeof words);
-                const bool is_last = byte + 16 == bytes;
                 from.move(is_last ? to_next : 16);
-                if (!is_last || group + LANES < groups)
+                if (!is_last || is_next_there)
                     from.template load<4>(next, 0, 0);
-                hc_gemv_piece<CODES, 4>(p, table, words, 0, x, chains);
-                x += 4 * IN_WORD * sizeof(float);
+                hc_gemv_piece<CODES, 4>(p, table, words, 0, values, chains);
             }
-            x += (LANES - 1) * p.geometry.group * (int64_t)sizeof(float);
-            end_group_of<WIDTH>(scales, chains);
+            if (is_there)
+                end_group_of<WIDTH>(scales, first + lane, chains);
         }
     }
     /* By the fewest words, from a block on: groups may be cut by the end of a run, and there may be several. */
@@ -394,10 +463,11 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
                         words[r],
                         __builtin_assume_aligned(parts[r].part[HC_CODES].data + (first + c) * 4 / IN_WORD, WORDS * 4),
                         WORDS * 4);
+                const hc_gemv_there there = {x + c * (int)sizeof(float), p.x.rows.stride[0]};
                 if constexpr (has_groups)
-                    hc_gemv_piece<CODES, WORDS>(p, table, words, 0, x + c * (int)sizeof(float), chains);
+                    hc_gemv_piece<CODES, WORDS>(p, table, words, 0, there, chains);
                 else
-                    hc_gemv_piece<CODES, WORDS>(p, table, words, 0, x, sums);
+                    hc_gemv_piece<CODES, WORDS>(p, table, words, 0, there, sums);
             }
             if constexpr (has_groups) {
                 float scale[ROWS], unused;
@@ -408,12 +478,12 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
             }
         }
     }
-    /* Groups by words, where their scales have WIDTH bits; how many blocks of them there were. */
+    /* Groups by words, where their scales have WIDTH bits, or are decoded: 0; how many blocks of them there were. */
     template <int WIDTH> HC_DEVICE void groups_with(int64_t &blocks) {
         const int bytes = (int)p.geometry.group * 4 / IN_WORD;
         constexpr int widths = format::scale_widths(32 / IN_WORD);
         constexpr bool has_room = CODES != HC_GEMV_BYTES || MOST == 1 || widths <= 16; /* else registers spill */
-        if constexpr (has_groups && has_room && (widths & WIDTH))
+        if constexpr (has_groups && has_room && (widths & (WIDTH ? WIDTH : HC_DECODED_SCALES)))
             if (p.scale_bits == WIDTH) {
                 if (CODES != HC_GEMV_BYTES && bytes == 8) {
                     blocks = own_words<2, WIDTH>();
@@ -428,6 +498,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         if (p.has_16) {
             if constexpr (!has_groups)
                 block = own_words<CODES == HC_GEMV_BYTES ? 2 : 1, 0>();
+            groups_with<0>(block);
             groups_with<4>(block);
             groups_with<8>(block);
             groups_with<16>(block);
@@ -473,7 +544,7 @@ enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
     HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128, 5) {                                                 \
         HC_GEMV_KINDS(kinds, hc_gemv_words, codes, 1, format);                                                         \
     }                                                                                                                  \
-    HC_KERNEL(hc_gemv_##family##_b##bits##_v8, hc_cuda_gemv, 128, kinds == HC_WITH_GROUPS ? 5 : 0) {                   \
+    HC_KERNEL(hc_gemv_##family##_b##bits##_v8, hc_cuda_gemv, 128, kinds == HC_WITH_GROUPS ? 5 : 3) {                   \
         HC_GEMV_KINDS(kinds, hc_gemv_words, codes, HC_GEMV_VECTORS, format);                                           \
     }
 

@@ -44,6 +44,7 @@ unsigned char *hc_shared();
 void hc_barrier();
 void hc_load_16(float to[4], const void *from);
 void hc_copy_16(void *shared, const void *global);
+static inline void hc_copy_16_cached(void *shared, const void *global) { hc_copy_16(shared, global); }
 void hc_copy_16_or_zeros(void *shared, const void *global, bool is_there);
 void hc_copy_commit();
 void hc_store_16(void *shared, const void *from);
@@ -52,6 +53,8 @@ template <int N> static inline void hc_copy_wait() { hc_host_copy_wait(N); }
 static inline void hc_atomic_max(uint32_t *at, uint32_t value) { *at = *at > value ? *at : value; }
 static inline void hc_atomic_or(uint32_t *at, uint32_t value) { *at |= value; }
 static inline uint32_t hc_and_xor(uint32_t a, uint32_t b, uint32_t c) { return (a & b) ^ c; }
+/* The same value, which compilers on a device keep in a register. */
+static inline uint32_t hc_held(uint32_t value) { return value; }
 static inline uint32_t hc_permute_bytes(uint32_t a, uint32_t b, uint32_t which) {
     const uint64_t bytes = (uint64_t)b << 32 | a;
     uint32_t found = 0;

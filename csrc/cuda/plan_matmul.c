@@ -10,7 +10,8 @@
 enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
 enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
-enum { PITCH = 80, NIBBLES_PITCH = 48 };
+enum { STEP_BYTES = 64 /* of a row of bytes that a stage holds */ };
+enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
 enum { HOPPER_ROWS = 128, HOPPER_STEP = 128 /* bytes of k */, HOPPER_STAGES = 4, H100_MULTIPROCESSORS = 132 };
 enum { SPARSE_STEP = 128 /* columns */ };
 
@@ -45,6 +46,14 @@ static int stored_scale_bits(const hc_stored_form *form, const hc_component *sca
     return is_aligned ? bits : 0;
 }
 
+/* Floats of rows are neighbours, and rows begin on 16 bytes. */
+static bool has_pieces_of_16(const hc_row_view *x) {
+    for (int i = 0; i < x->rows.n; i++)
+        if (x->rows.stride[i] % 16 != 0)
+            return false;
+    return x->dtype == HC_F32 && x->column_stride == sizeof(float) && (uintptr_t)x->data % 16 == 0;
+}
+
 /* Bits of a code where codes can be read by words, and x four values at a time; then fills the table. */
 static int word_bits(hc_cuda_gemv *gemv) {
     const hc_format *format = &gemv->format;
@@ -63,8 +72,7 @@ static int word_bits(hc_cuda_gemv *gemv) {
         g->padded <= INT32_MAX && (uintptr_t)codes->data % 8 == 0 && codes->row_stride % word == 0 &&
         (has_groups ? group * form.bits % 64 == 0 && g->run_length * form.bits % 64 == 0 : g->columns % 8 == 0);
     const hc_row_view *x = &gemv->x;
-    const bool has_fours = x->dtype == HC_F32 && x->column_stride == sizeof(float) && (uintptr_t)x->data % 16 == 0 &&
-                           x->rows.stride[0] % 16 == 0 && (g->runs == 1 || !has_groups || g->run_length % 4 == 0);
+    const bool has_fours = has_pieces_of_16(x) && (g->runs == 1 || !has_groups || g->run_length % 4 == 0);
     memcpy(gemv->table, form.table, sizeof gemv->table);
     gemv->scale_bits = has_groups ? stored_scale_bits(&form, &gemv->parts.part[HC_SCALES]) : 0;
     gemv->has_16 = (uintptr_t)codes->data % 16 == 0 && codes->row_stride % 16 == 0 && g->runs == 1 &&
@@ -113,12 +121,14 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            "the CUDA kernels do not multiply vectors at several strides: use the CPU");
         const int bits = is_kept ? 0 : word_bits(&gemv);
         if (bits) {
+            /* x of a step: what 16 bytes of codes of each lane meet, and gaps */
+            const int64_t step_bytes = gemv.lanes * (16 * 8 / bits) * (int64_t)sizeof(float) / 8 * 9;
             const int64_t teams = hc_ceil_div(geometry.rows, gemv.vectors > 1 ? 1 : HC_CUDA_GEMV_ROWS);
             hc_cuda_step *step =
                 hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
                                  hc_cuda_words_kernel_of(packed->format.family, bits, gemv.vectors > 1),
                                  hc_ceil_div(teams * gemv.lanes, HC_CUDA_MAX_THREADS), 1, HC_CUDA_MAX_THREADS,
-                                 sizeof gemv.table, sizeof gemv);
+                                 (int64_t)sizeof gemv.table + 2 * step_bytes * gemv.vectors, sizeof gemv);
             step->params.gemv = gemv;
             return HC_OK;
         }
@@ -148,6 +158,7 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            .y_row = to.y_row,
                            .y_column = to.y_column};
     hc_rows_init(&sgemm.x, x, &rows, 1, &last);
+    sgemm.has_16 = sgemm.k % 4 == 0 && has_pieces_of_16(&sgemm.x);
     if (is_kept) {
         const int64_t x_tiles = hc_ceil_div(sgemm.m, SGEMM_TILE), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
         hc_cuda_step *step = hc_cuda_add_step(plan, "patterns", "hc_sgemm_kept", x_tiles, w_tiles, 256,
@@ -159,9 +170,9 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
     }
     const int64_t x_tiles = hc_ceil_div(sgemm.m, SGEMM_TILE), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
     hc_cuda_step *step = plan->device_order ? hc_cuda_add_step(plan, "floats_bf16", "hc_gemm_bf16", x_tiles, w_tiles,
-                                                               128, 4 * SGEMM_TILE * PITCH, sizeof sgemm)
+                                                               128, 4 * SGEMM_TILE * STEP_BYTES, sizeof sgemm)
                                             : hc_cuda_add_step(plan, "gemm", "hc_sgemm", x_tiles, w_tiles, 256,
-                                                               2 * 16 * (SGEMM_TILE + 4) * 4, sizeof sgemm);
+                                                               2 * 16 * SGEMM_TILE * 4, sizeof sgemm);
     step->params.sgemm = sgemm;
     return HC_OK;
 }
@@ -216,11 +227,8 @@ static void add_pieces(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda_
     step->params.gemm_s4 = gemm_s4_of(gemm, w, NULL);
 }
 
-/* Kernels of warpgroups read rows at steps of 32 bits. */
-static bool takes_warpgroups(const hc_cuda_gemm *gemm, int64_t w_stride, const hc_cuda_plan *plan) {
-    const uint64_t most = UINT32_MAX / 256;
-    return plan->architecture == HC_CUDA_HOPPER && gemm->m >= HOPPER_ROWS && (uint64_t)gemm->ld < most &&
-           (uint64_t)w_stride < most;
+static bool takes_warpgroups(const hc_cuda_gemm *gemm, const hc_cuda_plan *plan) {
+    return plan->architecture == HC_CUDA_HOPPER && gemm->m >= HOPPER_ROWS;
 }
 
 /* A block of 256 columns reads 3/4 of the bytes per product of one of 128, and takes 8/5 of its time, as shared memory holds both
@@ -253,11 +261,11 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const f
     const int tile = gemm->mode == HC_INT_FOLDED ? 3 : gemm->m <= 16 ? 0 : gemm->m <= 64 ? 1 : 2;
     const int rows = TILES[tile].rows, columns = TILES[tile].columns;
     hc_cuda_step *step =
-        takes_warpgroups(gemm, w->parts.part[HC_CODES].row_stride | w->parts.part[HC_SCALES].row_stride, plan)
+        takes_warpgroups(gemm, plan)
             ? add_warpgroups(gemm, true, plan, sizeof step->params.gemm_s4)
             : hc_cuda_add_step(plan, "nibbles", TILES[tile].kernel, hc_ceil_div(gemm->m, rows),
                                hc_ceil_div(gemm->n, columns), TILES[tile].threads,
-                               (rows * PITCH + columns * NIBBLES_PITCH) * TILES[tile].stages,
+                               (rows * STEP_BYTES + columns * (STEP_BYTES / 2)) * TILES[tile].stages,
                                sizeof step->params.gemm_s4);
     step->params.gemm_s4 = gemm_s4_of(gemm, w, scales);
 }
@@ -268,8 +276,8 @@ static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_pla
         int x_rows, stages;
     } TILES[] = {{{"hc_gemm_24_16_folded", "hc_gemm_24_16_grouped"}, 16, 3},
                  {{"hc_gemm_24_64_folded", "hc_gemm_24_64_grouped"}, 64, 2}};
-    const int tile = gemm->m > 16, w_rows = 128, w_bytes = SPARSE_STEP / 2 + 16 + SPARSE_STEP / 8;
-    const int stage_bytes = w_rows * w_bytes + TILES[tile].x_rows * (SPARSE_STEP + 16);
+    const int tile = gemm->m > 16, w_rows = 128, w_bytes = SPARSE_STEP / 2 + SPARSE_STEP / 8;
+    const int stage_bytes = w_rows * w_bytes + TILES[tile].x_rows * SPARSE_STEP;
     hc_cuda_step *step = hc_cuda_add_step(plan, "sparse_24", TILES[tile].kernel[gemm->mode],
                                           hc_ceil_div(gemm->m, TILES[tile].x_rows), hc_ceil_div(gemm->n, w_rows), 128,
                                           stage_bytes * TILES[tile].stages, sizeof step->params.gemm_24);
@@ -278,7 +286,7 @@ static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_pla
 
 /* The tile of integers for so many rows. */
 static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, hc_cuda_plan *plan) {
-    if (!is_wide && takes_warpgroups(gemm, gemm->ld, plan)) {
+    if (!is_wide && takes_warpgroups(gemm, plan)) {
         add_warpgroups(gemm, false, plan, sizeof *gemm)->params.gemm = *gemm;
         return;
     }
@@ -293,7 +301,7 @@ static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, hc_cuda_plan *plan)
     hc_cuda_step *step = hc_cuda_add_step(
         plan, "gemm", TILES[tile].kernel[gemm->mode], hc_ceil_div(gemm->m, TILES[tile].rows),
         hc_ceil_div(gemm->n, TILES[tile].columns), TILES[tile].threads,
-        (gemm->x_limbs * TILES[tile].rows + gemm->w_limbs * TILES[tile].columns) * PITCH * TILES[tile].stages,
+        (gemm->x_limbs * TILES[tile].rows + gemm->w_limbs * TILES[tile].columns) * STEP_BYTES * TILES[tile].stages,
         sizeof *gemm);
     step->params.gemm = *gemm;
 }
@@ -333,7 +341,9 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
         return status;
     /* a block that adds minima has a float of each segment in shared memory */
     const bool has_room = !form.has_minima || form.segments <= HC_CUDA_SHARED_BYTES / (int64_t)sizeof(float);
-    if (w.geometry.rows > MOST_ROWS || !has_even_rows(out) || !has_room)
+    const hc_component *codes = &w.parts.part[HC_CODES], *scales = &w.parts.part[HC_SCALES];
+    const bool has_offsets = hc_max(form.ld, hc_max(codes->row_stride, scales->row_stride)) < MOST_STRIDE;
+    if (w.geometry.rows > MOST_ROWS || !has_even_rows(out) || !has_room || !has_offsets)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply arrays of these shapes: use the CPU");
     const bool is_few =
         form.mode == HC_INT_FOLDED && !form.is_wide && a.geometry.rows <= NIBBLES_MOST && reads_pieces(&w);

@@ -9,6 +9,7 @@ import ctypes
 import fcntl
 import functools
 import hashlib
+import math
 import os
 import re
 import shlex
@@ -223,8 +224,8 @@ def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True, *
         if is_sized or not workspace:
             break
         # junk, as a plan clears what must be zero; on a multiple of 256
-        memory = np.full(PlanHead.from_buffer(plan).workspace_bytes + 256, 0xA5, np.uint8)
-        address = -(-memory.ctypes.data // 256) * 256
+        memory = filled((PlanHead.from_buffer(plan).workspace_bytes,), 0xA5, np.uint8)
+        address = memory.ctypes.data
     names = (kernels().hc_cuda_host_step(plan, number) for number in range(PlanHead.from_buffer(plan).n))
     launched[:] = [name.decode() for name in names]
     fault = kernels().hc_cuda_host_run(plan, ctypes.c_uint32(order))
@@ -234,9 +235,18 @@ def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True, *
     return int(np.frombuffer(ctypes.string_at(address + 4, 4), np.uint32)[0])
 
 
+def filled(shape: tuple[int, ...], value: float = np.nan, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    """Return an array on a multiple of 256 bytes, as a device allocates."""
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(nbytes + 256, np.uint8)
+    made: np.ndarray[Any, Any] = memory[-memory.ctypes.data % 256 :][:nbytes].view(dtype).reshape(shape)
+    made[...] = value
+    return made
+
+
 def junk_like(part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return an array of the same shape and dtype, all bytes of it junk."""
-    made = np.empty(part.shape, part.dtype)
+    made = filled(part.shape, 0, part.dtype)
     made.reshape(-1).view(np.uint8)[:] = 0x5A
     return made
 
@@ -251,7 +261,7 @@ def fake_quantize(
     x: np.ndarray[Any, Any], spec: hc.Format, axes: tuple[int, ...], order: int = 0
 ) -> np.ndarray[Any, Any]:
     """Return the rounded values of x."""
-    out = np.full(x.shape, np.nan, np.float32)
+    out = filled(x.shape)
     array = (ctypes.c_int * len(axes))(*axes)
     run("fake_quantize", view(x), None, format_of(spec), len(axes), array, view(out), order=order)
     return out
@@ -259,7 +269,7 @@ def fake_quantize(
 
 def dequantize(q: Any, dtype: Any = np.float32, order: int = 0) -> np.ndarray[Any, Any]:
     """Return the values of a packed array."""
-    out = np.full(q.shape, np.nan, dtype)
+    out = filled(q.shape, dtype=dtype)
     run("dequantize", packed(q, q.components), view(out), order=order)
     return out
 
@@ -274,7 +284,7 @@ def linear(
     **said: Any,
 ) -> np.ndarray[Any, Any]:
     """Return x @ w.T + bias; x is an array with `activations`, or packed. `prepacked`: w by `prepack`."""
-    out = np.full((*x.shape[:-1], w.shape[0]), np.nan, np.float32)
+    out = filled((*x.shape[:-1], w.shape[0]))
     operand = Operand()
     described = view(x) if isinstance(x, np.ndarray) else packed(x, x.components)
     setattr(operand, "dense" if isinstance(x, np.ndarray) else "packed", ctypes.addressof(described))
@@ -292,8 +302,7 @@ def prepack(q: Any, order: int = 0) -> np.ndarray[Any, Any]:
     call = function_of("prepack")
     assert call(ctypes.byref(described), None, plan, ctypes.byref(error)) == 0, error.text
     nbytes = PlanHead.from_buffer(plan).workspace_bytes
-    memory = np.full(nbytes + 256, 0xA5, np.uint8)
-    memory = memory[-memory.ctypes.data % 256 :][:nbytes]
+    memory = filled((nbytes,), 0xA5, np.uint8)
     assert call(ctypes.byref(described), ctypes.c_void_p(memory.ctypes.data), plan, ctypes.byref(error)) == 0
     fault = kernels().hc_cuda_host_run(plan, ctypes.c_uint32(order))
     assert fault is None, fault.decode()
@@ -319,7 +328,7 @@ def round_by_chance(x: np.ndarray[Any, Any], q: Any, seed: int, order: int = 0) 
     levels = Levels(0 if table is None else len(table), None, fraction, least, low, high)
     if table is not None:
         levels.table = table.ctypes.data
-    out = np.full(x.shape, np.nan, np.float32)
+    out = filled(x.shape)
     number = ctypes.c_uint64(seed)
     run("chance", view(x), packed(q, q.components), levels, number, view(out), order=order, workspace=False)
     return out
@@ -362,7 +371,7 @@ def conv2d(
     order: int = 0,
 ) -> np.ndarray[Any, Any]:
     """Return the convolution of x with packed filters; the answer has this shape."""
-    out = np.full(shape, np.nan, np.float32)
+    out = filled(shape)
     added = None if bias is None else ctypes.c_void_p(bias.ctypes.data)
     spec = format_of(activations) if activations else None
     filters = packed(w, w.components)
@@ -399,7 +408,7 @@ class Layer(ctypes.Structure):
 def layer(kind: int, x: np.ndarray[Any, Any], weight: Any = None, bias: Any = None, **others: Any) -> Any:
     """Return the answer of a layer of `hc_layer_kind`."""
     order = others.pop("order", 0)
-    out = np.full(x.shape, np.nan, np.float32)
+    out = filled(x.shape)
     made = Layer(kind, x.size // x.shape[-1], x.shape[-1], x.ctypes.data, y=out.ctypes.data, **others)
     made.weight = None if weight is None else weight.ctypes.data
     made.bias = None if bias is None else bias.ctypes.data
@@ -435,7 +444,7 @@ def attention(
     q: np.ndarray[Any, Any], k: Any, v: Any, causal: bool, window: int, scale: float, cap: float, order: int = 0
 ) -> np.ndarray[Any, Any]:
     """Return attention over plain or packed keys and values, (batch, heads, tokens, width)."""
-    out = np.full(q.shape, np.nan, np.float32)
+    out = filled(q.shape)
     batch, heads, n, width = q.shape
     kv_heads, m = k.shape[1:3]
     made = Attention(batch, heads, kv_heads, n, m, width, q.ctypes.data, out.ctypes.data)

@@ -157,7 +157,7 @@ def test_pruning_keeps_what_the_cpu_keeps(pattern: str) -> None:
             assert part.tobytes() == kept[name].tobytes()
 
 
-@pytest.mark.parametrize("text", ["int8", "int3", "vsq4-g16-s4", "vsq3-g5-s6", "fp8_e4m3fn-row"])
+@pytest.mark.parametrize("text", ["int8", "int3", "vsq4-g16-s4", "vsq3-g5-s6", "fp8_e4m3fn-row", "log4-2"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_that_fit_in_a_block_are_read_once(text: str, dtype: Any) -> None:
     rng = np.random.default_rng(0)

@@ -17,6 +17,7 @@ import emulated
 import numpy as np
 import pytest
 import test_cuda_host
+from ptx import executed
 from test_cuda_instructions import aligned
 
 from heterocompute.bench.cuda.instructions import ANSWERS, PARTS, answers_of, products_of, random_words
@@ -280,7 +281,7 @@ def test_the_interpreter_does_what_the_isa_says(tmp_path: Path) -> None:
 SUBJECTS = ["codec", "gemm", "conv", "layers", "patterns"]
 # other cases run the same kernels
 NOT_HERE = "not ((rows_that_fit and float64) or (weights_that_stay_packed and tensor) or prepacked)"
-UNUSED = {"hc_maximum_log"}  # its encoder needs no maximum
+UNUSED: dict[str, str] = {}  # kernels that no plan launches, and why they are there
 BY_HAND = "tiles_of_256 or int16-int4-g32-f16"  # not in the sample of each run
 
 
@@ -295,7 +296,9 @@ def run_compiled(counts: Path, *words: str, **changed: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
 
-ran: dict[str, set[str]] = {}  # kernels, by subject
+def ran(subject: str) -> Path:
+    """Return the file of the kernels that a subject launched, in any process."""
+    return compiled.kernels().parent / f"ran-{subject}"
 
 
 @pytest.mark.sweep(every=0)
@@ -312,7 +315,7 @@ def test_compiled_kernels_give_the_bits_of_the_cpu(subject: str, use: Use, tmp_p
         run_compiled(counts, "pytest", "-q", "-p", "no:cacheprovider", "-k", NOT_HERE, tests)
     if subject == "gemm":
         run_compiled(counts, "pytest", "-q", "-p", "no:cacheprovider", "-m", "", "-k", BY_HAND, tests)
-    ran[subject] = {line.split()[0] for line in counts.read_text().splitlines()}
+    ran(subject).write_text("\n".join({line.split()[0] for line in counts.read_text().splitlines()}))
 
 
 @pytest.mark.sweep(every=0)
@@ -322,16 +325,47 @@ def test_the_compiled_poison_spreads(use: Use) -> None:
     assert launch_poison(state, y[1:299]) == "" and np.isnan(y[1:299]).all() and y[0] == y[299] == 1
     state[1], y[:] = 0, 1
     assert launch_poison(state, y) == "" and (y == 1).all()
-    ran["poison"] = {"hc_poison"}
+    ran("poison").write_text("hc_poison")
+
+
+# wavefronts of shared memory and sectors of global memory over the least, where they are more than 1.005 and 1.1
+WAVEFRONTS = {"hc_gemm_24": 1.08}  # positions: two of four words of each row are read
+SECTORS = {
+    **{"hc_gemm_s4": 1.3, "hc_gemm_nibbles_128_folded": 1.6, "hc_gemm_90a_nibbles_folded": 1.2},  # scales of groups
+    **{"hc_gemm_nibbles": 2.9, "hc_gemm_90a_nibbles_grouped": 2.7, "hc_gemm_s8_16_grouped": 1.9},
+    **{"hc_gemm_24": 1.2, "hc_gemv_nf4": 1.7, "hc_gemv_ggml_b8": 1.8},  # y; rows of codes that whole groups step over
+}
+
+
+@pytest.mark.sweep(every=0)
+def test_matmuls_have_no_bank_conflicts_and_read_whole_sectors(use: Use) -> None:
+    loaded = executed.library()
+    use(Path(loaded._name))
+    emulated.kernels().ptx_write_counts.argtypes = emulated.kernels().ptx_write_traffic.argtypes = [ctypes.c_char_p]
+    kernels = set()
+    for call in executed.matmuls():
+        _, sites = executed.counted(call.run)
+        for kernel in {site.kernel for site in sites if site.kernel.startswith(executed.MATMULS)}:
+            if kernel.startswith("hc_gemv") and not re.search(r"_b[48]_v[18]$", kernel):
+                continue  # a thread decodes what has no words
+            wavefronts, sectors = (
+                next((most for name, most in limits.items() if kernel.startswith(name)), otherwise)
+                for limits, otherwise in ((WAVEFRONTS, 1.005), (SECTORS, 1.1))
+            )
+            assert executed.over(kernel, "shared", sites) <= wavefronts, (kernel, call.name)
+            assert executed.over(kernel, "global", sites) <= sectors, (kernel, call.name)
+            kernels.add(kernel)
+    assert len(kernels) > 25
 
 
 @pytest.mark.sweep(every=0)
 def test_every_kernel_runs_as_compiled_code() -> None:
-    if set(ran) != {*SUBJECTS, "conformance", "poison"}:
-        pytest.skip("another process runs some of the subjects")
+    files = [ran(subject) for subject in (*SUBJECTS, "conformance", "poison")]
+    if missing := [file.name for file in files if not file.exists()]:
+        pytest.skip(f"{', '.join(missing)}: not yet, another process runs them")
     texts = [path.read_text() for path in compiled.kernels().parent.glob("*.ptx")]
     entries = {name for text in texts for name in re.findall(r"\.entry (\w+)", text)}
-    assert entries - set().union(*ran.values()) == UNUSED
+    assert entries - {name for file in files for name in file.read_text().split()} == set(UNUSED)
 
 
 def launch_poison(state: np.ndarray, y: np.ndarray) -> str:

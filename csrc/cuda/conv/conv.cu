@@ -72,27 +72,39 @@ template <int N> struct windows : columns_of_bytes {
     const params &p;
     corner at[N];
 
-    HC_DEVICE windows(const params &given, int64_t row, int pitch) : p(given) {
+    HC_DEVICE windows(const params &given, int64_t first) : p(given) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            at[i] = corner_of(p.conv, hc_min(row + i * pitch, p.conv.windows - 1));
+            at[i] = corner_of(p.conv, hc_min(first + threadIdx.x / PIECES + i * (blockDim.x / PIECES),
+                                             p.conv.windows - 1));
     }
-    HC_DEVICE void copy_x(void *to, int i, int64_t k) const {
+    HC_DEVICE void copy(void *to, int i, int step) const {
+        const int64_t k = (int64_t)step * STEP + threadIdx.x % PIECES * 16;
         const int tap = (int)((uint32_t)k / (uint32_t)p.pixel);
         const int64_t inside = k - tap * p.pixel, plane = blockIdx.z * p.conv.height * p.conv.width;
         const int64_t pixel = tap < p.conv.taps ? pixel_of(p.conv, at[i], tap) : -1;
         const int8_t *image = p.x + at[i].image * p.image_bytes;
         hc_copy_16_or_zeros(to, pixel < 0 ? image : image + (plane + pixel) * p.pixel + inside, pixel >= 0);
     }
-    HC_DEVICE const void *w_row(int64_t column) const {
-        return p.w + (blockIdx.z * p.conv.filters + hc_min(column, p.conv.filters - 1)) * p.ld;
+    static HC_DEVICE rows_of_w w_of(const params &p) {
+        return {(const unsigned char *)p.w + blockIdx.z * p.conv.filters * p.ld, p.conv.filters, p.ld};
     }
-    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) {
-        return scale_at(p, corner_of(p.conv, hc_min(row, p.conv.windows - 1)), blockIdx.z, segment);
-    }
-    static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
-        return p.w_scales[(blockIdx.z * p.conv.filters + hc_min(column, p.conv.filters - 1)) * p.segments + segment];
-    }
+    template <int ROWS> struct x_scales {
+        const params &p;
+        const int64_t first;
+        int64_t segment;
+
+        HC_DEVICE x_scales(const params &given, int64_t row, int own) : p(given), first(row + own), segment(0) {}
+        HC_DEVICE void next() { segment++; }
+        HC_DEVICE float at(int i) const {
+            return scale_at(p, corner_of(p.conv, hc_min(first + sum_row(i), p.conv.windows - 1)), blockIdx.z, segment);
+        }
+    };
+    template <int COLUMNS> struct w_scales : scales_of<COLUMNS> {
+        HC_DEVICE w_scales(const params &p, int64_t first, int own)
+            : scales_of<COLUMNS>(p.w_scales + blockIdx.z * p.conv.filters * p.segments, first, p.conv.filters,
+                                 p.segments, [=](int i) { return own + sum_column(i); }) {}
+    };
     struct line : answers {
         const params &all;
         const float scale; /* of a folded row */

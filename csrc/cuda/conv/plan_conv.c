@@ -4,8 +4,9 @@
 #include "formats/format.h"
 #include "ops/codec/rows.h"
 
-enum { TILE = 64, THREADS = 128, FLOAT_THREADS = 256, STAGES = 3, PITCH = 80, STEP_BYTES = 64 };
+enum { TILE = 64, THREADS = 128, FLOAT_THREADS = 256, STAGES = 3, STEP_BYTES = 64 };
 enum { PIECE = 16, K_BYTES = 32 /* of an mma */, FEW_FILTERS = 8, MOST_GROUPS = 65535 };
+enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 128 rows of a block are at offsets of 32 bits */ };
 
 static const int AXES[] = {1, 3, 4, 2};
 
@@ -109,7 +110,7 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
     p.image_bytes = hc_round_up(pixels * p.pixel, PIECE);
     p.x_limb_bytes = images * p.image_bytes;
     p.w_limb_bytes = w->geometry.rows * p.ld;
-    if (p.ld > INT32_MAX)
+    if (p.ld >= MOST_STRIDE)
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not convolve with filters of %lld values: use the CPU",
                        (long long)w->geometry.whole_columns);
@@ -156,7 +157,7 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
                                 sizeof p);
     } else {
         step = hc_cuda_add_step(plan, "conv", KERNELS[mode][0], hc_ceil_div(conv->windows, TILE),
-                                hc_ceil_div(conv->filters, TILE), THREADS, 2 * TILE * PITCH * STAGES, sizeof p);
+                                hc_ceil_div(conv->filters, TILE), THREADS, 2 * TILE * STEP_BYTES * STAGES, sizeof p);
         step->grid[2] = (uint32_t)conv->groups;
     }
     step->params.conv_integers = p;

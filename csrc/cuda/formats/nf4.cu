@@ -13,7 +13,7 @@ struct nf4_functions : hc_plain_format {
     HC_ENCODES(nf4_encode)
     HC_DECODES(nf4)
     HC_HAS_CODES(nf4)
-    HC_STORED_SCALES(32, false, hc_f32_from_bits(bits))
+    HC_STORED_SCALES(32 | HC_DECODED_SCALES, false, hc_f32_from_bits(bits))
 };
 } // namespace
 

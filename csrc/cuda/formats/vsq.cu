@@ -17,7 +17,7 @@ struct vsq_functions : hc_plain_format {
     HC_DECODES(vsq)
     HC_HAS_CODES(vsq)
     HC_HAS_INTEGERS(vsq)
-    HC_STORED_SCALES(bits, false, (float)bits)
+    HC_STORED_SCALES(bits | HC_DECODED_SCALES, false, (float)bits)
 };
 } // namespace
 

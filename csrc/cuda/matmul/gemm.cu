@@ -6,24 +6,16 @@
 
 namespace {
 
-/* Rows as they lie. A row beyond the last is the last again, and its sums are not stored. */
-template <int N> struct rows : columns_of_bytes {
+/* Rows as they lie. */
+template <int N> struct rows : rows_of_bytes<N, hc_cuda_gemm>, columns_of_bytes {
     typedef hc_cuda_gemm params;
-    const int8_t *x[N];
-    const params &p;
-
-    HC_DEVICE rows(const params &given, int64_t row, int pitch) : p(given) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = p.x + hc_min(row + i * pitch, p.m - 1) * p.ld;
-    }
-    HC_DEVICE void copy_x(void *to, int i, int64_t k) const { hc_copy_16(to, x[i] + k); }
-    HC_DEVICE const void *w_row(int64_t column) const { return p.w + hc_min(column, p.n - 1) * p.ld; }
-    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) { return ::x_scale(p, row, segment); }
-    static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
-        return ::w_scale(p, column, segment);
-    }
-    typedef line_of<params> line;
+    using rows_of_bytes<N, params>::rows_of_bytes;
+    static HC_DEVICE rows_of_w w_of(const params &p) { return {(const unsigned char *)p.w, p.n, p.ld}; }
+    template <int COLUMNS> struct w_scales : scales_of<COLUMNS> {
+        HC_DEVICE w_scales(const params &p, int64_t first, int own)
+            : scales_of<COLUMNS>(p.w_scales, first, p.n, p.segments,
+                                 [=](int i) { return own + sum_column(i); }) {}
+    };
 };
 
 /* Values of several limbs, and sums beyond 32 bits: S = sum of 256^(i + j) P_ij in 64. */
@@ -34,18 +26,20 @@ template <bool is_grouped> struct wide {
         const int lane = (int)threadIdx.x % 32, warp_column = (int)threadIdx.x / 32 * 8;
         const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN, steps = p.ld / STEP;
         const int x_lines = p.x_limbs * BM, lines = x_lines + p.w_limbs * BN;
+        const int x_own = hc_piece_place<PIECES>(lane % 16, lane / 16);
+        const int w_own = hc_piece_place<PIECES>(lane % 8, lane / 8);
         const int64_t y_column = column + warp_column + lane % 4 * 2;
         int64_t dots[4] = {}, segment = 0, rest = p.length;
         float sums[4] = {};
         for (int64_t step = 0; step < steps; step++) {
             hc_barrier(); /* what the last step read may go */
-            for (int i = (int)threadIdx.x; i < lines * (STEP / 16); i += (int)blockDim.x) {
-                const int line = i / (STEP / 16), piece = i % (STEP / 16) * 16;
+            for (int i = (int)threadIdx.x; i < lines * PIECES; i += (int)blockDim.x) {
+                const int line = i / PIECES, piece = i % PIECES * 16;
                 const int64_t w_line = line - x_lines;
                 const int8_t *from = line < x_lines
                                          ? p.x + (line / BM * p.m + hc_min(row + line % BM, p.m - 1)) * p.ld
                                          : p.w + (w_line / BN * p.n + hc_min(column + w_line % BN, p.n - 1)) * p.ld;
-                hc_copy_16(hc_shared() + line * PITCH + piece, from + step * STEP + piece);
+                hc_copy_16(hc_shared() + hc_piece_place<PIECES>(line, i % PIECES), from + step * STEP + piece);
             }
             hc_copy_commit();
             hc_copy_wait<0>();
@@ -55,10 +49,9 @@ template <bool is_grouped> struct wide {
                     for (int j = 0; j < p.w_limbs; j++) {
                         uint32_t a[4], b[4];
                         int32_t found[4] = {};
-                        hc_load_matrix_x4(a, hc_shared() + (i * BM + lane % 16) * PITCH + k + lane / 16 * 16);
+                        hc_load_matrix_x4(a, hc_shared() + i * BM * STEP + (x_own ^ k));
                         /* the eight columns of both halves of the step */
-                        hc_load_matrix_x4(b, hc_shared() + (x_lines + j * BN + warp_column + lane % 8) * PITCH +
-                                                 lane / 8 * 16);
+                        hc_load_matrix_x4(b, hc_shared() + (x_lines + j * BN + warp_column) * STEP + w_own);
                         hc_mma_bytes(found, a, b + k / 16, i == p.x_limbs - 1, j == p.w_limbs - 1);
                         for (int r = 0; r < 4; r++)
                             dots[r] += (int64_t)found[r] * ((int64_t)1 << 8 * (i + j));
@@ -86,44 +79,105 @@ template <bool is_grouped> struct wide {
 #define HC_TILES(mode, is_grouped)                                                                                     \
     HC_KERNEL(hc_gemm_s8_16_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 16, 128, 16, 32, 3, rows>::run(p); }         \
     HC_KERNEL(hc_gemm_s8_64_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 64, 64, 32, 32, 3, rows>::run(p); }          \
-    HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256) { tile<is_grouped, 128, 128, 64, 32, 3, rows>::run(p); }
+    HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256, is_grouped ? 1 : 2) { tile<is_grouped, 128, 128, 64, 32, 3, rows>::run(p); }
 HC_KERNEL(hc_gemm_wide_folded, hc_cuda_gemm, 128) { wide<false>::run(p); }
 HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>::run(p); }
 HC_TILES(folded, false)
 HC_TILES(grouped, true)
 
-/* Floats: a thread has 4 x 4 values of y, each one chain of fma over k. Columns of k go through shared memory 16 at a time. */
+/* Floats: a thread has 4 x 4 values of y, each one chain of fma over k. Columns of k go through shared memory 16 at a time, a
+ * line each; a thread brings four of them of a row of x and of w. Row r of columns 4 i to 4 i + 3 is at r xor 8 i, so that a warp
+ * writes to all banks. */
+namespace {
+
+struct sgemm {
+    enum { TILE = 64, K = 16 };
+    typedef float line[TILE];
+    const hc_cuda_sgemm &p;
+    const int own; /* its four columns */
+    const int64_t x_row, w_row;
+    float x[4], w[4];
+
+    HC_DEVICE sgemm(const hc_cuda_sgemm &given)
+        : p(given), own((int)threadIdx.x % 4 * 4), x_row((int64_t)blockIdx.x * TILE + (int)threadIdx.x / 4),
+          w_row((int64_t)blockIdx.y * TILE + (int)threadIdx.x / 4) {}
+    HC_DEVICE void fetch(int64_t k) {
+        const int64_t at = k + own;
+        const char *x_from = p.x.data + (x_row < p.m ? hc_rows_offset(&p.x, x_row, 0) : 0);
+        const float *w_from = p.w + (w_row < p.n ? w_row * p.k : 0);
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            x[c] = w[c] = 0;
+        if (p.has_16) {
+            if (x_row < p.m && at < p.k)
+                hc_load_16(x, x_from + at * (int)sizeof(float));
+            if (w_row < p.n && at < p.k)
+                hc_load_16(w, w_from + at);
+            return;
+        }
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            if (x_row < p.m && at + c < p.k)
+                x[c] = hc_load_value(x_from + (at + c) * p.x.column_stride, p.x.dtype);
+            if (w_row < p.n && at + c < p.k)
+                w[c] = w_from[at + c];
+        }
+    }
+    HC_DEVICE void put(line *x_lines, line *w_lines) const {
+        const int row = (int)threadIdx.x / 4 ^ own * 2;
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            x_lines[own + c][row] = x[c];
+            w_lines[own + c][row] = w[c];
+        }
+    }
+};
+
+} // namespace
+
 HC_KERNEL(hc_sgemm, hc_cuda_sgemm, 256) {
-    enum { TILE = 64, K = 16, LD = TILE + 4 };
-    float (*x)[LD] = (float (*)[LD])hc_shared(), (*w)[LD] = x + K;
-    const int thread = (int)threadIdx.x;
-    const int64_t row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE;
+    enum { TILE = sgemm::TILE, K = sgemm::K };
+    sgemm::line *x = (sgemm::line *)hc_shared(), *w = x + K;
+    const int thread = (int)threadIdx.x, own_row = thread / 16 * 4, own_column = thread % 16 * 4;
+    sgemm next(p);
     float sums[4][4] = {};
+    next.fetch(0);
     for (int64_t k = 0; k < p.k; k += K) {
         hc_barrier();
-        for (int i = thread; i < TILE * K; i += 256) {
-            const int64_t at = k + i % K, x_row = row + i / K, w_row = column + i / K;
-            x[i % K][i / K] =
-                at < p.k && x_row < p.m ? hc_load_value(p.x.data + hc_rows_offset(&p.x, x_row, at), p.x.dtype) : 0.0f;
-            w[i % K][i / K] = at < p.k && w_row < p.n ? p.w[w_row * p.k + at] : 0.0f;
-        }
+        next.put(x, w);
         hc_barrier();
+        if (k + K < p.k)
+            next.fetch(k + K);
         const int steps = (int)hc_min(K, p.k - k);
-        for (int s = 0; s < steps; s++)
+#pragma unroll
+        for (int s = 0; s < K; s++) {
+            if (s >= steps) /* a zero more would change the sign of a zero */
+                break;
+            const float *x_four = &x[s][own_row ^ s / 4 * 8], *w_four = &w[s][own_column ^ s / 4 * 8];
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    sums[i][j] = fmaf(x[s][thread / 16 * 4 + i], w[s][thread % 16 * 4 + j], sums[i][j]);
-    }
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++) {
-            const int64_t y_row = row + thread / 16 * 4 + i, y_column = column + thread % 16 * 4 + j;
-            if (y_row >= p.m || y_column >= p.n)
-                continue;
-            const float y = p.bias ? sums[i][j] + p.bias[y_column] : sums[i][j];
-            *(float *)(p.y + y_row * p.y_row + y_column * p.y_column) = y;
+                    sums[i][j] = fmaf(x_four[i], w_four[j], sums[i][j]);
         }
+    }
+    const int64_t row = (int64_t)blockIdx.x * TILE + own_row, column = (int64_t)blockIdx.y * TILE + own_column;
+    const bool has_fours = p.y_column == sizeof(float) && ((uintptr_t)p.y | (uintptr_t)p.y_row) % 16 == 0;
+    for (int i = 0; i < 4 && row + i < p.m; i++) {
+        char *to = p.y + (row + i) * p.y_row + column * p.y_column;
+        alignas(16) float y[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            y[j] = p.bias && column + j < p.n ? sums[i][j] + p.bias[column + j] : sums[i][j];
+        if (has_fours && column + 4 <= p.n) {
+            memcpy(__builtin_assume_aligned(to, 16), y, 16);
+            continue;
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (column + j < p.n)
+                *(float *)(to + j * p.y_column) = y[j];
+    }
 }
 
 HC_KERNEL(hc_clear, hc_cuda_clear, 256) {

@@ -8,25 +8,19 @@
 
 namespace {
 
-template <int N, bool is_grouped> struct nibbles {
-    enum { W_PITCH = STEP / 2 + 16, W_PIECES = STEP / 32 }; /* eight rows touch all banks */
+template <int N, bool is_grouped> struct nibbles : rows_of_bytes<N, hc_cuda_gemm_s4> {
+    enum { W_PIECES = STEP / 32 };
     typedef hc_cuda_gemm_s4 params;
-    const int8_t *x[N];
-    const params &p;
-
-    HC_DEVICE nibbles(const params &given, int64_t row, int pitch) : p(given) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = p.x + hc_min(row + i * pitch, p.m - 1) * p.ld;
-    }
-    HC_DEVICE void copy_x(void *to, int i, int64_t k) const { hc_copy_16(to, x[i] + k); }
-    HC_DEVICE const void *w_row(int64_t column) const { return p.w + hc_min(column, p.n - 1) * p.w_stride; }
+    using rows_of_bytes<N, params>::rows_of_bytes;
+    static HC_DEVICE rows_of_w w_of(const params &p) { return {p.w, p.n, p.w_stride}; }
 
     template <int NI> struct fragments {
         const uint8_t *from[NI]; /* scales of this lane's rows of w, two bytes a step */
         uint32_t scales[NI], next[NI];
+        const int own;
 
-        HC_DEVICE fragments(const params &p, int64_t column) {
+        HC_DEVICE fragments(const params &p, int64_t column)
+            : own(hc_piece_place<W_PIECES>((int)threadIdx.x % 32 / 4, 0) + (int)threadIdx.x % 4 * 2) {
 #pragma unroll
             for (int j = 0; j < NI; j++) {
                 const int64_t row = hc_min(column + j * 8 + (int)threadIdx.x % 32 / 4, p.n - 1);
@@ -47,10 +41,9 @@ template <int N, bool is_grouped> struct nibbles {
             }
         }
         HC_DEVICE void load(uint32_t b[NI * 2], const unsigned char *w, int k) const {
-            const int lane = (int)threadIdx.x % 32;
 #pragma unroll
             for (int j = 0; j < NI; j++) {
-                const unsigned char *at = w + (j * 8 + lane / 4) * W_PITCH + k / 2 + lane % 4 * 2;
+                const unsigned char *at = w + j * 8 * (STEP / 2) + (own ^ k / 2);
                 const uint32_t word = *(const uint16_t *)at | (uint32_t)*(const uint16_t *)(at + 8) << 16;
                 const uint32_t of_k = is_grouped ? 0x11 : scales[j] >> k / 4;
                 hc_decode_nibbles(word, of_k & 15, of_k >> 4 & 15, b + j * 2);
@@ -59,11 +52,11 @@ template <int N, bool is_grouped> struct nibbles {
         int64_t steps;
     };
 
-    static HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) { return ::x_scale(p, row, segment); }
-    static HC_DEVICE float w_scale(const params &p, int64_t column, int64_t segment) {
-        return ::w_scale(p, column, segment);
-    }
-    typedef line_of<params> line;
+    template <int COLUMNS> struct w_scales : scales_of<COLUMNS> {
+        HC_DEVICE w_scales(const params &p, int64_t first, int own)
+            : scales_of<COLUMNS>((const float *)p.w_scales, first, p.n, p.w_scales_stride / (int64_t)sizeof(float),
+                                 [=](int i) { return own + sum_column(i); }) {}
+    };
 };
 template <int N> struct folded : nibbles<N, false> {
     using nibbles<N, false>::nibbles;

@@ -6,7 +6,7 @@
 
 /* Signed products of four bytes u and a scale of 0 to 15. */
 static inline HC_DEVICE uint32_t hc_scaled_codes(uint32_t u, uint32_t scale) {
-    return (u * scale + (0x80808080u - 0x08080808u * scale)) ^ 0x80808080u;
+    return (u * scale + hc_held(0x80808080u - 0x08080808u * scale)) ^ 0x80808080u; /* which some words share */
 }
 
 /* The low code of each byte, 8 more. */

@@ -7,6 +7,7 @@
  */
 #include "cuda/matmul/epilogue.h"
 #include "cuda/matmul/nibbles.h"
+#include "cuda/matmul/swizzle.h"
 
 namespace {
 
@@ -20,39 +21,47 @@ static inline HC_DEVICE void decode(uint32_t word, uint32_t scale, uint32_t b[2]
 
 /* 16 * TILES rows of x. */
 template <int TILES, int STAGES> struct few_rows {
-    enum { BM = TILES * 16, STAGE_BYTES = BM * PITCH + W_BYTES };
+    enum { BM = TILES * 16, STAGE_BYTES = BM * PITCH + W_BYTES, LINES = THREADS / PIECES };
 
-    /* What a thread copies in each stage: a piece of TILES rows of x, one of w. */
+    /* What a thread copies in each stage: a piece of TILES rows of x, one of w. Both come stage by stage. */
     struct pieces {
-        const int8_t *x[TILES];
-        const uint8_t *w, *scales; /* scales: of this lane's codes, two of 4 bits a stage; or NULL */
-        int64_t rest;              /* bytes of the row of w from this thread's first piece on */
+        const int8_t *x; /* of the block's first row */
+        uint32_t x_from[TILES];
+        const uint8_t *w, *scales; /* scales: of this lane's codes, two of 4 bits a stage */
+        int here, scales_here;     /* stages in which its piece of w is there, and of its scales: 0 if rows alone have a scale */
 
-        HC_DEVICE pieces(const hc_cuda_gemm_s4 &p, int64_t row, int64_t w_row) {
+        HC_DEVICE pieces(const hc_cuda_gemm_s4 &p, int64_t row, int64_t w_row) : x(p.x + row * p.ld) {
             const int part = (int)threadIdx.x / 32 / WARPS_N, lane = (int)threadIdx.x % 4;
             const int first = part * (CODES / 2) + lane * 16;
 #pragma unroll
             for (int i = 0; i < TILES; i++)
-                x[i] = p.x + hc_min(row + line(i), p.m - 1) * p.ld + (int)threadIdx.x % PIECES * 16;
+                x_from[i] = hc_held((uint32_t)(hc_min(row + (int)threadIdx.x / PIECES + i * LINES, p.m - 1) - row) *
+                                        (uint32_t)p.ld +
+                                    threadIdx.x % PIECES * 16);
             w = p.w + w_row * p.w_stride + first;
-            rest = p.w_row_bytes - first;
-            scales = p.group_scales ? p.group_scales + w_row * p.group_scales_stride + first / 16 : NULL;
+            here = (int)((p.w_row_bytes - first + STAGE_K / 2 - 1) / (STAGE_K / 2));
+            scales = p.group_scales + w_row * p.group_scales_stride + first / 16;
+            scales_here = p.group_scales ? here : 0;
         }
-        static HC_DEVICE int line(int i) { return ((int)threadIdx.x + i * THREADS) / PIECES; }
-        HC_DEVICE bool is_there(int stage) const { return stage * (int64_t)(STAGE_K / 2) < rest; }
-        HC_DEVICE void load(int stage) const {
-            unsigned char *to = hc_shared() + stage % STAGES * STAGE_BYTES;
+        /* Its pieces of the next stage, to `to`. */
+        HC_DEVICE void load(unsigned char *to, int stage) {
+            const int line = (int)threadIdx.x / PIECES;
 #pragma unroll
             for (int i = 0; i < TILES; i++)
-                hc_copy_16(to + line(i) * PITCH + (int)threadIdx.x % PIECES * 16, x[i] + (int64_t)stage * STAGE_K);
-            const bool has = is_there(stage);
-            hc_copy_16_or_zeros(to + BM * PITCH + (int)threadIdx.x * 16,
-                                has ? w + (int64_t)stage * (STAGE_K / 2) : (const uint8_t *)x[0], has);
+                hc_copy_16(to + (line + i * LINES) * PITCH + (int)threadIdx.x % PIECES * 16, x + x_from[i]);
+            x += STAGE_K;
+            const bool has = stage < here;
+            hc_copy_16_or_zeros(to + BM * PITCH + (int)threadIdx.x * 16, has ? w : (const uint8_t *)x - STAGE_K, has);
+            w += STAGE_K / 2;
         }
-        HC_DEVICE uint32_t load_scales(int stage) const {
-            return !scales ? 0x11 : is_there(stage) ? scales[(int64_t)stage * (STAGE_K / 32)] : 0;
+        /* Those of stage `stage`, the next; codes that are not there are zeros, whatever multiplies them. */
+        HC_DEVICE uint32_t load_scales(int stage, uint32_t otherwise) {
+            const uint32_t found = stage < scales_here ? *scales : otherwise;
+            scales += STAGE_K / 32;
+            return found;
         }
     };
+    static HC_DEVICE int next(int at) { return at == (STAGES - 1) * STAGE_BYTES ? 0 : at + STAGE_BYTES; }
 
     static HC_DEVICE void run(const hc_cuda_gemm_s4 &p) {
         const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warp_n = warp % WARPS_N,
@@ -60,23 +69,28 @@ template <int TILES, int STAGES> struct few_rows {
         const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN + warp_n * 8;
         const int64_t w_row = hc_min(column + lane / 4, p.n - 1);
         const int stages = (int)(p.ld / STAGE_K);
-        const pieces own(p, row, w_row);
+        pieces own(p, row, w_row);
         alignas(16) int32_t dots[TILES][4] = {};
         for (int i = 0; i < STAGES - 1; i++) {
             if (i < stages)
-                own.load(i);
+                own.load(hc_shared() + i * STAGE_BYTES, i);
             hc_copy_commit();
         }
-        uint32_t scales = own.load_scales(0);
+        const int x_at = lane % 16 * PITCH + slice * CODES + lane / 16 * 16;
+        const int w_at = BM * PITCH + (int)threadIdx.x * 16;
+        int at = 0, last = (STAGES - 1) * STAGE_BYTES; /* the stage that is read next, and the one before it, which is free then */
+        uint32_t scales = own.load_scales(0, 0x11);
         for (int stage = 0; stage < stages; stage++) {
             hc_copy_wait<STAGES - 2>();
             hc_barrier();
             if (stage + STAGES - 1 < stages)
-                own.load(stage + STAGES - 1);
+                own.load(hc_shared() + last, stage + STAGES - 1);
             hc_copy_commit();
-            const uint32_t next_scales = stage + 1 < stages ? own.load_scales(stage + 1) : 0;
-            const unsigned char *from = hc_shared() + stage % STAGES * STAGE_BYTES;
-            const uint32_t *words = (const uint32_t *)(from + BM * PITCH) + threadIdx.x * 4;
+            const uint32_t next_scales = own.load_scales(stage + 1, scales);
+            const unsigned char *from = hc_shared() + at;
+            last = at, at = next(at);
+            alignas(16) uint32_t words[4];
+            memcpy(words, __builtin_assume_aligned(from + w_at, 16), 16);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 uint32_t b[2];
@@ -84,7 +98,7 @@ template <int TILES, int STAGES> struct few_rows {
 #pragma unroll
                 for (int i = 0; i < TILES; i++) {
                     uint32_t a[4];
-                    hc_load_matrix_x4(a, from + (i * 16 + lane % 16) * PITCH + slice * CODES + j * 32 + lane / 16 * 16);
+                    hc_load_matrix_x4(a, from + x_at + i * 16 * PITCH + j * 32);
                     hc_mma_s8(dots[i], a, b);
                 }
             }
@@ -93,28 +107,32 @@ template <int TILES, int STAGES> struct few_rows {
         hc_copy_wait<0>();
         /* sums of the other slices of k */
         hc_barrier();
-        int32_t (*others)[TILES * 4] = (int32_t (*)[TILES * 4]) hc_shared();
+        const int other_row = (int)threadIdx.x % (WARPS_N * 32);
         if (slice > 0)
 #pragma unroll
             for (int i = 0; i < TILES; i++)
-                hc_store_16(others[threadIdx.x] + i * 4, dots[i]);
+                hc_store_16(hc_shared() + hc_piece_place<TILES>(other_row, i), dots[i]);
         hc_barrier();
         if (slice > 0)
             return;
+        static_assert(WARPS_K == 2, "one other slice");
 #pragma unroll
-        for (int i = 0; i < TILES; i++)
+        for (int i = 0; i < TILES; i++) {
+            alignas(16) int32_t other[4];
+            memcpy(other, __builtin_assume_aligned(hc_shared() + hc_piece_place<TILES>(other_row, i), 16), 16);
 #pragma unroll
-            for (int r = 0; r < 4; r++) {
-                int32_t dot = dots[i][r];
-                for (int other = 1; other < WARPS_K; other++)
-                    dot += others[threadIdx.x + other * WARPS_N * 32][i * 4 + r];
-                store<false>(p, row + i * 16 + lane / 4 + r / 2 * 8, column + lane % 4 * 2 + r % 2, dot, 0.0f);
+            for (int r = 0; r < 4; r += 2) {
+                const line_of<hc_cuda_gemm_s4> line(p, row + i * 16 + lane / 4 + r / 2 * 8);
+#pragma unroll
+                for (int c = 0; c < 2; c++)
+                    line.template store<false>(column + lane % 4 * 2 + c, dots[i][r + c] + other[r + c], 0.0f);
             }
+        }
     }
 };
 
 } // namespace
 
-HC_KERNEL(hc_gemm_s4_16, hc_cuda_gemm_s4, 256) { few_rows<1, 4>::run(p); }
-HC_KERNEL(hc_gemm_s4_32, hc_cuda_gemm_s4, 256) { few_rows<2, 3>::run(p); }
+HC_KERNEL(hc_gemm_s4_16, hc_cuda_gemm_s4, 256, 6) { few_rows<1, 4>::run(p); }
+HC_KERNEL(hc_gemm_s4_32, hc_cuda_gemm_s4, 256, 5) { few_rows<2, 3>::run(p); }
 HC_KERNEL(hc_gemm_s4_64, hc_cuda_gemm_s4, 256) { few_rows<4, 2>::run(p); }

@@ -2,13 +2,14 @@
  *
  * hc_integers_<family> left the kept values of w, and 4 bits for each block of four columns: the two places, the first in the
  * low bits. Segments, sums and scales are those of gemm.cu. A stage is 128 columns of k: 64 kept bytes and 16 of places a row
- * of w, 128 bytes a row of x. Rows stand 16 bytes further apart, so that the eight rows of a matrix touch all banks.
+ * of w, 128 bytes a row of x (swizzle.h).
  */
 #include "cuda/matmul/epilogue.h"
+#include "cuda/matmul/swizzle.h"
 
 namespace {
 
-enum { STEP = 128, X_PITCH = STEP + 16, W_PITCH = STEP / 2 + 16, PLACES = STEP / 8 };
+enum { STEP = 128, X_PITCH = STEP, W_PITCH = STEP / 2, PLACES = STEP / 8 };
 
 /* A block that nothing was kept of has no places yet: the first two, as zeros are there. */
 static inline HC_DEVICE uint32_t legal_places(uint32_t places) {
@@ -46,11 +47,13 @@ template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct ti
             unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
 #pragma unroll
             for (int i = 0; i < W_COPIES; i++)
-                hc_copy_16(stage + (thread / W_PIECES + i * W_LINES) * W_PITCH + thread % W_PIECES * 16,
+                hc_copy_16(stage + hc_piece_place<W_PIECES>(thread / W_PIECES, thread % W_PIECES) +
+                               i * (W_LINES * W_PITCH),
                            w[i] + (int64_t)step * (STEP / 2));
 #pragma unroll
             for (int i = 0; i < X_COPIES; i++)
-                hc_copy_16(stage + X_AT + (thread / X_PIECES + i * X_LINES) * X_PITCH + thread % X_PIECES * 16,
+                hc_copy_16(stage + X_AT + hc_piece_place<X_PIECES>(thread / X_PIECES, thread % X_PIECES) +
+                               i * (X_LINES * X_PITCH),
                            x[i] + (int64_t)step * STEP);
             static_assert(BW == THREADS, "a thread copies the places of a row");
             hc_copy_16(stage + PLACES_AT + thread * PLACES, places + (int64_t)step * (STEP / 32));
@@ -64,6 +67,8 @@ template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct ti
         const int64_t x_row = (int64_t)blockIdx.x * BX, w_row = (int64_t)blockIdx.y * BW;
         const int steps = (int)(g.ld / STEP);
         const pieces own(p, w_row, x_row);
+        const int w_own = hc_piece_place<W_PIECES>(lane % 16, lane / 16);
+        const int x_own = hc_piece_place<X_PIECES>(lane % 8, lane / 8);
         int32_t dots[MI][NI][4] = {};
         float sums[MI][NI][4] = {};
         for (int i = 0; i < STAGES - 1; i++) {
@@ -85,14 +90,14 @@ template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct ti
 #pragma unroll
                 for (int i = 0; i < MI; i++) {
                     const int line = warp_w + i * 16;
-                    hc_load_matrix_x4(a[i], stage + (line + lane % 16) * W_PITCH + k / 2 + lane / 16 * 16);
+                    hc_load_matrix_x4(a[i], stage + line * W_PITCH + (w_own ^ k / 2));
                     places[i] =
                         legal_places(*(const uint32_t *)(stage + PLACES_AT + (line + lane / 4 + lane % 2 * 8) * PLACES +
                                                          k / 8 + lane / 2 % 2 * 4));
                 }
 #pragma unroll
                 for (int j = 0; j < NI; j++)
-                    hc_load_matrix_x4(b[j], stage + X_AT + (warp_x + j * 8 + lane % 8) * X_PITCH + k + lane / 8 * 16);
+                    hc_load_matrix_x4(b[j], stage + X_AT + (warp_x + j * 8) * X_PITCH + (x_own ^ k));
 #pragma unroll
                 for (int i = 0; i < MI; i++)
 #pragma unroll

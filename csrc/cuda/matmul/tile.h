@@ -1,98 +1,171 @@
 /* A tile of an integer matmul, exact within a segment (epilogue.h): a block computes BM x BN, each of its warps WM x WN.
  *
- * Both sides arrive in shared memory 64 bytes of k at a time, some steps ahead; rows stand 80 bytes apart there, so that the
- * eight rows of a matrix touch all banks. `operands` says where rows lie and what becomes of sums:
+ * Both sides arrive in shared memory 64 bytes of k at a time, some steps ahead, in rows of pieces of 16 bytes (swizzle.h).
+ * `operands` says where rows lie and what becomes of sums. Steps between the rows of a block fit 32 bits, so that addresses in
+ * loops are a base that all threads share and an offset that does not change.
  *
- *   operands(p, piece of x, pieces)  what a thread knows of the rows whose pieces of 16 bytes it copies
- *   copy_x                           such a piece to shared memory
- *   w_row                            where a row of w begins; it has W_PIECES pieces a step, in rows W_PITCH bytes apart
- *   fragments                        a warp's columns of w: from shared memory to what lanes give to the matrix units
- *   x_scale, w_scale                 the end of a segment
- *   line                             a row of y, and what stores a column of it
+ *   operands(p, row)     what a thread knows of the rows whose pieces it copies; the first of the block is `row`
+ *   copy                 its piece of one of these rows of x to shared memory
+ *   w_of                 the rows of w, which have W_PIECES pieces a step
+ *   fragments            a warp's columns of w: from shared memory to what lanes give to the matrix units
+ *   x_scales, w_scales   scales of a lane's rows and columns, segment by segment
+ *   line                 a row of y, and what stores a column of it
  */
 #ifndef HC_CUDA_TILE_H
 #define HC_CUDA_TILE_H
 
 #include "cuda/matmul/epilogue.h"
+#include "cuda/matmul/swizzle.h"
 
 namespace {
 
-enum { STEP = 64, PITCH = 80, PIECES = STEP / 16 };
+enum { STEP = 64, PIECES = STEP / 16 };
+
+/* N rows of a block as offsets from its first row. A row beyond the last is the last again, and its sums are not stored. */
+template <int N> struct row_offsets {
+    uint32_t at[N];
+
+    /* first: the block's. row(i): those of this thread, behind it. */
+    template <typename row_of> HC_DEVICE row_offsets(int64_t first, int64_t n, int64_t stride, const row_of &row) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            at[i] = hc_held((uint32_t)(hc_min(first + row(i), n - 1) - first) * (uint32_t)stride);
+    }
+};
+
+/* All rows of w, bytes apart. */
+struct rows_of_w {
+    const unsigned char *from;
+    int64_t n, stride;
+};
+
+/* Scales of N rows, a float for each segment. */
+template <int N> struct scales_of {
+    const float *from; /* of the segment, for all threads */
+    const row_offsets<N> rows;
+
+    /* stride: floats from row to row */
+    template <typename row_of>
+    HC_DEVICE scales_of(const float *scales, int64_t first, int64_t n, int64_t stride, const row_of &row)
+        : from(scales + first * stride), rows(first, n, stride, row) {}
+    HC_DEVICE float at(int i) const { return from[rows.at[i]]; }
+    HC_DEVICE void next() { from++; }
+};
+
+/* The rows of a matrix unit that a lane has sums of, and its columns: two of each 16, and two of each 8. */
+static inline HC_DEVICE int sum_row(int i) { return i / 2 * 16 + (int)threadIdx.x % 32 / 4 + i % 2 * 8; }
+static inline HC_DEVICE int sum_column(int i) { return i / 2 * 8 + (int)threadIdx.x % 4 * 2 + i % 2; }
 
 /* Columns of w that lie as bytes. */
 struct columns_of_bytes {
-    enum { W_PITCH = PITCH, W_PIECES = PIECES };
+    enum { W_PIECES = PIECES };
     template <int NI> struct fragments {
-        template <typename params> HC_DEVICE fragments(const params &, int64_t) {}
+        const int own;
+        template <typename params>
+        HC_DEVICE fragments(const params &, int64_t)
+            : own(hc_piece_place<PIECES>((int)threadIdx.x % 8 + (int)threadIdx.x % 32 / 16 * 8,
+                                         (int)threadIdx.x / 8 % 2)) {}
         HC_DEVICE void begin(int64_t) {}
         HC_DEVICE void load(uint32_t b[NI * 2], const unsigned char *w, int k) const {
-            const int lane = (int)threadIdx.x % 32;
 #pragma unroll
             for (int j = 0; j < NI / 2; j++)
-                hc_load_matrix_x4(b + j * 4, w + (j * 16 + lane % 8 + lane / 16 * 8) * W_PITCH + k + lane / 8 % 2 * 16);
+                hc_load_matrix_x4(b + j * 4, w + j * 16 * STEP + (own ^ k));
         }
     };
+};
+
+/* N rows of x of a block as they lie, and the scales and sums of such rows. */
+template <int N, typename params> struct rows_of_bytes {
+    const int8_t *const x;
+    const row_offsets<N> from;
+
+    HC_DEVICE rows_of_bytes(const params &p, int64_t first)
+        : x(p.x + first * p.ld), from(first, p.m, p.ld, [](int i) {
+              return (int)(threadIdx.x / PIECES + i * (blockDim.x / PIECES));
+          }) {}
+    HC_DEVICE void copy(void *to, int i, int step) const {
+        hc_copy_16(to, x + (int64_t)step * STEP + (from.at[i] + threadIdx.x % PIECES * 16));
+    }
+    template <int ROWS> struct x_scales : scales_of<ROWS> {
+        HC_DEVICE x_scales(const params &p, int64_t first, int own)
+            : scales_of<ROWS>(p.x_scales, first, p.m, p.segments,
+                              [=](int i) { return own + sum_row(i); }) {}
+    };
+    typedef line_of<params> line;
 };
 
 template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template <int> class operands_of> struct tile {
     enum { WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * 32 };
     enum { MI = WM / 16, NI = WN / 8, X_COPIES = (BM * PIECES + THREADS - 1) / THREADS };
     typedef operands_of<X_COPIES> operands;
-    enum { W_PITCH = operands::W_PITCH, W_PIECES = operands::W_PIECES, STAGE_BYTES = BM * PITCH + BN * W_PITCH };
+    enum { W_PIECES = operands::W_PIECES, W_STEP = W_PIECES * 16, STAGE_BYTES = BM * STEP + BN * W_STEP };
     typedef typename operands::params params;
-    enum { W_LINES = THREADS / W_PIECES, W_COPIES = BN / W_LINES };
+    enum { X_LINES = THREADS / PIECES, W_LINES = THREADS / W_PIECES, W_COPIES = BN / W_LINES };
+    static_assert(X_LINES % 8 == 0 && W_LINES % 8 == 0, "a thread's pieces are at the same place of their rows");
 
-    /* w: this thread's first pieces of w. */
-    static HC_DEVICE void load(const operands &o, const unsigned char *const (&w)[W_COPIES], int step) {
-        unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
-        const int thread = (int)threadIdx.x, piece = thread % PIECES * 16, w_piece = thread % W_PIECES * 16;
+    /* A thread's pieces of a step. */
+    struct pieces {
+        const operands x;
+        const unsigned char *const w; /* the first row of the block */
+        const row_offsets<W_COPIES> w_from;
+        const int x_to, w_to;
+
+        HC_DEVICE pieces(const params &p, int64_t row, int64_t column)
+            : pieces(p, row, column, operands::w_of(p)) {}
+        HC_DEVICE pieces(const params &p, int64_t row, int64_t column, const rows_of_w &all)
+            : x(p, row), w(all.from + column * all.stride),
+              w_from(column, all.n, all.stride, [](int i) { return (int)threadIdx.x / W_PIECES + i * W_LINES; }),
+              x_to(hc_piece_place<PIECES>((int)threadIdx.x / PIECES, (int)threadIdx.x % PIECES)),
+              w_to(BM * STEP +
+                   hc_piece_place<W_PIECES>((int)threadIdx.x / W_PIECES, (int)threadIdx.x % W_PIECES)) {}
+        HC_DEVICE void load(int at, int step) const {
+            unsigned char *stage = hc_shared() + at;
 #pragma unroll
-        for (int i = 0; i < X_COPIES; i++) {
-            const int line = (thread + i * THREADS) / PIECES;
-            if (BM * PIECES % THREADS == 0 || line < BM)
-                o.copy_x(stage + line * PITCH + piece, i, (int64_t)step * STEP + piece);
+            for (int i = 0; i < X_COPIES; i++)
+                if (BM % X_LINES == 0 || (int)threadIdx.x / PIECES + i * X_LINES < BM)
+                    x.copy(stage + x_to + i * (X_LINES * STEP), i, step);
+#pragma unroll
+            for (int i = 0; i < W_COPIES; i++)
+                hc_copy_16(stage + w_to + i * (W_LINES * W_STEP), w + (int64_t)step * W_STEP + (w_from.at[i] + threadIdx.x % W_PIECES * 16));
         }
-#pragma unroll
-        for (int i = 0; i < W_COPIES; i++)
-            hc_copy_16(stage + BM * PITCH + (thread / W_PIECES + i * W_LINES) * W_PITCH + w_piece,
-                       w[i] + (int64_t)step * (W_PIECES * 16));
-    }
+    };
+    static HC_DEVICE int next(int at) { return at == (STAGES - 1) * STAGE_BYTES ? 0 : at + STAGE_BYTES; }
 
     static HC_DEVICE void run(const params &p) {
         const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
         const int warp_row = warp / WARPS_N * WM, warp_column = warp % WARPS_N * WN;
         const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN;
         const int steps = (int)(p.ld / STEP);
-        const operands o(p, row + (int)threadIdx.x / PIECES, THREADS / PIECES);
-        const unsigned char *w_from[W_COPIES];
-#pragma unroll
-        for (int i = 0; i < W_COPIES; i++)
-            w_from[i] = (const unsigned char *)o.w_row(column + (int)threadIdx.x / W_PIECES + i * W_LINES) +
-                        (int)threadIdx.x % W_PIECES * 16;
+        const int x_own = hc_piece_place<PIECES>(lane % 16, lane / 16);
+        const pieces own(p, row, column);
         typename operands::template fragments<NI> w(p, column + warp_column);
+        typename operands::template x_scales<is_grouped ? MI * 2 : 1> x_scales(p, row, warp_row);
+        typename operands::template w_scales<is_grouped ? NI * 2 : 1> w_scales(p, column, warp_column);
         int32_t dots[MI][NI][4] = {};
         float sums[MI][NI][4] = {};
         for (int i = 0; i < STAGES - 1; i++) {
             if (i < steps)
-                load(o, w_from, i);
+                own.load(i * STAGE_BYTES, i);
             hc_copy_commit();
         }
-        int64_t segment = 0, rest = p.length; /* bytes of k until the segment ends */
+        int at = 0, last = (STAGES - 1) * STAGE_BYTES; /* the stage that is read next, and the one before it, which is free then */
+        int rest = p.length, segments = (int)p.segments; /* bytes of k until the segment ends; segments that have not ended */
         for (int step = 0; step < steps; step++) {
             hc_copy_wait<STAGES - 2>();
             hc_barrier();
             if (step + STAGES - 1 < steps)
-                load(o, w_from, step + STAGES - 1);
+                own.load(last, step + STAGES - 1);
             hc_copy_commit();
             w.begin(step);
-            const unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
+            const unsigned char *stage = hc_shared() + at;
+            last = at, at = next(at);
 #pragma unroll
             for (int k = 0; k < STEP; k += 32) {
                 uint32_t a[MI][4], b[NI * 2];
 #pragma unroll
                 for (int i = 0; i < MI; i++)
-                    hc_load_matrix_x4(a[i], stage + (warp_row + i * 16 + lane % 16) * PITCH + k + lane / 16 * 16);
-                w.load(b, stage + BM * PITCH + warp_column * W_PITCH, k);
+                    hc_load_matrix_x4(a[i], stage + (warp_row + i * 16) * STEP + (x_own ^ k));
+                w.load(b, stage + BM * STEP + warp_column * W_STEP, k);
 #pragma unroll
                 for (int i = 0; i < MI; i++)
 #pragma unroll
@@ -100,27 +173,23 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template 
                         hc_mma_s8(dots[i][j], a[i], b + j * 2);
                 rest -= 32;
                 if constexpr (is_grouped) {
-                    if (rest > 0 || segment == p.segments)
+                    if (rest > 0 || segments == 0)
                         continue;
 #pragma unroll
-                    for (int i = 0; i < MI; i++)
+                    for (int i = 0; i < MI * 2; i++) {
+                        const float x_scale = x_scales.at(i);
 #pragma unroll
-                        for (int r = 0; r < 4; r += 2) {
-                            const float x_scale =
-                                operands::x_scale(p, row + warp_row + i * 16 + lane / 4 + r / 2 * 8, segment);
-#pragma unroll
-                            for (int j = 0; j < NI; j++)
-#pragma unroll
-                                for (int c = 0; c < 2; c++) {
-                                    const float scale =
-                                        x_scale *
-                                        operands::w_scale(p, column + warp_column + j * 8 + lane % 4 * 2 + c, segment);
-                                    sums[i][j][r + c] = fmaf(scale, (float)dots[i][j][r + c], sums[i][j][r + c]);
-                                    dots[i][j][r + c] = 0;
-                                }
+                        for (int j = 0; j < NI * 2; j++) {
+                            int32_t &dot = dots[i / 2][j / 2][i % 2 * 2 + j % 2];
+                            float &sum = sums[i / 2][j / 2][i % 2 * 2 + j % 2];
+                            sum = fmaf(x_scale * w_scales.at(j), (float)dot, sum);
+                            dot = 0;
                         }
+                    }
                     rest = p.length;
-                    segment++;
+                    segments--;
+                    x_scales.next();
+                    w_scales.next();
                 }
             }
         }

@@ -6,14 +6,12 @@
 #ifndef HC_CUDA_WGMMA_H
 #define HC_CUDA_WGMMA_H
 
-#include "cuda/device.h"
+#include "cuda/matmul/swizzle.h"
 
 enum { HC_ATOM_ROWS = 8, HC_ATOM_PITCH = 128, HC_ATOM_BYTES = HC_ATOM_ROWS * HC_ATOM_PITCH };
 
 /* Where piece of 16 bytes `piece` of a row lies. */
-static inline HC_DEVICE int hc_atom_place(int row, int piece) {
-    return row * HC_ATOM_PITCH + (piece ^ row % HC_ATOM_ROWS) * 16;
-}
+static inline HC_DEVICE int hc_atom_place(int row, int piece) { return hc_piece_place<HC_ATOM_PITCH / 16>(row, piece); }
 
 /* PTX ISA, "Matrix-descriptor": bits 0 to 13 the address, 16 to 29 a step that this layout has no use for, 32 to 45 bytes from atom
  * to atom, all in units of 16; 62 and 63: 1, rows of 128 bytes that are swizzled. */

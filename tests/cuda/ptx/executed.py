@@ -1,6 +1,6 @@
-"""Print the table of docs/cuda.md: instructions that the compiled kernels execute, as the interpreter counts them.
+"""Print the tables of docs/cuda.md: instructions and requests of the compiled kernels, as the interpreter counts them.
 
-python tests/cuda/ptx/executed.py [--virtual 80]
+python tests/cuda/ptx/executed.py [--virtual 80] [--sites] [words of calls ...]
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import ctypes
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,33 +26,85 @@ import emulated  # noqa: E402
 CODECS = ["int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64"]
 PRODUCTS = [  # rows of x, rows of w, columns, both formats, an architecture
     (1, 64, 4096, None, "vsq4-g16-s4", 80),
+    (8, 64, 4096, None, "vsq4-g16-s4", 80),
+    (1, 64, 4096, None, "int8", 80),
+    (1, 64, 4096, None, "int4-g32-f16", 80),
+    (1, 64, 4096, None, "mxfp4", 80),
+    (1, 64, 4096, None, "nvfp4", 80),
+    (1, 64, 4096, None, "nf4-g64", 80),
+    (1, 64, 4096, None, "nf4-g64-dq", 80),
+    (1, 64, 4096, None, "q4_0", 80),
+    (1, 64, 4096, None, "q8_0", 80),
+    (1, 64, 4096, None, "q4_k", 80),
+    (1, 64, 4096, None, "fp8_e4m3fn-row", 80),
+    (64, 64, 1024, None, "vsq4-g16-s4", 80),
     (1, 64, 4096, "int8", "vsq4-g16-s4", 80),
     (32, 64, 4096, "int8", "vsq4-g16-s4", 80),
+    (64, 64, 4096, "int8", "vsq4-g16-s4", 80),
+    (16, 128, 4096, "int8", "int8", 80),
+    (64, 64, 4096, "int8", "int8", 80),
     (128, 128, 4096, "int8", "int8", 80),
+    (16, 128, 4096, "int8", "vsq4-g16", 80),
+    (16, 128, 4096, "int8", "int4-g32-f16", 80),
+    (64, 64, 4096, "int8", "int4-g32-f16", 80),
+    (128, 128, 1024, "int8", "int4-g32-f16", 80),
+    (128, 128, 4096, "int8", "vsq4-g16-s4", 80),
+    (16, 32, 4096, "int16", "int8", 80),
     (128, 128, 4096, "int8", "int8", 90),
     (128, 128, 4096, "int8", "vsq4-g16-s4", 90),
     (128, 256, 4096, "int8", "int8", 90),
     (128, 256, 4096, "int8", "vsq4-g16-s4", 90),
-    (128, 128, 4096, "int8", "int4-g32-f16", 90),
+    (128, 128, 1024, "int8", "int4-g32-f16", 90),
     (128, 128, 4096, "vsq4-g16-s4", "vsq4-g16-s4", 90),
+    (16, 128, 4096, "int8", "int8+2:4", 80),
     (64, 128, 4096, "int8", "int8+2:4", 80),
 ]
 Counts = dict[str, dict[str, int]]
+SPACES = ("shared", "global")
+MATMULS = ("hc_gemm", "hc_gemv", "hc_sgemm")
 
 
-def counted(call: Callable[[], Any]) -> Counts:
-    """Return how often the threads of each kernel execute each instruction in a call."""
-    library = emulated.kernels()
+class Site(NamedTuple):
+    """Requests of warps by an instruction: wavefronts of shared memory or sectors of global memory, and the least."""
+
+    kernel: str
+    opcode: str
+    line: int
+    space: str
+    requests: int
+    units: int
+    least: int
+
+
+def library(virtual: str = "80") -> ctypes.CDLL:
+    """Return the compiled kernels, which count."""
+    loaded = emulated.opened(compiled.kernels(virtual=virtual))
+    for function in (loaded.ptx_write_counts, loaded.ptx_write_traffic):
+        function.argtypes = [ctypes.c_char_p]
+    loaded.ptx_count_traffic.argtypes = [ctypes.c_bool]
+    return loaded
+
+
+def counted(call: Callable[[], Any]) -> tuple[Counts, list[Site]]:
+    """Return how often the threads of each kernel execute each instruction in a call, and what its warps request."""
+    kernels = emulated.kernels()
     with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/counts"
-        library.ptx_write_counts(os.devnull.encode())
+        kernels.ptx_write_counts(os.devnull.encode())
+        kernels.ptx_write_traffic(os.devnull.encode())
+        kernels.ptx_count_traffic(True)
         call()
-        library.ptx_write_counts(path.encode())
+        kernels.ptx_count_traffic(False)
+        kernels.ptx_write_counts(f"{folder}/counts".encode())
+        kernels.ptx_write_traffic(f"{folder}/traffic".encode())
         found: Counts = {}
-        for line in Path(path).read_text().splitlines():
+        for line in Path(folder, "counts").read_text().splitlines():
             kernel, opcode, n = line.split()
             found.setdefault(kernel, {})[opcode] = int(n)
-    return found
+        sites = []
+        for line in Path(folder, "traffic").read_text().splitlines():
+            kernel, opcode, at, space, *numbers = line.split()
+            sites.append(Site(kernel, opcode, int(at), space, *map(int, numbers)))
+    return found, sites
 
 
 def is_issued(opcode: str) -> bool:
@@ -64,53 +116,102 @@ def is_product(opcode: str) -> bool:
     return opcode.startswith(("mma.", "wgmma.mma"))
 
 
-def row(kernel: str, counts: dict[str, int], call: str, values: int) -> str:
-    """Return a row: instructions of a thread per value, or of a warp per product of matrices."""
+def over(kernel: str, space: str, sites: list[Site]) -> float:
+    """Return the wavefronts or sectors of a kernel over the least of them; 0 if there are none."""
+    least = sum(site.least for site in sites if (site.kernel, site.space) == (kernel, space))
+    units = sum(site.units for site in sites if (site.kernel, site.space) == (kernel, space))
+    return units / least if least else 0.0
+
+
+def row(kernel: str, counts: dict[str, int], sites: list[Site], call: str, values: int) -> str:
+    """Return a row: instructions of a thread per value, or of a warp per product of matrices, and requests."""
     total = sum(n for opcode, n in counts.items() if is_issued(opcode))
     products = sum(n for opcode, n in counts.items() if is_product(opcode))
     wide = sum(n for opcode, n in counts.items() if ".v4." in opcode or opcode.startswith("cp.async.cg"))
     global_ = sum(n for opcode, n in counts.items() if opcode.startswith(("ld.global", "st.global")))
     per_value = f"{total / values:.3g}"
     per_product = f"{(total - products) / products:.1f}" if products else ""
-    return f"| `{kernel}` | {call} | {per_value} | {global_ / values:.2g} | {wide / values:.2g} | {per_product} |"
+    requests = [f"{ratio:.2f}" if ratio else "" for ratio in (over(kernel, space, sites) for space in SPACES)]
+    cells = [f"`{kernel}`", call, per_value, f"{global_ / values:.2g}", f"{wide / values:.2g}", per_product, *requests]
+    return f"| {' | '.join(cells)} |"
+
+
+class Call(NamedTuple):
+    """A call, the kernels of it that count, and its number of values or multiply-adds for each."""
+
+    name: str
+    run: Callable[[], Any]
+    values: dict[str, int]
+
+
+def codecs() -> Iterator[Call]:
+    """Return the codecs of the table."""
+    x = normal(32, 2048)
+    for text in CODECS:
+        q = packed(x, text)
+        of_text: dict[str, Callable[[], Any]] = {
+            "quantize": partial(emulated.quantize, x, q),
+            "dequantize": partial(emulated.dequantize, q),
+            "fake_quantize": partial(emulated.fake_quantize, x, q.format, q.axis),
+        }
+        for name, call in of_text.items():
+            yield Call(
+                f"{name} {text}, 32 x 2048", call, dict.fromkeys(["hc_encode", "hc_maximum", "hc_decode"], x.size)
+            )
+
+
+def matmuls() -> Iterator[Call]:
+    """Return the matmuls of the table."""
+    for m, n, k, activations, text, architecture in PRODUCTS:
+        x, q, fmt = normal(m, k), packed(normal(n, k), text), hc.format(activations) if activations else None
+        ready = emulated.prepack(q) if activations else np.empty(0)
+        settings = {"prepacked": ready if ready.size else None, "architecture": architecture}
+        if n == 256:  # a device without enough multiprocessors for two blocks
+            settings["multiprocessors"] = 1
+        name = f"{activations or 'float32'} x {text}, {m} x {k} x {n}"
+        values = dict.fromkeys(MATMULS, m * n * k) | {"hc_integers": m * k}
+        yield Call(name, partial(emulated.linear, x, q, None, fmt, **settings), values)
+
+
+def normal(*shape: int) -> np.ndarray[Any, Any]:
+    """Return an array where a device would allocate it."""
+    made = emulated.filled(shape)
+    made[...] = np.random.default_rng(sum(shape)).standard_normal(shape)
+    return made
+
+
+def packed(x: np.ndarray[Any, Any], text: str) -> Any:
+    """Return a packed array whose components are where a device would allocate them."""
+    q, parts = hc.quantize(x, text), dict[str, np.ndarray[Any, Any]]()
+    for name, part in q.components.items():
+        parts[name] = emulated.filled(part.shape, 0, part.dtype)
+        parts[name][...] = part
+    return hc.QuantizedArray(parts, q.format, q.shape, q.axis, q.source_dtype)
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--virtual", default="80")
+    parser.add_argument("--sites", action="store_true", help="also the instructions with more than their least")
+    parser.add_argument("words", nargs="*", help="only the calls whose names have one of these")
     options = parser.parse_args()
-    loaded = emulated.opened(compiled.kernels(virtual=options.virtual))
-    loaded.ptx_write_counts.argtypes = [ctypes.c_char_p]
+    loaded = library(options.virtual)
     emulated.kernels = lambda: loaded  # type: ignore[assignment]
-    rng = np.random.default_rng(0)
-    print("| kernel | call | instructions per value | loads, stores | of 16 bytes | others per product of matrices |")
-    print("|---|---|---|---|---|---|")
-    x = rng.standard_normal((32, 2048)).astype(np.float32)
-    for text in CODECS:
-        q = hc.quantize(x, text)
-        calls: dict[str, Callable[[], Any]] = {
-            "quantize": partial(emulated.quantize, x, q),
-            "dequantize": partial(emulated.dequantize, q),
-            "fake_quantize": partial(emulated.fake_quantize, x, q.format, q.axis),
-        }
-        for name, call in calls.items():
-            for kernel, counts in counted(call).items():
-                if kernel != "hc_clear":
-                    print(row(kernel, counts, f"{name} {text}, 32 x 2048", x.size))
-    for m, n, k, activations, text, architecture in PRODUCTS:
-        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
-        q, fmt = hc.quantize(w, text), hc.format(activations) if activations else None
-        ready = emulated.prepack(q)
-        settings = {"prepacked": ready if ready.size else None, "architecture": architecture}
-        if n == 256:  # a device without enough multiprocessors for two blocks
-            settings["multiprocessors"] = 1
-        found = counted(partial(emulated.linear, x, q, None, fmt, **settings))
+    columns = ["kernel", "call", "instructions per value", "loads, stores", "of 16 bytes"]
+    columns += ["others per product of matrices", "wavefronts over the least", "sectors over the least"]
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    for call in (*codecs(), *matmuls()):
+        if options.words and not any(word in call.name for word in options.words):
+            continue
+        found, sites = counted(call.run)
         for kernel, counts in found.items():
-            if kernel.startswith(("hc_gemm", "hc_gemv", "hc_sgemm")):
-                print(row(kernel, counts, f"{activations or 'float32'} x {text}, {m} x {k} x {n}", m * n * k))
-            elif kernel.startswith("hc_integers"):
-                print(row(kernel, counts, f"{activations}, {m} x {k}", m * k))
+            values = next((n for start, n in call.values.items() if kernel.startswith(start)), 0)
+            if values:
+                print(row(kernel, counts, sites, call.name, values), flush=True)
+                for site in sites:
+                    if options.sites and site.kernel == kernel and site.units > site.least:
+                        print("   ", *site[1:])
 
 
 if __name__ == "__main__":

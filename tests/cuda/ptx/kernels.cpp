@@ -33,6 +33,7 @@ void begin_block() {
     warps.assign((block_threads + 31) / 32, {NULL, 0});
     threads.resize(std::max<size_t>(threads.size(), block_threads));
     clear_shared();
+    end_traffic();
 }
 
 void run_thread(const void *params) {
@@ -122,6 +123,19 @@ struct folder {
                     file << name << ' ' << opcode << ' ' << n << '\n';
         }
     }
+    /* The same of requests: their line, space, number, units and the least of these. */
+    static void write_traffic(const char *path) {
+        std::ofstream file(path, std::ios::app);
+        end_traffic();
+        for (auto &[name, one] : entries)
+            for (const instruction &i : one.code)
+                for (const auto &[where, word] : {std::pair(SHARED, " shared "), std::pair(GLOBAL, " global ")}) {
+                    const traffic all = take_traffic(i, where);
+                    if (all.requests)
+                        file << name << ' ' << i.opcode << ' ' << i.line << word << all.requests << ' ' << all.units << ' '
+                             << all.least << '\n';
+                }
+    }
     static void read_module(module &home) {
         std::vector<entry> found;
         try {
@@ -179,4 +193,5 @@ void hc_host_allocations(const uint64_t *given, uint32_t n) {
 
 /* Adds what ran since the last call to a file. */
 void ptx_write_counts(const char *path) { ptx::folder::write_counts(path); }
+void ptx_write_traffic(const char *path) { ptx::folder::write_traffic(path); }
 }

@@ -21,6 +21,15 @@ struct warp_state {
 extern std::vector<warp_state> warps;
 extern uint32_t block_threads, at_barrier;
 
+/* traffic.cpp: requests of warps, their wavefronts of shared memory or sectors of global memory, and the least of these. */
+struct traffic {
+    uint64_t requests, units, least;
+};
+void note_access(const thread &t, const instruction &i, space where, uint64_t address, uint32_t bytes);
+void meet_traffic(uint32_t warp);
+void end_traffic(); /* of a block */
+traffic take_traffic(const instruction &i, space where);
+
 } // namespace ptx
 
 #endif

@@ -73,6 +73,7 @@ unsigned char *locate(thread &t, const instruction &i, uint64_t address, uint32_
         where = LOCAL;
         address += LOCAL_BASE - (uint64_t)(uintptr_t)t.local.data();
     }
+    note_access(t, i, where == GENERIC ? GLOBAL : where, address, n);
     switch (where) {
     case SHARED: {
         unsigned char *found = shared_at(i, (uint32_t)address, n);
@@ -231,8 +232,11 @@ void copy_async(thread &t, const instruction &i) {
     if (to % 16 || from % 16)
         stop(i, "copies 16 bytes that are not aligned");
     unsigned char *target = shared_at(i, to, 16);
-    if (there)
+    note_access(t, i, SHARED, to, 16);
+    if (there) {
         global_at(t, i, from, 16, false);
+        note_access(t, i, GLOBAL, from, 16);
+    }
     writes_shared(i, t.number + 1, to, 16);
     t.copies.push_back({to, t.groups});
     hc_copy_16_or_zeros(target, (const void *)(uintptr_t)from, there == 16);

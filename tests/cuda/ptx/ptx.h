@@ -3,7 +3,7 @@
  *   parse.cpp       text of an entry to instructions         opcodes.cpp  the name of an instruction to its function
  *   arithmetic.cpp  integers, floats, comparisons            convert.cpp  cvt
  *   memory.cpp      loads, stores, copies, their checks      warp.cpp     barriers, shuffles, matrix instructions
- *   kernels.cpp     the entries of a folder, their launches and counts
+ *   kernels.cpp     the entries of a folder, their launches and counts       traffic.cpp  wavefronts and sectors of warps
  *
  * The meaning of each instruction is that of "Parallel Thread Execution ISA" 9.0. An instruction, a modifier or a directive that
  * this program lacks ends the launch with its name, and so does what the ISA leaves undefined.

@@ -24,8 +24,10 @@ void align(thread &t, const instruction &i) {
         self.at = &i;
     else if (self.at != &i)
         stop(i, "is reached by lanes whose warp is at line %u (%s)", self.at->line, self.at->opcode);
-    if (++self.arrived == lanes)
+    if (++self.arrived == lanes) {
         self.arrived = 0;
+        meet_traffic(t.number / WARP);
+    }
 }
 
 void same_address(hc_host_lanes *lanes) { (void)lanes; /* align has compared */ }
@@ -64,6 +66,7 @@ void load_matrix(thread &t, const instruction &i) {
     if (at % 16)
         stop(i, "loads a row at %u, which is not aligned", at);
     const unsigned char *from = shared_at(i, at, 16);
+    note_access(t, i, SHARED, at, 16);
     align(t, i);
     reads_shared(i, MANY, at, 16);
     uint32_t to[4];
