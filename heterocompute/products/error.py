@@ -78,18 +78,19 @@ def error(w: Any, q: Any) -> Error:
     y = q if packed else as_array(q, "error: q")
     if x.shape != y.shape:
         raise ValueError(f"error: w has shape {x.shape} and q has shape {y.shape}")
-    (xx, ee, xy, yy, max_abs), size, differs = _sums(x, y), 0, 0
+    (xx, ee, xy, yy, max_abs), sizes, differs = _sums(x, y), (0, 0), 0
     if 0 < max_abs < inf and not (_LEAST < ee < inf):  # float64: squares are out of range, or lose digits
         differs = -frexp(max_abs)[1]
-        ee = _sums(x, y, differs)[1]
+        ee = _sums(x, y, (differs, differs))[1]
     if isfinite(ee) and not (_LEAST < min(xx, yy) and max(xx, yy) < inf):
-        size = -frexp(max(float(np.abs(one).max(initial=0)) for pair in _pairs(x, y) for one in pair))[1]
-        xx, _, xy, yy, _ = _sums(x, y, size)
+        largest = [max(float(np.abs(pair[i]).max(initial=0)) for pair in _pairs(x, y)) for i in range(2)]
+        sizes = -frexp(largest[0])[1], -frexp(largest[1])[1]
+        xx, _, xy, yy, _ = _sums(x, y, sizes)
     bits = q.bits_per_value if packed else 8.0 * y.itemsize
     norm = sqrt(xx) * sqrt(yy)
     if not isfinite(ee):  # a NaN or an infinity on either side
         return Error(nan, ee, ee if np.isnan(ee) else max_abs, nan, bits)
-    sqnr = inf if ee == 0 else 10 * (log10(xx) - log10(ee) + 2 * (differs - size) * log10(2)) if xx > 0 else -inf
+    sqnr = inf if ee == 0 else 10 * (log10(xx) - log10(ee) + 2 * (differs - sizes[0]) * log10(2)) if xx > 0 else -inf
     cosine = xy / norm if norm > 0 else float(ee == 0)
     with np.errstate(over="ignore", under="ignore"):
         mse = float(np.ldexp(ee / max(x.size, 1), -2 * differs))
@@ -101,12 +102,13 @@ def _pairs(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
         yield x[index], as_array(slab, "error: q")
 
 
-def _sums(x: Any, y: Any, power: int = 0) -> Any:
-    """Return the sums of x^2, (x - y)^2, x y and y^2, and the largest abs(x - y), of both times 2^power."""
+def _sums(x: Any, y: Any, powers: tuple[int, int] = (0, 0)) -> Any:
+    """Return the sums of x^2, (x - y)^2, x y and y^2, and the largest abs(x - y), of x and y times 2^powers."""
     state, sums = b"", (0.0,) * 5
     for one, two in _pairs(x, y):
-        if power:
+        if any(powers):
             with np.errstate(over="ignore", under="ignore"):
-                one, two = (np.ldexp(part.astype(np.float64), power) for part in (one, two))
+                one = np.ldexp(one.astype(np.float64), powers[0])
+                two = np.ldexp(two.astype(np.float64), powers[1])
         sums, state = _core.compare(runtime.run(), core_view(one), core_view(two), state)
     return sums

@@ -351,7 +351,6 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
             name = metric if metric is not None else next(iter(found))
             if name not in found:
                 raise ValueError(f"search: evaluate returned no {shown(name)}, only {', '.join(found)}")
-            _refuse_counts(name)
             found = found[name]
         value = as_real(found, "search: what evaluate returned", "a number")
         if not isfinite(value):
@@ -360,18 +359,12 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
 
     if metric is not None and not isinstance(metric, str):
         raise TypeError(f"search: metric is {shown(metric)}, expected a name")
-    if metric is not None:
-        _refuse_counts(metric)
-    return call
-
-
-def _refuse_counts(metric: Any) -> None:
-    """Raise ValueError for a metric that counts right answers."""
-    if isinstance(metric, str) and metric.lower() in COARSE:
+    if metric is not None and metric.lower() in COARSE:
         raise ValueError(
             f"search: metric is {shown(metric)}, which counts right answers: one tensor's rounding changes few of them "
             "or none, so that it cannot say what an error costs; expected a loss, a divergence or a root mean square"
         )
+    return call
 
 
 def _front(costs: Array, losses: Array, count: int) -> list[dict[str, Any]]:

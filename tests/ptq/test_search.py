@@ -170,7 +170,6 @@ def test_partners_share_a_format_and_hessians_choose_the_method(net: Any) -> Non
 def test_what_is_refused(net: Any) -> None:
     for more, text in (
         ({"metric": "accuracy", "evaluate": lambda weights: 1.0}, "counts right answers"),
-        ({"evaluate": lambda weights: {"accuracy": 1.0}}, "counts right answers"),
         ({"evaluate": lambda weights: 0.9}, "returned 0.9 for every rounding of a tensor"),
         ({"evaluate": lambda weights: {"a": 1.0, "b": 2.0}}, "choose one with metric="),
         ({"budget": {"bitz": 4}}, "expected some of bits, bytes, seconds"),

@@ -321,7 +321,7 @@ def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any])
     codes, points = tensors[f"{prefix}.weight"], tensors.get(f"{prefix}.weight_zero_point")
     order = _order(prefix, tensors, codes.shape[1], wide) if high == 1 and wide < codes.shape[1] else None
     if order is not None:
-        codes = codes[:, order]
+        codes = np.take(codes, order, axis=1)  # in C order
     return scaled.checked(prefix, codes, tensors[f"{prefix}.weight_scale"], points, (high, wide)), order
 
 
