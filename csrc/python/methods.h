@@ -48,6 +48,9 @@ PyObject *hc_cuda_layer_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_attention_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_pass_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_scaled_steps_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_slope_sums_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args);
 
 /* direct.c: direct_types(types...), and direct(run, is_linear, a, b, bias, activations, out) -> answer or None. */

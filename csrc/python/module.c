@@ -414,9 +414,10 @@ static PyMethodDef METHODS[] = {
     {"cuda_quantize", hc_cuda_quantize_method, METH_VARARGS,
      "cuda_quantize(*start, x, packed) -> first row that is refused, or -1"},
     {"cuda_fake_quantize", hc_cuda_fake_quantize_method, METH_VARARGS,
-     "cuda_fake_quantize(*start, x, format, axes, out[, thresholds]) -> first row that is refused, or -1"},
+     "cuda_fake_quantize(*start, x, format, axes, out[, clip, note]) -> first row that is refused, or -1"},
     {"cuda_prepack", hc_cuda_prepack_method, METH_VARARGS, "cuda_prepack(*start, packed) -> -1"},
-    {"cuda_dequantize", hc_cuda_dequantize_method, METH_VARARGS, "cuda_dequantize(*start, packed, out) -> -1"},
+    {"cuda_dequantize", hc_cuda_dequantize_method, METH_VARARGS,
+     "cuda_dequantize(*start, packed, out[, between]) -> -1"},
     {"cuda_matmul", hc_cuda_matmul_method, METH_VARARGS,
      "cuda_matmul(*start, x, whether it is packed, activations, w, bias, out, device_order) -> first row that is "
      "refused, or -1"},
@@ -433,7 +434,13 @@ static PyMethodDef METHODS[] = {
      "of shared "
      "memory)])"},
     {"cuda_round_by_chance", hc_cuda_chance_method, METH_VARARGS,
-     "cuda_round_by_chance(*start, x, packed, levels, seed, out[, thresholds]) -> first row that is refused, or -1"},
+     "cuda_round_by_chance(*start, x, packed, levels, infinity, seed, out[, clip, note]) -> first row that is refused, "
+     "or -1"},
+    {"cuda_pass", hc_cuda_pass_method, METH_VARARGS, "cuda_pass(*start, g, note, kind, out) -> -1"},
+    {"cuda_scaled_steps", hc_cuda_scaled_steps_method, METH_VARARGS,
+     "cuda_scaled_steps(*start, x, format, axes, scales, out, slopes) -> first row that is refused, or -1"},
+    {"cuda_slope_sums", hc_cuda_slope_sums_method, METH_VARARGS,
+     "cuda_slope_sums(*start, g, format, axes, slopes, out) -> -1"},
     {"cuda_prune", hc_cuda_prune_method, METH_VARARGS,
      "cuda_prune(*start, x, n, m, axes, values, metadata) -> first row that is refused, or -1"},
     {"blas_open", hc_blas_open_method, METH_VARARGS,

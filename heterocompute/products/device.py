@@ -34,9 +34,11 @@ __all__ = [
     "described",
     "gathered",
     "goes_to_device",
+    "is_there",
     "on_their_device",
     "refusals_there",
     "refuse_row",
+    "refuse_searched_clip",
     "settle",
     "target_of",
 ]
@@ -114,17 +116,25 @@ def settle(number: int, stream: int, *operands: Any) -> None:
         _core.cuda_wait(number, stream)
 
 
-def _clip_there(name: str, fmt: Format, clip: Any, importance: Any = None) -> tuple[Any, ...]:
-    """Return the last arguments of a call that rounds: none, or a clip and an address for its thresholds, 0."""
-    is_searched = isinstance(clip, str) and clip == "search"
-    if importance is not None or is_searched:
-        option = "importance is given" if importance is not None else "clip is 'search'"
+def refuse_searched_clip(name: str, fmt: Format, clip: Any) -> None:
+    """Refuse the clip that has no kernel."""
+    if isinstance(clip, str) and clip == "search":
         raise NotImplementedError(
-            f"{name}: {option}, expected None: there is no CUDA kernel for it with {fmt}; {TO_CPU}"
+            f"{name}: clip is 'search' with {fmt}, expected a fraction, 'octav' or 'percentile:p' on a CUDA device: "
+            f"{TO_CPU}"
+        )
+
+
+def _clip_there(name: str, fmt: Format, clip: Any, importance: Any = None) -> tuple[Any, ...]:
+    """Return the last arguments of a call that rounds: none, or a clip, and no note of a gradient."""
+    refuse_searched_clip(name, fmt, clip)
+    if importance is not None:
+        raise NotImplementedError(
+            f"{name}: importance is given, expected None: there is no CUDA kernel for it with {fmt}; {TO_CPU}"
         )
     if clip is not None and has_pattern(fmt) and fmt.is_plain:
         raise ValueError(f"{name}: clip is {shown(clip)}, but {fmt} has no scale")
-    return () if clip is None else (core_clip(clip, name), 0)
+    return () if clip is None else (core_clip(clip, name), None)
 
 
 def refuse_row(
@@ -199,23 +209,6 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
     x = on_their_device(w, found.get("w"), name, number)
     s = _nonzeros(x, Sparse(Float("fp32"), *pattern), normalize_axes(axis, x.ndim, "prune"), name)
     return s if is_on_device(w) else s.to("cpu")
-
-
-def round_by_chance_on_device(w: Any, fmt: Format, axis: Any, clip: Any, levels: tuple[Any, ...], seed: int) -> Any:
-    """Round an array on a device stochastically to the levels of a format, with the scales of its quantization."""
-    name = "fake_quantize: w"
-    clipped = _clip_there("fake_quantize", fmt, clip)
-    found, number = gathered("fake_quantize", w=w)
-    x = on_their_device(w, found.get("w"), name, number)
-    axes = normalize_axes(axis, x.ndim, "fake_quantize")
-    out = DeviceArray.empty(x.shape, np.float32, x.number, x.stream)
-    with refusals_there("fake_quantize", fmt):
-        q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
-        row = _core.cuda_round_by_chance(
-            *(x.number, x.stream, None, x.view, q._packed(), levels, seed, out.view, *clipped)
-        )
-    refuse_row(row, name, x.shape, axes, fmt)
-    return answer_of(out, w, None)
 
 
 def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out: Any) -> Any:

@@ -83,8 +83,7 @@ class Tensor(torch.Tensor):
         return self if to == (self.dtype,) or to[0] == self.device else self.moved("to", *to)
 
 
-for name in ("mul", "div", "ge", "gt", "le", "lt", "eq", "logical_and", "matmul", "index_select", "__add__", "permute",
-             "isnan", "any", "where", "repeat_interleave", "narrow", "masked_fill"):  # fmt: skip
+for name in ("matmul", "index_select", "__add__", "isnan", "any", "masked_fill"):
     setattr(Tensor, name, lambda self, *more, name=name: self.moved(name, *more))
 
 
@@ -191,8 +190,6 @@ def test_the_gradient_of_a_packed_layer_stays_there() -> None:
 def test_fake_quantize_stays_there(
     text: str, rounding: str, dtype: Any, monkeypatch: pytest.MonkeyPatch, driver: driven.Driver
 ) -> None:
-    if rounding == "stochastic" and dtype is torch.float64:
-        pytest.skip("float32 alone")
     x = (values(5, 64) * 300).to(dtype)
     g, given = values(5, 64).to(dtype), there(x)
     waits = driver.counts()[3]
@@ -249,10 +246,8 @@ CLIPPED = [
 def test_clips_and_patterns_stay_there_with_their_gradient(
     text: str, axis: Any, clip: Any, dtype: Any, rounding: str, driver: driven.Driver
 ) -> None:
-    if dtype is torch.float64 and ("+" in text or ":" in text or rounding == "stochastic"):
-        pytest.skip("float32 alone")
-    if rounding == "stochastic" and text in ("fp8_e4m3fn+2:4", "log8-8"):
-        pytest.skip("no kernel")
+    if dtype is torch.float64 and ("+" in text or ":" in text):
+        pytest.skip("no pruning of float64")
     x, g = (values(6, 10, 50) * 300).to(dtype), values(6, 10, 50).to(dtype)
 
     def function(t: Any) -> Any:
@@ -363,7 +358,6 @@ def test_what_is_not_there_is_one_sentence() -> None:
         (lambda: ht.fake_quantize(x, "int8", clip=1.5), ValueError, "clip is 1.5, expected a fraction"),
         (lambda: ht.fake_quantize(x, "2:4", clip=0.5), ValueError, "clip is 0.5, but 2:4 has no scale"),
         (lambda: ht.fake_quantize(there(values(5, 64).double()), "2:4"), NotImplementedError, r"not prune .*\.cpu"),
-        (lambda: ht.fake_quantize(x, "bf16", rounding="stochastic"), NotImplementedError, "a format with scales"),
         (lambda: ht.fake_quantize(x, "cb4"), NotImplementedError, "do not encode learned codebooks"),
         (lambda: ht.conv2d(there(values(1, 4, 5, 5)), PackedWeight(q4)), TypeError, "is on cpu, expected cuda:0"),
         (lambda: ht.conv2d(there(values(1, 3, 5, 5)), filters), ValueError, "x has 3 channels and w 2 filters of 4"),
@@ -386,6 +380,8 @@ def test_fake_kernels_answer_for_tensors_on_a_device(activations: str) -> None:
         y = torch.ops.heterocompute.linear(x, parts, text, activations)
         assert y.device.type == "cuda" and y.shape == (3, 7) and y.dtype is torch.float32
         assert torch.ops.heterocompute.linear_backward(y, parts, text).shape == (3, 64)
-        for fmt, note in (("int8", (0,)), ("fp8_e4m3fn", (3, 64))):
-            rounded, found = torch.ops.heterocompute.fake_quantize(x, fmt, "1", "", "nearest", 0)
-            assert rounded.device.type == "cuda" and rounded.dtype is torch.float16 and tuple(found.shape) == note
+        notes = [("int8", "", (0,), torch.uint8), ("fp8_e4m3fn", "", (3, 64), torch.uint8)]
+        for fmt, clip, shape, kind in [*notes, ("int8", "octav", (3, 64), torch.float32)]:
+            rounded, found = torch.ops.heterocompute.fake_quantize(x, fmt, "1", clip, "nearest", 0)
+            assert rounded.device.type == "cuda" and rounded.dtype is torch.float16
+            assert tuple(found.shape) == shape and found.dtype is kind

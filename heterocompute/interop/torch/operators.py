@@ -198,10 +198,8 @@ def defined() -> SimpleNamespace:
     def round_fake(t: Any, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
         shape = tuple(int(n) for n in t.shape)
         axes = normalize_axes(_axes(axis), len(shape), "fake_quantize")
-        note = note_of(as_format(fmt, "fake_quantize: fmt"), _clip_of(clip), shape, axes)
+        note = note_of(as_format(fmt, "fake_quantize: fmt"), _clip_of(clip), shape, axes, t.device.type == "cuda")
         kind, size = (np.uint8, (0,)) if note is None else note
-        if t.device.type == "cuda" and note is not None:
-            kind, size = np.float32, shape
         of_note = t.new_empty(size, dtype=torch.uint8 if kind is np.uint8 else torch.float32)
         return torch.empty_like(t, memory_format=torch.contiguous_format), of_note
 
