@@ -1,13 +1,10 @@
-"""interop.torch on a CUDA device, with tensors that stand in for those of a PyTorch with CUDA, and the fake driver.
-
-The memory of a stand-in is on the fake device: a function of PyTorch's CPU that touched it would end the process. Its
-methods compute on copies. Its memory comes from one block, as PyTorch's does inside of a capture.
-"""
+"""interop.torch on a CUDA device, with tensors that stand in for those of a PyTorch with CUDA, and the fake driver."""
 
 from __future__ import annotations
 
-import ctypes
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import driven
@@ -16,103 +13,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+sys.path.append(str(Path(__file__).parents[1] / "interop"))
+from torch_on_device import STREAM, Tensor, there, using  # noqa: E402
+
 import heterocompute as hc  # noqa: E402
-from heterocompute import _heterocompute as core  # noqa: E402
-from heterocompute.base.cuda import devices  # noqa: E402
 from heterocompute.interop import torch as ht  # noqa: E402
 from heterocompute.interop.torch import operators  # noqa: E402
 from heterocompute.interop.torch.weights import PackedWeight  # noqa: E402
 
-STREAM = 5
-
-
-class Pool:
-    """Memory of the device that tensors are cut from."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.address, self.nbytes, self.used = core.cuda_allocate(0, STREAM, nbytes), nbytes, 0
-
-    def take(self, nbytes: int) -> int:
-        at = self.address + self.used
-        self.used += -(-max(nbytes, 1) // 512) * 512
-        assert self.used <= self.nbytes
-        return at
-
-
-pool: Pool
-
-
-class Tensor(torch.Tensor):
-    """A tensor on a CUDA device."""
-
-    __torch_function__ = torch._C._disabled_torch_function_impl
-    device = property(lambda self: torch.device("cuda", 0))  # type: ignore[assignment]
-    is_cuda, is_cpu = True, False
-
-    def new_empty(self, *shape: Any, dtype: Any = None) -> Tensor:
-        sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return made(tuple(sizes), dtype or self.dtype)
-
-    def at_home(self) -> torch.Tensor:
-        with torch.no_grad():
-            plain = self.as_subclass(torch.Tensor)
-            found = torch.empty(plain.untyped_storage().nbytes(), dtype=torch.uint8)
-        core.cuda_copy(0, STREAM, plain.untyped_storage().data_ptr(), found.numpy(), False)
-        return found.view(self.dtype).as_strided(self.shape, self.stride(), self.storage_offset())
-
-    def moved(self, name: str, *arguments: Any) -> Tensor:
-        given = [one.at_home() if isinstance(one, Tensor) else one for one in arguments]
-        return there(getattr(self.at_home(), name)(*given))
-
-    def detach(self) -> Tensor:
-        return super().detach().as_subclass(Tensor)
-
-    def reshape(self, *shape: Any) -> Tensor:
-        return super().reshape(*shape).as_subclass(Tensor)
-
-    def __repr__(self, **options: Any) -> str:  # type: ignore[override]
-        return f"a tensor of {self.dtype} {tuple(self.shape)} on cuda:0"
-
-    def __getitem__(self, index: Any) -> Tensor:
-        return super().__getitem__(index).as_subclass(Tensor)
-
-    def resolve_neg(self) -> Tensor:
-        return self
-
-    def to(self, *to: Any) -> Any:
-        return self if to == (self.dtype,) or to[0] == self.device else self.moved("to", *to)
-
-
-for name in ("matmul", "index_select", "__add__", "isnan", "any", "masked_fill"):
-    setattr(Tensor, name, lambda self, *more, name=name: self.moved(name, *more))
-
-
-def made(shape: tuple[int, ...], dtype: Any) -> Tensor:
-    count = int(np.prod(shape)) * dtype.itemsize
-    memory = (ctypes.c_char * max(count, 1)).from_address(pool.take(count))
-    flat = torch.frombuffer(memory, dtype=torch.uint8, count=count) if count else torch.empty(0, dtype=torch.uint8)
-    return flat.view(dtype).reshape(shape).as_subclass(Tensor)
-
-
-def there(t: Any) -> Tensor:
-    values = t.detach().contiguous()
-    answer = made(tuple(values.shape), values.dtype)
-    if values.numel():
-        core.cuda_copy(0, STREAM, answer.data_ptr(), values.reshape(-1).view(torch.uint8).numpy(), True)
-    return answer
-
 
 @pytest.fixture(autouse=True)
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
-    global pool
-    for name, value in driven.environment().items():
-        monkeypatch.setenv(name, value)
-    devices()
-    monkeypatch.setattr(operators, "PLAIN", (*operators.PLAIN, Tensor))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: type("Stream", (), {"cuda_stream": STREAM}))
-    pool = Pool(1 << 22)
-    yield driven.Driver(driven.environment()["HETEROCOMPUTE_CUDA_DRIVER"])
-    core.cuda_free(0, STREAM, pool.address)
+    yield from using(monkeypatch)
 
 
 def values(*shape: int) -> Any:

@@ -28,7 +28,7 @@ from ...products.device_conv import convolution_window
 from ...products.window import as_window
 from ...training.device import Place, passed_there, rounded_there
 
-__all__ = ["convolved", "decoded", "passed", "product", "rounded"]
+__all__ = ["convolved", "decoded", "passed", "prepacked", "product", "rounded"]
 
 NAMES = {
     torch.float32: "float32",
@@ -36,7 +36,9 @@ NAMES = {
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
 }
-Packed = tuple[Format, tuple[int, ...], tuple[int, ...], Mapping[str, Any]]  # the components are tensors
+# The components are tensors. With them may be "panels", the result of `prepacked`.
+Packed = tuple[Format, tuple[int, ...], tuple[int, ...], Mapping[str, Any]]
+PANELS = "panels"
 
 
 def product(x: Any, q: Packed, activations: str) -> Any:
@@ -82,6 +84,40 @@ def decoded(q: Packed) -> Any:
         with _refusals("dequantize", q[0]):
             _core.cuda_dequantize(*_start(first), _packed(q, first), _view(y))
     return y
+
+
+def prepacked(q: Packed, most: float, old: Any = None) -> Any:
+    """Return what integer matmuls read in place of the components, or None; waits for it once.
+
+    Parameters
+    ----------
+    q : Packed
+    most : float
+        Panels of more bytes are not made.
+    old : torch.Tensor, optional
+        Earlier panels, whose memory is used again if the size is the same.
+    """
+    first, made = next(iter(q[3].values())), list[Any]()
+
+    def allocate(nbytes: int) -> int:
+        if nbytes > most:
+            raise _TooLarge
+        fits = old is not None and old.device == first.device and old.numel() == nbytes
+        made.append(old if fits else first.new_empty(nbytes, dtype=torch.uint8))
+        return int(made[0].data_ptr())
+
+    number, stream, _ = _start(first)
+    try:
+        _core.cuda_prepack(number, stream, allocate, _packed(q, first))
+    except _TooLarge:
+        return None
+    if made:
+        _core.cuda_wait(number, stream)  # calls on other streams may follow
+    return made[0] if made else None
+
+
+class _TooLarge(Exception):
+    pass
 
 
 def rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
@@ -147,4 +183,5 @@ def _packed(q: Packed, near: Any) -> tuple[Any, ...]:
     addresses = {name: part.data_ptr() for name, part in parts.items()}
     if "values" in parts:
         fmt, addresses["codes"] = stored_format(fmt, NAMES[parts["values"].dtype]), addresses["values"]
-    return core_format(fmt), shape, axis, addresses
+    panels = (addresses.pop(PANELS),) if PANELS in addresses else ()
+    return core_format(fmt), shape, axis, addresses, *panels

@@ -74,9 +74,13 @@ def _about(text: str) -> tuple[Any, ...]:
 
 
 def on_device(parts: Sequence[Any], text: str) -> device.Packed:
-    """Return a packed weight on a CUDA device in the form of `device`; it shares the memory of contiguous tensors."""
+    """Return a packed weight on a CUDA device in the form of `device`; it shares the memory of contiguous tensors.
+
+    Behind the components may be the panels of `PackedWeight.prepack`.
+    """
     fmt, shape, axis, _, kinds = _about(text)
-    return fmt, shape, axis, {name: part.detach().contiguous() for name, part in zip(kinds, parts, strict=True)}
+    names = kinds if len(parts) == len(kinds) else (*kinds, device.PANELS)
+    return fmt, shape, axis, {name: part.detach().contiguous() for name, part in zip(names, parts, strict=True)}
 
 
 def sliced(parts: Sequence[Any], text: str, index: Any) -> tuple[list[Any], str]:
