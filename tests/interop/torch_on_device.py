@@ -162,6 +162,15 @@ def using(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
     devices()
     monkeypatch.setattr(operators, "PLAIN", (*operators.PLAIN, Tensor))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: type("Stream", (), {"cuda_stream": STREAM}))
+    plain = torch.Tensor.to
+
+    def to(self: Any, *places: Any, **more: Any) -> Any:
+        place = places[0] if places else None
+        if isinstance(place, (str, torch.device)) and torch.device(place).type == "cuda":
+            return there(self, torch.device(place).index or 0)
+        return plain(self, *places, **more)
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
     pools.update({number: Pool(number, 1 << 22) for number in range(2)})
     yield driven.Driver(driven.environment()["HETEROCOMPUTE_CUDA_DRIVER"])
     for pool in pools.values():
