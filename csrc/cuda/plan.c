@@ -49,7 +49,9 @@ const char *hc_cuda_words_kernel_of(int32_t family, int bits, bool several) {
     return bits == 4 || bits == 8 ? WORDS[family][bits == 8][several] : NULL;
 }
 
-const char *hc_cuda_module_of(int32_t family) { return FAMILIES[family].module; }
+const char *hc_cuda_module_of(int32_t family) {
+    return family < (int32_t)(sizeof FAMILIES / sizeof *FAMILIES) ? FAMILIES[family].module : NULL;
+}
 const char *hc_cuda_kernel_of(int32_t family, hc_cuda_kernel kernel) { return FAMILIES[family].kernel[kernel]; }
 
 hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
@@ -205,8 +207,8 @@ void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec 
 static const char *lacks(const hc_format *format, const hc_geometry *geometry, bool encodes) {
     const hc_format_ops *ops = hc_format_find(format->family);
     const hc_stored_form form = hc_form_of(format);
-    if (format->family >= (int32_t)(sizeof FAMILIES / sizeof *FAMILIES) || !hc_cuda_module_of(format->family))
-        return "learned codebooks";
+    if (!hc_cuda_module_of(format->family))
+        return form.codes == HC_CODES_LEARNED ? "learned codebooks" : "affine integers";
     if (format->m > 0)
         return "patterns";
     if (geometry->rows == 0 || geometry->padded == 0)

@@ -32,6 +32,7 @@ PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused);
 PyObject *hc_cuda_open_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_allocate_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_hold_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_free_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_copy_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_move_method(PyObject *self, PyObject *args);

@@ -401,6 +401,7 @@ static PyMethodDef METHODS[] = {
      "build)"},
     {"cuda_modules", hc_cuda_modules_method, METH_NOARGS, "cuda_modules() -> {name: bytes} of what was built"},
     {"cuda_allocate", hc_cuda_allocate_method, METH_VARARGS, "cuda_allocate(device, stream, bytes) -> address"},
+    {"cuda_hold", hc_cuda_hold_method, METH_VARARGS, "cuda_hold(device, stream, bytes) -> (owner, address)"},
     {"cuda_free", hc_cuda_free_method, METH_VARARGS, "cuda_free(device, stream, address)"},
     {"cuda_copy", hc_cuda_copy_method, METH_VARARGS,
      "cuda_copy(device, stream, address, buffer, whether to the device), which waits"},

@@ -30,6 +30,7 @@ from .arguments import as_format, core_clip
 
 __all__ = [
     "answer_of",
+    "check_bias",
     "copied_bytes",
     "described",
     "gathered",
@@ -162,13 +163,26 @@ def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importan
 
 
 def _quantized(
-    x: DeviceArray, fmt: Format, axes: tuple[int, ...], name: str, clipped: tuple[Any, ...]
+    x: DeviceArray, fmt: Format, axes: tuple[int, ...], name: str, clipped: tuple[Any, ...], where: Any = None
 ) -> DeviceQuantizedArray:
+    """Return x quantized. `where`: shape and axes for errors, if x is made of another array."""
+    if x.size == 0:
+        return _empty_quantized(x, fmt, axes)
     with refusals_there("quantize", fmt):
         q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
         row = _core.cuda_quantize(x.number, x.stream, None, x.view, q._packed(), *clipped)
-    refuse_row(row, name, x.shape, axes, fmt)
+    refuse_row(row, name, where[0] if where else x.shape, where[1] if where else axes, fmt)
     return q
+
+
+def _empty_quantized(x: DeviceArray, fmt: Format, axes: tuple[int, ...]) -> DeviceQuantizedArray:
+    """Return an array without values; those of its components that it has are computed on the CPU."""
+    parts = {name: np.zeros(size, of) for name, (of, size) in component_layout(fmt, x.shape, axes).items()}
+    q = QuantizedArray._trusted(parts, fmt, x.shape, axes, x.dtype.name)
+    with refusals_there("quantize", fmt):
+        _core.quantize(runtime.run(), np.zeros(x.shape, np.float32), None, q._packed())
+    moved = {name: DeviceArray.from_numpy(part, x.number, x.stream) for name, part in parts.items()}
+    return DeviceQuantizedArray(moved, fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted)
 
 
 def _nonzeros(
@@ -181,16 +195,17 @@ def _nonzeros(
     layout = component_layout(plain, x.shape, axes, "float32")
     parts = {key: DeviceArray.empty(size, of, x.number, x.stream) for key, (of, size) in layout.items()}
     values, positions = parts["values"], parts["metadata"]
-    with refusals_there(caller, fmt):
-        row = _core.cuda_prune(
-            *(x.number, x.stream, None, x.view, fmt.n, fmt.m, axes, values.address, positions.address)
-        )
-    refuse_row(row, name, x.shape, axes, plain, "NaN")
+    if x.size:
+        with refusals_there(caller, fmt):
+            row = _core.cuda_prune(
+                *(x.number, x.stream, None, x.view, fmt.n, fmt.m, axes, values.address, positions.address)
+            )
+        refuse_row(row, name, x.shape, axes, plain, "NaN")
     if fmt.is_plain:
         return DeviceQuantizedArray(parts, plain, x.shape, axes, x.dtype.name, SparseArray._trusted)
     count = fmt.stored_length(x.shape[axes[-1]])
     segments = values.reshaped((values.shape[0], values.shape[1] // max(count, 1), count))
-    q = _quantized(segments, fmt.base, (1, 2), name, clipped)
+    q = _quantized(segments, fmt.base, (1, 2), name, clipped, (x.shape, axes))
     stored = {**q._components, "metadata": positions}
     return DeviceQuantizedArray(stored, fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted)
 
@@ -222,6 +237,8 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     inputs = () if _is_in_place(x, given) else (x,)  # the kernels read each value before they write it
     target = target_of(out, given, x.shape, "fake_quantize", x.number, x.stream, inputs)
+    if x.size == 0:
+        return answer_of(target, w, out)
     kept = _nonzeros(x, fmt, axes, name, clipped) if has_pattern(fmt) else None
     try:
         if kept is not None:
@@ -264,20 +281,19 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     """Return x @ w.T + bias."""
     x_name = f"{name}: {words[0]}"
     fmt = None if activations is None else as_format(activations, f"{name}: activations")
-    is_usual = type(x) is DeviceArray and type(w) is DeviceQuantizedArray and bias is None and out is None
-    if is_usual and x.number == w.number:
-        left, weights, given, added = x, w, None, None  # the values of the loop below for the most common call
-        if weights.stream != left.stream:
-            _core.cuda_wait(weights.number, weights.stream)
+    is_ours = type(x) is DeviceArray and isinstance(w, DeviceQuantizedArray) and bias is None
+    is_usual = is_ours and (out is None or type(out) is DeviceArray) and x.number == w.number
+    if is_usual and w.stream == x.stream and (out is None or (out.number, out.stream) == (x.number, x.stream)):
+        left, weights, given, added = x, w, out, None  # what follows finds, for the most common calls
     else:
+        is_usual = False
         found, number = gathered(name, **{words[0]: x, words[1]: w}, bias=bias, out=out)
         left = on_their_device(x, found.get(words[0]), x_name, number)
         weights = on_their_device(w, found.get(words[1]), f"{name}: {words[1]}", number, left.stream)
         given, added = found.get("out"), None
         if bias is not None:
-            added = _bias(
-                on_their_device(bias, found.get("bias"), f"{name}: bias", number, left.stream), w.shape[0], name
-            )
+            added = on_their_device(bias, found.get("bias"), f"{name}: bias", number, left.stream)
+            check_bias(added, w.shape[0], name)
     is_packed = isinstance(left, DeviceQuantizedArray)
     if fmt is not None and is_packed:
         raise ValueError(f"{name}: activations is for a dense {words[0]}, this one is quantized")
@@ -296,6 +312,8 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
             f"CUDA kernels use another order of sums for more; {TO_CPU}"
         )
     target = target_of(out, given, (*left.shape[:-1], n), name, left.number, stream, (left, weights, added))
+    if 0 in target.shape:
+        return answer_of(target, x, out)
     rows, to = left, target
     if left.ndim == 1:
         rows = DeviceArray(left, left.address, (1, k), left.dtype, (0, *left.strides), left.number, stream)
@@ -316,7 +334,8 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     except (NotImplementedError, Refused):
         with refusals_there(name, fmt):
             raise
-    settle(left.number, stream, weights, added, target)
+    if not is_usual:
+        settle(left.number, stream, weights, added, target)
     if row >= 0:
         assert fmt is not None
         refuse_row(row, x_name, left.shape, (left.ndim - 1,), fmt)
@@ -333,12 +352,12 @@ def _not_quantized(name: str, word: str, value: Any) -> NotImplementedError:
     )
 
 
-def _bias(added: DeviceArray, n: int, name: str) -> DeviceArray:
+def check_bias(added: DeviceArray, n: int, name: str) -> None:
+    """Raise the error of a bias that the kernels do not read."""
     if added.shape != (n,):
         raise ValueError(f"{name}: bias has shape {added.shape}, expected ({n},)")
     if added.dtype != np.float32 or (n > 1 and added.strides != (4,)):
         raise TypeError(f"{name}: bias is {added.dtype} with strides {added.strides}, expected contiguous float32")
-    return added
 
 
 def target_of(
