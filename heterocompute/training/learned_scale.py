@@ -52,7 +52,7 @@ def rounded_with_scale(
     q = quantize(np.zeros(x.shape, np.float32), plain, axes)
     given = as_array(scale, "fake_quantize: scale")
     shape = scale_shape(fmt, x.shape, axes, given.shape)
-    stored = given.astype(np.float32)
+    stored = np.ascontiguousarray(given, np.float32)
     if form.scale == "f16":
         stored = np.minimum(stored, np.float32(65504)).astype(np.float16).astype(np.float32)
     if not (np.isfinite(stored) & (stored > 0)).all():
