@@ -21,7 +21,6 @@ from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.errors import refusals
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
 from ..formats import Format, Sparse, has_pattern
 from ..products.arguments import core_clip
 from ..products.quantize import fake_quantize, quantize
@@ -125,7 +124,7 @@ def _of_pattern(
     values = s.components["values"]
     if fmt.is_plain:
         if clip is not None:
-            raise ValueError(f"fake_quantize: clip is {shown(clip)}, but {fmt} has no scale")
+            raise ValueError(f"fake_quantize: {fmt} has no scale that clip= could change")
         return s.to_dense(), None
     count = fmt.stored_length(x.shape[axes[-1]])
     segments = values.reshape(len(values), values.shape[1] // max(count, 1), count)
