@@ -59,7 +59,8 @@ HC_KERNEL(hc_pass, hc_cuda_pass, 256) {
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.n; i += (int64_t)gridDim.x * blockDim.x) {
         const int64_t row = p.is_flat ? 0 : i / p.g.run_length;
         const int64_t offset = p.is_flat ? i * p.g.column_stride : hc_rows_offset(&p.g, row, i - row * p.g.run_length);
-        const float g = (float)load_double(p.g.data + offset, p.g.dtype);
+        const char *from = p.g.data + offset;
+        const float g = p.g.dtype == HC_F64 ? (float)*(const double *)from : hc_load_value(from, p.g.dtype);
         if (p.kind == HC_NOTE_NONE || p.kind == HC_NOTE_BYTES) {
             p.y[i] = p.kind == HC_NOTE_NONE || ((const uint8_t *)p.note)[i] ? g : 0.0f;
             continue;
