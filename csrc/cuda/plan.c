@@ -58,7 +58,6 @@ hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const cha
                                int threads, int64_t shared_bytes, int64_t params_bytes) {
     HC_ASSERT(plan->n < HC_CUDA_MAX_STEPS);
     hc_cuda_step *step = &plan->step[plan->n++];
-    memset(step, 0, sizeof *step);
     step->module = module;
     step->kernel = kernel;
     step->grid[0] = (uint32_t)x;

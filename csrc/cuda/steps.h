@@ -22,6 +22,7 @@ const char *hc_cuda_module_of(int32_t family);
 const char *hc_cuda_kernel_of(int32_t family, hc_cuda_kernel kernel);
 const char *hc_cuda_words_kernel_of(int32_t family, int bits, bool several);
 
+/* The caller sets all of its parameters. */
 hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
                                int threads, int64_t shared_bytes, int64_t params_bytes);
 void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes);
