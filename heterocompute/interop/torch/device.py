@@ -9,7 +9,7 @@ A call that does not wait cannot raise for a value. So the result is NaN where t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ from ... import _heterocompute as _core
 from ...arrays.components import core_format, stored_format
 from ...arrays.device import DEFAULT_STREAM
 from ...base.cuda import devices
-from ...base.errors import refusals, unsupported
+from ...base.errors import Refused, refusals, unsupported
 from ...base.runtime import device_order
 from ...base.texts import counted
 from ...formats import Format, has_pattern
@@ -55,9 +55,12 @@ def product(x: Any, q: Packed, activations: str) -> Any:
     if x.dim() == 1:
         rows = *rows[:2], (1, k), (0, *rows[3])
         answer = *answer[:2], (1, n), (0, *answer[3])
-    with _refusals("linear", fmt):
-        core = None if fmt is None else core_format(fmt)
-        _core.cuda_matmul(*_start(x), rows, False, core, _packed(q, x), 0, answer, device_order())
+    weights, core = _packed(q, x), None if fmt is None else core_format(fmt)
+    try:
+        _core.cuda_matmul(*_start(x), rows, False, core, weights, 0, answer, device_order())
+    except (NotImplementedError, Refused):
+        with _refusals("linear", fmt):  # entering it takes longer than the call
+            raise
     return y
 
 
@@ -174,12 +177,12 @@ def _view(t: Any) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
 
 def _packed(q: Packed, near: Any) -> tuple[Any, ...]:
     """Return a packed weight in the form that the core accepts; its components are contiguous."""
-    fmt, shape, axis, parts = q
-    wrong: Sequence[Any] = [part.device for part in parts.values() if part.device != near.device]
-    if wrong:
-        raise TypeError(
-            f"interop.torch: the packed weight is on {wrong[0]}, expected {near.device}: move the model there"
-        )
+    (fmt, shape, axis, parts), place = q, near.device
+    for part in parts.values():
+        if part.device != place:
+            raise TypeError(
+                f"interop.torch: the packed weight is on {part.device}, expected {place}: move the model there"
+            )
     addresses = {name: part.data_ptr() for name, part in parts.items()}
     if "values" in parts:
         fmt, addresses["codes"] = stored_format(fmt, NAMES[parts["values"].dtype]), addresses["values"]

@@ -80,7 +80,8 @@ def on_device(parts: Sequence[Any], text: str) -> device.Packed:
     """
     fmt, shape, axis, _, kinds = _about(text)
     names = kinds if len(parts) == len(kinds) else (*kinds, device.PANELS)
-    return fmt, shape, axis, {name: part.detach().contiguous() for name, part in zip(names, parts, strict=True)}
+    bare = [part if part.is_contiguous() else part.detach().contiguous() for part in parts]
+    return fmt, shape, axis, dict(zip(names, bare, strict=True))
 
 
 def sliced(parts: Sequence[Any], text: str, index: Any) -> tuple[list[Any], str]:

@@ -101,11 +101,15 @@ class PackedWeight(torch.nn.Module):
 
     def _is_unchanged(self) -> bool:
         """Tell whether no component was replaced or written to since the panels were made."""
-        pairs = zip(self._versions(), self._panels_of or (), strict=False)
-        return all(now[0] is then[0] and now[1:] == then[1:] for now, then in pairs)
+        if self._panels_of is None:
+            return False
+        for part, (then, version, address) in zip(self.parts(), self._panels_of, strict=True):
+            if part is not then or part.data_ptr() != address or (version is not None and part._version != version):
+                return False
+        return True
 
     def _versions(self) -> list[Any]:
-        return [(part, 0 if part.is_inference() else part._version, part.data_ptr()) for part in self.parts()]
+        return [(part, None if part.is_inference() else part._version, part.data_ptr()) for part in self.parts()]
 
     def prepack(self) -> int:
         """Convert the weight for integer matmuls on a CUDA device, once in place of at each call.
