@@ -211,6 +211,29 @@ def test_parametrizations_round_there() -> None:
         assert torch.equal(at_home(found), torch.autograd.grad(ht.fake_quantize(t, "int4-g32", clip=clip), t, g)[0])
 
 
+def test_rounding_with_a_note_is_captured(monkeypatch: pytest.MonkeyPatch, driver: Any) -> None:
+    x = values(5, 64)
+    calls: list[Any] = [
+        lambda t: ht.fake_quantize(t, "int8", clip="octav"),
+        lambda t: ht.fake_quantize(t, "vsq4u-g16-s4", clip=0.7),
+        lambda t: ht.fake_quantize(t, "log8-8", rounding="stochastic"),
+        lambda t: ht.fake_quantize(t, "fp8_e4m3fn", rounding="stochastic", seed=3),
+    ]
+    for call in calls:
+        given, before = there(x).requires_grad_(), driver.counts()
+        with monkeypatch.context() as patch:
+            patch.setenv("FAKE_DRIVER_CAPTURES", "1")
+            y = call(given)
+        assert [now - then for now, then in zip(driver.counts(), before, strict=True)][1:] == [0, 0, 0]
+        assert torch.equal(at_home(y), call(x))
+        g = there(x)
+        with monkeypatch.context() as patch:
+            patch.setenv("FAKE_DRIVER_CAPTURES", "1")
+            (found,) = torch.autograd.grad(y, given, g)
+        t = x.clone().requires_grad_()
+        assert torch.equal(at_home(found), torch.autograd.grad(call(t), t, x)[0])
+
+
 def test_memory_that_runs_out_in_a_forward_pass(driver: Any) -> None:
     cpu, weight = weight_of("int6")
     x, pool = values(5, 64), torch_on_device.pools[0]
