@@ -65,9 +65,10 @@ def rounded_on_device(
         given = on_their_device(scale, found.get("scale"), "fake_quantize: scale", number, x.stream)
         return _with_scale(w, x, fmt, axes, given)
     y, note = rounded_there(_ours(x), x.view, fmt, axes, clip, rounding, seed)
+    of = _Rounded(x.shape, x.number, x.stream, is_there(w))
 
     def back(g: Any) -> Any:
-        given = _gradient(g, x, w)
+        given = _gradient(g, of)
         if note is None and given.dtype == np.float32:
             return g
         passed = passed_there(_ours(given), given.view, note)
@@ -84,19 +85,28 @@ def _ours(x: DeviceArray) -> Place:
     return Place((x.number, x.stream, None), empty, lambda array: array.view, lambda array: int(array.address))
 
 
-def _gradient(g: Any, x: DeviceArray, w: Any) -> DeviceArray:
-    """Return a gradient on the device of x, after its checks; w is what x was made of."""
+class _Rounded(NamedTuple):
+    """What a gradient must know of the array that was rounded, whose memory it does not hold."""
+
+    shape: tuple[int, ...]
+    number: int
+    stream: int
+    was_there: bool  # otherwise `use` copied it from the CPU
+
+
+def _gradient(g: Any, of: _Rounded) -> DeviceArray:
+    """Return a gradient on the device of the rounded array, after its checks."""
     found, number = gathered("back", g=g)
-    if not found and not is_there(w):
-        given = DeviceArray.from_numpy(as_array(g, "back: g"), x.number, x.stream)
+    if not found and not of.was_there:
+        given = DeviceArray.from_numpy(as_array(g, "back: g"), of.number, of.stream)
     else:
         given = on_their_device(g, found.get("g"), "back: g", number)
-    if given.shape != x.shape:
-        raise ValueError(f"back: g has shape {given.shape}, expected {x.shape}")
-    if given.number != x.number:
-        raise ValueError(f"back: g is on {given.device}, expected {x.device}")
-    if given.stream != x.stream:  # of the note
-        _core.cuda_wait(x.number, x.stream)
+    if given.shape != of.shape:
+        raise ValueError(f"back: g has shape {given.shape}, expected {of.shape}")
+    if given.number != of.number:
+        raise ValueError(f"back: g is on {given.device}, expected cuda:{of.number}")
+    if given.stream != of.stream:  # of the note
+        _core.cuda_wait(of.number, of.stream)
     return given
 
 
@@ -219,12 +229,14 @@ def _with_scale(
             row, "fake_quantize: w or scale", x.shape, axes, fmt, "NaN, or a scale that is not above 0 and finite"
         )
 
+    of = _Rounded(x.shape, x.number, x.stream, is_there(w))
+
     def back(g: Any) -> tuple[Any, Any]:
-        given = _gradient(g, x, w)
+        given = _gradient(g, of)
         start = given.number, given.stream, None
-        of_w = DeviceArray.empty(x.shape, np.float32, given.number, given.stream)
+        of_w = DeviceArray.empty(of.shape, np.float32, given.number, given.stream)
         of_scale = DeviceArray.from_numpy(np.zeros(shape, np.float32), given.number, given.stream)
-        if x.size:
+        if given.size:
             _core.cuda_pass(*start, given.view, slopes.address, SLOPES, of_w.view)
             _core.cuda_slope_sums(*start, given.view, core, axes, slopes.address, of_scale.address)
         settle(given.number, given.stream, slopes)

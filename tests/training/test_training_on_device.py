@@ -172,6 +172,20 @@ def test_streams_libraries_and_arrays_of_the_cpu(monkeypatch: pytest.MonkeyPatch
     assert back(DeviceArray.from_numpy(g[:, :0]))[1].shape == (5, 0)
 
 
+def test_a_gradient_holds_its_note_alone(driver: driven.Driver) -> None:
+    held = driver.live_bytes()
+    for text, options, each in (("int8", {"clip": 0.5}, 1), ("int8", {"clip": "octav"}, 4), ("int8", {}, 0)):
+        y, back = rounding_of(Lent(values(32, 64)), text, **options)  # type: ignore[arg-type]
+        del y
+        gc.collect()
+        assert driver.live_bytes() - held == 32 * 64 * each
+        assert back is not None
+    y, back = rounding_of(Lent(values(32, 64)), "int8", scale=Lent(np.ones((32, 1), np.float32)))
+    del y
+    gc.collect()
+    assert driver.live_bytes() - held == 32 * 64 * 4
+
+
 def test_what_training_refuses_on_a_device_is_one_sentence() -> None:
     x, other = Lent(values(5, 64)), values(5, 64)
     scale = np.ones((5, 1), np.float32)
