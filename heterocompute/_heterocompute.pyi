@@ -271,6 +271,7 @@ def write_dlpack(
 def cuda_open(library: str | bytes | PathLike[str], /) -> tuple[int, list[tuple[str, int, int, int]], bool]: ...
 def cuda_modules() -> dict[str, int]: ...
 def cuda_allocate(device: int, stream: int, nbytes: int, /) -> int: ...
+def cuda_hold(device: int, stream: int, nbytes: int, /) -> tuple[object, int]: ...
 def cuda_free(device: int, stream: int, address: int, /) -> None: ...
 def cuda_copy(device: int, stream: int, address: int, buffer: NDArray[Any], uploads: bool, /) -> None: ...
 def cuda_move(device: int, stream: int, to: int, source: int, nbytes: int, /) -> None: ...
@@ -284,7 +285,7 @@ def cuda_quantize(
     x: _OnDevice,
     packed: _Packed,
     clip: tuple[int, float] | None = ...,
-    thresholds: int = ...,
+    note: None = ...,
     /,
 ) -> int: ...
 def cuda_fake_quantize(
@@ -296,11 +297,13 @@ def cuda_fake_quantize(
     axes: tuple[int, ...],
     out: _OnDevice,
     clip: tuple[int, float] | None = ...,
-    thresholds: int = ...,
+    note: tuple[int, int, float, float] | None = ...,
     /,
 ) -> int: ...
 def cuda_prepack(device: int, stream: int, allocate: _Allocate, packed: _Packed, /) -> int: ...
-def cuda_dequantize(device: int, stream: int, allocate: _Allocate, packed: _Packed, out: _OnDevice, /) -> int: ...
+def cuda_dequantize(
+    device: int, stream: int, allocate: _Allocate, packed: _Packed, out: _OnDevice, between: float = ..., /
+) -> int: ...
 def cuda_matmul(
     device: int,
     stream: int,
@@ -370,10 +373,37 @@ def cuda_round_by_chance(
     x: _OnDevice,
     packed: _Packed,
     levels: tuple[NDArray[np.float64] | None, float, float, float, float],
+    infinity: float,
     seed: int,
     out: _OnDevice,
     clip: tuple[int, float] | None = ...,
-    thresholds: int = ...,
+    note: tuple[int, int, float, float] | None = ...,
+    /,
+) -> int: ...
+def cuda_pass(
+    device: int, stream: int, allocate: _Allocate, g: _OnDevice, note: int, kind: int, out: _OnDevice, /
+) -> int: ...
+def cuda_scaled_steps(
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    x: _OnDevice,
+    params: _Format,
+    axes: tuple[int, ...],
+    scales: _OnDevice,
+    out: _OnDevice,
+    slopes: int,
+    /,
+) -> int: ...
+def cuda_slope_sums(
+    device: int,
+    stream: int,
+    allocate: _Allocate,
+    g: _OnDevice,
+    params: _Format,
+    axes: tuple[int, ...],
+    slopes: int,
+    out: int,
     /,
 ) -> int: ...
 def cuda_prune(

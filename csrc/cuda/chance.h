@@ -88,7 +88,9 @@ template <typename format> static inline HC_DEVICE void hc_chance_block(const hc
             double chance;
             hc_chances(1, p.seed, (uint64_t)hc_rows_offset(&p.order, at.row, column), 0, &chance);
             float y;
-            if (p.n > 0)
+            if (p.infinity != 0 && fabs(x) == (double)INFINITY) /* NaN too */
+                y = x < 0 ? -p.infinity : p.infinity;
+            else if (p.n > 0)
                 hc_chance_table(1, &x, &chance, group.scale, &levels, &y);
             else
                 y = hc_chance_step(x, chance, group.scale, group.low, group.high, p.fraction, 1 / p.fraction, p.least);

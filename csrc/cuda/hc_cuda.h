@@ -32,6 +32,11 @@ typedef struct {
         hc_cuda_sgemm_kept sgemm_kept;
         hc_cuda_expand expand;
         hc_cuda_chance chance;
+        hc_cuda_table table;
+        hc_cuda_note_values note;
+        hc_cuda_pass pass;
+        hc_cuda_steps steps;
+        hc_cuda_slope_sums slope_sums;
         hc_cuda_thresholds thresholds;
         hc_cuda_prune prune;
         hc_cuda_conv_integers conv_integers;
@@ -66,13 +71,14 @@ bool hc_cuda_module(int number, hc_cuda_image *image);
  * HC_UNSUPPORTED, with a sentence: the kernels lack it. */
 typedef struct {
     hc_clip clip;
-    float *thresholds; /* where they are left on the device, (rows, groups), or NULL */
+    hc_cuda_note note; /* of fake_quantize and chance: where the gradient passes */
 } hc_cuda_clip;
-/* clip: NULL for the largest magnitudes. */
+/* clip: NULL for the largest magnitudes and no note. */
 hc_status hc_cuda_plan_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *packed, void *workspace,
                                 hc_cuda_plan *plan, hc_error *error);
-hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, void *workspace, hc_cuda_plan *plan,
-                                  hc_error *error);
+/* between: what the values are that a pattern drops, such as 0. */
+hc_status hc_cuda_plan_dequantize(const hc_packed *packed, float between, const hc_view *out, void *workspace,
+                                  hc_cuda_plan *plan, hc_error *error);
 hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_format *format, int n_axes,
                                      const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                                      hc_error *error);
@@ -90,9 +96,22 @@ hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, co
                               const hc_window *window, bool relu, const float *bias, const hc_view *out,
                               void *workspace, hc_cuda_plan *plan, hc_error *error);
 
-/* out = x rounded by chance, float32, with the scales of q (hc_round_by_chance). */
-hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_levels *levels, uint64_t seed,
-                              const hc_view *out, hc_cuda_plan *plan, hc_error *error);
+/* out = x rounded by chance, float32, with the scales of q, to which x is quantized first (hc_round_by_chance). infinity: what it
+ * becomes, of formats without scales; or 0. */
+hc_status hc_cuda_plan_chance(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *q, const hc_levels *levels,
+                              float infinity, uint64_t seed, const hc_view *out, void *workspace, hc_cuda_plan *plan,
+                              hc_error *error);
+/* out = g, float32 in C order, where it passes. */
+hc_status hc_cuda_plan_pass(const hc_view *g, const void *note, hc_cuda_note_kind kind, float *out, hc_cuda_plan *plan,
+                            hc_error *error);
+/* out = x rounded to integers times `scales`, (rows, groups), both in C order; slope: out's derivatives in the scales. The format is one
+ * of integers with a sign. */
+hc_status hc_cuda_plan_steps(const hc_view *x, const hc_format *format, int n_axes, const int *axes,
+                             const hc_view *scales, float *out, float *slope, void *workspace, hc_cuda_plan *plan,
+                             hc_error *error);
+/* out = the gradient of the scales, (rows, groups). */
+hc_status hc_cuda_plan_slope_sums(const hc_view *g, const hc_format *format, int n_axes, const int *axes,
+                                  const float *slope, float *out, hc_cuda_plan *plan, hc_error *error);
 /* values, metadata: as hc_prune fills them, of float values that float32 holds. */
 hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
                              uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error);

@@ -112,18 +112,77 @@ typedef struct {
 } hc_cuda_gemm_s4;
 
 /* hc_chance_<family>: x rounded to y by chance, with the scales of what x was quantized to. */
-enum { HC_CUDA_LEVELS = 16 };
 typedef struct {
     hc_format format;
     hc_geometry geometry;
     hc_cuda_chunks chunks;
     hc_row_view x, y, order; /* order: the index of a value in C order as its offset */
     hc_components parts;
-    int32_t n, spare;
-    double table[HC_CUDA_LEVELS]; /* n > 0: the levels, and infinity behind them */
+    int32_t n;
+    float infinity;      /* what infinity becomes, of formats without scales; or 0 */
+    const double *table; /* n > 0: the levels, and infinity behind them */
     double fraction, least, low, high;
     uint64_t seed;
 } hc_cuda_chance;
+
+/* hc_table: numbers to memory. */
+enum { HC_CUDA_LEVELS = 256 };
+typedef struct {
+    double *to, value[HC_CUDA_LEVELS];
+} hc_cuda_table;
+
+/* Where the gradient of a rounded value passes, in C order: bytes, 1 if low T <= w <= high T, T the threshold of its group or 1, else 0;
+ * or the same as factors, of octav low T / w or high T / w in place of 0; or the slopes of hc_steps, up to 1/2 in magnitude. */
+typedef enum { HC_NOTE_NONE = 0, HC_NOTE_BYTES, HC_NOTE_FLOATS, HC_NOTE_OCTAV, HC_NOTE_SLOPES } hc_cuda_note_kind;
+typedef struct {
+    void *to;
+    int32_t kind; /* hc_cuda_note_kind */
+    float low, high;
+} hc_cuda_note;
+
+typedef struct {
+    hc_geometry geometry;
+    hc_cuda_chunks chunks;
+    hc_row_view x, order;    /* order: as above */
+    const float *thresholds; /* (rows, groups), or NULL */
+    hc_cuda_note note;
+} hc_cuda_note_values; /* hc_note */
+
+/* hc_pass: the n values of g to y in C order, where they pass. */
+typedef struct {
+    hc_row_view g; /* rows along the last axis */
+    int64_t n;
+    int32_t kind;    /* hc_cuda_note_kind */
+    int32_t is_flat; /* value i of g lies i column strides behind the first */
+    const void *note;
+    float *y;
+} hc_cuda_pass;
+
+/* hc_steps: x rounded to whole numbers of its scales up to `largest`. */
+typedef struct {
+    const char *data;
+    int64_t row, column; /* bytes from row to row, and from group to group */
+    int32_t dtype;
+    int32_t is_half; /* the format stores them as float16 */
+} hc_cuda_scales;
+typedef struct {
+    hc_geometry geometry;
+    hc_cuda_chunks chunks;
+    hc_row_view x, order; /* order: as above, also of y and slope */
+    hc_cuda_scales scales;
+    double largest;
+    float *y, *slope;
+    hc_cuda_state *state;
+} hc_cuda_steps;
+
+/* hc_slope_sums: the gradient of the scales, (rows, groups). */
+typedef struct {
+    hc_geometry geometry;
+    hc_row_view g, order;
+    double largest;
+    const float *slope;
+    float *to;
+} hc_cuda_slope_sums;
 
 /* hc_thresholds: what replaces the largest magnitude of every group (ops/codec/clip.h). A team of 8 threads takes a group. */
 enum { HC_CUDA_CLIP_TEAM = 8 };
@@ -185,6 +244,7 @@ typedef struct {
     hc_row_view x;
     hc_component metadata;
     const void *values;
+    float between; /* values that the pattern drops */
 } hc_cuda_expand;
 
 /* hc_sgemm_kept: the same, of kept values: w is (n, kept columns), k whole columns of x; of one run. */

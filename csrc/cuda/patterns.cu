@@ -7,7 +7,7 @@
  */
 #include "cuda/codec.h"
 
-/* A thread takes a block: n values to m columns, zeros between them. */
+/* A thread takes a block: n values to m columns, zeros between them, or other numbers. */
 template <typename type> static inline HC_DEVICE void hc_expand_block(const hc_cuda_expand &p) {
     const hc_geometry &g = p.geometry;
     const int n = p.format.n, m = p.format.m;
@@ -24,13 +24,13 @@ template <typename type> static inline HC_DEVICE void hc_expand_block(const hc_c
         const int64_t at = hc_kept_column(p.format, g, p.metadata, row, run, block * n + i);
         HC_SHORT_LOOP
         for (; column < hc_min(at, end); column++)
-            *(type *)(to + column * p.x.column_stride) = 0;
+            *(type *)(to + column * p.x.column_stride) = (type)p.between;
         if (column == at && column < end)
             *(type *)(to + column++ * p.x.column_stride) = values[i];
     }
     HC_SHORT_LOOP
     for (; column < end; column++)
-        *(type *)(to + column * p.x.column_stride) = 0;
+        *(type *)(to + column * p.x.column_stride) = (type)p.between;
 }
 
 HC_KERNEL(hc_expand, hc_cuda_expand, 128) {

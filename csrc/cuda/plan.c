@@ -49,14 +49,15 @@ const char *hc_cuda_words_kernel_of(int32_t family, int bits, bool several) {
     return bits == 4 || bits == 8 ? WORDS[family][bits == 8][several] : NULL;
 }
 
-const char *hc_cuda_module_of(int32_t family) { return FAMILIES[family].module; }
+const char *hc_cuda_module_of(int32_t family) {
+    return family < (int32_t)(sizeof FAMILIES / sizeof *FAMILIES) ? FAMILIES[family].module : NULL;
+}
 const char *hc_cuda_kernel_of(int32_t family, hc_cuda_kernel kernel) { return FAMILIES[family].kernel[kernel]; }
 
 hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
                                int threads, int64_t shared_bytes, int64_t params_bytes) {
     HC_ASSERT(plan->n < HC_CUDA_MAX_STEPS);
     hc_cuda_step *step = &plan->step[plan->n++];
-    memset(step, 0, sizeof *step);
     step->module = module;
     step->kernel = kernel;
     step->grid[0] = (uint32_t)x;
@@ -205,8 +206,8 @@ void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec 
 static const char *lacks(const hc_format *format, const hc_geometry *geometry, bool encodes) {
     const hc_format_ops *ops = hc_format_find(format->family);
     const hc_stored_form form = hc_form_of(format);
-    if (format->family >= (int32_t)(sizeof FAMILIES / sizeof *FAMILIES) || !hc_cuda_module_of(format->family))
-        return "learned codebooks";
+    if (!hc_cuda_module_of(format->family))
+        return form.codes == HC_CODES_LEARNED ? "learned codebooks" : "affine integers";
     if (format->m > 0)
         return "patterns";
     if (geometry->rows == 0 || geometry->padded == 0)
@@ -325,11 +326,15 @@ static hc_status plan_rounding(const hc_view *x, const hc_cuda_clip *clip, const
     float *thresholds = NULL;
     if (clip && clip->clip.kind != HC_CLIP_ABSMAX) {
         const int64_t bytes = geometry.rows * geometry.groups * (int64_t)sizeof *thresholds;
-        thresholds = clip->thresholds ? clip->thresholds : hc_cuda_reserve(workspace, plan, bytes);
+        thresholds = hc_cuda_reserve(workspace, plan, bytes);
         status = add_thresholds(x, &clip->clip, format, &geometry, n_axes, axes, thresholds, state, plan, error);
         if (status != HC_OK)
             return status;
     }
+    if (clip && clip->note.kind != HC_NOTE_NONE)
+        status = hc_cuda_add_note(x, &clip->note, thresholds, format, &geometry, n_axes, axes, plan, error);
+    if (status != HC_OK)
+        return status;
     return hc_cuda_add_quantize(x, thresholds, format, &geometry, n_axes, axes, parts, y, state, row_maxima, plan,
                                 error);
 }
@@ -351,8 +356,9 @@ hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry
                               error);
 }
 
-hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *geometry, const hc_view *out, int n_axes,
-                                  const int *axes, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *geometry, float between,
+                                  const hc_view *out, int n_axes, const int *axes, void *workspace, hc_cuda_plan *plan,
+                                  hc_error *error) {
     hc_format whole = packed->format; /* without its pattern */
     whole.n = whole.m = 0;
     hc_geometry all;
@@ -374,20 +380,21 @@ hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *ge
     step->params.expand = (hc_cuda_expand){.format = packed->format,
                                            .geometry = *geometry,
                                            .metadata = packed->components.part[HC_METADATA],
-                                           .values = values};
+                                           .values = values,
+                                           .between = between};
     hc_rows_init(&step->params.expand.x, out, &all, n_axes, axes);
     return HC_OK;
 }
 
-hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, void *workspace, hc_cuda_plan *plan,
-                                  hc_error *error) {
+hc_status hc_cuda_plan_dequantize(const hc_packed *packed, float between, const hc_view *out, void *workspace,
+                                  hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_codec codec = {.format = packed->format, .parts = packed->components};
     plan->n = 0;
     plan->workspace_bytes = 0;
     hc_status status = hc_cuda_packed_geometry(packed, &codec.geometry, error);
     if (status == HC_OK && packed->format.m > 0)
-        return hc_cuda_add_decode_kept(packed, &codec.geometry, out, packed->n_axes, packed->axes, workspace, plan,
-                                       error);
+        return hc_cuda_add_decode_kept(packed, &codec.geometry, between, out, packed->n_axes, packed->axes, workspace,
+                                       plan, error);
     if (status == HC_OK)
         status = hc_cuda_refuse(&packed->format, &codec.geometry, false, error);
     if (status == HC_OK)
@@ -396,45 +403,6 @@ hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, v
         return status;
     hc_rows_init(&codec.x, out, &codec.geometry, packed->n_axes, packed->axes);
     hc_cuda_add_codec(plan, HC_CUDA_DECODE, &codec, size_of(out));
-    return HC_OK;
-}
-
-hc_status hc_cuda_plan_chance(const hc_view *x, const hc_packed *q, const hc_levels *levels, uint64_t seed,
-                              const hc_view *out, hc_cuda_plan *plan, hc_error *error) {
-    hc_cuda_chance p = {.format = q->format, .parts = q->components, .seed = seed};
-    plan->n = 0;
-    plan->workspace_bytes = 0;
-    hc_status status = hc_cuda_packed_geometry(q, &p.geometry, error);
-    if (status == HC_OK)
-        status = hc_cuda_refuse(&q->format, &p.geometry, false, error);
-    const hc_format_ops *ops = hc_format_find(q->format.family);
-    if (status == HC_OK && ((ops->unit && ops->unit(&q->format) > 1) || levels->n > HC_CUDA_LEVELS))
-        status = hc_fail(error, HC_UNSUPPORTED,
-                         "the CUDA kernels do not support stochastic rounding to this format: use the CPU");
-    if (status == HC_OK)
-        status = hc_cuda_plan_chunks(&q->format, &p.geometry, sizeof(float), false, &p.chunks, error);
-    if (status != HC_OK)
-        return status;
-    for (int i = 0; i < HC_CUDA_LEVELS; i++)
-        p.table[i] = i < levels->n ? levels->table[i] : (double)INFINITY;
-    p.n = levels->n;
-    p.fraction = levels->fraction;
-    p.least = levels->least;
-    p.low = levels->low;
-    p.high = levels->high;
-    hc_view order = *x;
-    for (int i = x->ndim - 1; i >= 0; i--)
-        order.strides[i] = i == x->ndim - 1 ? 1 : order.strides[i + 1] * x->shape[i + 1];
-    hc_rows_init(&p.x, x, &p.geometry, q->n_axes, q->axes);
-    hc_rows_init(&p.y, out, &p.geometry, q->n_axes, q->axes);
-    hc_rows_init(&p.order, &order, &p.geometry, q->n_axes, q->axes);
-    const int64_t each = hc_max(p.chunks.groups, 1) * 3 * (int64_t)sizeof(double);
-    const int64_t fit = HC_CUDA_SHARED_BYTES / each;
-    p.chunks.threads = (int32_t)hc_min(p.chunks.threads, fit >= 32 ? fit / 32 * 32 : fit);
-    hc_cuda_step *step = hc_cuda_add_step(
-        plan, hc_cuda_module_of(q->format.family), hc_cuda_kernel_of(q->format.family, HC_CUDA_CHANCE),
-        hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads, p.chunks.threads * each, sizeof p);
-    step->params.chance = p;
     return HC_OK;
 }
 

@@ -110,5 +110,5 @@ hc_status hc_cuda_decode_whole(const hc_packed *packed, const hc_geometry *geome
         return hc_cuda_decode_rows(packed, geometry, HC_F32, workspace, plan, decoded, error);
     const hc_view values = rows_of(geometry, geometry->whole_length, HC_F32, workspace, plan);
     *decoded = values.data;
-    return hc_cuda_add_decode_kept(packed, geometry, &values, 2, AXES, workspace, plan, error);
+    return hc_cuda_add_decode_kept(packed, geometry, 0, &values, 2, AXES, workspace, plan, error);
 }

@@ -22,6 +22,7 @@ const char *hc_cuda_module_of(int32_t family);
 const char *hc_cuda_kernel_of(int32_t family, hc_cuda_kernel kernel);
 const char *hc_cuda_words_kernel_of(int32_t family, int bits, bool several);
 
+/* The caller sets all of its parameters. */
 hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
                                int threads, int64_t shared_bytes, int64_t params_bytes);
 void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes);
@@ -40,9 +41,14 @@ hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry
 /* The step that decodes a packed array to rows of float32 or float64, in the workspace; of a pattern, what is kept. */
 hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geometry, hc_dtype dtype, void *workspace,
                               hc_cuda_plan *plan, const void **decoded, hc_error *error);
-/* The steps that decode an array with a pattern: what is kept, to the workspace, and then to whole columns. */
-hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *geometry, const hc_view *out, int n_axes,
-                                  const int *axes, void *workspace, hc_cuda_plan *plan, hc_error *error);
+/* The steps that decode an array with a pattern: what is kept, to the workspace, and then to whole columns, `between` elsewhere. */
+hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *geometry, float between,
+                                  const hc_view *out, int n_axes, const int *axes, void *workspace, hc_cuda_plan *plan,
+                                  hc_error *error);
+/* The step that notes where the gradient of x passes. */
+hc_status hc_cuda_add_note(const hc_view *x, const hc_cuda_note *note, const float *thresholds, const hc_format *format,
+                           const hc_geometry *geometry, int n_axes, const int *axes, hc_cuda_plan *plan,
+                           hc_error *error);
 /* HC_UNSUPPORTED where there are no kernels for it. */
 hc_status hc_cuda_refuse(const hc_format *format, const hc_geometry *geometry, bool encodes, hc_error *error);
 /* Steps that quantize x to parts, or, where y is given, to values. The state lies at the start of what is cleared. */

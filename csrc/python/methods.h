@@ -32,6 +32,7 @@ PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused);
 PyObject *hc_cuda_open_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_allocate_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_hold_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_free_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_copy_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_move_method(PyObject *self, PyObject *args);
@@ -48,6 +49,9 @@ PyObject *hc_cuda_layer_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_attention_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_pass_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_scaled_steps_method(PyObject *self, PyObject *args);
+PyObject *hc_cuda_slope_sums_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args);
 
 /* direct.c: direct_types(types...), and direct(run, is_linear, a, b, bias, activations, out) -> answer or None. */

@@ -18,6 +18,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..base.float_env import converted, counts_subnormals
 from ..base.magic import refuse_other_name
+from ..base.values import shown
 from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 
 __all__ = ["PackedArray"]
@@ -117,6 +118,30 @@ class PackedArray(NDArrayOperatorsMixin):
     def _named(self) -> str:
         kind = type(self).__name__
         return f"an {kind}" if kind[0] in "AEIOU" else f"a {kind}"
+
+    def to(self, device: Any) -> Any:
+        """Return the array on another device.
+
+        Parameters
+        ----------
+        device : str
+            ``"cpu"``. Arrays of other classes can move to a CUDA device.
+
+        Returns
+        -------
+        PackedArray
+            The array itself.
+
+        Raises
+        ------
+        NotImplementedError
+            The device is not the CPU.
+        """
+        if str(device) != "cpu":
+            raise NotImplementedError(
+                f"to: device is {shown(str(device))}, expected 'cpu': {self._named()} has no CUDA kernels"
+            )
+        return self
 
     def _remade(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int]) -> Self:
         """Return an array of the same class and format; nothing is checked."""

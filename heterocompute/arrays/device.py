@@ -36,19 +36,6 @@ _FLOATS = {(2, 16): "float16", (2, 32): "float32", (2, 64): "float64", (4, 16): 
 _TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64"}
 
 
-class _Memory:
-    """Bytes on a device, freed with the object on the stream that they were allocated on."""
-
-    def __init__(self, nbytes: int, device: int, stream: int) -> None:
-        self.device, self.stream = device, stream
-        self.address = 0
-        self.address = _core.cuda_allocate(device, stream, nbytes)
-
-    def __del__(self, free: Any = _core.cuda_free) -> None:
-        if self.address:
-            free(self.device, self.stream, self.address)
-
-
 class DeviceArray:
     """An array in the memory of a CUDA device.
 
@@ -92,8 +79,10 @@ class DeviceArray:
     def empty(cls, shape: Sequence[int], dtype: Any, number: int = 0, stream: int = DEFAULT_STREAM) -> DeviceArray:
         """Return an array with unset values, in C order."""
         dtype = np.dtype(dtype)
-        owner = _Memory(prod(shape) * dtype.itemsize, number, stream)
-        return cls(owner, owner.address, shape, dtype, c_strides(shape, dtype.itemsize), number, stream)
+        strides = c_strides(shape, dtype.itemsize)
+        # the owner frees the memory on that stream
+        owner, address = _core.cuda_hold(number, stream, prod(shape) * dtype.itemsize)
+        return cls(owner, address, shape, dtype, strides, number, stream)
 
     @classmethod
     def from_numpy(cls, array: Array, number: int = 0, stream: int = DEFAULT_STREAM) -> DeviceArray:
@@ -193,6 +182,8 @@ class DeviceArray:
 
 def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """Return the strides of a contiguous array in C order, in bytes."""
+    if len(shape) == 2:  # most calls
+        return (max(shape[1], 1) * itemsize, itemsize)
     strides, step = [], itemsize
     for n in reversed(shape):
         strides.append(step)

@@ -128,6 +128,8 @@ class DeviceQuantizedArray(PackedArray):
         if wanted not in (np.float32, np.float64):
             raise NotImplementedError(f"dequantize: dtype is {wanted.name}, a CUDA device writes float32 or float64")
         out = DeviceArray.empty(self._shape, wanted, self.number, self.stream)
+        if out.size == 0:
+            return out
         try:
             _core.cuda_dequantize(self.number, self.stream, None, self._packed(), out.view)
         except NotImplementedError as problem:

@@ -30,13 +30,16 @@ from .arguments import as_format, core_clip
 
 __all__ = [
     "answer_of",
+    "check_bias",
     "copied_bytes",
     "described",
     "gathered",
     "goes_to_device",
+    "is_there",
     "on_their_device",
     "refusals_there",
     "refuse_row",
+    "refuse_searched_clip",
     "settle",
     "target_of",
 ]
@@ -114,17 +117,25 @@ def settle(number: int, stream: int, *operands: Any) -> None:
         _core.cuda_wait(number, stream)
 
 
-def _clip_there(name: str, fmt: Format, clip: Any, importance: Any = None) -> tuple[Any, ...]:
-    """Return the last arguments of a call that rounds: none, or a clip and an address for its thresholds, 0."""
-    is_searched = isinstance(clip, str) and clip == "search"
-    if importance is not None or is_searched:
-        option = "importance is given" if importance is not None else "clip is 'search'"
+def refuse_searched_clip(name: str, fmt: Format, clip: Any) -> None:
+    """Refuse the clip that has no kernel."""
+    if isinstance(clip, str) and clip == "search":
         raise NotImplementedError(
-            f"{name}: {option}, expected None: there is no CUDA kernel for it with {fmt}; {TO_CPU}"
+            f"{name}: clip is 'search' with {fmt}, expected a fraction, 'octav' or 'percentile:p' on a CUDA device: "
+            f"{TO_CPU}"
+        )
+
+
+def _clip_there(name: str, fmt: Format, clip: Any, importance: Any = None) -> tuple[Any, ...]:
+    """Return the last arguments of a call that rounds: none, or a clip, and no note of a gradient."""
+    refuse_searched_clip(name, fmt, clip)
+    if importance is not None:
+        raise NotImplementedError(
+            f"{name}: importance is given, expected None: there is no CUDA kernel for it with {fmt}; {TO_CPU}"
         )
     if clip is not None and has_pattern(fmt) and fmt.is_plain:
         raise ValueError(f"{name}: clip is {shown(clip)}, but {fmt} has no scale")
-    return () if clip is None else (core_clip(clip, name), 0)
+    return () if clip is None else (core_clip(clip, name), None)
 
 
 def refuse_row(
@@ -152,13 +163,26 @@ def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importan
 
 
 def _quantized(
-    x: DeviceArray, fmt: Format, axes: tuple[int, ...], name: str, clipped: tuple[Any, ...]
+    x: DeviceArray, fmt: Format, axes: tuple[int, ...], name: str, clipped: tuple[Any, ...], where: Any = None
 ) -> DeviceQuantizedArray:
+    """Return x quantized. `where`: shape and axes for errors, if x is made of another array."""
+    if x.size == 0:
+        return _empty_quantized(x, fmt, axes)
     with refusals_there("quantize", fmt):
         q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
         row = _core.cuda_quantize(x.number, x.stream, None, x.view, q._packed(), *clipped)
-    refuse_row(row, name, x.shape, axes, fmt)
+    refuse_row(row, name, where[0] if where else x.shape, where[1] if where else axes, fmt)
     return q
+
+
+def _empty_quantized(x: DeviceArray, fmt: Format, axes: tuple[int, ...]) -> DeviceQuantizedArray:
+    """Return an array without values; those of its components that it has are computed on the CPU."""
+    parts = {name: np.zeros(size, of) for name, (of, size) in component_layout(fmt, x.shape, axes).items()}
+    q = QuantizedArray._trusted(parts, fmt, x.shape, axes, x.dtype.name)
+    with refusals_there("quantize", fmt):
+        _core.quantize(runtime.run(), np.zeros(x.shape, np.float32), None, q._packed())
+    moved = {name: DeviceArray.from_numpy(part, x.number, x.stream) for name, part in parts.items()}
+    return DeviceQuantizedArray(moved, fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted)
 
 
 def _nonzeros(
@@ -171,16 +195,17 @@ def _nonzeros(
     layout = component_layout(plain, x.shape, axes, "float32")
     parts = {key: DeviceArray.empty(size, of, x.number, x.stream) for key, (of, size) in layout.items()}
     values, positions = parts["values"], parts["metadata"]
-    with refusals_there(caller, fmt):
-        row = _core.cuda_prune(
-            *(x.number, x.stream, None, x.view, fmt.n, fmt.m, axes, values.address, positions.address)
-        )
-    refuse_row(row, name, x.shape, axes, plain, "NaN")
+    if x.size:
+        with refusals_there(caller, fmt):
+            row = _core.cuda_prune(
+                *(x.number, x.stream, None, x.view, fmt.n, fmt.m, axes, values.address, positions.address)
+            )
+        refuse_row(row, name, x.shape, axes, plain, "NaN")
     if fmt.is_plain:
         return DeviceQuantizedArray(parts, plain, x.shape, axes, x.dtype.name, SparseArray._trusted)
     count = fmt.stored_length(x.shape[axes[-1]])
     segments = values.reshaped((values.shape[0], values.shape[1] // max(count, 1), count))
-    q = _quantized(segments, fmt.base, (1, 2), name, clipped)
+    q = _quantized(segments, fmt.base, (1, 2), name, clipped, (x.shape, axes))
     stored = {**q._components, "metadata": positions}
     return DeviceQuantizedArray(stored, fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted)
 
@@ -201,23 +226,6 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
     return s if is_on_device(w) else s.to("cpu")
 
 
-def round_by_chance_on_device(w: Any, fmt: Format, axis: Any, clip: Any, levels: tuple[Any, ...], seed: int) -> Any:
-    """Round an array on a device stochastically to the levels of a format, with the scales of its quantization."""
-    name = "fake_quantize: w"
-    clipped = _clip_there("fake_quantize", fmt, clip)
-    found, number = gathered("fake_quantize", w=w)
-    x = on_their_device(w, found.get("w"), name, number)
-    axes = normalize_axes(axis, x.ndim, "fake_quantize")
-    out = DeviceArray.empty(x.shape, np.float32, x.number, x.stream)
-    with refusals_there("fake_quantize", fmt):
-        q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
-        row = _core.cuda_round_by_chance(
-            *(x.number, x.stream, None, x.view, q._packed(), levels, seed, out.view, *clipped)
-        )
-    refuse_row(row, name, x.shape, axes, fmt)
-    return answer_of(out, w, None)
-
-
 def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out: Any) -> Any:
     """Round an array on a device, as `fake_quantize`."""
     fmt, name = as_format(fmt, "fake_quantize: fmt"), "fake_quantize: w"
@@ -229,6 +237,8 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     inputs = () if _is_in_place(x, given) else (x,)  # the kernels read each value before they write it
     target = target_of(out, given, x.shape, "fake_quantize", x.number, x.stream, inputs)
+    if x.size == 0:
+        return answer_of(target, w, out)
     kept = _nonzeros(x, fmt, axes, name, clipped) if has_pattern(fmt) else None
     try:
         if kept is not None:
@@ -271,20 +281,19 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     """Return x @ w.T + bias."""
     x_name = f"{name}: {words[0]}"
     fmt = None if activations is None else as_format(activations, f"{name}: activations")
-    is_usual = type(x) is DeviceArray and type(w) is DeviceQuantizedArray and bias is None and out is None
-    if is_usual and x.number == w.number:
-        left, weights, given, added = x, w, None, None  # the values of the loop below for the most common call
-        if weights.stream != left.stream:
-            _core.cuda_wait(weights.number, weights.stream)
+    is_ours = type(x) is DeviceArray and isinstance(w, DeviceQuantizedArray) and bias is None
+    is_usual = is_ours and (out is None or type(out) is DeviceArray) and x.number == w.number
+    if is_usual and w.stream == x.stream and (out is None or (out.number, out.stream) == (x.number, x.stream)):
+        left, weights, given, added = x, w, out, None  # what follows finds, for the most common calls
     else:
+        is_usual = False
         found, number = gathered(name, **{words[0]: x, words[1]: w}, bias=bias, out=out)
         left = on_their_device(x, found.get(words[0]), x_name, number)
         weights = on_their_device(w, found.get(words[1]), f"{name}: {words[1]}", number, left.stream)
         given, added = found.get("out"), None
         if bias is not None:
-            added = _bias(
-                on_their_device(bias, found.get("bias"), f"{name}: bias", number, left.stream), w.shape[0], name
-            )
+            added = on_their_device(bias, found.get("bias"), f"{name}: bias", number, left.stream)
+            check_bias(added, w.shape[0], name)
     is_packed = isinstance(left, DeviceQuantizedArray)
     if fmt is not None and is_packed:
         raise ValueError(f"{name}: activations is for a dense {words[0]}, this one is quantized")
@@ -303,6 +312,8 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
             f"CUDA kernels use another order of sums for more; {TO_CPU}"
         )
     target = target_of(out, given, (*left.shape[:-1], n), name, left.number, stream, (left, weights, added))
+    if 0 in target.shape:
+        return answer_of(target, x, out)
     rows, to = left, target
     if left.ndim == 1:
         rows = DeviceArray(left, left.address, (1, k), left.dtype, (0, *left.strides), left.number, stream)
@@ -323,7 +334,8 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     except (NotImplementedError, Refused):
         with refusals_there(name, fmt):
             raise
-    settle(left.number, stream, weights, added, target)
+    if not is_usual:
+        settle(left.number, stream, weights, added, target)
     if row >= 0:
         assert fmt is not None
         refuse_row(row, x_name, left.shape, (left.ndim - 1,), fmt)
@@ -340,12 +352,12 @@ def _not_quantized(name: str, word: str, value: Any) -> NotImplementedError:
     )
 
 
-def _bias(added: DeviceArray, n: int, name: str) -> DeviceArray:
+def check_bias(added: DeviceArray, n: int, name: str) -> None:
+    """Raise the error of a bias that the kernels do not read."""
     if added.shape != (n,):
         raise ValueError(f"{name}: bias has shape {added.shape}, expected ({n},)")
     if added.dtype != np.float32 or (n > 1 and added.strides != (4,)):
         raise TypeError(f"{name}: bias is {added.dtype} with strides {added.strides}, expected contiguous float32")
-    return added
 
 
 def target_of(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from .. import _heterocompute as _core
 from ..arrays.components import core_format
 from ..arrays.device import c_strides
@@ -16,7 +14,17 @@ from ..base.errors import TO_CPU, Refused
 from ..base.texts import counted
 from ..base.values import shown
 from .arguments import as_format
-from .device import answer_of, described, gathered, on_their_device, refusals_there, refuse_row, settle, target_of
+from .device import (
+    answer_of,
+    check_bias,
+    described,
+    gathered,
+    on_their_device,
+    refusals_there,
+    refuse_row,
+    settle,
+    target_of,
+)
 from .window import Window, as_window
 
 __all__ = ["conv2d_on_device", "convolution_kernels", "convolution_window"]
@@ -66,14 +74,12 @@ def conv2d_on_device(
     added = None
     if bias is not None:
         added = on_their_device(bias, found.get("bias"), "conv2d: bias", number, stream)
-        if added.shape != (filters.shape[0],) or added.dtype != np.float32:
-            raise ValueError(
-                f"conv2d: bias is {added.dtype} with shape {added.shape}, expected float32 with shape "
-                f"({filters.shape[0]},)"
-            )
+        check_bias(added, filters.shape[0], name)
     shape = (nchw.shape[0], filters.shape[0], *window.answer)
     final = shape if layout == "NCHW" else (shape[0], shape[2], shape[3], shape[1])
     target = target_of(out, found.get("out"), final, name, image.number, stream, (image, filters, added))
+    if target.size == 0:
+        return answer_of(target, x, out)
     to = target if layout == "NCHW" else target.transposed((0, 3, 1, 2))
     core = None if fmt is None else core_format(fmt)
     address = 0 if added is None else added.address

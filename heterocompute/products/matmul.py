@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.components import core_format
+from ..arrays.device_prepacked import DevicePrepacked
 from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.prepacked import Prepacked
 from ..arrays.quantized import QuantizedArray
@@ -272,7 +273,7 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     >>> hc.linear(np.float32([1, 2]), np.float32([[1, 1], [0, 1]]), bias=np.float32([0, 10]))
     array([ 3., 12.], dtype=float32)
     """
-    if type(w) is DeviceQuantizedArray:
+    if type(w) is DeviceQuantizedArray or type(w) is DevicePrepacked:
         return linear_on_device(x, w, bias, activations, out)  # type: ignore[no-any-return]
     answer = _at_once(True, x, w, bias, activations, out)
     return _linear(x, w, bias, activations, out) if answer is None else answer

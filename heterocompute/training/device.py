@@ -1,39 +1,260 @@
-"""Rounding with a gradient for arrays on a CUDA device, for formats whose gradient passes everywhere."""
+"""Rounding with a gradient for arrays on a CUDA device, with the bits of the CPU.
+
+The kernels write the rounded values, and in C order where the gradient passes: a byte per value, or a float32 factor
+for OCTAV and patterns. A trained scale has the slope of each value.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
 
-from ..arrays.device import as_device, is_on_device
-from ..formats import Format, has_pattern
-from ..products.device import fake_quantize_on_device, round_by_chance_on_device
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..arrays.base import PackedArray
+from ..arrays.components import component_layout, core_format
+from ..arrays.dense import as_array, normalize_axes
+from ..arrays.device import DeviceArray, c_strides
+from ..base.values import shown
+from ..formats import Float, Format, Sparse, has_pattern
+from ..products.arguments import core_clip
+from ..products.device import (
+    answer_of,
+    gathered,
+    is_there,
+    on_their_device,
+    refusals_there,
+    refuse_row,
+    refuse_searched_clip,
+    settle,
+)
+from ..products.quantize import fake_quantize
+from .learned_scale import check_scaled, scale_shape
 from .passing import bounds_of
 from .stochastic import levels_of
 
-__all__ = ["rounded_on_device"]
+__all__ = ["Place", "passed_there", "rounded_on_device", "rounded_there"]
+
+NAME = "fake_quantize: w"
+NONE, BYTES, FLOATS, OCTAV, SLOPES = range(5)  # hc_cuda_note_kind of csrc/cuda/params.h
+
+
+class Place(NamedTuple):
+    """Memory for a call on a device: ours, or that of a library which has its own allocator."""
+
+    start: tuple[int, int, Any]  # device, stream, and the function that allocates for a call that does not wait
+    empty: Callable[[tuple[int, ...], str], Any]
+    view: Callable[[Any], Any]  # of float values, for the core
+    address: Callable[[Any], int]
 
 
 def rounded_on_device(
     w: Any, fmt: Format, axis: Any, clip: Any, rounding: str, seed: int, scale: Any
 ) -> tuple[Any, Callable[[Any], Any]]:
     """Round an array on a device, as `heterocompute.training.fake_quantize`."""
-    base, by_chance = fmt.base if has_pattern(fmt) else fmt, rounding == "stochastic"
-    if scale is not None or bounds_of(base, clip) is not None or (by_chance and base is not fmt):
-        what = "scale is given" if scale is not None else f"fmt is {fmt}"
-        raise NotImplementedError(
-            f"fake_quantize: {what}, expected a format whose gradient passes everywhere and no scale on a CUDA device: "
-            "use interop.torch, or the CPU"
-        )
-    if by_chance:
-        y = round_by_chance_on_device(w, fmt, axis, clip, levels_of(fmt), seed)
-    else:
-        y = fake_quantize_on_device(w, fmt, axis, clip, None)
+    if isinstance(w, PackedArray):
+        raise TypeError(f"{NAME} is {w._named()}, expected an array of floats")
+    found, number = gathered("fake_quantize", w=w, scale=scale)
+    x = on_their_device(w, found.get("w"), NAME, number)
+    axes = normalize_axes(axis, x.ndim, "fake_quantize")
+    if scale is not None:
+        check_scaled(fmt)
+        given = on_their_device(scale, found.get("scale"), "fake_quantize: scale", number, x.stream)
+        return _with_scale(w, x, fmt, axes, given)
+    y, note = rounded_there(_ours(x), x.view, fmt, axes, clip, rounding, seed)
+    of = _Rounded(x.shape, x.number, x.stream, is_there(w))
 
     def back(g: Any) -> Any:
-        shape = as_device(g, "back: g").shape if is_on_device(g) else getattr(g, "shape", None)
-        if shape is None or tuple(shape) != tuple(y.shape):
-            raise ValueError(f"back: g has shape {shape}, expected {tuple(y.shape)}")
-        return g
+        given = _gradient(g, of)
+        if note is None and given.dtype == np.float32:
+            return g
+        passed = passed_there(_ours(given), given.view, note)
+        settle(given.number, given.stream, note)
+        return answer_of(passed, g, None)
 
-    return y, back
+    return answer_of(y, w, None), back
+
+
+def _ours(x: DeviceArray) -> Place:
+    def empty(shape: tuple[int, ...], dtype: str) -> DeviceArray:
+        return DeviceArray.empty(shape, dtype, x.number, x.stream)
+
+    return Place((x.number, x.stream, None), empty, lambda array: array.view, lambda array: int(array.address))
+
+
+class _Rounded(NamedTuple):
+    """What a gradient must know of the array that was rounded, whose memory it does not hold."""
+
+    shape: tuple[int, ...]
+    number: int
+    stream: int
+    was_there: bool  # otherwise `use` copied it from the CPU
+
+
+def _gradient(g: Any, of: _Rounded) -> DeviceArray:
+    """Return a gradient on the device of the rounded array, after its checks."""
+    found, number = gathered("back", g=g)
+    if not found and not of.was_there:
+        given = DeviceArray.from_numpy(as_array(g, "back: g"), of.number, of.stream)
+    else:
+        given = on_their_device(g, found.get("g"), "back: g", number)
+    if given.shape != of.shape:
+        raise ValueError(f"back: g has shape {given.shape}, expected {of.shape}")
+    if given.number != of.number:
+        raise ValueError(f"back: g is on {given.device}, expected cuda:{of.number}")
+    if given.stream != of.stream:  # of the note
+        _core.cuda_wait(of.number, of.stream)
+    return given
+
+
+def rounded_there(
+    place: Place, x: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
+) -> tuple[Any, Any]:
+    """Return the rounded values, and a note of where the gradient passes, None for everywhere.
+
+    Parameters
+    ----------
+    place : Place
+    x : tuple
+        View of the values, in the form that the core accepts.
+    fmt, axes, clip, rounding, seed
+        As in `heterocompute.training.fake_quantize`; rounding and seed are checked.
+    """
+    refuse_searched_clip("fake_quantize", fmt, clip)
+    base = fmt.base if has_pattern(fmt) else fmt
+    levels = levels_of(base) if rounding == "stochastic" else None
+    if clip is not None:
+        check_clip(fmt, clip)
+    if not has_pattern(fmt):
+        return _rounded(
+            place, x, fmt, axes, clip, levels, seed, False, lambda row: refuse_row(row, NAME, x[2], axes, fmt)
+        )
+    return _of_pattern(place, x, fmt, axes, clip, levels, seed)
+
+
+def _rounded(
+    place: Place,
+    x: Any,
+    fmt: Format,
+    axes: tuple[int, ...],
+    clip: Any,
+    levels: Any,
+    seed: int,
+    is_of_pattern: bool,
+    refuse: Callable[[int], None],
+) -> tuple[Any, Any]:
+    shape, bounds = x[2], bounds_of(fmt, clip)
+    y, note, noted = place.empty(shape, "float32"), None, None
+    if bounds is not None:
+        kind = OCTAV if clip == "octav" else FLOATS if is_of_pattern else BYTES
+        note = place.empty(shape, "uint8" if kind == BYTES else "float32")
+        noted = place.address(note), kind, *bounds
+    if prod(shape) == 0:
+        return y, note
+    more = () if clip is None and noted is None else (core_clip(clip, "fake_quantize"), noted)
+    with refusals_there("fake_quantize", fmt):
+        if levels is None:
+            row = _core.cuda_fake_quantize(*place.start, x, core_format(fmt), axes, place.view(y), *more)
+        else:
+            layout = component_layout(fmt, shape, axes)
+            sizes = {name: max(prod(size) * of.itemsize, 1) for name, (of, size) in layout.items()}
+            parts = {name: place.empty((nbytes,), "uint8") for name, nbytes in sizes.items()}
+            packed = core_format(fmt), shape, axes, {name: place.address(part) for name, part in parts.items()}
+            row = _core.cuda_round_by_chance(
+                *(*place.start, x, packed, levels, infinity_of(fmt), seed, place.view(y), *more)
+            )
+    refuse(row)
+    return y, note
+
+
+def _of_pattern(
+    place: Place, x: Any, fmt: Sparse, axes: tuple[int, ...], clip: Any, levels: Any, seed: int
+) -> tuple[Any, Any]:
+    """Round the nonzeros of a pattern; the gradient also passes where the pattern has zeros."""
+    shape, plain = x[2], Sparse(Float("fp32"), fmt.n, fmt.m)
+    layout = component_layout(plain, shape, axes)
+    rows, columns = layout["values"][1]
+    values, metadata = place.empty((rows, columns), "float32"), place.empty(layout["metadata"][1], "uint8")
+    if prod(shape) > 0:
+        with refusals_there("fake_quantize", fmt):
+            row = _core.cuda_prune(
+                *(*place.start, x, fmt.n, fmt.m, axes, place.address(values), place.address(metadata))
+            )
+        refuse_row(row, NAME, shape, axes, plain, "NaN")
+
+    def spread(kept: Any, between: float) -> Any:
+        y = place.empty(shape, "float32")
+        if prod(shape) > 0:
+            parts = {"codes": place.address(kept), "metadata": place.address(metadata)}
+            _core.cuda_dequantize(*place.start, (core_format(plain), shape, axes, parts), place.view(y), between)
+        return y
+
+    if fmt.is_plain:
+        return spread(values, 0.0), None
+    count = fmt.stored_length(shape[axes[-1]])
+    segments = rows, columns // max(count, 1), count
+    view = place.address(values), "float32", segments, c_strides(segments, 4)
+    y, note = _rounded(
+        *(place, view, fmt.base, (1, 2), clip, levels, seed, True),
+        lambda row: refuse_row(row, NAME, shape, axes, fmt),
+    )
+    return spread(y, 0.0), None if note is None else spread(note, 1.0)
+
+
+def passed_there(place: Place, g: Any, note: Any) -> Any:
+    """Return the passing part of a gradient in float32; g is its view."""
+    y = place.empty(g[2], "float32")
+    if prod(g[2]) > 0:
+        kind = NONE if note is None else BYTES if str(note.dtype).endswith("uint8") else FLOATS
+        _core.cuda_pass(*place.start, g, 0 if note is None else place.address(note), kind, place.view(y))
+    return y
+
+
+def _with_scale(
+    w: Any, x: DeviceArray, fmt: Format, axes: tuple[int, ...], scale: DeviceArray
+) -> tuple[Any, Callable[[Any], Any]]:
+    """Round to integers with a trained scale, as `rounded_with_scale`."""
+    shape, core = scale_shape(fmt, x.shape, axes, scale.shape), core_format(fmt)
+    y, slopes = (DeviceArray.empty(x.shape, np.float32, x.number, x.stream) for _ in range(2))
+    if x.size:
+        with refusals_there("fake_quantize", fmt):
+            row = _core.cuda_scaled_steps(
+                *(x.number, x.stream, None, x.view, core, axes, scale.view, y.view, slopes.address)
+            )
+        settle(x.number, x.stream, scale)
+        refuse_row(
+            row, "fake_quantize: w or scale", x.shape, axes, fmt, "NaN, infinity, or a scale that is not above 0 and finite"
+        )
+
+    of = _Rounded(x.shape, x.number, x.stream, is_there(w))
+
+    def back(g: Any) -> tuple[Any, Any]:
+        given = _gradient(g, of)
+        start = given.number, given.stream, None
+        of_w = DeviceArray.empty(of.shape, np.float32, given.number, given.stream)
+        of_scale = DeviceArray.from_numpy(np.zeros(shape, np.float32), given.number, given.stream)
+        if given.size:
+            _core.cuda_pass(*start, given.view, slopes.address, SLOPES, of_w.view)
+            _core.cuda_slope_sums(*start, given.view, core, axes, slopes.address, of_scale.address)
+        settle(given.number, given.stream, slopes)
+        return answer_of(of_w, g, None), answer_of(of_scale, g, None)
+
+    return answer_of(y, w, None), back
+
+
+@lru_cache(maxsize=64)
+def infinity_of(fmt: Format) -> float:
+    """Return what infinity becomes in a format without scales; 0 for formats that refuse it."""
+    return 0.0 if fmt.form.has_scales else float(fake_quantize(np.full(1, np.inf, np.float32), fmt)[0])
+
+
+@lru_cache(maxsize=256)
+def check_clip(fmt: Format, clip: Any) -> None:
+    """Raise the error of the CPU if a format does not support clip."""
+    if has_pattern(fmt) and fmt.is_plain:
+        raise ValueError(f"fake_quantize: clip is {shown(clip)}, but {fmt} has no scale")
+    base = fmt.base if has_pattern(fmt) else fmt
+    fake_quantize(np.zeros((1, max(base.group or 1, 1)), np.float32), base, -1, clip)

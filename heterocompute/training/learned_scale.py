@@ -13,15 +13,33 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.components import component_layout
 from ..arrays.dense import as_array, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..formats import Format, Int, has_pattern
 from ..products.quantize import quantize
 
-__all__ = ["rounded_with_scale"]
+__all__ = ["check_scaled", "rounded_with_scale", "scale_shape"]
 
 Array = np.ndarray[Any, Any]
+
+
+def check_scaled(fmt: Format) -> Format:
+    """Return a format whose scales can be trained; ValueError for others."""
+    form = fmt.form
+    steps = form.codes == "integer" and form.signed and not (form.minima or form.fraction_bits) and fmt.unit == 1
+    if not steps or has_pattern(fmt) or form.scale not in ("f32", "f16") or form.second != "none":
+        raise ValueError(f"fake_quantize: scale is trained for symmetric integers such as int4-g32, not for {fmt}")
+    return fmt
+
+
+def scale_shape(fmt: Format, shape: tuple[int, ...], axes: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of the scales of an array; ValueError if the given scales have another one."""
+    expected: tuple[int, ...] = component_layout(fmt, shape, axes)["scales"][1]
+    if given != expected:
+        raise ValueError(f"fake_quantize: scale has shape {given}, expected {expected}, one a group of each row")
+    return expected
 
 
 @counts_subnormals
@@ -29,17 +47,13 @@ def rounded_with_scale(
     x: Array, fmt: Format, axes: tuple[int, ...], scale: Any
 ) -> tuple[Array, Callable[[Any], tuple[Array, Array]]]:
     """Compute `fake_quantize` with ``scale=``."""
-    form = fmt.form
-    steps = form.codes == "integer" and form.signed and not (form.minima or form.fraction_bits) and fmt.unit == 1
-    if not steps or has_pattern(fmt) or form.scale not in ("f32", "f16") or form.second != "none":
-        raise ValueError(f"fake_quantize: scale is trained for symmetric integers such as int4-g32, not for {fmt}")
+    form = check_scaled(fmt).form
     refuse_infinite(x, "fake_quantize: w")
     plain = Int(fmt.bits, fmt.group)
     q = quantize(np.zeros(x.shape, np.float32), plain, axes)
-    given, shape = as_array(scale, "fake_quantize: scale"), q.components["scales"].shape
-    if given.shape != shape:
-        raise ValueError(f"fake_quantize: scale has shape {given.shape}, expected {shape}, one a group of each row")
-    stored = given.astype(np.float32)
+    given = as_array(scale, "fake_quantize: scale")
+    shape = scale_shape(fmt, x.shape, axes, given.shape)
+    stored = np.ascontiguousarray(given, np.float32)
     if form.scale == "f16":
         stored = np.minimum(stored, np.float32(65504)).astype(np.float16).astype(np.float32)
     if not (np.isfinite(stored) & (stored > 0)).all():

@@ -48,15 +48,15 @@ def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
 
 
 def note_of(
-    fmt: Format, clip: Any, shape: tuple[int, ...], axes: tuple[int, ...]
+    fmt: Format, clip: Any, shape: tuple[int, ...], axes: tuple[int, ...], on_device: bool = False
 ) -> tuple[Any, tuple[int, ...]] | None:
-    """Return dtype and shape of the note, or None if there is none."""
+    """Return dtype and shape of the note, or None if there is none; on a device it has bytes for bits."""
     base = fmt.base if has_pattern(fmt) else fmt
     if bounds_of(base, clip) is None:
         return None
     if has_pattern(fmt) or isinstance(clip, str) and clip in ("octav", "search"):
         return np.float32, shape
-    return np.uint8, _core.inside_shape(core_format(fmt), shape, axes)
+    return np.uint8, shape if on_device else _core.inside_shape(core_format(fmt), shape, axes)
 
 
 def rounded(
@@ -123,6 +123,8 @@ def _of_pattern(
     s = choose(x, None, fmt.n, fmt.m, axes, "fake_quantize")
     values = s.components["values"]
     if fmt.is_plain:
+        if clip is not None:
+            raise ValueError(f"fake_quantize: {fmt} has no scale that clip= could change")
         return s.to_dense(), None
     count = fmt.stored_length(x.shape[axes[-1]])
     segments = values.reshape(len(values), values.shape[1] // max(count, 1), count)

@@ -60,7 +60,7 @@ def fake_quantize(
     -------
     (ndarray of float32, callable)
         The values, and ``back(g)``, which returns dL/dw for dL/dy, in float32. With `scale` it returns the pair
-        (dL/dw, dL/dscale).
+        (dL/dw, dL/dscale). For an array on a CUDA device all of these are on that device, with the bits of the CPU.
 
     Raises
     ------
@@ -98,13 +98,13 @@ def fake_quantize(
     if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
         raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     chosen = as_seed(seed)
+    if scale is not None and (clip is not None or rounding != "nearest"):
+        raise ValueError("fake_quantize: with scale= there is no clip, and rounding is 'nearest'")
     if goes_to_device(w):
         return rounded_on_device(w, fmt, axis, clip, rounding, chosen, scale)
     x = as_array(w, "fake_quantize: w")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     if scale is not None:
-        if clip is not None or rounding != "nearest":
-            raise ValueError("fake_quantize: with scale= there is no clip, and rounding is 'nearest'")
         return rounded_with_scale(x, fmt, axes, scale)
     y, note = rounded(x, fmt, axes, clip, rounding, chosen)
 

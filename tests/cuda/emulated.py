@@ -26,6 +26,7 @@ import pytest
 
 import heterocompute as hc
 from heterocompute import _heterocompute
+from heterocompute.training.device import infinity_of
 from heterocompute.training.stochastic import levels_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -270,7 +271,7 @@ def fake_quantize(
 def dequantize(q: Any, dtype: Any = np.float32, order: int = 0) -> np.ndarray[Any, Any]:
     """Return the values of a packed array."""
     out = filled(q.shape, dtype=dtype)
-    run("dequantize", packed(q, q.components), view(out), order=order)
+    run("dequantize", packed(q, q.components), ctypes.c_float(0), view(out), order=order)
     return out
 
 
@@ -323,14 +324,15 @@ class Levels(ctypes.Structure):
 
 
 def round_by_chance(x: np.ndarray[Any, Any], q: Any, seed: int, order: int = 0) -> np.ndarray[Any, Any]:
-    """Return x rounded by chance with the scales of q."""
+    """Return x rounded by chance with the scales of q, to which x is quantized."""
     table, fraction, least, low, high = levels_of(q.format)
     levels = Levels(0 if table is None else len(table), None, fraction, least, low, high)
     if table is not None:
         levels.table = table.ctypes.data
     out = filled(x.shape)
-    number = ctypes.c_uint64(seed)
-    run("chance", view(x), packed(q, q.components), levels, number, view(out), order=order, workspace=False)
+    number, infinity = ctypes.c_uint64(seed), ctypes.c_float(infinity_of(q.format))
+    components = {name: junk_like(part) for name, part in q.components.items()}
+    run("chance", view(x), None, packed(q, components), levels, infinity, number, view(out), order=order)
     return out
 
 

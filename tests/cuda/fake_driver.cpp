@@ -21,8 +21,16 @@ namespace {
 
 typedef unsigned long long address;
 enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_CONTEXT = 201, NO_BINARY = 209, INVALID_HANDLE = 400 };
-enum { NOT_FOUND = 500, LAUNCH_FAILED = 719, CAPTURED = 900 };
-enum { GUARD = 256, N_DEVICES = 2, RELAXED = 2, PLAIN_SHARED = 48 << 10, MOST_SHARED = 163 << 10, MOST_SHARED_90 = 227 << 10, MOST_PARAMS = 4096 };
+enum { NOT_FOUND = 500, LOST = 700, LAUNCH_FAILED = 719, CAPTURED = 900 };
+enum {
+    GUARD = 256,
+    N_DEVICES = 2,
+    RELAXED = 2,
+    PLAIN_SHARED = 48 << 10,
+    MOST_SHARED = 163 << 10,
+    MOST_SHARED_90 = 227 << 10,
+    MOST_PARAMS = 4096
+};
 const size_t REGION = size_t(1) << 30;
 
 struct allocation {
@@ -63,6 +71,9 @@ size_t limit() {
 
 // A stream that becomes part of a graph: nothing may be allocated, freed, copied from the host or waited for.
 bool is_captured() { return getenv("FAKE_DRIVER_CAPTURES") != NULL; }
+
+// A kernel wrote where it must not: the device answers nothing else from then on, but frees memory here for the tests after.
+bool is_lost() { return getenv("FAKE_DRIVER_LOST") != NULL; }
 
 // The device of the current context, or -1.
 int current() { return depth ? int((int *)stack[depth - 1] - contexts) : -1; }
@@ -212,6 +223,8 @@ int cuLaunchKernel(void *of, unsigned x, unsigned y, unsigned z, unsigned thread
     const function *kernel = (function *)of;
     if (!depth)
         return NO_CONTEXT;
+    if (is_lost())
+        return LOST;
     if (kernel->of->device != current())
         return INVALID_HANDLE;
     if (!x || !y || !z || x > 0x7fffffff || y > 65535 || z > 65535 || !threads_x || !threads_y || !threads_z ||
@@ -259,6 +272,8 @@ int cuMemAllocFromPoolAsync(address *made, size_t bytes, void *pool, void *) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!depth)
         return NO_CONTEXT;
+    if (is_lost())
+        return LOST;
     if (pool != &pools[current()])
         return INVALID_VALUE;
     if (is_captured())
@@ -305,6 +320,8 @@ static int copy(void *to, const void *from, size_t bytes, void *stream, int *cou
     allocation *taken = count != &downloads ? find((address)to, bytes) : NULL;
     if (!depth)
         return NO_CONTEXT;
+    if (is_lost())
+        return LOST;
     if (count && is_captured())
         return CAPTURED;
     if ((!given && count != &uploads) || (!taken && count != &downloads))
@@ -339,6 +356,8 @@ int cuStreamSynchronize(void *stream) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!depth)
         return NO_CONTEXT;
+    if (is_lost())
+        return LOST;
     if (is_captured())
         return CAPTURED;
     for (auto &[at, one] : live)
@@ -369,6 +388,7 @@ int cuGetErrorString(int result, const char **text) {
             : result == NO_BINARY      ? "no kernel image is available for execution on the device"
             : result == INVALID_HANDLE ? "invalid resource handle"
             : result == NOT_FOUND      ? "named symbol not found"
+            : result == LOST           ? "an illegal memory access was encountered"
             : result == CAPTURED       ? "operation not permitted when stream is capturing"
                                        : "unknown error";
     return SUCCESS;

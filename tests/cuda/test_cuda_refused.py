@@ -128,3 +128,51 @@ def test_rows_and_stacked_matrices_are_views(text: str) -> None:
             there[bad]
     with pytest.raises(ValueError, match=r"axis 0 is a reduction axis; call to\('cpu'\) to index the values"):
         hc.quantize(W, "int8", axis=0).to("cuda")[0]
+
+
+FORMATS = ["int8", "int4-g32-asym", "vsq4-g16-s4-tensor", "mxfp4", "nvfp4", "nf4-g64", "fp8_e4m3fn-tensor", "bf16",
+           "int8+2:4", "2:4"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FORMATS)
+def test_arrays_without_values_are_those_of_the_cpu(text: str) -> None:
+    for shape in ((0, 64), (8, 0), (2, 0, 32)):
+        x = np.zeros(shape, np.float32)
+        there, q = hc.quantize(DeviceArray.from_numpy(x), text), hc.quantize(x, text)
+        assert there.to("cpu") == q and there.device == "cuda:0"  # type: ignore[attr-defined]
+        for found in (there.dequantize(), hc.fake_quantize(DeviceArray.from_numpy(x), text)):
+            assert found.shape == shape and found.device == "cuda:0"  # type: ignore[attr-defined]
+    w = hc.quantize(W, text).to("cuda")
+    for activations in (None, "int8") if text[:3] in ("int", "vsq") else (None,):
+        y = hc.linear(DeviceArray.from_numpy(np.zeros((0, W.shape[1]), np.float32)), w, activations=activations)
+        assert y.shape == (0, len(W)) and y.device == "cuda:0"  # type: ignore[attr-defined]
+    pruned = hc.prune(DeviceArray.from_numpy(np.zeros((0, 64), np.float32)), "2:4")
+    assert pruned.to("cpu") == hc.prune(np.zeros((0, 64), np.float32), "2:4")
+    filters = hc.quantize(np.ones((4, 3, 3, 3), np.float32), "int8", axis=(2, 3, 1)).to("cuda")
+    assert hc.conv2d(DeviceArray.from_numpy(np.zeros((0, 3, 5, 5), np.float32)), filters).shape == (0, 4, 3, 3)
+
+
+def test_a_bias_with_strides_is_refused_by_matmuls_and_convolutions() -> None:
+    bias = Lent(np.arange(8, dtype=np.float32), shape=(4,), strides=(8,))
+    weights = hc.quantize(np.ones((4, 64), np.float32), "int8").to("cuda")
+    filters = hc.quantize(np.ones((4, 3, 3, 3), np.float32), "int8", axis=(2, 3, 1)).to("cuda")
+    for call in (
+        lambda: hc.linear(Lent(np.ones((2, 64), np.float32)), weights, bias),
+        lambda: hc.conv2d(Lent(np.ones((1, 3, 5, 5), np.float32)), filters, bias),
+    ):
+        with pytest.raises(TypeError, match=r"bias is float32 with strides \(8,\), expected contiguous float32"):
+            call()
+
+
+def test_reasons_name_the_format_and_the_index() -> None:
+    affine = hc.quantize(W, "affine4-g32").to("cuda")
+    with pytest.raises(NotImplementedError, match="do not decode affine integers"):
+        affine.dequantize()  # type: ignore[attr-defined]
+    with pytest.raises(NotImplementedError, match=r"to: device is 'cuda', expected 'cpu': an EIEArray has no CUDA"):
+        hc.encode_csr(np.ones((4, 32), np.float32), elements=4).to("cuda")
+    eie = hc.encode_csr(np.ones((4, 32), np.float32), elements=4)
+    assert eie.to("cpu") is eie
+    x = W.copy()
+    x[3, :4] = np.inf
+    with pytest.raises(ValueError, match=r"cannot hold \(NaN or infinity\) at index \(3, :\)"):
+        hc.quantize(Lent(x), "int8+2:4")

@@ -144,3 +144,17 @@ def test_masks_and_schedules():
     for given in ((None, 0, 5, 0.5), (1, "0", 5, 0.5), (1, 0, None, 0.5), (1, 0, 5, None), (1, 0, 5, 0.5, "3")):
         with pytest.raises(TypeError, match=said.SPARSITY_AT_IS_WANTED_A_NUMBER):
             hc.training.sparsity_at(*given)
+
+
+def test_a_scale_of_any_strides_is_read() -> None:
+    x = np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32)
+    scale = np.linspace(0.1, 0.4, 18, dtype=np.float32).reshape(6, 3)
+    wanted, _ = hc.training.fake_quantize(x, "int4-g16", scale=scale)
+    for given in (np.asfortranarray(scale), np.repeat(scale, 2, 1)[:, ::2]):
+        assert hc.training.fake_quantize(x, "int4-g16", scale=given)[0].tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+def test_a_plain_pattern_has_no_scale_to_clip(rounding: str) -> None:
+    with pytest.raises(ValueError, match="fake_quantize: 2:4 has no scale that clip= could change"):
+        hc.training.fake_quantize(np.ones((2, 8), np.float32), "2:4", clip=0.5, rounding=rounding)

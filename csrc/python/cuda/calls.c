@@ -11,18 +11,27 @@
 
 #include <string.h>
 
-/* n arguments, or two more: None or (kind, value) of a clip, and an address where thresholds are left, or 0. */
-static int parse_start_of_rounding(PyObject *args, int n, hc_cuda_call *call) {
-    const int more = PyTuple_GET_SIZE(args) == AFTER_START + n + 2 ? 2 : 0;
-    if (!hc_cuda_parse_start(args, n + more, call) || (more && !hc_parse_clip(argument(args, n), &call->clip.clip)))
+/* None, or (address, hc_cuda_note_kind, low, high). */
+static int parse_note(PyObject *object, hc_cuda_note *note) {
+    unsigned long long address;
+    if (object == Py_None)
+        return 1;
+    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "Kiff", &address, &note->kind, &note->low, &note->high))
         return 0;
-    call->clip.thresholds = more ? (float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, n + 1)) : NULL;
-    return !PyErr_Occurred();
+    note->to = (void *)(uintptr_t)address;
+    return 1;
 }
 
-/* (..., x, packed[, clip, thresholds]); the memory of `allocate` begins with the state (cuda/params.h). */
+int hc_cuda_parse_rounding(PyObject *args, int n, hc_cuda_call *call) {
+    const int more = PyTuple_GET_SIZE(args) == AFTER_START + n + 2 ? 2 : 0;
+    return hc_cuda_parse_start(args, n + more, call) &&
+           (!more || (hc_parse_clip(argument(args, n), &call->clip.clip) &&
+                      parse_note(argument(args, n + 1), &call->clip.note)));
+}
+
+/* (..., x, packed[, clip, None]); the memory of `allocate` begins with the state (cuda/params.h). */
 static int parse_quantize(PyObject *args, hc_cuda_call *call) {
-    if (!parse_start_of_rounding(args, 2, call) || !hc_cuda_parse_view(argument(args, 0), &call->x) ||
+    if (!hc_cuda_parse_rounding(args, 2, call) || !hc_cuda_parse_view(argument(args, 0), &call->x) ||
         !hc_cuda_parse_packed(argument(args, 1), &call->packed))
         return 0;
     call->what = QUANTIZE;
@@ -30,12 +39,12 @@ static int parse_quantize(PyObject *args, hc_cuda_call *call) {
     return 1;
 }
 
-/* (..., x, format, axes, out[, clip, thresholds]) */
+/* (..., x, format, axes, out[, clip, note]) */
 static int parse_fake_quantize(PyObject *args, hc_cuda_call *call) {
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS];
     hc_error error;
-    if (!parse_start_of_rounding(args, 4, call) || !hc_cuda_parse_view(argument(args, 0), &call->x) ||
+    if (!hc_cuda_parse_rounding(args, 4, call) || !hc_cuda_parse_view(argument(args, 0), &call->x) ||
         !hc_parse_format(argument(args, 1), &call->format) ||
         !hc_parse_axes(argument(args, 2), call->axes, &call->n_axes) ||
         !hc_cuda_parse_view(argument(args, 3), &call->out))
@@ -49,13 +58,15 @@ static int parse_fake_quantize(PyObject *args, hc_cuda_call *call) {
     return status == HC_OK;
 }
 
-/* (..., packed, out) */
+/* (..., packed, out[, what the values are that a pattern drops]) */
 static int parse_dequantize(PyObject *args, hc_cuda_call *call) {
-    if (!hc_cuda_parse_start(args, 2, call) || !hc_cuda_parse_packed(argument(args, 0), &call->packed) ||
+    const int more = PyTuple_GET_SIZE(args) == AFTER_START + 3;
+    if (!hc_cuda_parse_start(args, 2 + more, call) || !hc_cuda_parse_packed(argument(args, 0), &call->packed) ||
         !hc_cuda_parse_view(argument(args, 1), &call->out))
         return 0;
+    call->between = more ? (float)PyFloat_AsDouble(argument(args, 2)) : 0;
     call->what = DEQUANTIZE;
-    return 1;
+    return !PyErr_Occurred();
 }
 
 /* (..., packed): `allocate` is asked for the memory that is kept, unless products read the array as it is stored. */
@@ -178,40 +189,6 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     const hc_status status = hc_cuda_plan_call(&call, NULL, plan, &error);
     PyObject *answer = status == HC_OK ? describe_plan(plan) : hc_raise(status, &error);
     hc_free_aligned(plan);
-    return answer;
-}
-
-/* cuda_round_by_chance(..., x, packed, (levels or None, fraction, least, low, high), seed, out[, clip, thresholds]): packed
- * is where x is quantized to, for its scales. */
-PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args) {
-    (void)self;
-    hc_cuda_call call;
-    PyObject *table;
-    hc_view levels;
-    hc_held held = {.count = 0};
-    if (!parse_start_of_rounding(args, 5, &call) || !hc_cuda_parse_view(argument(args, 0), &call.x) ||
-        !hc_cuda_parse_packed(argument(args, 1), &call.packed) || !hc_cuda_parse_view(argument(args, 4), &call.out) ||
-        !PyTuple_Check(argument(args, 2)) ||
-        !PyArg_ParseTuple(argument(args, 2), "Odddd", &table, &call.levels.fraction, &call.levels.least,
-                          &call.levels.low, &call.levels.high))
-        return NULL;
-    call.seed = PyLong_AsUnsignedLongLong(argument(args, 3));
-    if (PyErr_Occurred())
-        return NULL;
-    if (table != Py_None) {
-        if (!hc_parse_view(table, "levels", &levels, &held))
-            return hc_give_up(&held);
-        if (levels.dtype != HC_F64 || levels.ndim != 1 || levels.strides[0] != 8 || levels.shape[0] > 256) {
-            PyErr_SetString(PyExc_ValueError, "levels: expected at most 256 contiguous float64");
-            return hc_give_up(&held);
-        }
-        call.levels.n = (int)levels.shape[0];
-        call.levels.table = levels.data;
-    }
-    call.what = CHANCE;
-    call.checks = true;
-    PyObject *answer = hc_cuda_finish_call(&call);
-    hc_give_up(&held);
     return answer;
 }
 

@@ -72,6 +72,48 @@ PyObject *hc_cuda_allocate_method(PyObject *self, PyObject *args) {
                                                 : hc_raise_driver(status, &error);
 }
 
+/* Memory of a device that a capsule frees. */
+typedef struct {
+    int device;
+    void *stream, *address;
+} held_memory;
+#define HELD_MEMORY "heterocompute.memory"
+
+static void free_held(PyObject *capsule) {
+    held_memory *held = PyCapsule_GetPointer(capsule, HELD_MEMORY);
+    if (held)
+        hc_cuda_free(held->device, held->address, held->stream);
+    hc_free_aligned(held);
+}
+
+/* cuda_hold(device, stream, bytes) -> (what frees the memory when it dies, address) */
+PyObject *hc_cuda_hold_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int device;
+    unsigned long long stream;
+    long long bytes;
+    if (!PyArg_ParseTuple(args, "iKL", &device, &stream, &bytes))
+        return NULL;
+    held_memory *held = hc_alloc_aligned(sizeof *held);
+    if (!held)
+        return PyErr_NoMemory();
+    *held = (held_memory){device, (void *)(uintptr_t)stream, NULL};
+    hc_error error;
+    hc_status status;
+    Py_BEGIN_ALLOW_THREADS status = hc_cuda_allocate(device, bytes, held->stream, &held->address, &error);
+    Py_END_ALLOW_THREADS if (status != HC_OK) {
+        hc_free_aligned(held);
+        return hc_raise_driver(status, &error);
+    }
+    PyObject *capsule = PyCapsule_New(held, HELD_MEMORY, free_held);
+    if (!capsule) {
+        hc_cuda_free(device, held->address, held->stream);
+        hc_free_aligned(held);
+        return NULL;
+    }
+    return Py_BuildValue("(NK)", capsule, (unsigned long long)(uintptr_t)held->address);
+}
+
 PyObject *hc_cuda_free_method(PyObject *self, PyObject *args) {
     (void)self;
     int device;

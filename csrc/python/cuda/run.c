@@ -72,13 +72,24 @@ hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_p
     const hc_operand x = {call->has_a ? NULL : &call->x, call->has_a ? &call->a : NULL};
     switch (call->what) {
     case QUANTIZE:
-    case CHANCE: /* first: hc_cuda_plan_chance needs the scales */
         return hc_cuda_plan_quantize(&call->x, &call->clip, &call->packed, workspace, plan, error);
     case FAKE_QUANTIZE:
         return hc_cuda_plan_fake_quantize(&call->x, &call->clip, &call->format, call->n_axes, call->axes, &call->out,
                                           workspace, plan, error);
     case DEQUANTIZE:
-        return hc_cuda_plan_dequantize(&call->packed, &call->out, workspace, plan, error);
+        return hc_cuda_plan_dequantize(&call->packed, call->between, &call->out, workspace, plan, error);
+    case CHANCE:
+        return hc_cuda_plan_chance(&call->x, &call->clip, &call->packed, &call->levels, call->infinity, call->seed,
+                                   &call->out, workspace, plan, error);
+    case PASS:
+        return hc_cuda_plan_pass(&call->x, call->clip.note.to, (hc_cuda_note_kind)call->clip.note.kind, call->out.data,
+                                 plan, error);
+    case STEPS:
+        return hc_cuda_plan_steps(&call->x, &call->format, call->n_axes, call->axes, &call->scales, call->out.data,
+                                  call->slope, workspace, plan, error);
+    case SLOPE_SUMS:
+        return hc_cuda_plan_slope_sums(&call->x, &call->format, call->n_axes, call->axes, call->slope, call->values,
+                                       plan, error);
     case PREPACK:
         return hc_cuda_plan_prepack(&call->packed, workspace, plan, error);
     case CONV2D:
@@ -97,15 +108,8 @@ hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_p
     }
 }
 
-/* Launches a plan that begins with a state, and what follows it. */
+/* Launches a plan, and what follows it. */
 static hc_status launch_all(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error) {
-    if (call->what == CHANCE) {
-        hc_status status = hc_cuda_launch(call->device, plan, call->stream, error);
-        if (status == HC_OK)
-            status = hc_cuda_plan_chance(&call->x, &call->packed, &call->levels, call->seed, &call->out, plan, error);
-        if (status != HC_OK)
-            return status;
-    }
     if (call->checks && call->allocate && call->out.data) {
         int64_t n = 1;
         for (int i = 0; i < call->out.ndim; i++)

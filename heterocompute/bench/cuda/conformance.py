@@ -123,6 +123,18 @@ class Comparison:
                 found, _ = by_chance(DeviceArray.from_numpy(x), text, rounding="stochastic", seed=seed)
                 wanted, _ = by_chance(x, text, rounding="stochastic", seed=seed)
                 self.same("stochastic rounding", f"{text} {seed}", found, wanted)
+        yield "gradients"
+        gradient, scale = x[::-1].copy(), np.full((len(x), 1), 0.01, np.float32)
+        trained: list[tuple[Any, Any]] = [(0.7, None), ("octav", None), (None, scale)]
+        for clip, by in trained:
+            rounded = by_chance(
+                DeviceArray.from_numpy(x), "int8", clip=clip, scale=None if by is None else DeviceArray.from_numpy(by)
+            )
+            wanted, back_of_cpu = by_chance(x, "int8", clip=clip, scale=by)
+            self.same("gradients", f"values {clip}", rounded[0], wanted)
+            pair: Any = rounded[1](DeviceArray.from_numpy(gradient)), back_of_cpu(gradient)
+            for one, at_home in zip(*(pair if by is not None else ([one] for one in pair)), strict=True):
+                self.same("gradients", f"gradient {clip}", one, at_home)
         yield "patterns"
         for text in PATTERNS:
             there, q = DeviceArray.from_numpy(x), quantize(x, text)

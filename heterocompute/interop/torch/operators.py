@@ -74,9 +74,14 @@ def _about(text: str) -> tuple[Any, ...]:
 
 
 def on_device(parts: Sequence[Any], text: str) -> device.Packed:
-    """Return a packed weight on a CUDA device in the form of `device`; it shares the memory of contiguous tensors."""
+    """Return a packed weight on a CUDA device in the form of `device`; it shares the memory of contiguous tensors.
+
+    Behind the components may be the panels of `PackedWeight.prepack`.
+    """
     fmt, shape, axis, _, kinds = _about(text)
-    return fmt, shape, axis, {name: part.detach().contiguous() for name, part in zip(kinds, parts, strict=True)}
+    names = kinds if len(parts) == len(kinds) else (*kinds, device.PANELS)
+    bare = [part if part.is_contiguous() else part.detach().contiguous() for part in parts]
+    return fmt, shape, axis, dict(zip(names, bare, strict=True))
 
 
 def sliced(parts: Sequence[Any], text: str, index: Any) -> tuple[list[Any], str]:
@@ -198,10 +203,8 @@ def defined() -> SimpleNamespace:
     def round_fake(t: Any, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
         shape = tuple(int(n) for n in t.shape)
         axes = normalize_axes(_axes(axis), len(shape), "fake_quantize")
-        note = note_of(as_format(fmt, "fake_quantize: fmt"), _clip_of(clip), shape, axes)
+        note = note_of(as_format(fmt, "fake_quantize: fmt"), _clip_of(clip), shape, axes, t.device.type == "cuda")
         kind, size = (np.uint8, (0,)) if note is None else note
-        if t.device.type == "cuda" and note is not None:
-            kind, size = np.float32, shape
         of_note = t.new_empty(size, dtype=torch.uint8 if kind is np.uint8 else torch.float32)
         return torch.empty_like(t, memory_format=torch.contiguous_format), of_note
 

@@ -285,7 +285,7 @@ def _array(q: Any, name: str) -> QuantizedArray:
 def _constant(q: Any) -> tuple[list[torch.Tensor], str]:
     """Return a packed weight as the argument of an operator."""
     if isinstance(q, PackedWeight):
-        return q.parts(), q.text
+        return q.operands(), q.text
     if isinstance(q, PackedPart):
         return q.constant()
     found: tuple[list[torch.Tensor], str] = OPS.constant_of(q)

@@ -41,9 +41,8 @@ def fake_quantize(
     Parameters
     ----------
     t : torch.Tensor
-        float32, float64, float16 or bfloat16, on the CPU or on a CUDA device. A CUDA device has no clips other than
-        fractions, and no patterns for float64. A NaN or an infinity that the format lacks makes all values of its
-        result NaN.
+        float32, float64, float16 or bfloat16, on the CPU or on a CUDA device. A CUDA device has no ``clip="search"``,
+        and no patterns for float64. A NaN or an infinity that the format lacks makes all values of its result NaN.
     fmt, axis, clip, rounding, seed
         As in `heterocompute.training.fake_quantize`, which states the gradient of each format.
 

@@ -17,14 +17,17 @@ import torch
 from ...arrays.components import VALUES, component_layout
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import check_source, wrong_part
+from ...base.cuda import has_device
 from ...base.values import shown
-from ...formats import Format, format as parse_format
+from ...formats import Format, format as parse_format, has_pattern
 from ...products.arguments import as_format
-from .device import decoded
-from .operators import array_of, described, on_device, parts_of, sliced
+from .device import PANELS, decoded, prepacked
+from .operators import array_of, described, is_plain, on_device, parts_of, sliced
 
 __all__ = ["PRODUCTS", "PackedPart", "PackedWeight", "restored"]
 
+
+MOST = 2  # times the memory of the weight, for panels that nobody asked for
 
 # Errors of modules that compute with a weight and do not call its layer, as those of Mamba and DETR do.
 NEEDED = "a weight is packed, expected a tensor: call dequantize() of it"
@@ -65,6 +68,7 @@ class PackedWeight(torch.nn.Module):
     shape: torch.Size
     _kept: tuple[list[int], list[torch.Tensor], QuantizedArray] | None
     _described: tuple[str, torch.Tensor] | None
+    _panels_of: list[Any] | None = None  # components that the panels are made of, and their versions
 
     def __init__(self, q: QuantizedArray, activations: Format | str | None = None) -> None:
         super().__init__()
@@ -78,6 +82,7 @@ class PackedWeight(torch.nn.Module):
 
     def _become(self, q: QuantizedArray) -> None:
         self._buffers.clear()
+        self._non_persistent_buffers_set.clear()
         for name, part in parts_of(q).items():
             self.register_buffer(name, part)
         self.text, self._kept = described(q), None
@@ -85,7 +90,64 @@ class PackedWeight(torch.nn.Module):
 
     def parts(self) -> list[torch.Tensor]:
         """Return the components in the order of the operators' arguments."""
-        return list(self._buffers.values())
+        return [part for name, part in self._buffers.items() if name != PANELS]
+
+    def operands(self) -> list[torch.Tensor]:
+        """Return the components, and the panels if they are made of these components."""
+        panels = self._buffers.get(PANELS)
+        if panels is None or not (torch.compiler.is_compiling() or self._is_unchanged()):
+            return self.parts()
+        return [*self.parts(), panels]
+
+    def _is_unchanged(self) -> bool:
+        """Tell whether no component was replaced or written to since the panels were made."""
+        if self._panels_of is None:
+            return False
+        for part, (then, version, address) in zip(self.parts(), self._panels_of, strict=True):
+            if part is not then or part.data_ptr() != address or (version is not None and part._version != version):
+                return False
+        return True
+
+    def _versions(self) -> list[Any]:
+        return [(part, None if part.is_inference() else part._version, part.data_ptr()) for part in self.parts()]
+
+    def prepack(self) -> int:
+        """Convert the weight for integer matmuls on a CUDA device, once in place of at each call.
+
+        The result is the buffer ``panels``, which a state_dict does not contain. `to`, `load_state_dict` and copies of
+        the module remake it. Moving to a CUDA device calls this method if the weight has ``activations`` with one scale
+        per row and the panels need at most twice the memory of the weight. Call it after writing to components of a
+        compiled model.
+
+        Returns
+        -------
+        int
+            Bytes of the panels. 0 on the CPU, and for weights that matmuls read as they are stored.
+        """
+        return self._prepack(float("inf"))
+
+    def _prepack(self, most: float) -> int:
+        old, self._panels_of = self._buffers.pop(PANELS, None), None
+        parts = self.parts()
+        if len(self.shape) != 2 or self.device.type != "cuda" or not all(is_plain(part) for part in parts):
+            return 0
+        panels = prepacked(on_device(parts, self.text), most, old) if has_device() else None
+        if panels is None:
+            return 0
+        self.register_buffer(PANELS, panels, persistent=False)
+        self._panels_of = self._versions()
+        return int(panels.nbytes)
+
+    def _remake_panels(self, had_panels: bool) -> None:
+        """Prepack, where there were panels, or where they speed up matmuls and are not too large."""
+        fmt = None if self.activations is None else as_format(self.activations, "PackedWeight: activations")
+        is_of_rows = fmt is not None and not has_pattern(fmt) and fmt.form.codes == "integer" and not fmt.group
+        if not (had_panels or is_of_rows):
+            return
+        try:
+            self._prepack(float("inf") if had_panels else MOST * self.nbytes)
+        except torch.OutOfMemoryError:
+            self._buffers.pop(PANELS, None)  # matmuls convert the weight at each call
 
     def array(self) -> QuantizedArray:
         """Return the weight as a QuantizedArray, which shares the memory of the buffers.
@@ -153,15 +215,28 @@ class PackedWeight(torch.nn.Module):
     # Copies, moves and files.
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": None, "_described": None}
+        kept = {name: part for name, part in self._buffers.items() if name != PANELS}
+        had_panels: list[Any] | None = [] if PANELS in self._buffers else None
+        alone = {**self.__dict__, "_kept": None, "_described": None, "_panels_of": had_panels, "_buffers": kept}
+        return {**alone, "_non_persistent_buffers_set": set()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._remake_panels(self._panels_of is not None)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         self.dtype = fn(torch.empty(0, dtype=self.dtype)).dtype
+        is_moved, had_panels = False, PANELS in self._buffers
         for name, part in self._buffers.items():
+            if name == PANELS:
+                continue
             moved = fn(part)
             # a model that becomes bfloat16 keeps its codes and scales
             self._buffers[name] = moved if moved.dtype == part.dtype else part.to(moved.device)
+            is_moved = is_moved or self._buffers[name] is not part
         self._kept = None
+        if is_moved:
+            self._remake_panels(had_panels)
         return self
 
     def _description(self) -> torch.Tensor:
@@ -191,14 +266,18 @@ class PackedWeight(torch.nn.Module):
         except (TypeError, ValueError) as problem:
             errors.append(str(problem))
             return
-        if local.get("assign_to_params_buffers", False) or described(q) != self.text:
+        self.activations, assigns = activations, local.get("assign_to_params_buffers", False)
+        if assigns or described(q) != self.text:
+            device = found["codes" if "codes" in found else "values"].device if assigns else self.device
             self._become(q)
+            self._apply(lambda part: part.to(device))
         else:
             with torch.no_grad():
                 for part, new in zip(self.parts(), parts_of(q).values(), strict=True):
                     part.copy_(new)
             self._kept = None
-        self.activations = activations
+            if PANELS in self._buffers:
+                self._prepack(float("inf"))
 
     def extra_repr(self) -> str:
         more = f", activations={self.activations}" if self.activations else ""

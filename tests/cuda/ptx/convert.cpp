@@ -1,4 +1,4 @@
-/* cvt between integers, to floats, and to integers that saturate. */
+/* cvt between integers, to floats, to integers that saturate, and to whole numbers. */
 #include "ptx.h"
 
 #include <cmath>
@@ -58,6 +58,8 @@ void convert_to_integer(thread &t, const instruction &i) {
 }
 
 void convert_float(thread &t, const instruction &i) {
+    if (i.rounding)
+        return put<double>(t, i, 0, rounded(get<double>(t, i, 1), i.rounding));
     if (i.what == F64)
         return put<double>(t, i, 0, get<float>(t, i, 1));
     float x = (float)get<double>(t, i, 1);

@@ -72,7 +72,9 @@ bool resolve_conversion(words rest, instruction &i) {
         return false;
     if (is_float(i.what) && is_float(i.from)) {
         i.run = convert_float;
-        return !i.rounding && i.what != i.from && is_rounded == (i.what == F32);
+        if (i.rounding) /* to a whole number */
+            return i.what == F64 && i.from == F64 && !is_rounded;
+        return i.what != i.from && is_rounded == (i.what == F32);
     }
     if (is_float(i.what)) {
         i.run = convert_to_float;
