@@ -90,7 +90,7 @@ hc_status hc_cuda_add_weights(const hc_cuda_side *w, const hc_cuda_form *form, c
                               hc_cuda_plan *plan, hc_error *error) {
     if (made->bytes == 0)
         return HC_OK;
-    const hc_cuda_integers integers = {.mode = form->mode,
+    const hc_cuda_integer_rows integers = {.mode = form->mode,
                                        .group = form->group,
                                        .segments = form->segments,
                                        .length = form->length,

@@ -33,7 +33,7 @@ if os.environ.get("HETEROCOMPUTE_SANITIZE"):
     FLAGS += [f"-fsanitize={os.environ['HETEROCOMPUTE_SANITIZE']}", "-fno-sanitize-recover=all", "-g1"]
 FAMILIES = re.findall(r"^HC_FORMAT\((\w+)\)", (ROOT / "csrc/formats/formats.def").read_text(), re.MULTILINE)
 PARTS = ["codes", "scales", "coarse", "codebook", "zero_points", "metadata", "mean", "minima"]
-DTYPES = {"float32": 0, "float64": 1, "float16": 2}
+DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
 MAX_DIMS, PLAN_BYTES = 32, 1 << 16
 launched: list[str] = []  # kernels of the last plan
 
