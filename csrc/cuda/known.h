@@ -96,20 +96,93 @@ static inline HC_DEVICE void hc_store_known(const hc_cuda_codec &p, const hc_chu
         *(float *)(coarse.data + chunk.row * coarse.row_stride) = own.coarse;
 }
 
-/* Integers of a chunk to their place. */
+template <typename known>
+static inline HC_DEVICE void hc_load_known_parts(const hc_cuda_codec &p, const hc_chunk &chunk, int64_t item,
+                                                 hc_known_parts &own) {
+    const uint8_t *codes = p.parts.part[HC_CODES].data + item * (known::bits * HC_CUDA_KNOWN_COLUMNS / 8);
+#pragma unroll
+    for (int i = 0; i < known::bits / 4; i++)
+        ((hc_16_bytes *)own.codes)[i] = ((const hc_16_bytes *)codes)[i];
+    const hc_component &scales = p.parts.part[HC_SCALES], &coarse = p.parts.part[HC_COARSE];
+    if (known::scale_bytes == 1)
+        own.scales[0] = scales.data[item];
+    if (known::scale_bytes == 2) {
+        const uint16_t both = ((const uint16_t *)scales.data)[item];
+        own.scales[0] = (uint8_t)both, own.scales[1] = (uint8_t)(both >> 8);
+    }
+    if (known::scale_bytes == 0)
+        hc_store_f32(own.scales, *(const float *)(scales.data + chunk.row * scales.row_stride));
+    own.coarse = p.chunks.place[HC_COARSE] < 0 ? 0 : *(const float *)(coarse.data + chunk.row * coarse.row_stride);
+}
+
+/* Integers of a chunk to their place: segments of the size of its groups, or, where rows have one scale, of whole chunks. */
+template <typename known>
 static inline HC_DEVICE void hc_store_known_integers(const hc_cuda_integer_rows &to, const hc_chunk &chunk,
-                                                     const uint32_t word[HC_CUDA_KNOWN_COLUMNS / 4]) {
-    int8_t *row = to.integers + chunk.row * to.ld + chunk.first;
-    if (!to.for_nibbles) {
-        ((hc_16_bytes *)row)[0] = {{word[0], word[1], word[2], word[3]}};
-        ((hc_16_bytes *)row)[1] = {{word[4], word[5], word[6], word[7]}};
+                                                     const uint32_t word[HC_CUDA_KNOWN_COLUMNS / 4],
+                                                     const float *scales, float row_scale) {
+    enum { GROUPS = HC_CUDA_KNOWN_COLUMNS / known::group, PIECES = HC_CUDA_KNOWN_COLUMNS / 16 };
+    int8_t *row = to.integers + chunk.row * to.ld;
+    if (to.mode == HC_INT_FOLDED) {
+        if (chunk.number == 0)
+            to.scales[chunk.row] = row_scale;
+    } else if (known::mode == HC_INT_GROUPED) {
+#pragma unroll
+        for (int i = 0; i < GROUPS; i++)
+            to.scales[chunk.row * to.segments + chunk.number * GROUPS + i] = scales[i];
+    } else {
+        const int64_t segment = HC_ROW_QUOTIENT(chunk.first, to.group);
+        if (segment * to.group == chunk.first)
+            to.scales[chunk.row * to.segments + segment] = row_scale;
+    }
+    if (to.for_nibbles) {
+        row += chunk.first / 128 * 128 + chunk.first / 32 % 4 * 4;
+#pragma unroll
+        for (int j = 0; j < 8; j++) /* hc_nibble_place */
+            *(uint32_t *)(row + j * 16) =
+                hc_permute_bytes(word[j / 2 * 2], word[j / 2 * 2 + 1], j % 2 ? 0x7531 : 0x6420);
         return;
     }
-    row += (chunk.first / 32 % 4) * 4 - chunk.first % 128;
 #pragma unroll
-    for (int j = 0; j < 8; j++) /* hc_nibble_place */
-        *(uint32_t *)(row + j * 16) =
-            hc_permute_bytes(word[j / 2 * 2], word[j / 2 * 2 + 1], j % 2 ? 0x7531 : 0x6420);
+    for (int i = 0; i < PIECES; i++) {
+        const int64_t group = i * 16 / known::group;
+        int8_t *at = known::mode == HC_INT_FOLDED
+                         ? row + chunk.first + i * 16
+                         : row + (chunk.number * GROUPS + group) * to.length + i * 16 % known::group;
+        *(hc_16_bytes *)at = {{word[4 * i], word[4 * i + 1], word[4 * i + 2], word[4 * i + 3]}};
+    }
+}
+
+/* A chunk as a row, and its components, for the definition. */
+template <typename known> static inline HC_DEVICE hc_geometry hc_known_geometry() {
+    hc_geometry geometry;
+    geometry.rows = geometry.runs = 1;
+    geometry.run_length = geometry.columns = geometry.padded = geometry.whole_length = geometry.whole_columns =
+        HC_CUDA_KNOWN_COLUMNS;
+    geometry.group = known::group;
+    geometry.groups_per_run = geometry.groups = HC_CUDA_KNOWN_COLUMNS / known::group;
+    return geometry;
+}
+static inline HC_DEVICE hc_components hc_components_of(hc_known_parts &parts) {
+    hc_components own;
+#pragma unroll
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        own.part[i] = {NULL, 0, 0};
+    own.part[HC_CODES].data = (uint8_t *)parts.codes;
+    own.part[HC_SCALES].data = parts.scales;
+    own.part[HC_COARSE].data = (uint8_t *)&parts.coarse;
+    own.first_row = 0;
+    return own;
+}
+
+/* Values of a thread to its row of shared memory, and those of the block to y. */
+static inline HC_DEVICE void hc_store_row(hc_16_bytes *shared, const float *values) {
+#pragma unroll
+    for (int i = 0; i < HC_CUDA_KNOWN_COLUMNS / 4; i++)
+        hc_store_16(shared + i, values + 4 * i);
+}
+static inline HC_DEVICE void hc_store_pieces(const hc_cuda_chunks &chunks, const hc_row_view &y) {
+    hc_barrier();
+    hc_for_pieces<4>(chunks, y, [](const float *from, char *to) { *(hc_16_bytes *)to = *(const hc_16_bytes *)from; });
 }
 
 template <typename functions, typename known> static inline HC_DEVICE void hc_encode_known(const hc_cuda_codec &p) {
@@ -123,11 +196,7 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
     const bool is_there = chunk.columns > 0;
     const int64_t item = (int64_t)blockIdx.x * p.chunks.threads + slot;
-    hc_geometry geometry;
-    geometry.rows = geometry.runs = 1;
-    geometry.run_length = geometry.columns = geometry.padded = geometry.whole_length = geometry.whole_columns = COLUMNS;
-    geometry.group = known::group;
-    geometry.groups_per_run = geometry.groups = GROUPS;
+    const hc_geometry geometry = hc_known_geometry<known>();
     const hc_format format = known::format(p.format.family);
     alignas(16) float values[COLUMNS];
     hc_16_bytes *shared = (hc_16_bytes *)((float *)hc_shared() + (is_there ? slot : 0) * LD);
@@ -148,14 +217,7 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
     }
     if (is_there) {
         hc_known_parts parts;
-        hc_components own;
-#pragma unroll
-        for (int i = 0; i < HC_N_COMPONENTS; i++)
-            own.part[i] = {NULL, 0, 0};
-        own.part[HC_CODES].data = (uint8_t *)parts.codes;
-        own.part[HC_SCALES].data = parts.scales;
-        own.part[HC_COARSE].data = (uint8_t *)&parts.coarse;
-        own.first_row = 0;
+        const hc_components own = hc_components_of(parts);
         if (!hc_encode_chunk<functions>(p, format, geometry, chunk, x, own, row_maximum))
             hc_refuse_row(p.state, chunk.row);
         const hc_tile tile = {0, 1, 0, COLUMNS};
@@ -165,30 +227,39 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
                 float scales[GROUPS], row_scale = 0;
                 const hc_int_tile out = {{(int8_t *)word, NULL, NULL}, COLUMNS, scales, GROUPS, &row_scale};
                 functions::decode_int(&format, &geometry, &own, &tile, (hc_int_mode)known::mode, &out);
-                hc_store_known_integers(p.to, chunk, word);
-                if (known::mode == HC_INT_FOLDED && chunk.number == 0)
-                    p.to.scales[chunk.row] = row_scale;
-#pragma unroll
-                for (int i = 0; i < GROUPS && known::mode == HC_INT_GROUPED; i++)
-                    p.to.scales[item * GROUPS + i] = scales[i];
+                hc_store_known_integers<known>(p.to, chunk, word, scales, row_scale);
             }
         } else if (p.y.data) {
             functions::decode(&format, &geometry, &own, &tile, values, COLUMNS);
-#pragma unroll
-            for (int i = 0; i < COLUMNS / 4; i++)
-                hc_store_16(shared + i, values + 4 * i);
+            hc_store_row(shared, values);
         } else {
             hc_store_known<known>(p, chunk, item, parts);
         }
     }
-    if (!p.y.data)
-        return;
-    hc_barrier();
-    hc_for_pieces<4>(p.chunks, p.y,
-                     [](const float *from, char *to) { *(hc_16_bytes *)to = *(const hc_16_bytes *)from; });
+    if (p.y.data)
+        hc_store_pieces(p.chunks, p.y);
 }
 
-#define HC_ENCODES_KNOWN(name, functions)                                                                              \
-    HC_KERNEL(hc_encode_known_##name, hc_cuda_codec, 256, 2) { hc_encode_known<functions, hc_known_##name>(p); }
+template <typename functions, typename known> static inline HC_DEVICE void hc_decode_known(const hc_cuda_codec &p) {
+    const int slot = (int)threadIdx.x;
+    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
+    if (chunk.columns > 0) {
+        const int64_t item = (int64_t)blockIdx.x * p.chunks.threads + slot;
+        const hc_geometry geometry = hc_known_geometry<known>();
+        const hc_format format = known::format(p.format.family);
+        hc_known_parts parts;
+        hc_load_known_parts<known>(p, chunk, item, parts);
+        const hc_components own = hc_components_of(parts);
+        const hc_tile tile = {0, 1, 0, HC_CUDA_KNOWN_COLUMNS};
+        alignas(16) float values[HC_CUDA_KNOWN_COLUMNS];
+        functions::decode(&format, &geometry, &own, &tile, values, HC_CUDA_KNOWN_COLUMNS);
+        hc_store_row((hc_16_bytes *)((float *)hc_shared() + slot * HC_CUDA_KNOWN_LD), values);
+    }
+    hc_store_pieces(p.chunks, p.x);
+}
+
+#define HC_CODEC_KNOWN(name, functions)                                                                                \
+    HC_KERNEL(hc_encode_known_##name, hc_cuda_codec, 256, 2) { hc_encode_known<functions, hc_known_##name>(p); }       \
+    HC_KERNEL(hc_decode_known_##name, hc_cuda_codec, 128) { hc_decode_known<functions, hc_known_##name>(p); }
 
 #endif

@@ -191,7 +191,7 @@ bool hc_cuda_has_flat_parts(const hc_cuda_chunks *chunks, const hc_geometry *geo
     return flat;
 }
 
-hc_cuda_step *hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec *codec, int size) {
+static hc_cuda_step *add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec *codec, int size) {
     hc_cuda_chunks *chunks = &codec->chunks;
     chunks->flat = (is_flat(codec, &codec->x) ? HC_FLAT_X : 0) |
                    (codec->y.data && codec->x.dtype != HC_F64 && is_flat(codec, &codec->y) ? HC_FLAT_Y : 0) |
@@ -275,37 +275,51 @@ enum {
 static const struct {
     hc_format format;
     int32_t mode; /* of its integers */
-    const char *kernel;
+    const char *encodes, *decodes;
 } KNOWN[] = {
 #define HC_KNOWN(name, family, bits, group, first, second, scale_bytes, mode)                                          \
-    {{FAMILY_##family, bits, group, {first, second}, 0, 0}, mode, "hc_encode_known_" #name},
+    {{FAMILY_##family, bits, group, {first, second}, 0, 0}, mode, "hc_encode_known_" #name, "hc_decode_known_" #name},
 #include "cuda/known.def"
 #undef HC_KNOWN
 };
 
-static bool is_format(const hc_format *a, const hc_format *b) { return memcmp(a, b, sizeof *a) == 0; }
+/* Whether rows of integers are made of whole pieces of the chunks of a known format. */
+static bool has_whole_pieces(const hc_cuda_codec *codec, int32_t mode) {
+    const hc_cuda_integer_rows *to = &codec->to;
+    if (to->n_limbs > 1 || to->ld % 16)
+        return false;
+    if (to->mode == HC_INT_FOLDED)
+        return mode == HC_INT_FOLDED;
+    return mode == HC_INT_GROUPED ? to->group == codec->geometry.group && to->length % 16 == 0
+                                  : codec->format.group == 0 && to->group == to->length &&
+                                        to->group % HC_CUDA_KNOWN_COLUMNS == 0;
+}
 
-/* A kernel that knows the format, where it takes what is read and written; its chunks, then. */
-static const char *known_kernel_of(hc_cuda_codec *codec, bool is_fake) {
+/* Gives a step to a kernel that knows the format, if one takes what is read and written; its chunks, then. */
+static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_fake) {
     const hc_geometry *g = &codec->geometry;
     hc_cuda_chunks *chunks = &codec->chunks;
-    const hc_component *codes = &codec->parts.part[HC_CODES];
-    const hc_cuda_integer_rows *to = &codec->to;
-    if (g->padded % HC_CUDA_KNOWN_COLUMNS || chunks->columns != HC_CUDA_KNOWN_COLUMNS || !is_flat(codec, &codec->x))
-        return NULL;
-    const bool makes_integers = to->n_limbs > 0;
-    if (is_fake ? !is_flat(codec, &codec->y)
-        : makes_integers
-            ? to->ld % 16 || (to->mode == HC_INT_GROUPED && (to->group != g->group || to->length != g->group))
-            : (uintptr_t)codes->data % 16 || !hc_cuda_has_flat_parts(chunks, g, &codec->parts))
+    const bool has_parts = !is_fake && !codec->to.n_limbs;
+    if (chunks->columns != HC_CUDA_KNOWN_COLUMNS || g->padded % HC_CUDA_KNOWN_COLUMNS || !is_flat(codec, &codec->x) ||
+        (!encodes && codec->x.dtype != HC_F32) || (is_fake && !is_flat(codec, &codec->y)) ||
+        (has_parts && ((uintptr_t)codec->parts.part[HC_CODES].data % 16 ||
+                       !hc_cuda_has_flat_parts(chunks, g, &codec->parts))))
         return NULL;
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
-        if (is_format(&codec->format, &KNOWN[i].format) && (!makes_integers || to->mode == KNOWN[i].mode)) {
+        if (memcmp(&codec->format, &KNOWN[i].format, sizeof codec->format) == 0 &&
+            (!codec->to.n_limbs || has_whole_pieces(codec, KNOWN[i].mode))) {
             chunks->ld = HC_CUDA_KNOWN_LD;
             chunks->own_bytes = 0;
-            return KNOWN[i].kernel;
+            return encodes ? KNOWN[i].encodes : KNOWN[i].decodes;
         }
     return NULL;
+}
+
+void hc_cuda_add_decode(hc_cuda_plan *plan, hc_cuda_codec *codec, int size) {
+    const char *known = known_kernel_of(codec, false, false);
+    hc_cuda_step *step = add_codec(plan, HC_CUDA_DECODE, codec, size);
+    if (known)
+        step->kernel = known;
 }
 
 /* Room for the integers of a chunk in place of its values, and for their scales. */
@@ -335,7 +349,7 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
         codec.parts = *result->parts;
     if (result->to)
         codec.to = *result->to;
-    const char *known = known_kernel_of(&codec, result->y != NULL);
+    const char *known = known_kernel_of(&codec, true, result->y != NULL);
     if (!known && result->to)
         make_room(&codec, size_of(x));
     const hc_cuda_need need = need_of(format, thresholds != NULL);
@@ -344,9 +358,9 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
     if (need != NOTHING && !codec.chunks.rows) {
         hc_cuda_codec maxima = observed;
         maxima.row_maxima = codec.row_maxima = need == ROW_MAXIMA ? row_maxima : NULL;
-        hc_cuda_add_codec(plan, HC_CUDA_MAXIMUM, &maxima, size_of(x));
+        add_codec(plan, HC_CUDA_MAXIMUM, &maxima, size_of(x));
     }
-    hc_cuda_step *step = hc_cuda_add_codec(plan, HC_CUDA_ENCODE, &codec, size_of(x));
+    hc_cuda_step *step = add_codec(plan, HC_CUDA_ENCODE, &codec, size_of(x));
     if (known)
         step->kernel = known;
     return HC_OK;
@@ -466,7 +480,7 @@ hc_status hc_cuda_plan_dequantize(const hc_packed *packed, const hc_view *out, v
     if (status != HC_OK)
         return status;
     hc_rows_init(&codec.x, out, &codec.geometry, packed->n_axes, packed->axes);
-    hc_cuda_add_codec(plan, HC_CUDA_DECODE, &codec, size_of(out));
+    hc_cuda_add_decode(plan, &codec, size_of(out));
     return HC_OK;
 }
 

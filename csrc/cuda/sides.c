@@ -111,7 +111,7 @@ hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geomet
         return status;
     const hc_view values = rows_of(geometry, geometry->run_length, dtype, workspace, plan);
     hc_rows_init(&codec.x, &values, geometry, 2, AXES);
-    hc_cuda_add_codec(plan, HC_CUDA_DECODE, &codec, size);
+    hc_cuda_add_decode(plan, &codec, size);
     *decoded = values.data;
     return HC_OK;
 }

@@ -25,7 +25,8 @@ const char *hc_cuda_words_kernel_of(int32_t family, int bits, bool several);
 hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
                                int threads, int64_t shared_bytes, int64_t params_bytes);
 void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes);
-hc_cuda_step *hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec *codec, int size);
+/* The step that decodes components to values of `size` bytes; its chunks are planned. */
+void hc_cuda_add_decode(hc_cuda_plan *plan, hc_cuda_codec *codec, int size);
 /* The next `bytes` of the workspace: an address of the device, or NULL where there is no workspace yet. */
 void *hc_cuda_reserve(void *workspace, hc_cuda_plan *plan, int64_t bytes);
 

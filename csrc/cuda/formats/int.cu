@@ -21,7 +21,7 @@ struct int_functions : hc_plain_format {
 
 HC_FINDS_MAXIMA(int, int_functions)
 HC_ENCODERS(int, int_functions)
-HC_ENCODES_KNOWN(int8, int_functions)
+HC_CODEC_KNOWN(int8, int_functions)
 HC_DECODERS(int, int_functions)
 HC_CHANCE(int, int_functions)
 HC_GEMV(int, int_functions, HC_BOTH)
