@@ -21,7 +21,6 @@ struct mx_functions : hc_plain_format {
 
 HC_ENCODERS(mx, mx_functions)
 HC_CODEC_KNOWN(mxfp4, mx_functions)
-HC_CODEC_KNOWN(mxfp8_e4m3, mx_functions)
 HC_DECODERS(mx, mx_functions)
 HC_CHANCE(mx, mx_functions)
 HC_GEMV(mx, mx_functions, HC_WITH_GROUPS)

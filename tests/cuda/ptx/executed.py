@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import heterocompute as hc
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import compiled  # noqa: E402
 import emulated  # noqa: E402
 
-CODECS = ["int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64"]
+CODECS = ["int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64", "int4-g32", "fp8_e4m3fn-row"]
 PRODUCTS = [  # rows of x, rows of w, columns, both formats, an architecture
     (1, 64, 4096, None, "vsq4-g16-s4", 80),
     (1, 64, 4096, "int8", "vsq4-g16-s4", 80),
@@ -68,11 +69,11 @@ def row(kernel: str, counts: dict[str, int], call: str, values: int) -> str:
     """Return a row: instructions of a thread per value, or of a warp per product of matrices."""
     total = sum(n for opcode, n in counts.items() if is_issued(opcode))
     products = sum(n for opcode, n in counts.items() if is_product(opcode))
-    wide = sum(n for opcode, n in counts.items() if ".v4." in opcode or opcode.startswith("cp.async.cg"))
-    global_ = sum(n for opcode, n in counts.items() if opcode.startswith(("ld.global", "st.global")))
+    moved = {opcode: n for opcode, n in counts.items() if opcode.startswith(("ld.global", "st.global", "cp.async.cg"))}
+    wide = sum(n for opcode, n in moved.items() if ".v4." in opcode or opcode.startswith("cp"))
     per_value = f"{total / values:.3g}"
     per_product = f"{(total - products) / products:.1f}" if products else ""
-    return f"| `{kernel}` | {call} | {per_value} | {global_ / values:.2g} | {wide / values:.2g} | {per_product} |"
+    return f"| `{kernel}` | {call} | {per_value} | {(sum(moved.values()) - wide) / values:.2g} | {wide / values:.2g} | {per_product} |"
 
 
 def main() -> None:
@@ -90,14 +91,16 @@ def main() -> None:
     for text in CODECS:
         q = hc.quantize(x, text)
         calls: dict[str, Callable[[], Any]] = {
-            "quantize": partial(emulated.quantize, x, q),
-            "dequantize": partial(emulated.dequantize, q),
-            "fake_quantize": partial(emulated.fake_quantize, x, q.format, q.axis),
+            f"quantize {text}": partial(emulated.quantize, x, q),
+            f"dequantize {text}": partial(emulated.dequantize, q),
+            f"fake_quantize {text}": partial(emulated.fake_quantize, x, q.format, q.axis),
+            f"quantize {text}, bfloat16": partial(emulated.quantize, x.astype(ml_dtypes.bfloat16), q),
+            f"quantize {text}, float16": partial(emulated.quantize, x.astype(np.float16), q),
         }
         for name, call in calls.items():
             for kernel, counts in counted(call).items():
                 if kernel != "hc_clear":
-                    print(row(kernel, counts, f"{name} {text}, 32 x 2048", x.size))
+                    print(row(kernel, counts, f"{name}, 32 x 2048", x.size))
     for m, n, k, activations, text, architecture in PRODUCTS:
         x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
         q, fmt = hc.quantize(w, text), hc.format(activations) if activations else None
