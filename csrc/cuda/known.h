@@ -13,11 +13,11 @@
 
 #include "cuda/codec.h"
 
-#define HC_KNOWN(name, family_name, bits_of, group_of, first, second, scale_bytes_of, mode_of)                         \
+#define HC_KNOWN(name, family_name, bits_of, group_of, first, second, third, scale_bytes_of, mode_of)                         \
     struct hc_known_##name {                                                                                           \
         enum { bits = bits_of, group = group_of ? group_of : HC_CUDA_KNOWN_COLUMNS, scale_bytes = scale_bytes_of, mode = mode_of }; \
         static HC_DEVICE hc_format format(int32_t family) {                                                            \
-            return {family, bits_of, group_of, {first, second, 0, 0, 0, 0}, 0, 0};                                     \
+            return {family, bits_of, group_of, {first, second, third, 0, 0, 0}, 0, 0};                                     \
         }                                                                                                              \
     };
 #include "cuda/known.def"
@@ -42,7 +42,7 @@ static inline HC_DEVICE void hc_for_pieces(const hc_cuda_chunks &chunks, const h
 /* 16 bits of a word to a float32. */
 template <bool is_half> static inline HC_DEVICE float hc_widened(uint32_t word, int i) {
     const uint16_t bits = (uint16_t)(word >> i * 16);
-    return is_half ? hc_f16_to_f32(bits) : hc_bf16_to_f32(bits);
+    return is_half ? hc_half_value(bits) : hc_bf16_to_f32(bits);
 }
 template <bool is_half>
 static inline HC_DEVICE void hc_load_halves(const hc_cuda_chunks &chunks, const hc_row_view &x) {
@@ -199,9 +199,9 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
     const hc_geometry geometry = hc_known_geometry<known>();
     const hc_format format = known::format(p.format.family);
     alignas(16) float values[COLUMNS];
-    hc_16_bytes *shared = (hc_16_bytes *)((float *)hc_shared() + (is_there ? slot : 0) * LD);
+    hc_16_bytes *shared = (hc_16_bytes *)((float *)hc_shared() + slot * LD);
 #pragma unroll
-    for (int i = 0; i < COLUMNS / 4; i++) {
+    for (int i = 0; i < COLUMNS / 4 && is_there; i++) {
         const hc_16_bytes four = shared[i];
 #pragma unroll
         for (int j = 0; j < 4; j++)

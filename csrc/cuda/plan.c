@@ -277,8 +277,8 @@ static const struct {
     int32_t mode; /* of its integers */
     const char *encodes, *decodes;
 } KNOWN[] = {
-#define HC_KNOWN(name, family, bits, group, first, second, scale_bytes, mode)                                          \
-    {{FAMILY_##family, bits, group, {first, second}, 0, 0}, mode, "hc_encode_known_" #name, "hc_decode_known_" #name},
+#define HC_KNOWN(name, family, bits, group, first, second, third, scale_bytes, mode)                                          \
+    {{FAMILY_##family, bits, group, {first, second, third}, 0, 0}, mode, "hc_encode_known_" #name, "hc_decode_known_" #name},
 #include "cuda/known.def"
 #undef HC_KNOWN
 };
